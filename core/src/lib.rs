@@ -1,0 +1,1 @@
+//! Pure policy: every decision of ackpace, without I/O, clock or threads.

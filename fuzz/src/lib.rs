@@ -1,0 +1,1 @@
+//! Fuzz targets as plain functions, their corpus and a stable driver.

@@ -1,0 +1,1 @@
+//! The server: shells that do I/O and decide nothing.

@@ -1,0 +1,3 @@
+//! The command line: see `ackpace --help`.
+
+fn main() {}

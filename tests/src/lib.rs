@@ -1,0 +1,1 @@
+//! End-to-end tests: the built server, the real kernel, real clients.

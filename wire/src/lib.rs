@@ -1,0 +1,1 @@
+//! Pure parsers and planners: bytes from outside to values, values to bytes.

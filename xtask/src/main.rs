@@ -1,0 +1,3 @@
+//! Chores of the tree: tidy and docs.
+
+fn main() {}
