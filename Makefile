@@ -1,0 +1,27 @@
+# The two commands are `make run` and `make test`; the work is done by the scripts that they name.
+# Variables given here (DIR=, ARGS=, SECONDS_EACH=) reach them by the environment. Everything built goes to CARGO_TARGET_DIR
+# (default ./target); nothing is installed outside it but packages of the distribution.
+.POSIX:
+.SUFFIXES:
+.PHONY: help run test check bench fuzz clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+
+run: ## build the release and serve DIR=path (default: a generated ./demo); ARGS='--listen :8080' adds options
+	@sh scripts/run.sh
+
+test: ## everything that CI runs: set-up, format, lints, licences, tidy, all tests
+	@sh scripts/test.sh
+
+check: ## the quick loop: format, lints, tidy, unit tests
+	@sh scripts/check.sh
+
+bench: ## the table of ratios beside nginx and lighttpd; ARGS='--quick' for a short look
+	@sh scripts/bench.sh
+
+fuzz: ## coverage-guided fuzzing, SECONDS_EACH=600 for every target
+	@sh scripts/fuzz.sh
+
+clean: ## remove what was built and generated (./target, ./demo)
+	@sh scripts/clean.sh

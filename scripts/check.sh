@@ -1,0 +1,14 @@
+#!/bin/sh
+# `make check`: the quick loop while writing. No set-up beyond rustc, no network, no end-to-end tests.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+ensure_rust "make check"
+ensure_tools "make check"
+LOGS=$(target_dir)/test-logs
+mkdir -p "$LOGS"
+step format cargo fmt --all --check
+step lints cargo clippy --quiet --workspace --all-targets -- -D warnings
+step tidy cargo xtask tidy
+step unit-tests cargo test --quiet --workspace --lib --bins

@@ -1,0 +1,8 @@
+#!/bin/sh
+# `make clean`: what was built and what was generated. Results of benchmarks stay.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+! find_rust || cargo clean --quiet
+rm -rf target demo demo.new

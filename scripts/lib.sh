@@ -1,0 +1,180 @@
+# Shared by the scripts of this folder: what is on this machine, and how to bring what is missing.
+# Sourced, never run. POSIX sh: Debian's /bin/sh is dash.
+
+RUST_MIN=1.85 # Debian 13's own rustc; also `rust-version` in Cargo.toml
+
+say() { printf '%s\n' "$*"; }
+warn() { printf '%s\n' "$*" >&2; }
+die() {
+    warn "$*"
+    exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# version_at_least 1.95.0 1.85
+version_at_least() {
+    awk -v got="$1" -v want="$2" 'BEGIN {
+        split(got, g, "."); split(want, w, ".")
+        if (g[1] + 0 != w[1] + 0) exit !(g[1] + 0 > w[1] + 0)
+        exit !(g[2] + 0 >= w[2] + 0)
+    }'
+}
+
+# The version of a rustc, or nothing: a rustup proxy without a toolchain answers with an error.
+rustc_version() {
+    "$1" --version 2>/dev/null | awk '$1 == "rustc" { print $2; exit }'
+}
+
+# Puts a folder with rustc >= RUST_MIN and its cargo first in PATH. Fails if this machine has none.
+find_rust() {
+    for rust_dir in "$(dirname "$(command -v rustc 2>/dev/null || echo /none/rustc)")" \
+        "${CARGO_HOME:-${HOME:-/none}/.cargo}/bin" /usr/local/bin /usr/bin /usr/lib/rust-*/bin; do
+        [ -x "$rust_dir/rustc" ] && [ -x "$rust_dir/cargo" ] || continue
+        rust_version=$(rustc_version "$rust_dir/rustc")
+        [ -n "$rust_version" ] && version_at_least "$rust_version" "$RUST_MIN" || continue
+        PATH=$rust_dir:$PATH
+        export PATH
+        return 0
+    done
+    return 1
+}
+
+# Where cargo builds: CARGO_TARGET_DIR, or what a cargo config of this user says.
+target_dir() {
+    cargo metadata --format-version 1 --no-deps --offline 2>/dev/null |
+        sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
+}
+
+# Words that run a command as root, or failure: already root, sudo without a question, sudo with one at a terminal.
+root_prefix() {
+    if [ "$(id -u)" = 0 ]; then
+        echo env
+    elif have sudo && sudo -n true 2>/dev/null; then
+        echo sudo -n
+    elif have sudo && [ -t 0 ] && [ -t 2 ]; then
+        echo sudo
+    else
+        return 1
+    fi
+}
+
+# apt_install PACKAGE..: quiet; its output is shown only if it fails. The lists are fetched only if they lack something.
+apt_install() {
+    have apt-get || return 1
+    apt_root=$(root_prefix) || return 1
+    apt_log=$(mktemp) || return 1
+    say "installing $* (apt)"
+    if apt_try "$@" >"$apt_log" 2>&1 ||
+        { $apt_root apt-get update && apt_try "$@"; } >>"$apt_log" 2>&1; then
+        rm -f "$apt_log"
+        return 0
+    fi
+    tail -n 20 "$apt_log" >&2
+    rm -f "$apt_log"
+    return 1
+}
+apt_try() {
+    $apt_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+        -o DPkg::Lock::Timeout=120 "$@"
+}
+
+# The suffix of the packages that hold a rustc new enough: "" for `rustc`, "-1.85" for Ubuntu's `rustc-1.85`. Fails if none.
+apt_rust_suffix() {
+    apt_rust_version=$(apt-cache policy rustc 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
+    if [ -n "$apt_rust_version" ] && version_at_least "$apt_rust_version" "$RUST_MIN"; then
+        echo ""
+        return 0
+    fi
+    for apt_rust_version in $(apt-cache pkgnames rustc-1. 2>/dev/null | sed -n 's/^rustc-\(1\.[0-9]*\)$/\1/p' | sort -t. -k2n); do
+        version_at_least "$apt_rust_version" "$RUST_MIN" || continue
+        echo "-$apt_rust_version"
+        return 0
+    done
+    return 1
+}
+
+# ensure_rust COMMAND: rustc, cargo and a linker, or one sentence that says what to type before COMMAND.
+ensure_rust() {
+    if ! find_rust; then
+        if have apt-get && ! apt-cache policy rustc 2>/dev/null | grep -q 'Candidate: [0-9]' &&
+            rust_root=$(root_prefix); then
+            $rust_root apt-get update -q >/dev/null 2>&1 || true
+        fi
+        if have apt-get && rust_suffix=$(apt_rust_suffix); then
+            apt_install "rustc$rust_suffix" "cargo$rust_suffix" gcc libc6-dev ca-certificates && find_rust ||
+                die "ackpace needs rustc $RUST_MIN or newer: type 'sudo apt-get install rustc$rust_suffix cargo$rust_suffix', then '$1' again"
+        else
+            die "ackpace needs rustc $RUST_MIN or newer: install it from https://rustup.rs, then type '$1' again"
+        fi
+    fi
+    have cc || apt_install gcc libc6-dev ||
+        die "ackpace needs a C compiler to link with: type 'sudo apt-get install gcc libc6-dev', then '$1' again"
+}
+
+# ensure_tools COMMAND: rustfmt and clippy that belong to the rustc in use.
+ensure_tools() {
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return 0
+    tools_dir=$(dirname "$(command -v rustc)")
+    if [ -x "$tools_dir/rustup" ]; then
+        "$tools_dir/rustup" --quiet component add rustfmt clippy ||
+            die "rustfmt or clippy is missing: type 'rustup component add rustfmt clippy', then '$1' again"
+        return 0
+    fi
+    case $tools_dir in
+    /usr/lib/rust-*)
+        tools_version=${tools_dir#/usr/lib/rust-}
+        tools_version=${tools_version%/bin}
+        tools="rustfmt-$tools_version rust-$tools_version-clippy"
+        ;;
+    *) tools="rustfmt rust-clippy" ;;
+    esac
+    # shellcheck disable=SC2086
+    apt_install $tools || die "rustfmt or clippy is missing: type 'sudo apt-get install $tools', then '$1' again"
+}
+
+# ensure_clients: the programs that the end-to-end tests drive. Not fatal: a test that lacks one says so and is skipped.
+ensure_clients() {
+    clients_lacking=
+    for client in curl:curl wget:wget aria2c:aria2 rclone:rclone apt-ftparchive:apt-utils ip:iproute2; do
+        have "${client%%:*}" || clients_lacking="$clients_lacking ${client#*:}"
+    done
+    [ -n "$clients_lacking" ] || return 0
+    # shellcheck disable=SC2086
+    apt_install $clients_lacking ||
+        warn "missing:$clients_lacking; the tests that need them are skipped (cure: sudo apt-get install$clients_lacking)"
+}
+
+# The newest cargo-deny that rustc 1.85 builds.
+CARGO_DENY_VERSION=0.18.3
+
+# ensure_deny TARGET: prints the cargo-deny to use; built once (about two minutes on two cores) where none is installed.
+ensure_deny() {
+    if have cargo-deny; then
+        command -v cargo-deny
+        return 0
+    fi
+    deny_root=$1/tools/cargo-deny-$CARGO_DENY_VERSION
+    if [ ! -x "$deny_root/bin/cargo-deny" ]; then
+        say "building cargo-deny $CARGO_DENY_VERSION, once (two minutes)" >&2
+        # A debug build: it is run on one lock file, and an optimised one takes five times as long to build.
+        CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR="$1/tools/build" \
+            cargo install --quiet --locked --debug --root "$deny_root" --version "$CARGO_DENY_VERSION" cargo-deny >&2 ||
+            return 1
+        rm -rf "$1/tools/build"
+    fi
+    echo "$deny_root/bin/cargo-deny"
+}
+
+# step NAME COMMAND..: runs it, shows its output only if it fails, and then stops.
+step() {
+    step_name=$1
+    shift
+    step_log=$LOGS/$step_name.log
+    step_start=$(date +%s)
+    if "$@" >"$step_log" 2>&1; then
+        say "$step_name: ok ($(($(date +%s) - step_start)) s)"
+    else
+        cat "$step_log" >&2
+        die "$step_name: failed: '$*'"
+    fi
+}

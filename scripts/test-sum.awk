@@ -1,0 +1,10 @@
+# Sums all result lines of `cargo test`; -v status=its exit code. The closing line stands alone, last.
+/^test result: / { passed += $4; failed += $6; skipped += $8 }
+# libtest knows no skipping at run time: such a test passes and says `skipped: TEST: WHY`. It is counted as what it is.
+/^skipped: / && !seen[$0]++ { print; skipped += 1; passed -= 1 }
+END {
+    if (status != 0 && failed == 0) failed = 1 # did not build, or a test program died before its result line
+    if (passed <= 0 && failed == 0) { print "no test was executed"; failed = 1 }
+    printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+    exit failed > 0
+}

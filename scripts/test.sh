@@ -1,0 +1,31 @@
+#!/bin/sh
+# `make test`: set-up, then everything that CI checks. Idempotent; shows a line per step and what failed.
+# The last line is `N passed, N failed, N skipped` over all test programs; exit code 0 only if some passed and none failed.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+ensure_rust "make test"
+ensure_tools "make test"
+ensure_clients
+TARGET=$(target_dir)
+LOGS=$TARGET/test-logs
+mkdir -p "$LOGS"
+deny=$(ensure_deny "$TARGET") ||
+    die "cargo-deny could not be built: type 'cargo install --locked cargo-deny@$CARGO_DENY_VERSION', then 'make test' again"
+
+step format cargo fmt --all --check
+step lints cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+step licences "$deny" --locked check --hide-inclusion-graph bans licenses sources
+step tidy cargo xtask tidy
+
+start=$(date +%s)
+say "tests:"
+# --show-output: a test that lacks a client prints `skipped: TEST: WHY`, which is counted and shown at the end.
+{
+    status=0
+    cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 || status=$?
+    echo "$status" >"$LOGS/tests.status"
+} | tee "$LOGS/tests.log" | awk -f scripts/test-lines.awk
+say "tests: $(($(date +%s) - start)) s; everything they printed: $LOGS/tests.log"
+awk -v status="$(cat "$LOGS/tests.status")" -f scripts/test-sum.awk "$LOGS/tests.log"
