@@ -1,0 +1,333 @@
+//! The small values: words to choose from, targets, names.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use super::value::{ValueError, shown, whole};
+
+/// How many workers, each a thread with its own share of the connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// One for each core that may be used (affinity mask, cgroup quota).
+    Auto,
+    /// So many, 1 to 64.
+    Count(u16),
+}
+
+impl Workers {
+    /// Reads `auto` or a number.
+    ///
+    /// # Errors
+    /// Any other word, or a number outside 1 to 64.
+    pub fn parse(text: &str) -> Result<Self, ValueError> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let count = whole(text, 1..=64)
+            .map_err(|error| ValueError::new(format!("{error}, or \"auto\"")))?;
+        Ok(Self::Count(count as u16)) // at most 64
+    }
+}
+
+impl fmt::Display for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Count(count) => count.fmt(f),
+        }
+    }
+}
+
+/// Which symbolic links are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FollowSymlinks {
+    /// Those that end inside the root or one of `allow_roots`.
+    Inside,
+    /// All of them, wherever they lead.
+    All,
+    /// None.
+    None,
+}
+
+/// A coding whose precompressed sibling (`page.html.zst` beside `page.html`) may be sent instead of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Sibling {
+    /// Zstandard (RFC 8878).
+    #[value(name = ".zst")]
+    Zst,
+    /// Brotli (RFC 7932).
+    #[value(name = ".br")]
+    Br,
+    /// Gzip (RFC 1952).
+    #[value(name = ".gz")]
+    Gz,
+}
+
+/// The shape of a line in the access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// As Apache and nginx write it, with referrer and user agent.
+    Combined,
+    /// As `combined` without referrer and user agent.
+    Common,
+    /// One JSON object a line, with what arrived and what was waited for.
+    Json,
+}
+
+/// The least important messages that are still shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum LogLevel {
+    /// Something failed and somebody has to act.
+    Error,
+    /// Something is not as it should be; the server goes on.
+    Warn,
+    /// Start, stop, and what an operator wants to know once.
+    Info,
+    /// Every decision; for finding a fault.
+    Debug,
+}
+
+/// Where the access log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Nowhere.
+    Off,
+    /// To standard output.
+    Stdout,
+    /// To the end of this file.
+    File(PathBuf),
+}
+
+impl LogTarget {
+    /// Reads `off`, `-` or a path.
+    ///
+    /// # Errors
+    /// An empty path.
+    pub fn parse(text: OsString) -> Result<Self, ValueError> {
+        match text.as_bytes() {
+            b"off" => Ok(Self::Off),
+            b"-" => Ok(Self::Stdout),
+            _ => Ok(Self::File(path(text)?)),
+        }
+    }
+}
+
+/// A path that names something.
+///
+/// # Errors
+/// An empty path, or one with a NUL byte.
+pub fn path(text: OsString) -> Result<PathBuf, ValueError> {
+    if text.is_empty() || text.as_bytes().contains(&0) {
+        let shown_path = shown(&text.to_string_lossy());
+        return Err(ValueError::new(format!("{shown_path} is not a path")));
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// The name of a file within a directory.
+///
+/// # Errors
+/// A name with `/` or NUL, `.` and `..`, or a name that is longer than any file's (255 bytes).
+pub fn file_name(text: &str) -> Result<String, ValueError> {
+    let names_a_file =
+        !matches!(text, "" | "." | "..") && !text.contains(['/', '\0']) && text.len() <= 255;
+    if names_a_file {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new(format!(
+        "{} is not the name of a file, such as index.html",
+        shown(text)
+    )))
+}
+
+/// A pattern for names to hide: `*` and `?` are wild, all else stands for itself.
+///
+/// # Errors
+/// An empty pattern, or one that no name can match since it has a `/` or NUL in it or is longer than any name.
+pub fn pattern(text: &str) -> Result<String, ValueError> {
+    if text.is_empty() || text.contains(['/', '\0']) || text.len() > 255 {
+        return Err(ValueError::new(format!(
+            "{} matches no name: write a pattern for one name of a path, such as *.tmp",
+            shown(text)
+        )));
+    }
+    Ok(text.to_owned())
+}
+
+/// A media type for the names that end in an extension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TypeOverride {
+    /// Without its leading dot, in lower case; may have dots inside (`tar.gz`).
+    pub extension: String,
+    /// As sent in Content-Type, parameters included.
+    pub media_type: String,
+}
+
+impl TypeOverride {
+    /// Reads `EXT=TYPE`, such as `tar.gz=application/gzip`.
+    ///
+    /// # Errors
+    /// No `=`, an extension that no name can have, or a text that is no media type (RFC 9110 section 8.3.1).
+    pub fn parse(text: &str) -> Result<Self, ValueError> {
+        let Some((extension, media_type)) = text.split_once('=') else {
+            return Err(ValueError::new(format!(
+                "{} is not EXT=TYPE, such as md=text/markdown",
+                shown(text)
+            )));
+        };
+        let extension = extension.strip_prefix('.').unwrap_or(extension);
+        let is_extension = !extension.is_empty()
+            && extension.len() <= 32
+            && extension.split('.').all(|part| !part.is_empty())
+            && extension.chars().all(|c| !c.is_control() && c != '/');
+        if !is_extension {
+            return Err(ValueError::new(format!(
+                "{} is not an extension, such as md or tar.gz",
+                shown(extension)
+            )));
+        }
+        if !is_media_type(media_type) {
+            return Err(ValueError::new(format!(
+                "{} is not a media type, such as text/markdown; charset=utf-8",
+                shown(media_type)
+            )));
+        }
+        Ok(Self {
+            extension: extension.to_ascii_lowercase(),
+            media_type: media_type.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for TypeOverride {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.extension, self.media_type)
+    }
+}
+
+/// `type/subtype` and parameters; quoted parameter values may hold anything printable (RFC 9110 section 5.6).
+fn is_media_type(text: &str) -> bool {
+    let is_token = |part: &str| {
+        let is_tchar = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        !part.is_empty() && part.bytes().all(is_tchar)
+    };
+    let is_quoted = |part: &str| {
+        let inner = part
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'));
+        inner.is_some_and(|inner| {
+            inner
+                .bytes()
+                .all(|b| matches!(b, b' '..=b'~') && !b"\"\\;".contains(&b))
+        })
+    };
+    let is_parameter = |part: &str| {
+        part.trim_matches(' ')
+            .split_once('=')
+            .is_some_and(|(name, value)| is_token(name) && (is_token(value) || is_quoted(value)))
+    };
+    let mut parts = text.split(';');
+    let essence = parts.next().unwrap_or_default();
+    text.len() <= 255
+        && essence
+            .trim_end_matches(' ')
+            .split_once('/')
+            .is_some_and(|(kind, subkind)| is_token(kind) && is_token(subkind))
+        && parts.all(is_parameter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text<T: fmt::Debug>(result: Result<T, ValueError>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn workers_are_auto_or_a_number_in_range() {
+        assert_eq!(Workers::parse("auto"), Ok(Workers::Auto));
+        assert_eq!(Workers::parse("1"), Ok(Workers::Count(1)));
+        assert_eq!(Workers::parse("64"), Ok(Workers::Count(64)));
+        let range = "is out of range: 1 to 64, or \"auto\"";
+        assert_eq!(text(Workers::parse("0")), format!("0 {range}"));
+        assert_eq!(text(Workers::parse("65")), format!("65 {range}"));
+        let kind = "Auto is not a whole number: 1 to 64, or \"auto\"";
+        assert_eq!(text(Workers::parse("Auto")), kind);
+        assert_eq!(Workers::Auto.to_string(), "auto");
+        assert_eq!(Workers::Count(3).to_string(), "3");
+    }
+
+    #[test]
+    fn a_log_goes_nowhere_to_stdout_or_to_a_file() {
+        let parse = |text: &str| LogTarget::parse(text.into());
+        assert_eq!(parse("off"), Ok(LogTarget::Off));
+        assert_eq!(parse("-"), Ok(LogTarget::Stdout));
+        assert_eq!(parse("./off"), Ok(LogTarget::File("./off".into())));
+        assert_eq!(text(parse("")), "\"\" is not a path");
+    }
+
+    #[test]
+    fn paths_file_names_and_patterns_can_exist() {
+        assert_eq!(text(path("a\0b".into())), "a\\u{0}b is not a path");
+        assert_eq!(file_name("index.html"), Ok("index.html".into()));
+        assert_eq!(file_name(&"x".repeat(255)), Ok("x".repeat(255)));
+        let usage = "is not the name of a file, such as index.html";
+        for bad in ["", ".", "..", "a/b", "/index.html"] {
+            assert_eq!(text(file_name(bad)), format!("{} {usage}", shown(bad)));
+        }
+        assert!(file_name(&"x".repeat(256)).is_err());
+        assert_eq!(pattern("*.tmp"), Ok("*.tmp".into()));
+        assert_eq!(pattern(&"?".repeat(255)), Ok("?".repeat(255)));
+        assert!(pattern(&"?".repeat(256)).is_err());
+        let usage = "matches no name: write a pattern for one name of a path, such as *.tmp";
+        assert_eq!(text(pattern("a/*")), format!("a/* {usage}"));
+        assert_eq!(text(pattern("")), format!("\"\" {usage}"));
+    }
+
+    #[test]
+    fn types_have_an_extension_and_a_media_type() {
+        let parse = |text: &str| TypeOverride::parse(text).map(|t| (t.extension, t.media_type));
+        let pair = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
+        assert_eq!(parse("md=text/markdown"), pair("md", "text/markdown"));
+        assert_eq!(
+            parse(".TAR.gz=application/gzip"),
+            pair("tar.gz", "application/gzip")
+        );
+        let utf8 = "text/plain; charset=utf-8; x=\"a b\"";
+        assert_eq!(parse(&format!("txt={utf8}")), pair("txt", utf8));
+        assert_eq!(
+            text(parse("md")),
+            "md is not EXT=TYPE, such as md=text/markdown"
+        );
+        for bad in ["", ".", "a..b", "a/b", "a.", "a\n"] {
+            let name = shown(bad.strip_prefix('.').unwrap_or(bad));
+            let expected = format!("{name} is not an extension, such as md or tar.gz");
+            assert_eq!(text(parse(&format!("{bad}=text/plain"))), expected);
+        }
+        for bad in [
+            "",
+            "text",
+            "text/",
+            "/plain",
+            "te xt/plain",
+            "text/plain;",
+            "text/plain; a",
+            "text/plain\r\nX: y",
+            "text/plain; a=\"\"\"",
+        ] {
+            let expected = format!(
+                "{} is not a media type, such as text/markdown; charset=utf-8",
+                shown(bad)
+            );
+            assert_eq!(text(parse(&format!("md={bad}"))), expected);
+        }
+        let longest = format!("a/{}", "b".repeat(253));
+        assert!(parse(&format!("x={longest}")).is_ok());
+        assert!(parse(&format!("x={longest}b")).is_err());
+    }
+}

@@ -1,0 +1,276 @@
+//! Every option of the server, each defined once.
+//!
+//! A field of [`ServeOptions`] is the one definition of an option: its doc comment gives `--help` (first line), the man
+//! page and docs/configuration.md (all of it); its long name gives the key of the configuration file and the variable
+//! `ACKPACE_*`; its type and parser give range and errors. Reading values has no effects: nothing is opened.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueHint;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+mod duration;
+mod kinds;
+mod listen;
+mod size;
+mod value;
+
+pub use duration::display as display_duration;
+pub use kinds::{FollowSymlinks, LogFormat, LogLevel, LogTarget, Sibling, TypeOverride, Workers};
+pub use listen::Listen;
+pub use size::Size;
+pub use value::{ValueError, shown};
+
+const SECOND_MS: u64 = 1000;
+const MINUTE_MS: u64 = 60 * SECOND_MS;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+
+/// Everything that `ackpace serve` can be told.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "What to serve")]
+pub struct ServeOptions {
+    /// Directory to serve, or one file
+    ///
+    /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under its own
+    /// name, and `/` leads to it. The directory is opened once at the start; replacing it later needs a restart.
+    /// A relative path starts at the current directory, also when it stands in a configuration file.
+    ///
+    /// Default: the current directory, so that `ackpace` alone shares what you are looking at with this machine.
+    /// Range: a directory or regular file that can be read.
+    #[arg(value_name = "DIR|FILE", default_value = ".", value_hint = ValueHint::AnyPath,
+          value_parser = OsStringValueParser::new().try_map(kinds::path))]
+    pub root: PathBuf,
+
+    /// File to send for a directory, if it is there
+    ///
+    /// The first name that exists in a requested directory is sent in place of a listing. Repeat the option for
+    /// several names; they are tried in order. An empty list (`--index=`) turns this off.
+    ///
+    /// Default: what web servers agree on. Range: at most 256 names of files, without `/`.
+    #[arg(long, value_name = "NAME", default_values = ["index.html"], value_parser = kinds::file_name)]
+    pub index: Vec<String>,
+
+    /// List directories that have no index file
+    ///
+    /// With `false` such a directory answers 403, so that only those who know a name get the file.
+    /// A listing is sent in slices, so a directory of any size costs little memory.
+    ///
+    /// Default: on, since a server started by hand is there to be looked through. Range: true or false.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true",
+          default_missing_value = "true", action = clap::ArgAction::Set, value_parser = value::boolean)]
+    pub listing: bool,
+
+    /// Which symbolic links to follow
+    ///
+    /// `inside` follows a link whose end lies inside the root or in one of `allow_roots`, absolute links too;
+    /// `all` follows every link, wherever it leads; `none` follows no link. A link that is not followed answers 404.
+    /// Links in /proc that lead to open files of a process are never followed.
+    ///
+    /// Default: `inside`, since links within a tree are part of it, and one that leaves it is more often a mistake
+    /// than a wish. Range: inside, all or none.
+    #[arg(long, value_name = "WHICH", default_value = "inside")]
+    pub follow_symlinks: FollowSymlinks,
+
+    /// Directory outside the root that links may lead to
+    ///
+    /// With `follow_symlinks = "inside"`, links that end in one of these directories are followed too. The directories
+    /// themselves are not listed or reachable in any other way. Repeat the option for several.
+    ///
+    /// Default: none. Range: at most 256 directories.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath,
+          value_parser = OsStringValueParser::new().try_map(kinds::path))]
+    pub allow_roots: Vec<PathBuf>,
+
+    /// Names that are answered with 404 and not listed
+    ///
+    /// A pattern is matched with every name of a path: `.git` hides `/.git/config` and `/a/.git/config`. `*` stands for
+    /// any characters, `?` for one; upper and lower case differ. Giving this option replaces the default list: repeat
+    /// what you want to keep. An empty list (`--hide=`) hides nothing.
+    ///
+    /// Default: what is in a served directory by accident and holds secrets: version control, environment files, Apache's
+    /// own files, and what Emacs and Vim leave behind. Other dot files, such as `.well-known`, are served.
+    /// Range: at most 256 patterns of 1 to 255 bytes, without `/`.
+    #[arg(long, value_name = "PATTERN", value_parser = kinds::pattern,
+          default_values = [".git", ".hg", ".svn", ".env*", ".ht*", "*~", ".*.sw?", ".#*", "#*#"])]
+    pub hide: Vec<String>,
+
+    /// Compressed siblings to send where the client accepts them
+    ///
+    /// With `.zst`, a request for `page.html` by a client that accepts zstd is answered with `page.html.zst`, if that
+    /// file exists. The answer says so in Content-Encoding and Vary and has an ETag of its own. Nothing is compressed
+    /// while it is served. Repeat the option for several.
+    ///
+    /// Default: none, since each entry costs a look for the sibling at every request, and a sibling that is older than
+    /// its file would be wrong. Range: .zst, .br and .gz.
+    #[arg(long, value_name = "SUFFIX")]
+    pub precompressed: Vec<Sibling>,
+
+    /// Media type for an extension, as EXT=TYPE
+    ///
+    /// Goes before the built-in table. In the configuration file this is a table: `types = { md = "text/markdown" }`.
+    /// An extension may have dots inside (`tar.gz`; quote it in the file) and matches in upper and lower case.
+    /// Repeat the option for several.
+    ///
+    /// Default: none; the built-in table knows about 1,000 extensions, and what is unknown is
+    /// `application/octet-stream`. Range: at most 256 extensions of 1 to 32 bytes; media types of at most 255 bytes.
+    #[arg(long, value_name = "EXT=TYPE", value_parser = TypeOverride::parse)]
+    pub types: Vec<TypeOverride>,
+
+    /// Where to listen; repeat it for several
+    ///
+    /// `8080` or `127.0.0.1:8080`: this machine only. `:8080`: every address of the machine, IPv4 and IPv6.
+    /// `192.0.2.1:80`, `[2001:db8::1]:80`, `0.0.0.0:80` and `[::]:80`: just that address (`[::]` without IPv4).
+    /// `localhost:8080` means 127.0.0.1; other names are not looked up. `unix:PATH`: a unix socket. `fd:3`: a listening
+    /// socket that was inherited, as from systemd. Port 0 lets the kernel choose; the choice is printed.
+    ///
+    /// Default: this machine only, so that a server started by hand shares nothing with strangers. Range: 1 to 256
+    /// places, all different.
+    #[arg(short, long, value_name = "ADDR", default_values = ["127.0.0.1:8080"], help_heading = "Listening",
+          value_parser = OsStringValueParser::new().try_map(|text| Listen::parse(&text)))]
+    pub listen: Vec<Listen>,
+
+    /// Where to write the access log: off, - or a file
+    ///
+    /// `-` is standard output. A file is created with mode 640 if it is missing, and appended to. A log that cannot keep
+    /// up loses lines, which is said in the server's messages; it never delays an answer. A file called `off` or `-` is
+    /// reached by `./off`.
+    ///
+    /// Default: off, since a log that nobody rotates fills a disk. Range: off, - or a path.
+    #[arg(long, value_name = "FILE", default_value = "off", value_hint = ValueHint::FilePath, help_heading = "Logging",
+          value_parser = OsStringValueParser::new().try_map(LogTarget::parse))]
+    pub access_log: LogTarget,
+
+    /// Shape of a line in the access log
+    ///
+    /// `combined` and `common` are read by every tool for Apache's and nginx's logs. `json` adds what arrived at the
+    /// client and what the answer waited for; docs/access-log.md explains the fields.
+    ///
+    /// Default: `combined`, as most tools expect it. Range: combined, common or json.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "combined",
+        help_heading = "Logging"
+    )]
+    pub access_log_format: LogFormat,
+
+    /// How much to say on standard error
+    ///
+    /// Each level includes those before it: `error`, `warn`, `info`, `debug`.
+    ///
+    /// Default: `info`, which is silent while nothing happens but requests. Range: error, warn, info or debug.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        default_value = "info",
+        help_heading = "Logging"
+    )]
+    pub log_level: LogLevel,
+
+    /// Time a client has to send the head of a request
+    ///
+    /// Counted from the first byte of the head; then the answer is 408 and the connection closes. It bounds how long a
+    /// client that sends one byte at a time can hold a connection.
+    ///
+    /// Default: a head fits in a packet or two, and 10 s survives several lost ones. Range: 100ms to 10min.
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = "Time limits",
+          value_parser = |text: &str| duration::within(text, 100..=10 * MINUTE_MS))]
+    pub header_timeout: Duration,
+
+    /// Time an idle connection is kept open
+    ///
+    /// Counted from the end of an answer, or from the start of the connection, to the first byte of the next request.
+    /// An idle connection holds no buffer.
+    ///
+    /// Default: as nginx has it; browsers close after one to five minutes themselves. Range: 100ms to 24h.
+    #[arg(long, value_name = "TIME", default_value = "75s", help_heading = "Time limits",
+          value_parser = |text: &str| duration::within(text, 100..=24 * HOUR_MS))]
+    pub idle_timeout: Duration,
+
+    /// Time after which a client that no longer answers is given up
+    ///
+    /// Counted while bytes are on the way and nothing is acknowledged, not even the kernel's probes: the client is gone
+    /// or its network is. A client that acknowledges but reads nothing falls under `pause_timeout`.
+    ///
+    /// Default: outlives a change of network or a short tunnel. Range: 1s to 1h.
+    #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Time limits",
+          value_parser = |text: &str| duration::within(text, SECOND_MS..=HOUR_MS))]
+    pub send_timeout: Duration,
+
+    /// Time a client may pause a download
+    ///
+    /// Counted while the client's window is closed but it answers the kernel's probes, as a player does that has buffered
+    /// enough. Longer pauses end the connection; clients then resume with a range.
+    ///
+    /// Default: a paused player is not dead, and most people are back in ten minutes. Range: 1s to 24h.
+    /// Memory: a paused connection holds its unsent send buffer for so long.
+    #[arg(long, value_name = "TIME", default_value = "10min", help_heading = "Time limits",
+          value_parser = |text: &str| duration::within(text, SECOND_MS..=24 * HOUR_MS))]
+    pub pause_timeout: Duration,
+
+    /// Time that answers under way have when the server stops
+    ///
+    /// SIGTERM and SIGINT stop accepting at once, idle connections are closed, and answers under way go on for so long;
+    /// what is left then is cut off. A second signal cuts off at once. With `0s` nothing is waited for.
+    ///
+    /// Default: under the 90 s after which systemd kills a service. Range: 0s to 24h.
+    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Time limits",
+          value_parser = |text: &str| duration::within(text, 0..=24 * HOUR_MS))]
+    pub drain_timeout: Duration,
+
+    /// Bytes a second below which a client is given up; 0: never
+    ///
+    /// Measured over 60 s in which there was something to send and the client's window was open. It keeps clients that
+    /// acknowledge a byte now and then from holding connections for ever.
+    ///
+    /// Default: far below the worst real link (a modem of 1985 did 120), far above an attack that costs nothing.
+    /// Range: 0 to 1000000.
+    #[arg(long = "rate-min", value_name = "BYTES", default_value = "100", help_heading = "Time limits",
+          value_parser = |text: &str| value::whole(text, 0..=1_000_000))]
+    pub rate_min_bytes_per_s: u64,
+
+    /// Threads that serve connections, or auto
+    ///
+    /// Each worker has its own listening socket and its own connections. `auto` is one for each core that the affinity
+    /// mask and the cgroup's quota leave.
+    ///
+    /// Default: `auto`; more workers than cores gain nothing, since a worker never waits for a disk. Range: 1 to 64, or
+    /// "auto".
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = Workers::parse, help_heading = "Resources")]
+    pub workers: Workers,
+
+    /// Connections that one worker holds at most
+    ///
+    /// When it is reached, the worker stops accepting, and the kernel's listen backlog holds what comes until a
+    /// connection ends. The process needs as many file descriptors, and one more for each file being sent.
+    ///
+    /// Default: what the memory bound of a worker is calculated for. Range: 1 to 16384.
+    /// Memory: a few KiB for each open connection, and 16 KiB more while it sends the head of a request; `ackpace limits`
+    /// adds it up.
+    #[arg(long, value_name = "N", default_value = "16384", help_heading = "Resources",
+          value_parser = |text: &str| value::whole(text, 1..=16_384))]
+    pub connections_max: u64,
+
+    /// Connections that one address may hold; 0: no limit
+    ///
+    /// Further connections of the same address are closed as they come. IPv6 addresses are counted by /64, since one
+    /// customer usually has all of it; unix sockets are not counted.
+    ///
+    /// Default: no limit, since thousands of people can share one address behind a carrier's NAT. Range: 0 to 16384.
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Resources",
+          value_parser = |text: &str| value::whole(text, 0..=16_384))]
+    pub connections_per_address: u64,
+
+    /// Memory for all of the server's work, as bytes or %
+    ///
+    /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the smaller of
+    /// RAM and the cgroup's limit. `ackpace limits` shows how it is divided. The page cache is the kernel's and not
+    /// counted. Too little: short reads and a slower disk. Too much: nothing gained, and less cache for files.
+    ///
+    /// Default: leaves most of the machine to the page cache, which serves files without any of our memory.
+    /// Range: 16MiB or more, or 1% to 90%. Memory: this much, in the worst case.
+    #[arg(long, value_name = "SIZE", default_value = "25%", help_heading = "Resources",
+          value_parser = |text: &str| size::within(text, 16 << 20, 90))]
+    pub memory_max: Size,
+}

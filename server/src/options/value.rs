@@ -1,0 +1,129 @@
+//! What every option value has in common: one error type and the parsers of plain values.
+
+/// Why a value was refused. The text names the value, what is wrong and what is allowed; the caller puts the place
+/// (file and line, variable or option) in front of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ValueError(String);
+
+impl ValueError {
+    /// An error with this text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// `got` is outside `least..=most`.
+    pub fn out_of_range(got: &str, least: impl ToString, most: impl ToString) -> Self {
+        Self(format!(
+            "{} is out of range: {} to {}",
+            shown(got),
+            least.to_string(),
+            most.to_string()
+        ))
+    }
+}
+
+/// `text` as it may stand in a message: without control characters, and cut where it would fill the screen.
+pub fn shown(text: &str) -> String {
+    const SHOWN_CHARS: usize = 60;
+    let mut safe: String = text
+        .chars()
+        .take(SHOWN_CHARS)
+        .flat_map(|c| {
+            let escaped = c.is_control().then(|| c.escape_default());
+            let plain = escaped.is_none().then_some(c);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect();
+    if text.chars().nth(SHOWN_CHARS).is_some() {
+        safe.push('…');
+    }
+    if safe.is_empty() {
+        safe.push_str("\"\"");
+    }
+    safe
+}
+
+/// A whole number in `range`.
+///
+/// # Errors
+/// Anything but decimal digits, or a number outside the range.
+pub fn whole(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, ValueError> {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(ValueError::new(format!(
+            "{} is not a whole number: {} to {}",
+            shown(text),
+            range.start(),
+            range.end()
+        )));
+    }
+    match text.parse() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(ValueError::out_of_range(text, range.start(), range.end())),
+    }
+}
+
+/// `true` or `false`; people also write on/off, yes/no and 1/0 in the environment.
+///
+/// # Errors
+/// Any other word.
+pub fn boolean(text: &str) -> Result<bool, ValueError> {
+    match text {
+        "true" | "on" | "yes" | "1" => Ok(true),
+        "false" | "off" | "no" | "0" => Ok(false),
+        _ => Err(ValueError::new(format!(
+            "{} is not true or false",
+            shown(text)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text<T: std::fmt::Debug>(result: Result<T, ValueError>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn whole_numbers_hold_their_range() {
+        assert_eq!(text(whole("0", 1..=64)), "0 is out of range: 1 to 64");
+        assert_eq!(whole("1", 1..=64), Ok(1));
+        assert_eq!(whole("64", 1..=64), Ok(64));
+        assert_eq!(text(whole("65", 1..=64)), "65 is out of range: 1 to 64");
+        let huge = "99999999999999999999";
+        assert_eq!(
+            text(whole(huge, 1..=64)),
+            "99999999999999999999 is out of range: 1 to 64"
+        );
+    }
+
+    #[test]
+    fn what_is_no_whole_number_is_named() {
+        for bad in ["-1", "+1", "1.5", "1k", "", " 1", "١"] {
+            let expected = format!("{} is not a whole number: 1 to 64", shown(bad));
+            assert_eq!(text(whole(bad, 1..=64)), expected);
+        }
+    }
+
+    #[test]
+    fn booleans_have_four_spellings_each() {
+        for yes in ["true", "on", "yes", "1"] {
+            assert_eq!(boolean(yes), Ok(true));
+        }
+        for no in ["false", "off", "no", "0"] {
+            assert_eq!(boolean(no), Ok(false));
+        }
+        assert_eq!(text(boolean("maybe")), "maybe is not true or false");
+    }
+
+    #[test]
+    fn shown_text_is_short_and_harmless() {
+        assert_eq!(shown("plain"), "plain");
+        assert_eq!(shown(""), "\"\"");
+        assert_eq!(shown("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
+        assert_eq!(shown(&"x".repeat(61)), format!("{}…", "x".repeat(60)));
+        assert_eq!(shown(&"x".repeat(60)), "x".repeat(60));
+    }
+}
