@@ -1,0 +1,215 @@
+//! Passing over the body of a request, which no answer of a file server depends on (RFC 9112
+//! sections 6 and 7.1). What is skipped must still be right, or the next request would start in the
+//! wrong place.
+
+use super::fields::is_token_byte;
+use super::request::RequestBody;
+use super::status::Reject;
+use crate::limits::{CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
+
+/// What one call of [`BodySkip::skip`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Bytes at the start of the input that belong to the body.
+    pub consumed_bytes: usize,
+    /// True once the body has ended; what follows is the next request.
+    pub done: bool,
+}
+
+/// Finds the end of one body. The result does not depend on how the bytes are cut into pieces. How
+/// much a server is willing to skip is its own decision: it counts `consumed_bytes`.
+#[derive(Clone, Copy, Debug)]
+pub struct BodySkip {
+    state: State,
+    /// Bytes of the present chunk-size line, or of the whole trailer section.
+    line_len_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// So many bytes are left of a body of known length.
+    Length(u64),
+    /// Inside the hex digits of a chunk size.
+    Size {
+        size_bytes: u64,
+        digits: u32,
+    },
+    /// After the digits: white space and extensions.
+    Extension {
+        size_bytes: u64,
+        started: bool,
+    },
+    SizeLf {
+        size_bytes: u64,
+    },
+    Data(u64),
+    DataCr,
+    DataLf,
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    EndLf,
+    Done,
+    Failed(Reject),
+}
+
+impl BodySkip {
+    /// At the start of a body that is framed like this.
+    pub const fn new(body: RequestBody) -> Self {
+        let state = match body {
+            RequestBody::None => State::Done,
+            RequestBody::Length(len_bytes) => State::Length(len_bytes),
+            RequestBody::Chunked => SIZE_START,
+        };
+        Self {
+            state,
+            line_len_bytes: 0,
+        }
+    }
+
+    /// Takes the next bytes of the connection.
+    ///
+    /// # Errors
+    /// 400 for a chunk size that is no number of 64 bits, a missing CR LF, a bare CR or LF, a
+    /// malformed trailer, and for lines above their bounds. The same error comes back ever after.
+    pub fn skip(&mut self, bytes: &[u8]) -> Result<Skipped, Reject> {
+        let mut at = 0;
+        loop {
+            self.state = match self.state {
+                State::Done => break,
+                State::Failed(reject) => return Err(reject),
+                _ if at == bytes.len() => break,
+                State::Length(left) => match pass(left, bytes.len(), &mut at) {
+                    0 => State::Done,
+                    left => State::Length(left),
+                },
+                State::Data(left) => match pass(left, bytes.len(), &mut at) {
+                    0 => State::DataCr,
+                    left => State::Data(left),
+                },
+                state => {
+                    let byte = bytes[at];
+                    at += 1;
+                    self.bounded(state)
+                        .and_then(|()| next(state, byte))
+                        .unwrap_or_else(State::Failed)
+                }
+            };
+            if self.state == SIZE_START {
+                self.line_len_bytes = 0;
+            }
+        }
+        Ok(Skipped {
+            consumed_bytes: at,
+            done: self.state == State::Done,
+        })
+    }
+
+    /// Counts one byte of a line against its bound.
+    fn bounded(&mut self, state: State) -> Result<(), Reject> {
+        self.line_len_bytes += 1;
+        match state {
+            State::Size { .. } | State::Extension { .. }
+                if self.line_len_bytes > CHUNK_LINE_BYTES_MAX =>
+            {
+                Err(Reject::bad("A chunk-size line of the body is too long."))
+            }
+            State::TrailerName | State::TrailerValue if self.line_len_bytes > TRAILER_BYTES_MAX => {
+                Err(Reject::bad("The trailer of the body is too long."))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const SIZE_START: State = State::Size {
+    size_bytes: 0,
+    digits: 0,
+};
+
+/// Passes over as many of `left` bytes as there are; returns how many are still to come.
+fn pass(left: u64, len_bytes: usize, at: &mut usize) -> u64 {
+    // A usize always fits; what does not fit the other way is cut by min.
+    let step = left.min((len_bytes - *at) as u64);
+    *at += step as usize;
+    left - step
+}
+
+/// The state after one byte of framing.
+fn next(state: State, byte: u8) -> Result<State, Reject> {
+    match (state, byte) {
+        (State::Size { size_bytes, digits }, _) if byte.is_ascii_hexdigit() => {
+            size_digit(size_bytes, digits, byte)
+        }
+        (State::Size { digits: 0, .. }, _) => Err(Reject::bad(
+            "A chunk of the body does not start with its size.",
+        )),
+        (State::Size { size_bytes, .. } | State::Extension { size_bytes, .. }, b'\r') => {
+            Ok(State::SizeLf { size_bytes })
+        }
+        (State::Size { size_bytes, .. }, b';' | b' ' | b'\t') => Ok(State::Extension {
+            size_bytes,
+            started: byte == b';',
+        }),
+        (
+            State::Extension {
+                size_bytes,
+                started,
+            },
+            _,
+        ) => {
+            let fits = match byte {
+                b' ' | b'\t' => true,
+                b';' => true,
+                _ => started && byte > b' ' && byte != 0x7f,
+            };
+            if !fits {
+                return Err(Reject::bad("A chunk size is followed by no extension."));
+            }
+            Ok(State::Extension {
+                size_bytes,
+                started: started || byte == b';',
+            })
+        }
+        (State::SizeLf { size_bytes: 0 }, b'\n') => Ok(State::TrailerStart),
+        (State::SizeLf { size_bytes }, b'\n') => Ok(State::Data(size_bytes)),
+        (State::DataCr, b'\r') => Ok(State::DataLf),
+        (State::DataLf, b'\n') => Ok(SIZE_START),
+        (State::TrailerStart, b'\r') => Ok(State::EndLf),
+        (State::EndLf, b'\n') => Ok(State::Done),
+        (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => {
+            Ok(State::TrailerName)
+        }
+        (State::TrailerName, b':') => Ok(State::TrailerValue),
+        (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
+        (State::TrailerValue, _) if byte == b'\t' || byte >= b' ' && byte != 0x7f => {
+            Ok(State::TrailerValue)
+        }
+        (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
+        (State::TrailerStart | State::TrailerName | State::TrailerValue, _) => {
+            Err(Reject::bad("The trailer of the body is malformed."))
+        }
+        (State::Size { .. } | State::DataCr | State::DataLf, _) => Err(Reject::bad(
+            "A chunk of the body does not end where its size says.",
+        )),
+        _ => Err(Reject::bad(
+            "A CR without its LF is in the framing of the body.",
+        )),
+    }
+}
+
+fn size_digit(size_bytes: u64, digits: u32, byte: u8) -> Result<State, Reject> {
+    let digit = match byte {
+        b'0'..=b'9' => byte - b'0',
+        _ => (byte | 32) - b'a' + 10,
+    };
+    // 16 digits fill 64 bits; leading zeros beyond them serve no one.
+    if digits == 16 {
+        return Err(Reject::bad("A chunk size of the body is too large."));
+    }
+    Ok(State::Size {
+        size_bytes: size_bytes << 4 | u64::from(digit),
+        digits: digits + 1,
+    })
+}

@@ -1,0 +1,30 @@
+//! HTTP/1.1 for a static file server (RFC 9110 semantics, RFC 9112 syntax).
+//!
+//! The way of a request: [`parse`] finds one head at the start of the received bytes and borrows a
+//! [`Request`] from it; [`Request::refusal`] says whether this server answers such a request at all;
+//! [`target::resolve`] makes a safe path of its target; the shell finds the file and hands a
+//! [`plan::Representation`] to [`plan::file`], which weighs preconditions ([`conditional`]) and
+//! ranges ([`range`]) and returns a [`plan::Plan`]: the exact bytes and file spans to send.
+//! [`body::BodySkip`] passes over a body that a client sent along.
+
+pub mod body;
+pub mod conditional;
+pub mod date;
+pub mod etag;
+pub mod fields;
+pub mod head;
+pub mod host;
+pub mod negotiation;
+pub mod plan;
+pub mod range;
+pub mod request;
+pub mod status;
+pub mod target;
+
+pub use body::{BodySkip, Skipped};
+pub use etag::ETag;
+pub use negotiation::Coding;
+pub use plan::{Context, Part, Plan, Representation};
+pub use request::{Method, Parsed, Request, RequestBody, Version, parse};
+pub use status::{Reject, Status};
+pub use target::Target;

@@ -1,0 +1,152 @@
+//! Choosing among representations: content codings (RFC 9110 section 12.5.3) and HTML or JSON for
+//! a listing (section 12.5.1).
+
+use super::fields::{members, trim};
+
+/// A content coding in which a file may lie ready beside itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// zstd (RFC 8878), `.zst`
+    Zstd,
+    /// Brotli (RFC 7932), `.br`
+    Brotli,
+    /// gzip (RFC 1952), `.gz`
+    Gzip,
+}
+
+impl Coding {
+    /// Every coding, in the order that the configuration offers them by default.
+    pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
+
+    /// The name in Content-Encoding.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Brotli => "br",
+            Self::Gzip => "gzip",
+        }
+    }
+
+    /// The extension of the file, without its dot; also the mark in the entity tag.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Zstd => "zst",
+            Self::Brotli => "br",
+            Self::Gzip => "gz",
+        }
+    }
+
+    /// `x-gzip` is gzip (RFC 9110 section 8.4.1.3).
+    fn is_named(self, token: &[u8]) -> bool {
+        token.eq_ignore_ascii_case(self.token().as_bytes())
+            || self == Self::Gzip && token.eq_ignore_ascii_case(b"x-gzip")
+    }
+}
+
+/// A weight in thousandths (RFC 9110 section 12.4.2).
+type Weight = u16;
+
+const WEIGHT_MAX: Weight = 1000;
+
+/// The coding to send, of those that lie ready; `None` is the plain file.
+///
+/// The highest weight wins, and among equals the one offered first. The plain file wins only
+/// where the client names it (or `*`) with a higher weight: unnamed it is acceptable, but what the
+/// client asked for by name is better. Without the field, the plain file.
+///
+/// A client that excludes the plain file (`identity;q=0`, `*;q=0`) and accepts nothing that is
+/// there gets the plain file all the same: section 12.5.3 lets a server answer so instead of 406,
+/// and a file that a client may not like beats no file. nginx and Apache do the same.
+pub fn choose_coding<'a>(
+    accept_encoding: impl Iterator<Item = &'a [u8]> + Clone,
+    offered: &[Coding],
+) -> Option<Coding> {
+    if offered.is_empty() {
+        return None;
+    }
+    let weight_of = |is_named: &dyn Fn(&[u8]) -> bool| {
+        let mut any = None;
+        for (name, weight) in members(accept_encoding.clone()).filter_map(weighted) {
+            if is_named(name) {
+                return Some(weight);
+            }
+            if name == b"*" {
+                any = any.or(Some(weight));
+            }
+        }
+        any
+    };
+    let plain = weight_of(&|name| name.eq_ignore_ascii_case(b"identity")).unwrap_or(0);
+    let mut best: Option<(Coding, Weight)> = None;
+    for &coding in offered {
+        let weight = weight_of(&|name| coding.is_named(name)).unwrap_or(0);
+        if weight > best.map_or(0, |(_, best)| best) {
+            best = Some((coding, weight));
+        }
+    }
+    best.filter(|&(_, weight)| weight >= plain)
+        .map(|(coding, _)| coding)
+}
+
+/// True if the client would rather have `application/json` than `text/html`: its weight is higher,
+/// or equal and given more specifically. A client that does not care gets HTML.
+pub fn prefers_json<'a>(accept: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+    media_weight(accept.clone(), b"application/", b"json") > media_weight(accept, b"text/", b"html")
+}
+
+/// Weight, then specificity (RFC 9110 section 12.5.1: the most specific range decides the weight).
+/// Parameters other than the weight are passed over.
+fn media_weight<'a>(
+    accept: impl Iterator<Item = &'a [u8]>,
+    kind: &[u8],
+    subtype: &[u8],
+) -> (Weight, u8) {
+    let mut best = (0, 0);
+    for (range, weight) in members(accept).filter_map(weighted) {
+        let in_kind = range
+            .split_at_checked(kind.len())
+            .filter(|(given, _)| given.eq_ignore_ascii_case(kind));
+        let specificity = match in_kind {
+            _ if range == b"*/*" => 1,
+            Some((_, b"*")) => 2,
+            Some((_, given)) if given.eq_ignore_ascii_case(subtype) => 3,
+            _ => continue,
+        };
+        if specificity > best.1 {
+            best = (weight, specificity);
+        }
+    }
+    // What is excluded is so at any specificity.
+    if best.0 == 0 { (0, 0) } else { best }
+}
+
+/// A member as name and weight; `None` if the weight is malformed, since guessing it could invert
+/// what the client meant.
+fn weighted(member: &[u8]) -> Option<(&[u8], Weight)> {
+    let mut pieces = member.split(|&byte| byte == b';').map(trim);
+    let name = pieces.next()?;
+    let mut weight = WEIGHT_MAX;
+    for piece in pieces {
+        if let [b'q' | b'Q', b'=', value @ ..] = piece {
+            weight = parse_weight(value)?;
+        }
+    }
+    Some((name, weight))
+}
+
+/// `0`, `0.123`, `1`, `1.000` (RFC 9110 section 12.4.2).
+fn parse_weight(text: &[u8]) -> Option<Weight> {
+    let (whole, decimals): (Weight, &[u8]) = match text {
+        [whole @ (b'0' | b'1')] => (Weight::from(whole - b'0'), b""),
+        [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (Weight::from(whole - b'0'), decimals),
+        _ => return None,
+    };
+    if decimals.len() > 3 || !decimals.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let thousandths = (0..3).fold(0, |sum, nth| {
+        sum * 10 + Weight::from(decimals.get(nth).map_or(0, |digit| digit - b'0'))
+    });
+    let weight = whole * WEIGHT_MAX + thousandths;
+    (weight <= WEIGHT_MAX).then_some(weight)
+}

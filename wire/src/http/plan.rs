@@ -1,0 +1,425 @@
+//! Plans: everything an answer consists of, decided before its first byte is sent.
+//!
+//! Byte n of an answer is a function of its [`Plan`] alone, so a connection can be resumed or handed
+//! over at any byte. A plan does no I/O: it names spans of the file, the shell sends them.
+
+use super::conditional::{self, Validators, Verdict};
+use super::head::Head;
+use super::negotiation::Coding;
+use super::range::{self, Ranges, Span};
+use super::request::{Method, Request, Version};
+use super::status::{Reject, Status};
+use super::target;
+
+/// What Allow says, here and everywhere.
+pub const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The status code in its status line.
+    pub status: u16,
+    /// What to send, in order. The first part is `Bytes` and starts with the head.
+    pub parts: Vec<Part>,
+    /// True if the connection may be used for the next request once all is sent.
+    pub keep_alive: bool,
+    /// Length of the head, at the start of the first part: what an access log does not count.
+    pub head_len_bytes: u64,
+    /// Bytes after the head; `None` if only the end of a stream will tell.
+    pub body_len_bytes: Option<u64>,
+}
+
+/// One piece of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// A span of the file; never empty.
+    File {
+        /// Where it starts in the file.
+        offset_bytes: u64,
+        /// How long it is.
+        len_bytes: u64,
+    },
+    /// Bytes made while they are sent; always the last part.
+    Stream {
+        /// True: in chunks (RFC 9112 section 7.1), see [`push_chunk`]. False: closing the connection ends it.
+        chunked: bool,
+    },
+}
+
+/// A file as it lies there at the time of the answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Representation<'a> {
+    /// Its length.
+    pub len_bytes: u64,
+    /// Its mtime in seconds since 1970; may be negative or in the future.
+    pub modified_unix_s: i64,
+    /// Its media type.
+    pub content_type: &'a str,
+    /// The coding in which it lies there (a precompressed sibling).
+    pub coding: Option<Coding>,
+    /// True if another Accept-Encoding could have selected another file.
+    pub vary: bool,
+}
+
+/// What an answer depends on besides request and file.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// The wall clock, in seconds since 1970.
+    pub now_unix_s: u64,
+    /// True while the server is on its way out: no connection is kept.
+    pub draining: bool,
+    /// True if the caller wants this connection closed (its last allowed request, an unread body...).
+    pub close: bool,
+}
+
+/// The answer for a file: 200, 206, 304, 412 or 416.
+///
+/// `request` is GET or HEAD and has no [`Request::refusal`]. HEAD gets the head of a GET without
+/// Range (RFC 9110 section 14.2 defines Range for GET alone).
+pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context) -> Plan {
+    let validators = Validators::new(
+        file.modified_unix_s,
+        file.len_bytes,
+        file.coding,
+        context.now_unix_s,
+    );
+    match conditional::evaluate(request, &validators) {
+        Verdict::Proceed => {}
+        Verdict::NotModified => return not_modified(request, file, &validators, context),
+        Verdict::Failed => {
+            let why = "The file is not the version that was asked for.";
+            return refuse(request, Status::PreconditionFailed, why, context);
+        }
+    }
+    let range = request
+        .range()
+        .filter(|_| request.method == Method::Get)
+        .filter(|_| conditional::range_holds(request, &validators));
+    let answer = FileAnswer {
+        request,
+        file,
+        validators: &validators,
+        context,
+    };
+    match range.map_or(Ranges::Ignored, |value| {
+        range::evaluate(value, file.len_bytes)
+    }) {
+        Ranges::Ignored => answer.whole(),
+        Ranges::Unsatisfiable => unsatisfiable(request, file, context),
+        Ranges::Satisfiable(spans) => match spans.as_slice() {
+            [span] => answer.one_range(*span),
+            spans => answer.several_ranges(spans),
+        },
+    }
+}
+
+/// Sends the client to another path of this server. `path` is decoded and starts with `/`; `query` is
+/// as it was sent. Never leads to another host: leading slashes are merged.
+///
+/// The address is relative to the host, which keeps it right behind any proxy (RFC 9110 section 10.2.2).
+pub fn redirect(
+    request: &Request<'_>,
+    status: Status,
+    path: &[u8],
+    query: Option<&[u8]>,
+    context: &Context,
+) -> Plan {
+    let local = path.iter().position(|&byte| byte != b'/');
+    let mut location = vec![b'/'];
+    target::encode_path(&path[local.unwrap_or(path.len())..], &mut location);
+    if let Some(query) = query {
+        location.push(b'?');
+        target::encode_query(query, &mut location);
+    }
+    let extra = |head: &mut Head| head.field("Location", &location);
+    message(Some(request), status, "", context, extra)
+}
+
+/// An error with a short text for a person. `None` for a request that could not be read; then, and
+/// where [`Status::closes`], the connection is closed afterwards.
+pub fn error(request: Option<&Request<'_>>, reject: &Reject, context: &Context) -> Plan {
+    message(request, reject.status, reject.why, context, |head| {
+        if reject.status == Status::MethodNotAllowed {
+            head.field("Allow", ALLOW);
+        }
+    })
+}
+
+/// The head of a listing; its body is a stream. The answer depends on Accept.
+pub fn listing(request: &Request<'_>, content_type: &str, context: &Context) -> Plan {
+    let chunked = request.version == Version::Http11;
+    let has_body = request.method != Method::Head;
+    let keep_alive = keeps_alive(request, context) && (chunked || !has_body);
+    let mut head = Head::new(Status::Ok, context.now_unix_s);
+    head.field("Content-Type", content_type.as_bytes());
+    head.field("Vary", b"Accept");
+    // What its time or length would be is not known before it has been made.
+    if has_body && chunked {
+        head.field("Transfer-Encoding", b"chunked");
+    }
+    let mut plan = finish(head, Status::Ok, request.version, keep_alive, 0);
+    if has_body {
+        plan.parts.push(Part::Stream { chunked });
+        plan.body_len_bytes = None;
+    }
+    plan
+}
+
+/// The answer to OPTIONS, for `*` as well as for any path.
+pub fn options(request: &Request<'_>, context: &Context) -> Plan {
+    let mut head = Head::new(Status::NoContent, context.now_unix_s);
+    head.field("Allow", ALLOW);
+    let keep_alive = keeps_alive(request, context);
+    finish(head, Status::NoContent, request.version, keep_alive, 0)
+}
+
+/// A 200 of bytes made in memory.
+pub fn bytes(request: &Request<'_>, content_type: &str, body: Vec<u8>, context: &Context) -> Plan {
+    let mut head = Head::new(Status::Ok, context.now_unix_s);
+    head.field("Content-Type", content_type.as_bytes());
+    head.field_fmt("Content-Length", format_args!("{}", body.len()));
+    let keep_alive = keeps_alive(request, context);
+    let mut plan = finish(head, Status::Ok, request.version, keep_alive, 0);
+    if request.method != Method::Head && !body.is_empty() {
+        plan.body_len_bytes = Some(body.len() as u64);
+        plan.parts.push(Part::Bytes(body));
+    }
+    plan
+}
+
+/// Appends `data` as one chunk (RFC 9112 section 7.1). Empty data would end the body: nothing is added.
+pub fn push_chunk(data: &[u8], out: &mut Vec<u8>) {
+    use std::io::Write;
+    if data.is_empty() {
+        return;
+    }
+    let _ = write!(out, "{:x}\r\n", data.len());
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What ends a chunked body.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// All that the three shapes of a 2xx for a file have in common.
+struct FileAnswer<'a> {
+    request: &'a Request<'a>,
+    file: &'a Representation<'a>,
+    validators: &'a Validators,
+    context: &'a Context,
+}
+
+impl FileAnswer<'_> {
+    fn whole(&self) -> Plan {
+        let mut head = self.head(Status::Ok);
+        head.field("Content-Type", self.file.content_type.as_bytes());
+        head.field_fmt("Content-Length", format_args!("{}", self.file.len_bytes));
+        let mut plan = self.finish(head, Status::Ok);
+        if self.request.method != Method::Head {
+            push_file(
+                &mut plan,
+                Span {
+                    offset_bytes: 0,
+                    len_bytes: self.file.len_bytes,
+                },
+            );
+        }
+        plan
+    }
+
+    fn one_range(&self, span: Span) -> Plan {
+        let mut head = self.head(Status::PartialContent);
+        head.field("Content-Type", self.file.content_type.as_bytes());
+        head.field_fmt("Content-Length", format_args!("{}", span.len_bytes));
+        let (first, last) = (span.offset_bytes, span.last_byte());
+        head.field_fmt(
+            "Content-Range",
+            format_args!("bytes {first}-{last}/{}", self.file.len_bytes),
+        );
+        let mut plan = self.finish(head, Status::PartialContent);
+        push_file(&mut plan, span);
+        plan
+    }
+
+    /// multipart/byteranges (RFC 9110 section 14.6).
+    fn several_ranges(&self, spans: &[Span]) -> Plan {
+        let boundary = self.boundary(spans);
+        let mut body = Vec::with_capacity(2 * spans.len() + 1);
+        for span in spans {
+            body.push(Part::Bytes(self.part_head(&boundary, span)));
+            body.push(Part::File {
+                offset_bytes: span.offset_bytes,
+                len_bytes: span.len_bytes,
+            });
+        }
+        body.push(Part::Bytes(format!("\r\n--{boundary}--\r\n").into_bytes()));
+        let body_len_bytes = body.iter().map(part_len_bytes).sum();
+
+        let mut head = self.head(Status::PartialContent);
+        head.field_fmt(
+            "Content-Type",
+            format_args!("multipart/byteranges; boundary={boundary}"),
+        );
+        head.field_fmt("Content-Length", format_args!("{body_len_bytes}"));
+        let mut plan = self.finish(head, Status::PartialContent);
+        plan.parts.append(&mut body);
+        plan.body_len_bytes = Some(body_len_bytes);
+        plan
+    }
+
+    fn part_head(&self, boundary: &str, span: &Span) -> Vec<u8> {
+        let (first, last) = (span.offset_bytes, span.last_byte());
+        let (content_type, len_bytes) = (self.file.content_type, self.file.len_bytes);
+        format!(
+            "\r\n--{boundary}\r\nContent-Type: {content_type}\r\n\
+             Content-Range: bytes {first}-{last}/{len_bytes}\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    /// A function of the file's version and of the ranges, so that the same request gets the same
+    /// bytes from every mirror; 128 bits, so that it does not occur in the file by chance.
+    fn boundary(&self, spans: &[Span]) -> String {
+        let mut low = fnv(0xcbf2_9ce4_8422_2325, self.validators.etag.opaque());
+        for span in spans {
+            low = fnv(low, &span.offset_bytes.to_be_bytes());
+            low = fnv(low, &span.len_bytes.to_be_bytes());
+        }
+        let high = fnv(low, b"ackpace");
+        format!("{high:016x}{low:016x}")
+    }
+
+    fn head(&self, status: Status) -> Head {
+        let mut head = Head::new(status, self.context.now_unix_s);
+        if let Some(coding) = self.file.coding {
+            head.field("Content-Encoding", coding.token().as_bytes());
+        }
+        validator_fields(&mut head, self.file, self.validators);
+        head.field("Accept-Ranges", b"bytes");
+        head
+    }
+
+    fn finish(&self, head: Head, status: Status) -> Plan {
+        let keep_alive = keeps_alive(self.request, self.context);
+        finish(head, status, self.request.version, keep_alive, 0)
+    }
+}
+
+/// FNV-1a: small, and the same on every machine and in every version of the compiler.
+fn fnv(state: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(state, |state, &byte| {
+        (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn validator_fields(head: &mut Head, file: &Representation<'_>, validators: &Validators) {
+    head.date("Last-Modified", validators.last_modified_unix_s);
+    let tag = std::str::from_utf8(validators.etag.opaque()).unwrap_or_default();
+    let weak = if validators.etag.is_weak() { "W/" } else { "" };
+    head.field_fmt("ETag", format_args!("{weak}{tag}"));
+    if file.vary {
+        head.field("Vary", b"Accept-Encoding");
+    }
+}
+
+/// RFC 9110 section 15.4.5: the fields that could change what a cache knows, and no body.
+fn not_modified(
+    request: &Request<'_>,
+    file: &Representation<'_>,
+    validators: &Validators,
+    context: &Context,
+) -> Plan {
+    let mut head = Head::new(Status::NotModified, context.now_unix_s);
+    validator_fields(&mut head, file, validators);
+    let keep_alive = keeps_alive(request, context);
+    finish(head, Status::NotModified, request.version, keep_alive, 0)
+}
+
+fn unsatisfiable(request: &Request<'_>, file: &Representation<'_>, context: &Context) -> Plan {
+    let status = Status::RangeNotSatisfiable;
+    let why = "The file ends before the range that was asked for.";
+    message(Some(request), status, why, context, |head| {
+        head.field_fmt("Content-Range", format_args!("bytes */{}", file.len_bytes));
+    })
+}
+
+fn refuse(request: &Request<'_>, status: Status, why: &'static str, context: &Context) -> Plan {
+    error(Some(request), &Reject { status, why }, context)
+}
+
+/// A short answer in plain text: the same for a browser and for curl, and nothing in it to escape.
+fn message(
+    request: Option<&Request<'_>>,
+    status: Status,
+    why: &str,
+    context: &Context,
+    extra: impl FnOnce(&mut Head),
+) -> Plan {
+    let mut body = format!("{}\n", status.line());
+    if !why.is_empty() {
+        body.push_str(why);
+        body.push('\n');
+    }
+    let mut head = Head::new(status, context.now_unix_s);
+    head.field("Content-Type", b"text/plain; charset=utf-8");
+    head.field_fmt("Content-Length", format_args!("{}", body.len()));
+    extra(&mut head);
+    if request.is_some_and(|request| request.method == Method::Head) {
+        body.clear();
+    }
+    let version = request.map_or(Version::Http11, |request| request.version);
+    let keep_alive =
+        request.is_some_and(|request| keeps_alive(request, context)) && !status.closes();
+    let mut plan = finish(head, status, version, keep_alive, body.len() as u64);
+    if let Some(Part::Bytes(bytes)) = plan.parts.first_mut() {
+        bytes.extend_from_slice(body.as_bytes());
+    }
+    plan
+}
+
+const fn keeps_alive(request: &Request<'_>, context: &Context) -> bool {
+    request.keep_alive && !context.draining && !context.close
+}
+
+/// Adds Connection where the default of the version is another, and ends the head.
+fn finish(
+    mut head: Head,
+    status: Status,
+    version: Version,
+    keep_alive: bool,
+    body_len_bytes: u64,
+) -> Plan {
+    match (keep_alive, version) {
+        (false, _) => head.field("Connection", b"close"),
+        (true, Version::Http10) => head.field("Connection", b"keep-alive"),
+        (true, Version::Http11) => {}
+    }
+    let head = head.finish();
+    Plan {
+        status: status.code(),
+        keep_alive,
+        head_len_bytes: head.len() as u64,
+        body_len_bytes: Some(body_len_bytes),
+        parts: vec![Part::Bytes(head)],
+    }
+}
+
+fn push_file(plan: &mut Plan, span: Span) {
+    if span.len_bytes > 0 {
+        plan.parts.push(Part::File {
+            offset_bytes: span.offset_bytes,
+            len_bytes: span.len_bytes,
+        });
+    }
+    plan.body_len_bytes = Some(span.len_bytes);
+}
+
+fn part_len_bytes(part: &Part) -> u64 {
+    match part {
+        Part::Bytes(bytes) => bytes.len() as u64,
+        Part::File { len_bytes, .. } => *len_bytes,
+        Part::Stream { .. } => 0,
+    }
+}

@@ -1,0 +1,552 @@
+//! One request head: bytes in, a [`Request`] that borrows from them out (RFC 9112 sections 2 to 6).
+//!
+//! Own parser, since a server that must not be talked into request smuggling accepts less than
+//! the usual libraries do: no bare CR or LF anywhere, no folded lines, one meaning for the length of
+//! the body. It reads each byte once, allocates nothing, and can say no before a head is complete.
+//! The fuzz target `request_head` compares it with `httparse`, which must accept what this accepts.
+
+use super::fields::{Field, Fields, is_token_byte, members, trim};
+use super::host;
+use super::status::{Reject, Status};
+use super::target;
+use crate::limits::{
+    FIELDS_MAX, HEAD_BYTES_MAX, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX,
+};
+
+/// What [`parse`] made of the bytes so far.
+#[derive(Clone, Debug)]
+pub enum Parsed<'a> {
+    /// A correct beginning: read more. Never for [`HEAD_BYTES_MAX`] bytes or more.
+    Incomplete,
+    /// One head; what follows it is its body or the next request.
+    Complete {
+        /// The request, borrowed from the parsed bytes.
+        request: Request<'a>,
+        /// Length of the head, leading empty lines and the closing empty line included.
+        head_len_bytes: usize,
+    },
+    /// No more bytes can make this a request that is served. The connection must be closed after
+    /// the answer, since nobody knows where the next request starts.
+    Reject(Reject),
+}
+
+/// A request method (RFC 9110 section 9). Case matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method<'a> {
+    /// GET
+    Get,
+    /// HEAD
+    Head,
+    /// OPTIONS
+    Options,
+    /// CONNECT, whose target is host and port
+    Connect,
+    /// A registered method that a file server has no use for (POST, PUT, TRACE, PROPFIND...)
+    Known(&'a [u8]),
+    /// Any other token
+    Unknown(&'a [u8]),
+}
+
+impl<'a> Method<'a> {
+    fn of(token: &'a [u8]) -> Self {
+        match token {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"OPTIONS" => Self::Options,
+            b"CONNECT" => Self::Connect,
+            // RFC 9110 section 9.3, RFC 5789, and WebDAV (RFC 4918), which some systems try first.
+            b"POST" | b"PUT" | b"DELETE" | b"TRACE" | b"PATCH" | b"PROPFIND" | b"PROPPATCH"
+            | b"MKCOL" | b"COPY" | b"MOVE" | b"LOCK" | b"UNLOCK" | b"REPORT" | b"SEARCH" => {
+                Self::Known(token)
+            }
+            _ => Self::Unknown(token),
+        }
+    }
+
+    /// The token as it was sent.
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Get => b"GET",
+            Self::Head => b"HEAD",
+            Self::Options => b"OPTIONS",
+            Self::Connect => b"CONNECT",
+            Self::Known(token) | Self::Unknown(token) => token,
+        }
+    }
+}
+
+/// The HTTP version of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0: no chunks, one request per connection unless asked otherwise
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+impl Version {
+    /// As it stands in the request line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+        }
+    }
+}
+
+/// How the body of a request is framed (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestBody {
+    /// There is none.
+    None,
+    /// So many bytes; never 0.
+    Length(u64),
+    /// Chunks (RFC 9112 section 7.1).
+    Chunked,
+}
+
+/// What Expect asks for (RFC 9110 section 10.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    Nothing,
+    Continue,
+    Unknown,
+}
+
+/// A request head that follows the grammar and is unambiguous. Cheap to copy; owns nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: Method<'a>,
+    /// The request target as it was sent: no white space or control bytes, otherwise unchecked.
+    /// [`target::resolve`] makes a path of it.
+    pub target: &'a [u8],
+    /// The version that the client speaks.
+    pub version: Version,
+    /// True if the client expects to use the connection again, and may.
+    pub keep_alive: bool,
+    /// The body that follows the head.
+    pub body: RequestBody,
+    /// True if the client waits for a 100 before it sends a body. It gets its final answer instead
+    /// and `keep_alive` is false, so that nobody has to guess whether the body comes.
+    pub expect_continue: bool,
+    expect: Expect,
+    fields: Fields<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// Why this well-formed request is not one for a file server: its method (405, 501), a target
+    /// that does not fit the method (400) or an expectation that nobody knows (417). `None`: serve it.
+    pub fn refusal(&self) -> Option<Reject> {
+        let (status, why) = match self.method {
+            Method::Connect if host::is_valid_with_port(self.target) => (
+                Status::MethodNotAllowed,
+                "This is a file server, not a proxy.",
+            ),
+            Method::Connect => (
+                Status::BadRequest,
+                "The target of CONNECT must be a host and a port.",
+            ),
+            Method::Known(_) => (
+                Status::MethodNotAllowed,
+                "Files here can only be read: use GET or HEAD.",
+            ),
+            Method::Unknown(_) => (Status::NotImplemented, "The method is unknown."),
+            Method::Get | Method::Head if self.target == b"*" => {
+                (Status::BadRequest, "The target * belongs to OPTIONS alone.")
+            }
+            Method::Get | Method::Head | Method::Options => {
+                if self.expect != Expect::Unknown {
+                    return None;
+                }
+                (
+                    Status::ExpectationFailed,
+                    "The only expectation known here is 100-continue.",
+                )
+            }
+        };
+        Some(Reject { status, why })
+    }
+
+    /// The host asked for: that of an absolute target, else that of the Host field (RFC 9112
+    /// section 3.3). Always valid when present; `None` only with HTTP/1.0.
+    pub fn host(&self) -> Option<&'a [u8]> {
+        target::authority(self.target).or_else(|| self.fields.first(Field::Host))
+    }
+
+    /// The Range field, if it stands there once.
+    pub fn range(&self) -> Option<&'a [u8]> {
+        self.fields.single(Field::Range)
+    }
+
+    /// The If-Range field; empty, which matches nothing, if it stands there several times.
+    pub fn if_range(&self) -> Option<&'a [u8]> {
+        let first = self.fields.first(Field::IfRange)?;
+        Some(if self.fields.is_repeated(Field::IfRange) {
+            b""
+        } else {
+            first
+        })
+    }
+
+    /// The If-Modified-Since field, if it stands there once.
+    pub fn if_modified_since(&self) -> Option<&'a [u8]> {
+        self.fields.single(Field::IfModifiedSince)
+    }
+
+    /// The If-Unmodified-Since field, if it stands there once.
+    pub fn if_unmodified_since(&self) -> Option<&'a [u8]> {
+        self.fields.single(Field::IfUnmodifiedSince)
+    }
+
+    /// The Referer field.
+    pub fn referer(&self) -> Option<&'a [u8]> {
+        self.fields.first(Field::Referer)
+    }
+
+    /// The User-Agent field.
+    pub fn user_agent(&self) -> Option<&'a [u8]> {
+        self.fields.first(Field::UserAgent)
+    }
+
+    /// All fields; those that are lists (Accept, If-None-Match...) are read by [`Fields::values`].
+    pub fn fields(&self) -> &Fields<'a> {
+        &self.fields
+    }
+}
+
+/// Reads one request head at the start of `bytes`.
+///
+/// Pure: the same bytes give the same result, and what follows a head never changes it, so a
+/// caller may keep the bytes and parse them again whenever it needs the borrowed request.
+pub fn parse(bytes: &[u8]) -> Parsed<'_> {
+    let mut cursor = Cursor {
+        bytes: &bytes[..bytes.len().min(HEAD_BYTES_MAX)],
+        at: 0,
+    };
+    match head(&mut cursor) {
+        Ok(request) => Parsed::Complete {
+            request,
+            head_len_bytes: cursor.at,
+        },
+        Err(Stop::Reject(reject)) => Parsed::Reject(reject),
+        Err(Stop::More) if bytes.len() < HEAD_BYTES_MAX => Parsed::Incomplete,
+        Err(Stop::More) => Parsed::Reject(Reject {
+            status: Status::HeaderFieldsTooLarge,
+            why: "The head of the request is longer than 16 KB.",
+        }),
+    }
+}
+
+/// Why reading stopped before the end of a head.
+enum Stop {
+    More,
+    Reject(Reject),
+}
+
+impl From<Reject> for Stop {
+    fn from(reject: Reject) -> Self {
+        Self::Reject(reject)
+    }
+}
+
+/// A place in the bytes; every step says `More` at their end.
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn peek(&self) -> Result<u8, Stop> {
+        self.bytes.get(self.at).copied().ok_or(Stop::More)
+    }
+
+    /// The run of bytes of this kind from here on; there must be a byte after it.
+    fn run(&mut self, is_of_kind: impl Fn(u8) -> bool) -> Result<&'a [u8], Stop> {
+        let rest = &self.bytes[self.at..];
+        let run_len = rest.iter().position(|&byte| !is_of_kind(byte));
+        let run = &rest[..run_len.unwrap_or(rest.len())];
+        self.at += run.len();
+        run_len.map(|_| run).ok_or(Stop::More)
+    }
+
+    /// CR LF, or a refusal for `why` when another byte stands here.
+    fn line_end(&mut self, why: &'static str) -> Result<(), Stop> {
+        match self.peek()? {
+            b'\r' => self.at += 1,
+            b'\n' => return Err(Reject::bad("A line ends in a bare LF.").into()),
+            _ => return Err(Reject::bad(why).into()),
+        }
+        match self.peek()? {
+            b'\n' => self.at += 1,
+            _ => return Err(Reject::bad("A CR without its LF is in the head.").into()),
+        }
+        Ok(())
+    }
+}
+
+fn head<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Stop> {
+    let mut empty_lines = 0;
+    while matches!(cursor.peek()?, b'\r' | b'\n') {
+        empty_lines += 1;
+        if empty_lines > LEADING_EMPTY_LINES_MAX {
+            return Err(Reject::bad("Too many empty lines before the request.").into());
+        }
+        cursor.line_end("")?;
+    }
+    let method = method(cursor)?;
+    let target = target(cursor)?;
+    let version = version(cursor)?;
+    let fields = fields(cursor)?;
+    Ok(request(method, target, version, fields)?)
+}
+
+fn method<'a>(cursor: &mut Cursor<'a>) -> Result<Method<'a>, Stop> {
+    let start = cursor.at;
+    let run = cursor.run(is_token_byte);
+    if cursor.at - start > METHOD_BYTES_MAX {
+        return Err(Stop::Reject(Reject {
+            status: Status::NotImplemented,
+            why: "The method is longer than any known one.",
+        }));
+    }
+    let token = run?;
+    if token.is_empty() || cursor.peek()? != b' ' {
+        return Err(Reject::bad("The request does not start with a method and a space.").into());
+    }
+    cursor.at += 1;
+    Ok(Method::of(token))
+}
+
+/// Any byte but white space and control bytes: raw UTF-8 is no valid URI, but clients do send it
+/// and there is one way to understand it.
+fn target<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
+    let start = cursor.at;
+    let run = cursor.run(|byte| byte > b' ' && byte != 0x7f);
+    if cursor.at - start > TARGET_BYTES_MAX {
+        return Err(Stop::Reject(Reject {
+            status: Status::UriTooLong,
+            why: "The target of the request is longer than 8 KB.",
+        }));
+    }
+    let target = run?;
+    match cursor.peek()? {
+        b' ' if target.is_empty() => {
+            Err(Reject::bad("More than one space follows the method.").into())
+        }
+        b' ' => {
+            cursor.at += 1;
+            Ok(target)
+        }
+        b'\r' | b'\n' => Err(Reject::bad("The request line has no HTTP version.").into()),
+        _ => Err(Reject::bad("A control byte is in the target.").into()),
+    }
+}
+
+fn version(cursor: &mut Cursor<'_>) -> Result<Version, Stop> {
+    const WHY: &str = "The request line does not end in a space and HTTP/1.1.";
+    for &expected in b"HTTP/" {
+        if cursor.peek()? != expected {
+            return Err(Reject::bad(WHY).into());
+        }
+        cursor.at += 1;
+    }
+    let mut digits = [0; 2];
+    for (nth, digit) in digits.iter_mut().enumerate() {
+        if nth == 1 {
+            if cursor.peek()? != b'.' {
+                return Err(Reject::bad(WHY).into());
+            }
+            cursor.at += 1;
+        }
+        *digit = cursor.peek()?;
+        if !digit.is_ascii_digit() {
+            return Err(Reject::bad(WHY).into());
+        }
+        cursor.at += 1;
+    }
+    let version = match &digits {
+        b"10" => Version::Http10,
+        b"11" => Version::Http11,
+        _ => {
+            return Err(Stop::Reject(Reject {
+                status: Status::VersionNotSupported,
+                why: "Only HTTP/1.1 and HTTP/1.0 are spoken here.",
+            }));
+        }
+    };
+    cursor.line_end(WHY)?;
+    Ok(version)
+}
+
+fn fields<'a>(cursor: &mut Cursor<'a>) -> Result<Fields<'a>, Stop> {
+    let start = cursor.at;
+    let mut fields = Fields::new(&cursor.bytes[start..]);
+    let mut count = 0;
+    while !matches!(cursor.peek()?, b'\r' | b'\n') {
+        count += 1;
+        if count > FIELDS_MAX {
+            return Err(Stop::Reject(Reject {
+                status: Status::HeaderFieldsTooLarge,
+                why: "The head of the request has more than 100 fields.",
+            }));
+        }
+        let name = cursor.run(is_token_byte)?;
+        match cursor.peek()? {
+            b':' if name.is_empty() => {
+                return Err(Reject::bad("A field has no name.").into());
+            }
+            b':' => cursor.at += 1,
+            b' ' | b'\t' if name.is_empty() => {
+                return Err(Reject::bad("A field is folded over several lines.").into());
+            }
+            b' ' | b'\t' => {
+                return Err(Reject::bad("White space stands before the colon of a field.").into());
+            }
+            _ => return Err(Reject::bad("The name of a field is not a token.").into()),
+        }
+        let value_at = cursor.at;
+        // field-vchar, SP, HTAB, obs-text (RFC 9110 section 5.5)
+        let raw = cursor.run(|byte| byte >= b' ' && byte != 0x7f || byte == b'\t')?;
+        cursor.line_end("A control byte is in a field.")?;
+        let value = trim(raw);
+        let leading = raw.iter().take_while(|&&b| b == b' ' || b == b'\t').count();
+        let value_at = value_at - start + if value.is_empty() { 0 } else { leading };
+        fields.note(name, value_at, value.len());
+    }
+    fields.end(cursor.at - start);
+    cursor.line_end("")?;
+    Ok(fields)
+}
+
+/// Weighs the fields that decide about the connection.
+fn request<'a>(
+    method: Method<'a>,
+    target: &'a [u8],
+    version: Version,
+    fields: Fields<'a>,
+) -> Result<Request<'a>, Reject> {
+    check_host(target, version, &fields)?;
+    let body = framing(version, &fields)?;
+    let expect = expectation(version, &fields);
+    let expect_continue = expect == Expect::Continue && body != RequestBody::None;
+    // What follows CONNECT may be a tunnel's bytes already.
+    let tunnel = method == Method::Connect;
+    Ok(Request {
+        method,
+        target,
+        version,
+        keep_alive: wants_keep_alive(version, &fields) && !expect_continue && !tunnel,
+        body,
+        expect_continue,
+        expect,
+        fields,
+    })
+}
+
+/// RFC 9112 section 3.2: exactly one valid Host with HTTP/1.1, at most one with HTTP/1.0.
+fn check_host(target: &[u8], version: Version, fields: &Fields<'_>) -> Result<(), Reject> {
+    if fields.is_repeated(Field::Host) {
+        return Err(Reject::bad("The request has several Host fields."));
+    }
+    match fields.first(Field::Host) {
+        Some(host) if !host::is_valid(host) => {
+            return Err(Reject::bad(
+                "The Host field is not a host with an optional port.",
+            ));
+        }
+        None if version == Version::Http11 => {
+            return Err(Reject::bad("The request has no Host field."));
+        }
+        _ => {}
+    }
+    match target::authority(target) {
+        Some(authority) if !host::is_valid(authority) => Err(Reject::bad(
+            "The target does not name a host with an optional port.",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// RFC 9112 sections 6.1 to 6.3, with no way to understand one message in two ways.
+fn framing(version: Version, fields: &Fields<'_>) -> Result<RequestBody, Reject> {
+    let length = fields.first(Field::ContentLength);
+    if fields.is_repeated(Field::ContentLength) {
+        return Err(Reject::bad(
+            "The request has several Content-Length fields.",
+        ));
+    }
+    let Some(coding) = fields.first(Field::TransferEncoding) else {
+        return length.map_or(Ok(RequestBody::None), content_length);
+    };
+    if length.is_some() {
+        return Err(Reject::bad(
+            "The request has both Transfer-Encoding and Content-Length.",
+        ));
+    }
+    if version == Version::Http10 {
+        return Err(Reject::bad("Transfer-Encoding is not part of HTTP/1.0."));
+    }
+    if fields.is_repeated(Field::TransferEncoding) {
+        return Err(Reject::bad(
+            "The request has several Transfer-Encoding fields.",
+        ));
+    }
+    if coding.eq_ignore_ascii_case(b"chunked") {
+        return Ok(RequestBody::Chunked);
+    }
+    if coding.is_empty() || !coding.iter().copied().all(is_token_byte) {
+        return Err(Reject::bad("Transfer-Encoding is not one coding."));
+    }
+    Err(Reject {
+        status: Status::NotImplemented,
+        why: "The only transfer coding known here is chunked.",
+    })
+}
+
+fn content_length(value: &[u8]) -> Result<RequestBody, Reject> {
+    const BAD: Reject = Reject::bad("Content-Length is not a number of bytes.");
+    if value.is_empty() {
+        return Err(BAD);
+    }
+    let mut len_bytes: u64 = 0;
+    for &byte in value {
+        if !byte.is_ascii_digit() {
+            return Err(BAD);
+        }
+        len_bytes = len_bytes
+            .checked_mul(10)
+            .and_then(|tens| tens.checked_add(u64::from(byte - b'0')))
+            .ok_or(BAD)?;
+    }
+    Ok(match len_bytes {
+        0 => RequestBody::None,
+        _ => RequestBody::Length(len_bytes),
+    })
+}
+
+/// RFC 9110 section 10.1.1; a client of HTTP/1.0 cannot wait for a 100.
+fn expectation(version: Version, fields: &Fields<'_>) -> Expect {
+    let mut expect = Expect::Nothing;
+    for member in members(fields.values(Field::Expect)) {
+        if !member.eq_ignore_ascii_case(b"100-continue") {
+            return Expect::Unknown;
+        }
+        if version == Version::Http11 {
+            expect = Expect::Continue;
+        }
+    }
+    expect
+}
+
+/// RFC 9112 section 9.3: `close` wins; HTTP/1.0 has to ask for more than one request.
+fn wants_keep_alive(version: Version, fields: &Fields<'_>) -> bool {
+    let mut keep_alive = version == Version::Http11;
+    for member in members(fields.values(Field::Connection)) {
+        if member.eq_ignore_ascii_case(b"close") {
+            return false;
+        }
+        keep_alive |= member.eq_ignore_ascii_case(b"keep-alive");
+    }
+    keep_alive
+}
