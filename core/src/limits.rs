@@ -1,0 +1,88 @@
+//! Every bound of the data path: why it is what it is, and what happens when it is hit.
+//!
+//! Bounds of parsers stand in `wire/src/limits.rs`. `ackpace limits` prints both, and the memory
+//! that they add up to.
+
+use crate::units::{KIB, MIB, US_PER_S};
+
+/// Connections of one worker. Full: accepting pauses and the listen backlog holds the rest.
+pub const CONNECTIONS_MAX: u32 = 16_384;
+/// Connections accepted in one turn. More: the next turn takes them, after others had theirs.
+pub const ACCEPTS_PER_TURN_MAX: u32 = 64;
+/// Pause of accepting when the process is out of descriptors or memory; closing a connection ends it early.
+pub const ACCEPT_RETRY_US: u64 = 100_000;
+
+/// Events taken from epoll at once. More: they stay in the kernel until the next turn.
+pub const EVENTS_PER_TURN_MAX: usize = 256;
+/// Orders executed in one turn, some 5 us each: a turn stays far below a millisecond. More: the
+/// next turn goes on with them after a look at new events.
+pub const OUTS_PER_TURN_MAX: u32 = 64;
+/// Body bytes handed to the kernel in one turn: .1 ms of copying. More: as above.
+pub const TURN_BYTES_MAX: u64 = 2 * MIB;
+/// Body bytes that one connection sends before the next gets its turn.
+pub const SEND_BYTES_MAX: u64 = MIB;
+/// Requests of one connection answered in a row. More: the other connections come first.
+pub const PIPELINED_MAX: u32 = 64;
+
+/// Files are judged resident or cold, wanted and read in windows of this size: at 4 ms of
+/// positioning and 56 MB/s, reads of 1 MB get 45 MB/s from a disk, twice as much gains 9 %.
+pub const WINDOW_BYTES: u64 = MIB;
+/// Reads given to one device. A read that the kernel has can't be withdrawn, so a deep queue is
+/// dead weight. Full: the next is chosen when one finishes.
+pub const READS_IN_FLIGHT_MAX: usize = 8;
+/// Windows whose residency is remembered by one worker. A collision costs one question.
+pub const BELIEFS_MAX: usize = 4096;
+/// How long "this window is in memory" is believed without asking again.
+pub const BELIEF_TRUST_US: u64 = 250_000;
+
+/// Request body that is skipped so that the connection may carry another request. Longer: the
+/// connection ends after the answer.
+pub const BODY_SKIP_BYTES_MAX: u64 = MIB;
+/// Input that is discarded after the last answer, so that a reset does not destroy the answer
+/// before the client reads it. More: the connection is closed.
+pub const LINGER_BYTES_MAX: u64 = 64 * MIB;
+/// How long we wait for more such input, or for the client's FIN.
+pub const LINGER_QUIET_US: u64 = 5 * US_PER_S;
+/// How long such input is discarded in all.
+pub const LINGER_US: u64 = 30 * US_PER_S;
+
+/// Patience is measured in steps of this length: a time limit ends a connection at most so much late.
+pub const SCAN_PERIOD_US: u64 = US_PER_S;
+/// Connections looked at in one turn of a scan, so that a scan never holds up a turn.
+pub const SCAN_SLICE: u32 = 1024;
+/// A sending connection that took bytes this recently is not asked for its TCP state.
+pub const SAMPLE_QUIET_US: u64 = 5 * US_PER_S;
+/// Time over which `rate_min` is measured.
+pub const RATE_MIN_WINDOW_US: u64 = 60 * US_PER_S;
+/// Zero-window probes in the air without an answer up to which a paused peer counts as alive.
+pub const PROBES_UNANSWERED_MAX: u32 = 2;
+/// Responses of one connection whose arrival is still to be logged. More: the oldest is logged
+/// with what is known.
+pub const ARRIVALS_MAX: usize = 64;
+
+/// Threads that do what may block: open, stat, getdents. More work: it queues, one job a connection.
+pub const RESOLVERS_MAX: usize = 8;
+/// A listing is made and sent in pieces of about this size.
+pub const SLICE_BYTES: usize = 16 * KIB as usize;
+/// Names held by all listings under way. Full: a listing is answered 503 and logged.
+pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
+/// README text shown below a listing. Longer: cut.
+pub const README_BYTES_MAX: u64 = 64 * KIB;
+/// Files whose identity is remembered after their last stream, so that what is known of their
+/// residency survives between requests. Full: the oldest is forgotten.
+pub const OBJECTS_REMEMBERED_MAX: usize = 4096;
+
+/// What one connection costs at its worst, kernel memory aside: its state in the worker's two
+/// tables and its mailboxes, a request head lent from the pool, and one slice of a listing.
+pub const fn connection_bytes_max(head_bytes_max: u64) -> u64 {
+    1024 + head_bytes_max + 2 * SLICE_BYTES as u64
+}
+
+const _: () = assert!(
+    SEND_BYTES_MAX <= TURN_BYTES_MAX,
+    "one connection's share fits into a turn"
+);
+const _: () = assert!(
+    LINGER_QUIET_US <= LINGER_US,
+    "waiting for more is part of lingering"
+);

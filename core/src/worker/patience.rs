@@ -1,0 +1,209 @@
+//! Who is waited for, and how long: every time limit of a connection.
+//!
+//! A paused player is not dead: a closed window with answered probes may last `pause_timeout`. A
+//! client that reads nothing and answers nothing gets `send_timeout`; one that reads drop by drop
+//! has to keep `rate_min`. While we owe the client bytes from the disk, no limit runs.
+
+use super::{Phase, Settings};
+use crate::conn::TcpSample;
+use crate::limits::{
+    LINGER_QUIET_US, LINGER_US, PROBES_UNANSWERED_MAX, RATE_MIN_WINDOW_US, SAMPLE_QUIET_US,
+};
+use crate::units::{Instant, US_PER_S};
+use crate::why::Why;
+
+/// What to do about a connection now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Patient,
+    /// Ask TCP, then decide.
+    Measure,
+    /// Our patience is at its end.
+    End(Why),
+}
+
+/// The clocks of one connection.
+pub(super) struct Patience {
+    /// Since when the connection is in its present phase.
+    since: Instant,
+    /// A head has begun, or this is a new connection, which owes us one.
+    owes_head: bool,
+    /// Last sign of life in what we wait for now.
+    moved_at: Instant,
+    measured_at: Instant,
+    paused_at: Option<Instant>,
+    /// When everything was acknowledged while lingering.
+    delivered_at: Option<Instant>,
+    sent_bytes: u64,
+    acked_bytes: u64,
+    /// Start of the present stretch of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
+    stretch: (Instant, u64),
+    settings: Limits,
+}
+
+/// The limits that a sample is held against.
+#[derive(Clone, Copy)]
+struct Limits {
+    send_timeout_us: u64,
+    pause_timeout_us: u64,
+    rate_min_bytes_per_s: u64,
+}
+
+impl Patience {
+    pub fn new(settings: &Settings, now: Instant) -> Patience {
+        Patience {
+            since: now,
+            owes_head: true,
+            moved_at: now,
+            measured_at: now,
+            paused_at: None,
+            delivered_at: None,
+            sent_bytes: 0,
+            acked_bytes: 0,
+            stretch: (now, 0),
+            settings: Limits {
+                send_timeout_us: settings.send_timeout_us,
+                pause_timeout_us: settings.pause_timeout_us,
+                rate_min_bytes_per_s: settings.rate_min_bytes_per_s,
+            },
+        }
+    }
+
+    /// The first bytes of a head are there; the clock of a new connection runs on.
+    pub fn head_begun(&mut self, now: Instant) {
+        if !self.owes_head {
+            (self.owes_head, self.since) = (true, now);
+        }
+    }
+
+    pub fn head_ended(&mut self) {
+        self.owes_head = false;
+    }
+
+    pub fn response_begun(&mut self, now: Instant) {
+        (self.since, self.moved_at, self.measured_at, self.paused_at) = (now, now, now, None);
+        self.stretch = (now, self.acked_bytes);
+    }
+
+    pub fn response_ended(&mut self, now: Instant) {
+        (self.since, self.moved_at) = (now, now);
+    }
+
+    pub fn sent(&mut self, taken_bytes: u64, now: Instant) {
+        self.sent_bytes += taken_bytes;
+        if taken_bytes > 0 {
+            (self.moved_at, self.paused_at) = (now, None);
+        }
+    }
+
+    pub fn skipped(&mut self, now: Instant) {
+        self.moved_at = now;
+    }
+
+    pub fn linger(&mut self, now: Instant) {
+        (self.since, self.moved_at, self.delivered_at) = (now, now, None);
+    }
+
+    /// Whether the client owes us nothing: it is between two requests.
+    pub fn idle(&self) -> bool {
+        !self.owes_head
+    }
+
+    /// How long is this connection in its phase, and is that too long?
+    pub fn verdict(&self, phase: Phase, settings: &Settings, now: Instant) -> Verdict {
+        let (for_us, still_us) = (now.since_us(self.since), now.since_us(self.moved_at));
+        let end = |over: bool, why| {
+            if over {
+                Verdict::End(why)
+            } else {
+                Verdict::Patient
+            }
+        };
+        match phase {
+            Phase::Open if self.owes_head => {
+                end(for_us >= settings.header_timeout_us, Why::HeaderTimeout)
+            }
+            Phase::Open => end(for_us >= settings.idle_timeout_us, Why::Idle),
+            Phase::Resolving => Verdict::Patient,
+            Phase::Skipping { .. } => end(
+                for_us.max(still_us) >= settings.header_timeout_us,
+                Why::BodyTimeout,
+            ),
+            Phase::Sending => {
+                let quiet_us = still_us.min(now.since_us(self.measured_at));
+                let stretch_over = now.since_us(self.stretch.0) >= RATE_MIN_WINDOW_US;
+                let pressing_us = SAMPLE_QUIET_US.min(self.settings.send_timeout_us / 2);
+                if quiet_us >= pressing_us || stretch_over {
+                    Verdict::Measure
+                } else {
+                    Verdict::Patient
+                }
+            }
+            Phase::Lingering { .. } => match self.delivered_at {
+                None => Verdict::Measure,
+                Some(at) => {
+                    let quiet_us = now.since_us(at).min(still_us);
+                    end(
+                        quiet_us >= LINGER_QUIET_US || now.since_us(at) >= LINGER_US,
+                        Why::Done,
+                    )
+                }
+            },
+        }
+    }
+
+    /// What TCP says now. To be asked only of a connection with a response under way or lingering.
+    pub fn sampled(&mut self, phase: Phase, sample: TcpSample, now: Instant) -> Verdict {
+        self.measured_at = now;
+        let acked_bytes = self
+            .acked_bytes
+            .max(self.sent_bytes.saturating_sub(sample.unacked_bytes));
+        let moved = acked_bytes > self.acked_bytes || sample.unacked_bytes == 0;
+        self.acked_bytes = acked_bytes;
+        match phase {
+            Phase::Sending => {}
+            Phase::Lingering { .. } if sample.unacked_bytes > 0 => {}
+            Phase::Lingering { .. } => {
+                self.delivered_at.get_or_insert(now);
+                return Verdict::Patient;
+            }
+            Phase::Open | Phase::Resolving | Phase::Skipping { .. } => return Verdict::Patient,
+        }
+        if moved {
+            (self.moved_at, self.paused_at) = (now, None);
+        }
+        let closed = sample.window_closed && sample.unacked_bytes > 0;
+        if closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
+            let paused_at = *self.paused_at.get_or_insert(self.moved_at);
+            self.stretch = (now, acked_bytes);
+            let over = now.since_us(paused_at) >= self.settings.pause_timeout_us;
+            return if over {
+                Verdict::End(Why::PauseTimeout)
+            } else {
+                Verdict::Patient
+            };
+        }
+        if now.since_us(self.moved_at) >= self.settings.send_timeout_us {
+            return Verdict::End(Why::SendTimeout);
+        }
+        self.rate_kept(sample.unacked_bytes > 0, now)
+    }
+
+    /// At the end of a stretch: was it fast enough? Without pending bytes the fault is not the client's.
+    fn rate_kept(&mut self, pending: bool, now: Instant) -> Verdict {
+        let (from, before_bytes) = self.stretch;
+        let took_us = now.since_us(from);
+        if took_us < RATE_MIN_WINDOW_US {
+            return Verdict::Patient;
+        }
+        self.stretch = (now, self.acked_bytes);
+        let got = u128::from(self.acked_bytes - before_bytes) * u128::from(US_PER_S);
+        let least = u128::from(self.settings.rate_min_bytes_per_s) * u128::from(took_us);
+        if pending && got < least {
+            Verdict::End(Why::TooSlow)
+        } else {
+            Verdict::Patient
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! One response under way: which bytes come next, and what has to happen before they can be sent.
+
+use crate::cache::{Beliefs, Verdict};
+use crate::conn::{ObjectId, Oracle, Part, Plan, Span};
+use crate::limits::{SEND_BYTES_MAX, WINDOW_BYTES};
+use crate::units::{Instant, US_PER_S};
+
+/// What a response needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Hand these bytes to the socket.
+    Send {
+        part: u16,
+        from_bytes: u64,
+        len_bytes: u64,
+        more: bool,
+    },
+    /// Ask whether these bytes of the file are in memory.
+    Probe { object: ObjectId, span: Span },
+    /// Have them read.
+    Want {
+        object: ObjectId,
+        span: Span,
+        dry_at: Instant,
+    },
+    /// Have the next slice of a listing made.
+    Slice,
+    /// Something asked for is under way.
+    Wait,
+    /// All bytes are with the kernel.
+    Done,
+}
+
+/// Where a response stands.
+pub(super) struct Stream {
+    pub plan: Plan,
+    pub started_at: Instant,
+    /// Bytes of the whole response, head included, that the kernel took.
+    pub sent_bytes: u64,
+    pub waited_disk_us: u64,
+    pub waited_net_us: u64,
+    part: u16,
+    /// Offset in the part, or in its present slice.
+    at_bytes: u64,
+    asked: Option<Asked>,
+    /// End of the file range known to be wanted or resident, for a stream that reads from the disk:
+    /// one window is fetched ahead of the one that is sent.
+    ahead_bytes: Option<u64>,
+    slice: SliceState,
+    stalled: Option<(Stall, Instant)>,
+}
+
+/// A question or wish that is under way.
+#[derive(Clone, Copy)]
+struct Asked {
+    object: ObjectId,
+    span: Span,
+    /// The disk was told that the stream stands still.
+    dry: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SliceState {
+    Empty,
+    Asked,
+    Ready { len_bytes: u64, last: bool },
+}
+
+/// What a response that makes no progress waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stall {
+    Disk,
+    Net,
+}
+
+impl Stream {
+    pub fn new(plan: Plan, started_at: Instant) -> Stream {
+        Stream {
+            plan,
+            started_at,
+            sent_bytes: 0,
+            waited_disk_us: 0,
+            waited_net_us: 0,
+            part: 0,
+            at_bytes: 0,
+            asked: None,
+            ahead_bytes: None,
+            slice: SliceState::Empty,
+            stalled: None,
+        }
+    }
+
+    /// The next step. Asking for something marks it as asked; sending changes nothing until [`Stream::sent`].
+    pub fn step(&mut self, beliefs: &Beliefs, now: Instant) -> Step {
+        loop {
+            let more = usize::from(self.part) + 1 < self.plan.parts.len();
+            let len_bytes = match self.plan.parts.get(usize::from(self.part)) {
+                None => return Step::Done,
+                Some(Part::Bytes(bytes)) => bytes.len() as u64,
+                Some(Part::Body { span, .. }) => span.len_bytes,
+                Some(Part::Slices) => match self.slice {
+                    SliceState::Ready { len_bytes, last } if self.at_bytes < len_bytes || last => {
+                        len_bytes
+                    }
+                    SliceState::Asked => return Step::Wait,
+                    SliceState::Empty | SliceState::Ready { .. } => {
+                        (self.slice, self.at_bytes) = (SliceState::Asked, 0);
+                        return Step::Slice;
+                    }
+                },
+            };
+            if self.at_bytes >= len_bytes {
+                (self.part, self.at_bytes, self.slice) = (self.part + 1, 0, SliceState::Empty);
+                continue;
+            }
+            if let Some(&Part::Body {
+                object,
+                oracle,
+                span,
+                ..
+            }) = self.plan.parts.get(usize::from(self.part))
+            {
+                return self.body_step(beliefs, object, oracle, span, more, now);
+            }
+            let left_bytes = len_bytes - self.at_bytes;
+            let more = more || matches!(self.slice, SliceState::Ready { last: false, .. });
+            return self.send(left_bytes, left_bytes, more);
+        }
+    }
+
+    /// Send what is ready of what is left of the part, in pieces that let others have their turn.
+    fn send(&self, ready_bytes: u64, left_bytes: u64, more: bool) -> Step {
+        let len_bytes = ready_bytes.min(SEND_BYTES_MAX);
+        Step::Send {
+            part: self.part,
+            from_bytes: self.at_bytes,
+            len_bytes,
+            more: more || len_bytes < left_bytes,
+        }
+    }
+
+    fn body_step(
+        &mut self,
+        beliefs: &Beliefs,
+        object: ObjectId,
+        oracle: Oracle,
+        span: Span,
+        more: bool,
+        now: Instant,
+    ) -> Step {
+        let offset_bytes = span.offset_bytes + self.at_bytes;
+        let window = rest_of_window(offset_bytes, span.end_bytes());
+        match beliefs.verdict(object, oracle, offset_bytes, now) {
+            Verdict::Resident => {}
+            verdict => return self.ask(object, window, verdict, now, now),
+        }
+        if let Some(ahead_bytes) = self
+            .ahead_bytes
+            .filter(|&a| a == window.end_bytes() && a < span.end_bytes())
+        {
+            let next = rest_of_window(ahead_bytes, span.end_bytes());
+            let verdict = beliefs.verdict(object, oracle, ahead_bytes, now);
+            if verdict == Verdict::Resident {
+                self.ahead_bytes = None;
+            } else if self.asked.is_none() {
+                let dry_at = now.plus_us(self.us_to_send(window.len_bytes, now));
+                return self.ask(object, next, verdict, dry_at, now);
+            }
+        }
+        self.send(window.len_bytes, span.len_bytes - self.at_bytes, more)
+    }
+
+    /// Probe or want `span`, once; a wish is repeated when the stream has meanwhile run dry.
+    fn ask(
+        &mut self,
+        object: ObjectId,
+        span: Span,
+        verdict: Verdict,
+        dry_at: Instant,
+        now: Instant,
+    ) -> Step {
+        let dry = dry_at <= now;
+        let asked = self.asked;
+        // What was asked for may lie ahead of what is needed now: its answer comes first.
+        if asked.is_some_and(|a| a.dry || !dry || !same_window(a.span, span)) {
+            return Step::Wait;
+        }
+        self.asked = Some(Asked { object, span, dry });
+        if asked.is_some() || verdict == Verdict::Cold {
+            return Step::Want {
+                object,
+                span,
+                dry_at,
+            };
+        }
+        Step::Probe { object, span }
+    }
+
+    /// How long the stream needs for `len_bytes` at its mean rate so far.
+    fn us_to_send(&self, len_bytes: u64, now: Instant) -> u64 {
+        let us = now
+            .since_us(self.started_at)
+            .saturating_sub(self.waited_disk_us)
+            .max(1);
+        let rate_bytes_per_s =
+            u128::from(self.sent_bytes.max(1)) * u128::from(US_PER_S) / u128::from(us);
+        let us = u128::from(len_bytes) * u128::from(US_PER_S) / rate_bytes_per_s.max(1);
+        u64::try_from(us).unwrap_or(u64::MAX)
+    }
+
+    /// The answer to a probe: how many bytes from the start of the asked span are in memory.
+    /// Anything less than all makes it a wish; returned is that wish.
+    pub fn probed(
+        &mut self,
+        resident_bytes: u64,
+        beliefs: &mut Beliefs,
+        now: Instant,
+    ) -> Option<Step> {
+        let Asked { object, span, dry } = self.asked?;
+        if resident_bytes >= span.len_bytes {
+            self.asked = None;
+            beliefs.seen(object, span.offset_bytes, now);
+            return None;
+        }
+        beliefs.gone(object, span.offset_bytes);
+        let dry_at = if dry {
+            now
+        } else {
+            now.plus_us(self.us_to_send(WINDOW_BYTES, now))
+        };
+        Some(Step::Want {
+            object,
+            span,
+            dry_at,
+        })
+    }
+
+    /// The disk delivered `span`: its window counts as seen, and the next one is fetched ahead.
+    pub fn filled(&mut self, span: Span, beliefs: &mut Beliefs, now: Instant) {
+        if let Some(asked) = self.asked.take_if(|asked| same_window(asked.span, span)) {
+            beliefs.seen(asked.object, span.offset_bytes, now);
+            self.ahead_bytes = Some(window_end_bytes(span.offset_bytes));
+        }
+    }
+
+    /// A slice of a listing was made.
+    pub fn sliced(&mut self, len_bytes: u64, last: bool) {
+        (self.slice, self.at_bytes) = (SliceState::Ready { len_bytes, last }, 0);
+    }
+
+    /// The socket took `taken_bytes` of what was last to be sent.
+    pub fn sent(&mut self, taken_bytes: u64) {
+        self.at_bytes += taken_bytes;
+        self.sent_bytes += taken_bytes;
+    }
+
+    /// The stream waits for `stall` from now on, or no longer (`None`); waiting times add up.
+    pub fn stall(&mut self, stall: Option<Stall>, now: Instant) {
+        if self.stalled.map(|(s, _)| s) == stall {
+            return;
+        }
+        match self.stalled {
+            Some((Stall::Disk, since)) => self.waited_disk_us += now.since_us(since),
+            Some((Stall::Net, since)) => self.waited_net_us += now.since_us(since),
+            None => {}
+        }
+        self.stalled = stall.map(|stall| (stall, now));
+    }
+
+    /// Whether the disk still owes the stream something.
+    pub fn wants(&self) -> bool {
+        self.asked.is_some()
+    }
+}
+
+/// From `offset_bytes` to the end of its window or to `end_bytes`, whichever is nearer.
+fn rest_of_window(offset_bytes: u64, end_bytes: u64) -> Span {
+    Span {
+        offset_bytes,
+        len_bytes: window_end_bytes(offset_bytes).min(end_bytes) - offset_bytes,
+    }
+}
+
+fn window_end_bytes(offset_bytes: u64) -> u64 {
+    (offset_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES)
+}
+
+fn same_window(a: Span, b: Span) -> bool {
+    a.offset_bytes / WINDOW_BYTES == b.offset_bytes / WINDOW_BYTES
+}
