@@ -1,0 +1,444 @@
+//! The media type of a file, from its name alone.
+//!
+//! Asked in this order: the operator's `types` (the longest extension that matches: `tar.gz` before `gz`), our
+//! corrections, the crate mime_guess, names without an extension that are known to be text; else
+//! `application/octet-stream`. Case never matters. A compressed file gets the type of its compression and no
+//! Content-Encoding: who asks for `a.tar.gz` wants that file.
+//!
+//! Text says `charset=utf-8`, as do JavaScript and JSON. XML does not: its own declaration names the encoding, and a
+//! parameter here would overrule it (RFC 7303 3.2).
+
+mod table;
+
+use std::collections::HashMap;
+
+use crate::limits::{EXTENSION_BYTES_MAX, MEDIA_TYPE_BYTES_MAX, TYPES_MAX};
+use table::{CHARSET_UTF_8, EXTENSIONS, TEXT_NAME_PREFIXES, TEXT_NAMES};
+
+/// The type of what nobody knows.
+pub const UNKNOWN: &str = "application/octet-stream";
+
+/// The media type for a file's name (or path: what stands before the last `/` is ignored), fit for a Content-Type field.
+pub fn of<'a>(name: &[u8], overrides: &'a Overrides) -> &'a str {
+    let name = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+    // What decides stands in the last bytes of the name: the longest extension, its dot, and a byte before it, without
+    // which `.gz` would be an extension and not a hidden name.
+    let mut lower = [0; EXTENSION_BYTES_MAX + 2];
+    let tail = &name[name.len().saturating_sub(lower.len())..];
+    let lower = &mut lower[..tail.len()];
+    lower.copy_from_slice(tail);
+    lower.make_ascii_lowercase();
+
+    overrides
+        .find(lower)
+        .or_else(|| by_extension(lower))
+        .unwrap_or_else(|| by_whole_name(name))
+}
+
+/// Extensions in `lower`, the longest first: `a.tar.gz` has `tar.gz` and `gz`.
+fn extensions(lower: &[u8]) -> impl Iterator<Item = &str> {
+    let dots = (1..lower.len()).filter(|&at| lower[at] == b'.');
+    dots.filter_map(|dot| std::str::from_utf8(&lower[dot + 1..]).ok())
+        .filter(|found| !found.is_empty())
+}
+
+fn by_extension(lower: &[u8]) -> Option<&'static str> {
+    let last = extensions(lower).last()?;
+    let own = EXTENSIONS.binary_search_by_key(&last, |&(extension, _)| extension);
+    if let Ok(index) = own {
+        return Some(EXTENSIONS[index].1);
+    }
+    let guessed = mime_guess::from_ext(last).first_raw()?;
+    Some(with_charset(guessed))
+}
+
+fn with_charset(media_type: &'static str) -> &'static str {
+    let found = CHARSET_UTF_8
+        .binary_search_by_key(&media_type, |with| with.split(';').next().unwrap_or(with));
+    found.map_or(media_type, |index| CHARSET_UTF_8[index])
+}
+
+fn by_whole_name(name: &[u8]) -> &'static str {
+    let is_text = TEXT_NAMES
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+        || TEXT_NAME_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix.as_bytes()) && !name.contains(&b'.'));
+    if is_text { table::TEXT } else { UNKNOWN }
+}
+
+/// The operator's own types by extension, checked.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    by_extension: HashMap<Box<str>, Box<str>>,
+}
+
+impl Overrides {
+    /// Takes pairs of an extension (without its dot; it may have several parts, `tar.gz`) and a media type. Of equal
+    /// extensions the last one counts.
+    ///
+    /// # Errors
+    /// The first pair that cannot be right, or that there are too many.
+    pub fn new<'p>(
+        pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
+    ) -> Result<Overrides, BadType> {
+        let mut by_extension = HashMap::new();
+        for (extension, media_type) in pairs {
+            check_extension(extension)?;
+            check_media_type(media_type)?;
+            by_extension.insert(extension.to_lowercase().into(), media_type.into());
+            if by_extension.len() > TYPES_MAX {
+                return Err(BadType::TooMany);
+            }
+        }
+        Ok(Overrides { by_extension })
+    }
+
+    fn find(&self, lower: &[u8]) -> Option<&str> {
+        if self.by_extension.is_empty() {
+            return None;
+        }
+        extensions(lower)
+            .find_map(|extension| self.by_extension.get(extension))
+            .map(|found| &**found)
+    }
+}
+
+/// Why a pair of the `types` table was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadType {
+    /// Not an extension: empty, too long, with a dot at an end or with a byte that no extension has.
+    Extension(String),
+    /// Not a media type.
+    MediaType(String),
+    /// More than [`TYPES_MAX`] pairs.
+    TooMany,
+}
+
+impl std::fmt::Display for BadType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadType::Extension(got) => write!(
+                f,
+                "{got:?} is not a file extension: write it in ASCII and without the dot before it, as in \"rpm\" or \
+                 \"tar.gz\""
+            ),
+            BadType::MediaType(got) => write!(
+                f,
+                "{got:?} is not a media type: write type/subtype, as in \"application/x-rpm\" or \"text/plain; \
+                 charset=utf-8\""
+            ),
+            BadType::TooMany => write!(f, "more than {TYPES_MAX} types"),
+        }
+    }
+}
+
+impl std::error::Error for BadType {}
+
+/// Checks the key of a `types` pair.
+///
+/// # Errors
+/// [`BadType::Extension`].
+pub fn check_extension(extension: &str) -> Result<(), BadType> {
+    let fine = (1..=EXTENSION_BYTES_MAX).contains(&extension.len())
+        && extension.split('.').all(|part| !part.is_empty())
+        && extension
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    if fine {
+        Ok(())
+    } else {
+        Err(BadType::Extension(extension.to_owned()))
+    }
+}
+
+/// Checks the syntax of a media type with its parameters (RFC 9110 8.3.1).
+///
+/// # Errors
+/// [`BadType::MediaType`].
+pub fn check_media_type(media_type: &str) -> Result<(), BadType> {
+    let fine = media_type.len() <= MEDIA_TYPE_BYTES_MAX && is_media_type(media_type.as_bytes());
+    if fine {
+        Ok(())
+    } else {
+        Err(BadType::MediaType(media_type.to_owned()))
+    }
+}
+
+fn is_media_type(text: &[u8]) -> bool {
+    let Some(rest) = after_token(text)
+        .and_then(|rest| rest.strip_prefix(b"/"))
+        .and_then(after_token)
+    else {
+        return false;
+    };
+    let mut rest = rest;
+    while !rest.is_empty() {
+        let parameter = rest
+            .trim_ascii_start()
+            .strip_prefix(b";")
+            .map(<[u8]>::trim_ascii_start);
+        let value = parameter
+            .and_then(after_token)
+            .and_then(|rest| rest.strip_prefix(b"="));
+        let Some(after) =
+            value.and_then(|value| after_token(value).or_else(|| after_quoted(value)))
+        else {
+            return false;
+        };
+        rest = after;
+    }
+    // trim_ascii_start also takes line ends, which must not come through.
+    text.iter()
+        .all(|&byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
+/// What follows the token (RFC 9110 5.6.2) at the start of `text`.
+fn after_token(text: &[u8]) -> Option<&[u8]> {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let len_bytes = text.iter().take_while(|byte| is_token(byte)).count();
+    (len_bytes > 0).then(|| &text[len_bytes..])
+}
+
+/// What follows the quoted string (RFC 9110 5.6.4) at the start of `text`.
+fn after_quoted(text: &[u8]) -> Option<&[u8]> {
+    let mut rest = text.strip_prefix(b"\"")?;
+    loop {
+        rest = match rest {
+            [b'"', after @ ..] => return Some(after),
+            [b'\\', _, after @ ..] | [_, after @ ..] => after,
+            [] => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
+    fn plain(name: &str) -> String {
+        of(name.as_bytes(), &Overrides::default()).to_owned()
+    }
+
+    #[test]
+    fn what_people_serve_has_the_type_that_clients_expect() {
+        for (name, media_type) in [
+            ("bash.rpm", "application/x-rpm"),
+            ("bash.deb", "application/vnd.debian.binary-package"),
+            ("0001.ts", "video/mp2t"),
+            ("live.m3u8", "application/vnd.apple.mpegurl"),
+            ("live.mpd", "application/dash+xml"),
+            ("0001.m4s", "video/iso.segment"),
+            ("a.zst", "application/zstd"),
+            ("a.tar.xz", "application/x-xz"),
+            ("a.tar.gz", "application/gzip"),
+            ("a.bz2", "application/x-bzip2"),
+            ("debian.iso", "application/x-iso9660-image"),
+            ("a.wasm", "application/wasm"),
+            ("a.js", "text/javascript; charset=utf-8"),
+            ("a.mjs", "text/javascript; charset=utf-8"),
+            ("a.json", "application/json; charset=utf-8"),
+            ("a.md", "text/markdown; charset=utf-8"),
+            ("a.yaml", "application/yaml"),
+            ("a.toml", "application/toml"),
+            ("a.log", "text/plain; charset=utf-8"),
+            ("index.html", "text/html; charset=utf-8"),
+            ("a.css", "text/css; charset=utf-8"),
+            ("a.svg", "image/svg+xml"),
+            ("a.xml", "text/xml"),
+            ("a.flac", "audio/flac"),
+            ("a.mkv", "video/x-matroska"),
+            ("a.mp4", "video/mp4"),
+            ("a.webm", "video/webm"),
+            ("a.avif", "image/avif"),
+            ("a.torrent", "application/x-bittorrent"),
+            ("a.asc", "application/pgp-signature"),
+            ("a.sig", "application/pgp-signature"),
+            ("model.safetensors", UNKNOWN),
+            ("model.gguf", UNKNOWN),
+            ("disk.qcow2", "application/x-qemu-disk"),
+            ("disk.img", UNKNOWN),
+            ("a.br", UNKNOWN),
+            ("t.parquet", "application/vnd.apache.parquet"),
+            ("a.exe", UNKNOWN),
+            ("a.nobodyknows", UNKNOWN),
+        ] {
+            assert_eq!(plain(name), media_type, "{name}");
+        }
+    }
+
+    #[test]
+    fn case_does_not_matter_and_folders_are_no_extensions() {
+        assert_eq!(plain("A.JPG"), "image/jpeg");
+        assert_eq!(plain("A.Tar.Zst"), "application/zstd");
+        assert_eq!(plain("/v1.html/file"), UNKNOWN);
+        assert_eq!(plain("/v1.html/file.css"), "text/css; charset=utf-8");
+    }
+
+    #[test]
+    fn names_without_an_extension_are_text_if_they_are_known_to_be() {
+        for name in [
+            "README",
+            "LICENSE",
+            "Packages",
+            "Release",
+            "InRelease",
+            "SHA256SUMS",
+            "makefile",
+            "Contents-amd64",
+        ] {
+            assert_eq!(plain(name), "text/plain; charset=utf-8", "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a.",
+            ".gz",
+            "a..",
+            "Contents-amd64.unknown",
+            "readm",
+        ] {
+            assert_eq!(plain(name), UNKNOWN, "{name}");
+        }
+        assert_eq!(of(b"a.\xFF\xFE", &Overrides::default()), UNKNOWN);
+        assert_eq!(
+            of(b"\xFF\xFE.txt", &Overrides::default()),
+            "text/plain; charset=utf-8"
+        );
+    }
+
+    #[test]
+    fn the_operators_types_win_and_the_longest_of_them_first() {
+        let overrides = Overrides::new([
+            ("gz", "a/gz"),
+            ("tar.gz", "a/tar-gz"),
+            ("TS", "text/x-typescript; charset=utf-8"),
+            ("readme", "a/extension"),
+        ])
+        .expect("good pairs");
+        for (name, media_type) in [
+            ("x.gz", "a/gz"),
+            ("x.tar.gz", "a/tar-gz"),
+            ("x.y.TAR.GZ", "a/tar-gz"),
+            ("x.star.gz", "a/gz"),
+            (".tar.gz", "a/gz"), // a hidden file named `.tar`
+            ("x.ts", "text/x-typescript; charset=utf-8"),
+            ("README", "text/plain; charset=utf-8"),
+            ("x.png", "image/png"),
+        ] {
+            assert_eq!(of(name.as_bytes(), &overrides), media_type, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_longest_extension_allowed_is_found_in_a_long_name() {
+        let extension = "e".repeat(EXTENSION_BYTES_MAX);
+        let overrides = Overrides::new([(&*extension, "a/b")]).expect("a good pair");
+        assert_eq!(
+            of(
+                format!("{}.{extension}", "n".repeat(150)).as_bytes(),
+                &overrides
+            ),
+            "a/b"
+        );
+        assert_eq!(of(format!("n.{extension}").as_bytes(), &overrides), "a/b");
+        assert_eq!(of(format!(".{extension}").as_bytes(), &overrides), UNKNOWN);
+        assert_eq!(
+            of(format!("n.e{extension}").as_bytes(), &overrides),
+            UNKNOWN
+        );
+    }
+
+    #[test]
+    fn bad_pairs_are_refused_with_an_example() {
+        for extension in [
+            "",
+            ".rpm",
+            "rpm.",
+            "tar..gz",
+            "a/b",
+            "a b",
+            "ä",
+            &"e".repeat(EXTENSION_BYTES_MAX + 1),
+        ] {
+            assert_eq!(
+                check_extension(extension),
+                Err(BadType::Extension(extension.to_owned()))
+            );
+        }
+        assert_eq!(
+            check_extension(".rpm").expect_err("has a dot").to_string(),
+            "\".rpm\" is not a file extension: write it in ASCII and without the dot before it, as in \"rpm\" or \"tar.gz\""
+        );
+        assert_eq!(
+            check_media_type("rpm").expect_err("no slash").to_string(),
+            "\"rpm\" is not a media type: write type/subtype, as in \"application/x-rpm\" or \"text/plain; charset=utf-8\""
+        );
+        let many: Vec<String> = (0..=TYPES_MAX).map(|n| format!("e{n}")).collect();
+        let pairs = |count: usize| {
+            many.iter()
+                .take(count)
+                .map(|extension| (&**extension, "a/b"))
+        };
+        assert!(Overrides::new(pairs(TYPES_MAX)).is_ok());
+        assert_eq!(
+            Overrides::new(pairs(TYPES_MAX + 1)).err(),
+            Some(BadType::TooMany)
+        );
+    }
+
+    #[test]
+    fn media_types_follow_the_grammar_of_rfc_9110() {
+        for good in [
+            "a/b",
+            "application/vnd.api+json",
+            "text/plain; charset=utf-8",
+            "text/plain;charset=utf-8 ; x=\"a \\\" b\"",
+        ] {
+            assert_eq!(check_media_type(good), Ok(()), "{good}");
+        }
+        let long = format!("a/{}", "b".repeat(MEDIA_TYPE_BYTES_MAX - 1));
+        assert_eq!(check_media_type(&long[..MEDIA_TYPE_BYTES_MAX]), Ok(()));
+        for bad in [
+            "",
+            "a",
+            "a/",
+            "/b",
+            "a/b/c",
+            "a b/c",
+            "a/b;",
+            "a/b; ",
+            "a/b; c",
+            "a/b; c=",
+            "a/b; c=\"d",
+            "a/b\r\nX: y",
+            "a/b;\r\n c=d",
+            "a/b; c=\"\u{e9}\"",
+            "a/b; c=\"\0\"",
+            "a/b c",
+            &long,
+        ] {
+            assert_eq!(
+                check_media_type(bad),
+                Err(BadType::MediaType(bad.to_owned())),
+                "{bad:?}"
+            );
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_name_has_a_valid_type(name: Vec<u8>, text in "[a-zA-Z0-9.]{0,90}") {
+            let overrides = Overrides::new([("tar.gz", "a/b")]).expect("a good pair");
+            for name in [&name, text.as_bytes()] {
+                prop_assert_eq!(check_media_type(of(name, &overrides)), Ok(()));
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Hidden names: glob patterns for single path segments, compiled once.
+//!
+//! A pattern is matched against each segment of a path, whole and case-sensitive: `*` stands for any run of characters
+//! (also none), `?` for exactly one, everything else for itself (so `[` and `\` are plain). A character is a UTF-8
+//! sequence, or a single byte where the name is not UTF-8.
+
+use crate::limits::{HIDE_PATTERN_BYTES_MAX, HIDE_PATTERNS_MAX};
+
+/// Compiled patterns. Matching allocates nothing and takes at most name length x pattern length steps per pattern.
+#[derive(Clone, Debug, Default)]
+pub struct Hide {
+    patterns: Vec<Vec<Token>>,
+}
+
+/// Why a pattern was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadPattern {
+    /// The pattern at this index is empty and would match nothing.
+    Empty {
+        /// Position in the list, from 0.
+        index: usize,
+    },
+    /// The pattern holds a `/` or a NUL, which no segment has, so it would match nothing.
+    NeverMatches {
+        /// Position in the list, from 0.
+        index: usize,
+        /// The pattern as given.
+        pattern: String,
+    },
+    /// The pattern is longer than [`HIDE_PATTERN_BYTES_MAX`].
+    TooLong {
+        /// Position in the list, from 0.
+        index: usize,
+        /// Its length.
+        len_bytes: usize,
+    },
+    /// There are more than [`HIDE_PATTERNS_MAX`] patterns.
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
+}
+
+impl std::fmt::Display for BadPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadPattern::Empty { index } => {
+                write!(f, "hide pattern {} is empty; delete it", index + 1)
+            }
+            BadPattern::NeverMatches { index, pattern } => write!(
+                f,
+                "hide pattern {} ({pattern:?}) holds a `/` or a NUL and would match nothing: \
+                 patterns are matched against single names; write one for the name alone",
+                index + 1
+            ),
+            BadPattern::TooLong { index, len_bytes } => write!(
+                f,
+                "hide pattern {} is {len_bytes} bytes long; at most {HIDE_PATTERN_BYTES_MAX} \
+                 are allowed",
+                index + 1
+            ),
+            BadPattern::TooMany { count } => write!(
+                f,
+                "{count} hide patterns; at most {HIDE_PATTERNS_MAX} are allowed"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BadPattern {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    /// `?`
+    One,
+    /// `*`; never two in a row.
+    Any,
+    /// One byte of a literal.
+    Byte(u8),
+}
+
+impl Hide {
+    /// Compiles `patterns`; no pattern hides nothing.
+    ///
+    /// # Errors
+    /// The first pattern that is empty, too long or could never match, or that there are too many.
+    pub fn new<S: AsRef<str>>(patterns: &[S]) -> Result<Hide, BadPattern> {
+        if patterns.len() > HIDE_PATTERNS_MAX {
+            return Err(BadPattern::TooMany {
+                count: patterns.len(),
+            });
+        }
+        let patterns = patterns
+            .iter()
+            .enumerate()
+            .map(|(index, pattern)| compile(index, pattern.as_ref()));
+        Ok(Hide {
+            patterns: patterns.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Whether any segment of `path` matches any pattern. `path` is decoded; one name alone is a path too.
+    pub fn hidden(&self, path: &[u8]) -> bool {
+        path.split(|&byte| byte == b'/')
+            .filter(|segment| !segment.is_empty())
+            .any(|segment| {
+                self.patterns
+                    .iter()
+                    .any(|pattern| matches(pattern, segment))
+            })
+    }
+}
+
+fn compile(index: usize, pattern: &str) -> Result<Vec<Token>, BadPattern> {
+    if pattern.is_empty() {
+        return Err(BadPattern::Empty { index });
+    }
+    if pattern.len() > HIDE_PATTERN_BYTES_MAX {
+        return Err(BadPattern::TooLong {
+            index,
+            len_bytes: pattern.len(),
+        });
+    }
+    if pattern.contains(['/', '\0']) {
+        return Err(BadPattern::NeverMatches {
+            index,
+            pattern: pattern.to_owned(),
+        });
+    }
+    let mut tokens = Vec::with_capacity(pattern.len());
+    for byte in pattern.bytes() {
+        match byte {
+            b'*' if tokens.last() == Some(&Token::Any) => {}
+            b'*' => tokens.push(Token::Any),
+            b'?' => tokens.push(Token::One),
+            byte => tokens.push(Token::Byte(byte)),
+        }
+    }
+    Ok(tokens)
+}
+
+/// Whether the whole of `name` matches. On a mismatch only the last `*` takes one character more: an earlier one has
+/// already found its leftmost place, which leaves the most to the rest, so no other choice of it can help.
+fn matches(pattern: &[Token], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None; // after the last `*`: pattern position, name position
+    loop {
+        match pattern.get(p) {
+            None if n == name.len() => return true,
+            Some(Token::Any) => {
+                p += 1;
+                retry = Some((p, n));
+                continue;
+            }
+            Some(Token::One) if n < name.len() => {
+                (p, n) = (p + 1, n + char_len_bytes(&name[n..]));
+                continue;
+            }
+            Some(Token::Byte(byte)) if name.get(n) == Some(byte) => {
+                (p, n) = (p + 1, n + 1);
+                continue;
+            }
+            _ => {}
+        }
+        match retry {
+            Some((after, from)) if from < name.len() => {
+                n = from + char_len_bytes(&name[from..]);
+                p = after;
+                retry = Some((after, n));
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// Length of the character at the start of `bytes` (not empty): that of a valid UTF-8 sequence, else 1.
+fn char_len_bytes(bytes: &[u8]) -> usize {
+    let len_bytes = match bytes[0] {
+        0xC2..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF4 => 4,
+        _ => return 1,
+    };
+    match bytes.get(..len_bytes) {
+        Some(sequence) if std::str::from_utf8(sequence).is_ok() => len_bytes,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use proptest::test_runner::RngSeed;
+
+    fn hides(pattern: &str, path: &str) -> bool {
+        Hide::new(&[pattern])
+            .expect("a good pattern")
+            .hidden(path.as_bytes())
+    }
+
+    #[test]
+    fn a_pattern_hides_a_whole_segment_wherever_it_stands() {
+        assert!(hides(".git", "/.git"));
+        assert!(hides(".git", "/a/.git/config"));
+        assert!(hides(".git", ".git"));
+        assert!(!hides(".git", "/.gitignore"));
+        assert!(!hides(".git", "/x.git"));
+        assert!(!hides(".git", "/.GIT"));
+        assert!(!hides("*", "/"));
+        assert!(hides("*", "/a"));
+    }
+
+    #[test]
+    fn the_usual_patterns_hide_what_people_mean() {
+        for (pattern, yes, no) in [
+            (".env*", ".env.local", "x.env"),
+            ("*~", "a.html~", "~a"),
+            (".*.sw?", ".a.txt.swp", "a.swp"),
+            (".ht*", ".htpasswd", "ht"),
+            ("#*#", "#a#", "#a"),
+            ("*.bak", "x.bak", "x.bak.gz"),
+        ] {
+            assert!(hides(pattern, yes), "{pattern} shall hide {yes}");
+            assert!(!hides(pattern, no), "{pattern} shall not hide {no}");
+        }
+    }
+
+    #[test]
+    fn brackets_and_backslashes_are_plain() {
+        assert!(hides("[a]", "[a]") && !hides("[a]", "a"));
+        assert!(hides("\\*", "\\x") && !hides("\\*", "*"));
+    }
+
+    #[test]
+    fn a_question_mark_is_one_character_and_not_one_byte() {
+        assert!(hides("?", "é") && hides("?", "€") && hides("?", "𝄞"));
+        assert!(!hides("??", "é") && !hides("*??", "€"));
+        let one = Hide::new(&["?"]).expect("a good pattern");
+        assert!(one.hidden(b"\xFF") && !one.hidden(b"\xFF\xFE") && !one.hidden(b"\xE2\x82"));
+    }
+
+    #[test]
+    fn bad_patterns_are_named_with_position_and_remedy() {
+        let long = "a".repeat(HIDE_PATTERN_BYTES_MAX + 1);
+        for (patterns, message) in [
+            (vec!["a", ""], "hide pattern 2 is empty; delete it".to_owned()),
+            (
+                vec!["a/b"],
+                "hide pattern 1 (\"a/b\") holds a `/` or a NUL and would match nothing: patterns are matched against \
+                 single names; write one for the name alone"
+                    .to_owned(),
+            ),
+            (vec![&long], "hide pattern 1 is 256 bytes long; at most 255 are allowed".to_owned()),
+            (vec!["a"; HIDE_PATTERNS_MAX + 1], "257 hide patterns; at most 256 are allowed".to_owned()),
+        ] {
+            assert_eq!(Hide::new(&patterns).expect_err("a bad pattern").to_string(), message);
+        }
+        assert!(Hide::new(&[&long[1..]]).is_ok() && Hide::new(&["a"; HIDE_PATTERNS_MAX]).is_ok());
+    }
+
+    #[test]
+    fn many_stars_take_a_product_of_lengths_and_not_a_power() {
+        // A matcher that tries every division of the name among the stars would not end here in a lifetime.
+        let pattern = "*a".repeat(120) + "*b";
+        assert!(!hides(&pattern, &"a".repeat(255)));
+    }
+
+    /// The meaning of a pattern, written for truth and not for speed.
+    fn naive(pattern: &[char], name: &[&[u8]]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, rest) => rest.is_none(),
+            (Some(('*', pattern_rest)), None) => naive(pattern_rest, name),
+            (Some(('*', pattern_rest)), Some((_, name_rest))) => {
+                naive(pattern_rest, name) || naive(pattern, name_rest)
+            }
+            (Some(_), None) => false,
+            (Some((want, pattern_rest)), Some((got, name_rest))) => {
+                (*want == '?' || want.to_string().as_bytes() == *got)
+                    && naive(pattern_rest, name_rest)
+            }
+        }
+    }
+
+    fn chars(mut bytes: &[u8]) -> Vec<&[u8]> {
+        let mut all = Vec::new();
+        while !bytes.is_empty() {
+            let len_bytes = (1..=bytes.len().min(4))
+                .find(|&len| std::str::from_utf8(&bytes[..len]).is_ok())
+                .unwrap_or(1);
+            let (first, rest) = bytes.split_at(len_bytes);
+            all.push(first);
+            bytes = rest;
+        }
+        all
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4_000, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
+        #[test]
+        fn agrees_with_the_naive_matcher(pattern in "[ab€é*?]{1,8}", name in proptest::collection::vec(
+            select(vec![b"a".to_vec(), b"b".to_vec(), "€".into(), "é".into(), vec![0xE2], vec![0x82], vec![0xAC]]),
+            1..10,
+        )) {
+            let name = name.concat();
+            let pattern_chars: Vec<char> = pattern.chars().collect();
+            prop_assert_eq!(
+                Hide::new(&[&pattern]).expect("a good pattern").hidden(&name),
+                naive(&pattern_chars, &chars(&name)),
+                "pattern {:?} name {:?}", pattern, name
+            );
+        }
+    }
+}

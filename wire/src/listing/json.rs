@@ -1,0 +1,46 @@
+//! The listing as JSON, with the keys of nginx's ngx_http_autoindex_module: name, type, mtime (as an HTTP date), size
+//! (of files). Every output is valid JSON (RFC 8259).
+//!
+//! A name that is not UTF-8 cannot be said in JSON: `name` then has U+FFFD in place of the bad bytes, and a further key
+//! `href` has the exact name, percent-encoded.
+
+use super::{Entry, Kind};
+use crate::civil::{Civil, push_decimal};
+use crate::text::{push_json_string, push_percent_encoded};
+
+pub(super) fn head(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"[");
+}
+
+pub(super) fn entry(first: bool, entry: &Entry<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(if first {
+        b"\n{ \"name\":"
+    } else {
+        b",\n{ \"name\":"
+    });
+    push_json_string(entry.name, out);
+    out.extend_from_slice(match entry.kind {
+        Kind::Directory | Kind::LinkToDirectory => b", \"type\":\"directory\"",
+        Kind::File | Kind::LinkToFile => b", \"type\":\"file\"",
+        Kind::Other => b", \"type\":\"other\"",
+    });
+    if let Some(modified_unix_s) = entry.modified_unix_s {
+        out.extend_from_slice(b", \"mtime\":\"");
+        Civil::from_unix_s(modified_unix_s).push_http(out);
+        out.push(b'"');
+    }
+    if let (Kind::File | Kind::LinkToFile, Some(len_bytes)) = (entry.kind, entry.len_bytes) {
+        out.extend_from_slice(b", \"size\":");
+        push_decimal(len_bytes, out);
+    }
+    if std::str::from_utf8(entry.name).is_err() {
+        out.extend_from_slice(b", \"href\":\"");
+        push_percent_encoded(entry.name, out);
+        out.push(b'"');
+    }
+    out.extend_from_slice(b" }");
+}
+
+pub(super) fn foot(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\n]\n");
+}
