@@ -1,3 +1,46 @@
-//! Chores of the tree: tidy and docs.
+//! Chores of the tree. `cargo xtask tidy` checks the house rules and says what to do about each finding.
 
-fn main() {}
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["tidy"] => tidy(),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Prints what is long (without failing), then what is wrong.
+fn tidy() -> ExitCode {
+    let tree = match tree::Tree::read() {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!(
+                "tidy: cannot read the tree: {error}; run it from a checkout, with git in PATH"
+            );
+            return ExitCode::FAILURE;
+        }
+    };
+    for note in tidy::notes(&tree) {
+        println!("{note}");
+    }
+    let findings = tidy::findings(&tree);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        println!("tidy: {} files, nothing wrong", tree.len());
+        ExitCode::SUCCESS
+    } else {
+        println!("tidy: {} findings", findings.len());
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,114 @@
+//! The house rules that a machine can check. Each check is a function of the tree with its own tests below it.
+
+mod cycles;
+mod documented;
+mod lengths;
+mod limits;
+mod links;
+mod map;
+mod markdown;
+mod options;
+mod pure;
+mod text;
+mod units;
+
+use std::fmt;
+
+use crate::tree::Tree;
+
+/// One broken rule: where, what, and what to do.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    pub path: String,
+    /// From 1; 1 too where the whole file is meant.
+    pub line: usize,
+    pub what: String,
+    pub cure: String,
+}
+
+impl Finding {
+    pub fn new(
+        path: &str,
+        line: usize,
+        what: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Finding {
+        Finding {
+            path: path.to_string(),
+            line: line.max(1),
+            what: what.into(),
+            cure: cure.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}: {}; {}",
+            self.path, self.line, self.what, self.cure
+        )
+    }
+}
+
+/// What must be mended before a change lands, in order of path and line.
+pub fn findings(tree: &Tree) -> Vec<Finding> {
+    let checks: [fn(&Tree) -> Vec<Finding>; 10] = [
+        text::check,
+        cycles::check,
+        documented::check,
+        limits::check,
+        links::check,
+        map::check,
+        options::check,
+        pure::check,
+        units::check,
+        unparsed,
+    ];
+    let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
+    findings.sort();
+    findings.dedup();
+    findings
+}
+
+/// What is worth a look but fails nothing.
+pub fn notes(tree: &Tree) -> Vec<Finding> {
+    lengths::list(tree)
+}
+
+fn unparsed(tree: &Tree) -> Vec<Finding> {
+    let finding = |(path, line, message): &(String, usize, String)| {
+        Finding::new(
+            path,
+            *line,
+            format!("cannot be parsed: {message}"),
+            "see what rustc says of it",
+        )
+    };
+    tree.unparsed().iter().map(finding).collect()
+}
+
+/// The messages of a check, for comparison with a snapshot.
+#[cfg(test)]
+fn messages(findings: &[Finding]) -> String {
+    findings
+        .iter()
+        .map(|finding| format!("{finding}\n"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_of_all_checks_come_sorted() {
+        let tree = Tree::of(&[("b.md", "# A \n"), ("a.rs", "fn 1() {}\n")]);
+        assert_eq!(
+            messages(&findings(&tree)),
+            "a.rs:1: cannot be parsed: expected identifier; see what rustc says of it\n\
+             b.md:1: white space at the end of the line; delete it\n"
+        );
+    }
+}

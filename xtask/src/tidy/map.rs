@@ -1,0 +1,73 @@
+//! ARCHITECTURE.md is the map: it names every folder at the top and every folder of modules.
+
+use super::Finding;
+use crate::tree::Tree;
+
+const MAP: &str = "ARCHITECTURE.md";
+
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let Some(map) = tree.text(MAP) else {
+        return Vec::new();
+    };
+    tree.folders()
+        .filter(|folder| is_place(folder) && !names(map, folder))
+        .map(|folder| {
+            Finding::new(
+                MAP,
+                1,
+                format!("the map lacks `{folder}/`"),
+                "add a line on what is in it and why",
+            )
+        })
+        .collect()
+}
+
+/// A folder at the top, or one of modules: core/src/sndbuf, server/src/front/http.
+fn is_place(folder: &str) -> bool {
+    let parts: Vec<&str> = folder.split('/').collect();
+    match parts[..] {
+        [top] => top != ".cargo",
+        [_, "src", ..] => parts.len() > 2,
+        _ => false,
+    }
+}
+
+/// Whole, or by the folder's own name where a tree is drawn.
+fn names(map: &str, folder: &str) -> bool {
+    let own = folder.rsplit('/').next().unwrap_or(folder);
+    let begins =
+        |at: usize| !map[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.".contains(c));
+    map.match_indices(&format!("{own}/"))
+        .any(|(at, _)| begins(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::messages;
+
+    #[test]
+    fn a_folder_that_the_map_lacks_is_named() {
+        let tree = Tree::of(&[
+            (
+                MAP,
+                "# Map\n```\ncore/   policy\nserver/ shells: front/http (bytes)\nsrc/\n```\n",
+            ),
+            ("core/src/disk.rs", ""),
+            ("core/src/sndbuf/atbt.rs", ""),
+            ("server/src/front/http/conn.rs", ""),
+            ("bpf/a.c", ""),
+        ]);
+        assert_eq!(
+            messages(&check(&tree)),
+            "ARCHITECTURE.md:1: the map lacks `bpf/`; add a line on what is in it and why\n\
+             ARCHITECTURE.md:1: the map lacks `core/src/sndbuf/`; add a line on what is in it and why\n\
+             ARCHITECTURE.md:1: the map lacks `server/src/front/http/`; add a line on what is in it and why\n"
+        );
+    }
+
+    #[test]
+    fn without_a_map_nothing_is_lacking() {
+        assert_eq!(messages(&check(&Tree::of(&[("core/src/disk.rs", "")]))), "");
+    }
+}
