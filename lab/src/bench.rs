@@ -1,0 +1,176 @@
+//! `ackpace-lab bench`: peers are brought, the world is entered, cases run, the report is written.
+
+use crate::cases::{Bench, Pace, cached, listing, stall};
+use crate::error::{LabError, Result};
+use crate::peers::{self, Contender};
+use crate::report::{self, Report};
+use crate::{clock, corpus, facts, lock, world};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// A case, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Case {
+    /// Goodput and CPU of a cached file
+    Cached,
+    /// Latency of a small file beside downloads from a slow disk
+    Stall,
+    /// Latency and turn lengths beside listings of a big directory
+    Listing,
+}
+
+/// Options of `ackpace-lab bench`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Rounds of every case [default: 11 cached, 5 others]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Three short rounds of every case: a look, no proof
+    #[arg(long)]
+    quick: bool,
+    /// The ackpace binary [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+    /// Where to write the report [default: results/bench-DATE.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only this case; repeatable
+    #[arg(long, value_name = "CASE")]
+    only: Vec<Case>,
+    /// Who takes part, separated by commas
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "ackpace,nginx,nginx-aio,lighttpd"
+    )]
+    contenders: Vec<Contender>,
+    /// Folder of the served files, about 1.2 GB, on a disk [default: lab/ in the target folder]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Exit with 1 if a target is missed
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Args {
+    fn wants(&self, case: Case) -> bool {
+        self.only.is_empty() || self.only.contains(&case)
+    }
+
+    fn pace(&self) -> Pace {
+        let mut pace = Pace {
+            rounds_cached: 11,
+            rounds_latency: 5,
+            warm_up_s: 0.5,
+            window_cached_s: 2.5,
+            window_latency_s: 6.0,
+        };
+        if self.quick {
+            pace = Pace {
+                rounds_cached: 3,
+                rounds_latency: 3,
+                warm_up_s: 0.3,
+                window_cached_s: 1.0,
+                window_latency_s: 2.0,
+            };
+        }
+        if let Some(rounds) = self.rounds {
+            pace.rounds_cached = rounds.into();
+            pace.rounds_latency = rounds.into();
+        }
+        pace
+    }
+}
+
+/// Runs the cases that were asked for; exit code 0 unless `--strict` and a target is missed.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let program = std::env::current_exe();
+    let program = program.map_err(|_| LabError::Setup("where am I? /proc is missing".into()))?;
+    let beside = program.parent().unwrap_or(Path::new("."));
+    let ackpace = args
+        .server
+        .clone()
+        .unwrap_or_else(|| beside.join("ackpace"));
+    if args.contenders.contains(&Contender::Ackpace) && !ackpace.exists() {
+        let what = format!(
+            "{} is missing: type cargo build --release -p ackpace, or give --server PATH",
+            ackpace.display()
+        );
+        return Err(LabError::Setup(what));
+    }
+    peers::provide(&args.contenders)?;
+    let scratch = match &args.scratch {
+        Some(scratch) => scratch.clone(),
+        None => beside.parent().unwrap_or(beside).join("lab"),
+    };
+    let scratch = prepare_scratch(&scratch)?;
+    let _lock = lock::acquire(&scratch.join("lock"))?;
+    let date = clock::now_utc();
+    let machine = facts::machine(); // before the world: it counts the cores we may use
+    let world = world::enter()?; // from here on in a child with its own network, mounts and pids
+    let bench = Bench {
+        world,
+        corpus: corpus::prepare(&scratch)?,
+        ackpace,
+        scratch,
+        contenders: args.contenders.clone(),
+        pace: args.pace(),
+    };
+    measure(args, &bench, date, machine)
+}
+
+fn measure(args: &Args, bench: &Bench, date: String, machine: facts::Machine) -> Result<ExitCode> {
+    let identity = |who: &Contender| who.identity(&bench.ackpace);
+    let contenders = bench
+        .contenders
+        .iter()
+        .map(identity)
+        .collect::<Result<Vec<_>>>()?;
+    let cached = args
+        .wants(Case::Cached)
+        .then(|| cached::run(bench))
+        .transpose()?;
+    let stall = args
+        .wants(Case::Stall)
+        .then(|| stall::run(bench))
+        .transpose()?;
+    let listing = args
+        .wants(Case::Listing)
+        .then(|| listing::run(bench))
+        .transpose()?;
+    let mut rows = Vec::new();
+    rows.extend(cached.as_deref().map(cached::rows).unwrap_or_default());
+    rows.extend(stall.as_ref().map(stall::rows).unwrap_or_default());
+    rows.extend(listing.as_deref().map(listing::rows).unwrap_or_default());
+    let name = format!("results/bench-{}.json", date.replace(':', ""));
+    let path = args.json.clone().unwrap_or_else(|| name.into());
+    let report = Report {
+        date,
+        machine,
+        cores: bench.world,
+        contenders,
+        pace: bench.pace,
+        rows: &rows,
+        cached: cached.as_deref(),
+        stall: stall.as_ref(),
+        listing: listing.as_deref(),
+    };
+    report::write(&path, &report)?;
+    print!("{}", report::table(&rows));
+    let missed = rows.iter().filter(|row| row.met == Some(false)).count();
+    let judged = rows.iter().filter(|row| row.met.is_some()).count();
+    println!(
+        "{} of {judged} targets met; every round: {}",
+        judged - missed,
+        path.display()
+    );
+    let code = u8::from(args.strict && missed > 0);
+    Ok(ExitCode::from(code))
+}
+
+fn prepare_scratch(scratch: &Path) -> Result<PathBuf> {
+    use crate::error::Doing;
+    let what = || scratch.display().to_string();
+    std::fs::create_dir_all(scratch).doing(what)?;
+    scratch.canonicalize().doing(what)
+}

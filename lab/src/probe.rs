@@ -1,0 +1,234 @@
+//! A keep-alive probe: small requests at a fixed pace, each timed from its first byte out to its last
+//! byte in. What a visitor feels while the server is busy with others.
+
+use crate::error::{Doing, LabError, Result};
+use crate::head;
+use crate::stats::percentile;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Pause between an answer and the next probe.
+const PAUSE: Duration = Duration::from_millis(2);
+/// A probe without an answer for this long ends the bench.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+/// Latencies of one window.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Latencies {
+    /// Probes answered.
+    pub count: usize,
+    /// Median.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Worst.
+    pub max_us: f64,
+    /// Connections opened anew since the server had closed the old one.
+    pub reconnects: u64,
+}
+
+/// A probe that runs in its own thread until it is stopped.
+pub struct Probe {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Latencies>>,
+}
+
+impl Probe {
+    /// Starts to ask `address` for `path`, whose body has `body_len_bytes`.
+    pub fn start(who: &str, address: SocketAddr, path: &str, body_len_bytes: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (who, path, seen) = (who.to_owned(), path.to_owned(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            prefer_this_thread();
+            let mut prober = Prober::connect(who, address, &path, body_len_bytes)?;
+            let mut latencies_ns = Vec::new();
+            while !seen.load(Ordering::Relaxed) {
+                latencies_ns.push(prober.ask()?);
+                std::thread::sleep(PAUSE);
+            }
+            Ok(summary(latencies_ns, prober.reconnects))
+        });
+        Self { stop, thread }
+    }
+
+    /// Ends the probing and sums it up. The last probe is awaited: a stall at the end counts.
+    pub fn stop(self) -> Result<Latencies> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.join() {
+            Ok(result) => result,
+            Err(_) => Err(LabError::Setup("the probe's thread panicked".into())),
+        }
+    }
+}
+
+/// The probe measures the server, not the wait for its own turn on the load's core: real-time
+/// priority where it is allowed, else things stay as they are.
+fn prefer_this_thread() {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    // SAFETY: plain call with a pointer to a live struct; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) };
+}
+
+struct Prober {
+    who: String,
+    address: SocketAddr,
+    socket: TcpStream,
+    request: Vec<u8>,
+    body_len_bytes: u64,
+    reconnects: u64,
+    buffer: Vec<u8>,
+}
+
+impl Prober {
+    fn connect(who: String, address: SocketAddr, path: &str, body_len_bytes: u64) -> Result<Self> {
+        let socket = connect(&who, address)?;
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: lab\r\nUser-Agent: ackpace-lab\r\n\r\n");
+        Ok(Self {
+            who,
+            address,
+            socket,
+            request: request.into_bytes(),
+            body_len_bytes,
+            reconnects: 0,
+            buffer: vec![0; 64 << 10],
+        })
+    }
+
+    /// One request; its latency in ns. On a connection that the server closed before it answered a
+    /// single byte, asks once more on a new one, and times that.
+    fn ask(&mut self) -> Result<u64> {
+        if let Some(ns) = self.try_ask()? {
+            return Ok(ns);
+        }
+        self.reconnects += 1;
+        self.socket = connect(&self.who, self.address)?;
+        match self.try_ask()? {
+            Some(ns) => Ok(ns),
+            None => Err(self.fault("closed a new connection without an answer")),
+        }
+    }
+
+    fn try_ask(&mut self) -> Result<Option<u64>> {
+        let start = Instant::now();
+        if let Err(error) = self.socket.write_all(&self.request) {
+            return match error.kind() {
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Ok(None),
+                _ => Err(error).doing(|| format!("{}: sending a probe", self.who)),
+            };
+        }
+        let (mut have, mut need) = (0, usize::MAX);
+        while have < need {
+            match self.socket.read(&mut self.buffer[have..]) {
+                Ok(0) if have == 0 => return Ok(None),
+                Ok(0) => return Err(self.fault("closed within the answer to a probe")),
+                Ok(bytes) => have += bytes,
+                Err(error) if have == 0 && error.kind() == ErrorKind::ConnectionReset => {
+                    return Ok(None);
+                }
+                Err(error) => return Err(error).doing(|| format!("{}: probe", self.who)),
+            }
+            if need == usize::MAX {
+                need = self.answer_len(have)?.unwrap_or(usize::MAX);
+            }
+        }
+        if have > need {
+            return Err(self.fault("more bytes than its Content-Length"));
+        }
+        Ok(Some(start.elapsed().as_nanos() as u64))
+    }
+
+    fn answer_len(&self, have: usize) -> Result<Option<usize>> {
+        let Some(head) = head::parse(&self.buffer[..have]).map_err(|why| self.fault(&why))? else {
+            return Ok(None);
+        };
+        if head.status != 200 || head.body_len_bytes != Some(self.body_len_bytes) {
+            return Err(self.fault(&format!("wrong answer to a probe: {head:?}")));
+        }
+        Ok(Some(head.len_bytes + self.body_len_bytes as usize))
+    }
+
+    fn fault(&self, what: &str) -> LabError {
+        LabError::contender(&self.who, what)
+    }
+}
+
+fn connect(who: &str, address: SocketAddr) -> Result<TcpStream> {
+    let what = || format!("{who}: probe to {address}");
+    let socket = TcpStream::connect(address).doing(what)?;
+    socket.set_nodelay(true).doing(what)?;
+    socket.set_read_timeout(Some(ANSWER_MAX)).doing(what)?;
+    Ok(socket)
+}
+
+fn summary(mut latencies_ns: Vec<u64>, reconnects: u64) -> Latencies {
+    latencies_ns.sort_unstable();
+    let at_us = |percent| percentile(&latencies_ns, percent).unwrap_or(0) as f64 / 1e3;
+    Latencies {
+        count: latencies_ns.len(),
+        p50_us: at_us(50.0),
+        p99_us: at_us(99.0),
+        max_us: at_us(100.0),
+        reconnects,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Answers `per_connection` requests on each connection, then closes it.
+    fn server(answer: &'static [u8], per_connection: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                let mut socket = socket.unwrap();
+                for _ in 0..per_connection {
+                    if !matches!(socket.read(&mut [0; 4096]), Ok(n) if n > 0) {
+                        break;
+                    }
+                    socket.write_all(answer).unwrap();
+                }
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_probe_times_whole_answers_and_follows_a_closed_connection() {
+        let address = server(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody", 2);
+        let mut prober = Prober::connect("test".into(), address, "/p", 4).unwrap();
+        for _ in 0..6 {
+            assert!(prober.ask().unwrap() > 0);
+        }
+        assert_eq!(prober.reconnects, 2);
+    }
+
+    #[test]
+    fn a_wrong_answer_to_a_probe_is_an_error() {
+        let address = server(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbod", 1);
+        let mut prober = Prober::connect("test".into(), address, "/p", 4).unwrap();
+        assert!(
+            prober
+                .ask()
+                .unwrap_err()
+                .to_string()
+                .contains("wrong answer to a probe")
+        );
+    }
+
+    #[test]
+    fn the_summary_is_in_microseconds() {
+        let got = summary((1..=100).map(|n| n * 1000).rev().collect(), 0);
+        assert_eq!(
+            (got.count, got.p50_us, got.p99_us, got.max_us),
+            (100, 50.0, 99.0, 100.0)
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! The place where a bench runs: own network, mount and process namespaces, reno, pinned cores.
+//!
+//! The bench proper is a child, process 1 of a new pid namespace: whatever ends it, the kernel ends
+//! all servers with it, and with the last of them the network, the mounts and the loop devices. Its
+//! parent only waits: for the child, or for Ctrl-C, which kills the child. What outlives processes
+//! (cgroups) is removed by the parent and again at the next start.
+
+use crate::error::{Doing, LabError, Result};
+use crate::throttle;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::net::sockopt::tcp_congestion;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
+use rustix::thread::CpuSet;
+use std::fs::File;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Congestion control of every connection. The machine's default may be bbr, which without a pacing
+/// qdisc is several times slower on loopback and would hide the servers behind the pacing timer.
+pub const CONGESTION_CONTROL: &str = "reno";
+/// Niceness of servers and load alike: strangers on the machine disturb the rounds less.
+const NICE: i32 = -10;
+const CONGESTION_CONTROL_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Cores of a bench.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct World {
+    /// Core of the server under test.
+    pub server_core: usize,
+    /// Core of the load generator and the probe.
+    pub load_core: usize,
+}
+
+/// Leaves the machine's namespaces. Returns in the child, the parent waits for it and exits with its
+/// code. To be called before any thread is started.
+pub fn enter() -> Result<World> {
+    if !rustix::process::geteuid().is_root() {
+        let what =
+            "network namespaces, pinned servers and a throttled disk need root: sudo make bench";
+        return Err(LabError::Setup(what.into()));
+    }
+    let cores = cores()?;
+    throttle::remove_leftovers();
+    let waited = block_signals();
+    let new = libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
+    // SAFETY: no pointers; the process has one thread.
+    check(unsafe { libc::unshare(new) }).doing(|| "unshare of network, mounts and pids".into())?;
+    // SAFETY: the process has one thread, so the child may go on as if nothing had happened.
+    let child = unsafe { libc::fork() };
+    check(child).doing(|| "fork".into())?;
+    if child > 0 {
+        std::process::exit(guard(child, &waited));
+    }
+    die_with_parent();
+    unblock_signals(&waited);
+    furnish()?;
+    pin(cores.load_core)?;
+    // SAFETY: no pointers; a refusal costs precision, nothing else.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    Ok(cores)
+}
+
+impl World {
+    /// A command that starts on the server's core with an empty environment, and that dies with us.
+    /// With `cgroup` (its open `cgroup.procs`), it moves there first.
+    pub fn command(&self, program: &Path, cgroup: Option<&File>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        let core = self.server_core;
+        let procs = cgroup.map(AsRawFd::as_raw_fd);
+        let before = move || {
+            die_with_parent();
+            let mut set = CpuSet::new();
+            set.set(core);
+            rustix::thread::sched_setaffinity(None, &set)?;
+            if let Some(procs) = procs {
+                // SAFETY: the descriptor outlives the spawn (borrowed above); the buffer is static.
+                check(unsafe { libc::write(procs, b"0".as_ptr().cast(), 1) } as i32)?;
+            }
+            Ok(())
+        };
+        // SAFETY: the closure makes system calls only; it neither allocates nor locks.
+        unsafe { command.pre_exec(before) };
+        command
+    }
+}
+
+/// Reads back what the network says and what live connections use, on both sides.
+pub fn check_congestion_control(client: &TcpStream, server_pids: &[i32]) -> Result<()> {
+    let mut seen = vec![("sysctl", read_sysctl()?)];
+    let ours = tcp_congestion(client).doing(|| "TCP_CONGESTION of the client".into())?;
+    seen.push(("client", ours));
+    let ours = client
+        .local_addr()
+        .doing(|| "address of the client".into())?;
+    let mut found = false;
+    for &pid in server_pids {
+        for socket in sockets_of(pid)? {
+            if rustix::net::getpeername(&socket)
+                .ok()
+                .flatten()
+                .and_then(|peer| std::net::SocketAddr::try_from(peer).ok())
+                == Some(ours)
+            {
+                found = true;
+                let theirs =
+                    tcp_congestion(&socket).doing(|| "TCP_CONGESTION of a server".into())?;
+                seen.push(("server", theirs));
+            }
+        }
+    }
+    if !found {
+        let what =
+            "the server's side of a live connection was not found: congestion control unchecked";
+        return Err(LabError::Setup(what.into()));
+    }
+    match seen.iter().find(|(_, name)| name != CONGESTION_CONTROL) {
+        None => Ok(()),
+        Some((side, name)) => Err(LabError::Setup(format!(
+            "congestion control of the {side} is {name}, not {CONGESTION_CONTROL}: nothing measured"
+        ))),
+    }
+}
+
+/// Copies of all sockets that a process holds (pidfd_getfd(2)).
+fn sockets_of(pid: i32) -> Result<Vec<rustix::fd::OwnedFd>> {
+    let what = || format!("sockets of process {pid}");
+    let handle = Pid::from_raw(pid)
+        .ok_or(rustix::io::Errno::SRCH)
+        .doing(what)?;
+    let pidfd = pidfd_open(handle, PidfdFlags::empty()).doing(what)?;
+    let mut sockets = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).doing(what)? {
+        let entry = entry.doing(what)?;
+        let is_socket = std::fs::read_link(entry.path())
+            .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
+        let number = entry.file_name().to_string_lossy().parse();
+        if let (true, Ok(number)) = (is_socket, number) {
+            if let Ok(socket) = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) {
+                sockets.push(socket);
+            }
+        }
+    }
+    Ok(sockets)
+}
+
+/// The first two cores that we may use.
+fn cores() -> Result<World> {
+    let allowed = rustix::thread::sched_getaffinity(None).doing(|| "sched_getaffinity".into())?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    match (cores.next(), cores.next()) {
+        (Some(server_core), Some(load_core)) => Ok(World {
+            server_core,
+            load_core,
+        }),
+        _ => Err(LabError::Setup(
+            "two cores are needed, one for the server and one for the load".into(),
+        )),
+    }
+}
+
+fn pin(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).doing(|| format!("pinning to core {core}"))
+}
+
+/// Private mounts, a /proc of the new pids, loopback up, congestion control set.
+fn furnish() -> Result<()> {
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).doing(|| "making mounts private".into())?;
+    mount("proc", "/proc", "proc", MountFlags::empty(), None).doing(|| "mounting /proc".into())?;
+    loopback_up()?;
+    let what = || CONGESTION_CONTROL_SYSCTL.into();
+    std::fs::write(CONGESTION_CONTROL_SYSCTL, CONGESTION_CONTROL).doing(what)?;
+    let got = read_sysctl()?;
+    if got != CONGESTION_CONTROL {
+        let what = format!("{CONGESTION_CONTROL_SYSCTL} stayed {got}");
+        return Err(LabError::Setup(what));
+    }
+    Ok(())
+}
+
+fn read_sysctl() -> Result<String> {
+    let text = std::fs::read_to_string(CONGESTION_CONTROL_SYSCTL);
+    Ok(text
+        .doing(|| CONGESTION_CONTROL_SYSCTL.into())?
+        .trim()
+        .to_owned())
+}
+
+fn loopback_up() -> Result<()> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").doing(|| "socket".into())?;
+    // SAFETY: ifreq is plain data, for which all zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: netdevice(7): SIOCSIFFLAGS reads one ifreq, which lives here.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) })
+        .doing(|| "bringing the loopback up".into())
+}
+
+/// Parent: waits for the child to end, or kills it when a signal asks us to.
+fn guard(child: libc::pid_t, waited: &libc::sigset_t) -> i32 {
+    loop {
+        let mut signal = 0;
+        // SAFETY: both pointers are to live values.
+        unsafe { libc::sigwait(waited, &mut signal) };
+        if signal != libc::SIGCHLD {
+            let _ = Pid::from_raw(child)
+                .map(|child| rustix::process::kill_process(child, Signal::KILL));
+        }
+        let mut status = 0;
+        let options = if signal == libc::SIGCHLD {
+            libc::WNOHANG
+        } else {
+            0
+        };
+        // SAFETY: the pointer is to a live value.
+        if unsafe { libc::waitpid(child, &mut status, options) } != child {
+            continue;
+        }
+        throttle::remove_leftovers();
+        if signal != libc::SIGCHLD {
+            eprintln!("ackpace-lab: stopped by signal {signal}; nothing is left behind");
+            return 128 + signal;
+        }
+        return if libc::WIFEXITED(status) {
+            libc::WEXITSTATUS(status)
+        } else {
+            1
+        };
+    }
+}
+
+/// SIGKILL when the thread that started us ends (prctl(2), PR_SET_PDEATHSIG).
+fn die_with_parent() {
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: a sigset_t is plain data that sigemptyset fills; all pointers are to live values.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        set
+    }
+}
+
+fn unblock_signals(set: &libc::sigset_t) {
+    // SAFETY: the pointer is to a live value; the old set is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, set, std::ptr::null_mut()) };
+}
+
+fn check(result: libc::c_int) -> std::io::Result<()> {
+    if result < 0 {
+        Err(std::io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
