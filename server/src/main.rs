@@ -1,3 +1,7 @@
 //! The command line: see `ackpace --help`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ackpace::cli::main(std::env::args_os(), std::env::vars_os())
+}

@@ -36,6 +36,20 @@ impl Listen {
         Self::Tcp { addr, all: false }
     }
 
+    /// Reads the value of `--port`: this machine only, at that port.
+    ///
+    /// # Errors
+    /// Anything but a number from 0 to 65535.
+    pub fn port(text: &str) -> Result<Self, ValueError> {
+        match text.parse() {
+            Ok(port) if is_number(text) => Ok(Self::local(port)),
+            _ => Err(ValueError::new(format!(
+                "{} is not a port: 0 to 65535",
+                shown(text)
+            ))),
+        }
+    }
+
     /// Reads `8080`, `:8080`, `1.2.3.4:80`, `[::]:8080`, `localhost:8080`, `unix:PATH` or `fd:3`. A path need not be
     /// UTF-8.
     ///
@@ -183,6 +197,16 @@ mod tests {
         assert_eq!(parse("0"), tcp("127.0.0.1:0"));
         assert_eq!(parse("65535"), tcp("127.0.0.1:65535"));
         assert_eq!(parse("localhost:80"), tcp("127.0.0.1:80"));
+    }
+
+    #[test]
+    fn a_port_is_a_number_and_nothing_else() {
+        let port = |text| Listen::port(text).map_err(|e| e.to_string());
+        assert_eq!(port("0"), tcp("127.0.0.1:0"));
+        assert_eq!(port("65535"), tcp("127.0.0.1:65535"));
+        for bad in ["65536", "-1", "+80", ":80", "http"] {
+            assert_eq!(port(bad), Err(format!("{bad} is not a port: 0 to 65535")));
+        }
     }
 
     #[test]

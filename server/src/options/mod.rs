@@ -42,7 +42,7 @@ pub struct ServeOptions {
           value_parser = OsStringValueParser::new().try_map(kinds::path))]
     pub root: PathBuf,
 
-    /// File to send for a directory, if it is there
+    /// File to send for a directory
     ///
     /// The first name that exists in a requested directory is sent in place of a listing. Repeat the option for
     /// several names; they are tried in order. An empty list (`--index=`) turns this off.
@@ -72,7 +72,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "WHICH", default_value = "inside")]
     pub follow_symlinks: FollowSymlinks,
 
-    /// Directory outside the root that links may lead to
+    /// Outer directory that links may lead to
     ///
     /// With `follow_symlinks = "inside"`, links that end in one of these directories are followed too. The directories
     /// themselves are not listed or reachable in any other way. Repeat the option for several.
@@ -82,7 +82,7 @@ pub struct ServeOptions {
           value_parser = OsStringValueParser::new().try_map(kinds::path))]
     pub allow_roots: Vec<PathBuf>,
 
-    /// Names that are answered with 404 and not listed
+    /// Names to answer with 404 and not to list
     ///
     /// A pattern is matched with every name of a path: `.git` hides `/.git/config` and `/a/.git/config`. `*` stands for
     /// any characters, `?` for one; upper and lower case differ. Giving this option replaces the default list: repeat
@@ -95,7 +95,7 @@ pub struct ServeOptions {
           default_values = [".git", ".hg", ".svn", ".env*", ".ht*", "*~", ".*.sw?", ".#*", "#*#"])]
     pub hide: Vec<String>,
 
-    /// Compressed siblings to send where the client accepts them
+    /// Compressed siblings to send if accepted
     ///
     /// With `.zst`, a request for `page.html` by a client that accepts zstd is answered with `page.html.zst`, if that
     /// file exists. The answer says so in Content-Encoding and Vary and has an ETag of its own. Nothing is compressed
@@ -130,7 +130,7 @@ pub struct ServeOptions {
           value_parser = OsStringValueParser::new().try_map(|text| Listen::parse(&text)))]
     pub listen: Vec<Listen>,
 
-    /// Where to write the access log: off, - or a file
+    /// Access log: off, - (stdout) or a file
     ///
     /// `-` is standard output. A file is created with mode 640 if it is missing, and appended to. A log that cannot keep
     /// up loses lines, which is said in the server's messages; it never delays an answer. A file called `off` or `-` is
@@ -141,7 +141,7 @@ pub struct ServeOptions {
           value_parser = OsStringValueParser::new().try_map(LogTarget::parse))]
     pub access_log: LogTarget,
 
-    /// Shape of a line in the access log
+    /// Lines of the access log
     ///
     /// `combined` and `common` are read by every tool for Apache's and nginx's logs. `json` adds what arrived at the
     /// client and what the answer waited for; docs/access-log.md explains the fields.
@@ -155,7 +155,7 @@ pub struct ServeOptions {
     )]
     pub access_log_format: LogFormat,
 
-    /// How much to say on standard error
+    /// Messages on standard error
     ///
     /// Each level includes those before it: `error`, `warn`, `info`, `debug`.
     ///
@@ -168,7 +168,7 @@ pub struct ServeOptions {
     )]
     pub log_level: LogLevel,
 
-    /// Time a client has to send the head of a request
+    /// Time to send the head of a request
     ///
     /// Counted from the first byte of the head; then the answer is 408 and the connection closes. It bounds how long a
     /// client that sends one byte at a time can hold a connection.
@@ -178,7 +178,7 @@ pub struct ServeOptions {
           value_parser = |text: &str| duration::within(text, 100..=10 * MINUTE_MS))]
     pub header_timeout: Duration,
 
-    /// Time an idle connection is kept open
+    /// Time to keep an idle connection
     ///
     /// Counted from the end of an answer, or from the start of the connection, to the first byte of the next request.
     /// An idle connection holds no buffer.
@@ -188,7 +188,7 @@ pub struct ServeOptions {
           value_parser = |text: &str| duration::within(text, 100..=24 * HOUR_MS))]
     pub idle_timeout: Duration,
 
-    /// Time after which a client that no longer answers is given up
+    /// Time until a silent client is given up
     ///
     /// Counted while bytes are on the way and nothing is acknowledged, not even the kernel's probes: the client is gone
     /// or its network is. A client that acknowledges but reads nothing falls under `pause_timeout`.
@@ -209,7 +209,7 @@ pub struct ServeOptions {
           value_parser = |text: &str| duration::within(text, SECOND_MS..=24 * HOUR_MS))]
     pub pause_timeout: Duration,
 
-    /// Time that answers under way have when the server stops
+    /// Time to finish answers when stopping
     ///
     /// SIGTERM and SIGINT stop accepting at once, idle connections are closed, and answers under way go on for so long;
     /// what is left then is cut off. A second signal cuts off at once. With `0s` nothing is waited for.
@@ -219,7 +219,7 @@ pub struct ServeOptions {
           value_parser = |text: &str| duration::within(text, 0..=24 * HOUR_MS))]
     pub drain_timeout: Duration,
 
-    /// Bytes a second below which a client is given up; 0: never
+    /// Slowest client, in bytes a second; 0: any
     ///
     /// Measured over 60 s in which there was something to send and the client's window was open. It keeps clients that
     /// acknowledge a byte now and then from holding connections for ever.
@@ -240,7 +240,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", default_value = "auto", value_parser = Workers::parse, help_heading = "Resources")]
     pub workers: Workers,
 
-    /// Connections that one worker holds at most
+    /// Connections of one worker at most
     ///
     /// When it is reached, the worker stops accepting, and the kernel's listen backlog holds what comes until a
     /// connection ends. The process needs as many file descriptors, and one more for each file being sent.
@@ -252,7 +252,7 @@ pub struct ServeOptions {
           value_parser = |text: &str| value::whole(text, 1..=16_384))]
     pub connections_max: u64,
 
-    /// Connections that one address may hold; 0: no limit
+    /// Connections of one address; 0: no limit
     ///
     /// Further connections of the same address are closed as they come. IPv6 addresses are counted by /64, since one
     /// customer usually has all of it; unix sockets are not counted.
@@ -262,7 +262,7 @@ pub struct ServeOptions {
           value_parser = |text: &str| value::whole(text, 0..=16_384))]
     pub connections_per_address: u64,
 
-    /// Memory for all of the server's work, as bytes or %
+    /// Memory at most, as a size or %
     ///
     /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the smaller of
     /// RAM and the cgroup's limit. `ackpace limits` shows how it is divided. The page cache is the kernel's and not

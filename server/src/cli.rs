@@ -1,0 +1,273 @@
+//! The commands of the binary. `main` calls [`run`], which is one match over them; errors are printed in one place.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::builder::OsStringValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueHint, value_parser};
+use clap_complete::Shell;
+
+use crate::config::{self, Loaded};
+use crate::failure::Failure;
+use crate::limits::CONFIG_ERRORS_MAX;
+use crate::options::{ServeOptions, shown};
+use crate::{help, limits, serve};
+
+const ABOUT: &str = "Serve files over HTTP at the pace of their acknowledgements";
+const LONG_ABOUT: &str = "ackpace serves a directory, or one file, over HTTP/1.1 to browsers, download tools, package managers and players. \
+    It lets what TCP knows of each client decide what is read ahead and what is sent.\n\n\
+    Without a command it serves: `ackpace DIR` is `ackpace serve DIR`. A directory that is named like a command is reached by `./`. \
+    Without any option only this machine can reach the server; `--listen :8080` opens it to all.\n\n\
+    SIGTERM and SIGINT stop the server after the answers under way.";
+const AFTER_HELP: &str = "Every option is also a key of the configuration file and a variable, such as\n\
+    send_timeout and ACKPACE_SEND_TIMEOUT. All about them: ackpace man | man -l -";
+
+/// Runs one command of the command line `arguments`, whose first is the name of the program, in the environment
+/// `variables`; prints what it has to say, and returns the exit code: 0 done, 1 failed at run time, 2 wrong command
+/// line, configuration or root.
+pub fn main(
+    arguments: impl IntoIterator<Item = OsString>,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> ExitCode {
+    match run(arguments, variables) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(), Failure> {
+    let matches = raw(command()).try_get_matches_from(arguments)?;
+    match matches.subcommand() {
+        None if matches.get_flag("test") => check(load(&matches, variables)?),
+        None => serve::run(load(&matches, variables)?.options),
+        Some(("serve", matches)) => serve::run(load(matches, variables)?.options),
+        Some(("check", matches)) => check(load(matches, variables)?),
+        Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
+        Some(("limits", matches)) => say(&limits::print(&load(matches, variables)?.options)),
+        Some(("completions", matches)) => completions(matches),
+        Some(("man", _)) => man(),
+        Some(("help", matches)) => print_help(matches),
+        Some((name, _)) => Err(Failure::runtime(format!("no code for command {name}"))),
+    }
+}
+
+/// The whole command line.
+pub fn command() -> Command {
+    let commands = [
+        with_help(
+            options(serve_command()),
+            &["ackpace serve [OPTIONS] [DIR|FILE]"],
+            &[],
+        ),
+        looking(
+            "check",
+            "Tell whether the configuration is good, without serving",
+        ),
+        looking("config", "Print every value that holds, with its origin"),
+        looking("limits", "Print every bound and the memory they add up to"),
+        completions_command(),
+        with_help(
+            Command::new("man").about("Print the man page"),
+            &["ackpace man"],
+            &[],
+        ),
+        help_command(),
+    ];
+    let root = options(Command::new("ackpace"))
+        .about(ABOUT)
+        .long_about(LONG_ABOUT)
+        .after_help(AFTER_HELP)
+        .version(env!("CARGO_PKG_VERSION"))
+        .args_conflicts_with_subcommands(true)
+        .disable_help_subcommand(true)
+        .disable_version_flag(true)
+        .arg(flag("test", 't', ArgAction::SetTrue).help("Same as `ackpace check`"))
+        .arg(
+            flag("version", 'V', ArgAction::Version)
+                .long("version")
+                .help("Print the version"),
+        );
+    let usage = ["ackpace [OPTIONS] [DIR|FILE]", "ackpace COMMAND"];
+    with_help(root, &usage, &commands).subcommands(commands)
+}
+
+fn serve_command() -> Command {
+    Command::new("serve")
+        .about("Serve a directory or file; also without `serve`")
+        .after_help(AFTER_HELP)
+}
+
+fn help_command() -> Command {
+    let about = Command::new("help").about("Print help, also of a command");
+    let command = Arg::new("command")
+        .value_name("COMMAND")
+        .help("Which command");
+    with_help(about.arg(command), &["ackpace help [COMMAND]"], &[])
+}
+
+fn completions_command() -> Command {
+    let about = Command::new("completions").about("Print completions for a shell");
+    let shell = Arg::new("shell")
+        .value_name("SHELL")
+        .help("Which shell")
+        .required(true);
+    let shell = shell.value_parser(value_parser!(Shell));
+    with_help(about.arg(shell), &["ackpace completions SHELL"], &[])
+}
+
+/// A command that looks at the configuration: it takes all options, but its help has other things to say.
+fn looking(name: &'static str, about: &'static str) -> Command {
+    let mut command = Command::new(name).about(about);
+    let mut usage = format!("ackpace {name} [-c FILE]");
+    if name == "config" {
+        let effective = Arg::new("effective")
+            .long("effective")
+            .action(ArgAction::SetTrue);
+        let text = "All values, not only those that were given";
+        command = command.arg(effective.required(true).help(text));
+        usage = format!("ackpace {name} --effective [-c FILE]");
+    }
+    let is_named = |arg: &Arg| matches!(arg.get_id().as_str(), "config" | "effective");
+    let command = options(command)
+        .mut_args(|arg| if is_named(&arg) { arg } else { arg.hide(true) })
+        .after_help("All options of `ackpace serve` are taken too.");
+    with_help(command, &[&usage], &[])
+}
+
+/// Adds the options of the server, and those that are no keys of its configuration.
+fn options(command: Command) -> Command {
+    let about = command.get_about().cloned().unwrap_or_default();
+    let after = command.get_after_help().cloned().unwrap_or_default();
+    let config = flag("config", 'c', ArgAction::Set)
+        .long("config")
+        .value_name("FILE")
+        .value_hint(ValueHint::FilePath)
+        .value_parser(OsStringValueParser::new())
+        .help("Configuration file (TOML)");
+    let port = flag("port", 'p', ArgAction::Append)
+        .long("port")
+        .value_name("N")
+        .help("Short for --listen 127.0.0.1:N")
+        .help_heading("Listening");
+    let command = ServeOptions::augment_args(command).arg(port).arg(config);
+    command.about(about).after_help(after)
+}
+
+fn flag(id: &'static str, short: char, action: ArgAction) -> Arg {
+    Arg::new(id)
+        .short(short)
+        .action(action)
+        .help_heading("General")
+}
+
+/// `-h` and `--help` say the same: a line for each option. The man page says the rest.
+fn with_help(command: Command, usage: &[&str], commands: &[Command]) -> Command {
+    let help = flag("help", 'h', ArgAction::HelpShort)
+        .long("help")
+        .help("Print this help");
+    let command = command.disable_help_flag(true).arg(help);
+    let page = help::page(&command, usage, commands);
+    command
+        .override_usage(usage.join("\n       "))
+        .override_help(page)
+}
+
+/// The same command line, but with values left as they are: each source of configuration checks them in the same way.
+fn raw(command: Command) -> Command {
+    let keys: Vec<String> = config::Setting::all()
+        .iter()
+        .map(|setting| setting.arg.get_id().to_string())
+        .collect();
+    let untyped = move |arg: Arg| {
+        let is_ours = arg.get_id() == "port" || keys.iter().any(|key| arg.get_id() == key.as_str());
+        if is_ours {
+            arg.value_parser(OsStringValueParser::new())
+        } else {
+            arg
+        }
+    };
+    let each = untyped.clone();
+    command
+        .mut_args(untyped)
+        .mut_subcommands(move |command| command.mut_args(each.clone()))
+}
+
+fn load(
+    matches: &ArgMatches,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Loaded, Failure> {
+    let command_line = config::read_command_line(matches);
+    let loaded = config::load(command_line, config::read_environment(variables));
+    let loaded = loaded.map_err(|errors| {
+        let mut lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        if lines.len() >= CONFIG_ERRORS_MAX {
+            lines.push("there may be more errors; mend these first".to_owned());
+        }
+        Failure::Operator(lines)
+    })?;
+    for warning in &loaded.warnings {
+        let _ = writeln!(std::io::stderr(), "ackpace: warning: {warning}");
+    }
+    Ok(loaded)
+}
+
+fn check(loaded: Loaded) -> Result<(), Failure> {
+    serve::check(&loaded.options)?;
+    match loaded.config {
+        Some(path) => say(&format!("{}: good\n", path.display())),
+        None => say("the configuration is good (no file was given)\n"),
+    }
+}
+
+fn completions(matches: &ArgMatches) -> Result<(), Failure> {
+    let Some(shell) = matches.get_one::<Shell>("shell") else {
+        return Err(Failure::operator("name a shell"));
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(*shell, &mut command(), "ackpace", &mut script);
+    say(&String::from_utf8_lossy(&script))
+}
+
+fn man() -> Result<(), Failure> {
+    let mut command = command();
+    command.build();
+    let serve = command
+        .find_subcommand("serve")
+        .cloned()
+        .unwrap_or_default();
+    let page = config::manual(&command, &serve);
+    say(&page.map_err(|error| Failure::runtime(error.to_string()))?)
+}
+
+fn print_help(matches: &ArgMatches) -> Result<(), Failure> {
+    let mut command = command();
+    command.build();
+    let Some(name) = matches.get_one::<String>("command") else {
+        return say(&command.render_help().to_string());
+    };
+    match command.find_subcommand_mut(name) {
+        Some(command) => say(&command.render_help().to_string()),
+        None => Err(Failure::operator(format!(
+            "there is no command {}",
+            shown(name)
+        ))),
+    }
+}
+
+/// Prints to standard output. That nobody reads it to the end (`| head`) is no failure.
+fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::runtime(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,95 @@
+//! What one source of configuration says: keys, raw values, and where each stands.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::options::{ValueError, shown};
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody gave it.
+    Default,
+    /// A line of the configuration file.
+    File {
+        /// The file as it was named.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+    },
+    /// A variable of the environment.
+    Environment(String),
+    /// The command line.
+    CommandLine,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", shown(&path.to_string_lossy())),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::CommandLine => f.write_str("command line"),
+        }
+    }
+}
+
+/// What was given for one key: as many values as the list has, one for anything else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// As they would stand on the command line.
+    pub values: Vec<OsString>,
+    /// Where they came from.
+    pub origin: Origin,
+}
+
+/// One source: its keys, as the configuration file writes them, and what it gives for each.
+pub type Layer = BTreeMap<String, Given>;
+
+/// Something wrong at one place of a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{line}:{column}: {message}", shown(&path.to_string_lossy()))]
+pub struct ConfigError {
+    /// The file as it was named.
+    pub path: PathBuf,
+    /// Line, from 1.
+    pub line: usize,
+    /// Character in the line, from 1.
+    pub column: usize,
+    /// What is wrong, and what to write instead.
+    pub message: String,
+}
+
+/// Why no configuration could be made of what was given. All of them are for the operator to mend.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file is not there, or must not be read.
+    #[error("{}: cannot read the configuration file: {error}", shown(&path.to_string_lossy()))]
+    Unreadable {
+        /// The file as it was named.
+        path: PathBuf,
+        /// What the kernel says.
+        error: std::io::Error,
+    },
+    /// The file is longer than a configuration can be.
+    #[error("{}: longer than {most_bytes} bytes, so it is no configuration file", shown(&path.to_string_lossy()))]
+    TooLong {
+        /// The file as it was named.
+        path: PathBuf,
+        /// Length that is still read.
+        most_bytes: u64,
+    },
+    /// Something in the file is wrong.
+    #[error(transparent)]
+    File(#[from] ConfigError),
+    /// A value from somewhere else is wrong.
+    #[error("{place}: {error}")]
+    Value {
+        /// The option or variable.
+        place: String,
+        /// What is wrong with the value.
+        error: ValueError,
+    },
+}

@@ -1,0 +1,246 @@
+//! From command line, environment and file to one set of options.
+//!
+//! Each source becomes a [`Layer`] of raw values that were checked by the option's own parser; the layers are laid over
+//! each other (command line over environment over file over default), and only what is left is parsed for good.
+//! The configuration file is all that is opened here.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, FromArgMatches};
+
+use crate::limits::CONFIG_BYTES_MAX;
+use crate::options::{Listen, ServeOptions, ValueError};
+
+mod effective;
+mod environment;
+mod file;
+mod layer;
+mod reference;
+mod settings;
+
+pub use effective::effective;
+pub use environment::{Environment, read as read_environment};
+pub use file::{parse_bytes, parse_config};
+pub use layer::{ConfigError, Given, Layer, LoadError, Origin};
+pub use reference::{example, manual, reference};
+pub use settings::{Setting, Shape, nearest};
+
+/// What the command line says about options.
+#[derive(Debug, Default)]
+pub struct CommandLine {
+    /// Its values.
+    pub layer: Layer,
+    /// The configuration file that it names.
+    pub config: Option<OsString>,
+    /// One error for each value that is wrong.
+    pub errors: Vec<LoadError>,
+}
+
+/// The options, and where they came from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What holds.
+    pub options: ServeOptions,
+    /// The raw value of every option, and its origin.
+    pub given: BTreeMap<String, Given>,
+    /// The configuration file that was read.
+    pub config: Option<PathBuf>,
+    /// What is odd but stops nothing, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Lays command line over environment over configuration file over defaults.
+///
+/// # Errors
+/// All that is wrong in any of them, at once; a wrong value is an error even where a source above it hides it.
+pub fn load(command_line: CommandLine, environment: Environment) -> Result<Loaded, Vec<LoadError>> {
+    let mut errors = command_line.errors;
+    errors.extend(environment.errors);
+    let config = command_line
+        .config
+        .or(environment.config)
+        .map(PathBuf::from);
+    let file = match config
+        .as_deref()
+        .map_or_else(|| Ok(Layer::new()), read_file)
+    {
+        Ok(layer) => layer,
+        Err(more) => {
+            errors.extend(more);
+            Layer::new()
+        }
+    };
+    let mut given = defaults();
+    for layer in [file, environment.layer, command_line.layer] {
+        given.extend(layer);
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let options = parse(&given).map_err(|error| vec![error])?;
+    check_together(&options, &given).map_err(|error| vec![error])?;
+    let warnings = environment.warnings;
+    Ok(Loaded {
+        options,
+        given,
+        config,
+        warnings,
+    })
+}
+
+/// The layer of a configuration file.
+fn read_file(path: &Path) -> Result<Layer, Vec<LoadError>> {
+    let unreadable = |error| {
+        let path = path.to_owned();
+        vec![LoadError::Unreadable { path, error }]
+    };
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > CONFIG_BYTES_MAX {
+        let path = path.to_owned();
+        return Err(vec![LoadError::TooLong {
+            path,
+            most_bytes: CONFIG_BYTES_MAX,
+        }]);
+    }
+    let wrap = |errors: Vec<ConfigError>| errors.into_iter().map(LoadError::File).collect();
+    parse_bytes(&bytes, path).map_err(wrap)
+}
+
+fn defaults() -> Layer {
+    let given = |setting: Setting| {
+        let values = setting.defaults();
+        (
+            setting.key,
+            Given {
+                values,
+                origin: Origin::Default,
+            },
+        )
+    };
+    Setting::all().into_iter().map(given).collect()
+}
+
+/// The options that these values give; each value was checked before.
+fn parse(given: &Layer) -> Result<ServeOptions, LoadError> {
+    let mut command = ServeOptions::augment_args(Command::new("ackpace").no_binary_name(true));
+    let mut arguments = Vec::new();
+    let mut positional = Vec::new();
+    for setting in Setting::all() {
+        let values = given
+            .get(&setting.key)
+            .map_or(&[][..], |given| &given.values);
+        if values.is_empty() {
+            let none: [&str; 0] = [];
+            command = command.mut_arg(setting.arg.get_id().as_str(), |arg| {
+                arg.default_values(none)
+            });
+        }
+        match setting.arg.is_positional() {
+            true => positional.extend(setting.arguments(values)),
+            false => arguments.extend(setting.arguments(values)),
+        }
+    }
+    arguments.push("--".into());
+    arguments.extend(positional);
+    let matches = command.try_get_matches_from(arguments);
+    let options = matches.and_then(|matches| ServeOptions::from_arg_matches(&matches));
+    options.map_err(|error| LoadError::Value {
+        place: "options".to_owned(),
+        error: ValueError::new(error.to_string()),
+    })
+}
+
+/// What one value alone cannot tell: there is a place to listen at, and nothing is there twice.
+fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError> {
+    let fail = |key: &str, text: String| {
+        let origin = given
+            .get(key)
+            .map_or(&Origin::Default, |given| &given.origin);
+        let place = format!("{key} ({origin})");
+        Err(LoadError::Value {
+            place,
+            error: ValueError::new(text),
+        })
+    };
+    if options.listen.is_empty() {
+        let text = "no place to listen at; give one, such as 127.0.0.1:8080";
+        return fail("listen", text.to_owned());
+    }
+    for (at, listen) in options.listen.iter().enumerate() {
+        // Port 0 asks for another port each time.
+        let is_free = matches!(listen, Listen::Tcp { addr, .. } if addr.port() == 0);
+        if !is_free && options.listen[..at].contains(listen) {
+            return fail("listen", format!("{listen} is there twice"));
+        }
+    }
+    for (at, one) in options.types.iter().enumerate() {
+        let earlier = &options.types[..at];
+        if earlier.iter().any(|other| other.extension == one.extension) {
+            return fail("types", format!("{} is there twice", one.extension));
+        }
+    }
+    Ok(())
+}
+
+/// Reads what the command line gives for options out of `matches`, whose values are raw.
+pub fn read_command_line(matches: &clap::ArgMatches) -> CommandLine {
+    let mut read = CommandLine::default();
+    let raw = |id: &str| -> Vec<OsString> {
+        let typed = matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
+        let values = matches.get_raw(id).filter(|_| typed);
+        values.into_iter().flatten().map(OsStr::to_owned).collect()
+    };
+    for setting in Setting::all() {
+        let id = setting.arg.get_id().as_str();
+        let mut values = raw(id);
+        if values.is_empty() {
+            continue;
+        }
+        if setting.shape.is_list() && values == [OsStr::new("")] {
+            values.clear();
+        }
+        let checks = values.iter().map(|value| setting.check(value));
+        let checks = std::iter::once(setting.check_len(values.len())).chain(checks);
+        let errors: Vec<ValueError> = checks.filter_map(Result::err).collect();
+        let place = |error| LoadError::Value {
+            place: setting.name(),
+            error,
+        };
+        read.errors.extend(errors.into_iter().map(place));
+        let origin = Origin::CommandLine;
+        read.layer
+            .insert(setting.key.clone(), Given { values, origin });
+    }
+    read.config = raw("config").pop();
+    for value in raw("port") {
+        read.port(&value);
+    }
+    read
+}
+
+impl CommandLine {
+    /// A port adds a place to listen at to those of `--listen`.
+    fn port(&mut self, value: &OsStr) {
+        match Listen::port(&value.to_string_lossy()) {
+            Ok(listen) => {
+                let place = self.layer.entry("listen".to_owned());
+                let origin = Origin::CommandLine;
+                let given = place.or_insert(Given {
+                    values: Vec::new(),
+                    origin,
+                });
+                given.values.push(listen.to_os_string());
+            }
+            Err(error) => {
+                let place = "--port".to_owned();
+                self.errors.push(LoadError::Value { place, error });
+            }
+        }
+    }
+}

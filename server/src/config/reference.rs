@@ -1,0 +1,209 @@
+//! Pages made from the definition of the options: docs/configuration.md, the example file, the man page.
+
+use std::fmt::Write;
+
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use super::effective::assignment;
+use super::layer::{Given, Origin};
+use super::settings::{Setting, Shape};
+
+/// How the sources of values work together; the same sentences in every page.
+const RULES: [(&str, &str); 5] = [
+    (
+        "Which value holds",
+        "The command line goes before the environment, the environment before the configuration file, and that before the default. \
+         `ackpace config --effective` prints every value with its origin; `ackpace check` tells what is wrong, all at once. \
+         There is no configuration file unless `-c FILE` or `ACKPACE_CONFIG` names one.",
+    ),
+    (
+        "Configuration file",
+        "TOML; a key is the long name of the option with `_` for `-`. An unknown key, a wrong type or a value out of range stops the start \
+         with file, line and column. The file may have 1 MiB, a list 256 values.",
+    ),
+    (
+        "Environment",
+        "`ACKPACE_` and the key in capitals. The values of a list stand between commas, so a value with a comma needs another source. \
+         An empty variable counts as not set, except that it makes a list empty. \
+         A variable that starts with `ACKPACE_` and means nothing is warned of.",
+    ),
+    (
+        "Lists",
+        "On the command line a list is the same option several times; commas have no meaning there, and one empty value (`--hide=`) makes the list empty. \
+         A list replaces that of a lower source, and the default too.",
+    ),
+    (
+        "Durations and sizes",
+        "A duration is a whole number and `ms`, `s`, `min` or `h`. A size is a whole number of bytes or one with `KiB`, `MiB`, `GiB` or `TiB`, always powers of 1024, \
+         or a percentage of the smaller of RAM and the cgroup's limit.",
+    ),
+];
+
+/// Exit codes and what they say.
+const EXITS: [(&str, &str); 3] = [
+    (
+        "0",
+        "The command did its work; a server was stopped and drained.",
+    ),
+    ("1", "Something failed while running."),
+    (
+        "2",
+        "The command line, the configuration or what it names is wrong. Nothing was served.",
+    ),
+];
+
+/// docs/configuration.md: every option with effect, default and range.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Configuration\n\nEvery option of `ackpace serve`: on the command line, in the environment and in the configuration file.\n\
+         This page is made from the definitions in `server/src/options/mod.rs`; a test compares the two, and\n\
+         `UPDATE_DOCS=1 cargo test -p ackpace` writes it anew. A file to start from: [ackpace.example.toml](ackpace.example.toml).\n",
+    );
+    for (title, text) in RULES {
+        let _ = write!(page, "\n## {title}\n\n{text}\n");
+    }
+    let _ = write!(
+        page,
+        "\n## Only on the command line\n\n\
+         - `-c, --config FILE` (or `ACKPACE_CONFIG`): the configuration file.\n\
+         - `-p, --port N` (or `ACKPACE_PORT`): short for `--listen 127.0.0.1:N`; added to what `--listen` says.\n\
+         - `-t`: the same as `ackpace check`.\n\
+         - `--root` does not exist: the directory or file is named without an option. One that is named like a command is reached by `./`.\n"
+    );
+    let mut heading = None;
+    for setting in Setting::all() {
+        let next = setting.arg.get_help_heading().map(str::to_owned);
+        if next != heading {
+            let _ = write!(page, "\n## {}\n", next.as_deref().unwrap_or_default());
+            heading = next;
+        }
+        page.push_str(&section(&setting));
+    }
+    page.push_str("\n## Exit codes\n\n");
+    for (code, text) in EXITS {
+        let _ = writeln!(page, "- `{code}`: {text}");
+    }
+    page
+}
+
+fn section(setting: &Setting) -> String {
+    let usage = match (setting.arg.get_short(), setting.arg.get_long()) {
+        (Some(short), Some(long)) => format!("-{short}, --{long} {}", setting.value_name()),
+        (None, Some(long)) => format!("--{long} {}", setting.value_name()),
+        _ => setting.value_name().to_owned(),
+    };
+    let mut text = format!(
+        "\n### {}\n\n`{usage}` · `{}` · `{}`\n",
+        setting.key,
+        setting.variable(),
+        default(setting),
+    );
+    for paragraph in long_help(setting).split("\n\n") {
+        let _ = write!(text, "\n{paragraph}\n");
+    }
+    text
+}
+
+fn long_help(setting: &Setting) -> String {
+    let long = setting.arg.get_long_help().or(setting.arg.get_help());
+    long.map(ToString::to_string).unwrap_or_default()
+}
+
+fn default(setting: &Setting) -> String {
+    let given = Given {
+        values: setting.defaults(),
+        origin: Origin::Default,
+    };
+    assignment(setting, &given)
+}
+
+/// docs/ackpace.example.toml: every key with its default, commented out.
+pub fn example() -> String {
+    let mut text = String::from(
+        "# A configuration of ackpace: every key, with its default. Take away the # of a line to change it.\n\
+         # docs/configuration.md explains each; `ackpace check -c FILE` reads a file without serving.\n",
+    );
+    let mut heading = None;
+    for setting in Setting::all() {
+        let next = setting.arg.get_help_heading().map(str::to_owned);
+        if next != heading {
+            let _ = write!(text, "\n## {}\n", next.as_deref().unwrap_or_default());
+            heading = next;
+        }
+        let short = setting.arg.get_help().map(ToString::to_string);
+        let _ = write!(text, "\n# {}.\n", short.unwrap_or_default());
+        if !setting.choices().is_empty() {
+            let _ = writeln!(
+                text,
+                "# One{} of {}.",
+                of_several(&setting),
+                setting.choices().join(", ")
+            );
+        }
+        let _ = writeln!(text, "#{}", default(&setting));
+    }
+    text
+}
+
+fn of_several(setting: &Setting) -> &'static str {
+    match setting.shape {
+        Shape::List => " or more",
+        _ => "",
+    }
+}
+
+/// The man page ackpace(1) as roff. `command` is the whole command line; `serve` the command that has all options.
+///
+/// # Errors
+/// Those of writing into memory, so none.
+pub fn manual(command: &Command, serve: &Command) -> std::io::Result<String> {
+    let mut page = Vec::new();
+    let man = Man::new(command.clone())
+        .title("ackpace")
+        .section("1")
+        .manual("ackpace");
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    for line in ["[OPTIONS] [DIR|FILE]", "COMMAND [OPTIONS]"] {
+        roff.text([bold("ackpace"), roman(format!(" {line}"))]);
+        roff.control("br", []);
+    }
+    roff.control("SH", ["DESCRIPTION"]);
+    let about = command.get_long_about().map(ToString::to_string);
+    paragraphs(&mut roff, &about.unwrap_or_default());
+    roff.control("SH", ["COMMANDS"]);
+    for command in command.get_subcommands() {
+        let about = command.get_about().map(ToString::to_string);
+        item(&mut roff, command.get_name(), &about.unwrap_or_default());
+    }
+    roff.to_writer(&mut page)?;
+    Man::new(serve.clone()).render_options_section(&mut page)?;
+    let mut roff = Roff::new();
+    for (title, text) in RULES {
+        roff.control("SH", [title.to_uppercase().as_str()]);
+        paragraphs(&mut roff, &text.replace('`', ""));
+    }
+    roff.control("SH", ["EXIT STATUS"]);
+    for (code, text) in EXITS {
+        item(&mut roff, code, text);
+    }
+    roff.to_writer(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+fn paragraphs(roff: &mut Roff, text: &str) {
+    for paragraph in text.split("\n\n") {
+        roff.control("PP", []);
+        roff.text([roman(paragraph.to_owned())]);
+    }
+}
+
+fn item(roff: &mut Roff, name: &str, text: &str) {
+    roff.control("TP", []);
+    roff.text([bold(name.to_owned())]);
+    roff.text([roman(text.to_owned())]);
+}

@@ -1,0 +1,259 @@
+//! The table of options, read off the definition of [`ServeOptions`] itself: key, variable, shape, check.
+
+use std::any::TypeId;
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Args, Command};
+
+use crate::limits::LIST_LEN_MAX;
+use crate::options::{ServeOptions, Size, TypeOverride, ValueError, Workers, shown};
+
+/// How a value is written in TOML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number.
+    Integer,
+    /// A string, or a whole number where that says it all.
+    IntegerOrText,
+    /// A string.
+    Text,
+    /// A list of strings.
+    List,
+    /// A table of strings; on the command line, a list of `KEY=VALUE`.
+    Table,
+}
+
+impl Shape {
+    /// Whether the option may be given several times.
+    pub fn is_list(self) -> bool {
+        matches!(self, Self::List | Self::Table)
+    }
+
+    fn of(arg: &Arg) -> Self {
+        let parsed = arg.get_value_parser().type_id();
+        let is = |types: &[TypeId]| types.iter().any(|id| parsed == *id);
+        match arg.get_action() {
+            ArgAction::Append if is(&[TypeId::of::<TypeOverride>()]) => Self::Table,
+            ArgAction::Append => Self::List,
+            _ if is(&[TypeId::of::<bool>()]) => Self::Boolean,
+            _ if is(&[TypeId::of::<u64>()]) => Self::Integer,
+            _ if is(&[TypeId::of::<Workers>(), TypeId::of::<Size>()]) => Self::IntegerOrText,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// One option as every source of configuration sees it.
+pub struct Setting {
+    /// Its key in the configuration file: the long name with `_` for `-`.
+    pub key: String,
+    /// How its value is written there.
+    pub shape: Shape,
+    /// Its definition.
+    pub arg: Arg,
+}
+
+impl Setting {
+    /// All options, in the order of their definition.
+    pub fn all() -> Vec<Self> {
+        let command = ServeOptions::augment_args(Command::new("ackpace"));
+        command.get_arguments().map(Self::new).collect()
+    }
+
+    fn new(arg: &Arg) -> Self {
+        let name = arg.get_long().unwrap_or(arg.get_id().as_str());
+        // Derive leaves the action open for a single value and says Append for a Vec.
+        Self {
+            key: name.replace('-', "_"),
+            shape: Shape::of(arg),
+            arg: arg.clone(),
+        }
+    }
+
+    /// The variable that gives this option.
+    pub fn variable(&self) -> String {
+        format!("ACKPACE_{}", self.key.to_uppercase())
+    }
+
+    /// How the option is named on the command line.
+    pub fn name(&self) -> String {
+        match self.arg.get_long() {
+            Some(long) => format!("--{long}"),
+            None => self.value_name().to_owned(),
+        }
+    }
+
+    /// What stands for the value in help.
+    pub fn value_name(&self) -> &str {
+        let names = self.arg.get_value_names();
+        names
+            .and_then(|names| names.first())
+            .map_or("VALUE", |name| name)
+    }
+
+    /// The default as it would be given.
+    pub fn defaults(&self) -> Vec<OsString> {
+        let values = self.arg.get_default_values().iter();
+        values.map(|value| value.to_os_string()).collect()
+    }
+
+    /// The words that can be chosen from; empty where the value is free.
+    pub fn choices(&self) -> Vec<String> {
+        let is_choice = !matches!(self.shape, Shape::Boolean);
+        let values = self.arg.get_possible_values().into_iter();
+        values
+            .filter(|_| is_choice)
+            .map(|value| value.get_name().to_owned())
+            .collect()
+    }
+
+    /// The arguments that give `values` on a command line.
+    pub fn arguments(&self, values: &[OsString]) -> Vec<OsString> {
+        let argument = |value: &OsString| match self.arg.get_long() {
+            Some(long) => {
+                let mut argument = OsString::from(format!("--{long}="));
+                argument.push(value);
+                argument
+            }
+            None => value.clone(),
+        };
+        values.iter().map(argument).collect()
+    }
+
+    /// Whether `value` is one that this option can have.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, value: &OsStr) -> Result<(), ValueError> {
+        let command = Command::new("check")
+            .no_binary_name(true)
+            .disable_help_flag(true)
+            .arg(self.arg.clone());
+        let mut arguments = self.arguments(&[value.to_owned()]);
+        if self.arg.is_positional() {
+            arguments.insert(0, "--".into());
+        }
+        match command.try_get_matches_from(arguments) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.explain(value, &error)),
+        }
+    }
+
+    /// Whether the list is of a length that this option can have.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn check_len(&self, len: usize) -> Result<(), ValueError> {
+        if len <= LIST_LEN_MAX {
+            return Ok(());
+        }
+        let text = format!("{len} values are too many: {LIST_LEN_MAX} at most");
+        Err(ValueError::new(text))
+    }
+
+    fn explain(&self, value: &OsStr, error: &clap::Error) -> ValueError {
+        let text = value.to_string_lossy();
+        if let Some(own) = error.source().and_then(|e| e.downcast_ref::<ValueError>()) {
+            return own.clone();
+        }
+        match error.kind() {
+            ErrorKind::InvalidUtf8 => ValueError::new(format!("{} is not UTF-8", shown(&text))),
+            _ => ValueError::new(format!(
+                "{} is not one of {}",
+                shown(&text),
+                self.choices().join(", ")
+            )),
+        }
+    }
+}
+
+/// The name of `names` that `wrong` was probably meant to be.
+pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const COMPARED_CHARS: usize = 40; // twice the longest name
+    let folded: String = wrong
+        .chars()
+        .take(COMPARED_CHARS)
+        .map(|c| {
+            if c == '-' {
+                '_'
+            } else {
+                c.to_ascii_lowercase()
+            }
+        })
+        .collect();
+    let distance = |name: &str| strsim::damerau_levenshtein(&folded, &name.to_ascii_lowercase());
+    names
+        .into_iter()
+        .map(|name| (distance(name), name))
+        .filter(|(distance, name)| *distance <= name.len() / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(key: &str) -> Setting {
+        let mut all = Setting::all();
+        let at = all.iter().position(|s| s.key == key);
+        all.swap_remove(at.expect("a key of ServeOptions"))
+    }
+
+    #[test]
+    fn shapes_follow_from_types() {
+        let shape = |key| setting(key).shape;
+        assert_eq!(shape("root"), Shape::Text);
+        assert_eq!(shape("listen"), Shape::List);
+        assert_eq!(shape("types"), Shape::Table);
+        assert_eq!(shape("listing"), Shape::Boolean);
+        assert_eq!(shape("rate_min"), Shape::Integer);
+        assert_eq!(shape("workers"), Shape::IntegerOrText);
+        assert_eq!(shape("memory_max"), Shape::IntegerOrText);
+        assert_eq!(shape("follow_symlinks"), Shape::Text);
+        assert_eq!(shape("idle_timeout"), Shape::Text);
+    }
+
+    #[test]
+    fn keys_names_and_variables_follow_from_the_long_name() {
+        let names: Vec<_> = Setting::all()
+            .iter()
+            .map(|s| format!("{} {} {}", s.key, s.name(), s.variable()))
+            .collect();
+        assert_eq!(names[0], "root DIR|FILE ACKPACE_ROOT");
+        assert!(names.contains(&"rate_min --rate-min ACKPACE_RATE_MIN".to_owned()));
+        assert_eq!(names.len(), 23);
+    }
+
+    #[test]
+    fn every_default_is_a_value_that_can_be_given() {
+        for setting in Setting::all() {
+            for value in setting.defaults() {
+                assert_eq!(setting.check(&value), Ok(()), "{}", setting.key);
+            }
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = [
+            "access_log",
+            "access_log_format",
+            "listen",
+            "listing",
+            "root",
+        ];
+        let nearest = |wrong| nearest(wrong, names);
+        assert_eq!(nearest("acess_log"), Some("access_log"));
+        assert_eq!(nearest("access-log-format"), Some("access_log_format"));
+        assert_eq!(nearest("Listing"), Some("listing"));
+        assert_eq!(nearest("lisetn"), Some("listen"));
+        assert_eq!(nearest("tls"), None);
+        assert_eq!(nearest(""), None);
+        assert_eq!(nearest(&"listen".repeat(1000)), None);
+    }
+}

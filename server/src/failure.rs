@@ -1,0 +1,52 @@
+//! How a command ends early: what to say, and the exit code that tells a script who has to act.
+
+/// Why a command ended without having done its work.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line is wrong, or it asked for help or version.
+    #[error("{0}")]
+    Usage(#[from] clap::Error),
+    /// The configuration, or what it names, is wrong; one sentence for each thing that the operator has to mend.
+    #[error("{}", .0.join("\n"))]
+    Operator(Vec<String>),
+    /// Something failed that was right when it was given.
+    #[error("{0}")]
+    Runtime(String),
+}
+
+impl Failure {
+    /// One thing that the operator has to mend: exit code 2.
+    pub fn operator(text: impl Into<String>) -> Self {
+        Self::Operator(vec![text.into()])
+    }
+
+    /// A failure at run time: exit code 1.
+    pub fn runtime(text: impl Into<String>) -> Self {
+        Self::Runtime(text.into())
+    }
+
+    /// 0 for help and version, 1 for a failure at run time, 2 for what the operator has to mend.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(error) => u8::from(error.use_stderr()) * 2,
+            Self::Operator(_) => 2,
+            Self::Runtime(_) => 1,
+        }
+    }
+
+    /// Says what happened, on the stream where it belongs. Nobody may be listening; that is no failure.
+    pub fn print(&self) {
+        match self {
+            Self::Usage(error) => {
+                let _ = error.print();
+            }
+            Self::Operator(lines) => lines.iter().for_each(|line| print_line(line)),
+            Self::Runtime(line) => print_line(line),
+        }
+    }
+}
+
+fn print_line(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "ackpace: {line}");
+}

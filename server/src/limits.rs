@@ -1,0 +1,57 @@
+//! Bounds of the shells, each with its reason and what happens at it; those of the data path stand in
+//! `core/src/limits.rs`.
+
+use std::time::Duration;
+
+use crate::options::ServeOptions;
+
+/// Bytes of a configuration file. More: it is refused; a file of one server has a few KiB.
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a configuration file up to which all syntax errors are reported. More: only the first one is, since each
+/// error costs memory and a file made of errors holds one a byte.
+pub const CONFIG_RECOVER_BYTES_MAX: usize = 64 << 10;
+/// Errors of a configuration that are reported at once. More: they are shown after these are mended.
+pub const CONFIG_ERRORS_MAX: usize = 20;
+/// Values of one list in the configuration. More: the list is refused.
+pub const LIST_LEN_MAX: usize = 256;
+
+/// The table that `ackpace limits` prints.
+pub fn print(options: &ServeOptions) -> String {
+    let listed = [
+        (
+            "connections of a worker",
+            options.connections_max.to_string(),
+        ),
+        ("memory", options.memory_max.to_string()),
+        (
+            "bytes of a configuration file",
+            CONFIG_BYTES_MAX.to_string(),
+        ),
+        (
+            "values of one list in the configuration",
+            LIST_LEN_MAX.to_string(),
+        ),
+    ];
+    listed
+        .iter()
+        .map(|(what, bound)| format!("{bound:>10}  {what}\n"))
+        .collect()
+}
+
+/// Lines that wait for the thread of a log. The thread rests 20 ms at most, so this carries 400,000 lines a second. More:
+/// they are dropped, counted and reported.
+pub const LOG_QUEUE_LINES_MAX: usize = 8 << 10;
+/// Bytes that these lines may hold. A line of the access log holds some 300 bytes, and 14 KB where a client wills it.
+/// More: lines are dropped, counted and reported.
+pub const LOG_QUEUE_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of lines after which a batch is written: large enough that the cost of the system call does not count.
+pub const LOG_BATCH_BYTES: usize = 64 << 10;
+/// Bytes of one line of the diagnostics. More: the line is cut. (The access log's bound stands in wire.)
+pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
+/// How long the thread of a log rests after a batch, and so the delay of a line.
+pub const LOG_REST: Duration = Duration::from_millis(20);
+/// Between two reports of dropped lines: often enough to act, too seldom to be a flood of its own.
+pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a stop waits for a log to be written. More: the rest is lost, since a stuck pipe must not keep the server
+/// from stopping.
+pub const LOG_STOP_MAX: Duration = Duration::from_secs(2);
