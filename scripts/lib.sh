@@ -78,9 +78,14 @@ apt_try() {
         -o DPkg::Lock::Timeout=120 "$@"
 }
 
+# The version that apt would install; nothing if it knows none.
+apt_candidate() {
+    apt-cache policy "$1" 2>/dev/null | awk '$1 == "Candidate:" && $2 != "(none)" { print $2 }'
+}
+
 # The suffix of the packages that hold a rustc new enough: "" for `rustc`, "-1.85" for Ubuntu's `rustc-1.85`. Fails if none.
 apt_rust_suffix() {
-    apt_rust_version=$(apt-cache policy rustc 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
+    apt_rust_version=$(apt_candidate rustc)
     if [ -n "$apt_rust_version" ] && version_at_least "$apt_rust_version" "$RUST_MIN"; then
         echo ""
         return 0
@@ -95,20 +100,27 @@ apt_rust_suffix() {
 
 # ensure_rust COMMAND: rustc, cargo and a linker, or one sentence that says what to type before COMMAND.
 ensure_rust() {
-    if ! find_rust; then
-        if have apt-get && ! apt-cache policy rustc 2>/dev/null | grep -q 'Candidate: [0-9]' &&
-            rust_root=$(root_prefix); then
-            $rust_root apt-get update -q >/dev/null 2>&1 || true
-        fi
-        if have apt-get && rust_suffix=$(apt_rust_suffix); then
-            apt_install "rustc$rust_suffix" "cargo$rust_suffix" gcc libc6-dev ca-certificates && find_rust ||
-                die "ackpace needs rustc $RUST_MIN or newer: type 'sudo apt-get install rustc$rust_suffix cargo$rust_suffix', then '$1' again"
-        else
-            die "ackpace needs rustc $RUST_MIN or newer: install it from https://rustup.rs, then type '$1' again"
-        fi
-    fi
+    find_rust || install_rust "$1"
     have cc || apt_install gcc libc6-dev ||
         die "ackpace needs a C compiler to link with: type 'sudo apt-get install gcc libc6-dev', then '$1' again"
+}
+
+install_rust() {
+    rust_cure="install it from https://rustup.rs"
+    if have apt-get; then
+        if [ -z "$(apt_candidate rustc)" ]; then
+            # A new machine has no lists yet.
+            rust_cure="type 'sudo apt-get update && sudo apt-get install rustc cargo'"
+            ! rust_root=$(root_prefix) || $rust_root apt-get update -q >/dev/null 2>&1 || true
+        fi
+        if rust_suffix=$(apt_rust_suffix); then
+            apt_install "rustc$rust_suffix" "cargo$rust_suffix" gcc libc6-dev ca-certificates && find_rust && return 0
+            rust_cure="type 'sudo apt-get install rustc$rust_suffix cargo$rust_suffix'"
+        elif [ -n "$(apt_candidate rustc)" ]; then
+            rust_cure="install it from https://rustup.rs, since apt has only $(apt_candidate rustc)"
+        fi
+    fi
+    die "ackpace needs rustc $RUST_MIN or newer: $rust_cure, then '$1' again"
 }
 
 # ensure_tools COMMAND: rustfmt and clippy that belong to the rustc in use.
