@@ -213,3 +213,169 @@ fn size_digit(size_bytes: u64, digits: u32, byte: u8) -> Result<State, Reject> {
         digits: digits + 1,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{BodySkip, Skipped};
+    use crate::http::RequestBody;
+    use crate::http::testing::config;
+    use crate::limits::{CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
+    use proptest::prelude::*;
+
+    /// Bytes of the body if it ended, `None` if more is wanted; `Err` if it is malformed.
+    fn chunked(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+        match BodySkip::new(RequestBody::Chunked).skip(bytes) {
+            Ok(Skipped {
+                consumed_bytes,
+                done,
+            }) => Ok(done.then_some(consumed_bytes)),
+            Err(reject) => Err(reject.why),
+        }
+    }
+
+    #[test]
+    fn a_body_of_known_length_ends_after_it() {
+        let mut body = BodySkip::new(RequestBody::Length(5));
+        let step = |consumed_bytes, done| {
+            Ok(Skipped {
+                consumed_bytes,
+                done,
+            })
+        };
+        assert_eq!(body.skip(b"abc"), step(3, false));
+        assert_eq!(body.skip(b""), step(0, false));
+        assert_eq!(body.skip(b"deGET"), step(2, true));
+        assert_eq!(body.skip(b"GET"), step(0, true));
+        assert_eq!(BodySkip::new(RequestBody::None).skip(b"GET"), step(0, true));
+        let endless = BodySkip::new(RequestBody::Length(u64::MAX)).skip(b"abc");
+        assert_eq!(endless, step(3, false));
+    }
+
+    #[test]
+    fn chunks_extensions_and_trailers_are_passed_over() {
+        for body in [
+            "0\r\n\r\n",
+            "c\r\nHellO world1\r\n0\r\n\r\n",
+            "5;a=b;c=\"d e\"\r\nhello\r\n00000;x\r\n\r\n",
+            "5 \t;a\r\nhello\r\n0\r\nX-Sum: 1\r\nY:\r\n\r\n",
+            "1\r\n\r\r\n1\r\n\n\r\n0\r\n\r\n",
+            "A\r\n0123456789\r\n0 \r\n\r\n",
+        ] {
+            let bytes = [body.as_bytes(), b"GET / HTTP/1.1"].concat();
+            assert_eq!(chunked(&bytes), Ok(Some(body.len())), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn framing_that_two_readers_could_read_differently_is_refused() {
+        for body in [
+            "\r\n",
+            "g\r\n",
+            "-1\r\n",
+            "+1\r\n",
+            "0x1\r\n",
+            " 1\r\n",
+            ";\r\n",
+            "1\nx\r\n0\r\n\r\n",
+            "1\r\nx\n0\r\n\r\n",
+            "1\rx",
+            "1\r\nxx\r\n",
+            "1\r\nx0\r\n",
+            "1 2\r\n",
+            "1;a\n",
+            "1;\x01\r\n",
+            "4\r\nSEE-THIS\r\n",
+            "0\r\n\n",
+            "0\r\n\rx",
+            "0\r\nno colon\r\n",
+            "0\r\n folded: x\r\n",
+            "0\r\n: x\r\n",
+            "0\r\na: \x07\r\n",
+            "0\r\na: b\n",
+            "10000000000000000\r\n",
+            "00000000000000001\r\n",
+        ] {
+            assert!(chunked(body.as_bytes()).is_err(), "{body:?}");
+        }
+        assert_eq!(
+            chunked(b"ffffffffffffffff\r\nx"),
+            Ok(None),
+            "64 bits are a size"
+        );
+    }
+
+    #[test]
+    fn an_error_is_final() {
+        let mut body = BodySkip::new(RequestBody::Chunked);
+        let first = body.skip(b"zz");
+        assert!(first.is_err());
+        assert_eq!(body.skip(b"0\r\n\r\n"), first);
+    }
+
+    #[test]
+    fn the_bound_on_a_chunk_line_holds_at_below_and_above() {
+        for (len, fits) in [
+            (CHUNK_LINE_BYTES_MAX - 1, true),
+            (CHUNK_LINE_BYTES_MAX, true),
+            (CHUNK_LINE_BYTES_MAX + 1, false),
+        ] {
+            let line = format!("1;{}\r\n", "x".repeat(len - 3));
+            let body = format!("{line}x\r\n{line}x\r\n0\r\n\r\n");
+            // The CR counts: it is the byte after the last one that fits.
+            assert_eq!(chunked(body.as_bytes()).is_ok(), fits, "{len}");
+        }
+    }
+
+    #[test]
+    fn the_bound_on_the_trailer_holds_over_all_its_lines() {
+        let trailer = |lines: usize| format!("0\r\n{}\r\n", "abcd: efgh12345\r\n".repeat(lines));
+        let line_len = "abcd: efgh12345\r\n".len();
+        let fits = chunked(trailer(TRAILER_BYTES_MAX / line_len - 1).as_bytes());
+        assert!(fits.is_ok_and(|end| end.is_some()));
+        assert!(chunked(trailer(TRAILER_BYTES_MAX / line_len + 1).as_bytes()).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        #[test]
+        fn the_result_does_not_depend_on_how_the_bytes_are_cut(
+            bytes in "([0-9a-f]{1,2}|;a=b|\r\n|x|\r\n0\r\n\r\n|A: b\r\n){0,12}",
+            cuts in proptest::collection::vec(0usize..60, 0..6),
+        ) {
+            let bytes = bytes.as_bytes();
+            let whole = BodySkip::new(RequestBody::Chunked).skip(bytes);
+            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.push(bytes.len());
+            cuts.sort_unstable();
+            let (mut body, mut at, mut consumed_bytes) = (BodySkip::new(RequestBody::Chunked), 0, 0);
+            let mut result = Ok(Skipped { consumed_bytes: 0, done: false });
+            for cut in cuts {
+                result = body.skip(&bytes[at..cut]);
+                at = cut;
+                match result {
+                    Ok(step) => consumed_bytes += step.consumed_bytes,
+                    Err(_) => break,
+                }
+            }
+            prop_assert_eq!(result.map(|step| Skipped { consumed_bytes, ..step }), whole);
+        }
+
+        #[test]
+        fn every_body_that_a_client_would_send_is_skipped_whole(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..5),
+            next in proptest::collection::vec(any::<u8>(), 0..9),
+        ) {
+            let mut bytes = Vec::new();
+            for chunk in &chunks {
+                bytes.extend(format!("{:x}\r\n", chunk.len()).bytes());
+                bytes.extend(chunk);
+                bytes.extend(b"\r\n");
+            }
+            bytes.extend(b"0\r\n\r\n");
+            let len_bytes = bytes.len();
+            bytes.extend(next);
+            prop_assert_eq!(chunked(&bytes), Ok(Some(len_bytes)));
+        }
+    }
+}

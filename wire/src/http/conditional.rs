@@ -109,3 +109,172 @@ fn any_matches(
     let mut values = request.fields().values(field);
     Some(values.any(|value| value == b"*" || etag::given(value).any(|given| is_ours(&given))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Validators, Verdict, evaluate, range_holds};
+    use crate::http::testing::{get, request};
+
+    const MODIFIED: i64 = 784_111_777; // Sun, 06 Nov 1994 08:49:37 GMT
+    const TAG: &str = "\"2ebc98a1-3e8\"";
+    const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const AFTER: &str = "Tue, 19 Jan 2038 03:14:07 GMT";
+
+    fn validators() -> Validators {
+        Validators::new(MODIFIED, 1000, None, 1_000_000_000)
+    }
+
+    fn verdict(lines: &[(&str, &str)]) -> Verdict {
+        evaluate(&request(&head(lines)), &validators())
+    }
+
+    fn head(lines: &[(&str, &str)]) -> Vec<u8> {
+        let line = |(name, value): &(&str, &str)| format!("{name}: {value}\r\n");
+        get(&lines.iter().map(line).collect::<String>())
+    }
+
+    #[test]
+    fn without_preconditions_the_file_is_sent() {
+        assert_eq!(std::str::from_utf8(validators().etag.opaque()), Ok(TAG));
+        assert_eq!(verdict(&[]), Verdict::Proceed);
+    }
+
+    #[test]
+    fn if_match_compares_strongly_rfc_9110_section_13_1_1() {
+        let weak = format!("W/{TAG}");
+        let list = format!("\"a\", \"b,c\" ,\t{TAG}");
+        for (value, want) in [
+            (TAG, Verdict::Proceed),
+            ("*", Verdict::Proceed),
+            (list.as_str(), Verdict::Proceed),
+            ("\"a\"", Verdict::Failed),
+            (weak.as_str(), Verdict::Failed),
+            ("", Verdict::Failed),
+        ] {
+            assert_eq!(verdict(&[("If-Match", value)]), want, "{value}");
+        }
+    }
+
+    #[test]
+    fn if_none_match_compares_weakly_rfc_9110_section_13_1_2() {
+        let weak = format!("W/{TAG}");
+        for (value, want) in [
+            (TAG, Verdict::NotModified),
+            ("*", Verdict::NotModified),
+            (weak.as_str(), Verdict::NotModified),
+            ("\"a\"", Verdict::Proceed),
+            ("", Verdict::Proceed),
+        ] {
+            assert_eq!(verdict(&[("If-None-Match", value)]), want, "{value}");
+        }
+        let second_line = [("If-None-Match", "\"a\""), ("If-None-Match", TAG)];
+        assert_eq!(verdict(&second_line), Verdict::NotModified);
+    }
+
+    #[test]
+    fn dates_compare_to_the_second_and_bad_ones_are_ignored() {
+        for (value, since, until) in [
+            (SAME, Verdict::NotModified, Verdict::Proceed),
+            (BEFORE, Verdict::Proceed, Verdict::Failed),
+            (AFTER, Verdict::NotModified, Verdict::Proceed),
+            (
+                "Sunday, 06-Nov-94 08:49:37 GMT",
+                Verdict::NotModified,
+                Verdict::Proceed,
+            ),
+            ("nonsense", Verdict::Proceed, Verdict::Proceed),
+            ("", Verdict::Proceed, Verdict::Proceed),
+        ] {
+            assert_eq!(verdict(&[("If-Modified-Since", value)]), since, "{value}");
+            assert_eq!(verdict(&[("If-Unmodified-Since", value)]), until, "{value}");
+        }
+        let twice = [("If-Modified-Since", SAME), ("If-Modified-Since", SAME)];
+        assert_eq!(
+            verdict(&twice),
+            Verdict::Proceed,
+            "RFC 9110 section 13.1.3: one member"
+        );
+    }
+
+    /// Every combination of the four fields, against the five steps written down as one table.
+    #[test]
+    fn precedence_is_that_of_rfc_9110_section_13_2_2() {
+        let dates = [None, Some(BEFORE), Some(SAME)];
+        let tags = [None, Some("\"a\""), Some(TAG)];
+        for im in tags {
+            for ius in dates {
+                for inm in tags {
+                    for ims in dates {
+                        let fields = [
+                            ("If-Modified-Since", ims),
+                            ("If-None-Match", inm),
+                            ("If-Unmodified-Since", ius),
+                            ("If-Match", im),
+                        ];
+                        let lines: Vec<_> = fields
+                            .iter()
+                            .filter_map(|(name, value)| value.map(|value| (*name, value)))
+                            .collect();
+                        let want = match (im, ius, inm, ims) {
+                            (Some("\"a\""), ..) | (None, Some(BEFORE), ..) => Verdict::Failed,
+                            (_, _, Some(TAG), _) | (_, _, None, Some(SAME)) => Verdict::NotModified,
+                            _ => Verdict::Proceed,
+                        };
+                        assert_eq!(verdict(&lines), want, "{lines:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn if_range_needs_the_very_same_version_rfc_9110_section_13_1_5() {
+        let weak = format!("W/{TAG}");
+        let two = format!("{TAG}, \"a\"");
+        let holds = |lines: &[(&str, &str)], validators: &Validators| {
+            range_holds(&request(&head(lines)), validators)
+        };
+        for (value, want) in [
+            (TAG, true),
+            (SAME, true),
+            (weak.as_str(), false),
+            (two.as_str(), false),
+            ("\"a\"", false),
+            (BEFORE, false),
+            (AFTER, false),
+            ("*", false),
+            ("wrong", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                holds(&[("If-Range", value)], &validators()),
+                want,
+                "{value}"
+            );
+        }
+        assert!(holds(&[], &validators()));
+        assert!(!holds(
+            &[("If-Range", TAG), ("If-Range", TAG)],
+            &validators()
+        ));
+        let fresh = Validators::new(MODIFIED, 1000, None, MODIFIED as u64 + 1);
+        for value in [TAG, SAME] {
+            assert!(
+                !holds(&[("If-Range", value)], &fresh),
+                "{value} may still change"
+            );
+        }
+    }
+
+    #[test]
+    fn last_modified_is_between_1970_and_the_answer_rfc_9110_section_8_8_2_1() {
+        let at = |modified, now| Validators::new(modified, 1, None, now).last_modified_unix_s;
+        assert_eq!(at(-1, 100), 0);
+        assert_eq!(at(i64::MIN, 0), 0);
+        assert_eq!(at(101, 100), 100);
+        assert_eq!(at(99, 100), 99);
+        assert!(!Validators::new(1000, 1, None, 100).last_modified_is_strong);
+        assert!(Validators::new(98, 1, None, 100).last_modified_is_strong);
+    }
+}

@@ -24,6 +24,7 @@ pub fn parse(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::{LAST_S, parse, write};
+    use crate::http::testing::config;
     use proptest::prelude::*;
 
     fn text(unix_s: u64) -> Vec<u8> {
@@ -65,6 +66,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(config())]
+
         #[test]
         fn what_is_written_is_read_back(unix_s in 0..=LAST_S) {
             prop_assert_eq!(parse(&text(unix_s)), Some(unix_s));

@@ -144,3 +144,91 @@ fn one(text: &[u8]) -> (Option<Given<'_>>, &[u8]) {
     let given = opaque_len.filter(|_| alone).map(|_| Given { opaque, weak });
     (given, rest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{ETag, Given, given};
+    use crate::http::Coding;
+    use crate::http::testing::config;
+    use proptest::prelude::*;
+
+    fn text(modified_unix_s: i64, len_bytes: u64, coding: Option<Coding>) -> String {
+        let tag = ETag::new(modified_unix_s, len_bytes, coding, 10);
+        String::from_utf8_lossy(tag.opaque()).into_owned()
+    }
+
+    #[test]
+    fn a_tag_is_time_size_and_coding_in_hex() {
+        assert_eq!(text(0, 0, None), "\"0-0\"");
+        assert_eq!(text(0x5f00_00ff, 0x10, None), "\"5f0000ff-10\"");
+        assert_eq!(text(1, 2, Some(Coding::Zstd)), "\"1-2-zst\"");
+        assert_eq!(text(1, 2, Some(Coding::Brotli)), "\"1-2-br\"");
+        assert_eq!(text(1, 2, Some(Coding::Gzip)), "\"1-2-gz\"");
+        let longest = "\"8000000000000000-ffffffffffffffff-zst\"";
+        assert_eq!(text(i64::MIN, u64::MAX, Some(Coding::Zstd)), longest);
+    }
+
+    #[test]
+    fn a_tag_is_weak_while_the_second_of_the_mtime_is_near() {
+        let weak_at = |now_unix_s| ETag::new(100, 1, None, now_unix_s).is_weak();
+        assert_eq!([99, 100, 101, 102].map(weak_at), [true, true, true, false]);
+        assert!(!weak_at(98), "a time in the future was set by a tool");
+        assert!(!ETag::new(i64::MIN, 1, None, u64::MAX).is_weak());
+    }
+
+    #[test]
+    fn lists_of_tags_are_read_and_what_is_none_is_passed_over() {
+        let tags = |value: &'static str| -> Vec<(bool, &str)> {
+            given(value.as_bytes())
+                .map(|Given { opaque, weak }| (weak, std::str::from_utf8(opaque).unwrap_or("?")))
+                .collect()
+        };
+        assert_eq!(tags("\"a\""), [(false, "\"a\"")]);
+        assert_eq!(
+            tags("W/\"a\" ,, \t\"b,c\",\"\""),
+            [(true, "\"a\""), (false, "\"b,c\""), (false, "\"\"")]
+        );
+        assert_eq!(
+            tags("a, \"b\", w/\"c\", \"d\"x, \"e f\", \"g\""),
+            [(false, "\"b\""), (false, "\"g\"")]
+        );
+        for none in [
+            "",
+            ",",
+            "*",
+            "\"",
+            "\"a",
+            "W/",
+            "W/a",
+            "Mon, 28 Sep 1970 06:00:00 GMT",
+        ] {
+            assert_eq!(tags(none), [], "{none}");
+        }
+    }
+
+    #[test]
+    fn comparison_is_the_table_of_rfc_9110_section_8_8_3_2() {
+        let strong = ETag::new(1, 1, None, 100);
+        let weak = ETag::new(1, 1, None, 1);
+        let check = |value: &str, tag: &ETag| {
+            let given = given(value.as_bytes()).next();
+            given.map(|given| (given.is_strongly(tag), given.is_weakly(tag)))
+        };
+        assert_eq!(check("W/\"1-1\"", &weak), Some((false, true)));
+        assert_eq!(check("W/\"1-1\"", &strong), Some((false, true)));
+        assert_eq!(check("\"1-1\"", &weak), Some((false, true)));
+        assert_eq!(check("\"1-1\"", &strong), Some((true, true)));
+        assert_eq!(check("\"1-2\"", &strong), Some((false, false)));
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        #[test]
+        fn two_versions_of_a_file_have_two_tags(a in any::<(i64, u64)>(), b in any::<(i64, u64)>()) {
+            let (tag_a, tag_b) = (ETag::new(a.0, a.1, None, 0), ETag::new(b.0, b.1, None, 0));
+            prop_assert_eq!(tag_a.opaque() == tag_b.opaque(), a == b);
+            prop_assert_eq!(given(tag_a.opaque()).count(), 1);
+        }
+    }
+}

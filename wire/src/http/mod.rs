@@ -17,14 +17,18 @@ pub mod host;
 pub mod negotiation;
 pub mod plan;
 pub mod range;
+pub mod reader;
 pub mod request;
 pub mod status;
 pub mod target;
+#[cfg(test)]
+mod testing;
 
 pub use body::{BodySkip, Skipped};
 pub use etag::ETag;
 pub use negotiation::Coding;
 pub use plan::{Context, Part, Plan, Representation};
-pub use request::{Method, Parsed, Request, RequestBody, Version, parse};
+pub use reader::{Parsed, parse};
+pub use request::{Method, Request, RequestBody, Version};
 pub use status::{Reject, Status};
 pub use target::Target;

@@ -150,3 +150,140 @@ fn parse_weight(text: &[u8]) -> Option<Weight> {
     let weight = whole * WEIGHT_MAX + thousandths;
     (weight <= WEIGHT_MAX).then_some(weight)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Coding::{Brotli, Gzip, Zstd};
+    use super::{Coding, choose_coding, parse_weight, prefers_json};
+    use crate::http::testing::config;
+    use proptest::prelude::*;
+
+    fn chosen(value: &str, offered: &[Coding]) -> Option<Coding> {
+        choose_coding([value.as_bytes()].into_iter(), offered)
+    }
+
+    #[test]
+    fn the_highest_weight_wins_and_then_the_order_offered() {
+        for (value, want) in [
+            ("gzip", Some(Gzip)),
+            ("x-gzip", Some(Gzip)),
+            ("GZIP", Some(Gzip)),
+            ("gzip, br, zstd", Some(Zstd)),
+            ("gzip, deflate, br", Some(Brotli)),
+            ("br;q=0.5, gzip;q=0.8", Some(Gzip)),
+            ("br ; q=0.5 , gzip\t;\tQ=0.8", Some(Gzip)),
+            ("*", Some(Zstd)),
+            ("*;q=0.5, gzip", Some(Gzip)),
+            ("zstd;q=0, *", Some(Brotli)),
+            ("gzip;q=0.001", Some(Gzip)),
+            ("gzip;q=0.5, identity", None),
+            ("gzip, identity", Some(Gzip)),
+            ("gzip;q=0.5, identity;q=0.5", Some(Gzip)),
+        ] {
+            assert_eq!(chosen(value, &Coding::ALL), want, "{value}");
+        }
+        assert_eq!(chosen("gzip, br, zstd", &[Gzip, Zstd]), Some(Gzip));
+    }
+
+    #[test]
+    fn the_plain_file_is_sent_where_no_coding_is_acceptable_rfc_9110_section_12_5_3() {
+        for value in [
+            "",
+            "identity",
+            "deflate",
+            "gzip;q=0",
+            "*;q=0",
+            "identity;q=0",
+            "gzip;q=0.0, br;q=0, zstd;q=0.000",
+            ",",
+        ] {
+            assert_eq!(chosen(value, &Coding::ALL), None, "{value}");
+        }
+        assert_eq!(choose_coding(std::iter::empty(), &Coding::ALL), None);
+        assert_eq!(chosen("gzip", &[]), None);
+        assert_eq!(
+            chosen("identity;q=0", &[Gzip]),
+            None,
+            "not named, so not acceptable"
+        );
+    }
+
+    #[test]
+    fn several_lines_are_one_list() {
+        let lines = [&b"gzip;q=0.1"[..], b"br"];
+        assert_eq!(choose_coding(lines.into_iter(), &Coding::ALL), Some(Brotli));
+    }
+
+    #[test]
+    fn a_member_with_a_malformed_weight_counts_for_nothing() {
+        for value in [
+            "gzip;q=2",
+            "gzip;q=1.001",
+            "gzip;q=.5",
+            "gzip;q=-1",
+            "gzip;q=",
+            "gzip;q=0.1234",
+            "gzip;q=1,5x",
+        ] {
+            let want = if value.contains("1,5x") {
+                Some(Gzip)
+            } else {
+                None
+            };
+            assert_eq!(chosen(value, &[Gzip]), want, "{value}");
+        }
+    }
+
+    #[test]
+    fn json_is_for_those_who_ask_for_it_rfc_9110_section_12_5_1() {
+        for (accept, json) in [
+            ("application/json", true),
+            ("APPLICATION/JSON;charset=utf-8", true),
+            ("application/json, text/plain, */*", true),
+            ("application/json, */*;q=0.8", true),
+            ("application/*", true),
+            ("text/html;q=0.5, application/json", true),
+            ("*/*", false),
+            ("", false),
+            ("text/html", false),
+            (
+                "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+                false,
+            ),
+            ("application/json, text/html", false),
+            ("application/json;q=0.5, text/html", false),
+            ("application/json;q=0", false),
+            ("application/jsonx", false),
+            ("text/*, application/json", true),
+            ("image/png", false),
+        ] {
+            assert_eq!(
+                prefers_json([accept.as_bytes()].into_iter()),
+                json,
+                "{accept}"
+            );
+        }
+        assert!(!prefers_json(std::iter::empty()));
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        #[test]
+        fn weights_are_thousandths(thousandths in 0u16..=1000) {
+            let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+            prop_assert_eq!(parse_weight(text.as_bytes()), Some(thousandths));
+        }
+
+        #[test]
+        fn only_what_lies_ready_and_is_named_is_chosen(
+            value in "(gzip|br|zstd|identity|x-gzip|deflate|[*])?(;q=[01](\\.[0-9]{0,3})?)?(, ?(gzip|br|[*])(;q=0(\\.[05])?)?){0,3}",
+            offered in proptest::sample::subsequence(Coding::ALL.to_vec(), 0..=3).prop_shuffle(),
+        ) {
+            if let Some(coding) = chosen(&value, &offered) {
+                prop_assert!(offered.contains(&coding));
+                prop_assert!(value.contains(coding.token()) || value.contains('*'));
+            }
+        }
+    }
+}

@@ -423,3 +423,6 @@ fn part_len_bytes(part: &Part) -> u64 {
         Part::Stream { .. } => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,10 @@ impl Spans {
 }
 
 /// What a Range field comes to for a representation of known length.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it lives on the stack for one call; a box would allocate per request"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
     /// Send the whole: RFC 9110 section 14.2 lets a server ignore the field.
@@ -148,8 +152,8 @@ fn number(text: &[u8]) -> Option<u64> {
 fn is_excessive(spans: &[Span], len_bytes: u64) -> bool {
     let total_bytes = spans
         .iter()
-        .fold(0u64, |total, span| total.saturating_add(span.len_bytes));
-    if total_bytes > len_bytes {
+        .try_fold(0u64, |total, span| total.checked_add(span.len_bytes));
+    if total_bytes.is_none_or(|total_bytes| total_bytes > len_bytes) {
         return true;
     }
     spans.iter().any(|span| {
@@ -158,4 +162,177 @@ fn is_excessive(spans: &[Span], len_bytes: u64) -> bool {
         });
         overlapping.count() > 2 // itself and one other
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ranges, Span, evaluate};
+    use crate::http::testing::config;
+    use crate::limits::RANGES_MAX;
+    use proptest::prelude::*;
+
+    fn spans(value: &str, len_bytes: u64) -> Vec<(u64, u64)> {
+        match evaluate(value.as_bytes(), len_bytes) {
+            Ranges::Satisfiable(spans) => {
+                let pair = |span: &Span| (span.offset_bytes, span.last_byte());
+                spans.as_slice().iter().map(pair).collect()
+            }
+            other => panic!("{value} of {len_bytes}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_form_of_rfc_9110_section_14_1_2_selects_its_bytes() {
+        assert_eq!(spans("bytes=0-0", 1000), [(0, 0)]);
+        assert_eq!(spans("bytes=500-999", 1000), [(500, 999)]);
+        assert_eq!(spans("bytes=500-", 1000), [(500, 999)]);
+        assert_eq!(spans("bytes=-1", 1000), [(999, 999)]);
+        assert_eq!(spans("bytes=-1000", 1000), [(0, 999)]);
+        assert_eq!(spans("BYTES=0-9", 1000), [(0, 9)]);
+    }
+
+    #[test]
+    fn what_reaches_past_the_end_is_cut_to_it() {
+        assert_eq!(spans("bytes=990-1990", 1000), [(990, 999)]);
+        assert_eq!(spans("bytes=-1001", 1000), [(0, 999)]);
+        let huge = "bytes=5-99999999999999999999999999999";
+        assert_eq!(spans(huge, 1000), [(5, 999)]);
+        assert_eq!(spans("bytes=0-18446744073709551615", 1000), [(0, 999)]);
+    }
+
+    #[test]
+    fn several_ranges_keep_the_order_asked_for_and_lose_the_unsatisfiable() {
+        assert_eq!(
+            spans("bytes=0-9, -10,, 100000-\t,10-19 ,", 1000),
+            [(0, 9), (990, 999), (10, 19)]
+        );
+        assert_eq!(spans("bytes=5000-,7-7", 1000), [(7, 7)]);
+    }
+
+    #[test]
+    fn nothing_inside_the_file_is_unsatisfiable() {
+        for value in [
+            "bytes=1000-",
+            "bytes=-0",
+            "bytes=1000-1001,2000-",
+            "bytes=99999999999999999999-",
+        ] {
+            assert_eq!(
+                evaluate(value.as_bytes(), 1000),
+                Ranges::Unsatisfiable,
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_grammar_does_not_know_is_ignored() {
+        for value in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=,",
+            "bytes=alpha",
+            "bytes=10-alpha",
+            "bytes=10",
+            "bytes=-",
+            "bytes=10-11 12-",
+            "bytes=9-0",
+            "bytes=0-9,9-0",
+            "bytes=+1-2",
+            "bytes=--1",
+            "bytes=1-2-3",
+            "bytes =0-9",
+            "items=0-9",
+            "lines=0-",
+            "bytes=0 -9",
+            "bytes=0x1-",
+            "0-9",
+            "bytes=\u{661}-",
+        ] {
+            assert_eq!(evaluate(value.as_bytes(), 1000), Ranges::Ignored, "{value}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_answers_a_resume_from_its_start_with_the_whole() {
+        assert_eq!(evaluate(b"bytes=0-", 0), Ranges::Ignored);
+        assert_eq!(evaluate(b"bytes=0-99", 0), Ranges::Ignored);
+        assert_eq!(evaluate(b"bytes=-5", 0), Ranges::Ignored);
+        assert_eq!(evaluate(b"bytes=5-", 0), Ranges::Unsatisfiable);
+    }
+
+    #[test]
+    fn the_bound_on_ranges_holds_at_below_and_above() {
+        let value = |count: usize| {
+            let specs: Vec<_> = (0..count).map(|nth| format!("{0}-{0}", nth * 2)).collect();
+            format!("bytes={}", specs.join(","))
+        };
+        for count in [RANGES_MAX - 1, RANGES_MAX] {
+            assert_eq!(spans(&value(count), 1000).len(), count);
+        }
+        let above = evaluate(value(RANGES_MAX + 1).as_bytes(), 1000);
+        assert_eq!(above, Ranges::Ignored);
+    }
+
+    #[test]
+    fn greedy_sets_are_ignored_as_rfc_9110_section_14_2_allows() {
+        assert_eq!(
+            evaluate(b"bytes=0-10001, 0-0", 1000),
+            Ranges::Ignored,
+            "more than the file"
+        );
+        assert_eq!(evaluate(b"bytes=0-,0-", 1000), Ranges::Ignored);
+        assert_eq!(
+            evaluate(b"bytes=0-9,5-14,9-20", 1000),
+            Ranges::Ignored,
+            "three overlap"
+        );
+        assert_eq!(spans("bytes=0-9,5-14", 1000), [(0, 9), (5, 14)], "two may");
+        assert_eq!(
+            spans("bytes=0-9,10-999", 1000),
+            [(0, 9), (10, 999)],
+            "touching is no overlap"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        #[test]
+        fn spans_lie_inside_the_file_and_never_add_up_to_more(
+            specs in proptest::collection::vec((any::<Option<u16>>(), any::<Option<u16>>()), 1..20),
+            len_bytes in prop_oneof![0u64..70_000, Just(u64::MAX)],
+        ) {
+            let text = |number: Option<u16>| number.map_or(String::new(), |n| n.to_string());
+            let specs: Vec<_> = specs.iter().map(|&(a, b)| format!("{}-{}", text(a), text(b))).collect();
+            let value = format!("bytes={}", specs.join(","));
+            if let Ranges::Satisfiable(spans) = evaluate(value.as_bytes(), len_bytes) {
+                let spans = spans.as_slice();
+                prop_assert!((1..=RANGES_MAX).contains(&spans.len()));
+                let mut total_bytes = 0u64;
+                for span in spans {
+                    prop_assert!(span.len_bytes >= 1 && span.last_byte() < len_bytes);
+                    total_bytes += span.len_bytes;
+                }
+                prop_assert!(total_bytes <= len_bytes);
+            }
+        }
+
+        #[test]
+        fn one_range_is_what_slicing_gives(first in 0usize..300, last in 0usize..300, len in 1usize..200) {
+            let file: Vec<usize> = (0..len).collect();
+            let value = format!("bytes={first}-{last}");
+            let got = evaluate(value.as_bytes(), len as u64);
+            let asked = first.min(len)..last.saturating_add(1).min(len);
+            match (first <= last, file.get(asked)) {
+                (false, _) => prop_assert_eq!(got, Ranges::Ignored),
+                (true, Some(bytes)) if !bytes.is_empty() => {
+                    let want = [(bytes[0] as u64, bytes[bytes.len() - 1] as u64)];
+                    prop_assert_eq!(spans(&value, len as u64), want);
+                }
+                _ => prop_assert_eq!(got, Ranges::Unsatisfiable),
+            }
+        }
+    }
 }

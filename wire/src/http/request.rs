@@ -1,34 +1,10 @@
-//! One request head: bytes in, a [`Request`] that borrows from them out (RFC 9112 sections 2 to 6).
-//!
-//! Own parser, since a server that must not be talked into request smuggling accepts less than
-//! the usual libraries do: no bare CR or LF anywhere, no folded lines, one meaning for the length of
-//! the body. It reads each byte once, allocates nothing, and can say no before a head is complete.
-//! The fuzz target `request_head` compares it with `httparse`, which must accept what this accepts.
+//! A request whose head follows the grammar, and what its fields mean for the connection (RFC 9110
+//! sections 7, 9 and 10, RFC 9112 sections 3, 6 and 9).
 
-use super::fields::{Field, Fields, is_token_byte, members, trim};
+use super::fields::{Field, Fields, is_token_byte, members};
 use super::host;
 use super::status::{Reject, Status};
 use super::target;
-use crate::limits::{
-    FIELDS_MAX, HEAD_BYTES_MAX, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX,
-};
-
-/// What [`parse`] made of the bytes so far.
-#[derive(Clone, Debug)]
-pub enum Parsed<'a> {
-    /// A correct beginning: read more. Never for [`HEAD_BYTES_MAX`] bytes or more.
-    Incomplete,
-    /// One head; what follows it is its body or the next request.
-    Complete {
-        /// The request, borrowed from the parsed bytes.
-        request: Request<'a>,
-        /// Length of the head, leading empty lines and the closing empty line included.
-        head_len_bytes: usize,
-    },
-    /// No more bytes can make this a request that is served. The connection must be closed after
-    /// the answer, since nobody knows where the next request starts.
-    Reject(Reject),
-}
 
 /// A request method (RFC 9110 section 9). Case matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +24,7 @@ pub enum Method<'a> {
 }
 
 impl<'a> Method<'a> {
-    fn of(token: &'a [u8]) -> Self {
+    pub(super) fn of(token: &'a [u8]) -> Self {
         match token {
             b"GET" => Self::Get,
             b"HEAD" => Self::Head,
@@ -215,212 +191,11 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Reads one request head at the start of `bytes`.
-///
-/// Pure: the same bytes give the same result, and what follows a head never changes it, so a
-/// caller may keep the bytes and parse them again whenever it needs the borrowed request.
-pub fn parse(bytes: &[u8]) -> Parsed<'_> {
-    let mut cursor = Cursor {
-        bytes: &bytes[..bytes.len().min(HEAD_BYTES_MAX)],
-        at: 0,
-    };
-    match head(&mut cursor) {
-        Ok(request) => Parsed::Complete {
-            request,
-            head_len_bytes: cursor.at,
-        },
-        Err(Stop::Reject(reject)) => Parsed::Reject(reject),
-        Err(Stop::More) if bytes.len() < HEAD_BYTES_MAX => Parsed::Incomplete,
-        Err(Stop::More) => Parsed::Reject(Reject {
-            status: Status::HeaderFieldsTooLarge,
-            why: "The head of the request is longer than 16 KB.",
-        }),
-    }
-}
-
-/// Why reading stopped before the end of a head.
-enum Stop {
-    More,
-    Reject(Reject),
-}
-
-impl From<Reject> for Stop {
-    fn from(reject: Reject) -> Self {
-        Self::Reject(reject)
-    }
-}
-
-/// A place in the bytes; every step says `More` at their end.
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Cursor<'a> {
-    fn peek(&self) -> Result<u8, Stop> {
-        self.bytes.get(self.at).copied().ok_or(Stop::More)
-    }
-
-    /// The run of bytes of this kind from here on; there must be a byte after it.
-    fn run(&mut self, is_of_kind: impl Fn(u8) -> bool) -> Result<&'a [u8], Stop> {
-        let rest = &self.bytes[self.at..];
-        let run_len = rest.iter().position(|&byte| !is_of_kind(byte));
-        let run = &rest[..run_len.unwrap_or(rest.len())];
-        self.at += run.len();
-        run_len.map(|_| run).ok_or(Stop::More)
-    }
-
-    /// CR LF, or a refusal for `why` when another byte stands here.
-    fn line_end(&mut self, why: &'static str) -> Result<(), Stop> {
-        match self.peek()? {
-            b'\r' => self.at += 1,
-            b'\n' => return Err(Reject::bad("A line ends in a bare LF.").into()),
-            _ => return Err(Reject::bad(why).into()),
-        }
-        match self.peek()? {
-            b'\n' => self.at += 1,
-            _ => return Err(Reject::bad("A CR without its LF is in the head.").into()),
-        }
-        Ok(())
-    }
-}
-
-fn head<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Stop> {
-    let mut empty_lines = 0;
-    while matches!(cursor.peek()?, b'\r' | b'\n') {
-        empty_lines += 1;
-        if empty_lines > LEADING_EMPTY_LINES_MAX {
-            return Err(Reject::bad("Too many empty lines before the request.").into());
-        }
-        cursor.line_end("")?;
-    }
-    let method = method(cursor)?;
-    let target = target(cursor)?;
-    let version = version(cursor)?;
-    let fields = fields(cursor)?;
-    Ok(request(method, target, version, fields)?)
-}
-
-fn method<'a>(cursor: &mut Cursor<'a>) -> Result<Method<'a>, Stop> {
-    let start = cursor.at;
-    let run = cursor.run(is_token_byte);
-    if cursor.at - start > METHOD_BYTES_MAX {
-        return Err(Stop::Reject(Reject {
-            status: Status::NotImplemented,
-            why: "The method is longer than any known one.",
-        }));
-    }
-    let token = run?;
-    if token.is_empty() || cursor.peek()? != b' ' {
-        return Err(Reject::bad("The request does not start with a method and a space.").into());
-    }
-    cursor.at += 1;
-    Ok(Method::of(token))
-}
-
-/// Any byte but white space and control bytes: raw UTF-8 is no valid URI, but clients do send it
-/// and there is one way to understand it.
-fn target<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
-    let start = cursor.at;
-    let run = cursor.run(|byte| byte > b' ' && byte != 0x7f);
-    if cursor.at - start > TARGET_BYTES_MAX {
-        return Err(Stop::Reject(Reject {
-            status: Status::UriTooLong,
-            why: "The target of the request is longer than 8 KB.",
-        }));
-    }
-    let target = run?;
-    match cursor.peek()? {
-        b' ' if target.is_empty() => {
-            Err(Reject::bad("More than one space follows the method.").into())
-        }
-        b' ' => {
-            cursor.at += 1;
-            Ok(target)
-        }
-        b'\r' | b'\n' => Err(Reject::bad("The request line has no HTTP version.").into()),
-        _ => Err(Reject::bad("A control byte is in the target.").into()),
-    }
-}
-
-fn version(cursor: &mut Cursor<'_>) -> Result<Version, Stop> {
-    const WHY: &str = "The request line does not end in a space and HTTP/1.1.";
-    for &expected in b"HTTP/" {
-        if cursor.peek()? != expected {
-            return Err(Reject::bad(WHY).into());
-        }
-        cursor.at += 1;
-    }
-    let mut digits = [0; 2];
-    for (nth, digit) in digits.iter_mut().enumerate() {
-        if nth == 1 {
-            if cursor.peek()? != b'.' {
-                return Err(Reject::bad(WHY).into());
-            }
-            cursor.at += 1;
-        }
-        *digit = cursor.peek()?;
-        if !digit.is_ascii_digit() {
-            return Err(Reject::bad(WHY).into());
-        }
-        cursor.at += 1;
-    }
-    let version = match &digits {
-        b"10" => Version::Http10,
-        b"11" => Version::Http11,
-        _ => {
-            return Err(Stop::Reject(Reject {
-                status: Status::VersionNotSupported,
-                why: "Only HTTP/1.1 and HTTP/1.0 are spoken here.",
-            }));
-        }
-    };
-    cursor.line_end(WHY)?;
-    Ok(version)
-}
-
-fn fields<'a>(cursor: &mut Cursor<'a>) -> Result<Fields<'a>, Stop> {
-    let start = cursor.at;
-    let mut fields = Fields::new(&cursor.bytes[start..]);
-    let mut count = 0;
-    while !matches!(cursor.peek()?, b'\r' | b'\n') {
-        count += 1;
-        if count > FIELDS_MAX {
-            return Err(Stop::Reject(Reject {
-                status: Status::HeaderFieldsTooLarge,
-                why: "The head of the request has more than 100 fields.",
-            }));
-        }
-        let name = cursor.run(is_token_byte)?;
-        match cursor.peek()? {
-            b':' if name.is_empty() => {
-                return Err(Reject::bad("A field has no name.").into());
-            }
-            b':' => cursor.at += 1,
-            b' ' | b'\t' if name.is_empty() => {
-                return Err(Reject::bad("A field is folded over several lines.").into());
-            }
-            b' ' | b'\t' => {
-                return Err(Reject::bad("White space stands before the colon of a field.").into());
-            }
-            _ => return Err(Reject::bad("The name of a field is not a token.").into()),
-        }
-        let value_at = cursor.at;
-        // field-vchar, SP, HTAB, obs-text (RFC 9110 section 5.5)
-        let raw = cursor.run(|byte| byte >= b' ' && byte != 0x7f || byte == b'\t')?;
-        cursor.line_end("A control byte is in a field.")?;
-        let value = trim(raw);
-        let leading = raw.iter().take_while(|&&b| b == b' ' || b == b'\t').count();
-        let value_at = value_at - start + if value.is_empty() { 0 } else { leading };
-        fields.note(name, value_at, value.len());
-    }
-    fields.end(cursor.at - start);
-    cursor.line_end("")?;
-    Ok(fields)
-}
-
 /// Weighs the fields that decide about the connection.
-fn request<'a>(
+///
+/// # Errors
+/// 400 for a Host or a length that is missing, wrong or ambiguous; 501 for an unknown transfer coding.
+pub(super) fn weigh<'a>(
     method: Method<'a>,
     target: &'a [u8],
     version: Version,

@@ -39,6 +39,9 @@ pub struct Target<'a> {
 /// 400 for a bad escape, an encoded NUL, a path that climbs above the root, a scheme other than
 /// http(s), and anything that is no target of GET, HEAD or OPTIONS.
 pub fn resolve(raw: &[u8]) -> Result<Target<'_>, Reject> {
+    if raw.contains(&0) {
+        return Err(NUL);
+    }
     let (form, rest) = if raw == b"*" {
         (Form::Asterisk, &b"/"[..])
     } else if raw.first() == Some(&b'/') {
@@ -176,13 +179,15 @@ fn decode(path: &[u8]) -> Result<Vec<u8>, Reject> {
         };
         let byte = hex(*high)? << 4 | hex(*low)?;
         if byte == 0 {
-            return Err(Reject::bad("The path contains a NUL."));
+            return Err(NUL);
         }
         decoded.push(byte);
         rest = after;
     }
     Ok(decoded)
 }
+
+const NUL: Reject = Reject::bad("The path contains a NUL.");
 
 const BAD_ESCAPE: Reject =
     Reject::bad("A percent sign in the path is not followed by two hex digits.");
@@ -222,4 +227,181 @@ fn resolve_segments(path: &[u8]) -> Result<Vec<u8>, Reject> {
         out.push(b'/');
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Form, encode_path, encode_query, resolve};
+    use crate::http::testing::config;
+    use proptest::prelude::*;
+    use std::borrow::Cow;
+
+    fn path(raw: &str) -> String {
+        match resolve(raw.as_bytes()) {
+            Ok(target) => String::from_utf8_lossy(&target.path).into_owned(),
+            Err(reject) => panic!("{raw}: {reject:?}"),
+        }
+    }
+
+    #[test]
+    fn ordinary_paths_are_taken_as_they_are_without_a_copy() {
+        for raw in [
+            "/",
+            "/a",
+            "/a/b.txt",
+            "/a/",
+            "/.well-known/x",
+            "/a..b/...",
+            "/a;b=c/d+e:f@g",
+        ] {
+            let target = resolve(raw.as_bytes()).expect(raw);
+            assert_eq!(target.path, raw.as_bytes());
+            assert!(matches!(target.path, Cow::Borrowed(_)), "{raw}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_and_double_slashes_are_removed_after_decoding() {
+        for (raw, want) in [
+            ("/foo/bar/.", "/foo/bar/"),
+            ("/foo/bar/..", "/foo/"),
+            ("/foo/./bar", "/foo/bar"),
+            ("/foo//../bar", "/bar"),
+            ("//", "/"),
+            ("//host/path", "/host/path"),
+            ("/a/..", "/"),
+            ("/a/b/../../", "/"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a%2fb", "/a/b"),
+            ("/a%2F%2fb%2F", "/a/b/"),
+            ("/%61%20b", "/a b"),
+            ("/a%0a", "/a\n"),
+            ("/%C3%A4", "/\u{e4}"),
+            ("/%255c", "/%5c"),
+            ("/a+b", "/a+b"),
+        ] {
+            assert_eq!(path(raw), want, "{raw}");
+        }
+    }
+
+    #[test]
+    fn nothing_climbs_above_the_root() {
+        for raw in [
+            "/..",
+            "/../",
+            "/../etc/passwd",
+            "/a/../../b",
+            "/%2e%2e/x",
+            "/.%2e",
+            "/a/..//..",
+            "/..%2f..%2fetc",
+            "http://h/..",
+            "//..",
+            "/./..",
+        ] {
+            assert!(resolve(raw.as_bytes()).is_err(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn bad_escapes_and_nul_are_refused() {
+        for raw in [
+            "/%", "/%1", "/a%zz", "/%0g", "/a%00b", "/%%30", "/\0", "/a?\0",
+        ] {
+            assert!(resolve(raw.as_bytes()).is_err(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn the_query_is_kept_raw_and_a_fragment_is_cut() {
+        for (raw, want_path, want_query) in [
+            ("/a?", "/a", Some("")),
+            ("/a?b=%zz&c=../..", "/a", Some("b=%zz&c=../..")),
+            ("/a?b?c", "/a", Some("b?c")),
+            ("/a?b#c", "/a", Some("b")),
+            ("/a#b?c", "/a", None),
+            ("/foo/bar/.?args", "/foo/bar/", Some("args")),
+            ("/foo/bar/..#frag", "/foo/", None),
+            ("/a%3fb", "/a?b", None),
+            ("/a%23b", "/a#b", None),
+        ] {
+            let target = resolve(raw.as_bytes()).expect(raw);
+            assert_eq!(target.path, want_path.as_bytes(), "{raw}");
+            assert_eq!(target.query, want_query.map(str::as_bytes), "{raw}");
+        }
+    }
+
+    #[test]
+    fn every_form_of_rfc_9112_section_3_2_is_told_apart() {
+        for (raw, form, want) in [
+            ("/a", Form::Origin, "/a"),
+            ("http://localhost", Form::Absolute, "/"),
+            ("http://localhost:8080?args#frag", Form::Absolute, "/"),
+            ("HTTP://localhost/a/../b", Form::Absolute, "/b"),
+            ("https://[::1]/x?y", Form::Absolute, "/x"),
+            ("*", Form::Asterisk, "/"),
+        ] {
+            let target = resolve(raw.as_bytes()).expect(raw);
+            assert_eq!((target.form, path(raw).as_str()), (form, want), "{raw}");
+        }
+        for raw in [
+            "",
+            "a",
+            "localhost:80",
+            "ftp://h/",
+            "http:/h",
+            "http:h",
+            "file:///etc",
+            "**",
+            "?a",
+            "#",
+            "httpx://h/",
+        ] {
+            assert!(resolve(raw.as_bytes()).is_err(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_has_no_byte_that_ends_a_path() {
+        let mut out = Vec::new();
+        encode_path(b"/a b?c#d%e\r\n\"<\\\xff", &mut out);
+        assert_eq!(out, b"/a%20b%3Fc%23d%25e%0D%0A%22%3C%5C%FF");
+        out.clear();
+        encode_query(b"a=%20&b=\"<\xff", &mut out);
+        assert_eq!(out, b"a=%20&b=%22%3C%FF");
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        #[test]
+        fn a_resolved_path_is_safe_whatever_was_sent(raw in "/[a.%2e/f5c?#]{0,40}") {
+            if let Ok(target) = resolve(raw.as_bytes()) {
+                let path = target.path;
+                prop_assert_eq!(path[0], b'/');
+                prop_assert!(!path.windows(2).any(|pair| pair == b"//"));
+                prop_assert!(path.split(|&b| b == b'/').all(|s| s != b"." && s != b".."));
+                prop_assert!(!path.contains(&0));
+            }
+        }
+
+        #[test]
+        fn encoding_a_resolved_path_leads_back_to_it(
+            segments in proptest::collection::vec(proptest::collection::vec(1u8.., 1..9), 0..6)
+        ) {
+            let mut path = Vec::new();
+            for segment in &segments {
+                let segment: Vec<u8> = segment.iter().map(|&b| if b == b'/' { b'x' } else { b }).collect();
+                if segment != b"." && segment != b".." {
+                    path.push(b'/');
+                    path.extend(segment);
+                }
+            }
+            path.push(b'/');
+            let mut raw = Vec::new();
+            encode_path(&path, &mut raw);
+            prop_assert!(raw.is_ascii());
+            prop_assert_eq!(resolve(&raw).map(|target| target.path.into_owned()), Ok(path));
+        }
+    }
 }
