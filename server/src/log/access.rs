@@ -1,0 +1,330 @@
+//! The access log: one line per request, written when its response has ended (docs/access-log.md).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+use ackpace_wire::access_log as wire;
+use ackpace_wire::limits::{
+    ACCESS_LOG_AGENT_BYTES_MAX, ACCESS_LOG_REFERER_BYTES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX,
+};
+
+use super::pump::{Counts, Handle, Pump, Trouble};
+use crate::options::{LogFormat, LogTarget};
+
+/// The running access log. Dropping it stops it.
+pub struct AccessLog {
+    pump: Option<Pump<Record>>,
+}
+
+impl AccessLog {
+    /// Opens `target` and starts its writer; does neither if it is off. A missing file is made with mode 640, since the
+    /// log tells who asked for what; its folder is not made.
+    ///
+    /// # Errors
+    /// The file could not be opened or the thread not be started.
+    pub fn start(target: &LogTarget, format: LogFormat) -> io::Result<AccessLog> {
+        let (sink, shown) = match target {
+            LogTarget::Off => return Ok(AccessLog { pump: None }),
+            LogTarget::Stdout => (
+                File::from(io::stdout().as_fd().try_clone_to_owned()?),
+                "standard output".to_owned(),
+            ),
+            LogTarget::File(path) => {
+                let file = OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .mode(0o640)
+                    .open(path)?;
+                (file, path.display().to_string())
+            }
+        };
+        let format = match format {
+            LogFormat::Combined => wire::Format::Combined,
+            LogFormat::Common => wire::Format::Common,
+            LogFormat::Json => wire::Format::Json,
+        };
+        let render = move |record: &Record, out: &mut Vec<u8>| {
+            wire::line(format, &record.request.as_wire(), &record.outcome, out);
+        };
+        let report = move |trouble: Trouble, _: &mut Vec<u8>| report(&shown, &trouble);
+        Ok(AccessLog {
+            pump: Some(Pump::start("access log", sink, render, report)?),
+        })
+    }
+
+    /// Where records go in: one for each worker.
+    pub fn handle(&self) -> AccessHandle {
+        AccessHandle {
+            queue: self.pump.as_ref().map(Pump::handle),
+        }
+    }
+
+    /// Writes what is queued and ends the writer; gives up after [`crate::limits::LOG_STOP_MAX`].
+    pub fn stop(self) -> Counts {
+        self.pump.map(Pump::stop).unwrap_or_default()
+    }
+}
+
+fn report(target: &str, trouble: &Trouble) {
+    match trouble {
+        Trouble::Dropped { lines } => tracing::warn!(
+            lines,
+            "access log {target}: lines were dropped since it is written too slowly; use a faster disk or reader"
+        ),
+        Trouble::Failed { error } => tracing::error!(
+            "access log {target}: {error}; lines are lost until it can be written again"
+        ),
+        Trouble::Recovered { lines_lost } => {
+            tracing::warn!(lines_lost, "access log {target}: is written again");
+        }
+    }
+}
+
+/// A worker's end of the access log; cheap to clone.
+#[derive(Clone)]
+pub struct AccessHandle {
+    queue: Option<Handle<Record>>,
+}
+
+impl AccessHandle {
+    /// Whether anybody reads records; make none if not.
+    pub fn is_on(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Hands a record to the writer. Never blocks: if the queue is full, the record is dropped and counted.
+    pub fn log(&self, record: Record) {
+        if let Some(queue) = &self.queue {
+            let held_bytes = size_of::<Record>() + record.request.text.len();
+            queue.push(record, held_bytes); // a drop is counted there
+        }
+    }
+
+    /// What became of the lines so far.
+    pub fn counts(&self) -> Counts {
+        self.queue.as_ref().map(Handle::counts).unwrap_or_default()
+    }
+}
+
+/// One request and what became of it.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// What the client sent.
+    pub request: RequestText,
+    /// What it got.
+    pub outcome: wire::Outcome,
+}
+
+/// What the client sent, kept beyond the life of the request head, in one allocation. Overlong fields are cut to one
+/// byte more than the line will show, by which it knows that they were cut.
+#[derive(Clone, Debug)]
+pub struct RequestText {
+    text: Box<[u8]>,
+    /// Lengths of method, target and version.
+    line_bytes: [u16; 3],
+    /// Lengths of Range, Referer and User-Agent, where the client sent them.
+    fields_bytes: [Option<u16>; 3],
+}
+
+/// The longest text that is kept, for 16-bit lengths.
+const _: () = assert!(
+    2 * METHOD_BYTES_MAX
+        + TARGET_BYTES_MAX
+        + 2 * ACCESS_LOG_REFERER_BYTES_MAX
+        + ACCESS_LOG_AGENT_BYTES_MAX
+        + 6
+        <= u16::MAX as usize
+);
+
+impl RequestText {
+    /// Copies what the log will show.
+    pub fn new(request: &wire::RequestText<'_>) -> RequestText {
+        let kept = |bytes: &'_ [u8], bytes_max: usize| bytes.len().min(bytes_max + 1);
+        let line = [
+            &request.method[..kept(request.method, METHOD_BYTES_MAX)],
+            &request.target[..kept(request.target, TARGET_BYTES_MAX)],
+            &request.version[..kept(request.version, METHOD_BYTES_MAX)],
+        ];
+        let fields = [
+            request
+                .range
+                .map(|bytes| &bytes[..kept(bytes, ACCESS_LOG_REFERER_BYTES_MAX)]),
+            request
+                .referer
+                .map(|bytes| &bytes[..kept(bytes, ACCESS_LOG_REFERER_BYTES_MAX)]),
+            request
+                .user_agent
+                .map(|bytes| &bytes[..kept(bytes, ACCESS_LOG_AGENT_BYTES_MAX)]),
+        ];
+        let pieces = line.into_iter().chain(fields.into_iter().flatten());
+        let mut text = Vec::with_capacity(pieces.clone().map(<[u8]>::len).sum());
+        pieces.for_each(|piece| text.extend_from_slice(piece));
+        RequestText {
+            text: text.into(),
+            line_bytes: line.map(|piece| piece.len() as u16),
+            fields_bytes: fields.map(|field| field.map(|piece| piece.len() as u16)),
+        }
+    }
+
+    /// The fields again.
+    pub fn as_wire(&self) -> wire::RequestText<'_> {
+        let mut rest = &*self.text;
+        let mut take = |len_bytes: u16| {
+            let (piece, after) = rest.split_at(len_bytes.into());
+            rest = after;
+            piece
+        };
+        let [method, target, version] = self.line_bytes.map(&mut take);
+        let [range, referer, user_agent] =
+            self.fields_bytes.map(|len_bytes| len_bytes.map(&mut take));
+        wire::RequestText {
+            method,
+            target,
+            version,
+            range,
+            referer,
+            user_agent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    fn record(target: &str) -> Record {
+        let request = wire::RequestText {
+            method: b"GET",
+            target: target.as_bytes(),
+            version: b"HTTP/1.1",
+            ..Default::default()
+        };
+        Record {
+            request: RequestText::new(&request),
+            outcome: wire::Outcome {
+                time_unix_ms: 0,
+                remote: wire::Remote::Unix,
+                status: 200,
+                bytes_sent: 5,
+                bytes_acked: None,
+                waited_disk_us: 0,
+                waited_net_us: 0,
+                duration_us: 0,
+                why: None,
+            },
+        }
+    }
+
+    /// A path of this test's own, gone at its end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("ackpace-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_file(&path); // of a run that was killed
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_made_for_its_owner_and_group_only_and_appended_to() {
+        let path = Scratch::new("access");
+        let target = LogTarget::File(path.0.clone());
+        for run in ["/1", "/2"] {
+            let log = AccessLog::start(&target, LogFormat::Common).expect("a writable folder");
+            log.handle().log(record(run));
+            assert_eq!(
+                log.stop(),
+                Counts {
+                    written: 1,
+                    ..Counts::default()
+                }
+            );
+        }
+        let text = std::fs::read_to_string(&path.0).expect("was written");
+        assert_eq!(
+            text,
+            "unix: - - [01/Jan/1970:00:00:00 +0000] \"GET /1 HTTP/1.1\" 200 5\n\
+             unix: - - [01/Jan/1970:00:00:00 +0000] \"GET /2 HTTP/1.1\" 200 5\n"
+        );
+        let mode = std::fs::metadata(&path.0)
+            .expect("is there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o137, 0, "{mode:o}"); // the umask may take more away
+    }
+
+    #[test]
+    fn a_log_that_is_off_wants_no_records() {
+        let log = AccessLog::start(&LogTarget::Off, LogFormat::Json).expect("nothing to fail");
+        assert!(!log.handle().is_on());
+        log.handle().log(record("/"));
+        assert_eq!(log.stop(), Counts::default());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_an_error_at_start() {
+        let target = LogTarget::File("/nowhere/at/all".into());
+        assert_eq!(
+            AccessLog::start(&target, LogFormat::Json)
+                .err()
+                .map(|error| error.kind()),
+            Some(io::ErrorKind::NotFound)
+        );
+    }
+
+    #[test]
+    fn a_full_disk_costs_lines_and_nothing_else() {
+        let log = AccessLog::start(&LogTarget::File("/dev/full".into()), LogFormat::Common)
+            .expect("a device of Linux");
+        log.handle().log(record("/"));
+        log.handle().log(record("/"));
+        assert_eq!(
+            log.stop(),
+            Counts {
+                failed: 2,
+                ..Counts::default()
+            }
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_kept_request_gives_the_line_of_the_borrowed_one(
+            method in proptest::collection::vec(any::<u8>(), 0..40),
+            target in proptest::collection::vec(any::<u8>(), 0..10_000),
+            range in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..3_000)),
+            agent in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..3_000)),
+        ) {
+            let request = wire::RequestText {
+                method: &method,
+                target: &target,
+                version: b"HTTP/1.1",
+                range: range.as_deref(),
+                referer: agent.as_deref(),
+                user_agent: agent.as_deref(),
+            };
+            let outcome = record("").outcome;
+            let line = |request: &wire::RequestText<'_>| {
+                let mut out = Vec::new();
+                wire::line(wire::Format::Json, request, &outcome, &mut out);
+                out
+            };
+            prop_assert_eq!(line(&RequestText::new(&request).as_wire()), line(&request));
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The two logs: what was served ([`AccessLog`]) and what the operator should know ([`Diagnostics`]).
+//!
+//! Both leave the process through a [`pump`]: a bounded queue and a thread of its own, since a write to a full disk, a
+//! stuck pipe or a stopped terminal may block for ever, and a worker may not. What does not fit is dropped and counted.
+
+mod access;
+mod diagnostics;
+pub mod pump;
+
+pub use access::{AccessHandle, AccessLog, Record, RequestText};
+pub use diagnostics::Diagnostics;

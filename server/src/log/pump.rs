@@ -1,0 +1,398 @@
+//! Lines on their way out of the process: a bounded queue, and one thread that renders and writes them in batches.
+//!
+//! The queue is std's bounded channel: its `try_send` takes no lock, and wakes the thread by a system call only when that
+//! one waits for a line. It seldom does: after each batch it rests for [`LOG_REST`], so a busy server pays for some
+//! fifty wake-ups a second and not for one per line. (A ring such as crossbeam's ArrayQueue would need a way to wait of
+//! its own.)
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use crate::limits::{
+    LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, LOG_REPORT_INTERVAL, LOG_REST,
+    LOG_STOP_MAX,
+};
+
+/// What became of the lines so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Lines that the kernel took.
+    pub written: u64,
+    /// Lines dropped since the queue was full.
+    pub dropped: u64,
+    /// Lines lost since a write failed.
+    pub failed: u64,
+}
+
+/// What the operator should know of the log itself.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The writer could not keep up; at most one report per [`LOG_REPORT_INTERVAL`].
+    Dropped {
+        /// Lines since the last report.
+        lines: u64,
+    },
+    /// A write failed. Lines go on being tried and lost without further reports until one succeeds.
+    Failed {
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// A write succeeded again.
+    Recovered {
+        /// Lines lost meanwhile.
+        lines_lost: u64,
+    },
+}
+
+/// The end of the queue where lines go in; cheap to clone.
+pub struct Handle<L> {
+    shared: Arc<Shared>,
+    sender: SyncSender<Message<L>>,
+}
+
+// By hand, since a derive would ask for L: Clone.
+impl<L> Clone for Handle<L> {
+    fn clone(&self) -> Self {
+        Handle {
+            shared: self.shared.clone(),
+            sender: self.sender.clone(),
+        }
+    }
+}
+
+impl<L> Handle<L> {
+    /// Queues a line that holds `held_bytes` of memory; never blocks. False if it was dropped.
+    pub fn push(&self, line: L, held_bytes: usize) -> bool {
+        let held_bytes = held_bytes as u64;
+        let queued_bytes = self.shared.queued_bytes.fetch_add(held_bytes, Relaxed) + held_bytes;
+        let fits = queued_bytes <= LOG_QUEUE_BYTES_MAX;
+        if fits
+            && self
+                .sender
+                .try_send(Message::Line { line, held_bytes })
+                .is_ok()
+        {
+            return true;
+        }
+        self.shared.queued_bytes.fetch_sub(held_bytes, Relaxed);
+        self.shared.dropped.fetch_add(1, Relaxed);
+        false
+    }
+
+    /// What became of the lines so far.
+    pub fn counts(&self) -> Counts {
+        self.shared.counts()
+    }
+
+    /// Waits until what is queued now was written, at most `wait_max`. For a process about to end.
+    pub fn flush(&self, wait_max: Duration) {
+        let (done, written) = sync_channel(1);
+        if self.sender.try_send(Message::Flush(done)).is_ok() {
+            self.shared.wake();
+            // Either way the process goes on: what could not be written in this time is lost.
+            let _ = written.recv_timeout(wait_max);
+        }
+    }
+}
+
+/// The thread behind a queue. Stops when dropped.
+pub struct Pump<L> {
+    handle: Handle<L>,
+    ended: Receiver<()>,
+}
+
+impl<L: Send + 'static> Pump<L> {
+    /// Starts a thread that writes to `sink` what `render` makes of each line, and tells `report` of troubles. A report
+    /// may add lines of its own to the batch.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start(
+        name: &str,
+        sink: impl Write + Send + 'static,
+        render: impl FnMut(&L, &mut Vec<u8>) + Send + 'static,
+        report: impl FnMut(Trouble, &mut Vec<u8>) + Send + 'static,
+    ) -> io::Result<Pump<L>> {
+        let (sender, receiver) = sync_channel(LOG_QUEUE_LINES_MAX);
+        let (ending, ended) = sync_channel(1);
+        let (about_thread, thread) = sync_channel(1);
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        let join = builder.spawn(move || {
+            let Ok(shared) = thread.recv() else { return };
+            Writer::new(sink, render, report, shared).run(&receiver);
+            drop(receiver); // from here on a push fails, and is counted
+            let _ = ending.send(()); // nobody waits if the pump was given up
+        })?;
+        let shared = Arc::new(Shared::new(join.thread().clone()));
+        let _ = about_thread.send(shared.clone()); // the thread waits for it
+        Ok(Pump {
+            handle: Handle { shared, sender },
+            ended,
+        })
+    }
+
+    /// Where lines go in.
+    pub fn handle(&self) -> Handle<L> {
+        self.handle.clone()
+    }
+
+    /// Writes what is queued and ends the thread; gives up after [`LOG_STOP_MAX`], since a stuck pipe must not keep the
+    /// server from stopping. Later lines are dropped.
+    pub fn stop(self) -> Counts {
+        self.end(LOG_STOP_MAX);
+        self.handle.counts()
+    }
+}
+
+impl<L> Pump<L> {
+    fn end(&self, wait_max: Duration) {
+        self.handle.shared.stopping.store(true, Relaxed);
+        // A full queue needs no message: its thread is at work and sees the flag.
+        let _ = self.handle.sender.try_send(Message::Stop);
+        self.handle.shared.wake();
+        let _ = self.ended.recv_timeout(wait_max);
+    }
+}
+
+impl<L> Drop for Pump<L> {
+    fn drop(&mut self) {
+        if !self.handle.shared.stopping.load(Relaxed) {
+            self.end(LOG_STOP_MAX);
+        }
+    }
+}
+
+enum Message<L> {
+    Line { line: L, held_bytes: u64 },
+    Flush(SyncSender<()>),
+    Stop,
+}
+
+struct Shared {
+    queued_bytes: AtomicU64,
+    written: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+    stopping: AtomicBool,
+    thread: Thread,
+}
+
+impl Shared {
+    fn new(thread: Thread) -> Shared {
+        Shared {
+            queued_bytes: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            thread,
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            written: self.written.load(Relaxed),
+            dropped: self.dropped.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
+    }
+
+    fn wake(&self) {
+        self.thread.unpark();
+    }
+}
+
+/// The thread's own state.
+struct Writer<W, Render, Report> {
+    sink: W,
+    render: Render,
+    report: Report,
+    shared: Arc<Shared>,
+    batch: Vec<u8>,
+    /// Lines in `batch`.
+    lines: u64,
+    /// The sink ends in half a line: a write failed in the middle of one.
+    torn: bool,
+    /// Lines lost since the last successful write; None while all is well.
+    failing: Option<u64>,
+    /// Of `shared.dropped`, what was reported.
+    dropped_reported: u64,
+    dropped_report_due: Option<Instant>,
+}
+
+impl<W: Write, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Report> {
+    fn new(sink: W, render: Render, report: Report, shared: Arc<Shared>) -> Self {
+        Writer {
+            sink,
+            render,
+            report,
+            shared,
+            batch: Vec::with_capacity(LOG_BATCH_BYTES),
+            lines: 0,
+            torn: false,
+            failing: None,
+            dropped_reported: 0,
+            dropped_report_due: None,
+        }
+    }
+
+    fn run<L>(&mut self, receiver: &Receiver<Message<L>>)
+    where
+        Render: FnMut(&L, &mut Vec<u8>),
+    {
+        loop {
+            match self.wait(receiver) {
+                Ok(message) => self.take(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            while let Ok(message) = receiver.try_recv() {
+                self.take(message);
+                if self.batch.len() >= LOG_BATCH_BYTES {
+                    self.write(Instant::now());
+                }
+            }
+            self.write(Instant::now());
+            if self.shared.stopping.load(Relaxed) {
+                return self.finish(receiver);
+            }
+            std::thread::park_timeout(LOG_REST);
+        }
+    }
+
+    /// Waits for a line, and no longer than until there is something to report.
+    fn wait<L>(&self, receiver: &Receiver<Message<L>>) -> Result<Message<L>, RecvTimeoutError> {
+        let unreported = self.shared.dropped.load(Relaxed) > self.dropped_reported;
+        match self.dropped_report_due {
+            Some(due) if unreported => {
+                receiver.recv_timeout(due.saturating_duration_since(Instant::now()))
+            }
+            _ => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
+    }
+
+    fn take<L>(&mut self, message: Message<L>)
+    where
+        Render: FnMut(&L, &mut Vec<u8>),
+    {
+        match message {
+            Message::Line { line, held_bytes } => {
+                self.shared.queued_bytes.fetch_sub(held_bytes, Relaxed);
+                (self.render)(&line, &mut self.batch);
+                self.lines += 1;
+            }
+            Message::Flush(done) => {
+                self.write(Instant::now());
+                let _ = done.send(()); // who asked may have given up
+            }
+            Message::Stop => {}
+        }
+    }
+
+    /// Writes what is still queued: all that was pushed before the stop, for nothing more than one queue's length.
+    fn finish<L>(&mut self, receiver: &Receiver<Message<L>>)
+    where
+        Render: FnMut(&L, &mut Vec<u8>),
+    {
+        for _ in 0..=LOG_QUEUE_LINES_MAX {
+            let Ok(message) = receiver.try_recv() else {
+                break;
+            };
+            self.take(message);
+            if self.batch.len() >= LOG_BATCH_BYTES {
+                self.write(Instant::now());
+            }
+        }
+        self.dropped_report_due = None; // the last chance to say it
+        self.write(Instant::now());
+        self.write(Instant::now()); // what there was to report of the first
+    }
+
+    /// Writes the batch with what is to be reported. A report of this very write goes with the next batch.
+    fn write(&mut self, now: Instant) {
+        self.report_dropped(now);
+        if !self.batch.is_empty() {
+            if self.torn {
+                self.batch.insert(0, b'\n');
+            }
+            let (taken_bytes, result) =
+                write_most(&mut self.sink, &self.batch, &self.shared.stopping);
+            self.account(taken_bytes, result);
+        }
+    }
+
+    fn account(&mut self, taken_bytes: usize, result: io::Result<()>) {
+        let lines = std::mem::take(&mut self.lines);
+        let taken = &self.batch[..taken_bytes];
+        // A line is written once its end is; the end that was put before the batch belongs to a line lost before.
+        let written = line_ends(taken).saturating_sub(self.torn.into());
+        self.torn = taken.last().map_or(self.torn, |&last| last != b'\n');
+        self.batch.clear();
+        self.shared.written.fetch_add(written, Relaxed);
+        self.shared.failed.fetch_add(lines - written, Relaxed);
+        match (result, self.failing) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(lines_lost)) => {
+                self.failing = None;
+                self.tell(Trouble::Recovered { lines_lost });
+            }
+            (Err(_), Some(lines_lost)) => self.failing = Some(lines_lost + (lines - written)),
+            (Err(error), None) => {
+                self.failing = Some(lines - written);
+                self.tell(Trouble::Failed { error });
+            }
+        }
+    }
+
+    fn report_dropped(&mut self, now: Instant) {
+        let dropped = self.shared.dropped.load(Relaxed);
+        if dropped == self.dropped_reported || self.dropped_report_due.is_some_and(|due| now < due)
+        {
+            return;
+        }
+        self.tell(Trouble::Dropped {
+            lines: dropped - self.dropped_reported,
+        });
+        self.dropped_reported = dropped;
+        self.dropped_report_due = Some(now + LOG_REPORT_INTERVAL);
+    }
+
+    fn tell(&mut self, trouble: Trouble) {
+        let before = self.batch.len();
+        (self.report)(trouble, &mut self.batch);
+        self.lines += line_ends(&self.batch[before..]);
+    }
+}
+
+fn line_ends(text: &[u8]) -> u64 {
+    text.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+/// Writes `bytes` and says how many of them were taken, also when it fails.
+fn write_most(
+    sink: &mut impl Write,
+    bytes: &[u8],
+    stopping: &AtomicBool,
+) -> (usize, io::Result<()>) {
+    let mut taken_bytes = 0;
+    while taken_bytes < bytes.len() {
+        match sink.write(&bytes[taken_bytes..]) {
+            Ok(0) => return (taken_bytes, Err(io::ErrorKind::WriteZero.into())),
+            Ok(more_bytes) => taken_bytes += more_bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Whoever shares the terminal or pipe with us made it non-blocking: wait as if it were not.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !stopping.load(Relaxed) => {
+                std::thread::park_timeout(LOG_REST);
+            }
+            Err(error) => return (taken_bytes, Err(error)),
+        }
+    }
+    (taken_bytes, Ok(()))
+}
+
+#[cfg(test)]
+mod tests;
