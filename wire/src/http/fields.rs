@@ -125,7 +125,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The values of all lines of this name, in order: for fields that are lists (RFC 9110 section 5.3).
-    pub fn values(&self, field: Field) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub fn values(&self, field: Field) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let repeated = self.is_repeated(field);
         let first = self.first(field).filter(|_| !repeated);
         let searched = if repeated { self.section } else { &[] };
@@ -137,12 +137,13 @@ impl<'a> Fields<'a> {
     }
 
     /// All lines in order, as name and value.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a> {
         Lines { rest: self.section }
     }
 }
 
 /// Walks a checked section again; ends at whatever is not a field line.
+#[derive(Clone)]
 struct Lines<'a> {
     rest: &'a [u8],
 }

@@ -1,0 +1,89 @@
+//! The targets, a file each, and what they share.
+
+pub mod accept_encoding;
+pub mod body_skip;
+pub mod conditionals;
+pub mod ranges;
+pub mod request_head;
+pub mod target;
+
+use ackpace_wire::http::{Context, Parsed, Part, Plan, Representation, Request, parse};
+
+/// An ordinary answer at a fixed time.
+const CONTEXT: Context = Context {
+    now_unix_s: 1_000_000_000,
+    draining: false,
+    close: false,
+};
+
+/// A file of this length, the same on every run.
+const fn file(len_bytes: u64) -> Representation<'static> {
+    Representation {
+        len_bytes,
+        modified_unix_s: 784_111_777,
+        content_type: "text/plain",
+        coding: None,
+        vary: false,
+    }
+}
+
+/// The request, if these bytes are exactly one head.
+fn whole_request(head: &[u8]) -> Option<Request<'_>> {
+    match parse(head) {
+        Parsed::Complete {
+            request,
+            head_len_bytes,
+        } if head_len_bytes == head.len() => Some(request),
+        _ => None,
+    }
+}
+
+/// What holds for every plan: a readable head, a body as long as it says, spans inside the file.
+fn check_plan(plan: &Plan, file_len_bytes: u64) {
+    let Some((Part::Bytes(first), rest)) = plan.parts.split_first() else {
+        panic!("the first part is no bytes: {plan:?}");
+    };
+    let (head, after_head) = first.split_at(plan.head_len_bytes as usize);
+    let mut body_len_bytes = after_head.len() as u64;
+    let mut streams = false;
+    for part in rest {
+        assert!(!streams, "something follows a stream");
+        match part {
+            Part::Bytes(bytes) => body_len_bytes += bytes.len() as u64,
+            Part::File {
+                offset_bytes,
+                len_bytes,
+            } => {
+                assert!(*len_bytes > 0, "an empty span");
+                let end = offset_bytes.checked_add(*len_bytes);
+                assert!(end.is_some_and(|end| end <= file_len_bytes), "{part:?}");
+                // Two spans of a file of 2^64 - 1 bytes and their part heads can be longer than that.
+                body_len_bytes = body_len_bytes.saturating_add(*len_bytes);
+            }
+            Part::Stream { .. } => streams = true,
+        }
+    }
+    assert_eq!(plan.body_len_bytes, (!streams).then_some(body_len_bytes));
+
+    let mut slots = [httparse::EMPTY_HEADER; 32];
+    let mut response = httparse::Response::new(&mut slots);
+    let parsed = response.parse(head);
+    assert_eq!(parsed, Ok(httparse::Status::Complete(head.len())));
+    assert_eq!(response.code, Some(plan.status));
+    let field = |name: &str| {
+        let mut values = response.headers.iter().filter(|h| h.name == name);
+        let value = values.next().map(|h| h.value);
+        assert!(values.next().is_none(), "{name} is repeated");
+        value
+    };
+    assert!(field("Date").is_some());
+    let closes = field("Connection") == Some(b"close");
+    assert_eq!(closes, !plan.keep_alive);
+    if body_len_bytes > 0 {
+        let length = field("Content-Length");
+        assert_eq!(length, Some(body_len_bytes.to_string().as_bytes()));
+    }
+    if plan.status == 204 || plan.status == 304 {
+        assert_eq!((body_len_bytes, field("Content-Length")), (0, None));
+    }
+}
