@@ -83,8 +83,8 @@ pub fn line(format: Format, request: &RequestText<'_>, outcome: &Outcome, out: &
             for field in [request.referer, request.user_agent] {
                 out.extend_from_slice(b" \"");
                 match field {
-                    Some(field) if !field.bytes.is_empty() => push_escaped(&field, out),
-                    _ => out.push(b'-'),
+                    Some(field) => push_escaped(&field, out),
+                    None => out.push(b'-'),
                 }
                 out.push(b'"');
             }
@@ -355,6 +355,20 @@ mod tests {
         assert_eq!(
             text(Format::Common, &request, &OUTCOME),
             "192.0.2.1 - - [10/Oct/2000:20:55:36 +0000] \"\\x16\\x03\\x01 \\x22x\\x5C\\xFF\\x7F\" 206 4096\n"
+        );
+    }
+
+    #[test]
+    fn strange_fields_are_written_as_nginx_1_22_wrote_them() {
+        let request = RequestText {
+            referer: Some(b""),
+            user_agent: Some(b"a\"b\\c\tz\xE9~"),
+            ..REQUEST
+        };
+        let line = text(Format::Combined, &request, &OUTCOME);
+        assert!(
+            line.ends_with(" \"\" \"a\\x22b\\x5Cc\\x09z\\xE9~\"\n"),
+            "{line}"
         );
     }
 

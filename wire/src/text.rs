@@ -2,6 +2,8 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
+const REPLACEMENT: &[u8] = "\u{FFFD}".as_bytes();
+
 /// All but the unreserved characters of RFC 3986 2.3. Stricter than a path needs: nothing that is left can end a
 /// segment or an attribute or be taken for a scheme (`a:b`), a host (`//x`), a query or a space (`+`).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
@@ -17,8 +19,9 @@ pub(crate) fn push_percent_encoded(segment: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends `text` for an HTML element's content or a quoted attribute. Bytes that are not UTF-8 and control characters
-/// (which HTML forbids, and which could drive the terminal of a text browser) become U+FFFD.
+/// Appends `text` for an HTML element's content or a quoted attribute. What becomes U+FFFD: bytes that are not UTF-8,
+/// control characters (which HTML forbids, and which could drive the terminal of a text browser), and the marks that
+/// reverse text (with which `exe.pdf` can be shown for what is an `.exe`).
 pub(crate) fn push_html(text: &[u8], out: &mut Vec<u8>) {
     push_html_with(text, |_| false, out);
 }
@@ -29,7 +32,6 @@ pub(crate) fn push_html_lines(text: &[u8], out: &mut Vec<u8>) {
 }
 
 fn push_html_with(text: &[u8], keeps: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
-    const REPLACEMENT: &[u8] = "\u{FFFD}".as_bytes();
     for chunk in text.utf8_chunks() {
         let valid = chunk.valid().as_bytes();
         for (at, &byte) in valid.iter().enumerate() {
@@ -41,6 +43,11 @@ fn push_html_with(text: &[u8], keeps: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
                 b'\'' => out.extend_from_slice(b"&#39;"),
                 b'\r' if keeps(b'\n') && valid.get(at + 1) == Some(&b'\n') => {}
                 0..=0x1F | 0x7F if !keeps(byte) => out.extend_from_slice(REPLACEMENT),
+                // U+0080 to U+009F are C2 80 to C2 9F.
+                0x80..=0x9F if valid[at - 1] == 0xC2 => replace_last(1, out),
+                // U+202A to U+202E are E2 80 AA to AE; U+2066 to U+2069 are E2 81 A6 to A9.
+                0xAA..=0xAE if valid[..at].ends_with(b"\xE2\x80") => replace_last(2, out),
+                0xA6..=0xA9 if valid[..at].ends_with(b"\xE2\x81") => replace_last(2, out),
                 _ => out.push(byte),
             }
         }
@@ -50,32 +57,46 @@ fn push_html_with(text: &[u8], keeps: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     }
 }
 
+/// Puts U+FFFD in place of a character whose first bytes were pushed before its last one told what it is.
+fn replace_last(pushed_bytes: usize, out: &mut Vec<u8>) {
+    out.truncate(out.len() - pushed_bytes);
+    out.extend_from_slice(REPLACEMENT);
+}
+
 /// Appends `text` as a JSON string with its quotes (RFC 8259 7). Bytes that are not UTF-8 become U+FFFD.
 pub(crate) fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
     for chunk in text.utf8_chunks() {
-        for &byte in chunk.valid().as_bytes() {
+        let valid = chunk.valid().as_bytes();
+        for (at, &byte) in valid.iter().enumerate() {
             match byte {
                 b'"' => out.extend_from_slice(b"\\\""),
                 b'\\' => out.extend_from_slice(b"\\\\"),
                 b'\n' => out.extend_from_slice(b"\\n"),
                 b'\r' => out.extend_from_slice(b"\\r"),
                 b'\t' => out.extend_from_slice(b"\\t"),
-                // RFC 8259 does not ask for 0x7F, but a terminal does.
-                0..=0x1F | 0x7F => {
-                    let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
-                    out.extend_from_slice(b"\\u00");
-                    out.extend_from_slice(&digits);
+                // RFC 8259 does not ask for those from 0x7F on, but a terminal does.
+                0..=0x1F | 0x7F => push_u_escape(byte, out),
+                // U+0080 to U+009F are C2 80 to C2 9F.
+                0x80..=0x9F if valid[at - 1] == 0xC2 => {
+                    out.pop();
+                    push_u_escape(byte, out);
                 }
                 _ => out.push(byte),
             }
         }
         if !chunk.invalid().is_empty() {
-            out.extend_from_slice("\u{FFFD}".as_bytes());
+            out.extend_from_slice(REPLACEMENT);
         }
     }
     out.push(b'"');
+}
+
+/// A control character below U+0100 as `\u00XX`.
+fn push_u_escape(code: u8, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.extend_from_slice(b"\\u00");
+    out.extend_from_slice(&[HEX[usize::from(code >> 4)], HEX[usize::from(code & 15)]]);
 }
 
 #[cfg(test)]
@@ -104,7 +125,14 @@ mod tests {
             with(push_html_lines, b"a\r\n\tb\r\x00"),
             "a\n\tb\u{FFFD}\u{FFFD}"
         );
-        assert_eq!(with(push_html, "größe €".as_bytes()), "größe €");
+        assert_eq!(
+            with(push_html, "größe € 日本 \u{200F}ملف".as_bytes()),
+            "größe € 日本 \u{200F}ملف"
+        );
+        assert_eq!(
+            with(push_html, "a\u{85}\u{202E}b\u{2066}\u{2069}".as_bytes()),
+            "a\u{FFFD}\u{FFFD}b\u{FFFD}\u{FFFD}"
+        );
     }
 
     #[test]
@@ -125,6 +153,21 @@ mod tests {
             let json = with(push_json_string, &text);
             let read: String = serde_json::from_str(&json).expect("valid JSON");
             prop_assert_eq!(read, String::from_utf8_lossy(&text));
+        }
+
+        #[test]
+        fn no_json_string_holds_a_control_character(text: String) {
+            prop_assert!(!with(push_json_string, text.as_bytes()).contains(char::is_control));
+            prop_assert_eq!(with(push_json_string, "\u{9b}é\u{7f}".as_bytes()), r#""\u009bé\u007f""#);
+        }
+
+        #[test]
+        fn html_differs_from_the_lossy_text_in_what_is_escaped_or_replaced_only(text: String) {
+            let html = with(push_html, text.as_bytes());
+            let read = html.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
+            let marks = ['\u{202A}'..='\u{202E}', '\u{2066}'..='\u{2069}'];
+            let bad = |char: char| char.is_control() || marks.iter().any(|range| range.contains(&char));
+            prop_assert_eq!(read.replace("&amp;", "&"), text.replace(bad, "\u{FFFD}"));
         }
 
         #[test]

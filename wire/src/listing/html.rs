@@ -7,7 +7,7 @@ use crate::civil::{Civil, push_decimal};
 use crate::limits::LISTING_CRUMBS_MAX;
 use crate::text::{push_html, push_html_lines, push_percent_encoded};
 
-/// Names are isolated (`unicode-bidi`) since a right-to-left override in one could otherwise rewrite the whole row.
+/// Names are isolated (`unicode-bidi`), so that one that is written from right to left does not move its neighbours.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--text:#1c1e21;--dim:#5f6670;--line:#e3e5e8;--link:#0b57d0;--back:#fff;--hover:#f4f6f9}\
 @media(prefers-color-scheme:dark){:root{--text:#e3e5e8;--dim:#9aa1ab;--line:#34383e;--link:#8ab4f8;--back:#17191c;\
@@ -29,7 +29,7 @@ footer{padding:.5rem;color:var(--dim)}\
 pre{padding:1rem;border:1px solid var(--line);border-radius:.5rem;white-space:pre-wrap;overflow-wrap:anywhere;\
 font:.875rem/1.5 ui-monospace,monospace}\
 @media(max-width:40rem){body{padding:.5rem}col.s{width:5.25rem}col.m{width:6rem}\
-td:nth-child(3){white-space:normal;font-size:.8rem}th,td{padding:.4rem .25rem}}";
+.m,td:nth-child(3){white-space:normal;font-size:.8rem}th,td{padding:.4rem .25rem}}";
 
 pub(super) fn head(path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(
@@ -97,26 +97,21 @@ pub(super) fn entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
     if fetchable {
         out.extend_from_slice(b"</a>");
     }
-    out.extend_from_slice(b"</td><td>");
-    if let (Some(len_bytes), false) = (entry.len_bytes, entry.kind.is_directory()) {
-        push_size(len_bytes, out);
+    out.extend_from_slice(b"</td><td");
+    match (entry.len_bytes, entry.kind.is_directory()) {
+        (Some(len_bytes), false) => {
+            out.extend_from_slice(b" title=\"");
+            push_decimal(len_bytes, out);
+            out.extend_from_slice(b" bytes\">");
+            push_readable(len_bytes, out);
+        }
+        _ => out.push(b'>'),
     }
     out.extend_from_slice(b"</td><td>");
     if let Some(modified_unix_s) = entry.modified_unix_s {
         push_time(modified_unix_s, out);
     }
     out.extend_from_slice(b"</td></tr>\n");
-}
-
-/// The exact number for programs and in the tooltip, a rounded one to read.
-fn push_size(len_bytes: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"<data value=\"");
-    push_decimal(len_bytes, out);
-    out.extend_from_slice(b"\" title=\"");
-    push_decimal(len_bytes, out);
-    out.extend_from_slice(b" bytes\">");
-    push_readable(len_bytes, out);
-    out.extend_from_slice(b"</data>");
 }
 
 /// `999 B`, `9.8 KiB`, `384 MiB`: three digits at most before 1,024, rounded down so that nothing looks bigger than
