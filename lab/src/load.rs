@@ -6,10 +6,11 @@
 
 use crate::error::{Doing, LabError, Result};
 use crate::head::{self, HEAD_LEN_BYTES_MAX};
+use crate::verify;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,10 @@ pub struct Spec {
     pub connections: usize,
     /// End of each response.
     pub framing: Framing,
+    /// A small file, and its length, that each connection gets before its first download. With it all
+    /// connections are accepted before the load begins; a server that accepts one a turn would else
+    /// be measured while it still does.
+    pub greeting: Option<(String, u64)>,
 }
 
 /// What came in one window.
@@ -102,15 +107,23 @@ impl Load {
             epoll,
             discard: vec![0; DISCARD_BYTES], // never written: MSG_TRUNC copies nothing
         };
+        let version = match load.spec.framing {
+            Framing::Length(_) => "1.1",
+            Framing::UntilClose(_) => "1.0",
+        };
         for index in 0..load.spec.connections {
-            let request = request(&load.spec, index);
-            let socket = load.open(index, &request)?;
+            let path = &load.spec.paths[index % load.spec.paths.len()];
+            let request = request(path, version);
             load.conns.push(Conn {
-                socket,
+                socket: load.connect()?,
                 request,
                 state: State::Head(Vec::new()),
                 window_bytes: 0,
             });
+        }
+        for (index, conn) in load.conns.iter_mut().enumerate() {
+            begin(&load.epoll, index, conn)
+                .doing(|| format!("{}: first request", load.spec.who))?;
         }
         Ok(load)
     }
@@ -196,13 +209,11 @@ impl Load {
             }
         }
         tally.reconnects += 1;
-        let request = std::mem::take(&mut self.conns[index].request);
-        let socket = self.open(index, &request)?; // the old socket leaves epoll when it is dropped
+        let socket = self.connect()?; // the old one leaves epoll when it is dropped
         let conn = &mut self.conns[index];
         conn.socket = socket;
-        conn.request = request;
         conn.state = State::Head(Vec::new());
-        Ok(())
+        begin(&self.epoll, index, conn).doing(|| format!("{}: new request", self.spec.who))
     }
 
     /// Takes `bytes` new bytes into the state of a connection; asks again at the end of a body.
@@ -255,14 +266,20 @@ impl Load {
         Ok(())
     }
 
-    fn open(&self, index: usize, request: &[u8]) -> Result<TcpStream> {
+    fn connect(&self) -> Result<TcpStream> {
         let what = || format!("{}: connection to {}", self.spec.who, self.spec.address);
         let mut socket = TcpStream::connect(self.spec.address).doing(what)?;
         socket.set_nodelay(true).doing(what)?;
-        socket.write_all(request).doing(what)?;
-        socket.set_nonblocking(true).doing(what)?;
-        let data = epoll::EventData::new_u64(index as u64);
-        epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN).doing(what)?;
+        if let Some((path, len_bytes)) = &self.spec.greeting {
+            socket.write_all(&request(path, "1.1")).doing(what)?;
+            let (head, mut body) = verify::read_head(&self.spec.who, &mut socket)?;
+            let have = body.len() as u64;
+            if head.status != 200 || head.body_len_bytes != Some(*len_bytes) || have > *len_bytes {
+                return Err(self.fault(format!("wrong answer to the greeting: {head:?}")));
+            }
+            body.resize((len_bytes - have) as usize, 0);
+            socket.read_exact(&mut body).doing(what)?;
+        }
         Ok(socket)
     }
 
@@ -271,12 +288,20 @@ impl Load {
     }
 }
 
-fn request(spec: &Spec, index: usize) -> Vec<u8> {
-    let path = &spec.paths[index % spec.paths.len()];
-    let version = match spec.framing {
-        Framing::Length(_) => "1.1",
-        Framing::UntilClose(_) => "1.0",
-    };
+/// Sends the request and watches for the answer.
+fn begin(epoll: &rustix::fd::OwnedFd, index: usize, conn: &mut Conn) -> std::io::Result<()> {
+    conn.socket.write_all(&conn.request)?;
+    conn.socket.set_nonblocking(true)?;
+    let data = epoll::EventData::new_u64(index as u64);
+    Ok(epoll::add(
+        epoll,
+        &conn.socket,
+        data,
+        epoll::EventFlags::IN,
+    )?)
+}
+
+fn request(path: &str, version: &str) -> Vec<u8> {
     format!("GET {path} HTTP/{version}\r\nHost: lab\r\nUser-Agent: ackpace-lab\r\n\r\n")
         .into_bytes()
 }
@@ -318,7 +343,6 @@ fn fairness(shares: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
     use std::net::TcpListener;
     use std::thread;
 
@@ -349,6 +373,7 @@ mod tests {
             paths: vec!["/a".into()],
             connections,
             framing,
+            greeting: None,
         }
     }
 
@@ -395,6 +420,23 @@ mod tests {
             sum.responses >= 4 && sum.reconnects == sum.responses,
             "{sum:?}"
         );
+    }
+
+    #[test]
+    fn a_greeting_is_read_whole_before_the_downloads() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n";
+        let address = server(usize::MAX, answer(head, 5000), false);
+        let mut spec = spec(address, 2, Framing::Length(5000));
+        spec.greeting = Some(("/g".into(), 5000));
+        let mut load = Load::start(spec.clone()).unwrap();
+        assert!(
+            run_until(&mut load, |sum| sum.responses >= 2)
+                .unwrap()
+                .responses
+                >= 2
+        );
+        spec.greeting = Some(("/g".into(), 4999));
+        assert!(Load::start(spec).is_err());
     }
 
     #[test]

@@ -1,41 +1,73 @@
-//! The page cache of single files: fill, empty, and look.
+//! The page cache of single files: fill and hold, empty, and look.
 
 use crate::error::{Doing, LabError, Result};
 use rustix::fs::{Advice, fadvise};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
+use std::ffi::c_void;
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// Reads the whole file, and fails unless all of it is in memory afterwards.
-pub fn warm(path: &Path) -> Result<()> {
-    let what = || path.display().to_string();
-    let mut file = File::open(path).doing(what)?;
-    let mut buffer = vec![0; 1 << 20];
-    while file.read(&mut buffer).doing(what)? > 0 {}
-    let len_bytes = file.metadata().doing(what)?.len();
-    let resident_bytes = resident_bytes(path)?;
-    if resident_bytes < len_bytes {
-        let path = path.display();
-        return Err(LabError::Setup(format!(
-            "{path}: only {resident_bytes} of {len_bytes} bytes stay in memory; free some"
-        )));
-    }
-    Ok(())
+/// Time for reads under way to end.
+const DROP_MAX: Duration = Duration::from_secs(10);
+
+/// A file that stays in memory as a whole while this lives: mapped and locked, since some machines
+/// page out what was idle for seconds (DAMON) and would turn a cached round into a cold one.
+pub struct Pinned {
+    map: *mut c_void,
+    len_bytes: usize,
 }
 
-/// Drops the file from memory, and fails if any of it stays.
+impl Pinned {
+    /// Reads the file into memory, locks it there (mlock(2)) and checks that all of it is.
+    pub fn new(path: &Path) -> Result<Self> {
+        let what = || format!("{}: locking it in memory", path.display());
+        let file = File::open(path).doing(what)?;
+        let len_bytes = file.metadata().doing(what)?.len();
+        let map = map(&file, len_bytes as usize).doing(what)?;
+        let pinned = Self {
+            map,
+            len_bytes: len_bytes as usize,
+        };
+        // SAFETY: the range is the mapping that we just made.
+        unsafe { mlock(pinned.map, pinned.len_bytes) }.doing(what)?;
+        match resident_bytes(path)? {
+            all if all == len_bytes => Ok(pinned),
+            some => Err(LabError::Setup(format!(
+                "{}: only {some} of {len_bytes} bytes stay in memory; free some",
+                path.display()
+            ))),
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing refers to it; unmapping unlocks.
+        let _ = unsafe { munmap(self.map, self.len_bytes) };
+    }
+}
+
+/// Drops the file from memory, and fails if any of it stays. Reads that a server left in the device
+/// when it ended finish first: it may take a while on a slow one.
 pub fn drop_cached(path: &Path) -> Result<()> {
     let what = || path.display().to_string();
     let file = File::open(path).doing(what)?;
     file.sync_all().doing(what)?; // dirty pages would stay
-    fadvise(&file, 0, None, Advice::DontNeed).doing(what)?;
-    match resident_bytes(path)? {
-        0 => Ok(()),
-        left => Err(LabError::Setup(format!(
-            "{}: {left} bytes stay in memory although they were dropped; who reads it?",
-            path.display()
-        ))),
+    let start = Instant::now();
+    loop {
+        fadvise(&file, 0, None, Advice::DontNeed).doing(what)?;
+        let left_bytes = resident_bytes(path)?;
+        if left_bytes == 0 {
+            return Ok(());
+        }
+        if start.elapsed() > DROP_MAX {
+            return Err(LabError::Setup(format!(
+                "{}: {left_bytes} bytes stay in memory although they were dropped; who reads it?",
+                path.display()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -49,18 +81,7 @@ pub fn resident_bytes(path: &Path) -> Result<u64> {
     }
     let (len, page) = (len_bytes as usize, rustix::param::page_size());
     let mut pages = vec![0u8; len.div_ceil(page)];
-    // SAFETY: a fresh mapping at a place of the kernel's choice; it is never dereferenced.
-    let map = unsafe {
-        mmap(
-            std::ptr::null_mut(),
-            len,
-            ProtFlags::READ,
-            MapFlags::SHARED,
-            &file,
-            0,
-        )
-        .doing(what)?
-    };
+    let map = map(&file, len).doing(what)?;
     // SAFETY: the range is the mapping above, the vector has a byte for each of its pages.
     let result = unsafe { libc::mincore(map, len, pages.as_mut_ptr()) };
     let error = std::io::Error::last_os_error();
@@ -73,6 +94,12 @@ pub fn resident_bytes(path: &Path) -> Result<u64> {
     Ok((resident * page as u64).min(len_bytes))
 }
 
+fn map(file: &File, len: usize) -> rustix::io::Result<*mut c_void> {
+    let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
+    // SAFETY: a fresh mapping at a place of the kernel's choice; it is never dereferenced.
+    unsafe { mmap(std::ptr::null_mut(), len, read, shared, file, 0) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +109,6 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ackpace-lab-pages-{}", std::process::id()));
         std::fs::write(&path, vec![1; 10_000]).unwrap();
         let resident = resident_bytes(&path);
-        warm(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(resident.unwrap(), 10_000);
     }

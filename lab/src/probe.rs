@@ -38,23 +38,6 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Starts to ask `address` for `path`, whose body has `body_len_bytes`.
-    pub fn start(who: &str, address: SocketAddr, path: &str, body_len_bytes: u64) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (who, path, seen) = (who.to_owned(), path.to_owned(), stop.clone());
-        let thread = std::thread::spawn(move || {
-            prefer_this_thread();
-            let mut prober = Prober::connect(who, address, &path, body_len_bytes)?;
-            let mut latencies_ns = Vec::new();
-            while !seen.load(Ordering::Relaxed) {
-                latencies_ns.push(prober.ask()?);
-                std::thread::sleep(PAUSE);
-            }
-            Ok(summary(latencies_ns, prober.reconnects))
-        });
-        Self { stop, thread }
-    }
-
     /// Ends the probing and sums it up. The last probe is awaited: a stall at the end counts.
     pub fn stop(self) -> Result<Latencies> {
         self.stop.store(true, Ordering::Relaxed);
@@ -73,7 +56,8 @@ fn prefer_this_thread() {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) };
 }
 
-struct Prober {
+/// A visitor: a keep-alive connection that asks for one small file.
+pub struct Prober {
     who: String,
     address: SocketAddr,
     socket: TcpStream,
@@ -84,19 +68,53 @@ struct Prober {
 }
 
 impl Prober {
-    fn connect(who: String, address: SocketAddr, path: &str, body_len_bytes: u64) -> Result<Self> {
-        let socket = connect(&who, address)?;
+    /// Connects and asks once, so that the server knows the connection before it is busy.
+    pub fn connect(
+        who: &str,
+        address: SocketAddr,
+        path: &str,
+        body_len_bytes: u64,
+    ) -> Result<Self> {
+        let socket = connect(who, address)?;
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: lab\r\nUser-Agent: ackpace-lab\r\n\r\n");
-        Ok(Self {
-            who,
+        let mut prober = Self {
+            who: who.to_owned(),
             address,
             socket,
             request: request.into_bytes(),
             body_len_bytes,
             reconnects: 0,
             buffer: vec![0; 64 << 10],
-        })
+        };
+        prober.ask()?;
+        Ok(prober)
+    }
+
+    /// Probes for a while in this thread.
+    pub fn run_for(&mut self, window: Duration) -> Result<Latencies> {
+        let start = Instant::now();
+        self.run_while(|| start.elapsed() < window)
+    }
+
+    /// Probes in a thread of its own.
+    pub fn start(mut self) -> Probe {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let thread = std::thread::spawn(move || {
+            prefer_this_thread();
+            self.run_while(|| !seen.load(Ordering::Relaxed))
+        });
+        Probe { stop, thread }
+    }
+
+    fn run_while(&mut self, go_on: impl Fn() -> bool) -> Result<Latencies> {
+        let mut latencies_ns = Vec::new();
+        while go_on() {
+            latencies_ns.push(self.ask()?);
+            std::thread::sleep(PAUSE);
+        }
+        Ok(summary(latencies_ns, self.reconnects))
     }
 
     /// One request; its latency in ns. On a connection that the server closed before it answered a
@@ -203,23 +221,20 @@ mod tests {
     #[test]
     fn a_probe_times_whole_answers_and_follows_a_closed_connection() {
         let address = server(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody", 2);
-        let mut prober = Prober::connect("test".into(), address, "/p", 4).unwrap();
-        for _ in 0..6 {
+        let mut prober = Prober::connect("test", address, "/p", 4).unwrap();
+        for _ in 0..5 {
             assert!(prober.ask().unwrap() > 0);
         }
-        assert_eq!(prober.reconnects, 2);
+        assert_eq!(prober.reconnects, 2, "six probes, two on each connection");
     }
 
     #[test]
     fn a_wrong_answer_to_a_probe_is_an_error() {
         let address = server(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbod", 1);
-        let mut prober = Prober::connect("test".into(), address, "/p", 4).unwrap();
+        let error = Prober::connect("test", address, "/p", 4).err().unwrap();
         assert!(
-            prober
-                .ask()
-                .unwrap_err()
-                .to_string()
-                .contains("wrong answer to a probe")
+            error.to_string().contains("wrong answer to a probe"),
+            "{error}"
         );
     }
 

@@ -12,12 +12,15 @@ use std::process::Command;
 
 /// Name of our cgroup, directly below the root of the hierarchy.
 const CGROUP: &str = "ackpace-lab";
+/// The kernel's default for a disk. A loop device that takes itself for a rotating one gets 2560, and
+/// then a server that reads in its loop stands still for seconds instead of half a second.
+const READ_AHEAD_KB: u64 = 128;
 
 /// The mounted device and the cgroup that makes it slow.
 pub struct SlowDisk {
     /// Where it is mounted.
     pub mount: PathBuf,
-    /// Read-ahead of the device as the kernel chose it.
+    /// Read-ahead of the device, set to the kernel's default for disks.
     pub read_ahead_kb: u64,
     /// Which interface throttles: "blkio (cgroup v1)" or "io.max (cgroup v2)".
     pub throttle: &'static str,
@@ -90,10 +93,10 @@ pub fn throttle(mount: &Path, bytes_per_s: u64) -> Result<SlowDisk> {
         .open(&procs)
         .doing(|| procs.display().to_string())?;
     let read_ahead = format!("/sys/dev/block/{device}/queue/read_ahead_kb");
-    let read_ahead_kb = std::fs::read_to_string(&read_ahead).doing(|| read_ahead)?;
+    write(Path::new(&read_ahead), &READ_AHEAD_KB.to_string())?;
     Ok(SlowDisk {
         mount: mount.to_owned(),
-        read_ahead_kb: read_ahead_kb.trim().parse().unwrap_or(0),
+        read_ahead_kb: READ_AHEAD_KB,
         throttle,
         procs,
     })
@@ -110,8 +113,9 @@ impl SlowDisk {
 pub fn remove_leftovers() {
     if let Ok(Hierarchy::V1(root) | Hierarchy::V2(root)) = hierarchy() {
         let group = root.join(CGROUP);
-        // The kernel answers EBUSY for a moment after the last process was killed.
-        for _ in 0..50 {
+        // The kernel answers EBUSY until the last killed process is gone,
+        // which waits for its reads in the device.
+        for _ in 0..500 {
             match std::fs::remove_dir(&group) {
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
                     std::thread::sleep(std::time::Duration::from_millis(10));

@@ -96,7 +96,8 @@ fn ask(who: &str, socket: &mut TcpStream, path: &str, version: &str) -> Result<(
         .doing(|| format!("{who}: GET {path}"))
 }
 
-fn read_head(who: &str, socket: &mut TcpStream) -> Result<(head::Head, Vec<u8>)> {
+/// Reads a response head; what came after it is the start of the body.
+pub fn read_head(who: &str, socket: &mut TcpStream) -> Result<(head::Head, Vec<u8>)> {
     let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         let got = socket

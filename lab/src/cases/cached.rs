@@ -50,10 +50,10 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
         verify::download(contender.name(), server.address, PATH, &bench.corpus.big())?;
         server.stop()?;
     }
+    let _cached = pages::Pinned::new(&bench.corpus.big())?;
     let mut rounds = Vec::new();
     for connections in CONNECTIONS {
         for round in 0..bench.pace.rounds_cached {
-            pages::warm(&bench.corpus.big())?;
             for (place, contender) in bench.order(&CONTENDERS, round).into_iter().enumerate() {
                 let nth = round + 1;
                 let of = bench.pace.rounds_cached;
@@ -91,9 +91,10 @@ fn window(bench: &Bench, server: &Running, connections: usize) -> Result<(Tally,
         paths: vec![PATH.into()],
         connections,
         framing: Framing::Length(BIG_LEN_BYTES),
+        greeting: None,
     })?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
-    check_congestion_control(&load, server)?;
+    check_congestion_control(&mut load, server)?;
     let before_s = server.cpu_s()?;
     let tally = load.run_for(seconds(bench.pace.window_cached_s))?;
     Ok((tally, server.cpu_s()? - before_s))

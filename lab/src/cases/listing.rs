@@ -7,7 +7,7 @@ use crate::error::{LabError, Result};
 use crate::load::{Framing, Load, Spec, Tally};
 use crate::pages;
 use crate::peers::{Contender, Running};
-use crate::probe::{Latencies, Probe};
+use crate::probe::{Latencies, Prober};
 use crate::report::{Limit, Row};
 use crate::verify;
 
@@ -61,7 +61,7 @@ pub struct Round {
 /// Runs all rounds.
 pub fn run(bench: &Bench) -> Result<Vec<Round>> {
     let names = corpus::entry_names();
-    pages::warm(&bench.corpus.site.join("probe.bin"))?;
+    let _cached = pages::Pinned::new(&bench.corpus.site.join("probe.bin"))?;
     let mut len_bytes = std::collections::HashMap::new();
     for contender in bench.order(&CONTENDERS, 0) {
         progress(&format!(
@@ -102,16 +102,19 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
 }
 
 fn window(bench: &Bench, server: &Running, len_bytes: u64) -> Result<(Latencies, Tally)> {
+    let who = server.name();
+    let visitor = Prober::connect(who, server.address, "/probe.bin", PROBE_LEN_BYTES)?;
     let mut load = Load::start(Spec {
-        who: server.name().into(),
+        who: who.into(),
         address: server.address,
         paths: vec![PATH.into()],
         connections: CLIENTS,
         framing: Framing::UntilClose(len_bytes),
+        greeting: None,
     })?;
-    check_congestion_control(&load, server)?;
+    check_congestion_control(&mut load, server)?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
-    let busy = Probe::start(server.name(), server.address, "/probe.bin", PROBE_LEN_BYTES);
+    let busy = visitor.start();
     let tally = load.run_for(seconds(bench.pace.window_latency_s))?;
     Ok((busy.stop()?, tally))
 }

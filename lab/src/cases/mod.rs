@@ -5,7 +5,8 @@ pub mod listing;
 pub mod stall;
 
 use crate::corpus::Corpus;
-use crate::error::Result;
+use crate::error::{LabError, Result};
+use crate::load::Load;
 use crate::peers::{Contender, Running, Site};
 use crate::world::{self, World};
 use std::path::PathBuf;
@@ -75,12 +76,20 @@ fn rotated(mut order: Vec<Contender>, round: usize) -> Vec<Contender> {
     order
 }
 
-/// Checks reno on both sides of a live connection.
-fn check_congestion_control(load: &crate::load::Load, server: &Running) -> Result<()> {
-    match load.socket() {
-        Some(socket) => world::check_congestion_control(socket, &server.pids()?),
-        None => Ok(()),
+/// Checks reno on both sides of a live connection. A server that is busy may accept late: the load
+/// goes on until it did.
+fn check_congestion_control(load: &mut Load, server: &Running) -> Result<()> {
+    for _ in 0..200 {
+        let Some(socket) = load.socket() else {
+            return Ok(());
+        };
+        if world::congestion_control_checked(socket, &server.pids()?)? {
+            return Ok(());
+        }
+        load.run_for(Duration::from_millis(20))?;
     }
+    let what = "did not accept the first connection: congestion control unchecked";
+    Err(LabError::contender(server.name(), what))
 }
 
 fn seconds(s: f64) -> Duration {

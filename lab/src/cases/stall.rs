@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::load::{Framing, Load, Spec, Tally};
 use crate::pages;
 use crate::peers::{Contender, Running, Site};
-use crate::probe::{Latencies, Probe};
+use crate::probe::{Latencies, Prober};
 use crate::report::{Limit, Row};
 use crate::throttle::{self, SlowDisk};
 use crate::verify;
@@ -16,6 +16,8 @@ use crate::verify;
 const DISK_BYTES_PER_S: u64 = 52_000_000;
 /// Who takes part.
 const CONTENDERS: [Contender; 3] = [Contender::Ackpace, Contender::Nginx, Contender::NginxAio];
+
+const PROBE: &str = "/probe.bin";
 
 /// A figure of one round.
 type Value = fn(&Round) -> f64;
@@ -55,7 +57,8 @@ pub struct Stall {
 /// Runs all rounds.
 pub fn run(bench: &Bench) -> Result<Stall> {
     corpus::mount_slow(&bench.corpus)?;
-    pages::warm(&bench.corpus.image)?; // the disk below the loop device shall not be what is slow
+    let _cached = pages::Pinned::new(&bench.corpus.mount.join("probe.bin"))?;
+    let _disk = pages::Pinned::new(&bench.corpus.image)?; // the disk below the loop device shall not be what is slow
     let disk = throttle::throttle(&bench.corpus.mount, DISK_BYTES_PER_S)?;
     for contender in bench.order(&CONTENDERS, 0) {
         progress(&format!(
@@ -77,7 +80,6 @@ pub fn run(bench: &Bench) -> Result<Stall> {
             let (nth, of) = (round + 1, bench.pace.rounds_latency);
             progress(&format!("stall: round {nth} of {of}, {}", contender.name()));
             drop_cold(bench)?;
-            pages::warm(&bench.corpus.mount.join("probe.bin"))?;
             let server = start(bench, &disk, contender)?;
             let (idle, busy, tally) = window(bench, &server)?;
             server.stop()?;
@@ -120,22 +122,22 @@ fn drop_cold(bench: &Bench) -> Result<()> {
 
 /// The probe alone, then beside the downloads.
 fn window(bench: &Bench, server: &Running) -> Result<(Latencies, Latencies, Tally)> {
-    let probe = || Probe::start(server.name(), server.address, "/probe.bin", PROBE_LEN_BYTES);
-    let idle = probe();
-    std::thread::sleep(seconds(bench.pace.warm_up_s));
-    let idle = idle.stop()?;
+    let who = server.name();
+    let mut visitor = Prober::connect(who, server.address, PROBE, PROBE_LEN_BYTES)?;
+    let idle = visitor.run_for(seconds(bench.pace.warm_up_s))?;
     let mut load = Load::start(Spec {
-        who: server.name().into(),
+        who: who.into(),
         address: server.address,
         paths: (0..COLD_FILES)
             .map(|nth| format!("/{}", corpus::cold_name(nth)))
             .collect(),
         connections: COLD_FILES,
         framing: Framing::Length(COLD_LEN_BYTES),
+        greeting: Some((PROBE.into(), PROBE_LEN_BYTES)),
     })?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
-    check_congestion_control(&load, server)?;
-    let busy = probe();
+    check_congestion_control(&mut load, server)?;
+    let busy = visitor.start();
     let tally = load.run_for(seconds(bench.pace.window_latency_s))?;
     Ok((idle, busy.stop()?, tally))
 }
