@@ -7,7 +7,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::conn::{ObjectId, Oracle};
+use crate::conn::{ObjectId, Oracle, Span};
 use crate::limits::{BELIEF_TRUST_US, BELIEFS_MAX, WINDOW_BYTES};
 use crate::units::Instant;
 
@@ -22,8 +22,8 @@ pub enum Verdict {
     Cold,
 }
 
-/// A direct-mapped table of windows that were seen in memory. A collision forgets the older one,
-/// which costs one question.
+/// A direct-mapped table of windows that were seen in memory, whole or in part. A collision forgets
+/// the older one, which costs one question.
 pub struct Beliefs {
     slots: Vec<Option<Belief>>,
 }
@@ -31,7 +31,9 @@ pub struct Beliefs {
 #[derive(Clone, Copy)]
 struct Belief {
     object: ObjectId,
-    window: u64,
+    /// What was seen, inside one window. The rest of it may be cold: who asked for the last bytes
+    /// of a window says nothing of its first.
+    span: Span,
     seen_at: Instant,
 }
 
@@ -44,17 +46,10 @@ impl Default for Beliefs {
 }
 
 impl Beliefs {
-    /// What is believed of the window around `offset_bytes`.
-    pub fn verdict(
-        &self,
-        object: ObjectId,
-        oracle: Oracle,
-        offset_bytes: u64,
-        now: Instant,
-    ) -> Verdict {
-        let window = offset_bytes / WINDOW_BYTES;
-        let seen =
-            self.slots[slot(object, window)].filter(|b| b.object == object && b.window == window);
+    /// What is believed of `span`, which lies inside one window.
+    pub fn verdict(&self, object: ObjectId, oracle: Oracle, span: Span, now: Instant) -> Verdict {
+        let seen = self.slots[slot(object, span)]
+            .filter(|belief| belief.object == object && belief.span.covers(span));
         match (oracle, seen) {
             (Oracle::Always, _) => Verdict::Resident,
             (_, Some(belief)) if now.since_us(belief.seen_at) < BELIEF_TRUST_US => {
@@ -65,30 +60,32 @@ impl Beliefs {
         }
     }
 
-    /// The window was seen in memory now: the kernel said so, or we have just read it.
-    pub fn seen(&mut self, object: ObjectId, offset_bytes: u64, now: Instant) {
-        let window = offset_bytes / WINDOW_BYTES;
-        self.slots[slot(object, window)] = Some(Belief {
+    /// `span` was seen in memory now: the kernel said so, or we have just read it.
+    pub fn seen(&mut self, object: ObjectId, span: Span, now: Instant) {
+        self.slots[slot(object, span)] = Some(Belief {
             object,
-            window,
+            span,
             seen_at: now,
         });
     }
 
-    /// The window is not, or no longer, whole in memory.
-    pub fn gone(&mut self, object: ObjectId, offset_bytes: u64) {
-        let window = offset_bytes / WINDOW_BYTES;
-        let slot = &mut self.slots[slot(object, window)];
-        if slot.is_some_and(|b| b.object == object && b.window == window) {
+    /// `span` is not, or no longer, whole in memory.
+    pub fn gone(&mut self, object: ObjectId, span: Span) {
+        let slot = &mut self.slots[slot(object, span)];
+        if slot.is_some_and(|b| b.object == object && window(b.span) == window(span)) {
             *slot = None;
         }
     }
 }
 
+fn window(span: Span) -> u64 {
+    span.offset_bytes / WINDOW_BYTES
+}
+
 /// Neighbouring windows of one file lie side by side; files start at scattered places.
-fn slot(object: ObjectId, window: u64) -> usize {
+fn slot(object: ObjectId, span: Span) -> usize {
     let scattered = u64::from(object.index).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
-    (scattered.wrapping_add(window) % BELIEFS_MAX as u64) as usize
+    (scattered.wrapping_add(window(span)) % BELIEFS_MAX as u64) as usize
 }
 
 #[cfg(test)]
@@ -101,67 +98,78 @@ mod tests {
         generation: 1,
     };
     const START: Instant = Instant { us: 1_000 };
+    const WINDOW: Span = Span {
+        offset_bytes: 0,
+        len_bytes: WINDOW_BYTES,
+    };
 
     #[test]
     fn a_window_is_trusted_for_a_moment_and_asked_about_later() {
         let mut beliefs = Beliefs::default();
-        assert_eq!(beliefs.verdict(FILE, Oracle::Ask, 0, START), Verdict::Probe);
-        beliefs.seen(FILE, 0, START);
-        assert_eq!(
-            beliefs.verdict(FILE, Oracle::Ask, WINDOW_BYTES - 1, START),
-            Verdict::Resident
-        );
-        assert_eq!(
-            beliefs.verdict(FILE, Oracle::Ask, WINDOW_BYTES, START),
-            Verdict::Probe
-        );
+        let verdict = |b: &Beliefs, span, now| b.verdict(FILE, Oracle::Ask, span, now);
+        assert_eq!(verdict(&beliefs, WINDOW, START), Verdict::Probe);
+        beliefs.seen(FILE, WINDOW, START);
+        let just_in_time = START.plus_us(BELIEF_TRUST_US - 1);
+        assert_eq!(verdict(&beliefs, WINDOW, just_in_time), Verdict::Resident);
+        let next = Span {
+            offset_bytes: WINDOW_BYTES,
+            ..WINDOW
+        };
+        assert_eq!(verdict(&beliefs, next, START), Verdict::Probe);
         let later = START.plus_us(BELIEF_TRUST_US);
-        assert_eq!(beliefs.verdict(FILE, Oracle::Ask, 0, later), Verdict::Probe);
+        assert_eq!(verdict(&beliefs, WINDOW, later), Verdict::Probe);
+    }
+
+    #[test]
+    fn the_last_bytes_of_a_window_say_nothing_of_its_first() {
+        let tail = Span {
+            offset_bytes: WINDOW_BYTES - 10,
+            len_bytes: 10,
+        };
+        let mut beliefs = Beliefs::default();
+        beliefs.seen(FILE, tail, START);
+        for (oracle, whole) in [
+            (Oracle::Ask, Verdict::Probe),
+            (Oracle::Remember, Verdict::Cold),
+        ] {
+            assert_eq!(
+                beliefs.verdict(FILE, oracle, tail, START),
+                Verdict::Resident
+            );
+            assert_eq!(beliefs.verdict(FILE, oracle, WINDOW, START), whole);
+        }
     }
 
     #[test]
     fn without_an_oracle_a_cold_window_is_never_probed() {
         let mut beliefs = Beliefs::default();
-        assert_eq!(
-            beliefs.verdict(FILE, Oracle::Remember, 0, START),
-            Verdict::Cold
-        );
-        beliefs.seen(FILE, 0, START);
+        let verdict = |b: &Beliefs, now| b.verdict(FILE, Oracle::Remember, WINDOW, now);
+        assert_eq!(verdict(&beliefs, START), Verdict::Cold);
+        beliefs.seen(FILE, WINDOW, START);
         let later = START.plus_us(BELIEF_TRUST_US);
-        assert_eq!(
-            beliefs.verdict(FILE, Oracle::Remember, 0, later),
-            Verdict::Probe
-        );
-        beliefs.gone(FILE, 0);
-        assert_eq!(
-            beliefs.verdict(FILE, Oracle::Remember, 0, later),
-            Verdict::Cold
-        );
+        assert_eq!(verdict(&beliefs, later), Verdict::Probe);
+        beliefs.gone(FILE, WINDOW);
+        assert_eq!(verdict(&beliefs, later), Verdict::Cold);
     }
 
     #[test]
     fn a_new_user_of_a_slot_inherits_nothing() {
         let mut beliefs = Beliefs::default();
-        beliefs.seen(FILE, 0, START);
+        beliefs.seen(FILE, WINDOW, START);
         let next = ObjectId {
             generation: 2,
             ..FILE
         };
-        assert_eq!(
-            beliefs.verdict(next, Oracle::Remember, 0, START),
-            Verdict::Cold
-        );
-        beliefs.gone(next, 0);
-        assert_eq!(
-            beliefs.verdict(FILE, Oracle::Remember, 0, START),
-            Verdict::Resident
-        );
+        let verdict = |b: &Beliefs, file| b.verdict(file, Oracle::Remember, WINDOW, START);
+        assert_eq!(verdict(&beliefs, next), Verdict::Cold);
+        beliefs.gone(next, WINDOW);
+        assert_eq!(verdict(&beliefs, FILE), Verdict::Resident);
     }
 
     #[test]
     fn files_in_memory_need_no_question() {
         assert_eq!(
-            Beliefs::default().verdict(FILE, Oracle::Always, 0, START),
+            Beliefs::default().verdict(FILE, Oracle::Always, WINDOW, START),
             Verdict::Resident
         );
     }

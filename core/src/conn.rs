@@ -75,6 +75,11 @@ impl Span {
     pub fn contains(&self, offset_bytes: u64) -> bool {
         (self.offset_bytes..self.end_bytes()).contains(&offset_bytes)
     }
+
+    /// Whether all of `other` lies inside.
+    pub fn covers(&self, other: Span) -> bool {
+        self.offset_bytes <= other.offset_bytes && other.end_bytes() <= self.end_bytes()
+    }
 }
 
 /// Whether the bytes of a file are in memory can be asked in three ways (server/store/residency).

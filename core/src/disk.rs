@@ -107,13 +107,17 @@ struct Flight {
 
 impl Flight {
     fn covers(&self, want: &Want) -> bool {
-        self.object == want.object
-            && self.span.offset_bytes <= want.span.offset_bytes
-            && want.span.end_bytes() <= self.span.end_bytes()
+        self.object == want.object && self.span.covers(want.span)
     }
 }
 
 impl Disk {
+    /// Whether nothing is wished for, read or to be told.
+    pub fn idle(&self) -> bool {
+        let quiet = self.flights.is_empty() && self.outs.is_empty();
+        quiet && self.wishes.is_empty() && self.ages.is_empty()
+    }
+
     fn want(&mut self, want: Want) {
         let age = self.ages.get(&place(want.stream)).copied();
         let repeated = age.filter(|age| {
@@ -373,7 +377,7 @@ mod tests {
             let mut disk = Disk::default();
             let mut open: BTreeMap<StreamId, Want> = BTreeMap::new();
             let mut device: BTreeSet<ReadId> = BTreeSet::new();
-            let mut pump = |disk: &mut Disk, device: &mut BTreeSet<ReadId>, open: &mut BTreeMap<StreamId, Want>| {
+            let pump = |disk: &mut Disk, device: &mut BTreeSet<ReadId>, open: &mut BTreeMap<StreamId, Want>| {
                 for out in orders(disk) {
                     match out {
                         Out::Read { read, .. } => { device.insert(read); }

@@ -9,6 +9,8 @@
 mod arrivals;
 mod patience;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -224,6 +226,8 @@ pub enum Out {
     Want(Want),
     /// The stream is gone: its wishes and its listing are forgotten by every stage in this turn.
     Forget(StreamId),
+    /// The kernel has all bytes of the response, or it is cut off: close what was open for it.
+    Ended(StreamId),
     /// Make the next slice of the listing; answered by `Sliced` or `Failed`.
     Slice(StreamId),
     /// Send bytes of a part (of its present slice, if it is a listing); answered by `Sent` at once.
@@ -289,6 +293,8 @@ struct Conn {
     ended: bool,
     /// Our response asks for the end of the connection.
     last: bool,
+    /// When the request under way was read.
+    requested_at: Instant,
     /// A body follows the request under way.
     body: bool,
     /// The peer is gone; only what arrived is still to be found out.
@@ -432,6 +438,7 @@ impl Worker {
             writable: true,
             ended: false,
             last: false,
+            requested_at: now,
             body: false,
             gone: false,
             queued: false,
@@ -445,13 +452,20 @@ impl Worker {
         self.wake(id.index, false);
     }
 
+    fn room(&self) -> u32 {
+        self.settings.connections_max.saturating_sub(self.open)
+    }
+
+    fn willing(&self) -> bool {
+        self.room() > 0 && self.draining.is_none() && self.accept_again_at.is_none()
+    }
+
     /// Accept, or stop listening while there is no room.
     fn accept_step(&mut self, now: Instant) -> Option<Out> {
         if self.accept_again_at.is_some_and(|at| at <= now) {
             self.accept_again_at = None;
         }
-        let room = self.settings.connections_max.saturating_sub(self.open);
-        let willing = room > 0 && self.draining.is_none() && self.accept_again_at.is_none();
+        let (room, willing) = (self.room(), self.willing());
         if willing != self.listening {
             self.listening = willing;
             return Some(Out::Listen(willing));
@@ -503,11 +517,12 @@ impl Worker {
             },
             conn.stream.as_mut()?,
         );
-        if !conn.writable {
-            stream.stall(Some(Stall::Net), now);
-            return None;
-        }
+        let writable = conn.writable;
         let out = match stream.step(&self.beliefs, now) {
+            Step::Send { .. } | Step::Wait if !writable => {
+                stream.stall(Some(Stall::Net), now);
+                return None;
+            }
             Step::Send {
                 part,
                 from_bytes,
@@ -556,11 +571,10 @@ impl Worker {
         let Some(stream) = self.end_stream(index, why, now) else {
             return;
         };
-        let draining = self.draining.is_some();
         let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
             return;
         };
-        conn.last |= !stream.plan.keep_alive || draining;
+        conn.last |= !stream.plan.keep_alive;
         conn.in_a_row = (conn.in_a_row + 1) % PIPELINED_MAX;
         let goes_on = conn.in_a_row != 0;
         let id = conn.id;
@@ -590,6 +604,7 @@ impl Worker {
         };
         conn.nth = conn.nth.wrapping_add(1);
         conn.patience.response_ended(now);
+        self.outs.push_back(Out::Ended(id));
         if why != Why::Done || stream.wants() {
             self.outs.push_back(Out::Forget(id));
         }
@@ -604,7 +619,7 @@ impl Worker {
             return;
         };
         conn.phase = Phase::Open;
-        if conn.last || conn.ended {
+        if conn.last || conn.ended || self.draining.is_some() {
             self.linger(index, now);
         }
     }
@@ -729,6 +744,7 @@ impl Worker {
             }
             (Received::Request { body, more }, _) => {
                 (conn.phase, conn.body, conn.readable) = (Phase::Resolving, body, more);
+                conn.requested_at = now;
                 conn.patience.head_ended();
                 let (stream, refuse) = (
                     StreamId {
@@ -793,7 +809,7 @@ impl Worker {
             return;
         };
         conn.arrivals.begin(plan.head_len_bytes);
-        conn.stream = Some(Stream::new(plan, now));
+        conn.stream = Some(Stream::new(plan, conn.requested_at, now));
         conn.phase = Phase::Sending;
         conn.patience.response_begun(now);
         self.wake(id.conn.index, true);
@@ -817,10 +833,14 @@ impl Worker {
     }
 
     /// End a connection that we have lost patience with; with RST if the kernel still holds bytes
-    /// for it.
+    /// for it. An answer that is out already may still arrive.
     fn give_up(&mut self, id: ConnId, why: Why, now: Instant) {
         let Some(conn) = self.conn(id) else { return };
-        self.close(id, conn.phase != Phase::Open && why != Why::Done, why, now);
+        match conn.phase {
+            Phase::Skipping { .. } => self.linger(id.index, now),
+            Phase::Open if !conn.arrivals.is_empty() => self.linger(id.index, now),
+            phase => self.close(id, phase != Phase::Open && why != Why::Done, why, now),
+        }
     }
 }
 
@@ -953,7 +973,8 @@ impl Machine for Worker {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if !self.ready.is_empty() || !self.outs.is_empty() {
+        let accepts = self.willing() != self.listening || self.willing() && self.incoming;
+        if accepts || !self.ready.is_empty() || !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
         [self.scan_at, self.accept_again_at]

@@ -29,10 +29,14 @@ pub(super) struct Patience {
     since: Instant,
     /// A head has begun, or this is a new connection, which owes us one.
     owes_head: bool,
-    /// Last sign of life in what we wait for now.
+    /// Last progress in what we wait for now.
     moved_at: Instant,
+    /// Last sign of life: progress, or a closed window whose probes are answered.
+    alive_at: Instant,
     measured_at: Instant,
-    paused_at: Option<Instant>,
+    /// When input was last thrown away. Not a sign of progress: who talks on without reading the
+    /// answer gets no more time for that.
+    skipped_at: Instant,
     /// When everything was acknowledged while lingering.
     delivered_at: Option<Instant>,
     sent_bytes: u64,
@@ -56,8 +60,9 @@ impl Patience {
             since: now,
             owes_head: true,
             moved_at: now,
+            alive_at: now,
             measured_at: now,
-            paused_at: None,
+            skipped_at: now,
             delivered_at: None,
             sent_bytes: 0,
             acked_bytes: 0,
@@ -82,27 +87,35 @@ impl Patience {
     }
 
     pub fn response_begun(&mut self, now: Instant) {
-        (self.since, self.moved_at, self.measured_at, self.paused_at) = (now, now, now, None);
+        (self.since, self.measured_at) = (now, now);
+        self.moved(now);
         self.stretch = (now, self.acked_bytes);
     }
 
     pub fn response_ended(&mut self, now: Instant) {
-        (self.since, self.moved_at) = (now, now);
+        self.since = now;
+        self.moved(now);
     }
 
     pub fn sent(&mut self, taken_bytes: u64, now: Instant) {
         self.sent_bytes += taken_bytes;
         if taken_bytes > 0 {
-            (self.moved_at, self.paused_at) = (now, None);
+            self.moved(now);
         }
     }
 
     pub fn skipped(&mut self, now: Instant) {
-        self.moved_at = now;
+        self.skipped_at = now;
+    }
+
+    fn moved(&mut self, now: Instant) {
+        (self.moved_at, self.alive_at) = (now, now);
     }
 
     pub fn linger(&mut self, now: Instant) {
-        (self.since, self.moved_at, self.delivered_at) = (now, now, None);
+        (self.since, self.delivered_at) = (now, None);
+        self.moved(now);
+        self.stretch = (now, self.acked_bytes);
     }
 
     /// Whether the client owes us nothing: it is between two requests.
@@ -126,15 +139,12 @@ impl Patience {
             }
             Phase::Open => end(for_us >= settings.idle_timeout_us, Why::Idle),
             Phase::Resolving => Verdict::Patient,
-            Phase::Skipping { .. } => end(
-                for_us.max(still_us) >= settings.header_timeout_us,
-                Why::BodyTimeout,
-            ),
+            Phase::Skipping { .. } => end(for_us >= settings.header_timeout_us, Why::BodyTimeout),
             Phase::Sending => {
                 let quiet_us = still_us.min(now.since_us(self.measured_at));
                 let stretch_over = now.since_us(self.stretch.0) >= RATE_MIN_WINDOW_US;
-                let pressing_us = SAMPLE_QUIET_US.min(self.settings.send_timeout_us / 2);
-                if quiet_us >= pressing_us || stretch_over {
+                let limit_us = (self.settings.send_timeout_us).min(self.settings.pause_timeout_us);
+                if quiet_us >= SAMPLE_QUIET_US || still_us >= limit_us || stretch_over {
                     Verdict::Measure
                 } else {
                     Verdict::Patient
@@ -143,7 +153,7 @@ impl Patience {
             Phase::Lingering { .. } => match self.delivered_at {
                 None => Verdict::Measure,
                 Some(at) => {
-                    let quiet_us = now.since_us(at).min(still_us);
+                    let quiet_us = now.since_us(at.max(self.skipped_at));
                     end(
                         quiet_us >= LINGER_QUIET_US || now.since_us(at) >= LINGER_US,
                         Why::Done,
@@ -171,27 +181,29 @@ impl Patience {
             Phase::Open | Phase::Resolving | Phase::Skipping { .. } => return Verdict::Patient,
         }
         if moved {
-            (self.moved_at, self.paused_at) = (now, None);
+            self.moved(now);
         }
-        let closed = sample.window_closed && sample.unacked_bytes > 0;
-        if closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
-            let paused_at = *self.paused_at.get_or_insert(self.moved_at);
-            self.stretch = (now, acked_bytes);
-            let over = now.since_us(paused_at) >= self.settings.pause_timeout_us;
+        if sample.unacked_bytes == 0 {
+            self.stretch = (now, acked_bytes); // it waits for us: the fault is not the client's
+            return Verdict::Patient;
+        }
+        if sample.window_closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
+            (self.alive_at, self.stretch) = (now, (now, acked_bytes));
+            let over = now.since_us(self.moved_at) >= self.settings.pause_timeout_us;
             return if over {
                 Verdict::End(Why::PauseTimeout)
             } else {
                 Verdict::Patient
             };
         }
-        if now.since_us(self.moved_at) >= self.settings.send_timeout_us {
+        if now.since_us(self.alive_at) >= self.settings.send_timeout_us {
             return Verdict::End(Why::SendTimeout);
         }
-        self.rate_kept(sample.unacked_bytes > 0, now)
+        self.rate_kept(now)
     }
 
-    /// At the end of a stretch: was it fast enough? Without pending bytes the fault is not the client's.
-    fn rate_kept(&mut self, pending: bool, now: Instant) -> Verdict {
+    /// At the end of a stretch: was it fast enough?
+    fn rate_kept(&mut self, now: Instant) -> Verdict {
         let (from, before_bytes) = self.stretch;
         let took_us = now.since_us(from);
         if took_us < RATE_MIN_WINDOW_US {
@@ -200,7 +212,7 @@ impl Patience {
         self.stretch = (now, self.acked_bytes);
         let got = u128::from(self.acked_bytes - before_bytes) * u128::from(US_PER_S);
         let least = u128::from(self.settings.rate_min_bytes_per_s) * u128::from(took_us);
-        if pending && got < least {
+        if got < least {
             Verdict::End(Why::TooSlow)
         } else {
             Verdict::Patient

@@ -42,7 +42,12 @@ pub(super) struct Stream {
     part: u16,
     /// Offset in the part, or in its present slice.
     at_bytes: u64,
-    asked: Option<Asked>,
+    /// A question to the page cache, answered at once.
+    probe: Option<Asked>,
+    /// The wish that the disk machine has of this stream.
+    wish: Option<Asked>,
+    /// That wish was repeated: the disk machine may answer twice.
+    repeated: bool,
     /// End of the file range known to be wanted or resident, for a stream that reads from the disk:
     /// one window is fetched ahead of the one that is sent.
     ahead_bytes: Option<u64>,
@@ -55,7 +60,7 @@ pub(super) struct Stream {
 struct Asked {
     object: ObjectId,
     span: Span,
-    /// The disk was told that the stream stands still.
+    /// The stream stands still until it is answered, and the disk machine knows.
     dry: bool,
 }
 
@@ -74,16 +79,19 @@ pub(super) enum Stall {
 }
 
 impl Stream {
-    pub fn new(plan: Plan, started_at: Instant) -> Stream {
+    /// The response to a request of `started_at`; what it took to find the file is a wait for the disk.
+    pub fn new(plan: Plan, started_at: Instant, now: Instant) -> Stream {
         Stream {
             plan,
             started_at,
             sent_bytes: 0,
-            waited_disk_us: 0,
+            waited_disk_us: now.since_us(started_at),
             waited_net_us: 0,
             part: 0,
             at_bytes: 0,
-            asked: None,
+            probe: None,
+            wish: None,
+            repeated: false,
             ahead_bytes: None,
             slice: SliceState::Empty,
             stalled: None,
@@ -93,7 +101,6 @@ impl Stream {
     /// The next step. Asking for something marks it as asked; sending changes nothing until [`Stream::sent`].
     pub fn step(&mut self, beliefs: &Beliefs, now: Instant) -> Step {
         loop {
-            let more = usize::from(self.part) + 1 < self.plan.parts.len();
             let len_bytes = match self.plan.parts.get(usize::from(self.part)) {
                 None => return Step::Done,
                 Some(Part::Bytes(bytes)) => bytes.len() as u64,
@@ -120,10 +127,10 @@ impl Stream {
                 ..
             }) = self.plan.parts.get(usize::from(self.part))
             {
-                return self.body_step(beliefs, object, oracle, span, more, now);
+                return self.body_step(beliefs, object, oracle, span, now);
             }
             let left_bytes = len_bytes - self.at_bytes;
-            let more = more || matches!(self.slice, SliceState::Ready { last: false, .. });
+            let more = matches!(self.slice, SliceState::Ready { last: false, .. });
             return self.send(left_bytes, left_bytes, more);
         }
     }
@@ -135,8 +142,19 @@ impl Stream {
             part: self.part,
             from_bytes: self.at_bytes,
             len_bytes,
-            more: more || len_bytes < left_bytes,
+            more: more || len_bytes < left_bytes || self.parts_follow(),
         }
+    }
+
+    /// Whether a part with something in it follows: the kernel must not hold the last byte back to
+    /// wait for an empty one.
+    fn parts_follow(&self) -> bool {
+        let mut behind = self.plan.parts.iter().skip(usize::from(self.part) + 1);
+        behind.any(|part| match part {
+            Part::Bytes(bytes) => !bytes.is_empty(),
+            Part::Body { span, .. } => span.len_bytes > 0,
+            Part::Slices => true,
+        })
     }
 
     fn body_step(
@@ -145,12 +163,11 @@ impl Stream {
         object: ObjectId,
         oracle: Oracle,
         span: Span,
-        more: bool,
         now: Instant,
     ) -> Step {
         let offset_bytes = span.offset_bytes + self.at_bytes;
         let window = rest_of_window(offset_bytes, span.end_bytes());
-        match beliefs.verdict(object, oracle, offset_bytes, now) {
+        match beliefs.verdict(object, oracle, window, now) {
             Verdict::Resident => {}
             verdict => return self.ask(object, window, verdict, now, now),
         }
@@ -159,18 +176,19 @@ impl Stream {
             .filter(|&a| a == window.end_bytes() && a < span.end_bytes())
         {
             let next = rest_of_window(ahead_bytes, span.end_bytes());
-            let verdict = beliefs.verdict(object, oracle, ahead_bytes, now);
+            let verdict = beliefs.verdict(object, oracle, next, now);
             if verdict == Verdict::Resident {
                 self.ahead_bytes = None;
-            } else if self.asked.is_none() {
+            } else if self.wish.is_none() {
                 let dry_at = now.plus_us(self.us_to_send(window.len_bytes, now));
                 return self.ask(object, next, verdict, dry_at, now);
             }
         }
-        self.send(window.len_bytes, span.len_bytes - self.at_bytes, more)
+        self.send(window.len_bytes, span.len_bytes - self.at_bytes, false)
     }
 
-    /// Probe or want `span`, once; a wish is repeated when the stream has meanwhile run dry.
+    /// Probe or want `span`, once; a wish is repeated when the stream has meanwhile run dry. What
+    /// is needed now goes before what was wished for ahead.
     fn ask(
         &mut self,
         object: ObjectId,
@@ -180,20 +198,26 @@ impl Stream {
         now: Instant,
     ) -> Step {
         let dry = dry_at <= now;
-        let asked = self.asked;
-        // What was asked for may lie ahead of what is needed now: its answer comes first.
-        if asked.is_some_and(|a| a.dry || !dry || !same_window(a.span, span)) {
+        let wished = self.wish.filter(|wish| same_window(wish.span, span));
+        if wished.is_some_and(|wish| wish.dry || !dry) {
             return Step::Wait;
         }
-        self.asked = Some(Asked { object, span, dry });
-        if asked.is_some() || verdict == Verdict::Cold {
-            return Step::Want {
-                object,
-                span,
-                dry_at,
-            };
+        if wished.is_some() || verdict == Verdict::Cold {
+            return self.want(Asked { object, span, dry }, dry_at);
         }
+        self.probe = Some(Asked { object, span, dry });
         Step::Probe { object, span }
+    }
+
+    fn want(&mut self, asked: Asked, dry_at: Instant) -> Step {
+        let Asked { object, span, .. } = asked;
+        let before = self.wish.replace(asked);
+        self.repeated = before.is_some_and(|wish| same_window(wish.span, span));
+        Step::Want {
+            object,
+            span,
+            dry_at,
+        }
     }
 
     /// How long the stream needs for `len_bytes` at its mean rate so far.
@@ -216,29 +240,24 @@ impl Stream {
         beliefs: &mut Beliefs,
         now: Instant,
     ) -> Option<Step> {
-        let Asked { object, span, dry } = self.asked?;
-        if resident_bytes >= span.len_bytes {
-            self.asked = None;
-            beliefs.seen(object, span.offset_bytes, now);
+        let asked = self.probe.take()?;
+        if resident_bytes >= asked.span.len_bytes {
+            beliefs.seen(asked.object, asked.span, now);
             return None;
         }
-        beliefs.gone(object, span.offset_bytes);
-        let dry_at = if dry {
+        beliefs.gone(asked.object, asked.span);
+        let dry_at = if asked.dry {
             now
         } else {
             now.plus_us(self.us_to_send(WINDOW_BYTES, now))
         };
-        Some(Step::Want {
-            object,
-            span,
-            dry_at,
-        })
+        Some(self.want(asked, dry_at))
     }
 
-    /// The disk delivered `span`: its window counts as seen, and the next one is fetched ahead.
+    /// The disk delivered `span`: it counts as seen, and the next window is fetched ahead.
     pub fn filled(&mut self, span: Span, beliefs: &mut Beliefs, now: Instant) {
-        if let Some(asked) = self.asked.take_if(|asked| same_window(asked.span, span)) {
-            beliefs.seen(asked.object, span.offset_bytes, now);
+        if let Some(wish) = self.wish.take_if(|wish| same_window(wish.span, span)) {
+            beliefs.seen(wish.object, span, now);
             self.ahead_bytes = Some(window_end_bytes(span.offset_bytes));
         }
     }
@@ -267,9 +286,9 @@ impl Stream {
         self.stalled = stall.map(|stall| (stall, now));
     }
 
-    /// Whether the disk still owes the stream something.
+    /// Whether the disk may still owe the stream something.
     pub fn wants(&self) -> bool {
-        self.asked.is_some()
+        self.wish.is_some() || self.repeated
     }
 }
 

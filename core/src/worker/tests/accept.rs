@@ -1,0 +1,135 @@
+//! Who gets in.
+
+use super::*;
+
+fn accepted(bench: &mut Bench, index: u32, address: u64) -> Vec<Out> {
+    let address = Some(Address(address));
+    bench.tell(In::Accepted {
+        conn: conn_id(index),
+        address,
+    })
+}
+
+#[test]
+fn accepting_pauses_when_full_and_resumes_when_one_leaves() {
+    let mut bench = Bench::new(Settings {
+        connections_max: 3,
+        ..settings()
+    });
+    for (index, room) in [(0, 3), (1, 2), (2, 1)] {
+        assert_eq!(bench.tell(In::Incoming), [Out::Accept(room)]);
+        let outs = accepted(&mut bench, index, 1);
+        let full = outs.contains(&Out::Listen(false));
+        assert_eq!(full, index == 2, "connection {index}: {outs:?}");
+    }
+    assert_eq!(bench.tell(In::Incoming), [], "full: the backlog holds it");
+    let outs = bench.tcp(conn_id(1), TcpEvent::Reset);
+    assert!(
+        outs.ends_with(&[Out::Listen(true), Out::Accept(1)]),
+        "{outs:?}"
+    );
+}
+
+#[test]
+fn a_turn_accepts_a_bounded_number() {
+    let mut bench = Bench::new(settings());
+    assert_eq!(
+        bench.tell(In::Incoming),
+        [Out::Accept(ACCEPTS_PER_TURN_MAX)]
+    );
+}
+
+#[test]
+fn no_more_than_the_hard_bound_however_many_are_allowed() {
+    let mut bench = Bench::new(Settings {
+        connections_max: u32::MAX,
+        ..settings()
+    });
+    for index in 0..CONNECTIONS_MAX - 1 {
+        let conn = conn_id(index);
+        let address = None;
+        bench.worker.on(In::Accepted { conn, address }, bench.now);
+    }
+    assert!(bench.worker.willing());
+    let (conn, address) = (conn_id(CONNECTIONS_MAX - 1), None);
+    bench.worker.on(In::Accepted { conn, address }, bench.now);
+    assert_eq!(bench.worker.poll(bench.now), Some(Out::Listen(false)));
+}
+
+#[test]
+fn a_lack_of_descriptors_pauses_accepting_for_a_moment() {
+    let mut bench = Bench::new(settings());
+    assert_eq!(bench.tell(In::AcceptFailed), [Out::Listen(false)]);
+    assert_eq!(bench.tell(In::Incoming), []);
+    let again_at = Instant {
+        us: ACCEPT_RETRY_US,
+    };
+    assert_eq!(bench.worker.deadline(), Some(again_at));
+    assert_eq!(bench.wait_us(ACCEPT_RETRY_US - 1), []);
+    assert_eq!(
+        bench.wait_us(1),
+        [Out::Listen(true), Out::Accept(ACCEPTS_PER_TURN_MAX)]
+    );
+    assert_eq!(bench.worker.deadline(), None);
+}
+
+#[test]
+fn a_closed_connection_ends_that_pause_at_once() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    bench.tell(In::AcceptFailed);
+    let outs = bench.tcp(conn, TcpEvent::Reset);
+    assert_eq!(outs.last(), Some(&Out::Listen(true)));
+}
+
+#[test]
+fn a_worker_that_may_accept_again_does_not_sleep_on_it() {
+    let mut bench = Bench::new(Settings {
+        connections_max: 1,
+        ..settings()
+    });
+    let conn = bench.client(0);
+    let event = TcpEvent::Reset;
+    bench.worker.on(In::Tcp { conn, event }, bench.now);
+    assert!(matches!(
+        bench.worker.poll(bench.now),
+        Some(Out::Close { .. })
+    ));
+    // The shell ends its turn here.
+    assert_eq!(bench.worker.deadline(), Some(Instant { us: 0 }));
+}
+
+#[test]
+fn an_address_above_its_bound_is_refused_until_one_of_its_own_leaves() {
+    let mut bench = Bench::new(Settings {
+        connections_per_address: 2,
+        ..settings()
+    });
+    let refused = |bench: &mut Bench, index, address| {
+        accepted(bench, index, address);
+        let (body, more) = (false, false);
+        let outs = bench.received(conn_id(index), Received::Request { body, more });
+        outs.iter()
+            .any(|out| matches!(out, Out::Resolve { refuse: true, .. }))
+    };
+    assert!(!refused(&mut bench, 0, 7), "below");
+    assert!(!refused(&mut bench, 1, 7), "at the bound");
+    assert!(refused(&mut bench, 2, 7), "above");
+    assert!(!refused(&mut bench, 3, 8), "another address");
+    for index in [1, 2] {
+        bench.tcp(conn_id(index), TcpEvent::Reset);
+    }
+    assert!(!refused(&mut bench, 4, 7), "two left, one came");
+    for index in [0, 3, 4] {
+        bench.tcp(conn_id(index), TcpEvent::Reset);
+    }
+    assert!(bench.worker.by_address.is_empty(), "nothing is kept");
+}
+
+#[test]
+fn a_draining_worker_accepts_no_more() {
+    let mut bench = Bench::new(settings());
+    assert_eq!(bench.tell(In::Drain), [Out::Listen(false)]);
+    assert_eq!(bench.tell(In::Incoming), []);
+    assert!(bench.worker.finished());
+}

@@ -1,0 +1,170 @@
+//! Windows of files: resident ones are sent, cold ones are wanted first.
+
+use super::*;
+use crate::limits::BELIEF_TRUST_US;
+
+fn window(n: u64) -> Span {
+    Span {
+        offset_bytes: n * WINDOW,
+        len_bytes: WINDOW,
+    }
+}
+
+/// A response whose head is sent; what the worker does about its body.
+fn begun(oracle: Oracle, offset_bytes: u64, len_bytes: u64) -> (Bench, StreamId, Vec<Out>) {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(oracle, offset_bytes, len_bytes)], true));
+    let outs = bench.sent(stream, HEAD_BYTES, false);
+    (bench, stream, outs)
+}
+
+#[test]
+fn a_resident_window_is_sent_after_one_question() {
+    let (mut bench, stream, outs) = begun(Oracle::Ask, 0, 3 * WINDOW);
+    let (object, span) = (OBJECT, window(0));
+    assert_eq!(
+        outs,
+        [Out::Probe {
+            stream,
+            object,
+            span
+        }]
+    );
+    let outs = bench.probed(stream, WINDOW);
+    assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
+    let outs = bench.sent(stream, 1_000, false);
+    assert_eq!(send_of(&outs), Some((1, 1_000, WINDOW - 1_000)));
+}
+
+#[test]
+fn a_file_that_lives_in_memory_is_sent_without_a_question() {
+    let (_, _, outs) = begun(Oracle::Always, 5, 3 * WINDOW);
+    assert_eq!(
+        send_of(&outs),
+        Some((1, 0, WINDOW - 5)),
+        "to its window's end"
+    );
+}
+
+#[test]
+fn a_cold_window_is_wanted_and_the_next_is_read_while_it_is_sent() {
+    let (mut bench, stream, outs) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    let now = bench.now;
+    assert_eq!(wants_of(&outs), [(0, now)], "the stream stands still");
+    assert_eq!(send_of(&outs), None);
+    bench.wait_us(8_000);
+    let outs = bench.filled(stream, window(0));
+    assert!(matches!(wants_of(&outs)[..], [(1, dry_at)] if dry_at > bench.now));
+    assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
+    bench.sent(stream, 1_000, true);
+    assert_eq!(bench.filled(stream, window(1)), [], "not needed yet");
+    bench.tcp(stream.conn, TcpEvent::Writable);
+    let outs = bench.sent(stream, WINDOW - 1_000, false);
+    assert!(matches!(wants_of(&outs)[..], [(2, _)]), "{outs:?}");
+    assert_eq!(send_of(&outs), Some((1, WINDOW, WINDOW)));
+    bench.filled(stream, window(2));
+    let outs = bench.sent(stream, WINDOW, false);
+    assert_eq!(wants_of(&outs), [], "the file ends");
+    assert_eq!(send_of(&outs), Some((1, 2 * WINDOW, WINDOW)));
+    assert_eq!(bench.sent(stream, WINDOW, false), [], "nothing to forget");
+}
+
+#[test]
+fn a_window_that_is_partly_in_memory_is_wanted_whole() {
+    let (mut bench, stream, _) = begun(Oracle::Ask, 0, WINDOW);
+    let outs = bench.probed(stream, WINDOW - 1);
+    assert_eq!(wants_of(&outs), [(0, bench.now)]);
+    assert_eq!(send_of(&outs), None);
+}
+
+#[test]
+fn a_stream_that_runs_dry_says_so_once() {
+    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    bench.wait_us(8_000);
+    bench.filled(stream, window(0));
+    let outs = bench.sent(stream, WINDOW, false);
+    assert_eq!(wants_of(&outs), [(1, bench.now)], "now it is urgent");
+    assert_eq!(bench.tcp(stream.conn, TcpEvent::Writable), []);
+    let outs = bench.filled(stream, window(1));
+    assert_eq!(send_of(&outs), Some((1, WINDOW, WINDOW)));
+}
+
+#[test]
+fn a_window_dropped_between_arrival_and_sending_is_wanted_again() {
+    let (mut bench, stream, _) = begun(Oracle::Ask, 0, WINDOW);
+    bench.probed(stream, 0);
+    bench.filled(stream, window(0));
+    bench.sent(stream, 1_000, true);
+    bench.wait_us(BELIEF_TRUST_US);
+    let outs = bench.tcp(stream.conn, TcpEvent::Writable);
+    let rest = Span {
+        offset_bytes: 1_000,
+        len_bytes: WINDOW - 1_000,
+    };
+    assert!(matches!(outs[..], [Out::Probe { span, .. }] if span == rest));
+    let outs = bench.probed(stream, 0);
+    assert_eq!(wants_of(&outs), [(0, bench.now)]);
+    let outs = bench.filled(stream, rest);
+    assert_eq!(send_of(&outs), Some((1, 1_000, WINDOW - 1_000)));
+}
+
+#[test]
+fn a_slow_stream_never_waits_for_what_it_reads_ahead() {
+    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    bench.filled(stream, window(0)); // window 1 is wanted now
+    bench.sent(stream, 1_000, true);
+    bench.wait_us(BELIEF_TRUST_US);
+    let outs = bench.tcp(stream.conn, TcpEvent::Writable);
+    assert!(matches!(outs[..], [Out::Probe { span, .. }] if span.offset_bytes == 1_000));
+    let outs = bench.probed(stream, WINDOW);
+    assert_eq!(send_of(&outs), Some((1, 1_000, WINDOW - 1_000)));
+}
+
+#[test]
+fn what_is_needed_now_replaces_what_was_wanted_ahead() {
+    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    bench.filled(stream, window(0)); // window 1 is wanted now
+    bench.sent(stream, 1_000, true);
+    bench.wait_us(BELIEF_TRUST_US);
+    bench.tcp(stream.conn, TcpEvent::Writable);
+    let outs = bench.probed(stream, 0);
+    assert_eq!(wants_of(&outs), [(0, bench.now)]);
+    assert_eq!(bench.filled(stream, window(1)), [], "too late");
+    let outs = bench.filled(stream, window(0));
+    assert!(matches!(wants_of(&outs)[..], [(1, _)]), "{outs:?}");
+    assert!(send_of(&outs).is_some());
+}
+
+#[test]
+fn the_last_bytes_of_a_window_do_not_vouch_for_its_first() {
+    let (mut bench, stream, _) = begun(Oracle::Ask, WINDOW - 10, 10);
+    let outs = bench.probed(stream, 10);
+    bench.deliver(outs);
+    let stream = bench.request(stream.conn);
+    bench.resolved(stream, plan([body(Oracle::Ask, 0, WINDOW)], true));
+    let outs = bench.sent(stream, HEAD_BYTES, false);
+    assert!(matches!(outs[..], [Out::Probe { .. }]), "{outs:?}");
+}
+
+#[test]
+fn a_stream_that_ends_while_the_disk_may_hold_its_wish_is_forgotten() {
+    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 2 * WINDOW);
+    bench.filled(stream, window(0)); // window 1 is wanted now
+    bench.sent(stream, WINDOW, false); // and now again, urgently
+    let outs = bench.filled(stream, window(1)); // the answer to the first
+    let outs = bench.deliver(outs);
+    assert_eq!(outs, [Out::Forget(stream)], "the second may be under way");
+}
+
+#[test]
+fn another_client_finds_what_the_first_had_read() {
+    let (mut bench, stream, _) = begun(Oracle::Remember, 0, WINDOW);
+    bench.filled(stream, window(0));
+    let conn = bench.client(1);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Remember, 500, 9)], true));
+    let outs = bench.sent(stream, HEAD_BYTES, false);
+    assert_eq!(send_of(&outs), Some((1, 0, 9)));
+}

@@ -1,0 +1,576 @@
+//! A shell without a kernel: clients, page cache and device are numbers. It obeys each order and
+//! checks what no order may ever break.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::*;
+use crate::disk::{self, Disk, ReadError, ReadId};
+use crate::limits::BELIEF_TRUST_US;
+
+/// Residency is kept in quarters of a window, so that half-known windows occur.
+const CHUNK: u64 = WINDOW / 4;
+/// What the kernel holds for one client.
+const SOCKET_BYTES: u64 = WINDOW + WINDOW / 2;
+/// More orders than one event can ever cause: beyond, the machine turns in circles.
+const OUTS_MAX: u32 = 5_000;
+
+/// Numbers that look random, the same for the same seed (splitmix64).
+pub(super) struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+}
+
+/// A request that lies in a client's input.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub plan: Plan,
+    pub slices: Vec<u64>,
+    pub body_bytes: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Client {
+    pub input: VecDeque<Request>,
+    pub body_bytes: u64,
+    pub fin: bool,
+    pub unacked_bytes: u64,
+    /// Bytes ever given to the kernel for this client.
+    pub taken_bytes: u64,
+    blocked: bool,
+    shut: bool,
+}
+
+/// A response under way as the client sees it.
+struct Response {
+    parts: Vec<Part>,
+    slices: VecDeque<u64>,
+    slice: Option<(u64, bool)>,
+    head_bytes: u64,
+    at: (u16, u64),
+    start_bytes: u64,
+    sent_bytes: u64,
+}
+
+impl Response {
+    /// Go past what is finished: parts, and slices.
+    fn settle(&mut self) {
+        while let Some(part) = self.parts.get(usize::from(self.at.0)) {
+            let len_bytes = match part {
+                Part::Bytes(bytes) => bytes.len() as u64,
+                Part::Body { span, .. } => span.len_bytes,
+                Part::Slices => match self.slice {
+                    Some((len_bytes, true)) => len_bytes,
+                    _ => return,
+                },
+            };
+            if self.at.1 < len_bytes {
+                return;
+            }
+            self.at = (self.at.0 + 1, 0);
+        }
+    }
+
+    fn whole(&self) -> bool {
+        usize::from(self.at.0) == self.parts.len()
+    }
+}
+
+pub(super) struct Shell {
+    pub worker: Worker,
+    pub disk: Disk,
+    pub now: Instant,
+    pub dice: Dice,
+    pub clients: BTreeMap<ConnId, Client>,
+    pub backlog: VecDeque<Option<Address>>,
+    pub resolving: BTreeMap<StreamId, Request>,
+    pub reading: BTreeMap<ReadId, (ObjectId, Span)>,
+    listings: BTreeSet<StreamId>,
+    wishes: BTreeSet<StreamId>,
+    mailbox: Vec<In>,
+    responses: BTreeMap<StreamId, Response>,
+    /// Ended, not yet told to the log: where they end among the client's bytes, and how.
+    untold: BTreeMap<StreamId, Response>,
+    pub resident: BTreeSet<(u32, u64)>,
+    evicted_at: BTreeMap<(u32, u64), Instant>,
+    generations: BTreeMap<u32, u32>,
+    listening: bool,
+    arrivals: bool,
+    connections_max: usize,
+    /// Whether anything may fail, be cut short or come late.
+    pub mishaps: bool,
+    /// Responses that the kernel has all of.
+    pub wholes: u32,
+}
+
+impl Shell {
+    pub fn new(settings: Settings, seed: u64) -> Shell {
+        Shell {
+            worker: Worker::new(settings),
+            disk: Disk::default(),
+            now: Instant { us: 1 },
+            dice: Dice(seed),
+            clients: BTreeMap::new(),
+            backlog: VecDeque::new(),
+            resolving: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            listings: BTreeSet::new(),
+            wishes: BTreeSet::new(),
+            mailbox: Vec::new(),
+            responses: BTreeMap::new(),
+            untold: BTreeMap::new(),
+            resident: BTreeSet::new(),
+            evicted_at: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            listening: true,
+            arrivals: settings.arrivals,
+            connections_max: settings.connections_max as usize,
+            mishaps: true,
+            wholes: 0,
+        }
+    }
+
+    /// One time in `rarity`.
+    fn mishap(&mut self, rarity: u64) -> bool {
+        self.mishaps && self.dice.below(rarity) == 0
+    }
+
+    pub fn on(&mut self, event: In) {
+        self.worker.on(event, self.now);
+    }
+
+    pub fn tcp(&mut self, conn: ConnId, event: TcpEvent) {
+        self.on(In::Tcp { conn, event });
+    }
+
+    /// Obey until neither machine has an order left.
+    pub fn turn(&mut self) {
+        for event in std::mem::take(&mut self.mailbox) {
+            self.on(event);
+        }
+        let mut outs = 0;
+        loop {
+            if self.listening && !self.backlog.is_empty() {
+                self.on(In::Incoming);
+            }
+            while let Some(out) = self.worker.poll(self.now) {
+                self.obey(out);
+                outs += 1;
+                assert!(outs < OUTS_MAX, "the worker turns in circles: {out:?}");
+            }
+            let waiting = self.listening && !self.backlog.is_empty();
+            if !self.disk_turn() && !waiting {
+                break;
+            }
+        }
+        self.check();
+    }
+
+    /// Whether the disk machine has news that wake the worker.
+    fn disk_turn(&mut self) -> bool {
+        let mut woken = false;
+        while let Some(out) = self.disk.poll(self.now) {
+            match out {
+                disk::Out::Read { read, object, span } => {
+                    self.reading.insert(read, (object, span));
+                }
+                disk::Out::Filled {
+                    stream,
+                    span,
+                    urgent,
+                    ..
+                } => {
+                    self.wishes.remove(&stream);
+                    self.mailbox.push(In::Filled { stream, span });
+                    woken |= urgent;
+                }
+                disk::Out::Failed { stream, .. } => {
+                    let why = Why::ReadFailed;
+                    self.wishes.remove(&stream);
+                    self.mailbox.push(In::Failed { stream, why });
+                    woken = true;
+                }
+            }
+        }
+        if woken {
+            for event in std::mem::take(&mut self.mailbox) {
+                self.on(event);
+            }
+        }
+        woken
+    }
+
+    /// What holds whenever all is quiet.
+    fn check(&self) {
+        let alive = |stream: &StreamId| {
+            let conn = self.worker.conn(stream.conn);
+            conn.is_some_and(|conn| conn.nth == stream.nth)
+        };
+        assert!(self.wishes.iter().all(alive), "a wish outlives its stream");
+        assert!(self.listings.iter().all(alive), "a listing does");
+        assert!(self.resolving.keys().all(alive), "a request does");
+        assert!(self.responses.keys().all(alive), "a response does");
+        let owners = self.wishes.iter().map(|s| s.conn).collect::<BTreeSet<_>>();
+        assert_eq!(owners.len(), self.wishes.len(), "two wishes at once");
+        assert_eq!(self.worker.connections() as usize, self.clients.len());
+        assert!(self.clients.len() <= self.connections_max);
+        assert!(self.reading.len() <= crate::limits::READS_IN_FLIGHT_MAX);
+        assert!(
+            self.clients.is_empty() || self.worker.deadline().is_some(),
+            "somebody is waited for without a deadline"
+        );
+    }
+
+    fn client(&mut self, conn: ConnId, out: &Out) -> &mut Client {
+        let client = self.clients.get_mut(&conn);
+        client.unwrap_or_else(|| panic!("an order for the dead: {out:?}"))
+    }
+
+    fn obey(&mut self, out: Out) {
+        match out {
+            Out::Accept(room) => self.accept(room),
+            Out::Listen(on) => {
+                assert_ne!(self.listening, on);
+                self.listening = on;
+            }
+            Out::Receive { conn, expect } => {
+                self.client(conn, &out);
+                let received = self.receive(conn, expect);
+                self.on(In::Received { conn, received });
+            }
+            Out::Resolve { stream, .. } => {
+                self.client(stream.conn, &out);
+                if !self.mishap(2) {
+                    self.resolve(stream);
+                }
+            }
+            Out::Probe {
+                stream,
+                object,
+                span,
+            } => {
+                self.client(stream.conn, &out);
+                let resident_bytes = self.resident_bytes(object, span);
+                self.on(In::Probed {
+                    stream,
+                    resident_bytes,
+                });
+            }
+            Out::Want(want) => {
+                self.client(want.stream.conn, &out);
+                assert!(!span_is_split(want.span), "{want:?}");
+                self.wishes.insert(want.stream);
+                self.disk.on(disk::In::Want(want), self.now);
+            }
+            Out::Forget(stream) => {
+                self.client(stream.conn, &out);
+                self.wishes.remove(&stream);
+                self.listings.remove(&stream);
+                self.resolving.remove(&stream);
+                self.disk.on(disk::In::Forget(stream), self.now);
+            }
+            Out::Ended(stream) => {
+                let ended = self.responses.remove(&stream).expect("ended twice");
+                self.listings.remove(&stream);
+                self.wholes += u32::from(ended.whole());
+                if self.arrivals {
+                    self.untold.insert(stream, ended);
+                }
+            }
+            Out::Slice(stream) => {
+                self.client(stream.conn, &out);
+                self.slice(stream);
+            }
+            Out::Send {
+                stream,
+                part,
+                from_bytes,
+                len_bytes,
+                ..
+            } => {
+                self.client(stream.conn, &out);
+                self.send(stream, part, from_bytes, len_bytes);
+            }
+            Out::Sample(conn) => {
+                let client = self.client(conn, &out);
+                let sample = unacked(client.unacked_bytes);
+                self.tcp(conn, TcpEvent::Sample(sample));
+            }
+            Out::Arrived { stream, outcome } => self.arrived(stream, outcome),
+            Out::Shutdown(conn) => {
+                let client = self.client(conn, &out);
+                assert!(!client.shut, "our FIN twice");
+                client.shut = true;
+            }
+            Out::Close { conn, .. } => {
+                self.client(conn, &out);
+                self.clients.remove(&conn);
+                let told = |s: &StreamId| s.conn != conn;
+                assert!(self.untold.keys().all(told), "never told to the log");
+            }
+        }
+    }
+
+    fn accept(&mut self, room: u32) {
+        for _ in 0..room {
+            let Some(address) = self.backlog.pop_front() else {
+                return;
+            };
+            if self.mishap(50) {
+                self.backlog.push_front(address);
+                return self.on(In::AcceptFailed);
+            }
+            let used = |index: &u32| self.clients.keys().any(|conn| conn.index == *index);
+            let index = (0..).find(|index| !used(index)).expect("a free place");
+            let generation = self.generations.entry(index).or_insert(0);
+            *generation += 1;
+            let generation = *generation;
+            let conn = ConnId { index, generation };
+            self.clients.insert(conn, Client::default());
+            self.on(In::Accepted { conn, address });
+        }
+    }
+
+    fn receive(&mut self, conn: ConnId, expect: Expect) -> Received {
+        let (part, broken) = (self.mishap(8), self.mishap(20));
+        let client = self.clients.get_mut(&conn).expect("checked");
+        let bytes = client.body_bytes.min(1 + self.dice.below(WINDOW));
+        match expect {
+            Expect::Head if part && !client.input.is_empty() => Received::HeadPart,
+            Expect::Head => match client.input.pop_front() {
+                Some(request) => {
+                    let more = !client.input.is_empty() || client.fin;
+                    let body = request.body_bytes > 0;
+                    client.body_bytes = request.body_bytes;
+                    let nth = self.worker.conn(conn).expect("it asked").nth;
+                    self.resolving.insert(stream_id(conn, nth), request);
+                    Received::Request { body, more }
+                }
+                None if client.fin => Received::End,
+                None => Received::Nothing,
+            },
+            Expect::Body if broken => Received::Broken,
+            _ if bytes > 0 => {
+                client.body_bytes -= bytes;
+                let done = client.body_bytes == 0;
+                Received::Skipped { bytes, done }
+            }
+            Expect::Rest if client.input.pop_front().is_some() => {
+                let (bytes, done) = (HEAD_BYTES, false);
+                Received::Skipped { bytes, done }
+            }
+            _ if client.fin => Received::End,
+            _ => Received::Nothing,
+        }
+    }
+
+    pub fn resolve(&mut self, stream: StreamId) {
+        let Some(Request { plan, slices, .. }) = self.resolving.remove(&stream) else {
+            return;
+        };
+        let client = self.clients.get(&stream.conn).expect("else forgotten");
+        let mut response = Response {
+            parts: plan.parts.clone(),
+            slices: slices.into(),
+            slice: None,
+            head_bytes: plan.head_len_bytes,
+            at: (0, 0),
+            start_bytes: client.taken_bytes,
+            sent_bytes: 0,
+        };
+        response.settle();
+        if response.parts.iter().any(|p| matches!(p, Part::Slices)) {
+            self.listings.insert(stream);
+        }
+        self.responses.insert(stream, response);
+        self.on(In::Resolved { stream, plan });
+    }
+
+    fn slice(&mut self, stream: StreamId) {
+        assert!(self.listings.contains(&stream), "no listing is open");
+        let fails = self.mishap(20);
+        let response = self.responses.get_mut(&stream).expect("a response");
+        if let Some((len_bytes, last)) = response.slice {
+            assert!(response.at.1 == len_bytes && !last, "a slice is lost");
+        }
+        if fails {
+            let why = Why::ListingFailed;
+            return self.on(In::Failed { stream, why });
+        }
+        let len_bytes = response.slices.pop_front().unwrap_or(0);
+        let last = response.slices.is_empty();
+        (response.slice, response.at.1) = (Some((len_bytes, last)), 0);
+        response.settle();
+        self.on(In::Sliced {
+            stream,
+            len_bytes,
+            last,
+        });
+    }
+
+    fn send(&mut self, stream: StreamId, part: u16, from_bytes: u64, len_bytes: u64) {
+        let response = self.responses.get_mut(&stream).expect("a response");
+        assert_eq!(response.at, (part, from_bytes), "a byte twice or never");
+        assert!(len_bytes > 0 && len_bytes <= crate::limits::SEND_BYTES_MAX);
+        let body = match response.parts[usize::from(part)] {
+            Part::Body {
+                object,
+                oracle,
+                span,
+                ..
+            } => (oracle != Oracle::Always).then_some((object, span)),
+            _ => None,
+        };
+        if let Some((object, span)) = body {
+            let offset_bytes = span.offset_bytes + from_bytes;
+            self.check_resident(
+                object,
+                Span {
+                    offset_bytes,
+                    len_bytes,
+                },
+            );
+            if self.mishap(60) {
+                let why = Why::FileChanged;
+                return self.on(In::Failed { stream, why });
+            }
+        }
+        let cut = self.mishap(4);
+        let client = self.clients.get_mut(&stream.conn).expect("checked");
+        assert!(!client.blocked, "the socket is full");
+        assert!(!client.shut, "bytes behind our FIN");
+        let room_bytes = SOCKET_BYTES - client.unacked_bytes;
+        let wish_bytes = if cut {
+            len_bytes.div_ceil(3)
+        } else {
+            len_bytes
+        };
+        let taken_bytes = wish_bytes.min(room_bytes);
+        let blocked = taken_bytes == room_bytes;
+        client.blocked = blocked;
+        client.unacked_bytes += taken_bytes;
+        client.taken_bytes += taken_bytes;
+        let response = self.responses.get_mut(&stream).expect("as above");
+        response.sent_bytes += taken_bytes;
+        response.at.1 += taken_bytes;
+        response.settle();
+        self.on(In::Sent {
+            stream,
+            taken_bytes,
+            blocked,
+        });
+    }
+
+    fn arrived(&mut self, stream: StreamId, outcome: Outcome) {
+        let response = self.untold.remove(&stream).expect("told once, when ended");
+        let client = &self.clients[&stream.conn];
+        let end_bytes = response.start_bytes + response.sent_bytes;
+        let acked_bytes = (client.taken_bytes - client.unacked_bytes).min(end_bytes);
+        let body_from_bytes = response.start_bytes + response.head_bytes;
+        let sent_bytes = end_bytes.saturating_sub(body_from_bytes);
+        assert_eq!(outcome.sent_bytes, sent_bytes);
+        assert!(outcome.acked_bytes <= acked_bytes.saturating_sub(body_from_bytes));
+        assert_eq!(outcome.why == Why::Done, response.whole(), "{outcome:?}");
+        assert!(!outcome.whole || acked_bytes == end_bytes);
+    }
+
+    /// The client acknowledges one in `share` of what it has not yet.
+    pub fn acknowledge(&mut self, conn: ConnId, share: u64) {
+        let client = self.clients.get_mut(&conn).expect("a client");
+        client.unacked_bytes -= client.unacked_bytes.div_ceil(share);
+        if client.blocked && client.unacked_bytes < SOCKET_BYTES * 2 / 3 {
+            client.blocked = false;
+            self.tcp(conn, TcpEvent::Writable);
+        }
+    }
+
+    pub fn read_done(&mut self, fails: bool) {
+        let Some((read, (object, span))) = self.reading.pop_first() else {
+            return;
+        };
+        let errno = 5;
+        let offset_bytes = span.offset_bytes;
+        let result = match fails {
+            true => Err(ReadError {
+                errno,
+                offset_bytes,
+            }),
+            false => Ok(()),
+        };
+        if !fails {
+            self.resident.extend(chunks(object, span));
+        }
+        let service_us = 1;
+        let done = disk::In::Done {
+            read,
+            result,
+            service_us,
+        };
+        self.disk.on(done, self.now);
+    }
+
+    /// The kernel needs memory for something else.
+    pub fn evict(&mut self) {
+        let nth = self.dice.below(self.resident.len() as u64) as usize;
+        if let Some(chunk) = self.resident.iter().nth(nth).copied() {
+            self.resident.remove(&chunk);
+            self.evicted_at.insert(chunk, self.now);
+        }
+    }
+
+    fn resident_bytes(&self, object: ObjectId, span: Span) -> u64 {
+        let cold = chunks(object, span).find(|chunk| !self.resident.contains(chunk));
+        cold.map_or(span.len_bytes, |(_, chunk)| {
+            (chunk * CHUNK).saturating_sub(span.offset_bytes)
+        })
+    }
+
+    /// A worker never reads: what it sends is in memory, or was a moment ago.
+    fn check_resident(&self, object: ObjectId, span: Span) {
+        for chunk in chunks(object, span) {
+            let lost_at = self.evicted_at.get(&chunk);
+            let just_lost = lost_at.is_some_and(|at| self.now.since_us(*at) < BELIEF_TRUST_US);
+            assert!(
+                self.resident.contains(&chunk) || just_lost,
+                "a worker reads from the disk: {object:?} {span:?}"
+            );
+        }
+    }
+
+    /// Time passes; the worker is called whenever it asked for that.
+    pub fn wait_us(&mut self, us: u64) {
+        let (end, mut turns) = (self.now.plus_us(us), 0);
+        while let Some(at) = self.worker.deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.turn();
+            turns += 1;
+            assert!(turns < 1_000 + us / 100_000, "woken for nothing");
+        }
+        self.now = end;
+    }
+
+    /// Nobody is left: is nothing kept?
+    pub fn check_empty(&self) {
+        assert!(self.worker.ready.is_empty() && self.worker.outs.is_empty());
+        assert!(self.worker.by_address.is_empty());
+        assert!(self.worker.conns.iter().all(Option::is_none));
+        assert!(self.responses.is_empty() && self.untold.is_empty());
+        assert!(self.wishes.is_empty() && self.reading.is_empty());
+        assert!(self.disk.idle(), "the disk machine keeps something");
+    }
+}
+
+fn chunks(object: ObjectId, span: Span) -> impl Iterator<Item = (u32, u64)> {
+    let last = span.end_bytes().div_ceil(CHUNK);
+    (span.offset_bytes / CHUNK..last).map(move |chunk| (object.index, chunk))
+}
+
+fn span_is_split(span: Span) -> bool {
+    span.offset_bytes / WINDOW != (span.end_bytes() - 1) / WINDOW
+}

@@ -1,0 +1,245 @@
+//! Every time limit, at, below and above its bound. The scan comes once a second.
+
+use super::*;
+use crate::limits::PROBES_UNANSWERED_MAX;
+
+fn limits(header_s: u64, idle_s: u64) -> Settings {
+    Settings {
+        header_timeout_us: header_s * US_PER_S,
+        idle_timeout_us: idle_s * US_PER_S,
+        ..settings()
+    }
+}
+
+/// A client that is sent 10 windows and has taken the head and 1,000 bytes.
+fn sending(settings: Settings) -> (Bench, ConnId, StreamId) {
+    let mut bench = Bench::new(settings);
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Always, 0, 10 * WINDOW)], true));
+    bench.sent(stream, HEAD_BYTES, false);
+    bench.sent(stream, 1_000, true);
+    (bench, conn, stream)
+}
+
+#[test]
+fn a_silent_new_client_gets_the_header_timeout() {
+    let mut bench = Bench::new(settings());
+    bench.client(0);
+    assert_eq!(bench.closed_within_s(9), None);
+    let end = bench.closed_within_s(1);
+    assert_eq!(end, closed(10, false, Why::HeaderTimeout));
+}
+
+#[test]
+fn a_head_that_comes_drop_by_drop_gets_no_more() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    for _ in 0..9 {
+        bench.tcp(conn, TcpEvent::Readable);
+        bench.received(conn, Received::HeadPart);
+        assert_eq!(bench.closed_within_s(1), None);
+    }
+    let end = bench.closed_within_s(1);
+    assert_eq!(end, closed(10, false, Why::HeaderTimeout));
+}
+
+#[test]
+fn a_limit_between_two_scans_is_found_by_the_later_one() {
+    let mut bench = Bench::new(Settings {
+        header_timeout_us: 2_500_000,
+        ..settings()
+    });
+    bench.client(0);
+    let end = bench.closed_within_s(9);
+    assert_eq!(end, closed(3, false, Why::HeaderTimeout));
+}
+
+#[test]
+fn an_idle_client_gets_the_idle_timeout_and_its_next_head_its_own() {
+    let mut bench = Bench::new(limits(10, 20));
+    bench.served(0, true);
+    assert_eq!(bench.closed_within_s(19), None);
+    assert_eq!(bench.closed_within_s(1), closed(20, false, Why::Idle));
+
+    let mut bench = Bench::new(limits(10, 20));
+    let (conn, _) = bench.served(0, true);
+    assert_eq!(bench.closed_within_s(19), None);
+    bench.tcp(conn, TcpEvent::Readable);
+    bench.received(conn, Received::HeadPart);
+    assert_eq!(bench.closed_within_s(9), None);
+    let end = bench.closed_within_s(1);
+    assert_eq!(end, closed(29, false, Why::HeaderTimeout));
+}
+
+#[test]
+fn a_slow_request_body_costs_no_answer() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    bench.tcp(conn, TcpEvent::Readable);
+    let (body, more) = (true, false);
+    let outs = bench.received(conn, Received::Request { body, more });
+    let outs = bench.resolved(resolve_of(&outs), plan([], true));
+    bench.deliver(outs);
+    bench.received(conn, Received::Nothing);
+    for second in 1..=10 {
+        let outs = bench.wait_s(1);
+        assert_eq!(outs.contains(&Out::Shutdown(conn)), second == 10);
+        assert_eq!(bench.closed_in(&outs), None, "no reset may destroy it");
+    }
+    let end = bench.closed_within_s(60).expect("it lingers, not for ever");
+    assert_eq!((end.abort, end.why), (false, Why::Done));
+}
+
+#[test]
+fn a_client_that_acknowledges_nothing_gets_the_send_timeout() {
+    let (mut bench, ..) = sending(settings());
+    bench.sample = unacked(1_100);
+    assert_eq!(bench.closed_within_s(59), None);
+    let end = bench.closed_within_s(1);
+    assert_eq!(end, closed(60, true, Why::SendTimeout));
+}
+
+#[test]
+fn no_send_timeout_is_more_than_a_scan_late() {
+    for timeout_s in [1, 3, 7, 12, 61] {
+        let (mut bench, ..) = sending(Settings {
+            send_timeout_us: timeout_s * US_PER_S,
+            rate_min_bytes_per_s: 0,
+            ..settings()
+        });
+        bench.sample = unacked(1_100);
+        let end = bench.closed_within_s(timeout_s + 2).expect("late");
+        assert_eq!(end.at_s, timeout_s);
+    }
+}
+
+#[test]
+fn each_acknowledged_byte_starts_the_send_timeout_anew() {
+    let (mut bench, ..) = sending(Settings {
+        rate_min_bytes_per_s: 0,
+        ..settings()
+    });
+    bench.sample = unacked(1_100);
+    assert_eq!(bench.closed_within_s(55), None);
+    bench.sample = unacked(1_099);
+    assert_eq!(bench.closed_within_s(60), None);
+    let end = bench.closed_within_s(10).expect("nothing since");
+    assert_eq!(end.why, Why::SendTimeout);
+}
+
+#[test]
+fn a_paused_player_gets_the_pause_timeout() {
+    let (mut bench, ..) = sending(settings());
+    bench.sample = TcpSample {
+        unacked_bytes: 1_100,
+        window_closed: true,
+        probes_unanswered: PROBES_UNANSWERED_MAX,
+    };
+    assert_eq!(bench.closed_within_s(599), None);
+    let end = bench.closed_within_s(1);
+    assert_eq!(end, closed(600, true, Why::PauseTimeout));
+}
+
+#[test]
+fn a_paused_player_that_answers_no_probes_is_dead() {
+    let (mut bench, ..) = sending(settings());
+    bench.sample = TcpSample {
+        unacked_bytes: 1_100,
+        window_closed: true,
+        probes_unanswered: PROBES_UNANSWERED_MAX + 1,
+    };
+    let end = bench.closed_within_s(60);
+    assert_eq!(end, closed(60, true, Why::SendTimeout));
+}
+
+#[test]
+fn a_player_that_resumes_after_a_long_pause_has_its_send_timeout_before_it() {
+    let (mut bench, ..) = sending(Settings {
+        rate_min_bytes_per_s: 0,
+        ..settings()
+    });
+    bench.sample = TcpSample {
+        unacked_bytes: 1_100,
+        window_closed: true,
+        probes_unanswered: 0,
+    };
+    assert_eq!(bench.closed_within_s(300), None);
+    bench.sample = unacked(1_100); // its window is open, what we sent is on its way
+    assert_eq!(bench.closed_within_s(59), None);
+    assert!(bench.closed_within_s(2).is_some());
+}
+
+/// How a client ends that acknowledges `rate_bytes_per_s`, at 100 B/s wanted.
+fn at_rate(rate_bytes_per_s: u64) -> Option<Closed> {
+    let (mut bench, conn, stream) = sending(settings());
+    bench.sample = unacked(1_100); // what comes in goes out
+    for _ in 0..130 {
+        bench.tcp(conn, TcpEvent::Writable);
+        bench.sent(stream, rate_bytes_per_s, true);
+        let end = bench.closed_within_s(1);
+        if end.is_some() {
+            return end;
+        }
+    }
+    None
+}
+
+#[test]
+fn a_client_below_the_least_rate_is_ended_after_a_minute() {
+    assert_eq!(at_rate(101), None);
+    assert_eq!(at_rate(100), None);
+    assert_eq!(at_rate(98), closed(60, true, Why::TooSlow));
+}
+
+#[test]
+fn while_the_disk_owes_bytes_no_limit_runs() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Remember, 0, 10 * WINDOW)], true));
+    bench.sent(stream, HEAD_BYTES, false);
+    assert_eq!(bench.closed_within_s(900), None);
+    // The disk delivers; the minute of the least rate starts with it.
+    let span = Span {
+        offset_bytes: 0,
+        len_bytes: WINDOW,
+    };
+    let outs = bench.filled(stream, span);
+    assert!(send_of(&outs).is_some() || !wants_of(&outs).is_empty());
+    bench.sent(stream, 4_000, true);
+    bench.sample = unacked(4_000);
+    assert_eq!(bench.closed_within_s(50), None);
+}
+
+#[test]
+fn a_connection_with_a_time_limit_always_has_a_deadline() {
+    let mut bench = Bench::new(settings());
+    assert_eq!(bench.worker.deadline(), None, "nobody is waited for");
+    let conn = bench.client(0);
+    for _ in 0..5 {
+        bench.wait_us(1_700_000);
+        let at = bench.worker.deadline().expect("a client is waited for");
+        assert!(at <= bench.now.plus_us(SCAN_PERIOD_US));
+    }
+    bench.tcp(conn, TcpEvent::Reset);
+    bench.wait_s(2);
+    assert_eq!(bench.worker.deadline(), None);
+}
+
+#[test]
+fn a_scan_reaches_every_slice_of_a_large_table() {
+    let mut bench = Bench::new(Settings {
+        connections_max: CONNECTIONS_MAX,
+        ..settings()
+    });
+    for index in 0..3 * SCAN_SLICE + 1 {
+        let (conn, address) = (conn_id(index), None);
+        bench.worker.on(In::Accepted { conn, address }, bench.now);
+    }
+    while bench.worker.poll(bench.now).is_some() {}
+    let outs = bench.wait_s(10);
+    let ended = outs.iter().filter(|o| matches!(o, Out::Close { .. }));
+    assert_eq!(ended.count() as u32, 3 * SCAN_SLICE + 1);
+    assert_eq!(bench.worker.connections(), 0);
+}
