@@ -157,7 +157,8 @@ pub enum TcpEvent {
     Writable,
     /// The peer sent FIN. It may still read: this is not departure.
     Fin,
-    /// RST, or both directions are shut: the peer is gone.
+    /// RST, or the kernel gave up (EPOLLERR): the peer is gone. Both directions shut (EPOLLHUP alone)
+    /// is not that: our last bytes may still be on their way.
     Reset,
     /// A measurement.
     Sample(TcpSample),
