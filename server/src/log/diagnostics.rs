@@ -25,7 +25,7 @@ const FLUSH_AT_PANIC: Duration = Duration::from_millis(500);
 
 /// The running log of diagnostics. Dropping it stops it: keep it until the process ends.
 pub struct Diagnostics {
-    pump: Pump<Box<[u8]>>,
+    pump: Pump<Line>,
 }
 
 impl Diagnostics {
@@ -52,8 +52,8 @@ impl Diagnostics {
     }
 }
 
-fn start_pump(sink: impl Write + Send + 'static) -> io::Result<Pump<Box<[u8]>>> {
-    let render = |line: &Box<[u8]>, out: &mut Vec<u8>| out.extend_from_slice(line);
+fn start_pump(sink: impl Write + Send + 'static) -> io::Result<Pump<Line>> {
+    let render = |line: &Line, out: &mut Vec<u8>| out.extend_from_slice(&line.0);
     Pump::start("log", sink, render, report)
 }
 
@@ -75,7 +75,7 @@ fn report(trouble: Trouble, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn subscriber(level: LogLevel, handle: Handle<Box<[u8]>>) -> impl Subscriber + Send + Sync {
+fn subscriber(level: LogLevel, handle: Handle<Line>) -> impl Subscriber + Send + Sync {
     let level = match level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -89,9 +89,12 @@ fn subscriber(level: LogLevel, handle: Handle<Box<[u8]>>) -> impl Subscriber + S
         .finish()
 }
 
+/// A finished line with its line feed.
+struct Line(Box<[u8]>);
+
 /// The queue as a place to write: each event is one call of `write`.
 struct Queue {
-    handle: Handle<Box<[u8]>>,
+    handle: Handle<Line>,
 }
 
 impl<'a> MakeWriter<'a> for Queue {
@@ -104,7 +107,7 @@ impl<'a> MakeWriter<'a> for Queue {
 
 impl Write for &Queue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.handle.push(line.into(), line.len()); // a drop is counted there
+        self.handle.push(Line(line.into()), line.len()); // a drop is counted there
         Ok(line.len())
     }
 

@@ -39,6 +39,8 @@ impl Write for Sink {
     }
 }
 
+type Render = fn(&&'static str, &mut Vec<u8>);
+
 fn render(line: &&'static str, out: &mut Vec<u8>) {
     out.extend_from_slice(line.as_bytes());
     out.push(b'\n');
@@ -66,10 +68,10 @@ fn noted(troubles: &Troubles) -> Vec<String> {
 fn writer<Report: FnMut(Trouble, &mut Vec<u8>)>(
     sink: Sink,
     report: Report,
-) -> Writer<Sink, fn(&&'static str, &mut Vec<u8>), Report> {
+) -> Writer<Sink, Render, Report> {
     Writer::new(
         sink,
-        render as fn(&&'static str, &mut Vec<u8>),
+        render as Render,
         report,
         Arc::new(Shared::new(std::thread::current())),
     )
