@@ -12,7 +12,7 @@ use crate::config::{self, Loaded};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
 use crate::options::{ServeOptions, shown};
-use crate::{help, limits, serve};
+use crate::{help, serve};
 
 const ABOUT: &str = "Serve files over HTTP at the pace of their acknowledgements";
 const LONG_ABOUT: &str = "ackpace serves a directory, or one file, over HTTP/1.1 to browsers, download tools, package managers and players. \
@@ -50,7 +50,7 @@ fn run(
         Some(("serve", matches)) => serve::run(load(matches, variables)?.options),
         Some(("check", matches)) => check(load(matches, variables)?),
         Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
-        Some(("limits", matches)) => say(&limits::print(&load(matches, variables)?.options)),
+        Some(("limits", matches)) => say(&serve::limits(&load(matches, variables)?.options)?),
         Some(("completions", matches)) => completions(matches),
         Some(("man", _)) => man(),
         Some(("help", matches)) => print_help(matches),
@@ -250,10 +250,10 @@ fn print_help(matches: &ArgMatches) -> Result<(), Failure> {
     let mut command = command();
     command.build();
     let Some(name) = matches.get_one::<String>("command") else {
-        return say(&command.render_help().to_string());
+        return say(&format!("{}\n", command.render_help()));
     };
     match command.find_subcommand_mut(name) {
-        Some(command) => say(&command.render_help().to_string()),
+        Some(command) => say(&format!("{}\n", command.render_help())),
         None => Err(Failure::operator(format!(
             "there is no command {}",
             shown(name)

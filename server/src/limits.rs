@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::options::ServeOptions;
+use ackpace_core::limits::READS_IN_FLIGHT_MAX;
 
 /// Bytes of a configuration file. More: it is refused; a file of one server has a few KiB.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -15,28 +15,21 @@ pub const CONFIG_ERRORS_MAX: usize = 20;
 /// Values of one list in the configuration. More: the list is refused.
 pub const LIST_LEN_MAX: usize = 256;
 
-/// The table that `ackpace limits` prints.
-pub fn print(options: &ServeOptions) -> String {
-    let listed = [
-        (
-            "connections of a worker",
-            options.connections_max.to_string(),
-        ),
-        ("memory", options.memory_max.to_string()),
-        (
-            "bytes of a configuration file",
-            CONFIG_BYTES_MAX.to_string(),
-        ),
-        (
-            "values of one list in the configuration",
-            LIST_LEN_MAX.to_string(),
-        ),
-    ];
-    listed
-        .iter()
-        .map(|(what, bound)| format!("{bound:>10}  {what}\n"))
-        .collect()
-}
+/// Devices (numbers of file systems) that get a place of their own. More: the later ones share the last place and its
+/// disk thread.
+pub const DEVICES_MAX: usize = 16;
+/// Buffers for request heads that a worker keeps for the next requests. More that come back are freed.
+pub const HEAD_BUFFERS_KEPT_MAX: usize = 256;
+/// Connections that may wait to be accepted. The kernel takes the smaller of this and net.core.somaxconn; a client beyond
+/// it tries again after a second.
+pub const BACKLOG: i32 = 4096;
+
+/// Workers that are started by themselves: one for each core, and not more than this.
+pub const WORKERS_MAX: u16 = 64;
+/// Connections below which a worker is not worth starting. Less memory: the start is refused.
+pub const CONNECTIONS_MIN: u32 = 16;
+/// Open descriptors that are not connections or files of responses: listeners, bells, logs, disk threads.
+pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (1 + READS_IN_FLIGHT_MAX)) as u64;
 
 /// Lines that wait for the thread of a log. The thread rests 20 ms at most, so this carries 400,000 lines a second. More:
 /// they are dropped, counted and reported.

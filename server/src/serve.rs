@@ -1,24 +1,248 @@
-//! From options to a running server.
+//! From options to a running server, and to its orderly end.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use ackpace_core::units::duration_us;
+use ackpace_core::worker::Settings;
+use ackpace_wire::content_type::Overrides;
+use ackpace_wire::hide::Hide;
+use ackpace_wire::http::Coding;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::clock::Clock;
+use crate::disk::Line;
+use crate::disks::Disks;
 use crate::failure::Failure;
-use crate::options::ServeOptions;
+use crate::front::listing::Held;
+use crate::front::site::Site;
+use crate::greeting;
+use crate::limits::WORKERS_MAX;
+use crate::log::{AccessLog, Diagnostics};
+use crate::mailbox::{Bell, Mailboxes};
+use crate::options::{ServeOptions, Sibling, Workers};
+use crate::resolver::{Resolver, Return};
+use crate::shares::{self, Shares};
+use crate::store::device::Devices;
+use crate::store::file::Files;
+use crate::store::root::Root;
+use crate::tcp::{Listeners, remove_unix};
+use crate::turns::Turns;
+use crate::worker::{Shared, Worker};
 
 /// Whether what the options name can be served on this machine.
 ///
 /// # Errors
-/// A root that is not there.
+/// What the operator has to mend: a root that can't be served, memory that is not there.
 pub fn check(options: &ServeOptions) -> Result<(), Failure> {
-    match std::fs::metadata(&options.root) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::operator(format!("{}: {error}", options.root.display()))),
-    }
+    let workers = workers(options);
+    site(options).map(drop)?;
+    shares(options, workers).map(drop)
+}
+
+/// The text of `ackpace limits`.
+///
+/// # Errors
+/// Too little memory.
+pub fn limits(options: &ServeOptions) -> Result<String, Failure> {
+    shares::print(options, workers(options)).map_err(Failure::operator)
 }
 
 /// Serves until a signal stops it.
 ///
 /// # Errors
-/// What [`check`] finds, and whatever ends the server early.
+/// What [`check`] finds, an address that can't be listened on, and whatever ends the server early.
 pub fn run(options: ServeOptions) -> Result<(), Failure> {
-    check(&options)?;
-    Err(Failure::runtime("the serving part is not built yet"))
+    let runtime = |what: &str, error: io::Error| Failure::runtime(format!("{what}: {error}"));
+    let workers = workers(&options);
+    raise_descriptor_limit();
+    let shares = shares(&options, workers)?;
+    let site = Arc::new(site(&options)?);
+    let listeners = Listeners::bind(&options.listen, workers)
+        .map_err(|error| Failure::operator(error.to_string()))?;
+    let diagnostics =
+        Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
+    let log =
+        AccessLog::start(&options.access_log, options.access_log_format).map_err(|error| {
+            Failure::operator(format!(
+                "--access-log: {error}; name a file in a folder that this user may write"
+            ))
+        })?;
+    // Signals are caught before the first connection, so that a stop is orderly from the start.
+    let signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| runtime("signals", error))?;
+    let urls = listeners.urls.clone();
+    let unix = listeners.unix.clone();
+    let (shared, threads) =
+        start(&options, &shares, site, listeners, &log).map_err(|e| runtime("start", e))?;
+    greeting::print(&options, &shared.site, &urls);
+    let turns = wait(signals, &shared, threads);
+    remove_unix(&unix);
+    log.stop();
+    tracing::debug!("turns: {turns}");
+    diagnostics.stop();
+    Ok(())
+}
+
+type Threads = Vec<JoinHandle<io::Result<Turns>>>;
+
+fn start(
+    options: &ServeOptions,
+    shares: &Shares,
+    site: Arc<Site>,
+    listeners: Listeners,
+    log: &AccessLog,
+) -> io::Result<(Arc<Shared>, Threads)> {
+    let clock = Clock::start();
+    let places = shares.connections_per_worker;
+    let mut lines = Vec::new();
+    let (mut returns, mut inboxes) = (Vec::new(), Vec::new());
+    for worker in 0..listeners.by_worker.len() {
+        let bell = Arc::new(Bell::new()?);
+        let (back, inbox) = Return::new(worker, places, Arc::clone(&bell));
+        lines.push(Line {
+            news: Mailboxes::new(places),
+            bell,
+        });
+        returns.push(back);
+        inboxes.push(inbox);
+    }
+    let lines = Arc::new(lines);
+    let disks = Arc::new(Disks::new(
+        Arc::clone(&site.devices),
+        Arc::clone(&lines),
+        places,
+        clock,
+    ));
+    let resolver = Resolver::start(&site, returns, places)?;
+    let shared = Arc::new(Shared {
+        site,
+        disks,
+        lines,
+        resolver,
+        stopping: AtomicBool::new(false),
+        clock,
+    });
+    let mut threads = Threads::new();
+    for (index, (sockets, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
+        let settings = settings(options, index as u16, places, log.handle().is_on());
+        let worker = Worker::new(settings, Arc::clone(&shared), inbox, log.handle(), sockets)?;
+        threads.push(
+            thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || worker.run())?,
+        );
+    }
+    Ok((shared, threads))
+}
+
+/// Waits for the signal to stop, then for the last connection. A second signal ends the waiting.
+fn wait(mut signals: Signals, shared: &Arc<Shared>, threads: Threads) -> Turns {
+    let handle = signals.handle();
+    let stopper = {
+        let shared = Arc::clone(shared);
+        thread::spawn(move || {
+            let mut seen = 0;
+            for signal in signals.forever() {
+                seen += 1;
+                if seen > 1 {
+                    tracing::warn!("second signal {signal}: connections are cut off");
+                    std::process::exit(1);
+                }
+                tracing::info!(
+                    "signal {signal}: ending; no new connections, those under way may finish"
+                );
+                shared.stopping.store(true, Ordering::Release);
+                shared.lines.iter().for_each(|line| line.bell.ring());
+            }
+        })
+    };
+    let mut turns = Turns::default();
+    for thread in threads {
+        match thread.join() {
+            Ok(Ok(of_worker)) => turns.merge(&of_worker),
+            Ok(Err(error)) => tracing::error!("a worker ended: {error}"),
+            Err(_) => tracing::error!("a worker panicked; this is a bug"),
+        }
+    }
+    handle.close();
+    let _ = stopper.join();
+    turns
+}
+
+fn site(options: &ServeOptions) -> Result<Site, Failure> {
+    let mend = |error: String| Failure::operator(error);
+    let root = Root::open(&options.root, options.follow_symlinks, &options.allow_roots);
+    let types = options
+        .types
+        .iter()
+        .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
+    Ok(Site {
+        root: root.map_err(|error| mend(error.to_string()))?,
+        files: Files::default(),
+        devices: Arc::new(Devices::default()),
+        hide: Hide::new(&options.hide).map_err(|error| mend(format!("--hide: {error}")))?,
+        types: Overrides::new(types).map_err(|error| mend(format!("--types: {error}")))?,
+        index: options.index.clone(),
+        listing: options.listing,
+        siblings: options
+            .precompressed
+            .iter()
+            .map(|sibling| coding(*sibling))
+            .collect(),
+        listings_held: Held::default(),
+    })
+}
+
+fn coding(sibling: Sibling) -> Coding {
+    match sibling {
+        Sibling::Zst => Coding::Zstd,
+        Sibling::Br => Coding::Brotli,
+        Sibling::Gz => Coding::Gzip,
+    }
+}
+
+/// One worker for each core that this process may use: affinity mask and cgroup quota count (std looks at both).
+fn workers(options: &ServeOptions) -> u16 {
+    match options.workers {
+        Workers::Count(count) => count,
+        Workers::Auto => {
+            let cores = thread::available_parallelism().map_or(1, usize::from);
+            cores.min(usize::from(WORKERS_MAX)) as u16
+        }
+    }
+}
+
+fn shares(options: &ServeOptions, workers: u16) -> Result<Shares, Failure> {
+    Shares::of(options, workers).map_err(Failure::operator)
+}
+
+fn settings(options: &ServeOptions, worker: u16, connections_max: u32, arrivals: bool) -> Settings {
+    Settings {
+        worker,
+        connections_max,
+        connections_per_address: options.connections_per_address as u32, // at most 16,384
+        header_timeout_us: duration_us(options.header_timeout),
+        idle_timeout_us: duration_us(options.idle_timeout),
+        send_timeout_us: duration_us(options.send_timeout),
+        pause_timeout_us: duration_us(options.pause_timeout),
+        rate_min_bytes_per_s: options.rate_min_bytes_per_s,
+        drain_timeout_us: duration_us(options.drain_timeout),
+        arrivals,
+    }
+}
+
+/// A connection with a response needs two descriptors; the soft limit is often 1024 for the sake of select(2).
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
 }

@@ -99,3 +99,61 @@ fn note(setting: &Setting, given: &Given) -> String {
         false => format!("{origin}; not UTF-8, which TOML cannot write"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn line(key: &str, values: &[&str]) -> String {
+        let settings = Setting::all();
+        let setting = settings.iter().find(|setting| setting.key == key).unwrap();
+        let values = values.iter().map(OsString::from).collect();
+        assignment(
+            setting,
+            &Given {
+                values,
+                origin: Origin::Default,
+            },
+        )
+    }
+
+    #[test]
+    fn each_shape_is_written_as_toml() {
+        assert_eq!(
+            line("root", &["a \"b\"\\\u{7f}\n"]),
+            "root = \"a \\\"b\\\"\\\\\\u007F\\u000A\""
+        );
+        assert_eq!(line("listing", &["off"]), "listing = false");
+        assert_eq!(line("listing", &["yes"]), "listing = true");
+        assert_eq!(line("rate_min", &["0100"]), "rate_min = 100");
+        assert_eq!(line("rate_min", &["0"]), "rate_min = 0");
+        assert_eq!(line("workers", &["auto"]), "workers = \"auto\"");
+        assert_eq!(line("workers", &["08"]), "workers = 8");
+        assert_eq!(
+            line("memory_max", &["18446744073709551615"]),
+            "memory_max = \"18446744073709551615\""
+        );
+        assert_eq!(line("hide", &[]), "hide = []");
+        assert_eq!(line("hide", &[".git", "*~"]), "hide = [\".git\", \"*~\"]");
+        assert_eq!(line("types", &[]), "types = {}");
+        assert_eq!(
+            line("types", &["tar.gz=a/b; c=d"]),
+            "types = { \"tar.gz\" = \"a/b; c=d\" }"
+        );
+    }
+
+    #[test]
+    fn what_toml_cannot_write_is_said() {
+        let values = vec![OsString::from_vec(b"/\xff".to_vec())];
+        let given = Given {
+            values,
+            origin: Origin::CommandLine,
+        };
+        let layer = Layer::from([("root".to_owned(), given)]);
+        let expected = "# What to serve\n\
+            root = \"/\u{fffd}\"                              # command line DIR|FILE; not UTF-8, which TOML cannot write\n";
+        assert_eq!(effective(&layer), expected);
+    }
+}

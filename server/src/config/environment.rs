@@ -119,3 +119,102 @@ fn unknown(name: &str, settings: &[Setting]) -> String {
     };
     format!("the variable {} means nothing: {hint}", shown(name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        let pair = |(name, value): &(&str, &str)| (OsString::from(name), OsString::from(value));
+        read(variables.iter().map(pair))
+    }
+
+    fn values(read: &Environment, key: &str) -> Vec<OsString> {
+        read.layer
+            .get(key)
+            .map_or_else(Vec::new, |given| given.values.clone())
+    }
+
+    #[test]
+    fn variables_give_values_and_lists_stand_between_commas() {
+        let read = environment(&[
+            ("ACKPACE_WORKERS", "3"),
+            ("ACKPACE_HIDE", ".git,*.tmp"),
+            ("ACKPACE_INDEX", ""),
+            ("ACKPACE_IDLE_TIMEOUT", ""),
+            ("ACKPACE_TYPES", "md=text/markdown,x=a/b"),
+            ("ACKPACE_CONFIG", "a.toml"),
+            ("PATH", "/bin"),
+        ]);
+        assert_eq!(values(&read, "workers"), ["3"]);
+        assert_eq!(values(&read, "hide"), [".git", "*.tmp"]);
+        assert_eq!(values(&read, "types"), ["md=text/markdown", "x=a/b"]);
+        assert_eq!(read.layer["index"].values, Vec::<OsString>::new());
+        assert!(!read.layer.contains_key("idle_timeout"));
+        assert_eq!(read.config, Some("a.toml".into()));
+        assert!(read.errors.is_empty() && read.warnings.is_empty());
+        let origin = read.layer["workers"].origin.to_string();
+        assert_eq!(origin, "environment ACKPACE_WORKERS");
+    }
+
+    #[test]
+    fn a_port_is_added_to_the_places_to_listen_at() {
+        let both = environment(&[("ACKPACE_PORT", "81"), ("ACKPACE_LISTEN", ":80,fd:3")]);
+        assert_eq!(values(&both, "listen"), [":80", "fd:3", "127.0.0.1:81"]);
+        let port = environment(&[("ACKPACE_PORT", "81")]);
+        assert_eq!(values(&port, "listen"), ["127.0.0.1:81"]);
+        assert!(
+            environment(&[("ACKPACE_PORT", ""), ("ACKPACE_CONFIG", "")])
+                .layer
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_their_variable() {
+        let read = environment(&[
+            ("ACKPACE_WORKERS", "65"),
+            ("ACKPACE_LISTEN", "80,http"),
+            ("ACKPACE_PORT", "x"),
+            ("ACKPACE_LISTING", "maybe"),
+        ]);
+        let errors: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
+        let expected = [
+            "ACKPACE_LISTEN: http is not an address: write 8080, :8080, 192.0.2.1:80, [::]:8080, unix:PATH or fd:3",
+            "ACKPACE_LISTING: maybe is not true or false",
+            "ACKPACE_PORT: x is not a port: 0 to 65535",
+            "ACKPACE_WORKERS: 65 is out of range: 1 to 64, or \"auto\"",
+        ];
+        assert_eq!(errors, expected);
+    }
+
+    #[test]
+    fn variables_that_mean_nothing_are_warned_of() {
+        let read = environment(&[
+            ("ACKPACE_WORKER", "1"),
+            ("ACKPACE_X", "1"),
+            ("ACKPACE_PROT", "1"),
+        ]);
+        let expected = [
+            "the variable ACKPACE_PROT means nothing: did you mean ACKPACE_PORT?",
+            "the variable ACKPACE_WORKER means nothing: did you mean ACKPACE_WORKERS?",
+            "the variable ACKPACE_X means nothing: docs/configuration.md names those that do",
+        ];
+        assert_eq!(read.warnings, expected);
+        assert!(read.layer.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_is_not_utf8_can_be_a_path_but_no_number() {
+        let raw = OsString::from_vec(b"/srv/\xff".to_vec());
+        let read = read([
+            ("ACKPACE_ROOT".into(), raw.clone()),
+            ("ACKPACE_RATE_MIN".into(), raw.clone()),
+        ]);
+        assert_eq!(values(&read, "root"), [raw]);
+        assert_eq!(
+            read.errors[0].to_string(),
+            "ACKPACE_RATE_MIN: /srv/\u{fffd} is not UTF-8"
+        );
+    }
+}

@@ -244,3 +244,111 @@ impl CommandLine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Workers;
+
+    fn layer(origin: &Origin, pairs: &[(&str, &[&str])]) -> Layer {
+        let given = |(key, values): &(&str, &[&str])| {
+            let values = values.iter().map(OsString::from).collect();
+            (
+                key.to_string(),
+                Given {
+                    values,
+                    origin: origin.clone(),
+                },
+            )
+        };
+        pairs.iter().map(given).collect()
+    }
+
+    fn from_command_line(pairs: &[(&str, &[&str])]) -> CommandLine {
+        CommandLine {
+            layer: layer(&Origin::CommandLine, pairs),
+            ..CommandLine::default()
+        }
+    }
+
+    fn from_environment(pairs: &[(&str, &[&str])]) -> Environment {
+        let origin = Origin::Environment("ACKPACE_X".to_owned());
+        Environment {
+            layer: layer(&origin, pairs),
+            ..Environment::default()
+        }
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_environment() {
+        let command_line = from_command_line(&[("workers", &["1"]), ("hide", &["a"])]);
+        let environment = from_environment(&[("workers", &["2"]), ("rate_min", &["5"])]);
+        let loaded = load(command_line, environment).unwrap();
+        assert_eq!(loaded.options.workers, Workers::Count(1));
+        assert_eq!(loaded.options.rate_min_bytes_per_s, 5);
+        assert_eq!(loaded.options.hide, ["a"]);
+        assert_eq!(loaded.given["workers"].origin, Origin::CommandLine);
+        assert_eq!(
+            loaded.given["rate_min"].origin.to_string(),
+            "environment ACKPACE_X"
+        );
+        assert_eq!(loaded.given["root"].origin, Origin::Default);
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_definition() {
+        let loaded = load(CommandLine::default(), Environment::default()).unwrap();
+        let command = ServeOptions::augment_args(Command::new("x").no_binary_name(true));
+        let matches = command
+            .try_get_matches_from(Vec::<OsString>::new())
+            .unwrap();
+        let defined = ServeOptions::from_arg_matches(&matches).unwrap();
+        assert_eq!(loaded.options, defined);
+        assert_eq!(loaded.given.len(), Setting::all().len());
+    }
+
+    #[test]
+    fn an_empty_list_replaces_the_default() {
+        let loaded = load(
+            from_command_line(&[("hide", &[]), ("index", &[])]),
+            Environment::default(),
+        );
+        let options = loaded.unwrap().options;
+        assert!(options.hide.is_empty() && options.index.is_empty());
+    }
+
+    #[test]
+    fn odd_roots_are_roots() {
+        for root in ["-", "--", "-l", "--listen", "serve", "a b"] {
+            let loaded = load(
+                from_command_line(&[("root", &[root])]),
+                Environment::default(),
+            );
+            assert_eq!(loaded.unwrap().options.root, Path::new(root));
+        }
+    }
+
+    #[test]
+    fn what_only_the_whole_can_tell_is_told() {
+        let error = |pairs: &[(&str, &[&str])]| {
+            let errors = load(from_command_line(pairs), Environment::default()).unwrap_err();
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let none = "listen (command line): no place to listen at; give one, such as 127.0.0.1:8080";
+        assert_eq!(error(&[("listen", &[])]), [none]);
+        let twice = "listen (command line): 127.0.0.1:80 is there twice";
+        assert_eq!(
+            error(&[("listen", &["80", ":80", "127.0.0.1:80"])]),
+            [twice]
+        );
+        let twice = "types (command line): md is there twice";
+        assert_eq!(error(&[("types", &["md=a/b", "MD=c/d"])]), [twice]);
+        assert!(
+            load(
+                from_command_line(&[("listen", &["0", "0"])]),
+                Environment::default()
+            )
+            .is_ok()
+        );
+    }
+}

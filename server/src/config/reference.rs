@@ -207,3 +207,100 @@ fn item(roff: &mut Roff, name: &str, text: &str) {
     roff.text([bold(name.to_owned())]);
     roff.text([roman(text.to_owned())]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::file::parse_config;
+    use std::path::{Path, PathBuf};
+
+    /// Compares a page of docs/ with what the code says; with UPDATE_DOCS=1 writes it instead.
+    fn compare(name: &str, expected: &str) {
+        let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs")).join(name);
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, expected).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == expected,
+            "docs/{name} is old: UPDATE_DOCS=1 cargo test -p ackpace"
+        );
+    }
+
+    #[test]
+    fn the_page_of_options_is_up_to_date() {
+        compare("configuration.md", &reference());
+    }
+
+    #[test]
+    fn the_example_is_up_to_date() {
+        compare("ackpace.example.toml", &example());
+    }
+
+    #[test]
+    fn the_page_has_every_option() {
+        let page = reference();
+        for setting in Setting::all() {
+            assert!(
+                page.contains(&format!("\n### {}\n", setting.key)),
+                "{}",
+                setting.key
+            );
+            let long = long_help(&setting);
+            assert!(
+                long.contains("\n\nDefault: "),
+                "{}: why this default?",
+                setting.key
+            );
+            assert!(long.contains("Range: "), "{}: which values?", setting.key);
+        }
+    }
+
+    #[test]
+    fn a_range_is_the_same_in_the_page_and_in_the_error() {
+        let wrong = ["999999999", "999999h", "100%"];
+        let mut compared = 0;
+        for setting in Setting::all()
+            .iter()
+            .filter(|setting| !setting.shape.is_list())
+        {
+            let errors = wrong
+                .iter()
+                .filter_map(|wrong| setting.check(wrong.as_ref()).err());
+            for error in errors.map(|error| error.to_string()) {
+                if let Some((_, range)) = error.split_once(" is out of range: ") {
+                    let expected = format!("Range: {range}.");
+                    assert!(
+                        long_help(setting).contains(&expected),
+                        "{}: {expected}",
+                        setting.key
+                    );
+                    compared += 1;
+                }
+            }
+        }
+        assert_eq!(compared, 10, "5 durations, 4 numbers, 1 size");
+    }
+
+    #[test]
+    fn the_example_holds_the_defaults() {
+        let is_key =
+            |line: &&str| line.starts_with('#') && line.contains(" = ") && !line.starts_with("# ");
+        let text = example();
+        let lines: Vec<&str> = text.lines().filter(is_key).map(|line| &line[1..]).collect();
+        let layer = parse_config(&lines.join("\n"), Path::new("example")).unwrap();
+        for setting in Setting::all() {
+            assert_eq!(
+                layer[&setting.key].values,
+                setting.defaults(),
+                "{}",
+                setting.key
+            );
+        }
+        assert!(
+            parse_config(&text, Path::new("example"))
+                .unwrap()
+                .is_empty()
+        );
+    }
+}

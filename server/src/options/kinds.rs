@@ -5,6 +5,8 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use ackpace_wire::content_type;
+use ackpace_wire::hide::Hide;
 use clap::ValueEnum;
 
 use super::value::{ValueError, shown, whole};
@@ -147,9 +149,9 @@ pub fn file_name(text: &str) -> Result<String, ValueError> {
 /// A pattern for names to hide: `*` and `?` are wild, all else stands for itself.
 ///
 /// # Errors
-/// An empty pattern, or one that no name can match since it has a `/` or NUL in it or is longer than any name.
+/// A pattern that `ackpace_wire::hide` refuses: an empty or too long one, or one that no name can match.
 pub fn pattern(text: &str) -> Result<String, ValueError> {
-    if text.is_empty() || text.contains(['/', '\0']) || text.len() > 255 {
+    if Hide::new(&[text]).is_err() {
         return Err(ValueError::new(format!(
             "{} matches no name: write a pattern for one name of a path, such as *.tmp",
             shown(text)
@@ -171,7 +173,7 @@ impl TypeOverride {
     /// Reads `EXT=TYPE`, such as `tar.gz=application/gzip`.
     ///
     /// # Errors
-    /// No `=`, an extension that no name can have, or a text that is no media type (RFC 9110 section 8.3.1).
+    /// No `=`, or what `ackpace_wire::content_type` refuses as an extension or media type (RFC 9110 section 8.3.1).
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         let Some((extension, media_type)) = text.split_once('=') else {
             return Err(ValueError::new(format!(
@@ -180,17 +182,13 @@ impl TypeOverride {
             )));
         };
         let extension = extension.strip_prefix('.').unwrap_or(extension);
-        let is_extension = !extension.is_empty()
-            && extension.len() <= 32
-            && extension.split('.').all(|part| !part.is_empty())
-            && extension.chars().all(|c| !c.is_control() && c != '/');
-        if !is_extension {
+        if content_type::check_extension(extension).is_err() {
             return Err(ValueError::new(format!(
                 "{} is not an extension, such as md or tar.gz",
                 shown(extension)
             )));
         }
-        if !is_media_type(media_type) {
+        if content_type::check_media_type(media_type).is_err() {
             return Err(ValueError::new(format!(
                 "{} is not a media type, such as text/markdown; charset=utf-8",
                 shown(media_type)
@@ -207,37 +205,6 @@ impl fmt::Display for TypeOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.extension, self.media_type)
     }
-}
-
-/// `type/subtype` and parameters; quoted parameter values may hold anything printable (RFC 9110 section 5.6).
-fn is_media_type(text: &str) -> bool {
-    let is_token = |part: &str| {
-        let is_tchar = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        !part.is_empty() && part.bytes().all(is_tchar)
-    };
-    let is_quoted = |part: &str| {
-        let inner = part
-            .strip_prefix('"')
-            .and_then(|rest| rest.strip_suffix('"'));
-        inner.is_some_and(|inner| {
-            inner
-                .bytes()
-                .all(|b| matches!(b, b' '..=b'~') && !b"\"\\;".contains(&b))
-        })
-    };
-    let is_parameter = |part: &str| {
-        part.trim_matches(' ')
-            .split_once('=')
-            .is_some_and(|(name, value)| is_token(name) && (is_token(value) || is_quoted(value)))
-    };
-    let mut parts = text.split(';');
-    let essence = parts.next().unwrap_or_default();
-    text.len() <= 255
-        && essence
-            .trim_end_matches(' ')
-            .split_once('/')
-            .is_some_and(|(kind, subkind)| is_token(kind) && is_token(subkind))
-        && parts.all(is_parameter)
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub struct ServeOptions {
     /// Repeat the option for several.
     ///
     /// Default: none; the built-in table knows about 1,000 extensions, and what is unknown is
-    /// `application/octet-stream`. Range: at most 256 extensions of 1 to 32 bytes; media types of at most 255 bytes.
+    /// `application/octet-stream`. Range: at most 256 extensions of 1 to 64 bytes; media types of at most 255 bytes.
     #[arg(long, value_name = "EXT=TYPE", value_parser = TypeOverride::parse)]
     pub types: Vec<TypeOverride>,
 

@@ -1,0 +1,35 @@
+//! The two clocks: monotonic time for the machines, wall time for what people read.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ackpace_core::units::{Instant, duration_us};
+
+/// Monotonic time since the clock was made. Copies tell the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: std::time::Instant,
+}
+
+impl Clock {
+    /// A clock that starts at 0.
+    pub fn start() -> Clock {
+        Clock {
+            start: std::time::Instant::now(),
+        }
+    }
+
+    /// Microseconds since the start.
+    pub fn now(&self) -> Instant {
+        Instant {
+            us: duration_us(self.start.elapsed()),
+        }
+    }
+}
+
+/// Wall time in milliseconds since 1970; 0 if the clock stands before that.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,60 @@
+//! The disk threads, each started when the first cold byte of its device is wanted.
+
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::clock::Clock;
+use crate::disk::{self, Handle, Line};
+use crate::limits::DEVICES_MAX;
+use crate::store::device::Devices;
+
+/// All disk threads of the process, by the number of their device.
+pub struct Disks {
+    handles: [OnceLock<Arc<Handle>>; DEVICES_MAX],
+    starting: Mutex<()>,
+    devices: Arc<Devices>,
+    lines: Arc<Vec<Line>>,
+    places: u32,
+    clock: Clock,
+}
+
+impl Disks {
+    /// No thread yet. `places`: the connections that a worker may have.
+    pub fn new(devices: Arc<Devices>, lines: Arc<Vec<Line>>, places: u32, clock: Clock) -> Disks {
+        Disks {
+            handles: Default::default(),
+            starting: Mutex::default(),
+            devices,
+            lines,
+            places,
+            clock,
+        }
+    }
+
+    /// The thread of a device.
+    ///
+    /// # Errors
+    /// When it can't be started for want of threads or descriptors.
+    pub fn get(&self, device: u16) -> io::Result<&Arc<Handle>> {
+        let place = &self.handles[usize::from(device) % DEVICES_MAX];
+        if let Some(handle) = place.get() {
+            return Ok(handle);
+        }
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.get().is_none() {
+            let (devices, lines) = (Arc::clone(&self.devices), Arc::clone(&self.lines));
+            let handle = disk::start(device, devices, lines, self.places, self.clock)?;
+            return Ok(place.get_or_init(|| handle));
+        }
+        place.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Wake the threads whose bits are set.
+    pub fn ring(&self, devices: u64) {
+        for (device, place) in self.handles.iter().enumerate() {
+            if devices >> device & 1 == 1 {
+                place.get().inspect(|handle| handle.ring());
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! From bytes to wishes: what a client asks for, and the plan of its answer.
+//!
+//! [`http`] turns bytes into requests and answers into plans (by way of `wire::http`), [`site`] finds
+//! what a path means here, [`listing`] makes a directory's page slice by slice.
+
+pub mod http;
+pub mod listing;
+pub mod site;

@@ -1,0 +1,468 @@
+//! One connection's side of HTTP: bytes in, requests out, plans back.
+//!
+//! A request is parsed where its bytes lie and parsed again when its answer is planned: nothing of it
+//! is copied but what the access log keeps. Buffers for heads are lent by the worker; a connection
+//! between two requests holds none.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use ackpace_core::conn::{Part as CorePart, Plan as CorePlan};
+use ackpace_core::limits::BODY_SKIP_BYTES_MAX;
+use ackpace_core::worker::{Outcome, Received};
+use ackpace_wire::access_log::{self, Remote};
+use ackpace_wire::content_type;
+use ackpace_wire::http::fields::Field;
+use ackpace_wire::http::negotiation::prefers_json;
+use ackpace_wire::http::target::{self, Form};
+use ackpace_wire::http::{
+    BodySkip, Context, Method, Parsed, Part, Plan, Reject, Representation, Request, RequestBody,
+    Status, Version, parse, plan,
+};
+use ackpace_wire::limits::HEAD_BYTES_MAX;
+use ackpace_wire::listing::Format;
+use rustix::io::Errno;
+
+use super::site::{Answer, Query, Served, Site};
+use crate::clock::unix_ms;
+use crate::log::{Record, RequestText};
+use crate::tcp;
+
+/// A buffer for a request head and what follows it.
+pub type HeadBuffer = Box<[u8; HEAD_BYTES_MAX]>;
+
+/// Buffers that are lent to connections while bytes of a head are there. Those that come back are
+/// used again, hot ones first.
+#[derive(Default)]
+pub struct HeadPool {
+    free: Vec<HeadBuffer>,
+}
+
+impl HeadPool {
+    fn lend(&mut self) -> HeadBuffer {
+        self.free
+            .pop()
+            .unwrap_or_else(|| Box::new([0; HEAD_BYTES_MAX]))
+    }
+
+    fn take_back(&mut self, buffer: HeadBuffer) {
+        if self.free.len() < crate::limits::HEAD_BUFFERS_KEPT_MAX {
+            self.free.push(buffer);
+        }
+    }
+}
+
+/// What is known of a connection's input and of the answers that are under way.
+#[derive(Default)]
+pub struct Front {
+    buffer: Option<HeadBuffer>,
+    /// The bytes in the buffer that are not used up.
+    start: usize,
+    end: usize,
+    /// Length of the request head that was found at the start of them.
+    head_len: usize,
+    body: Option<BodySkip>,
+    /// What the access log will say of answers that have not fully arrived, oldest first.
+    records: VecDeque<(u16, RequestText, u16)>,
+}
+
+/// What to do for a request.
+pub enum Task {
+    /// Its answer is planned.
+    Answer(CorePlan),
+    /// The site has to be asked.
+    Find(Query),
+}
+
+/// What the front of a worker knows besides a connection.
+pub struct Surroundings<'a> {
+    /// What is served.
+    pub site: &'a Site,
+    /// The server is stopping.
+    pub draining: bool,
+    /// The access log is on.
+    pub logging: bool,
+}
+
+impl Front {
+    /// Look for a request head: first in what is there, then in the socket.
+    pub fn receive(
+        &mut self,
+        socket: &OwnedFd,
+        pool: &mut HeadPool,
+    ) -> rustix::io::Result<Received> {
+        loop {
+            if let Some(received) = self.parsed() {
+                return Ok(received);
+            }
+            let buffer = self.buffer.get_or_insert_with(|| pool.lend());
+            buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            let room = buffer.len() - self.end;
+            let read = tcp::receive(socket, &mut buffer[self.end..]);
+            if let Ok(read) = read {
+                self.end += read;
+            }
+            match read {
+                Ok(0) => return Ok(Received::End),
+                // More may be there only if the buffer was filled to the brim (epoll(7) on edges).
+                Ok(read) if read < room => {
+                    let received = match self.parsed() {
+                        Some(Received::Request { body, .. }) => Received::Request {
+                            body,
+                            more: self.start + self.head_len < self.end,
+                        },
+                        Some(other) => other,
+                        None => Received::HeadPart,
+                    };
+                    return Ok(received);
+                }
+                Ok(_) => {}
+                Err(Errno::AGAIN) if self.start == self.end => {
+                    self.release(pool);
+                    return Ok(Received::Nothing);
+                }
+                Err(Errno::AGAIN) => return Ok(Received::HeadPart),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A request head at the start of the buffer, if it is whole or beyond help.
+    fn parsed(&mut self) -> Option<Received> {
+        let bytes = &self.buffer.as_ref()?[self.start..self.end];
+        let body = match parse(bytes) {
+            Parsed::Incomplete => return None,
+            Parsed::Complete {
+                request,
+                head_len_bytes,
+            } => {
+                self.head_len = head_len_bytes;
+                request.body
+            }
+            // Nobody knows where the next request would start.
+            Parsed::Reject(_) => {
+                self.head_len = bytes.len();
+                RequestBody::None
+            }
+        };
+        self.body = (body != RequestBody::None).then(|| BodySkip::new(body));
+        Some(Received::Request {
+            body: self.body.is_some(),
+            more: true,
+        })
+    }
+
+    /// Skip the body of the request that was answered.
+    pub fn skip_body(
+        &mut self,
+        socket: &OwnedFd,
+        pool: &mut HeadPool,
+    ) -> rustix::io::Result<Received> {
+        let Some(skip) = &mut self.body else {
+            return Ok(Received::Skipped {
+                bytes: 0,
+                done: true,
+            });
+        };
+        let buffer = self.buffer.get_or_insert_with(|| pool.lend());
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            match tcp::receive(socket, &mut buffer[..]) {
+                Ok(0) => return Ok(Received::End),
+                Ok(read) => self.end = read,
+                Err(Errno::AGAIN) => {
+                    self.release(pool);
+                    return Ok(Received::Nothing);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Ok(skipped) = skip.skip(&buffer[self.start..self.end]) else {
+            return Ok(Received::Broken);
+        };
+        self.start += skipped.consumed_bytes;
+        if skipped.done {
+            self.body = None;
+        }
+        Ok(Received::Skipped {
+            bytes: skipped.consumed_bytes as u64,
+            done: skipped.done,
+        })
+    }
+
+    /// Throw away whatever comes.
+    pub fn discard(
+        &mut self,
+        socket: &OwnedFd,
+        pool: &mut HeadPool,
+    ) -> rustix::io::Result<Received> {
+        let buffer = self.buffer.get_or_insert_with(|| pool.lend());
+        let read = tcp::receive(socket, &mut buffer[..]);
+        (self.start, self.end) = (0, 0);
+        self.release(pool);
+        match read {
+            Ok(0) => Ok(Received::End),
+            Ok(read) => Ok(Received::Skipped {
+                bytes: read as u64,
+                done: false,
+            }),
+            Err(Errno::AGAIN) => Ok(Received::Nothing),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the request at the start of the buffer needs. `refuse`: its client has too many connections.
+    pub fn task(&mut self, nth: u16, refuse: bool, around: &Surroundings<'_>) -> Task {
+        let context = context(around.draining, false);
+        let bytes = self.unused();
+        let request = match parse(bytes) {
+            Parsed::Complete { request, .. } => request,
+            Parsed::Reject(reject) => {
+                return self.answered(nth, plan::error(None, &reject, &context), around);
+            }
+            Parsed::Incomplete => {
+                let reject = Reject::bad("The request is incomplete.");
+                return self.answered(nth, plan::error(None, &reject, &context), around);
+            }
+        };
+        let context = Context {
+            close: closes(&request),
+            ..context
+        };
+        if refuse {
+            let why = "This address has too many connections.";
+            let reject = Reject {
+                status: Status::ServiceUnavailable,
+                why,
+            };
+            let context = Context {
+                close: true,
+                ..context
+            };
+            return self.answered(nth, plan::error(Some(&request), &reject, &context), around);
+        }
+        if let Some(reject) = request.refusal() {
+            return self.answered(nth, plan::error(Some(&request), &reject, &context), around);
+        }
+        let target = match target::resolve(request.target) {
+            Ok(target) => target,
+            Err(reject) => {
+                return self.answered(nth, plan::error(Some(&request), &reject, &context), around);
+            }
+        };
+        if request.method == Method::Options || target.form == Form::Asterisk {
+            return self.answered(nth, plan::options(&request, &context), around);
+        }
+        let json =
+            target.query == Some(b"json") || prefers_json(request.fields().values(Field::Accept));
+        let listed = request.method != Method::Head;
+        let siblings = !around.site.siblings.is_empty();
+        Task::Find(Query {
+            path: target.path.as_ref().into(),
+            accept_encoding: match siblings {
+                true => request
+                    .fields()
+                    .values(Field::AcceptEncoding)
+                    .map(Box::from)
+                    .collect(),
+                false => Box::default(),
+            },
+            format: if json { Format::Json } else { Format::Html },
+            chunked: listed.then_some(request.version == Version::Http11),
+        })
+    }
+
+    /// The answer to the request at the start of the buffer, now that the site has spoken.
+    pub fn plan(
+        &mut self,
+        nth: u16,
+        answer: &Answer,
+        format: Format,
+        around: &Surroundings<'_>,
+    ) -> CorePlan {
+        let context = context(around.draining, false);
+        let plan = match parse(self.unused()) {
+            Parsed::Complete { request, .. } => {
+                let context = Context {
+                    close: closes(&request),
+                    ..context
+                };
+                planned(&request, answer, format, &context, around.site)
+            }
+            Parsed::Incomplete | Parsed::Reject(_) => {
+                plan::error(None, &Reject::bad("The request is incomplete."), &context)
+            }
+        };
+        let file = match answer {
+            Answer::File(served) => Some(served),
+            _ => None,
+        };
+        self.recorded(nth, &plan, around);
+        core_plan(plan, file)
+    }
+
+    fn answered(&mut self, nth: u16, plan: Plan, around: &Surroundings<'_>) -> Task {
+        self.recorded(nth, &plan, around);
+        Task::Answer(core_plan(plan, None))
+    }
+
+    /// Keep what the access log will say of the request.
+    fn recorded(&mut self, nth: u16, plan: &Plan, around: &Surroundings<'_>) {
+        if !around.logging {
+            return;
+        }
+        let bytes = self.unused();
+        let text = match parse(bytes) {
+            Parsed::Complete { request, .. } => RequestText::new(&access_log::RequestText {
+                method: request.method.as_bytes(),
+                target: request.target,
+                version: request.version.as_str().as_bytes(),
+                range: request.range(),
+                referer: request.referer(),
+                user_agent: request.user_agent(),
+            }),
+            Parsed::Incomplete | Parsed::Reject(_) => {
+                let line = bytes
+                    .split(|&byte| byte == b'\n')
+                    .next()
+                    .unwrap_or_default();
+                let line = line.strip_suffix(b"\r").unwrap_or(line);
+                RequestText::new(&access_log::RequestText {
+                    target: line,
+                    ..Default::default()
+                })
+            }
+        };
+        self.records.push_back((nth, text, plan.status));
+    }
+
+    /// The request is planned: its head is used up. Its body, and the next request, follow.
+    pub fn used(&mut self, pool: &mut HeadPool) {
+        self.start += self.head_len;
+        self.head_len = 0;
+        if self.start == self.end {
+            self.release(pool);
+        }
+    }
+
+    /// The record of an answer that arrived, or did not.
+    pub fn record(&mut self, nth: u16, remote: Remote, outcome: &Outcome) -> Option<Record> {
+        let at = self.records.iter().position(|(of, ..)| *of == nth)?;
+        let (_, request, status) = self.records.remove(at)?;
+        let unix = remote == Remote::Unix;
+        let outcome = access_log::Outcome {
+            time_unix_ms: i64::try_from(unix_ms()).unwrap_or(i64::MAX),
+            remote,
+            status,
+            bytes_sent: outcome.sent_bytes,
+            bytes_acked: (!unix).then_some(outcome.acked_bytes),
+            waited_disk_us: outcome.waited_disk_us,
+            waited_net_us: outcome.waited_net_us,
+            duration_us: outcome.took_us,
+            why: (!outcome.whole).then(|| outcome.why.name()),
+        };
+        Some(Record { request, outcome })
+    }
+
+    /// Give the buffer back.
+    pub fn release(&mut self, pool: &mut HeadPool) {
+        (self.start, self.end, self.head_len) = (0, 0, 0);
+        if let Some(buffer) = self.buffer.take() {
+            pool.take_back(buffer);
+        }
+    }
+
+    fn unused(&self) -> &[u8] {
+        self.buffer
+            .as_ref()
+            .map_or(&[], |buffer| &buffer[self.start..self.end])
+    }
+}
+
+fn context(draining: bool, close: bool) -> Context {
+    Context {
+        now_unix_s: unix_ms() / 1000,
+        draining,
+        close,
+    }
+}
+
+/// A body that is longer than we skip ends the connection: say so in the answer.
+fn closes(request: &Request<'_>) -> bool {
+    matches!(request.body, RequestBody::Length(len_bytes) if len_bytes > BODY_SKIP_BYTES_MAX)
+}
+
+fn planned(
+    request: &Request<'_>,
+    answer: &Answer,
+    format: Format,
+    context: &Context,
+    site: &Site,
+) -> Plan {
+    let error = |status, why| plan::error(Some(request), &Reject { status, why }, context);
+    match answer {
+        Answer::File(served) => plan::file(request, &representation(served, site), context),
+        Answer::Slash => match target::resolve(request.target) {
+            Ok(target) => {
+                let path = [&target.path, &b"/"[..]].concat();
+                plan::redirect(
+                    request,
+                    Status::MovedPermanently,
+                    &path,
+                    target.query,
+                    context,
+                )
+            }
+            Err(reject) => plan::error(Some(request), &reject, context),
+        },
+        Answer::Elsewhere(path) => plan::redirect(request, Status::Found, path, None, context),
+        Answer::Listing(_) => plan::listing(request, format.content_type(), context),
+        Answer::NotFound => error(Status::NotFound, "There is no such file here."),
+        Answer::Forbidden(_) => error(Status::Forbidden, "This may not be read."),
+        Answer::Exhausted => error(
+            Status::ServiceUnavailable,
+            "The server is at a limit; try again soon.",
+        ),
+        Answer::Failed(_) => error(Status::InternalServerError, "The file could not be read."),
+    }
+}
+
+fn representation<'a>(served: &'a Served, site: &'a Site) -> Representation<'a> {
+    Representation {
+        len_bytes: served.version.len_bytes,
+        modified_unix_s: served.modified_unix_s,
+        content_type: content_type::of(&served.name, &site.types),
+        coding: served.coding,
+        vary: served.vary,
+    }
+}
+
+/// A plan in the words of the machines.
+fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
+    let part = |part: Part| match (part, file) {
+        (
+            Part::File {
+                offset_bytes,
+                len_bytes,
+            },
+            Some(served),
+        ) => CorePart::Body {
+            object: served.file.id,
+            version: served.version,
+            oracle: served.file.oracle,
+            span: ackpace_core::conn::Span {
+                offset_bytes,
+                len_bytes,
+            },
+        },
+        (Part::Bytes(bytes), _) => CorePart::Bytes(bytes.into()),
+        (Part::File { .. }, None) => CorePart::Bytes([].into()),
+        (Part::Stream { .. }, _) => CorePart::Slices,
+    };
+    CorePlan {
+        parts: plan.parts.into_iter().map(part).collect(),
+        head_len_bytes: plan.head_len_bytes,
+        keep_alive: plan.keep_alive,
+    }
+}

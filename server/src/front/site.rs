@@ -1,0 +1,212 @@
+//! What a path means: a file, one of its precompressed siblings, a directory's index, a listing.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use ackpace_core::conn::Version;
+use ackpace_wire::content_type::Overrides;
+use ackpace_wire::hide::Hide;
+use ackpace_wire::http::negotiation::{Coding, choose_coding};
+use ackpace_wire::listing::Format;
+use rustix::fs::Stat;
+
+use super::listing::{Held, Listing};
+use crate::store::device::Devices;
+use crate::store::file::{File, Files, version};
+use crate::store::root::{Found, Miss, Root, Wait};
+
+/// Everything that is served under one root, and how.
+pub struct Site {
+    /// Where it lies.
+    pub root: Root,
+    /// What is open.
+    pub files: Files,
+    /// The disks below.
+    pub devices: Arc<Devices>,
+    /// Names that are not there for clients.
+    pub hide: Hide,
+    /// The operator's own content types.
+    pub types: Overrides,
+    /// Files that stand for their directory.
+    pub index: Vec<String>,
+    /// Whether directories without one are listed.
+    pub listing: bool,
+    /// Precompressed siblings that are looked for.
+    pub siblings: Vec<Coding>,
+    /// What the listings under way hold.
+    pub listings_held: Held,
+}
+
+/// What a request asks for, as far as finding it matters.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// Decoded, begins with `/`.
+    pub path: Box<[u8]>,
+    /// The Accept-Encoding fields, if siblings are looked for.
+    pub accept_encoding: Box<[Box<[u8]>]>,
+    /// How a listing would be written.
+    pub format: Format,
+    /// Whether a listing would be sent in chunks; `None`: its head only.
+    pub chunked: Option<bool>,
+}
+
+/// What was found.
+pub enum Answer {
+    /// A file.
+    File(Served),
+    /// A directory: ask again with a slash behind it.
+    Slash,
+    /// The one file that is served lies at this path.
+    Elsewhere(Vec<u8>),
+    /// A directory to be listed; without its text if only the head was asked for.
+    Listing(Option<Box<Listing>>),
+    /// Nothing.
+    NotFound,
+    /// Nothing for this client; the reason is for the log.
+    Forbidden(&'static str),
+    /// No descriptors or memory left for it now.
+    Exhausted,
+    /// The file system failed; the reason is for the log.
+    Failed(String),
+}
+
+/// A file and the form in which it is sent.
+pub struct Served {
+    /// The file.
+    pub file: Arc<File>,
+    /// What it is now.
+    pub version: Version,
+    /// Time of its last change, seconds since 1970.
+    pub modified_unix_s: i64,
+    /// The name that decides its content type: without the suffix of a sibling.
+    pub name: Box<[u8]>,
+    /// The coding of a sibling.
+    pub coding: Option<Coding>,
+    /// A client with another Accept-Encoding would get another file.
+    pub vary: bool,
+}
+
+impl Site {
+    /// Finds what `query` asks for; `None` if that would mean to wait and `wait` is [`Wait::No`].
+    pub fn find(&self, query: &Query, wait: Wait) -> Option<Answer> {
+        match self.look(query, wait) {
+            Ok(answer) => Some(answer),
+            Err(Miss::Cold) => None,
+            Err(Miss::NotFound) => Some(Answer::NotFound),
+            Err(Miss::Forbidden(why)) => Some(Answer::Forbidden(why)),
+            Err(Miss::Exhausted) => Some(Answer::Exhausted),
+            Err(Miss::Failed(error)) => Some(Answer::Failed(error.to_string())),
+        }
+    }
+
+    fn look(&self, query: &Query, wait: Wait) -> Result<Answer, Miss> {
+        let path = query.path.strip_prefix(b"/").unwrap_or(&query.path);
+        if self.hide.hidden(path) {
+            return Err(Miss::NotFound);
+        }
+        if let Some(only) = self.root.only().filter(|_| path.is_empty()) {
+            return Ok(Answer::Elsewhere([b"/", only].concat()));
+        }
+        match self.root.find(path, wait)? {
+            Found::File(fd, stat) => self.file(path, fd, &stat, query, wait),
+            Found::Directory(_) if !path.is_empty() && !path.ends_with(b"/") => Ok(Answer::Slash),
+            Found::Directory(place) => self.directory(path, &place, query, wait),
+        }
+    }
+
+    /// The file, or its sibling that the client likes best.
+    fn file(
+        &self,
+        path: &[u8],
+        fd: OwnedFd,
+        stat: &Stat,
+        query: &Query,
+        wait: Wait,
+    ) -> Result<Answer, Miss> {
+        let mut there = Vec::new();
+        for &coding in &self.siblings {
+            match self
+                .root
+                .find(&[path, coding.suffix().as_bytes()].concat(), wait)
+            {
+                Ok(Found::File(fd, stat)) => there.push((coding, fd, stat)),
+                Err(miss @ (Miss::Cold | Miss::Exhausted)) => return Err(miss),
+                Ok(Found::Directory(_)) | Err(_) => {}
+            }
+        }
+        let offered: Vec<Coding> = there.iter().map(|(coding, ..)| *coding).collect();
+        let accept_encoding = query.accept_encoding.iter().map(|field| &**field);
+        let chosen = choose_coding(accept_encoding, &offered);
+        let served = |fd: OwnedFd, stat: &Stat, path: &[u8], coding: Option<Coding>| Served {
+            file: self.files.intern(fd, stat, path, &self.devices),
+            version: version(stat),
+            modified_unix_s: stat.st_mtime,
+            name: name_of(&query.path, path, coding),
+            coding,
+            vary: !offered.is_empty(),
+        };
+        for (coding, fd, stat) in there {
+            if Some(coding) == chosen {
+                let path = [path, coding.suffix().as_bytes()].concat();
+                return Ok(Answer::File(served(fd, &stat, &path, chosen)));
+            }
+        }
+        Ok(Answer::File(served(fd, stat, path, None)))
+    }
+
+    fn directory(
+        &self,
+        path: &[u8],
+        place: &OwnedFd,
+        query: &Query,
+        wait: Wait,
+    ) -> Result<Answer, Miss> {
+        for name in &self.index {
+            let path = [path, name.as_bytes()].concat();
+            match self.root.find(&path, wait) {
+                Ok(Found::File(fd, stat)) => return self.file(&path, fd, &stat, query, wait),
+                Ok(Found::Directory(_)) | Err(Miss::NotFound) => {}
+                Err(miss) => return Err(miss),
+            }
+        }
+        if !self.listing {
+            return Err(Miss::Forbidden(
+                "it is a directory without an index, and listing is off",
+            ));
+        }
+        match (query.chunked, wait) {
+            (None, _) => Ok(Answer::Listing(None)),
+            (Some(_), Wait::No) => Err(Miss::Cold),
+            (Some(chunked), Wait::Yes) => {
+                let listing = Listing::open(self, place, path, query.format, chunked)?;
+                Ok(Answer::Listing(Some(Box::new(listing))))
+            }
+        }
+    }
+
+    /// For messages: a path below the root as the operator knows it.
+    pub fn shown(&self, path: &[u8]) -> String {
+        use std::os::unix::ffi::OsStrExt;
+        self.root
+            .path()
+            .join(Path::new(std::ffi::OsStr::from_bytes(path)))
+            .display()
+            .to_string()
+    }
+}
+
+/// The last segment of a path, without the suffix of a sibling. An index file has its own name, not
+/// its directory's.
+fn name_of(asked: &[u8], path: &[u8], coding: Option<Coding>) -> Box<[u8]> {
+    let suffix_len = coding.map_or(0, |coding| coding.suffix().len());
+    let path = if asked.ends_with(b"/") || coding.is_some() {
+        &path[..path.len() - suffix_len]
+    } else {
+        asked
+    };
+    path.rsplit(|&byte| byte == b'/')
+        .next()
+        .unwrap_or(path)
+        .into()
+}

@@ -1,0 +1,63 @@
+//! How much memory there is for this process: the machine's, or less if a cgroup says so.
+
+use std::fs;
+use std::path::Path;
+
+/// The smaller of RAM and the limits of our cgroup and those above it (v2 `memory.max`, v1
+/// `memory.limit_in_bytes`), in bytes.
+pub fn usable_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let ram_bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+    let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    limits(&cgroups, |path| fs::read_to_string(path).ok()).fold(ram_bytes, u64::min)
+}
+
+/// The limits that apply to the cgroups listed in the form of /proc/self/cgroup.
+fn limits<'a>(
+    cgroups: &'a str,
+    read: impl Fn(&Path) -> Option<String> + 'a,
+) -> impl Iterator<Item = u64> + 'a {
+    let files = cgroups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        match controllers {
+            "" => Some(("/sys/fs/cgroup", path, "memory.max")),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                Some(("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes"))
+            }
+            _ => None,
+        }
+    });
+    files.flat_map(move |(mount, path, file)| {
+        // In a container the path may be the host's, and only the mount itself is ours.
+        let folders = Path::new(path)
+            .ancestors()
+            .map(|up| Path::new(mount).join(up).join(file));
+        let limits = folders.filter_map(|path| read(&path)?.trim().parse().ok());
+        limits.collect::<Vec<u64>>()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_both_cgroup_versions_and_of_outer_groups_count() {
+        let read = |path: &Path| match path.to_str()? {
+            "/sys/fs/cgroup/a/b/memory.max" => Some("max\n".to_owned()),
+            "/sys/fs/cgroup/a/memory.max" => Some("1000\n".to_owned()),
+            "/sys/fs/cgroup/memory/x/memory.limit_in_bytes" => Some("2000\n".to_owned()),
+            _ => None,
+        };
+        let cgroups = "12:cpu,cpuacct:/x\n7:memory:/x\n0::/a/b\nrubbish\n";
+        let mut found: Vec<u64> = limits(cgroups, read).collect();
+        found.sort_unstable();
+        assert_eq!(found, [1000, 2000]);
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        assert!(usable_bytes() > 1 << 20);
+    }
+}

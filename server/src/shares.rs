@@ -1,0 +1,247 @@
+//! How `memory_max` is divided, and the tables of `ackpace limits`.
+
+use std::fmt::Write;
+
+use ackpace_core::limits as core;
+use ackpace_core::units::{KIB, MIB};
+use ackpace_wire::limits as wire;
+
+use crate::limits::{
+    CONNECTIONS_MIN, DESCRIPTORS_OWN, DEVICES_MAX, HEAD_BUFFERS_KEPT_MAX, LOG_QUEUE_BYTES_MAX,
+};
+use crate::memory;
+use crate::options::ServeOptions;
+
+/// What each owner of memory may use at worst. The kernel's memory (page cache, sockets) is not in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// `memory_max` in bytes.
+    pub memory_bytes: u64,
+    /// Workers.
+    pub workers: u16,
+    /// Connections of each worker: `connections_max`, or what memory allows.
+    pub connections_per_worker: u32,
+}
+
+impl Shares {
+    /// Divides the memory: fixed owners first, the rest by connections.
+    ///
+    /// # Errors
+    /// One sentence when it is not enough for [`CONNECTIONS_MIN`] connections a worker.
+    pub fn of(options: &ServeOptions, workers: u16) -> Result<Shares, String> {
+        Shares::divide(options, workers, memory::usable_bytes())
+    }
+
+    fn divide(options: &ServeOptions, workers: u16, usable_bytes: u64) -> Result<Shares, String> {
+        let memory_bytes = options.memory_max.resolve(usable_bytes);
+        let shares = Shares {
+            memory_bytes,
+            workers,
+            connections_per_worker: CONNECTIONS_MIN,
+        };
+        let least_bytes = shares.total_bytes();
+        if memory_bytes < least_bytes {
+            return Err(format!(
+                "--memory-max {} is {} MiB here, and {workers} workers with {CONNECTIONS_MIN} connections each need {} \
+                 MiB; raise it or start fewer workers (--workers)",
+                options.memory_max,
+                memory_bytes / MIB,
+                least_bytes.div_ceil(MIB),
+            ));
+        }
+        let left_bytes = memory_bytes - least_bytes;
+        let more = left_bytes / u64::from(workers) / connection_bytes();
+        let affordable = u64::from(CONNECTIONS_MIN) + more;
+        let connections_per_worker = affordable.min(options.connections_max) as u32; // at most 16,384
+        Ok(Shares {
+            connections_per_worker,
+            ..shares
+        })
+    }
+
+    /// Each owner of memory and the most that it uses, in bytes.
+    pub fn owners(&self) -> Vec<(&'static str, u64)> {
+        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
+        let disks =
+            DEVICES_MAX as u64 * u64::from(self.workers) * u64::from(self.connections_per_worker);
+        vec![
+            (
+                "connections: state, request heads, slices of listings",
+                connections * connection_bytes(),
+            ),
+            ("mailboxes between workers and disks", disks * MAILBOX_BYTES),
+            (
+                "request heads kept for the next ones",
+                heads_kept_bytes() * u64::from(self.workers),
+            ),
+            ("names of listings under way", core::LISTING_BYTES_MAX),
+            ("queues of the two logs", 2 * LOG_QUEUE_BYTES_MAX),
+            (
+                "what is known of files and their residency",
+                known_bytes() * (u64::from(self.workers) + 1),
+            ),
+        ]
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.owners().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+const MAILBOX_BYTES: u64 = 128;
+
+/// What one more connection costs at worst.
+fn connection_bytes() -> u64 {
+    core::connection_bytes_max(wire::HEAD_BYTES_MAX as u64) + DEVICES_MAX as u64 * MAILBOX_BYTES
+}
+
+fn heads_kept_bytes() -> u64 {
+    (HEAD_BUFFERS_KEPT_MAX * wire::HEAD_BYTES_MAX) as u64
+}
+
+fn known_bytes() -> u64 {
+    ((core::BELIEFS_MAX + core::OBJECTS_REMEMBERED_MAX) * 128) as u64
+}
+
+/// The text of `ackpace limits`: memory by owner with its sum, then every bound with what happens at it.
+///
+/// # Errors
+/// As [`Shares::of`].
+pub fn print(options: &ServeOptions, workers: u16) -> Result<String, String> {
+    let shares = Shares::of(options, workers)?;
+    let mut text = String::new();
+    let mut row = |bound: String, what: &str| {
+        let _ = writeln!(text, "{bound:>12}  {what}");
+    };
+    row(mib(shares.memory_bytes), "memory_max");
+    for (owner, bytes) in shares.owners() {
+        row(mib(bytes), owner);
+    }
+    row(
+        mib(shares.total_bytes()),
+        "in all, at worst (page cache and sockets are the kernel's)",
+    );
+    row(String::new(), "");
+    for (bound, what) in bounds(options, &shares) {
+        row(bound, what);
+    }
+    Ok(text)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{}.{} MiB", bytes / MIB, bytes % MIB * 10 / MIB)
+}
+
+fn bounds(options: &ServeOptions, shares: &Shares) -> Vec<(String, &'static str)> {
+    let kib = |bytes: usize| format!("{} KiB", bytes as u64 / KIB);
+    let time = |time: std::time::Duration| crate::options::display_duration(time).to_string();
+    let connections = u64::from(shares.workers) * u64::from(shares.connections_per_worker);
+    let at_limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    vec![
+        (shares.workers.to_string(), "workers"),
+        (
+            shares.connections_per_worker.to_string(),
+            "connections of a worker; more wait in the listen backlog",
+        ),
+        (
+            (2 * connections + DESCRIPTORS_OWN).to_string(),
+            "descriptors wanted at worst; out of them: accepting pauses, requests get 503",
+        ),
+        (
+            at_limit.map_or("unlimited".to_owned(), |most| most.to_string()),
+            "descriptors allowed (ulimit -Hn)",
+        ),
+        (kib(wire::HEAD_BYTES_MAX), "of a request head; more: 431"),
+        (
+            kib(wire::TARGET_BYTES_MAX),
+            "of a request target; more: 414",
+        ),
+        (wire::FIELDS_MAX.to_string(), "header fields; more: 431"),
+        (
+            wire::RANGES_MAX.to_string(),
+            "ranges of a request; more: the whole file is sent",
+        ),
+        (
+            core::PIPELINED_MAX.to_string(),
+            "pipelined requests answered in a row; then others have their turn",
+        ),
+        (
+            mib(core::BODY_SKIP_BYTES_MAX),
+            "of a request body are skipped; more: the connection ends",
+        ),
+        (time(options.header_timeout), "for a request head"),
+        (time(options.idle_timeout), "between two requests"),
+        (time(options.send_timeout), "without an acknowledged byte"),
+        (
+            time(options.pause_timeout),
+            "with a closed window and answered probes",
+        ),
+        (
+            options.rate_min_bytes_per_s.to_string(),
+            "bytes a second at least, over a minute",
+        ),
+        (
+            time(options.drain_timeout),
+            "to finish after the signal to stop",
+        ),
+        (
+            core::READS_IN_FLIGHT_MAX.to_string(),
+            "reads in one device; the next is chosen when one finishes",
+        ),
+        (
+            mib(core::WINDOW_BYTES),
+            "of a file are judged, wanted and read at once",
+        ),
+        (
+            core::RESOLVERS_MAX.to_string(),
+            "threads that open files and read directories",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
+
+    fn options(args: &[&str]) -> ServeOptions {
+        Line::parse_from([&["ackpace"], args].concat()).options
+    }
+
+    #[test]
+    fn connections_shrink_to_what_memory_allows_and_the_sum_stays_below() {
+        let roomy = Shares::divide(&options(&[]), 2, 64 << 30).expect("plenty");
+        assert_eq!(roomy.connections_per_worker, 16_384);
+        let small = Shares::divide(&options(&[]), 2, 1 << 30).expect("256 MiB");
+        assert!(small.connections_per_worker < 16_384 && small.total_bytes() <= small.memory_bytes);
+        let next = Shares {
+            connections_per_worker: small.connections_per_worker + 2,
+            ..small.clone()
+        };
+        assert!(
+            next.total_bytes() > next.memory_bytes,
+            "room for more was left unused"
+        );
+    }
+
+    #[test]
+    fn too_little_memory_is_refused_with_what_would_do() {
+        let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 2, 64 << 30)
+            .expect_err("too little");
+        assert!(
+            refused.starts_with("--memory-max 16MiB is 16 MiB here, and 2 workers with 16"),
+            "{refused}"
+        );
+        assert!(
+            refused.ends_with("raise it or start fewer workers (--workers)"),
+            "{refused}"
+        );
+    }
+}

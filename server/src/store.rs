@@ -1,0 +1,10 @@
+//! Files: where they lie, who may see them, whether their bytes are in memory, and how they get there.
+//!
+//! [`root`] finds a name, [`file`] holds what is open, [`residency`] tells what the page cache has,
+//! [`reader`] reads what it lacks, [`device`] knows the disk below.
+
+pub mod device;
+pub mod file;
+pub mod reader;
+pub mod residency;
+pub mod root;

@@ -1,0 +1,181 @@
+//! Open files: one descriptor and one name for all streams that send the same file now.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ackpace_core::conn::{ObjectId, Oracle, Version};
+use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
+use rustix::fs::{Advice, Stat, fadvise, fstat};
+
+use super::device::Devices;
+
+/// A file that is open, and what is known of it.
+#[derive(Debug)]
+pub struct File {
+    /// Open for reading.
+    pub fd: OwnedFd,
+    /// Its name in the machines.
+    pub id: ObjectId,
+    /// How its residency is known.
+    pub oracle: Oracle,
+    /// Where it was found, relative to the root: for the log.
+    pub path: Box<[u8]>,
+}
+
+impl File {
+    /// What the file is now.
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub fn version(&self) -> rustix::io::Result<Version> {
+        fstat(&self.fd).map(|stat| version(&stat))
+    }
+}
+
+/// The version that a stat shows.
+pub fn version(stat: &Stat) -> Version {
+    Version {
+        len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        mtime_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+    }
+}
+
+/// What makes two opens the same file with the same content. An inode number is used again; the
+/// time of the last change of the inode tells the users apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    st_dev: u64,
+    st_ino: u64,
+    ctime: (i64, i64),
+}
+
+/// All files that are open or were lately. The names of the latter are kept, so that what is known
+/// of their residency is found again.
+#[derive(Default)]
+pub struct Files {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    known: HashMap<Key, (ObjectId, Weak<File>)>,
+    by_age: VecDeque<Key>,
+    next: u64,
+}
+
+impl Files {
+    /// The file behind a descriptor that was just opened: the one that is open already, if there is one.
+    pub fn intern(&self, fd: OwnedFd, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
+        let key = Key {
+            st_dev: stat.st_dev,
+            st_ino: stat.st_ino,
+            ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),
+        };
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = inner.known.get(&key);
+        if let Some(open) = known.and_then(|(_, file)| file.upgrade()) {
+            return open;
+        }
+        let device = devices.of(&fd, stat.st_dev);
+        let id = match known {
+            Some((id, _)) => *id,
+            None => inner.name(device.index),
+        };
+        // The kernel's own readahead would read behind the disk machine's back.
+        let _ = fadvise(&fd, 0, None, Advice::Random);
+        let oracle = device.oracle(&fd);
+        let file = Arc::new(File {
+            fd,
+            id,
+            oracle,
+            path: path.into(),
+        });
+        if inner
+            .known
+            .insert(key, (id, Arc::downgrade(&file)))
+            .is_none()
+        {
+            inner.by_age.push_back(key);
+        }
+        inner.forget_some();
+        file
+    }
+}
+
+impl Inner {
+    fn name(&mut self, device: u16) -> ObjectId {
+        self.next += 1;
+        ObjectId {
+            device,
+            index: self.next as u32,
+            generation: (self.next >> 32) as u32,
+        }
+    }
+
+    /// Two steps for each one added: the table shrinks back to its size when files are closed.
+    fn forget_some(&mut self) {
+        for _ in 0..2 {
+            if self.known.len() <= OBJECTS_REMEMBERED_MAX {
+                return;
+            }
+            let Some(key) = self.by_age.pop_front() else {
+                return;
+            };
+            match self.known.get(&key) {
+                Some((_, file)) if file.strong_count() > 0 => self.by_age.push_back(key),
+                _ => drop(self.known.remove(&key)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<File> {
+        let fd = OwnedFd::from(std::fs::File::open(path).expect("the file is there"));
+        let stat = fstat(&fd).expect("an open descriptor");
+        files.intern(fd, &stat, b"name", devices)
+    }
+
+    #[test]
+    fn one_file_has_one_name_while_it_is_open_and_after() {
+        let dir = std::env::temp_dir().join(format!("ackpace-files-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let (path, other) = (dir.join("a"), dir.join("b"));
+        std::fs::write(&path, "one").expect("a file");
+        std::fs::write(&other, "two").expect("a file");
+        let (files, devices) = (Files::default(), Devices::default());
+        let first = open(&files, &devices, &path);
+        assert!(Arc::ptr_eq(&first, &open(&files, &devices, &path)));
+        assert_ne!(first.id, open(&files, &devices, &other).id);
+        let id = first.id;
+        drop(first);
+        assert_eq!(
+            open(&files, &devices, &path).id,
+            id,
+            "remembered after its last stream"
+        );
+        std::fs::remove_dir_all(&dir).expect("our own directory");
+    }
+
+    #[test]
+    fn closed_files_are_forgotten_in_the_end() {
+        let (files, devices) = (Files::default(), Devices::default());
+        let fd = || OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
+        let stat = fstat(fd()).expect("an open descriptor");
+        for ino in 0..2 * OBJECTS_REMEMBERED_MAX as u64 {
+            let stat = Stat {
+                st_ino: ino,
+                ..stat
+            };
+            files.intern(fd(), &stat, b"", &devices);
+        }
+        let inner = files.inner.lock().expect("no panic while locked");
+        assert!(
+            inner.known.len() <= OBJECTS_REMEMBERED_MAX && inner.by_age.len() == inner.known.len()
+        );
+    }
+}

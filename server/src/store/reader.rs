@@ -1,0 +1,167 @@
+//! The one place that reads a disk: brings a span of a file into the page cache and waits for it.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use ackpace_core::conn::{Oracle, Span};
+use ackpace_core::disk::ReadError;
+use rustix::fs::{Mode, OFlags, open, sendfile};
+use rustix::io::Errno;
+
+use super::device::Device;
+use super::file::File;
+use super::residency;
+
+/// What a reading thread owns.
+#[derive(Debug)]
+pub struct Reader {
+    null: OwnedFd,
+}
+
+impl Reader {
+    /// A reader.
+    ///
+    /// # Errors
+    /// When /dev/null can't be opened.
+    pub fn new() -> std::io::Result<Reader> {
+        Ok(Reader {
+            null: open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?,
+        })
+    }
+
+    /// Read `span` into the page cache and wait until it is there. A file that ends early is no error.
+    ///
+    /// readahead(2) starts the transfer in the largest pieces that the device takes; sendfile(2) to
+    /// /dev/null waits for each page and copies none.
+    ///
+    /// # Errors
+    /// What the file system says, with the place where it said it.
+    pub fn promote(&self, file: &File, device: &Device, span: Span) -> Result<(), ReadError> {
+        let mut at_bytes = span.offset_bytes;
+        while at_bytes < span.end_bytes() {
+            let len_bytes = device.readahead_bytes.min(span.end_bytes() - at_bytes);
+            // A hint: a file system without readahead reads in the next step.
+            let _ = readahead(&file.fd, at_bytes, len_bytes as usize);
+            at_bytes += len_bytes;
+        }
+        let mut at_bytes = span.offset_bytes;
+        while at_bytes < span.end_bytes() {
+            let left_bytes = (span.end_bytes() - at_bytes) as usize;
+            match sendfile(&self.null, &file.fd, Some(&mut at_bytes), left_bytes) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::INVAL) => at_bytes += read_away(&file.fd, at_bytes, left_bytes)?,
+                Err(error) => {
+                    return Err(ReadError {
+                        errno: error.raw_os_error(),
+                        offset_bytes: at_bytes,
+                    });
+                }
+            }
+        }
+        if file.oracle == Oracle::Ask && at_bytes > span.offset_bytes {
+            let read = Span {
+                offset_bytes: span.offset_bytes,
+                len_bytes: at_bytes - span.offset_bytes,
+            };
+            if residency::cached_pages(&file.fd, read) == Ok(0) {
+                device.is_blind();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For file systems whose files can't be spliced: read, and throw the copy away.
+fn read_away(file: &OwnedFd, offset_bytes: u64, len_bytes: usize) -> Result<u64, ReadError> {
+    let mut scratch = [0u8; 16 << 10];
+    let len_bytes = len_bytes.min(scratch.len());
+    loop {
+        return match rustix::io::pread(file, &mut scratch[..len_bytes], offset_bytes) {
+            // The file ends here: skip the rest of the span.
+            Ok(0) => Ok(u64::MAX - offset_bytes),
+            Ok(read) => Ok(read as u64),
+            Err(Errno::INTR) => continue,
+            Err(error) => Err(ReadError {
+                errno: error.raw_os_error(),
+                offset_bytes,
+            }),
+        };
+    }
+}
+
+fn readahead(file: &OwnedFd, offset_bytes: u64, len_bytes: usize) -> rustix::io::Result<()> {
+    let offset = libc::off64_t::try_from(offset_bytes).map_err(|_| Errno::INVAL)?;
+    // SAFETY: no memory is passed; the descriptor is open.
+    match unsafe { libc::readahead(file.as_fd().as_raw_fd(), offset, len_bytes) } {
+        0 => Ok(()),
+        _ => Err(Errno::IO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustix::fs::{Advice, fadvise, fstat};
+
+    use super::*;
+    use crate::store::device::Devices;
+    use crate::store::file::Files;
+
+    fn opened(path: &std::path::Path, devices: &Devices) -> Arc<File> {
+        let fd = OwnedFd::from(std::fs::File::open(path).expect("the file is there"));
+        let stat = fstat(&fd).expect("an open descriptor");
+        Files::default().intern(fd, &stat, b"name", devices)
+    }
+
+    #[test]
+    fn a_promoted_span_is_in_memory_and_a_short_file_is_no_error() {
+        let path = std::env::temp_dir().join(format!("ackpace-reader-{}", std::process::id()));
+        std::fs::write(&path, vec![7u8; 300_000]).expect("a file");
+        let devices = Devices::default();
+        let file = opened(&path, &devices);
+        rustix::fs::fsync(&file.fd).expect("written");
+        fadvise(&file.fd, 0, None, Advice::DontNeed).expect("advice");
+        let reader = Reader::new().expect("/dev/null");
+        let device = devices.get(file.id.device).expect("met");
+        let span = Span {
+            offset_bytes: 4096,
+            len_bytes: 1 << 20,
+        };
+        reader
+            .promote(&file, device, span)
+            .expect("the span is read");
+        if file.oracle == Oracle::Ask {
+            let there = Span {
+                offset_bytes: 4096,
+                len_bytes: 300_000 - 4096,
+            };
+            assert_eq!(
+                residency::resident_bytes(&file.fd, Oracle::Ask, there),
+                there.len_bytes
+            );
+        }
+        std::fs::remove_file(&path).expect("our own file");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_its_place() {
+        let devices = Devices::default();
+        let file = opened(std::path::Path::new("/"), &devices);
+        let device = devices.get(file.id.device).expect("met");
+        let span = Span {
+            offset_bytes: 8192,
+            len_bytes: 4096,
+        };
+        let failed = Reader::new()
+            .expect("/dev/null")
+            .promote(&file, device, span);
+        assert_eq!(
+            failed,
+            Err(ReadError {
+                errno: libc::EISDIR,
+                offset_bytes: 8192
+            })
+        );
+    }
+}

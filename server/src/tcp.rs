@@ -1,0 +1,522 @@
+//! Sockets: listening, accepting, sending, and what TCP says of a connection.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use ackpace_core::conn::TcpSample;
+use ackpace_core::worker::Address;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
+    acceptfrom_with, bind, listen, send, socket_with, sockopt,
+};
+
+use crate::limits::BACKLOG;
+use crate::options::Listen;
+
+/// Why a listener could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The system refused.
+    #[error("--listen {listen}: {error}{cure}")]
+    Refused {
+        /// As the operator would write it.
+        listen: String,
+        /// The system's answer.
+        error: io::Error,
+        /// What to do, if there is something.
+        cure: &'static str,
+    },
+    /// A descriptor that was passed is no listening stream socket.
+    #[error(
+        "--listen fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does"
+    )]
+    Inherited {
+        /// The descriptor.
+        fd: RawFd,
+        /// What it is instead.
+        problem: String,
+    },
+    /// Something else stands where the socket should be.
+    #[error(
+        "--listen unix:{0}: the path exists and is not a socket; name another path or remove it"
+    )]
+    NotASocket(PathBuf),
+    /// Another server answers there.
+    #[error("--listen unix:{0}: another server listens there; stop it or name another path")]
+    UnixInUse(PathBuf),
+}
+
+/// Where clients may connect, bound for all workers.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For each worker, its sockets: own ones for TCP, so that the kernel spreads the connections, shared ones otherwise.
+    pub by_worker: Vec<Vec<OwnedFd>>,
+    /// For people: `http://127.0.0.1:8080`.
+    pub urls: Vec<String>,
+    /// Paths of unix sockets, with device and inode, to be removed at the end if they are still ours.
+    pub unix: Vec<(PathBuf, u64, u64)>,
+}
+
+impl Listeners {
+    /// Binds everything, or nothing stays behind but an error.
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub fn bind(listens: &[Listen], workers: u16) -> Result<Listeners, ListenError> {
+        let mut by_worker: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
+        let mut all = Listeners {
+            by_worker: Vec::new(),
+            urls: Vec::new(),
+            unix: Vec::new(),
+        };
+        for wanted in listens {
+            let refused = |error: Errno| refuse(wanted, error);
+            match wanted {
+                Listen::Tcp { addr, all: any } => {
+                    let bound = bind_tcp(*addr, *any, workers).map_err(refused)?;
+                    let local = local_address(&bound[0]).map_err(refused)?;
+                    all.urls.push(format!(
+                        "http://{}",
+                        if *any { localhost(local) } else { local }
+                    ));
+                    by_worker
+                        .iter_mut()
+                        .zip(bound)
+                        .for_each(|(worker, socket)| worker.push(socket));
+                }
+                Listen::Unix(path) => {
+                    let socket = bind_unix(path, wanted)?;
+                    if let Ok(meta) = fs::symlink_metadata(path) {
+                        all.unix.push((path.clone(), meta.dev(), meta.ino()));
+                    }
+                    all.urls.push(format!("unix:{}", path.display()));
+                    share(&mut by_worker, socket).map_err(refused)?;
+                }
+                Listen::Fd(fd) => {
+                    let socket = inherit(*fd)?;
+                    let url = local_address(&socket)
+                        .map_or(format!("fd:{fd}"), |local| format!("http://{local}"));
+                    all.urls.push(url);
+                    share(&mut by_worker, socket).map_err(refused)?;
+                }
+            }
+        }
+        all.by_worker = by_worker;
+        Ok(all)
+    }
+}
+
+/// Removes unix sockets that are still the ones that we made.
+pub fn remove_unix(sockets: &[(PathBuf, u64, u64)]) {
+    for (path, dev, ino) in sockets {
+        if fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*dev, *ino)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn refuse(listen: &Listen, error: Errno) -> ListenError {
+    let cure = match error {
+        Errno::ADDRINUSE => "; another server listens there: stop it or choose another port",
+        Errno::ACCESS => {
+            "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one or pass the socket as fd:3"
+        }
+        Errno::ADDRNOTAVAIL => "; this machine does not have that address (see `ip address`)",
+        _ => "",
+    };
+    ListenError::Refused {
+        listen: listen.to_string(),
+        error: error.into(),
+        cure,
+    }
+}
+
+/// One socket for each worker. Several may share an address by SO_REUSEPORT only, with which a second
+/// server of the same user would quietly take half of our clients: so the address is tried without it first.
+fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec<OwnedFd>> {
+    let one = |addr: SocketAddr, shared: bool| {
+        let family = if addr.is_ipv6() {
+            AddressFamily::INET6
+        } else {
+            AddressFamily::INET
+        };
+        let socket = stream_socket(family)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, shared)?;
+        sockopt::set_tcp_nodelay(&socket, true)?; // inherited by what is accepted
+        if addr.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, !any)?;
+        }
+        bind(&socket, &addr)?;
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    };
+    let first = match one(addr, false) {
+        // A machine without IPv6: all of its addresses are IPv4.
+        Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if any => {
+            let addr = SocketAddr::from(([0, 0, 0, 0], addr.port()));
+            return bind_tcp(addr, false, workers);
+        }
+        first => first?,
+    };
+    if workers == 1 {
+        return Ok(vec![first]);
+    }
+    let addr = local_address(&first)?; // the port, if any was asked for
+    drop(first);
+    (0..workers).map(|_| one(addr, true)).collect()
+}
+
+fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+}
+
+fn bind_unix(path: &Path, wanted: &Listen) -> Result<OwnedFd, ListenError> {
+    let refused = |error: Errno| refuse(wanted, error);
+    let address = SocketAddrUnix::new(path).map_err(refused)?;
+    if let Ok(meta) = fs::symlink_metadata(path) {
+        if !meta.file_type().is_socket() {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
+        // A socket that nobody listens on is what a killed server leaves behind.
+        let probe = stream_socket(AddressFamily::UNIX).map_err(refused)?;
+        match rustix::net::connect(&probe, &address) {
+            Err(Errno::CONNREFUSED) => {
+                fs::remove_file(path).map_err(|error| ListenError::Refused {
+                    listen: wanted.to_string(),
+                    error,
+                    cure: "",
+                })?
+            }
+            _ => return Err(ListenError::UnixInUse(path.to_owned())),
+        }
+    }
+    let socket = stream_socket(AddressFamily::UNIX).map_err(refused)?;
+    bind(&socket, &address).map_err(refused)?;
+    listen(&socket, BACKLOG).map_err(refused)?;
+    Ok(socket)
+}
+
+fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
+    let problem = |problem: &str| ListenError::Inherited {
+        fd,
+        problem: problem.to_owned(),
+    };
+    if fd < 3 {
+        return Err(problem("descriptors below 3 are standard input and output"));
+    }
+    // SAFETY: the number is only asked about; nothing is closed.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    match sockopt::socket_type(borrowed) {
+        Ok(SocketType::STREAM) => {}
+        Ok(_) => return Err(problem("it is a socket of another type")),
+        Err(Errno::NOTSOCK) => return Err(problem("it is not a socket")),
+        Err(_) => return Err(problem("it is not open")),
+    }
+    if !sockopt::socket_acceptconn(borrowed).unwrap_or(false) {
+        return Err(problem("it does not listen"));
+    }
+    // SAFETY: the operator passed this descriptor to us by `fd:`; nothing else in the process knows it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let ready = rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
+        .and_then(|()| rustix::io::ioctl_fionbio(&socket, true));
+    ready.map_err(|error| problem(&error.to_string()))?;
+    let _ = sockopt::set_tcp_nodelay(&socket, true); // not for unix sockets
+    Ok(socket)
+}
+
+fn share(by_worker: &mut [Vec<OwnedFd>], socket: OwnedFd) -> rustix::io::Result<()> {
+    for worker in by_worker {
+        worker.push(rustix::io::fcntl_dupfd_cloexec(&socket, 3)?);
+    }
+    Ok(())
+}
+
+fn local_address(socket: &impl AsFd) -> rustix::io::Result<SocketAddr> {
+    SocketAddr::try_from(rustix::net::getsockname(socket)?)
+}
+
+/// An address that a browser here can open, for one that stands for all.
+fn localhost(all: SocketAddr) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], all.port()))
+}
+
+/// A client that was accepted.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Its socket.
+    pub socket: OwnedFd,
+    /// Its address; `None` on a unix socket. IPv4 in IPv6 is IPv4.
+    pub peer: Option<IpAddr>,
+}
+
+/// Accepts one client.
+///
+/// # Errors
+/// EAGAIN when nobody waits; EMFILE and the like when the process is out of descriptors.
+pub fn accept(listener: &OwnedFd) -> rustix::io::Result<Accepted> {
+    let (socket, address) =
+        acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    let peer = address.and_then(|address| peer_ip(&address));
+    Ok(Accepted { socket, peer })
+}
+
+fn peer_ip(address: &SocketAddrAny) -> Option<IpAddr> {
+    SocketAddr::try_from(address.clone())
+        .ok()
+        .map(|address| address.ip().to_canonical())
+}
+
+/// What the bound per address counts: an IPv4 address, or the /64 of an IPv6 one, which is one customer.
+pub fn counted(peer: IpAddr) -> Address {
+    match peer {
+        IpAddr::V4(v4) => Address(u64::from(u32::from(v4))),
+        IpAddr::V6(v6) => Address(prefix(v6)),
+    }
+}
+
+/// The upper half; 2000::/3 and all that follows is above any IPv4 address.
+fn prefix(v6: Ipv6Addr) -> u64 {
+    ((u128::from(v6) >> 64) as u64) | 1 << 63
+}
+
+/// Reads into `into`; `Ok(0)` is the peer's FIN.
+///
+/// # Errors
+/// EAGAIN when nothing is there; the socket's error.
+pub fn receive(socket: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
+    loop {
+        match rustix::net::recv(socket, &mut *into, RecvFlags::DONTWAIT) {
+            Err(Errno::INTR) => {}
+            result => return result.map(|(read, _)| read),
+        }
+    }
+}
+
+/// Sends bytes; `more` keeps back a last small segment since more follows (MSG_MORE).
+///
+/// # Errors
+/// EAGAIN when the socket takes nothing; the socket's error.
+pub fn send_bytes(socket: &OwnedFd, bytes: &[u8], more: bool) -> rustix::io::Result<usize> {
+    let more = if more {
+        SendFlags::MORE
+    } else {
+        SendFlags::empty()
+    };
+    loop {
+        match send(
+            socket,
+            bytes,
+            SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more,
+        ) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Sends a span of a file from the page cache (sendfile(2)); 0 at the end of the file.
+///
+/// # Errors
+/// EAGAIN when the socket takes nothing; EIO when a page can't be read; the socket's error.
+pub fn send_file(
+    socket: &OwnedFd,
+    file: &OwnedFd,
+    offset_bytes: u64,
+    len_bytes: u64,
+) -> rustix::io::Result<usize> {
+    let mut at_bytes = offset_bytes;
+    loop {
+        match rustix::fs::sendfile(socket, file, Some(&mut at_bytes), len_bytes as usize) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Makes the coming close send RST and drop what the kernel holds.
+pub fn abort(socket: &OwnedFd) {
+    let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
+}
+
+/// What TCP knows of a connection. A unix socket knows the unsent bytes only.
+pub fn sample(socket: &OwnedFd) -> TcpSample {
+    let mut unacked: libc::c_int = 0;
+    // SAFETY: the kernel writes one int.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut unacked) };
+    let unacked_bytes = if asked == 0 {
+        u64::try_from(unacked).unwrap_or(0)
+    } else {
+        0
+    };
+    match tcp_info(socket) {
+        Some(info) => TcpSample {
+            unacked_bytes,
+            window_closed: info.tcpi_snd_wnd == 0,
+            probes_unanswered: u32::from(info.tcpi_probes),
+        },
+        None => TcpSample {
+            unacked_bytes,
+            ..TcpSample::default()
+        },
+    }
+}
+
+/// The beginning of `struct tcp_info` (linux/tcp.h) as of Linux 5.4, which added `tcpi_snd_wnd`. The
+/// libc crate's stops before it.
+#[repr(C)]
+struct TcpInfo {
+    tcpi_state: u8,
+    tcpi_ca_state: u8,
+    tcpi_retransmits: u8,
+    tcpi_probes: u8,
+    tcpi_backoff: u8,
+    tcpi_options: u8,
+    tcpi_wscale: u8,
+    tcpi_flags: u8,
+    words: [u32; 24],
+    rates: [u64; 4],
+    segs: [u32; 6],
+    delivery_rate: u64,
+    times: [u64; 3],
+    delivered: [u32; 2],
+    bytes_sent: u64,
+    bytes_retrans: u64,
+    dsack_dups: u32,
+    reord_seen: u32,
+    rcv_ooopack: u32,
+    tcpi_snd_wnd: u32,
+}
+
+fn tcp_info(socket: &OwnedFd) -> Option<TcpInfo> {
+    let mut info = std::mem::MaybeUninit::<TcpInfo>::zeroed();
+    let size = size_of::<TcpInfo>();
+    let mut len = size as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `info`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    // SAFETY: all-zero bytes and whatever the kernel wrote are valid integers.
+    (result == 0 && len as usize == size).then(|| unsafe { info.assume_init() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
+        let (server, _) = listener.accept().expect("the client");
+        server.set_nonblocking(true).expect("a socket");
+        (server.into(), client)
+    }
+
+    #[test]
+    fn a_sample_shows_a_closed_window_and_the_bytes_behind_it() {
+        let (server, mut client) = pair();
+        let mut sent = 0;
+        while let Ok(taken) = send_bytes(&server, &[7; 65_536], false) {
+            sent += taken as u64;
+        }
+        // The client's kernel needs a moment to close its window; the loop ends by its count, not by a clock.
+        let closed = (0..1_000_000)
+            .map(|_| sample(&server))
+            .find(|sample| sample.window_closed);
+        let closed = closed.expect("a client that reads nothing closes its window");
+        assert!(
+            closed.unacked_bytes > 0 && closed.unacked_bytes < sent,
+            "{closed:?} of {sent}"
+        );
+        client.set_read_timeout(None).expect("a socket");
+        let mut got = vec![0; sent as usize];
+        client.read_exact(&mut got).expect("all that was sent");
+        let empty = (0..1_000_000)
+            .map(|_| sample(&server))
+            .find(|sample| sample.unacked_bytes == 0);
+        assert!(empty.is_some(), "everything is acknowledged at last");
+    }
+
+    #[test]
+    fn a_second_server_is_told_that_the_address_is_taken() {
+        let first = Listeners::bind(
+            &[Listen::Tcp {
+                addr: ([127, 0, 0, 1], 0).into(),
+                all: false,
+            }],
+            2,
+        );
+        let first = first.expect("any free port");
+        let addr = local_address(&first.by_worker[0][0]).expect("bound");
+        assert_eq!(local_address(&first.by_worker[1][0]).expect("bound"), addr);
+        let second = Listeners::bind(&[Listen::Tcp { addr, all: false }], 2).expect_err("taken");
+        assert!(
+            second.to_string().contains("another server listens there"),
+            "{second}"
+        );
+    }
+
+    #[test]
+    fn an_abandoned_unix_socket_is_replaced_and_a_living_one_is_not() {
+        let path = std::env::temp_dir().join(format!("ackpace-unix-{}", std::process::id()));
+        let listen = [Listen::Unix(path.clone())];
+        let first = Listeners::bind(&listen, 1).expect("a fresh path");
+        assert!(matches!(
+            Listeners::bind(&listen, 1),
+            Err(ListenError::UnixInUse(_))
+        ));
+        drop(first.by_worker);
+        let second = Listeners::bind(&listen, 1).expect("nobody listens");
+        remove_unix(&second.unix);
+        assert!(!path.exists());
+        std::fs::write(&path, "mine").expect("a file");
+        assert!(matches!(
+            Listeners::bind(&listen, 1),
+            Err(ListenError::NotASocket(_))
+        ));
+        std::fs::remove_file(&path).expect("our own file");
+    }
+
+    #[test]
+    fn an_inherited_descriptor_must_listen() {
+        let (server, mut client) = pair();
+        let fd = server.as_raw_fd();
+        let refused = inherit(fd).expect_err("a connection is no listener");
+        assert!(refused.to_string().contains("does not listen"), "{refused}");
+        client
+            .write_all(b"still open")
+            .expect("the descriptor was not closed");
+        assert!(inherit(1).is_err() && inherit(999_999).is_err());
+    }
+
+    #[test]
+    fn an_ipv6_customer_is_counted_by_its_64_bits() {
+        let counted_text = |text: &str| counted(text.parse().expect("an address"));
+        assert_eq!(
+            counted_text("2001:db8::1"),
+            counted_text("2001:db8::ffff:2")
+        );
+        assert_ne!(counted_text("2001:db8::1"), counted_text("2001:db8:0:1::1"));
+        assert_ne!(counted_text("127.0.0.1"), counted_text("127.0.0.2"));
+    }
+}

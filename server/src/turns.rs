@@ -1,0 +1,130 @@
+//! How long a worker's turns take: a histogram that costs one addition a turn.
+
+use std::fmt;
+
+/// Buckets of a quarter power of two, from 1 us up.
+const BUCKETS: usize = 4 * 32;
+
+/// Lengths of turns, from after the wait for events to the end of all orders.
+#[derive(Clone, Debug)]
+pub struct Turns {
+    counts: Box<[u64; BUCKETS]>,
+    max_us: u64,
+    over_1ms: u64,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns {
+            counts: Box::new([0; BUCKETS]),
+            max_us: 0,
+            over_1ms: 0,
+        }
+    }
+}
+
+impl Turns {
+    /// Count a turn.
+    pub fn add(&mut self, us: u64) {
+        self.counts[bucket(us)] += 1;
+        self.max_us = self.max_us.max(us);
+        self.over_1ms += u64::from(us > 1000);
+    }
+
+    /// Count another worker's turns too.
+    pub fn merge(&mut self, other: &Turns) {
+        for (mine, theirs) in self.counts.iter_mut().zip(other.counts.iter()) {
+            *mine += theirs;
+        }
+        self.max_us = self.max_us.max(other.max_us);
+        self.over_1ms += other.over_1ms;
+    }
+
+    /// The upper end of the bucket below which `share` (0..=1) of all turns lie; 0 without turns.
+    pub fn quantile_us(&self, share: f64) -> u64 {
+        let wanted = (self.count() as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && *count > 0 {
+                return upper_us(bucket).min(self.max_us);
+            }
+        }
+        self.max_us
+    }
+
+    fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// One line of JSON.
+impl fmt::Display for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50_us, p99_us, p999_us] = [0.5, 0.99, 0.999].map(|share| self.quantile_us(share));
+        let Turns {
+            max_us, over_1ms, ..
+        } = self;
+        let count = self.count();
+        write!(
+            f,
+            r#"{{"count":{count},"max_us":{max_us},"p50_us":{p50_us},"p99_us":{p99_us},"p999_us":{p999_us},"over_1ms":{over_1ms}}}"#
+        )
+    }
+}
+
+fn bucket(us: u64) -> usize {
+    let us = us.max(1);
+    let power = us.ilog2();
+    let quarter = if power >= 2 {
+        (us >> (power - 2)) & 3
+    } else {
+        0
+    };
+    ((power as usize) * 4 + quarter as usize).min(BUCKETS - 1)
+}
+
+fn upper_us(bucket: usize) -> u64 {
+    let (power, quarter) = ((bucket / 4) as u32, (bucket % 4) as u64);
+    if power >= 2 {
+        ((4 + quarter + 1) << (power - 2)) - 1
+    } else {
+        (2 << power) - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_falls_into_a_bucket_that_reaches_it() {
+        for us in (0..5000).chain([1 << 20, (1 << 31) + 7]) {
+            let at = bucket(us);
+            assert!(
+                upper_us(at) >= us,
+                "{us} us in a bucket that ends at {}",
+                upper_us(at)
+            );
+            assert!(
+                us < 2 || upper_us(at) <= us + us / 4 + 1,
+                "{us} us: the bucket is too wide"
+            );
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_and_the_maximum_come_from_what_was_counted() {
+        let mut turns = Turns::default();
+        (0..990).for_each(|_| turns.add(10));
+        (0..10).for_each(|_| turns.add(1500));
+        let mut all = Turns::default();
+        all.merge(&turns);
+        assert_eq!(
+            all.to_string(),
+            r#"{"count":1000,"max_us":1500,"p50_us":11,"p99_us":11,"p999_us":1500,"over_1ms":10}"#
+        );
+        assert_eq!(Turns::default().quantile_us(0.5), 0);
+    }
+}

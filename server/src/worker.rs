@@ -1,0 +1,256 @@
+//! The thread of a worker: one turn of events, the machine's orders, and sleep until the next.
+//!
+//! It does what the machine says and reports what came of it; it decides nothing. A turn is bounded
+//! in orders and bytes, so that new requests are never far from a look.
+
+mod conns;
+mod execute;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ackpace_core::conn::{ConnId, StreamId, TcpEvent};
+use ackpace_core::disk::ReadError;
+use ackpace_core::limits::{EVENTS_PER_TURN_MAX, OUTS_PER_TURN_MAX, TURN_BYTES_MAX};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
+use ackpace_core::worker::{In, Settings, Worker as Decider};
+use crossbeam_channel::Receiver;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+use self::conns::Conns;
+use crate::clock::Clock;
+use crate::disk::{Line, News};
+use crate::disks::Disks;
+use crate::front::http::HeadPool;
+use crate::front::site::Site;
+use crate::log::AccessHandle;
+use crate::mailbox::Bell;
+use crate::resolver::{Done, Resolver};
+use crate::turns::Turns;
+
+/// What all workers share.
+pub struct Shared {
+    /// What is served.
+    pub site: Arc<Site>,
+    /// The disk threads.
+    pub disks: Arc<Disks>,
+    /// Each worker's news from the disks, and its bell.
+    pub lines: Arc<Vec<Line>>,
+    /// The pool for what may block.
+    pub resolver: Resolver,
+    /// Set when the server is to stop; the bells are rung afterwards.
+    pub stopping: AtomicBool,
+    /// The time of all machines.
+    pub clock: Clock,
+}
+
+/// A worker's thread and all that it owns.
+pub struct Worker {
+    decider: Decider,
+    index: usize,
+    shared: Arc<Shared>,
+    bell: Arc<Bell>,
+    inbox: Receiver<(StreamId, Done)>,
+    log: AccessHandle,
+    epoll: OwnedFd,
+    listeners: Vec<OwnedFd>,
+    listening: bool,
+    conns: Conns,
+    heads: HeadPool,
+    draining: bool,
+    /// Disks that have something to hear at the end of the turn, a bit each.
+    disks_to_ring: u64,
+    turn_bytes: u64,
+    turns: Turns,
+}
+
+/// What an epoll event is about: places in the table of connections lie below these.
+const BELL: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX - 1;
+
+impl Worker {
+    /// A worker that is ready to run.
+    ///
+    /// # Errors
+    /// When descriptors are lacking.
+    pub fn new(
+        settings: Settings,
+        shared: Arc<Shared>,
+        inbox: Receiver<(StreamId, Done)>,
+        log: AccessHandle,
+        listeners: Vec<OwnedFd>,
+    ) -> io::Result<Worker> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let index = usize::from(settings.worker);
+        let bell = Arc::clone(&shared.lines[index].bell);
+        epoll::add(&epoll, &*bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        for listener in &listeners {
+            epoll::add(
+                &epoll,
+                listener,
+                EventData::new_u64(LISTENER),
+                EventFlags::IN,
+            )?;
+        }
+        Ok(Worker {
+            decider: Decider::new(settings),
+            index,
+            shared,
+            bell,
+            inbox,
+            log,
+            epoll,
+            listeners,
+            listening: true,
+            conns: Conns::default(),
+            heads: HeadPool::default(),
+            draining: false,
+            disks_to_ring: 0,
+            turn_bytes: 0,
+            turns: Turns::default(),
+        })
+    }
+
+    /// Serves until it is told to stop and the last connection has ended.
+    ///
+    /// # Errors
+    /// When epoll fails, which it does not.
+    pub fn run(mut self) -> io::Result<Turns> {
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
+        while !self.decider.finished() {
+            let timeout = self
+                .decider
+                .deadline()
+                .map(|at| timespec(at.since_us(self.now())));
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let begun = self.now();
+            self.turn(&events, begun);
+            let took_us = self.now().since_us(begun);
+            self.turns.add(took_us);
+        }
+        Ok(self.turns)
+    }
+
+    fn now(&self) -> Instant {
+        self.shared.clock.now()
+    }
+
+    fn turn(&mut self, events: &[Event], now: Instant) {
+        for event in events {
+            match event.data.u64() {
+                BELL => self.hear(now),
+                LISTENER => self.decider.on(In::Incoming, now),
+                of => self.tcp_event(conn_of(of), event.flags, now),
+            }
+        }
+        self.turn_bytes = 0;
+        for _ in 0..OUTS_PER_TURN_MAX {
+            let Some(out) = self.decider.poll(now) else {
+                break;
+            };
+            self.execute(out, now);
+            if self.turn_bytes >= TURN_BYTES_MAX {
+                break;
+            }
+        }
+        self.shared
+            .disks
+            .ring(std::mem::take(&mut self.disks_to_ring));
+    }
+
+    fn tcp_event(&mut self, conn: ConnId, flags: EventFlags, now: Instant) {
+        let kinds = [
+            (EventFlags::ERR, TcpEvent::Reset),
+            (EventFlags::IN, TcpEvent::Readable),
+            (EventFlags::RDHUP | EventFlags::HUP, TcpEvent::Fin),
+            (EventFlags::OUT | EventFlags::HUP, TcpEvent::Writable),
+        ];
+        for (flag, event) in kinds {
+            if flags.intersects(flag) {
+                self.decider.on(In::Tcp { conn, event }, now);
+            }
+        }
+    }
+
+    /// Somebody rang: the disks, the resolvers, or the order to stop.
+    fn hear(&mut self, now: Instant) {
+        self.bell.heard();
+        let shared = Arc::clone(&self.shared);
+        while let Some(news) = shared.lines[self.index].news.take() {
+            match news {
+                News::Filled(stream, span) => {
+                    self.conns.answered(stream);
+                    self.decider.on(In::Filled { stream, span }, now);
+                }
+                News::Failed(stream, error) => self.read_failed(stream, error, now),
+            }
+        }
+        while let Ok((stream, done)) = self.inbox.try_recv() {
+            self.resolver_done(stream, done, now);
+        }
+        if shared.stopping.load(Ordering::Acquire) && !self.draining {
+            self.drain(now);
+        }
+    }
+
+    fn read_failed(&mut self, stream: StreamId, error: ReadError, now: Instant) {
+        self.conns.answered(stream);
+        let file = self
+            .conns
+            .get(stream.conn)
+            .and_then(|conn| conn.file.as_ref());
+        if let Some(file) = file {
+            tracing::error!(
+                file = self.shared.site.shown(&file.path),
+                offset_bytes = error.offset_bytes,
+                "read failed: {}; the response ends here",
+                io::Error::from_raw_os_error(error.errno)
+            );
+        }
+        self.decider.on(
+            In::Failed {
+                stream,
+                why: Why::ReadFailed,
+            },
+            now,
+        );
+    }
+
+    /// Take what waits in the backlogs, close the listeners, and let the machine end the rest.
+    fn drain(&mut self, now: Instant) {
+        self.draining = true;
+        self.accept(u32::MAX, now);
+        for listener in self.listeners.drain(..) {
+            let _ = epoll::delete(&self.epoll, &listener);
+        }
+        self.decider.on(In::Drain, now);
+    }
+}
+
+fn conn_of(data: u64) -> ConnId {
+    ConnId {
+        index: data as u32,
+        generation: (data >> 32) as u32,
+    }
+}
+
+fn data_of(conn: ConnId) -> EventData {
+    EventData::new_u64(u64::from(conn.generation) << 32 | u64::from(conn.index))
+}
+
+fn timespec(us: u64) -> Timespec {
+    Timespec {
+        tv_sec: (us / 1_000_000) as i64,
+        tv_nsec: (us % 1_000_000 * 1000) as i64,
+    }
+}

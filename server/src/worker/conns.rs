@@ -1,0 +1,126 @@
+//! The shell's table of connections: sockets and what is held for their clients.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ackpace_core::conn::{ConnId, StreamId};
+use ackpace_wire::access_log::Remote;
+use ackpace_wire::listing::Format;
+
+use crate::front::http::Front;
+use crate::front::listing::Listing;
+use crate::store::file::File;
+
+/// A connection as the shell sees it.
+pub struct Conn {
+    /// Its name.
+    pub id: ConnId,
+    /// Its socket.
+    pub socket: OwnedFd,
+    /// Its client, for the log.
+    pub remote: Remote,
+    /// Its input and what was made of it.
+    pub front: Front,
+    /// The file that is being sent.
+    pub file: Option<Arc<File>>,
+    /// The listing that is being sent, between two slices, and in which form.
+    pub listing: Option<Box<Listing>>,
+    /// How a listing was asked for.
+    pub format: Format,
+    /// The slice that is being sent.
+    pub slice: Vec<u8>,
+    /// The device whose disk thread holds a wish of the present stream.
+    pub asked: Option<u16>,
+}
+
+/// Connections by place. Freed places are used again, the latest first: their memory is hot.
+#[derive(Default)]
+pub struct Conns {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    conn: Option<Conn>,
+}
+
+impl Conns {
+    /// Puts a new connection into a free place.
+    pub fn add(&mut self, socket: OwnedFd, remote: Remote) -> ConnId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() as u32 - 1
+        });
+        let place = &mut self.places[index as usize];
+        let id = ConnId {
+            index,
+            generation: place.generation,
+        };
+        place.conn = Some(Conn {
+            id,
+            socket,
+            remote,
+            front: Front::default(),
+            file: None,
+            listing: None,
+            format: Format::Html,
+            slice: Vec::new(),
+            asked: None,
+        });
+        id
+    }
+
+    /// The connection of this name, if it is still there.
+    pub fn get(&mut self, id: ConnId) -> Option<&mut Conn> {
+        let place = self.places.get_mut(id.index as usize)?;
+        place.conn.as_mut().filter(|conn| conn.id == id)
+    }
+
+    /// Takes a connection off its place.
+    pub fn remove(&mut self, id: ConnId) -> Option<Conn> {
+        self.get(id)?;
+        let place = &mut self.places[id.index as usize];
+        // The highest generation's place is given up: a name is never used twice.
+        if let Some(next) = place
+            .generation
+            .checked_add(1)
+            .filter(|next| *next < u32::MAX)
+        {
+            place.generation = next;
+            self.free.push(id.index);
+        }
+        place.conn.take()
+    }
+
+    /// The disk has answered the stream's wish.
+    pub fn answered(&mut self, stream: StreamId) {
+        if let Some(conn) = self.get(stream.conn) {
+            conn.asked = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket() -> OwnedFd {
+        std::fs::File::open("/dev/null").expect("a device").into()
+    }
+
+    #[test]
+    fn a_place_is_used_again_under_another_name() {
+        let mut conns = Conns::default();
+        let first = conns.add(socket(), Remote::Unix);
+        assert!(conns.remove(first).is_some());
+        let second = conns.add(socket(), Remote::Unix);
+        assert_eq!(
+            (first.index, first.generation + 1),
+            (second.index, second.generation)
+        );
+        assert!(conns.get(first).is_none() && conns.remove(first).is_none());
+        assert!(conns.get(second).is_some());
+    }
+}

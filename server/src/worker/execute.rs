@@ -1,0 +1,450 @@
+//! Executing the machine's orders, one by one.
+
+use std::os::fd::OwnedFd;
+
+use ackpace_core::conn::{ConnId, Part, Span, StreamId, TcpEvent, Version, Want};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
+use ackpace_core::worker::{Expect, In, Out, Outcome, Received};
+use ackpace_wire::access_log::Remote;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+use super::{LISTENER, Worker, data_of};
+use crate::disk::Ask;
+use crate::front::http::{Surroundings, Task};
+use crate::front::site::Answer;
+use crate::resolver::{Done, Job};
+use crate::store::file::File;
+use crate::store::residency::resident_bytes;
+use crate::store::root::Wait;
+use crate::tcp;
+
+/// What came of an attempt to send.
+enum Sent {
+    Taken {
+        taken_bytes: u64,
+        blocked: bool,
+    },
+    /// The file is not what was promised, or can't be read.
+    Broken(Why),
+    /// The connection is dead.
+    Reset,
+}
+
+impl Worker {
+    pub(super) fn execute(&mut self, out: Out, now: Instant) {
+        match out {
+            Out::Accept(most) => self.accept(most, now),
+            Out::Listen(on) => self.listen(on),
+            Out::Receive { conn, expect } => self.receive(conn, expect, now),
+            Out::Resolve { stream, refuse } => self.resolve(stream, refuse, now),
+            Out::Probe {
+                stream,
+                span,
+                object: _,
+            } => self.probe(stream, span, now),
+            Out::Want(want) => self.want(want, now),
+            Out::Forget(stream) => self.forget(stream),
+            Out::Ended(stream) => self.ended(stream),
+            Out::Slice(stream) => self.slice(stream, now),
+            Out::Send {
+                stream,
+                part,
+                from_bytes,
+                len_bytes,
+                more,
+            } => {
+                let span = Span {
+                    offset_bytes: from_bytes,
+                    len_bytes,
+                };
+                self.send(stream, part, span, more, now);
+            }
+            Out::Sample(conn) => {
+                if let Some(sample) = self.conns.get(conn).map(|conn| tcp::sample(&conn.socket)) {
+                    self.decider.on(
+                        In::Tcp {
+                            conn,
+                            event: TcpEvent::Sample(sample),
+                        },
+                        now,
+                    );
+                }
+            }
+            Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
+            Out::Shutdown(conn) => {
+                if let Some(conn) = self.conns.get(conn) {
+                    let _ = rustix::net::shutdown(&conn.socket, Shutdown::Write);
+                }
+            }
+            Out::Close { conn, abort, why } => self.close(conn, abort, why),
+        }
+    }
+
+    pub(super) fn accept(&mut self, most: u32, now: Instant) {
+        let mut left = most;
+        for listener in 0..self.listeners.len() {
+            while left > 0 {
+                match tcp::accept(&self.listeners[listener]) {
+                    Ok(client) => {
+                        left -= 1;
+                        self.accepted(client, now);
+                    }
+                    Err(Errno::AGAIN) => break,
+                    // The client was gone before it was accepted, or sent us a network error (accept(2)).
+                    Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
+                    Err(error) => {
+                        tracing::warn!(
+                            connections = self.decider.connections(),
+                            "accept: {error}; trying again soon"
+                        );
+                        self.decider.on(In::AcceptFailed, now);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, client: tcp::Accepted, now: Instant) {
+        let address = client.peer.map(tcp::counted);
+        let conn = self
+            .conns
+            .add(client.socket, client.peer.map_or(Remote::Unix, Remote::Ip));
+        let Some(added) = self.conns.get(conn) else {
+            return;
+        };
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        if let Err(error) = epoll::add(&self.epoll, &added.socket, data_of(conn), flags) {
+            tracing::warn!("epoll: {error}; a client is turned away");
+            self.conns.remove(conn);
+            return;
+        }
+        self.decider.on(In::Accepted { conn, address }, now);
+    }
+
+    fn listen(&mut self, on: bool) {
+        let flags = if on {
+            EventFlags::IN
+        } else {
+            EventFlags::empty()
+        };
+        self.listening = on;
+        for listener in &self.listeners {
+            let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(LISTENER), flags);
+        }
+    }
+
+    fn receive(&mut self, id: ConnId, expect: Expect, now: Instant) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let received = match expect {
+            Expect::Head => conn.front.receive(&conn.socket, &mut self.heads),
+            Expect::Body => conn.front.skip_body(&conn.socket, &mut self.heads),
+            Expect::Rest => conn.front.discard(&conn.socket, &mut self.heads),
+        };
+        let event = match received {
+            Ok(received) => In::Received { conn: id, received },
+            Err(Errno::NOMEM | Errno::NOBUFS) => In::Received {
+                conn: id,
+                received: Received::Nothing,
+            },
+            Err(_) => In::Tcp {
+                conn: id,
+                event: TcpEvent::Reset,
+            },
+        };
+        self.decider.on(event, now);
+    }
+
+    fn resolve(&mut self, stream: StreamId, refuse: bool, now: Instant) {
+        let around = Surroundings {
+            site: &self.shared.site,
+            draining: self.draining,
+            logging: self.log.is_on(),
+        };
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        match conn.front.task(stream.nth, refuse, &around) {
+            Task::Answer(plan) => {
+                conn.front.used(&mut self.heads);
+                self.decider.on(In::Resolved { stream, plan }, now);
+            }
+            Task::Find(query) => {
+                conn.format = query.format;
+                match self.shared.site.find(&query, Wait::No) {
+                    Some(answer) => self.answer(stream, answer, now),
+                    None if self.shared.resolver.submit(stream, Job::Find(query)) => {}
+                    None => self.answer(stream, Answer::Exhausted, now),
+                }
+            }
+        }
+    }
+
+    pub(super) fn resolver_done(&mut self, stream: StreamId, done: Done, now: Instant) {
+        match done {
+            Done::Found(answer) => self.answer(stream, answer, now),
+            Done::Sliced(Ok(slice), listing) => {
+                let Some(conn) = self.conns.get(stream.conn) else {
+                    return;
+                };
+                (conn.slice, conn.listing) = (slice.bytes, listing);
+                let len_bytes = conn.slice.len() as u64;
+                self.decider.on(
+                    In::Sliced {
+                        stream,
+                        len_bytes,
+                        last: slice.last,
+                    },
+                    now,
+                );
+            }
+            Done::Sliced(Err(error), _) => {
+                tracing::warn!("a listing could not be continued: {error}");
+                self.decider.on(
+                    In::Failed {
+                        stream,
+                        why: Why::ListingFailed,
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    /// Plan the answer now that it is known what lies there.
+    fn answer(&mut self, stream: StreamId, answer: Answer, now: Instant) {
+        let around = Surroundings {
+            site: &self.shared.site,
+            draining: self.draining,
+            logging: self.log.is_on(),
+        };
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
+        match answer {
+            Answer::File(served) => conn.file = Some(served.file),
+            Answer::Listing(listing) => conn.listing = listing,
+            Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
+            Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
+            Answer::Exhausted => {
+                tracing::warn!("503: no descriptors, memory or places left for a request")
+            }
+            Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
+        }
+        conn.front.used(&mut self.heads);
+        self.decider.on(In::Resolved { stream, plan }, now);
+    }
+
+    fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
+        let file = self
+            .conns
+            .get(stream.conn)
+            .and_then(|conn| conn.file.as_ref());
+        let resident_bytes = file.map_or(0, |file| resident_bytes(&file.fd, file.oracle, span));
+        self.decider.on(
+            In::Probed {
+                stream,
+                resident_bytes,
+            },
+            now,
+        );
+    }
+
+    fn want(&mut self, want: Want, now: Instant) {
+        let Some(conn) = self.conns.get(want.stream.conn) else {
+            return;
+        };
+        let Some(file) = conn.file.clone() else {
+            return;
+        };
+        let device = want.object.device;
+        match self.shared.disks.get(device) {
+            Ok(disk) => {
+                conn.asked = Some(device);
+                disk.ask(
+                    want.stream.worker,
+                    want.stream.conn.index,
+                    Ask::Want(want, file),
+                );
+                self.disks_to_ring |= 1 << device;
+            }
+            Err(error) => {
+                tracing::error!("the threads of a disk could not be started: {error}");
+                self.decider.on(
+                    In::Failed {
+                        stream: want.stream,
+                        why: Why::ReadFailed,
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    fn forget(&mut self, stream: StreamId) {
+        let Some(device) = self
+            .conns
+            .get(stream.conn)
+            .and_then(|conn| conn.asked.take())
+        else {
+            return;
+        };
+        if let Ok(disk) = self.shared.disks.get(device) {
+            disk.ask(stream.worker, stream.conn.index, Ask::Forget(stream));
+            self.disks_to_ring |= 1 << device;
+        }
+    }
+
+    fn ended(&mut self, stream: StreamId) {
+        if let Some(conn) = self.conns.get(stream.conn) {
+            (conn.file, conn.listing, conn.slice) = (None, None, Vec::new());
+        }
+    }
+
+    fn slice(&mut self, stream: StreamId, now: Instant) {
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        let submitted = conn
+            .listing
+            .take()
+            .is_some_and(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)));
+        if !submitted {
+            self.decider.on(
+                In::Failed {
+                    stream,
+                    why: Why::ListingFailed,
+                },
+                now,
+            );
+        }
+    }
+
+    fn send(&mut self, stream: StreamId, part: u16, span: Span, more: bool, now: Instant) {
+        let (Some(conn), Some(part)) =
+            (self.conns.get(stream.conn), self.decider.part(stream, part))
+        else {
+            return;
+        };
+        let from = span.offset_bytes as usize;
+        let bytes =
+            |bytes: &[u8]| send_bytes(&conn.socket, bytes, from, span.len_bytes as usize, more);
+        let sent = match (part, &conn.file) {
+            (Part::Bytes(all), _) => bytes(all),
+            (Part::Slices, _) => bytes(&conn.slice),
+            (
+                Part::Body {
+                    version,
+                    span: body,
+                    ..
+                },
+                Some(file),
+            ) => {
+                let span = Span {
+                    offset_bytes: body.offset_bytes + span.offset_bytes,
+                    ..span
+                };
+                send_body(&conn.socket, file, version, span)
+            }
+            (Part::Body { .. }, None) => Sent::Broken(Why::ReadFailed),
+        };
+        let event = match sent {
+            Sent::Taken {
+                taken_bytes,
+                blocked,
+            } => {
+                self.turn_bytes += taken_bytes;
+                In::Sent {
+                    stream,
+                    taken_bytes,
+                    blocked,
+                }
+            }
+            Sent::Broken(why) => {
+                if let Some(file) = &conn.file {
+                    let at_bytes = span.offset_bytes;
+                    let file = self.shared.site.shown(&file.path);
+                    tracing::error!(
+                        file,
+                        at_bytes,
+                        "{why}: the response ends before its last byte"
+                    );
+                }
+                In::Failed { stream, why }
+            }
+            Sent::Reset => In::Tcp {
+                conn: stream.conn,
+                event: TcpEvent::Reset,
+            },
+        };
+        self.decider.on(event, now);
+    }
+
+    fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        if let Some(record) = conn.front.record(stream.nth, conn.remote, outcome) {
+            self.log.log(record);
+        }
+    }
+
+    fn close(&mut self, id: ConnId, abort: bool, why: Why) {
+        let Some(mut conn) = self.conns.remove(id) else {
+            return;
+        };
+        if abort {
+            tcp::abort(&conn.socket);
+        }
+        conn.front.release(&mut self.heads);
+        tracing::debug!(remote = ?conn.remote, "closed: {why}");
+    }
+}
+
+fn send_bytes(socket: &OwnedFd, all: &[u8], from: usize, len: usize, more: bool) -> Sent {
+    let bytes = all
+        .get(from..(from + len).min(all.len()))
+        .unwrap_or_default();
+    match tcp::send_bytes(socket, bytes, more) {
+        Ok(taken) => Sent::Taken {
+            taken_bytes: taken as u64,
+            blocked: taken < bytes.len(),
+        },
+        Err(error) => send_error(error),
+    }
+}
+
+/// Send a window of the file, if the file is still what was promised.
+fn send_body(socket: &OwnedFd, file: &File, promised: &Version, span: Span) -> Sent {
+    let holds = || file.version().is_ok_and(|now| promised.still_holds(&now));
+    if !holds() {
+        return Sent::Broken(Why::FileChanged);
+    }
+    match tcp::send_file(socket, &file.fd, span.offset_bytes, span.len_bytes) {
+        Ok(taken) if (taken as u64) < span.len_bytes && !holds() => Sent::Broken(Why::FileChanged),
+        Ok(0) => Sent::Broken(Why::FileChanged),
+        Ok(taken) => Sent::Taken {
+            taken_bytes: taken as u64,
+            blocked: (taken as u64) < span.len_bytes,
+        },
+        Err(error) => send_error(error),
+    }
+}
+
+fn send_error(error: Errno) -> Sent {
+    match error {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::Taken {
+            taken_bytes: 0,
+            blocked: true,
+        },
+        Errno::IO => Sent::Broken(Why::ReadFailed),
+        _ => Sent::Reset,
+    }
+}
