@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         match std::fs::read(&path) {
             Ok(data) => (target.run)(&data),
             Err(error) => {
-                eprintln!("{}: {error}", path.display());
+                eprintln!("{}: {error}", std::path::Path::new(&path).display());
                 return ExitCode::from(2);
             }
         }
