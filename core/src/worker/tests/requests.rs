@@ -52,6 +52,9 @@ fn a_full_socket_is_left_alone_until_it_takes_more() {
     assert_eq!(bench.tcp(conn, TcpEvent::Readable), [], "no news for it");
     let outs = bench.tcp(conn, TcpEvent::Writable);
     assert_eq!(send_of(&outs), Some((0, 30, 70)));
+    assert_eq!(bench.sent(stream, 0, true), [], "a false alarm");
+    let outs = bench.tcp(conn, TcpEvent::Writable);
+    assert_eq!(send_of(&outs), Some((0, 30, 70)));
 }
 
 #[test]
