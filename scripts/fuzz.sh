@@ -7,4 +7,4 @@ cd "$(dirname "$0")/.."
 ensure_rust "make fuzz"
 # libFuzzer itself is C++.
 have c++ || apt_install g++ || die "libFuzzer needs a C++ compiler: type 'sudo apt-get install g++', then 'make fuzz' again"
-exec sh fuzz/run.sh "${SECONDS_EACH:-600}"
+exec bash fuzz/run.sh "${SECONDS_EACH:-600}"
