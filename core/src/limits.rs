@@ -48,8 +48,8 @@ pub const LINGER_US: u64 = 30 * US_PER_S;
 
 /// Patience is measured in steps of this length: a time limit ends a connection at most so much late.
 pub const SCAN_PERIOD_US: u64 = US_PER_S;
-/// Connections looked at in one turn of a scan, so that a scan never holds up a turn.
-pub const SCAN_SLICE: u32 = 1024;
+/// Connections that a scan looks at before whoever has something to do has a step.
+pub const SCAN_SLICE: u32 = 8;
 /// A sending connection that took bytes this recently is not asked for its TCP state.
 pub const SAMPLE_QUIET_US: u64 = 5 * US_PER_S;
 /// Time over which `rate_min` is measured.

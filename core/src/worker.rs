@@ -322,6 +322,8 @@ pub struct Worker {
     draining: Option<Instant>,
     scan_at: Option<Instant>,
     scan_from: u32,
+    /// The last step was one of a scan.
+    scanning: bool,
 }
 
 impl Worker {
@@ -344,6 +346,7 @@ impl Worker {
             draining: None,
             scan_at: None,
             scan_from: 0,
+            scanning: false,
         }
     }
 
@@ -960,16 +963,22 @@ impl Machine for Worker {
     }
 
     fn poll(&mut self, now: Instant) -> Option<Out> {
-        if let Some(out) = self.outs.pop_front() {
-            return Some(out);
-        }
-        if self.scan_at.is_some_and(|at| at <= now) {
-            self.scan(now);
+        loop {
             if let Some(out) = self.outs.pop_front() {
                 return Some(out);
             }
+            // A scan and those who have something to do take turns, a slice against a step.
+            let due = self.scan_at.is_some_and(|at| at <= now);
+            self.scanning = due && !self.scanning;
+            if self.scanning {
+                self.scan(now);
+                continue;
+            }
+            match self.accept_step(now).or_else(|| self.conn_step(now)) {
+                None if due => {}
+                step => return step,
+            }
         }
-        self.accept_step(now).or_else(|| self.conn_step(now))
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -250,15 +250,20 @@ fn print_help(matches: &ArgMatches) -> Result<(), Failure> {
     let mut command = command();
     command.build();
     let Some(name) = matches.get_one::<String>("command") else {
-        return say(&format!("{}\n", command.render_help()));
+        return say_help(&mut command);
     };
     match command.find_subcommand_mut(name) {
-        Some(command) => say(&format!("{}\n", command.render_help())),
+        Some(command) => say_help(command),
         None => Err(Failure::operator(format!(
             "there is no command {}",
             shown(name)
         ))),
     }
+}
+
+fn say_help(command: &mut Command) -> Result<(), Failure> {
+    let page = command.render_help().to_string();
+    say(&format!("{}\n", page.trim_end()))
 }
 
 /// Prints to standard output. That nobody reads it to the end (`| head`) is no failure.

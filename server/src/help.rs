@@ -56,8 +56,8 @@ fn heading(arg: &Arg) -> &str {
     arg.get_help_heading().unwrap_or("Options")
 }
 
-/// The option as it is typed.
-fn name(arg: &Arg) -> String {
+/// The option as it is typed: `-l, --listen ADDR`.
+pub fn name(arg: &Arg) -> String {
     let value = arg.get_value_names().and_then(|names| names.first());
     let value = value.filter(|_| arg.get_action().takes_values());
     let short = arg.get_short().map(|short| format!("-{short}"));

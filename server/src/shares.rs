@@ -50,7 +50,7 @@ impl Shares {
             ));
         }
         let left_bytes = memory_bytes - least_bytes;
-        let more = left_bytes / u64::from(workers) / connection_bytes();
+        let more = left_bytes / u64::from(workers) / (connection_bytes() + mailboxes_bytes());
         let affordable = u64::from(CONNECTIONS_MIN) + more;
         let connections_per_worker = affordable.min(options.connections_max) as u32; // at most 16,384
         Ok(Shares {
@@ -62,14 +62,15 @@ impl Shares {
     /// Each owner of memory and the most that it uses, in bytes.
     pub fn owners(&self) -> Vec<(&'static str, u64)> {
         let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
-        let disks =
-            DEVICES_MAX as u64 * u64::from(self.workers) * u64::from(self.connections_per_worker);
         vec![
             (
                 "connections: state, request heads, slices of listings",
                 connections * connection_bytes(),
             ),
-            ("mailboxes between workers and disks", disks * MAILBOX_BYTES),
+            (
+                "mailboxes between workers and disks",
+                connections * mailboxes_bytes(),
+            ),
             (
                 "request heads kept for the next ones",
                 heads_kept_bytes() * u64::from(self.workers),
@@ -88,11 +89,15 @@ impl Shares {
     }
 }
 
-const MAILBOX_BYTES: u64 = 128;
-
-/// What one more connection costs at worst.
+/// What one more connection costs at worst, its mailboxes aside.
 fn connection_bytes() -> u64 {
-    core::connection_bytes_max(wire::HEAD_BYTES_MAX as u64) + DEVICES_MAX as u64 * MAILBOX_BYTES
+    core::connection_bytes_max(wire::HEAD_BYTES_MAX as u64)
+}
+
+/// A box at each device's thread and one for the news that come back.
+fn mailboxes_bytes() -> u64 {
+    const MAILBOX_BYTES: u64 = 128;
+    (DEVICES_MAX as u64 + 1) * MAILBOX_BYTES
 }
 
 fn heads_kept_bytes() -> u64 {

@@ -489,12 +489,12 @@ mod tests {
         let second = Listeners::bind(&listen, 1).expect("nobody listens");
         remove_unix(&second.unix);
         assert!(!path.exists());
-        std::fs::write(&path, "mine").expect("a file");
+        fs::write(&path, "mine").expect("a file");
         assert!(matches!(
             Listeners::bind(&listen, 1),
             Err(ListenError::NotASocket(_))
         ));
-        std::fs::remove_file(&path).expect("our own file");
+        fs::remove_file(&path).expect("our own file");
     }
 
     #[test]

@@ -153,6 +153,7 @@ impl Worker {
                 of => self.tcp_event(conn_of(of), event.flags, now),
             }
         }
+        self.hear_disks(now);
         self.turn_bytes = 0;
         for _ in 0..OUTS_PER_TURN_MAX {
             let Some(out) = self.decider.poll(now) else {
@@ -182,29 +183,29 @@ impl Worker {
         }
     }
 
-    /// Somebody rang: the disks, the resolvers, or the order to stop.
-    fn hear(&mut self, now: Instant) {
-        self.bell.heard();
+    /// What the disks have delivered. They ring only for streams that stand still.
+    fn hear_disks(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
         while let Some(news) = shared.lines[self.index].news.take() {
             match news {
-                News::Filled(stream, span) => {
-                    self.conns.answered(stream);
-                    self.decider.on(In::Filled { stream, span }, now);
-                }
+                News::Filled(stream, span) => self.decider.on(In::Filled { stream, span }, now),
                 News::Failed(stream, error) => self.read_failed(stream, error, now),
             }
         }
+    }
+
+    /// Somebody rang: a disk, a resolver, or whoever stops the server.
+    fn hear(&mut self, now: Instant) {
+        self.bell.heard();
         while let Ok((stream, done)) = self.inbox.try_recv() {
             self.resolver_done(stream, done, now);
         }
-        if shared.stopping.load(Ordering::Acquire) && !self.draining {
+        if self.shared.stopping.load(Ordering::Acquire) && !self.draining {
             self.drain(now);
         }
     }
 
     fn read_failed(&mut self, stream: StreamId, error: ReadError, now: Instant) {
-        self.conns.answered(stream);
         let file = self
             .conns
             .get(stream.conn)

@@ -491,6 +491,7 @@ md = \"text/markdown\"
         assert_eq!(
             errors("x = = 1\n\n[types\n"),
             "a.toml:1:5: not TOML: extra `=`\n\
+             a.toml:1:7: not TOML: unexpected key or value, expected newline, `#`\n\
              a.toml:3:7: not TOML: unclosed table, expected `]`"
         );
     }

@@ -9,6 +9,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::effective::assignment;
 use super::layer::{Given, Origin};
 use super::settings::{Setting, Shape};
+use crate::help;
 
 /// How the sources of values work together; the same sentences in every page.
 const RULES: [(&str, &str); 5] = [
@@ -70,7 +71,7 @@ pub fn reference() -> String {
          - `-c, --config FILE` (or `ACKPACE_CONFIG`): the configuration file.\n\
          - `-p, --port N` (or `ACKPACE_PORT`): short for `--listen 127.0.0.1:N`; added to what `--listen` says.\n\
          - `-t`: the same as `ackpace check`.\n\
-         - `--root` does not exist: the directory or file is named without an option. One that is named like a command is reached by `./`.\n"
+         - The directory or file has no option of its own. One that is named like a command is reached by `./`.\n"
     );
     let mut heading = None;
     for setting in Setting::all() {
@@ -89,14 +90,10 @@ pub fn reference() -> String {
 }
 
 fn section(setting: &Setting) -> String {
-    let usage = match (setting.arg.get_short(), setting.arg.get_long()) {
-        (Some(short), Some(long)) => format!("-{short}, --{long} {}", setting.value_name()),
-        (None, Some(long)) => format!("--{long} {}", setting.value_name()),
-        _ => setting.value_name().to_owned(),
-    };
     let mut text = format!(
-        "\n### {}\n\n`{usage}` · `{}` · `{}`\n",
+        "\n### {}\n\n`{}` · `{}` · `{}`\n",
         setting.key,
+        help::name(&setting.arg),
         setting.variable(),
         default(setting),
     );

@@ -7,17 +7,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ackpace_core::limits::{LISTING_BYTES_MAX, README_BYTES_MAX, SLICE_BYTES};
+use ackpace_wire::hide::Hide;
 use ackpace_wire::http::plan::{LAST_CHUNK, push_chunk};
 use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, readme_rank};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
-use super::site::Site;
-use crate::store::root::{Found, Miss, Wait};
+use crate::store::root::{Found, Miss, Root, Wait};
 
 /// Bytes of names that all listings of a site hold together.
 #[derive(Clone, Debug, Default)]
 pub struct Held(Arc<AtomicU64>);
+
+/// Where the directories of a listing lie, and what of them is shown.
+#[derive(Clone, Copy)]
+pub struct Shelf<'a> {
+    /// The root, which decides where links lead.
+    pub root: &'a Root,
+    /// Names that are not there for clients.
+    pub hide: &'a Hide,
+    /// What all listings hold.
+    pub held: &'a Held,
+}
 
 /// A listing under way.
 pub struct Listing {
@@ -64,7 +75,7 @@ impl Listing {
     /// # Errors
     /// [`Miss::Exhausted`] when all listings together hold too many names.
     pub fn open(
-        site: &Site,
+        shelf: Shelf<'_>,
         place: &OwnedFd,
         path: &[u8],
         format: Format,
@@ -76,12 +87,12 @@ impl Listing {
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Miss::Exhausted,
             error => Miss::Failed(error),
         })?;
-        let mut names = Names::new(site.listings_held.clone());
+        let mut names = Names::new(shelf.held.clone());
         let mut readme: Option<(u8, Vec<u8>)> = None;
         for found in Dir::read_from(&dir).map_err(Miss::Failed)? {
             let found = found.map_err(Miss::Failed)?;
             let name = found.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || site.hide.hidden(name) {
+            if matches!(name, b"." | b"..") || shelf.hide.hidden(name) {
                 continue;
             }
             let rank = readme_rank(name)
@@ -91,7 +102,7 @@ impl Listing {
             }
             let mut directory = found.file_type() == FileType::Directory;
             if matches!(found.file_type(), FileType::Symlink | FileType::Unknown) {
-                let target = site.root.stat(&[path, name].concat());
+                let target = shelf.root.stat(&[path, name].concat());
                 directory = target
                     .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
             }
@@ -115,7 +126,7 @@ impl Listing {
     ///
     /// # Errors
     /// Those of the file system below, for a listing that can't go on.
-    pub fn slice(&mut self, site: &Site) -> io::Result<Slice> {
+    pub fn slice(&mut self, shelf: Shelf<'_>) -> io::Result<Slice> {
         let mut text = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 4);
         if self.next == 0 {
             head(self.format, &[b"/", &self.path[..]].concat(), &mut text);
@@ -123,11 +134,11 @@ impl Listing {
         while text.len() < SLICE_BYTES && self.next < self.names.entries.len() {
             let name = self.names.entries[self.next];
             self.next += 1;
-            self.entry(site, name, &mut text);
+            self.entry(shelf, name, &mut text);
         }
         let last = self.next == self.names.entries.len();
         if last {
-            let readme = self.readme_text(site);
+            let readme = self.readme_text(shelf);
             let readme = readme.as_ref().map(|(name, text)| Readme { name, text });
             foot(self.format, readme, self.written, &mut text);
         }
@@ -142,11 +153,11 @@ impl Listing {
         Ok(Slice { bytes, last })
     }
 
-    fn entry(&mut self, site: &Site, name: Name, text: &mut Vec<u8>) {
+    fn entry(&mut self, shelf: Shelf<'_>, name: Name, text: &mut Vec<u8>) {
         let bytes = self.names.get(name);
         let link = name.kind == FileType::Symlink;
         let stat: Option<Stat> = if link {
-            site.root.stat(&[&self.path[..], bytes].concat()).ok()
+            shelf.root.stat(&[&self.path[..], bytes].concat()).ok()
         } else {
             // A name that was deleted meanwhile is left out.
             match statat(&self.dir, bytes, AtFlags::SYMLINK_NOFOLLOW) {
@@ -172,12 +183,12 @@ impl Listing {
         self.written += 1;
     }
 
-    fn readme_text(&self, site: &Site) -> Option<(Vec<u8>, Vec<u8>)> {
+    fn readme_text(&self, shelf: Shelf<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         let name = self
             .readme
             .as_ref()
             .filter(|_| self.format == Format::Html)?;
-        let Ok(Found::File(fd, _)) = site.root.find(&[&self.path[..], name].concat(), Wait::Yes)
+        let Ok(Found::File(fd, _)) = shelf.root.find(&[&self.path[..], name].concat(), Wait::Yes)
         else {
             return None;
         };

@@ -11,7 +11,7 @@ use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
 use rustix::fs::Stat;
 
-use super::listing::{Held, Listing};
+use super::listing::{Held, Listing, Shelf};
 use crate::store::device::Devices;
 use crate::store::file::{File, Files, version};
 use crate::store::root::{Found, Miss, Root, Wait};
@@ -179,9 +179,18 @@ impl Site {
             (None, _) => Ok(Answer::Listing(None)),
             (Some(_), Wait::No) => Err(Miss::Cold),
             (Some(chunked), Wait::Yes) => {
-                let listing = Listing::open(self, place, path, query.format, chunked)?;
+                let listing = Listing::open(self.shelf(), place, path, query.format, chunked)?;
                 Ok(Answer::Listing(Some(Box::new(listing))))
             }
+        }
+    }
+
+    /// What a listing has to know.
+    pub fn shelf(&self) -> Shelf<'_> {
+        Shelf {
+            root: &self.root,
+            hide: &self.hide,
+            held: &self.listings_held,
         }
     }
 

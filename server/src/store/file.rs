@@ -167,10 +167,8 @@ mod tests {
         let fd = || OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
         let stat = fstat(fd()).expect("an open descriptor");
         for ino in 0..2 * OBJECTS_REMEMBERED_MAX as u64 {
-            let stat = Stat {
-                st_ino: ino,
-                ..stat
-            };
+            let mut stat = stat;
+            stat.st_ino = ino;
             files.intern(fd(), &stat, b"", &devices);
         }
         let inner = files.inner.lock().expect("no panic while locked");

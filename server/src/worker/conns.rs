@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ackpace_core::conn::{ConnId, StreamId};
+use ackpace_core::conn::ConnId;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
@@ -29,7 +29,8 @@ pub struct Conn {
     pub format: Format,
     /// The slice that is being sent.
     pub slice: Vec<u8>,
-    /// The device whose disk thread holds a wish of the present stream.
+    /// The device whose disk thread may hold a wish of the present stream: a wish that is repeated is answered twice, so
+    /// only the order to forget clears it.
     pub asked: Option<u16>,
 }
 
@@ -92,13 +93,6 @@ impl Conns {
             self.free.push(id.index);
         }
         place.conn.take()
-    }
-
-    /// The disk has answered the stream's wish.
-    pub fn answered(&mut self, stream: StreamId) {
-        if let Some(conn) = self.get(stream.conn) {
-            conn.asked = None;
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use ackpace_core::conn::{ConnId, Part, Span, StreamId, TcpEvent, Version, Want};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Expect, In, Out, Outcome, Received};
+use ackpace_core::worker::{Expect, In, Out, Outcome};
 use ackpace_wire::access_log::Remote;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -149,10 +149,6 @@ impl Worker {
         };
         let event = match received {
             Ok(received) => In::Received { conn: id, received },
-            Err(Errno::NOMEM | Errno::NOBUFS) => In::Received {
-                conn: id,
-                received: Received::Nothing,
-            },
             Err(_) => In::Tcp {
                 conn: id,
                 event: TcpEvent::Reset,
