@@ -1,0 +1,427 @@
+//! The real binary as a user meets it: help, version, configuration, errors and exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory of its own for one test, empty at its start.
+fn directory(test: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Ends a run in this directory, with these variables and no others.
+struct Run<'a> {
+    directory: &'a Path,
+    variables: &'a [(&'a str, &'a str)],
+}
+
+impl Run<'_> {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ackpace"));
+        command
+            .args(arguments)
+            .current_dir(self.directory)
+            .env_clear()
+            .envs(self.variables.iter().copied())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Exit code, standard output, standard error.
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.command(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            status.code().expect("no signal"),
+            text(stdout),
+            text(stderr),
+        )
+    }
+}
+
+/// Runs in an empty directory without variables.
+fn ackpace(test: &str, arguments: &[&str]) -> (i32, String, String) {
+    Run {
+        directory: &directory(test),
+        variables: &[],
+    }
+    .run(arguments)
+}
+
+/// A successful run that says nothing on standard error.
+fn good(test: &str, arguments: &[&str]) -> String {
+    let (code, stdout, stderr) = ackpace(test, arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+    stdout
+}
+
+/// Every long option of `ackpace serve`, from the page that has them all.
+fn options() -> Vec<String> {
+    let page = include_str!("../../docs/configuration.md");
+    let keys = page.lines().filter_map(|line| line.strip_prefix("### "));
+    let long = keys
+        .filter(|key| *key != "root")
+        .map(|key| format!("--{}", key.replace('_', "-")));
+    long.collect()
+}
+
+#[test]
+fn help_has_every_option_and_fits_a_terminal() {
+    let help = good("help", &["--help"]);
+    assert_eq!(options().len(), 21);
+    for option in options() {
+        assert!(help.contains(&format!(" {option}")), "{option}");
+    }
+    for heading in [
+        "What to serve",
+        "Listening",
+        "Logging",
+        "Time limits",
+        "Resources",
+        "General",
+    ] {
+        assert!(help.contains(&format!("\n{heading}:\n")), "{heading}");
+    }
+    assert!(help.lines().all(|line| line.chars().count() <= 80));
+    assert!(help.lines().count() < 70, "short help");
+    assert_eq!(good("help", &["-h"]), help);
+    assert_eq!(good("help", &["help"]), help);
+}
+
+#[test]
+fn each_command_has_help() {
+    for command in [
+        "serve",
+        "check",
+        "config",
+        "limits",
+        "completions",
+        "man",
+        "help",
+    ] {
+        let help = good("command_help", &[command, "--help"]);
+        assert!(
+            help.contains(&format!("\nUsage: ackpace {command}")),
+            "{help}"
+        );
+        assert_eq!(good("command_help", &["help", command]), help);
+    }
+    let (code, _, stderr) = ackpace("command_help", &["help", "nonsense"]);
+    assert_eq!(
+        (code, stderr.as_str()),
+        (2, "ackpace: there is no command nonsense\n")
+    );
+}
+
+#[test]
+fn version_is_that_of_the_package() {
+    let expected = format!("ackpace {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(good("version", &["--version"]), expected);
+    assert_eq!(good("version", &["-V"]), expected);
+}
+
+#[test]
+fn the_man_page_has_every_option_and_the_long_texts() {
+    let page = good("man", &["man"]);
+    assert!(page.contains(".TH ackpace 1"), "{page}");
+    for option in options() {
+        assert!(page.contains(&option.replace('-', "\\-")), "{option}");
+    }
+    for section in [
+        "NAME",
+        "SYNOPSIS",
+        "DESCRIPTION",
+        "COMMANDS",
+        "TIME LIMITS",
+        "EXIT STATUS",
+    ] {
+        assert!(
+            page.contains(&format!(".SH {section}"))
+                || page.contains(&format!(".SH \"{section}\"")),
+            "{section}"
+        );
+    }
+    assert!(page.contains("a paused player is not dead"));
+}
+
+#[test]
+fn completions_know_every_option() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = good("completions", &["completions", shell]);
+        for option in options() {
+            let name = option.trim_start_matches('-');
+            assert!(script.contains(name), "{shell}: {option}");
+        }
+    }
+    let (code, _, stderr) = ackpace("completions", &["completions", "sh"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("bash"), "{stderr}");
+}
+
+#[test]
+fn nobody_reading_to_the_end_is_no_failure() {
+    let directory = directory("pipe");
+    let run = Run {
+        directory: &directory,
+        variables: &[],
+    };
+    let mut child = run
+        .command(&["man"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn check_says_what_is_good() {
+    let directory = directory("check");
+    std::fs::write(directory.join("a.toml"), "listing = false\n").unwrap();
+    let run = Run {
+        directory: &directory,
+        variables: &[],
+    };
+    for arguments in [
+        ["check", "-c", "a.toml"],
+        ["-t", "-c", "a.toml"],
+        ["-t", "--config", "a.toml"],
+    ] {
+        assert_eq!(
+            run.run(&arguments),
+            (0, "a.toml: good\n".into(), String::new())
+        );
+    }
+    let (code, stdout, _) = run.run(&["check"]);
+    assert_eq!(
+        (code, stdout.as_str()),
+        (0, "the configuration is good (no file was given)\n")
+    );
+}
+
+#[test]
+fn everything_wrong_is_said_at_once_with_exit_code_2() {
+    let directory = directory("wrong");
+    std::fs::write(directory.join("a.toml"), "workers = 65\nlisting = 1\n").unwrap();
+    let variables = [("ACKPACE_RATE_MIN", "fast"), ("ACKPACE_CONFIG", "a.toml")];
+    let run = Run {
+        directory: &directory,
+        variables: &variables,
+    };
+    let expected = "\
+ackpace: --send-timeout: 5 has no clear unit: write 5s (units are ms, s, min and h)
+ackpace: --port: 70000 is not a port: 0 to 65535
+ackpace: ACKPACE_RATE_MIN: fast is not a whole number: 0 to 1000000
+ackpace: a.toml:1:11: workers: 65 is out of range: 1 to 64, or \"auto\"
+ackpace: a.toml:2:11: listing: must be true or false, not a whole number; write listing = true
+";
+    for command in [
+        &["check"][..],
+        &["-t"],
+        &["serve"],
+        &[],
+        &["limits"],
+        &["config", "--effective"],
+    ] {
+        let arguments = [command, &["--send-timeout", "5", "-p", "70000"]].concat();
+        assert_eq!(
+            run.run(&arguments),
+            (2, String::new(), expected.into()),
+            "{command:?}"
+        );
+    }
+}
+
+#[test]
+fn files_that_are_no_configuration_are_named() {
+    let directory = directory("files");
+    std::fs::write(directory.join("latin1.toml"), b"root = \"\xe4\"").unwrap();
+    std::fs::write(directory.join("long.toml"), "#".repeat((1 << 20) + 1)).unwrap();
+    std::fs::write(directory.join("most.toml"), "#".repeat(1 << 20)).unwrap();
+    let run = Run {
+        directory: &directory,
+        variables: &[],
+    };
+    for (file, expected) in [
+        (
+            "missing.toml",
+            "missing.toml: cannot read the configuration file: No such file or directory (os error 2)",
+        ),
+        (
+            ".",
+            ".: cannot read the configuration file: Is a directory (os error 21)",
+        ),
+        (
+            "latin1.toml",
+            "latin1.toml:1:9: not UTF-8, so not TOML; save the file as UTF-8",
+        ),
+        (
+            "long.toml",
+            "long.toml: longer than 1048576 bytes, so it is no configuration file",
+        ),
+    ] {
+        let (code, stdout, stderr) = run.run(&["check", "-c", file]);
+        assert_eq!(
+            (code, stdout, stderr),
+            (2, String::new(), format!("ackpace: {expected}\n"))
+        );
+    }
+    assert_eq!(run.run(&["check", "-c", "most.toml"]).0, 0);
+}
+
+#[test]
+fn wrong_usage_has_exit_code_2_and_help_has_0() {
+    for arguments in [
+        &["--nonsense"][..],
+        &["config"],
+        &["completions"],
+        &["-c"],
+        &["a", "b"],
+        &["--workers=1", "--workers=2"],
+    ] {
+        let (code, stdout, stderr) = ackpace("usage", arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(stderr.starts_with("error: "), "{stderr}");
+    }
+    let (code, _, stderr) = ackpace("usage", &["--send-timeuot", "1s"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("--send-timeout"), "{stderr}");
+}
+
+#[test]
+fn a_root_that_is_not_there_has_exit_code_2() {
+    for arguments in [
+        &["./serve"][..],
+        &["serve", "nowhere"],
+        &["check", "nowhere"],
+    ] {
+        let (code, stdout, stderr) = ackpace("root", arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        let name = arguments[arguments.len() - 1];
+        assert!(stderr.contains(name.trim_start_matches("./")), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}
+
+#[test]
+fn variables_that_mean_nothing_are_warned_of() {
+    let directory = directory("variables");
+    let variables = [("ACKPACE_WORKER", "2"), ("HOME", "/")];
+    let run = Run {
+        directory: &directory,
+        variables: &variables,
+    };
+    let (code, _, stderr) = run.run(&["config", "--effective"]);
+    let expected = "ackpace: warning: the variable ACKPACE_WORKER means nothing: did you mean ACKPACE_WORKERS?\n";
+    assert_eq!((code, stderr.as_str()), (0, expected));
+}
+
+const SOURCES: &str = "\
+# a configuration
+workers = 2
+rate_min = 7
+listen = [\":80\", \"[::1]:81\"]
+idle_timeout = \"2min\"
+[types]
+\"tar.gz\" = \"application/gzip\"
+";
+
+#[test]
+fn effective_prints_every_value_with_its_origin() {
+    let directory = directory("effective");
+    std::fs::write(directory.join("a.toml"), SOURCES).unwrap();
+    let variables = [
+        ("ACKPACE_RATE_MIN", "8"),
+        ("ACKPACE_HIDE", ".git,*.tmp"),
+        ("ACKPACE_WORKERS", "3"),
+    ];
+    let run = Run {
+        directory: &directory,
+        variables: &variables,
+    };
+    let arguments = [
+        "config",
+        "--effective",
+        "-c",
+        "a.toml",
+        "--workers",
+        "4",
+        "-l",
+        "unix:a b",
+        "-p",
+        "82",
+        "--index=",
+        "dir",
+    ];
+    let (code, stdout, stderr) = run.run(&arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    for line in [
+        "root = \"dir\"                             # command line DIR|FILE",
+        "index = []                               # command line --index",
+        "listing = true                           # default",
+        "hide = [\".git\", \"*.tmp\"]                 # environment ACKPACE_HIDE",
+        "types = { \"tar.gz\" = \"application/gzip\" } # a.toml:6",
+        "listen = [\"unix:a b\", \"127.0.0.1:82\"]    # command line --listen",
+        "idle_timeout = \"2min\"                    # a.toml:5",
+        "rate_min = 8                             # environment ACKPACE_RATE_MIN",
+        "workers = 4                              # command line --workers",
+        "memory_max = \"25%\"                       # default",
+    ] {
+        assert!(
+            stdout.lines().any(|printed| printed == line),
+            "{line}\nis not in\n{stdout}"
+        );
+    }
+}
+
+#[test]
+fn effective_reads_back_to_the_same_values() {
+    let directory = directory("read_back");
+    std::fs::write(directory.join("a.toml"), SOURCES).unwrap();
+    let run = Run {
+        directory: &directory,
+        variables: &[("ACKPACE_LISTING", "off")],
+    };
+    let odd = "a \"quoted\" # name\\\n\u{1}";
+    let arguments = [
+        "config",
+        "--effective",
+        "-c",
+        "a.toml",
+        "--memory-max=64M",
+        "--hide=#*#",
+        odd,
+    ];
+    let (code, first, _) = run.run(&arguments);
+    assert_eq!(code, 0);
+    std::fs::write(directory.join("b.toml"), &first).unwrap();
+    let run = Run {
+        directory: &directory,
+        variables: &[],
+    };
+    let (code, second, stderr) = run.run(&["config", "--effective", "-c", "b.toml"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let values = |page: &str| -> Vec<String> {
+        let value = |line: &str| {
+            line.rsplit_once(" # ")
+                .map(|(value, _)| value.trim_end().to_owned())
+        };
+        page.lines().filter_map(value).collect()
+    };
+    assert_eq!(values(&first), values(&second));
+    assert_eq!(values(&first).len(), options().len() + 1);
+    assert!(second.contains("# b.toml:2\n") && !second.contains("# default"));
+}
+
+#[test]
+fn the_example_is_a_good_configuration() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ackpace.example.toml");
+    let stdout = good("example", &["check", "-c", example.to_str().unwrap()]);
+    assert_eq!(stdout, format!("{}: good\n", example.display()));
+}
