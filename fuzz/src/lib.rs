@@ -24,6 +24,7 @@ pub const TARGETS: &[Target] = &[
     target("target", targets::target::target),
     target("ranges", targets::ranges::ranges),
     target("conditionals", targets::conditionals::conditionals),
+    target("config", targets::config::config),
     target("accept_encoding", targets::accept_encoding::accept_encoding),
     target("body_skip", targets::body_skip::body_skip),
 ];

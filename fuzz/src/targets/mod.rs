@@ -3,6 +3,7 @@
 pub mod accept_encoding;
 pub mod body_skip;
 pub mod conditionals;
+pub mod config;
 pub mod ranges;
 pub mod request_head;
 pub mod target;
