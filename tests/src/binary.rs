@@ -1,0 +1,44 @@
+//! The server under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The binary: `ACKPACE_BIN`, or what cargo builds in the profile and target directory of this test.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn server_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("ACKPACE_BIN") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+fn build() -> PathBuf {
+    // TARGET_DIR/PROFILE/deps/NAME-HASH
+    let test = std::env::current_exe().expect("the path of this test");
+    let profile_dir = test
+        .ancestors()
+        .nth(2)
+        .expect("a test lies in PROFILE/deps");
+    let profile = profile_dir.file_name().expect("the name of a profile");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "--quiet", "--locked", "--package", "ackpace"])
+        .arg("--target-dir")
+        .arg(
+            profile_dir
+                .parent()
+                .expect("a profile lies in a target directory"),
+        )
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile != "debug" {
+        build.arg("--profile").arg(profile);
+    }
+    let status = build.status().expect("cargo starts");
+    assert!(status.success(), "the server could not be built");
+    profile_dir.join("ackpace")
+}

@@ -1,0 +1,94 @@
+//! Clients that people use, and what a test says when one is missing.
+
+use std::process::{Command, Output, Stdio};
+
+/// What a client that ran to its end left behind.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Whether its exit code was 0.
+    pub success: bool,
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// Standard output, byte by byte.
+    pub bytes: Vec<u8>,
+    /// Standard output as text.
+    pub out: String,
+    /// Standard error as text.
+    pub err: String,
+}
+
+/// A client, if it is installed; else the test is reported as skipped, with the package that brings it.
+pub fn client(program: &str) -> Option<Command> {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()));
+    if !found {
+        let package = match program {
+            "aria2c" => "aria2",
+            "apt-get" => "apt",
+            "dpkg-deb" => "dpkg",
+            "apt-ftparchive" => "apt-utils",
+            "losetup" => "mount",
+            "mkfs.ext4" => "e2fsprogs",
+            other => other,
+        };
+        skip(&format!(
+            "{program} is not installed (apt-get install {package})"
+        ));
+        return None;
+    }
+    Some(command(program))
+}
+
+/// A program without the settings of whoever runs the tests: no proxy, no configuration, messages in English.
+pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let lower = name.to_string_lossy().to_ascii_lowercase();
+        if lower.ends_with("_proxy") || lower.starts_with("ackpace_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+        .env("no_proxy", "*")
+        .env("LC_ALL", "C.UTF-8")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs a client to its end.
+///
+/// # Panics
+/// When it does not start.
+pub fn run(command: &mut Command) -> Outcome {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    Outcome {
+        success: status.success(),
+        code: status.code(),
+        out: String::from_utf8_lossy(&stdout).into_owned(),
+        bytes: stdout,
+        err: String::from_utf8_lossy(&stderr).into_owned(),
+    }
+}
+
+/// Says that the running test does not test its subject here, and why; `make test` counts these lines.
+pub fn skip(why: &str) {
+    let thread = std::thread::current();
+    println!("skipped: {}: {why}", thread.name().unwrap_or("a test"));
+}
+
+/// Whether the test runs as root; else it is reported as skipped.
+pub fn needs_root(what: &str) -> bool {
+    // SAFETY: it takes nothing and always succeeds.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        skip(&format!("{what} needs root"));
+    }
+    root
+}

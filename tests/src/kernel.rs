@@ -1,0 +1,128 @@
+//! What the standard library does not offer: options of sockets, limits, watching for opens, mounts.
+
+use std::ffi::CString;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Once;
+
+fn check(result: libc::c_int, what: &str) {
+    assert!(result >= 0, "{what}: {}", io::Error::last_os_error());
+}
+
+fn set_option<T>(stream: &TcpStream, option: libc::c_int, value: &T, what: &str) {
+    // SAFETY: the pointer and the length describe `value`, which lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    check(result, what);
+}
+
+/// From now on dropping the stream sends RST and not FIN (SO_LINGER with 0 seconds, socket(7)).
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn reset_on_drop(stream: &TcpStream) {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    set_option(stream, libc::SO_LINGER, &linger, "SO_LINGER");
+}
+
+/// Makes the window of a reader small, so that a server soon has to wait for it.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn limit_receive_buffer(stream: &TcpStream, len_bytes: usize) {
+    let len_bytes = len_bytes as libc::c_int;
+    set_option(stream, libc::SO_RCVBUF, &len_bytes, "SO_RCVBUF");
+}
+
+/// Lets this process have as many descriptors as it may.
+pub fn raise_own_limit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the pointer is to a live rlimit, in both calls.
+        unsafe {
+            check(
+                libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit),
+                "getrlimit",
+            );
+            limit.rlim_cur = limit.rlim_max;
+            check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), "setrlimit");
+        }
+    });
+}
+
+/// Sees whether anybody opens a file (inotify(7); opening it as a mere place, O_PATH, does not count).
+pub struct OpenWatch(OwnedFd);
+
+impl OpenWatch {
+    /// Watches from now on.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    pub fn new(path: &Path) -> OpenWatch {
+        let path = CString::new(path.as_os_str().as_bytes()).expect("a path without NUL");
+        // SAFETY: no pointers; the result is checked before it is owned.
+        let fd = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
+        check(fd, "inotify_init1");
+        // SAFETY: the descriptor is new and belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: the path is a live C string.
+        let watch =
+            unsafe { libc::inotify_add_watch(fd.as_raw_fd(), path.as_ptr(), libc::IN_OPEN) };
+        check(watch, "inotify_add_watch");
+        OpenWatch(fd)
+    }
+
+    /// Whether it was opened since.
+    pub fn opened(&self) -> bool {
+        let mut events = [0_u8; 4096];
+        // SAFETY: the pointer and the length describe `events`.
+        let read =
+            unsafe { libc::read(self.0.as_raw_fd(), events.as_mut_ptr().cast(), events.len()) };
+        read > 0
+    }
+}
+
+/// To be called in a child before it becomes the server: mounts a device (ext4, read-only) where only
+/// the child sees it, so that the mount ends with it.
+///
+/// # Errors
+/// What the kernel says; it needs CAP_SYS_ADMIN.
+pub fn mount_for_child(device: &CString, dir: &CString) -> io::Result<()> {
+    let done = |result: libc::c_int| match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    let none = std::ptr::null();
+    // SAFETY: all pointers are null where mount(2) allows it, or to live C strings; these are plain system calls,
+    // which a child may make between fork and exec.
+    unsafe {
+        done(libc::unshare(libc::CLONE_NEWNS))?;
+        done(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
+        let flags = libc::MS_RDONLY;
+        done(libc::mount(
+            device.as_ptr(),
+            dir.as_ptr(),
+            c"ext4".as_ptr(),
+            flags,
+            none.cast(),
+        ))
+    }
+}

@@ -1,0 +1,401 @@
+//! Starting, watching and stopping a server.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use crate::client::command;
+use crate::{Conn, PATIENCE, Tree, server_binary};
+
+/// A server that is to be started.
+pub struct Setup {
+    root: PathBuf,
+    listen: Vec<OsString>,
+    args: Vec<OsString>,
+    user: Option<u32>,
+    descriptors_max: Option<u64>,
+    before: Option<Box<dyn FnMut() -> io::Result<()> + Send + Sync>>,
+}
+
+impl Setup {
+    /// Serves `root` on a port that the kernel chooses.
+    pub fn new(root: impl AsRef<Path>) -> Setup {
+        Setup {
+            root: root.as_ref().to_owned(),
+            listen: vec!["127.0.0.1:0".into()],
+            args: Vec::new(),
+            user: None,
+            descriptors_max: None,
+            before: None,
+        }
+    }
+
+    /// Listens here instead.
+    pub fn listen(mut self, place: impl Into<OsString>) -> Setup {
+        self.listen = vec![place.into()];
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, args: &[&str]) -> Setup {
+        self.args.extend(args.iter().map(OsString::from));
+        self
+    }
+
+    /// Runs as this user and group, without any capability.
+    pub fn user(mut self, id: u32) -> Setup {
+        self.user = Some(id);
+        self
+    }
+
+    /// May hold so many descriptors (setrlimit(2), the hard limit).
+    pub fn descriptors_max(mut self, count: u64) -> Setup {
+        self.descriptors_max = Some(count);
+        self
+    }
+
+    /// Does this in the new process before it becomes the server: system calls alone.
+    pub fn before(mut self, act: impl FnMut() -> io::Result<()> + Send + Sync + 'static) -> Setup {
+        self.before = Some(Box::new(act));
+        self
+    }
+
+    /// Starts it and waits until it serves.
+    ///
+    /// # Panics
+    /// When it ends before that.
+    pub fn start(self) -> Server {
+        let mut server = self.spawn();
+        server
+            .out
+            .wait("its greeting", |text| text.contains("\nreading "));
+        let text = server.out.text();
+        let line = text.lines().find(|line| line.starts_with("serving "));
+        let url = line.and_then(|line| line.rsplit(" at ").find_map(|part| part.split(' ').next()));
+        server.url = url
+            .unwrap_or_else(|| panic!("no address in {text:?}"))
+            .to_owned();
+        server
+    }
+
+    /// Starts it and waits until it ends, as it cannot serve: its exit code and what it wrote on standard error.
+    pub fn fails(self) -> (Option<i32>, String) {
+        let mut server = self.spawn();
+        let status = server.wait();
+        (status.code(), server.err.text())
+    }
+
+    fn spawn(self) -> Server {
+        // A user without rights may not reach the binary where it was built.
+        let (home, binary) = match self.user {
+            None => (None, server_binary().to_owned()),
+            Some(_) => {
+                let home = Tree::new();
+                let copy = home.at("ackpace");
+                fs::copy(server_binary(), &copy).expect("a copy of the server");
+                (Some(home), copy)
+            }
+        };
+        let mut server = command(binary);
+        for place in &self.listen {
+            server.arg("--listen").arg(place);
+        }
+        server.args(&self.args).arg(&self.root);
+        server.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (user, descriptors_max, mut before) = (self.user, self.descriptors_max, self.before);
+        // SAFETY: between fork and exec the child makes system calls only and allocates nothing.
+        unsafe {
+            server.pre_exec(move || {
+                if let Some(before) = &mut before {
+                    before()?;
+                }
+                limit_descriptors(descriptors_max)?;
+                become_user(user)
+            });
+        }
+        let mut child = server.spawn().expect("the server starts");
+        let out = Text::follow(child.stdout.take().expect("its standard output"));
+        let err = Text::follow(child.stderr.take().expect("its standard error"));
+        Server {
+            child,
+            out,
+            err,
+            url: String::new(),
+            _home: home,
+        }
+    }
+}
+
+fn done(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn limit_descriptors(count: Option<u64>) -> io::Result<()> {
+    let Some(count) = count else { return Ok(()) };
+    let limit = libc::rlimit {
+        rlim_cur: count,
+        rlim_max: count,
+    };
+    // SAFETY: the pointer is to a live rlimit.
+    done(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })
+}
+
+fn become_user(id: Option<u32>) -> io::Result<()> {
+    let Some(id) = id else { return Ok(()) };
+    // SAFETY: no groups are passed; the others take numbers.
+    unsafe {
+        done(libc::setgroups(0, std::ptr::null()))?;
+        done(libc::setresgid(id, id, id))?;
+        done(libc::setresuid(id, id, id))
+    }
+}
+
+/// A running server. Dropping it kills it.
+pub struct Server {
+    child: Child,
+    out: Text,
+    err: Text,
+    url: String,
+    _home: Option<Tree>,
+}
+
+impl Server {
+    /// Serves this directory with these arguments.
+    pub fn start(tree: &Tree, args: &[&str]) -> Server {
+        Setup::new(tree.path()).args(args).start()
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it prints as its address, without a slash at the end.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The URL of a path that begins with a slash.
+    pub fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    /// Host and port.
+    ///
+    /// # Panics
+    /// When it listens elsewhere.
+    pub fn address(&self) -> SocketAddr {
+        let address = self.url.strip_prefix("http://").map(str::parse);
+        match address {
+            Some(Ok(address)) => address,
+            _ => panic!("no TCP address: {}", self.url),
+        }
+    }
+
+    /// A new connection to it.
+    pub fn connect(&self) -> Conn {
+        Conn::open(self.address())
+    }
+
+    /// Sends bytes on a connection of their own and reads the one answer.
+    pub fn ask(&self, request: impl AsRef<[u8]>) -> crate::Response {
+        self.connect().send(request).response()
+    }
+
+    /// GETs a path on a connection of its own, with further field lines that each end with CRLF.
+    pub fn get(&self, target: &str, fields: &str) -> crate::Response {
+        self.connect().get(target, fields)
+    }
+
+    /// What it wrote on standard output until now.
+    pub fn out(&self) -> String {
+        self.out.text()
+    }
+
+    /// What it wrote on standard error until now.
+    pub fn err(&self) -> String {
+        self.err.text()
+    }
+
+    /// Waits for a line on standard output that has all these parts, and returns it.
+    pub fn out_line(&self, parts: &[&str]) -> String {
+        self.out.line(parts)
+    }
+
+    /// Waits for a line on standard error that has all these parts, and returns it.
+    pub fn err_line(&self, parts: &[&str]) -> String {
+        self.err.line(parts)
+    }
+
+    /// How many descriptors it holds.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn descriptors(&self) -> usize {
+        let dir = fs::read_dir(format!("/proc/{}/fd", self.pid()));
+        dir.expect("the server runs").count()
+    }
+
+    /// Its memory that is not shared with files (RssAnon), in bytes.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn memory_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.expect("the server runs");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line
+            .and_then(|line| line.trim().strip_suffix(" kB"))
+            .expect("RssAnon");
+        kib.parse::<u64>().expect("a number") * 1024
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: the process is our child and not yet waited for, so the number is still its own.
+        let result = unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
+        assert_eq!(result, 0, "kill: {}", io::Error::last_os_error());
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Panics
+    /// When the kernel does not know it.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child of ours")
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When that does not come.
+    pub fn wait(&mut self) -> ExitStatus {
+        crate::eventually("the end of the server", || self.ended().is_some());
+        let status = self.ended().expect("it has just ended");
+        self.out.wait_for_end();
+        self.err.wait_for_end();
+        status
+    }
+
+    /// Stops it by SIGTERM and checks that it ends with exit code 0.
+    ///
+    /// # Panics
+    /// When it does not, or had a panic.
+    pub fn stop(mut self) {
+        self.signal(libc::SIGTERM);
+        let status = self.wait();
+        let err = self.err();
+        assert_eq!(
+            status.code(),
+            Some(0),
+            "exit code after SIGTERM; it said:\n{err}"
+        );
+        assert!(!err.contains("panicked"), "it panicked:\n{err}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if thread::panicking() {
+            eprintln!("the server's messages:\n{}", self.err.text());
+        }
+    }
+}
+
+/// A stream of text that is read as it comes.
+struct Text(Arc<(Mutex<Followed>, Condvar)>);
+
+#[derive(Default)]
+struct Followed {
+    text: String,
+    ended: bool,
+}
+
+impl Text {
+    fn follow(mut from: impl Read + Send + 'static) -> Text {
+        let text = Text(Arc::default());
+        let into = Arc::clone(&text.0);
+        thread::spawn(move || {
+            let mut piece = [0; 8192];
+            loop {
+                let read = from.read(&mut piece).unwrap_or(0);
+                let mut followed = into.0.lock().expect("no panic while it is held");
+                followed
+                    .text
+                    .push_str(&String::from_utf8_lossy(&piece[..read]));
+                followed.ended = read == 0;
+                into.1.notify_all();
+                if read == 0 {
+                    return;
+                }
+            }
+        });
+        text
+    }
+
+    fn text(&self) -> String {
+        self.0
+            .0
+            .lock()
+            .expect("no panic while it is held")
+            .text
+            .clone()
+    }
+
+    fn line(&self, parts: &[&str]) -> String {
+        let fits = |text: &str| {
+            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+            let mut lines = whole.lines();
+            lines
+                .find(|line| parts.iter().all(|part| line.contains(part)))
+                .map(str::to_owned)
+        };
+        self.wait(&format!("a line with {parts:?}"), |text| {
+            fits(text).is_some()
+        });
+        fits(&self.text()).unwrap_or_default()
+    }
+
+    fn wait(&self, what: &str, fits: impl Fn(&str) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        let mut followed = self.0.0.lock().expect("no panic while it is held");
+        while !fits(&followed.text) {
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(
+                !followed.ended && !left.is_zero(),
+                "waited in vain for {what}; there is:\n{}",
+                followed.text
+            );
+            let waited = self.0.1.wait_timeout(followed, left);
+            followed = waited.expect("no panic while it is held").0;
+        }
+    }
+
+    fn wait_for_end(&self) {
+        let followed = self.0.0.lock().expect("no panic while it is held");
+        let until = self
+            .0
+            .1
+            .wait_timeout_while(followed, PATIENCE, |followed| !followed.ended);
+        drop(until.expect("no panic while it is held"));
+    }
+}

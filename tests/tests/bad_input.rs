@@ -1,0 +1,504 @@
+//! Whatever is sent gets a correct answer or an orderly close, and nothing outside the root is reached.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+use ackpace_tests::{OpenWatch, Rng, Server, Setup, Tree, client, needs_root, pattern, run};
+
+/// What a request that two readers could understand differently gets: 400, and no second chance.
+fn refused(server: &Server, bytes: impl AsRef<[u8]>, status: u16) {
+    let bytes = bytes.as_ref();
+    let mut conn = server.connect();
+    // A second request behind it must not be answered, as it may be part of the first.
+    conn.send([bytes, b"GET /secret HTTP/1.1\r\nHost: t\r\n\r\n"].concat());
+    let response = conn.response();
+    let shown = String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(response.status, status, "{shown:?}");
+    assert_eq!(response.field("Connection"), Some("close"), "{shown:?}");
+    conn.ends();
+}
+
+#[test]
+fn smuggling_shapes_get_400_and_the_connection_closes() {
+    let tree = Tree::new();
+    tree.file("secret", "secret");
+    let server = Server::start(&tree, &[]);
+    for head in [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        "Content-Length: 4\r\nContent-Length: 4\r\n\r\nabcd",
+        "Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcd",
+        "Content-Length: 4, 4\r\n\r\nabcd",
+        "Content-Length: +4\r\n\r\nabcd",
+        "Content-Length: -4\r\n\r\nabcd",
+        "Content-Length: 0x4\r\n\r\nabcd",
+        "Content-Length: 99999999999999999999\r\n\r\n",
+        "Content-Length:\r\n\r\n",
+        "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Content-Length : 4\r\n\r\nabcd",
+        "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        "X: a\r\n folded: b\r\n\r\n",
+        "X: a\r\n\tfolded: b\r\n\r\n",
+        "X: a\nY: b\r\n\r\n",
+        "X: a\n\n",
+        "X: a\rY: b\r\n\r\n",
+        "X: a\r\r\n\r\n",
+        "X: a\0b\r\n\r\n",
+        ": a\r\n\r\n",
+        "no colon\r\n\r\n",
+        "X Y: a\r\n\r\n",
+        "Host: again\r\n\r\n",
+    ] {
+        refused(&server, format!("GET / HTTP/1.1\r\nHost: t\r\n{head}"), 400);
+    }
+    for whole in [
+        "GET / HTTP/1.1\nHost: t\n\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET  / HTTP/1.1\r\nHost: t\r\n\r\n",
+        "GET\t/ HTTP/1.1\r\nHost: t\r\n\r\n",
+        " GET / HTTP/1.1\r\nHost: t\r\n\r\n",
+        "GET / HTTP/1.1 \r\nHost: t\r\n\r\n",
+        "GET /\r\nHost: t\r\n\r\n",
+        "GET / http/1.1\r\nHost: t\r\n\r\n",
+        "GET / HTTP/1.1\r\n Host: t\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ] {
+        refused(&server, whole, 400);
+    }
+    refused(&server, "GET / HTTP/2.0\r\nHost: t\r\n\r\n", 505);
+    refused(&server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);
+    refused(
+        &server,
+        "GET / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\n",
+        501,
+    );
+    server.stop();
+}
+
+#[test]
+fn chunked_bodies_are_skipped_to_their_end_and_broken_ones_close() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let head = "GET /a HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut conn = server.connect();
+    for body in [
+        "0\r\n\r\n",
+        "5\r\nhello\r\n0\r\n\r\n",
+        "A;x=y\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n",
+        "2a\r\nGET /secret HTTP/1.1\r\nHost: smuggled\r\n\r\n..\r\n0\r\n\r\n",
+    ] {
+        let len = body.find("GET").map(|_| {
+            body.split("\r\n0\r\n")
+                .next()
+                .map_or(0, |all| all.len() - 4)
+        });
+        let body = len.map_or(body.to_owned(), |len| {
+            body.replacen("2a", &format!("{len:x}"), 1)
+        });
+        assert_eq!(
+            conn.send(format!("{head}{body}")).response().text(),
+            "a",
+            "{body:?}"
+        );
+    }
+    for body in [
+        "5\r\nhello!\r\n0\r\n\r\n",
+        "x\r\n\r\n",
+        "5\nhello\r\n0\r\n\r\n",
+        "\r\n\r\n",
+        "-1\r\n\r\n",
+        "10000000000000000\r\n",
+    ] {
+        let mut conn = server.connect();
+        conn.send(format!("{head}{body}GET /a HTTP/1.1\r\nHost: t\r\n\r\n"));
+        // The head was good: its answer may come first. Nothing behind the body may be answered.
+        let text = String::from_utf8_lossy(&conn.rest()).into_owned();
+        let answers = text.matches("HTTP/1.1 200").count();
+        assert!(
+            answers <= 1 && text.matches("HTTP/1.1").count() <= 2,
+            "{body:?}: {text}"
+        );
+    }
+    server.stop();
+}
+
+#[test]
+fn the_answer_to_a_post_arrives_though_its_body_is_not_read() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    for len in [0, 64 << 10, 1 << 20, (1 << 20) + 1, 10 << 20] {
+        let mut conn = server.connect();
+        let body = pattern(len, 4);
+        conn.send(format!(
+            "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: {len}\r\n\r\n"
+        ));
+        conn.send(&body);
+        let response = conn.response();
+        assert_eq!(response.status, 405, "{len} bytes");
+        assert_eq!(response.field("Allow"), Some("GET, HEAD, OPTIONS"));
+        if response.field("Connection") == Some("close") {
+            conn.ends();
+        } else {
+            assert_eq!(
+                conn.get("/a", "").text(),
+                "a",
+                "after a body of {len} bytes"
+            );
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn expect_100_continue_is_answered_with_the_final_status() {
+    let tree = Tree::new();
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    conn.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
+    let response = conn.response();
+    assert_eq!(
+        (response.status, response.field("Connection")),
+        (405, Some("close"))
+    );
+    conn.ends();
+    assert_eq!(server.get("/", "Expect: tea\r\n").status, 417);
+    server.stop();
+}
+
+#[test]
+fn methods_that_would_change_something_are_not_allowed() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"] {
+        let response = conn
+            .send(format!("{method} /a HTTP/1.1\r\nHost: t\r\n\r\n"))
+            .response();
+        assert_eq!(response.status, 405, "{method}");
+        assert_eq!(response.field("Allow"), Some("GET, HEAD, OPTIONS"));
+    }
+    for method in ["get", "BREW", "GETT"] {
+        let response = server.ask(format!("{method} /a HTTP/1.1\r\nHost: t\r\n\r\n"));
+        assert_eq!(response.status, 501, "{method}");
+    }
+    refused(&server, "CONNECT t:80 HTTP/1.1\r\nHost: t:80\r\n\r\n", 405);
+    assert!(tree.at("a").exists());
+    server.stop();
+}
+
+#[test]
+fn the_bound_on_the_head_holds_at_below_and_above() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let head = |len: usize| {
+        let frame = "GET /a HTTP/1.1\r\nHost: t\r\nX: \r\n\r\n";
+        frame.replace("X: ", &format!("X: {}", "x".repeat(len - frame.len())))
+    };
+    for len in [(16 << 10) - 1, 16 << 10] {
+        let mut conn = server.connect();
+        assert_eq!(conn.send(head(len)).response().status, 200, "{len} bytes");
+        assert_eq!(conn.get("/a", "").status, 200, "the connection stays");
+    }
+    refused(&server, head((16 << 10) + 1), 431);
+    refused(&server, head(100 << 10), 431);
+    server.stop();
+}
+
+#[test]
+fn the_bound_on_fields_holds_at_below_and_above() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let head = |fields: usize| {
+        format!(
+            "GET /a HTTP/1.1\r\nHost: t\r\n{}\r\n",
+            "X: y\r\n".repeat(fields - 1)
+        )
+    };
+    for fields in [99, 100] {
+        assert_eq!(server.ask(head(fields)).status, 200, "{fields} fields");
+    }
+    refused(&server, head(101), 431);
+    server.stop();
+}
+
+#[test]
+fn the_bound_on_the_target_holds_at_below_and_above() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let target = |len: usize| format!("/a?{}", "q".repeat(len - 3));
+    for len in [(8 << 10) - 1, 8 << 10] {
+        assert_eq!(server.get(&target(len), "").status, 200, "{len} bytes");
+    }
+    let head = |len| format!("GET {} HTTP/1.1\r\nHost: t\r\n\r\n", target(len));
+    refused(&server, head((8 << 10) + 1), 414);
+    refused(&server, head(15 << 10), 414);
+    // Long names are legal and simply not there.
+    assert_eq!(server.get(&format!("/{}", "n".repeat(300)), "").status, 404);
+    assert_eq!(server.get(&"/n".repeat(3000), "").status, 404);
+    server.stop();
+}
+
+#[test]
+fn no_spelling_of_a_path_leaves_the_root() {
+    let tree = Tree::new();
+    tree.file("outside", "secret");
+    tree.file("root/a", "a");
+    tree.file("root/%2e%2e", "odd name");
+    tree.dir("root/d");
+    let server = Setup::new(tree.at("root")).start();
+    for target in [
+        "/../outside",
+        "/..",
+        "/d/../../outside",
+        "/%2e%2e/outside",
+        "/%2E./outside",
+        "/.%2e/outside",
+        "/%2e%2e%2foutside",
+        "/d/%2e%2e/%2e%2e/outside",
+        "/..%2foutside",
+        "/d/..%2f..%2foutside",
+        "/./../outside",
+        "//../outside",
+        "/a%00",
+        "/%00",
+        "/%",
+        "/%2",
+        "/%zz",
+        "http://t/../outside",
+    ] {
+        assert_eq!(server.get(target, "").status, 400, "{target}");
+    }
+    let mut conn = server.connect();
+    for target in [
+        "/%252e%252e/outside",
+        "/..%255coutside",
+        "/..\\outside",
+        "/%c0%ae%c0%ae/outside",
+        "/...",
+        "/a/",
+    ] {
+        assert_eq!(conn.get(target, "").status, 404, "{target}");
+    }
+    for target in ["/d/../a", "/d/%2e%2e/a", "/./a", "//a", "/d/..%2fa", "/%61"] {
+        assert_eq!(conn.get(target, "").text(), "a", "{target}");
+    }
+    assert_eq!(conn.get("/%252e%252e", "").text(), "odd name");
+    server.stop();
+}
+
+#[test]
+fn links_that_leave_lead_nowhere_and_those_inside_are_followed() {
+    let tree = Tree::new();
+    tree.file("outside/secret", "secret");
+    tree.file("root/d/a", "a");
+    let root = tree.at("root");
+    for (name, to) in [
+        ("leave", tree.at("outside/secret")),
+        ("leave-dir", tree.at("outside")),
+        ("leave-up", "../outside/secret".into()),
+        ("passwd", "/etc/passwd".into()),
+        ("self", "self".into()),
+        ("dangling", "nowhere".into()),
+        ("magic", "/proc/self/root/etc/passwd".into()),
+        ("inside", "d/a".into()),
+        ("inside-absolute", root.join("d/a")),
+        ("inside-dir", "d".into()),
+    ] {
+        symlink(to, root.join(name)).expect("a link");
+    }
+    let leaving = [
+        "/leave",
+        "/leave-dir/secret",
+        "/leave-dir/",
+        "/leave-up",
+        "/passwd",
+        "/magic",
+        "/self",
+        "/dangling",
+    ];
+    let staying = ["/inside", "/inside-absolute", "/inside-dir/a"];
+
+    // docs/configuration.md: a link that is not followed answers 404.
+    let server = Setup::new(&root).start();
+    for target in leaving {
+        assert_eq!(server.get(target, "").status, 404, "{target}");
+    }
+    for target in staying {
+        assert_eq!(server.get(target, "").text(), "a", "{target}");
+    }
+    server.stop();
+
+    let server = Setup::new(&root)
+        .args(&["--follow-symlinks", "none"])
+        .start();
+    for target in leaving.iter().chain(&staying) {
+        assert_eq!(server.get(target, "").status, 404, "{target}");
+    }
+    assert_eq!(server.get("/d/a", "").text(), "a");
+    server.stop();
+
+    let outside = tree.at("outside");
+    let allowed = outside.to_str().expect("a path in UTF-8");
+    let server = Setup::new(&root).args(&["--allow-roots", allowed]).start();
+    for target in ["/leave", "/leave-dir/secret", "/leave-up"] {
+        assert_eq!(server.get(target, "").text(), "secret", "{target}");
+    }
+    assert_eq!(server.get("/passwd", "").status, 404);
+    server.stop();
+
+    let server = Setup::new(&root)
+        .args(&["--follow-symlinks", "all"])
+        .start();
+    assert_eq!(server.get("/leave", "").text(), "secret");
+    assert_eq!(server.get("/magic", "").status, 404, "no link of /proc");
+    server.stop();
+}
+
+#[test]
+fn a_fifo_and_a_socket_are_forbidden_without_being_opened() {
+    let tree = Tree::new();
+    let fifo = tree.at("fifo");
+    assert!(run(Command::new("mkfifo").arg(&fifo)).success, "mkfifo");
+    let socket = tree.at("socket");
+    let _listener = UnixListener::bind(&socket).expect("a unix socket");
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let watches = [OpenWatch::new(&fifo), OpenWatch::new(&socket)];
+    for target in ["/fifo", "/socket"] {
+        let mut conn = server.connect();
+        assert_eq!(conn.get(target, "").status, 403, "{target}");
+        assert_eq!(
+            conn.get("/?json", "").status,
+            200,
+            "a listing looks at them too"
+        );
+    }
+    for (watch, name) in watches.iter().zip(["fifo", "socket"]) {
+        assert!(!watch.opened(), "the {name} was opened");
+    }
+    let watch = OpenWatch::new(&tree.at("a"));
+    assert_eq!(server.get("/a", "").status, 200);
+    assert!(watch.opened(), "the watch sees what is opened");
+    server.stop();
+}
+
+#[test]
+fn a_device_is_forbidden_without_being_opened() {
+    if !needs_root("making a device") {
+        return;
+    }
+    let Some(mut mknod) = client("mknod") else {
+        return;
+    };
+    let tree = Tree::new();
+    let device = tree.at("device");
+    assert!(
+        run(mknod.arg(&device).args(["c", "1", "5"])).success,
+        "mknod"
+    );
+    let server = Server::start(&tree, &[]);
+    let watch = OpenWatch::new(&device);
+    assert_eq!(server.get("/device", "").status, 403);
+    assert!(!watch.opened(), "the device was opened");
+    server.stop();
+}
+
+#[test]
+fn what_may_not_be_read_is_forbidden_and_what_is_missing_is_not_found() {
+    if !needs_root("changing the user") {
+        return;
+    }
+    let tree = Tree::new();
+    tree.file("open", "open");
+    for name in ["closed", "closed-dir/a", "unlisted/a"] {
+        tree.file(name, "secret");
+    }
+    for (name, mode) in [
+        ("closed", 0o600),
+        ("closed-dir", 0o700),
+        ("unlisted", 0o711),
+    ] {
+        std::fs::set_permissions(tree.at(name), PermissionsExt::from_mode(mode)).expect("a mode");
+    }
+    let server = Setup::new(tree.path()).user(65534).start();
+    let mut conn = server.connect();
+    assert_eq!(conn.get("/open", "").text(), "open");
+    for target in [
+        "/closed",
+        "/closed-dir/",
+        "/closed-dir/a",
+        "/closed-dir/missing",
+        "/unlisted/",
+    ] {
+        assert_eq!(conn.get(target, "").status, 403, "{target}");
+    }
+    assert_eq!(conn.get("/unlisted/a", "").text(), "secret");
+    for target in ["/missing", "/missing/a", "/open/a", "/unlisted/missing"] {
+        assert_eq!(conn.get(target, "").status, 404, "{target}");
+    }
+    server.stop();
+}
+
+#[test]
+fn random_bytes_from_two_thousand_connections_do_no_harm() {
+    const SEED: u64 = 20_261_121;
+    println!("seed {SEED}");
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &["--header-timeout", "1s"]);
+    let mut rng = Rng::new(SEED);
+    let words: [&[u8]; 16] = [
+        b"GET ",
+        b"HEAD ",
+        b"/a",
+        b" HTTP/1.1",
+        b"\r\n",
+        b"\r\n\r\n",
+        b"Host: t",
+        b"Range: bytes=",
+        b"-",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Content-Length: 5\r\n",
+        b"%2e",
+        b"\0",
+        b"/../",
+        b"\n",
+        b": ",
+    ];
+    for nth in 0..2000 {
+        let mut bytes = Vec::new();
+        for _ in 0..rng.below(40) {
+            match rng.below(3) {
+                0 => bytes.extend_from_slice(&pattern(rng.below(200), rng.next_u64())),
+                _ => bytes.extend_from_slice(words[rng.below(words.len())]),
+            }
+        }
+        let mut conn = server.connect();
+        // The server may close before all was sent.
+        let _ = conn.try_send(&bytes);
+        if nth % 2 == 0 {
+            let _ = conn.stream.shutdown(std::net::Shutdown::Write);
+            let answer = conn.rest_or_reset();
+            let shown = String::from_utf8_lossy(&answer);
+            assert!(
+                answer.is_empty() || answer.starts_with(b"HTTP/1.1 "),
+                "connection {nth}: {shown:?}"
+            );
+        }
+        if nth % 100 == 0 {
+            assert_eq!(server.get("/a", "").text(), "a", "after connection {nth}");
+        }
+    }
+    assert_eq!(server.get("/a", "").text(), "a");
+    server.stop();
+}

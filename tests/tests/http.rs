@@ -1,0 +1,706 @@
+//! HTTP/1.1 as bytes on a wire: connections, targets, listings, codings, conditions, ranges.
+
+use ackpace_tests::{Conn, Response, Server, Tree, pattern};
+
+fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: t\r\n\r\n")
+}
+
+fn tag(response: &Response) -> &str {
+    response.field("ETag").expect("a tag")
+}
+
+#[test]
+fn a_connection_carries_one_request_after_the_other() {
+    let tree = Tree::new();
+    tree.file("a", "first");
+    tree.file("b", "second");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    for _ in 0..3 {
+        assert_eq!(conn.get("/a", "").text(), "first");
+        assert_eq!(conn.get("/missing", "").status, 404);
+        let response = conn.get("/b", "");
+        assert_eq!(response.text(), "second");
+        assert_eq!(response.field("Connection"), None);
+    }
+    let last = conn.get("/a", "Connection: close\r\n");
+    assert_eq!(last.field("Connection"), Some("close"));
+    conn.ends();
+    server.stop();
+}
+
+#[test]
+fn two_hundred_pipelined_requests_are_answered_in_order() {
+    let tree = Tree::new();
+    for nth in 0..200 {
+        tree.file(format!("f{nth}"), format!("file {nth} ").repeat(nth));
+    }
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    let all: String = (0..200).map(|nth| get(&format!("/f{nth}"))).collect();
+    conn.send(all);
+    for nth in 0..200 {
+        let response = conn.response();
+        assert_eq!(response.status, 200, "answer {nth}");
+        assert_eq!(response.text(), format!("file {nth} ").repeat(nth));
+    }
+    assert_eq!(
+        conn.get("/f7", "").text(),
+        "file 7 ".repeat(7),
+        "afterwards"
+    );
+    server.stop();
+}
+
+#[test]
+fn pipelined_requests_stop_at_the_one_that_closes() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    conn.send(get("/a") + "GET /a HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n" + &get("/a"));
+    assert_eq!(conn.response().field("Connection"), None);
+    assert_eq!(conn.response().field("Connection"), Some("close"));
+    conn.ends();
+    server.stop();
+}
+
+#[test]
+fn a_half_closed_client_gets_all_of_a_big_file() {
+    let tree = Tree::new();
+    let content = pattern(24 << 20, 1);
+    tree.file("big", &content);
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    conn.send(get("/big")).finish();
+    let response = conn.response();
+    assert_eq!(response.status, 200);
+    assert!(response.body == content, "other bytes");
+    conn.ends();
+    server.stop();
+}
+
+#[test]
+fn a_half_closed_client_gets_all_pipelined_answers() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    conn.send(get("/a").repeat(100)).finish();
+    for _ in 0..100 {
+        assert_eq!(conn.response().text(), "a");
+    }
+    conn.ends();
+    server.stop();
+}
+
+#[test]
+fn http_1_0_closes_unless_it_is_asked_to_stay() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    let response = conn.send("GET /a HTTP/1.0\r\n\r\n").response();
+    assert_eq!(
+        (response.text().as_str(), response.field("Connection")),
+        ("a", Some("close"))
+    );
+    conn.ends();
+
+    let mut conn = server.connect();
+    for _ in 0..2 {
+        conn.send("GET /a HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n");
+        let response = conn.response();
+        assert_eq!(response.text(), "a");
+        assert_eq!(response.field("Connection"), Some("keep-alive"));
+    }
+    // A listing has no length, and 1.0 knows no chunks.
+    conn.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    let listing = conn.response();
+    assert_eq!(listing.field("Transfer-Encoding"), None);
+    assert_eq!(listing.field("Connection"), Some("close"));
+    assert!(listing.text().contains("</html>"), "{}", listing.text());
+    server.stop();
+}
+
+#[test]
+fn head_is_get_without_the_body() {
+    let tree = Tree::new();
+    tree.file("a", "some text");
+    tree.dir("d");
+    let server = Server::start(&tree, &[]);
+    let without_date = |response: &Response| {
+        let lines = response
+            .head
+            .lines()
+            .filter(|line| !line.starts_with("Date: "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for target in ["/a", "/missing", "/d", "/../.."] {
+        let mut conn = server.connect();
+        let of_get = conn.send(get(target)).response();
+        let mut conn = server.connect();
+        conn.send(format!(
+            "HEAD {target} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        ));
+        let of_head = conn.head();
+        conn.ends();
+        let mut of_head = without_date(&of_head);
+        let mut of_get = without_date(&of_get);
+        of_head.retain(|line| !line.starts_with("Connection"));
+        of_get.retain(|line| !line.starts_with("Connection"));
+        assert_eq!(of_head, of_get, "{target}");
+    }
+    let mut conn = server.connect();
+    conn.send("HEAD / HTTP/1.1\r\nHost: t\r\n\r\n");
+    let listing = conn.head();
+    assert_eq!(
+        (listing.status, listing.field("Content-Length")),
+        (200, None)
+    );
+    assert_eq!(
+        conn.get("/a", "").text(),
+        "some text",
+        "nothing came in between"
+    );
+    server.stop();
+}
+
+#[test]
+fn options_tells_what_is_allowed_for_a_path_and_for_all() {
+    let tree = Tree::new();
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    for target in ["*", "/", "/missing"] {
+        conn.send(format!("OPTIONS {target} HTTP/1.1\r\nHost: t\r\n\r\n"));
+        let response = conn.response();
+        assert_eq!(response.status, 204, "{target}");
+        assert_eq!(response.field("Allow"), Some("GET, HEAD, OPTIONS"));
+    }
+    server.stop();
+}
+
+#[test]
+fn the_absolute_form_means_its_path() {
+    let tree = Tree::new();
+    tree.file("d/a", "a");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    for target in [
+        "http://elsewhere/d/a",
+        "HTTP://elsewhere:80/d/a?q",
+        "https://[::1]/d/./a",
+    ] {
+        assert_eq!(conn.get(target, "").text(), "a", "{target}");
+    }
+    let response = conn.get("http://elsewhere", "");
+    assert_eq!(response.status, 200, "no path is the root");
+    assert_eq!(server.get("ftp://elsewhere/d/a", "").status, 400);
+    server.stop();
+}
+
+#[test]
+fn a_directory_without_its_slash_redirects_and_keeps_the_query() {
+    let tree = Tree::new();
+    tree.dir("d e");
+    tree.dir("é?");
+    let server = Server::start(&tree, &[]);
+    for (target, location) in [
+        ("/d%20e", "/d%20e/"),
+        ("/d%20e?a=b&c=%20", "/d%20e/?a=b&c=%20"),
+        ("//d%20e?", "/d%20e/?"),
+        ("/%C3%A9%3F?x", "/%C3%A9%3F/?x"),
+    ] {
+        let response = server.get(target, "");
+        assert_eq!(response.status, 301, "{target}");
+        assert_eq!(response.field("Location"), Some(location), "{target}");
+    }
+    server.stop();
+}
+
+#[test]
+fn an_index_file_stands_for_its_directory() {
+    let tree = Tree::new();
+    tree.file("index.html", "<p>hello");
+    tree.file("d/b.txt", "b");
+    let server = Server::start(&tree, &["--index", "a.html", "--index", "b.txt"]);
+    let response = server.get("/d/", "");
+    assert_eq!(response.text(), "b");
+    assert_eq!(
+        response.field("Content-Type"),
+        Some("text/plain; charset=utf-8")
+    );
+    let listing = server.get("/", "");
+    assert!(listing.text().contains("index.html"), "it is no index here");
+    server.stop();
+
+    let server = Server::start(&tree, &[]);
+    let response = server.get("/?x", "");
+    assert_eq!(response.text(), "<p>hello");
+    assert_eq!(
+        response.field("Content-Type"),
+        Some("text/html; charset=utf-8")
+    );
+    server.stop();
+
+    let server = Server::start(&tree, &["--listing=false"]);
+    assert_eq!(server.get("/d/", "").status, 403);
+    assert_eq!(server.get("/", "").status, 200);
+    server.stop();
+}
+
+#[test]
+fn a_listing_is_html_or_json_as_the_client_likes() {
+    let tree = Tree::new();
+    tree.file("a <b>&\".txt", "abc");
+    tree.file("README.md", "read <me> & be well");
+    tree.dir("sub");
+    tree.file(".hidden-not", "x");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+
+    let html = conn.get("/", "Accept: text/html\r\n");
+    assert_eq!(html.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(html.field("Vary"), Some("Accept"));
+    let text = html.text();
+    for part in [
+        "a &lt;b&gt;&amp;",
+        "href=\"a%20%3Cb%3E&amp;%22.txt\"",
+        "href=\"sub/\"",
+        ".hidden-not",
+        "read &lt;me&gt; &amp; be well",
+    ] {
+        let alternative = part.replace("&amp;%22", "%26%22");
+        assert!(
+            text.contains(part) || text.contains(&alternative),
+            "no {part:?} in {text}"
+        );
+    }
+
+    for (target, accept) in [
+        ("/?json", ""),
+        ("/", "Accept: application/json\r\n"),
+        ("/", "Accept: text/html;q=0.5, application/json\r\n"),
+    ] {
+        let json = conn.get(target, accept);
+        assert_eq!(json.field("Content-Type"), Some("application/json"));
+        let text = json.text();
+        for part in [
+            r#""name":"a <b>&\".txt""#,
+            r#""size":3"#,
+            r#""name":"sub", "type":"directory""#,
+        ] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert!(
+            !text.contains("read <me>"),
+            "the text of the README is for people"
+        );
+    }
+    server.stop();
+}
+
+#[test]
+fn a_listing_of_five_thousand_entries_is_complete_and_in_order() {
+    let tree = Tree::new();
+    let names: Vec<String> = (0..5000)
+        .map(|nth| format!("entry {nth:05} with a longer name"))
+        .collect();
+    for name in &names {
+        std::fs::write(tree.at(name), name).expect("a file");
+    }
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    let json = conn.get("/?json", "").text();
+    let mut rest = json.as_str();
+    for name in &names {
+        let at = rest.find(&format!("\"name\":\"{name}\""));
+        rest = &rest[at.unwrap_or_else(|| panic!("{name} is missing or out of order"))..];
+    }
+    assert_eq!(json.matches("\"name\":").count(), names.len());
+    assert!(json.trim_end().ends_with(']'));
+    let html = conn.get("/", "").text();
+    assert_eq!(html.matches("with a longer name</a>").count(), names.len());
+    assert!(html.trim_end().ends_with("</html>"));
+    server.stop();
+}
+
+#[test]
+fn hidden_names_are_not_there_and_not_listed() {
+    let tree = Tree::new();
+    for name in [
+        ".git/config",
+        ".env",
+        ".env.local",
+        "sub/.htpasswd",
+        "a~",
+        ".a.swp",
+        "#a#",
+    ] {
+        tree.file(name, "secret");
+    }
+    tree.file(".well-known/x", "public");
+    tree.file("sub/a.txt", "public");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    for target in [
+        "/.git/config",
+        "/.git/",
+        "/.git",
+        "/.env",
+        "/.env.local",
+        "/sub/.htpasswd",
+        "/a~",
+        "/%2egit/config",
+        "//.git//config",
+        "/sub/../.git/config",
+        "/.a.swp",
+        "/%23a%23",
+        "/.git/missing",
+        "http://t/.git/config",
+    ] {
+        assert_eq!(conn.get(target, "").status, 404, "{target}");
+    }
+    assert_eq!(conn.get("/.well-known/x", "").text(), "public");
+    let listing = conn.get("/?json", "").text();
+    assert!(
+        listing.contains(".well-known") && !listing.contains("git") && !listing.contains("env")
+    );
+    assert!(!listing.contains("a~"), "{listing}");
+    assert!(!conn.get("/sub/?json", "").text().contains("htpasswd"));
+    server.stop();
+
+    let server = Server::start(&tree, &["--hide=*.txt"]);
+    assert_eq!(server.get("/sub/a.txt", "").status, 404);
+    assert_eq!(server.get("/.env", "").status, 200, "the list was replaced");
+    server.stop();
+}
+
+#[test]
+fn precompressed_siblings_are_sent_to_those_who_accept_them() {
+    let tree = Tree::new();
+    tree.file("page.html", "<p>plain, and rather long");
+    tree.file("page.html.gz", "gzip bytes");
+    tree.file("page.html.zst", "zstd bytes!");
+    tree.file("alone.html", "alone");
+    let args = [
+        "--precompressed",
+        ".zst",
+        "--precompressed",
+        ".br",
+        "--precompressed",
+        ".gz",
+    ];
+    let server = Server::start(&tree, &args);
+    let mut conn = server.connect();
+    let plain = conn.get("/page.html", "");
+    assert_eq!(plain.text(), "<p>plain, and rather long");
+    assert_eq!(plain.field("Content-Encoding"), None);
+    assert_eq!(plain.field("Vary"), Some("Accept-Encoding"));
+    for (accepted, coding, body) in [
+        ("gzip", "gzip", "gzip bytes"),
+        ("GZIP, zstd;q=0.5", "gzip", "gzip bytes"),
+        ("gzip, zstd, br", "zstd", "zstd bytes!"),
+        ("gzip;q=0.9, zstd;q=0.901", "zstd", "zstd bytes!"),
+        ("*", "zstd", "zstd bytes!"),
+        ("zstd;q=0, *", "gzip", "gzip bytes"),
+        ("x-gzip", "gzip", "gzip bytes"),
+    ] {
+        let response = conn.get("/page.html", &format!("Accept-Encoding: {accepted}\r\n"));
+        assert_eq!(
+            response.field("Content-Encoding"),
+            Some(coding),
+            "{accepted}"
+        );
+        assert_eq!(response.text(), body, "{accepted}");
+        assert_eq!(
+            response.field("Content-Type"),
+            Some("text/html; charset=utf-8")
+        );
+        assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
+        assert_ne!(tag(&response), tag(&plain));
+        let fields = format!(
+            "Accept-Encoding: {accepted}\r\nIf-None-Match: {}\r\n",
+            tag(&response)
+        );
+        assert_eq!(conn.get("/page.html", &fields).status, 304);
+    }
+    for refused in [
+        "gzip;q=0, zstd;q=0.000",
+        "identity",
+        "br",
+        "gzip;q=0.1, identity",
+        "*;q=0",
+    ] {
+        let response = conn.get("/page.html", &format!("Accept-Encoding: {refused}\r\n"));
+        assert_eq!(response.field("Content-Encoding"), None, "{refused}");
+        assert_eq!(tag(&response), tag(&plain));
+    }
+    let alone = conn.get("/alone.html", "Accept-Encoding: gzip\r\n");
+    assert_eq!(
+        (alone.text().as_str(), alone.field("Vary")),
+        ("alone", None)
+    );
+    let range = conn.get("/page.html", "Accept-Encoding: gzip\r\nRange: bytes=5-\r\n");
+    assert_eq!((range.status, range.text().as_str()), (206, "bytes"));
+    assert_eq!(range.field("Content-Range"), Some("bytes 5-9/10"));
+    assert_eq!(range.field("Content-Encoding"), Some("gzip"));
+    assert_eq!(
+        conn.get("/page.html.gz", "").field("Content-Encoding"),
+        None,
+        "asked for by name"
+    );
+    server.stop();
+}
+
+#[test]
+fn conditions_are_weighed_in_the_order_of_the_rfc() {
+    let tree = Tree::new();
+    tree.file("a", "0123456789");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    let first = conn.get("/a", "");
+    let (tag, date) = (tag(&first), first.field("Last-Modified").expect("a date"));
+    assert!(tag.starts_with('"'), "an old file has a strong tag: {tag}");
+    let (early, late) = (
+        "Thu, 01 Jan 1998 00:00:00 GMT",
+        "Fri, 01 Jan 2100 00:00:00 GMT",
+    );
+    for (fields, status) in [
+        (format!("If-None-Match: {tag}\r\n"), 304),
+        (format!("If-None-Match: \"x\", W/{tag}\r\n"), 304),
+        ("If-None-Match: *\r\n".to_owned(), 304),
+        ("If-None-Match: \"x\"\r\n".to_owned(), 200),
+        (format!("If-Modified-Since: {date}\r\n"), 304),
+        (format!("If-Modified-Since: {early}\r\n"), 200),
+        (
+            format!("If-None-Match: \"x\"\r\nIf-Modified-Since: {date}\r\n"),
+            200,
+        ),
+        (
+            format!("If-None-Match: {tag}\r\nIf-Modified-Since: {early}\r\n"),
+            304,
+        ),
+        (format!("If-Match: {tag}\r\n"), 200),
+        (format!("If-Match: W/{tag}\r\n"), 412),
+        ("If-Match: *\r\n".to_owned(), 200),
+        ("If-Match: \"x\"\r\n".to_owned(), 412),
+        (format!("If-Unmodified-Since: {date}\r\n"), 200),
+        (format!("If-Unmodified-Since: {early}\r\n"), 412),
+        (
+            format!("If-Match: {tag}\r\nIf-Unmodified-Since: {early}\r\n"),
+            200,
+        ),
+        (format!("If-Match: \"x\"\r\nIf-None-Match: {tag}\r\n"), 412),
+        (format!("If-Match: {tag}\r\nIf-None-Match: {tag}\r\n"), 304),
+        (
+            format!("If-Unmodified-Since: {late}\r\nIf-Modified-Since: {date}\r\n"),
+            304,
+        ),
+        ("If-Modified-Since: yesterday\r\n".to_owned(), 200),
+        (format!("Range: bytes=2-3\r\nIf-Range: {tag}\r\n"), 206),
+        (format!("Range: bytes=2-3\r\nIf-Range: W/{tag}\r\n"), 200),
+        (format!("Range: bytes=2-3\r\nIf-Range: {date}\r\n"), 206),
+        (format!("Range: bytes=2-3\r\nIf-Range: {late}\r\n"), 200),
+        ("Range: bytes=2-3\r\nIf-Range: \"x\"\r\n".to_owned(), 200),
+        (format!("Range: bytes=2-3\r\nIf-None-Match: {tag}\r\n"), 304),
+    ] {
+        let response = conn.get("/a", &fields);
+        assert_eq!(response.status, status, "{fields}");
+        match status {
+            200 => assert_eq!(response.text(), "0123456789"),
+            206 => assert_eq!(response.text(), "23"),
+            304 => assert_eq!(response.field("ETag"), Some(tag)),
+            _ => assert!(response.field("ETag").is_none()),
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn a_file_that_was_just_written_has_a_weak_tag() {
+    let tree = Tree::new();
+    let path = tree.file("a", "0123456789");
+    let hour = std::time::Duration::from_secs(3600);
+    // "Just" is counted in seconds; a time ahead of the clock is as uncertain, and does not hurry.
+    let soon = std::time::SystemTime::now() + std::time::Duration::from_millis(500);
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.set_modified(soon))
+        .expect("its time");
+    let server = Server::start(&tree, &[]);
+    let response = server.get("/a", "");
+    assert!(tag(&response).starts_with("W/\""), "{}", response.head);
+    let old = std::time::SystemTime::now() - hour;
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.set_modified(old))
+        .expect("its time");
+    assert!(tag(&server.get("/a", "")).starts_with('"'));
+    server.stop();
+}
+
+#[test]
+fn single_ranges_are_exact() {
+    let tree = Tree::new();
+    tree.file("a", "0123456789");
+    tree.file("empty", "");
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    for (range, expected, content_range) in [
+        ("0-0", "0", "bytes 0-0/10"),
+        ("0-", "0123456789", "bytes 0-9/10"),
+        ("9-", "9", "bytes 9-9/10"),
+        ("-1", "9", "bytes 9-9/10"),
+        ("-100", "0123456789", "bytes 0-9/10"),
+        ("3-100000000000000000000", "3456789", "bytes 3-9/10"),
+        ("10-,2-3", "23", "bytes 2-3/10"),
+    ] {
+        let response = conn.get("/a", &format!("Range: bytes={range}\r\n"));
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (206, expected),
+            "{range}"
+        );
+        assert_eq!(
+            response.field("Content-Range"),
+            Some(content_range),
+            "{range}"
+        );
+        assert_eq!(response.field("Accept-Ranges"), Some("bytes"));
+    }
+    for range in ["10-", "10-10", "-0", "99999999999999999999-"] {
+        let response = conn.get("/a", &format!("Range: bytes={range}\r\n"));
+        assert_eq!(response.status, 416, "{range}");
+        assert_eq!(
+            response.field("Content-Range"),
+            Some("bytes */10"),
+            "{range}"
+        );
+    }
+    for ignored in [
+        "bytes=3-2",
+        "bytes=a-b",
+        "bytes=",
+        "lines=0-1",
+        "bytes 0-1",
+        "bytes=--1",
+    ] {
+        let response = conn.get("/a", &format!("Range: {ignored}\r\n"));
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (200, "0123456789"),
+            "{ignored}"
+        );
+    }
+    assert_eq!(conn.get("/empty", "Range: bytes=0-\r\n").status, 200);
+    assert_eq!(conn.get("/empty", "").field("Content-Length"), Some("0"));
+    server.stop();
+}
+
+#[test]
+fn several_ranges_come_as_parts_with_an_exact_length() {
+    let tree = Tree::new();
+    let content = pattern(3 << 20, 2);
+    tree.file("a.bin", &content);
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    let fields = "Range: bytes=2000000-2999999, 0-0,-1\r\n";
+    let response = conn.get("/a.bin", fields);
+    assert_eq!(response.status, 206);
+    assert_eq!(response.field("Content-Range"), None);
+    let kind = response.field("Content-Type").expect("a type").to_owned();
+    let boundary = kind
+        .strip_prefix("multipart/byteranges; boundary=")
+        .expect("parts");
+    let mut expected = Vec::new();
+    let all = content.len();
+    for (from, to) in [(2_000_000, 2_999_999), (0, 0), (all - 1, all - 1)] {
+        let head = format!(
+            "\r\n--{boundary}\r\nContent-Type: application/octet-stream\r\nContent-Range: bytes {from}-{to}/{all}\r\n\r\n"
+        );
+        expected.extend_from_slice(head.as_bytes());
+        expected.extend_from_slice(&content[from..=to]);
+    }
+    expected.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+    assert!(response.body == expected, "other bytes");
+    let again = conn.get("/a.bin", fields);
+    assert!(
+        again.body == expected,
+        "the same request gets the same bytes"
+    );
+    server.stop();
+}
+
+#[test]
+fn sixteen_ranges_are_served_and_the_seventeenth_is_too_many() {
+    let tree = Tree::new();
+    let content = pattern(100_000, 3);
+    tree.file("a", &content);
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    let ranges = |count: usize| {
+        let all: Vec<String> = (0..count)
+            .map(|nth| format!("{0}-{0}", nth * 1000))
+            .collect();
+        format!("Range: bytes={}\r\n", all.join(","))
+    };
+    for count in [15, 16] {
+        let response = conn.get("/a", &ranges(count));
+        assert_eq!(response.status, 206);
+        let parts = String::from_utf8_lossy(&response.body)
+            .matches("Content-Range: bytes")
+            .count();
+        assert_eq!(parts, count);
+    }
+    let response = conn.get("/a", &ranges(17));
+    assert_eq!(response.status, 200);
+    assert!(response.body == content, "the whole file");
+    server.stop();
+}
+
+#[test]
+fn content_types_follow_the_table_and_the_operator() {
+    let tree = Tree::new();
+    for name in [
+        "a.rpm",
+        "a.m3u8",
+        "a.ts",
+        "a.zst",
+        "a.iso",
+        "a.tar.gz",
+        "a.TXT",
+        "a.unknown",
+        "README",
+    ] {
+        tree.file(name, "x");
+    }
+    let server = Server::start(
+        &tree,
+        &[
+            "--types",
+            "iso=application/x-disc",
+            "--types",
+            "tar.gz=application/x-tgz",
+        ],
+    );
+    let mut conn: Conn = server.connect();
+    for (name, expected) in [
+        ("a.rpm", "application/x-rpm"),
+        ("a.m3u8", "application/vnd.apple.mpegurl"),
+        ("a.ts", "video/mp2t"),
+        ("a.zst", "application/zstd"),
+        ("a.iso", "application/x-disc"),
+        ("a.tar.gz", "application/x-tgz"),
+        ("a.TXT", "text/plain; charset=utf-8"),
+        ("a.unknown", "application/octet-stream"),
+        ("README", "text/plain; charset=utf-8"),
+    ] {
+        let response = conn.get(&format!("/{name}"), "");
+        assert_eq!(response.field("Content-Type"), Some(expected), "{name}");
+    }
+    server.stop();
+}
