@@ -418,7 +418,9 @@ fn planned(
         },
         Answer::Elsewhere(path) => plan::redirect(request, Status::Found, path, None, context),
         Answer::Listing(_) => plan::listing(request, format.content_type(), context),
-        Answer::NotFound => error(Status::NotFound, "There is no such file here."),
+        Answer::NotFound | Answer::Astray(_) => {
+            error(Status::NotFound, "There is no such file here.")
+        }
         Answer::Forbidden(_) => error(Status::Forbidden, "This may not be read."),
         Answer::Exhausted => error(
             Status::ServiceUnavailable,

@@ -63,6 +63,8 @@ pub enum Answer {
     Listing(Option<Box<Listing>>),
     /// Nothing.
     NotFound,
+    /// A link that is not followed, which is nothing for a client; the reason is for the log.
+    Astray(&'static str),
     /// Nothing for this client; the reason is for the log.
     Forbidden(&'static str),
     /// No descriptors or memory left for it now.
@@ -94,6 +96,7 @@ impl Site {
             Ok(answer) => Some(answer),
             Err(Miss::Cold) => None,
             Err(Miss::NotFound) => Some(Answer::NotFound),
+            Err(Miss::Astray(why)) => Some(Answer::Astray(why)),
             Err(Miss::Forbidden(why)) => Some(Answer::Forbidden(why)),
             Err(Miss::Exhausted) => Some(Answer::Exhausted),
             Err(Miss::Failed(error)) => Some(Answer::Failed(error.to_string())),
@@ -126,10 +129,7 @@ impl Site {
     ) -> Result<Answer, Miss> {
         let mut there = Vec::new();
         for &coding in &self.siblings {
-            match self
-                .root
-                .find(&[path, coding.suffix().as_bytes()].concat(), wait)
-            {
+            match self.root.find(&sibling(path, coding), wait) {
                 Ok(Found::File(fd, stat)) => there.push((coding, fd, stat)),
                 Err(miss @ (Miss::Cold | Miss::Exhausted)) => return Err(miss),
                 Ok(Found::Directory(_)) | Err(_) => {}
@@ -148,7 +148,7 @@ impl Site {
         };
         for (coding, fd, stat) in there {
             if Some(coding) == chosen {
-                let path = [path, coding.suffix().as_bytes()].concat();
+                let path = sibling(path, coding);
                 return Ok(Answer::File(served(fd, &stat, &path, chosen)));
             }
         }
@@ -205,10 +205,15 @@ impl Site {
     }
 }
 
+/// Where the sibling in this coding lies: `page.html.gz`.
+fn sibling(path: &[u8], coding: Coding) -> Vec<u8> {
+    [path, b".", coding.suffix().as_bytes()].concat()
+}
+
 /// The last segment of a path, without the suffix of a sibling. An index file has its own name, not
 /// its directory's.
 fn name_of(asked: &[u8], path: &[u8], coding: Option<Coding>) -> Box<[u8]> {
-    let suffix_len = coding.map_or(0, |coding| coding.suffix().len());
+    let suffix_len = coding.map_or(0, |coding| 1 + coding.suffix().len());
     let path = if asked.ends_with(b"/") || coding.is_some() {
         &path[..path.len() - suffix_len]
     } else {

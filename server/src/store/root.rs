@@ -60,7 +60,9 @@ pub enum Miss {
     Cold,
     /// There is no such file.
     NotFound,
-    /// There is, but not for the client. The text says why, for the log.
+    /// There is a link that is not followed. For the client nothing is there; the text says why, for the log.
+    Astray(&'static str),
+    /// There is something, but not for the client. The text says why, for the log.
     Forbidden(&'static str),
     /// The process has no descriptor or memory left for it.
     Exhausted,
@@ -254,7 +256,7 @@ impl Root {
             });
         match inside {
             Some(real) => Ok((place, stat, Some(real))),
-            None => Err(Miss::Forbidden("a link leads out of the root")),
+            None => Err(Miss::Astray("a link leads out of the root")),
         }
     }
 
@@ -305,7 +307,7 @@ impl Miss {
             Errno::AGAIN => Miss::NotFound,
             Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Miss::NotFound,
             Errno::ACCESS => Miss::Forbidden("permission denied"),
-            Errno::LOOP => Miss::Forbidden("a symbolic link is in the way"),
+            Errno::LOOP => Miss::Astray("a symbolic link is in the way"),
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Miss::Exhausted,
             error => Miss::Failed(error),
         }

@@ -227,6 +227,7 @@ impl Worker {
         match answer {
             Answer::File(served) => conn.file = Some(served.file),
             Answer::Listing(listing) => conn.listing = listing,
+            Answer::Astray(why) => tracing::debug!(remote = ?conn.remote, "404: {why}"),
             Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
             Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
             Answer::Exhausted => {
