@@ -1,0 +1,251 @@
+//! Files that change, go or fail while they are sent.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+
+use ackpace_tests::{
+    Conn, Server, Setup, Tree, client, command, eventually, limit_receive_buffer, mount_for_child,
+    needs_root, pattern, run,
+};
+
+const LEN: usize = 32 << 20;
+
+/// A download of `/big` whose reader has stopped after the head, so that most of the file is not sent yet.
+fn stalled(server: &Server) -> Conn {
+    let mut conn = server.connect();
+    limit_receive_buffer(&conn.stream, 64 << 10);
+    conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    let head = conn.head();
+    assert_eq!(head.status, 200);
+    assert_eq!(head.field("Content-Length"), Some(LEN.to_string().as_str()));
+    conn
+}
+
+fn assert_ends_early(mut conn: Conn, server: &Server, why: &str) {
+    let body = conn.rest_or_reset();
+    assert!(
+        body.len() < LEN,
+        "all {} bytes came as if nothing had happened",
+        body.len()
+    );
+    let line = server.err_line(&["/big", why]);
+    assert!(line.contains("ERROR"), "{line}");
+    assert_eq!(
+        server.get("/small", "").text(),
+        "small",
+        "others are served on"
+    );
+}
+
+fn assert_whole(mut conn: Conn, content: &[u8]) {
+    assert!(conn.exactly(LEN) == content, "other bytes");
+    let small = conn.get("/small", "");
+    assert_eq!(
+        small.text(),
+        "small",
+        "the connection carries the next request"
+    );
+}
+
+fn tree() -> (Tree, Vec<u8>) {
+    let tree = Tree::new();
+    let content = pattern(LEN, 8);
+    tree.file("big", &content);
+    tree.file("small", "small");
+    (tree, content)
+}
+
+#[test]
+fn a_file_that_is_truncated_under_way_ends_early_and_is_logged() {
+    let (tree, _) = tree();
+    let server = Server::start(&tree, &[]);
+    let conn = stalled(&server);
+    let file = File::options()
+        .write(true)
+        .open(tree.at("big"))
+        .expect("the file");
+    file.set_len(LEN as u64 - 1).expect("one byte less");
+    assert_ends_early(conn, &server, "file_changed");
+    let conn = server.get("/big", "");
+    assert_eq!(
+        conn.body.len(),
+        LEN - 1,
+        "the next client gets what is there"
+    );
+    server.stop();
+}
+
+#[test]
+fn a_file_that_is_emptied_under_way_ends_early_and_is_logged() {
+    let (tree, _) = tree();
+    let server = Server::start(&tree, &[]);
+    let conn = stalled(&server);
+    File::create(tree.at("big")).expect("the file, emptied");
+    assert_ends_early(conn, &server, "file_changed");
+    assert_eq!(server.get("/big", "").field("Content-Length"), Some("0"));
+    server.stop();
+}
+
+#[test]
+fn a_file_that_is_changed_in_place_ends_early_and_is_logged() {
+    let (tree, _) = tree();
+    let server = Server::start(&tree, &[]);
+    let conn = stalled(&server);
+    let file = File::options()
+        .write(true)
+        .open(tree.at("big"))
+        .expect("the file");
+    std::os::unix::fs::FileExt::write_at(&file, b"changed", LEN as u64 / 2).expect("a change");
+    assert_ends_early(conn, &server, "file_changed");
+    server.stop();
+}
+
+#[test]
+fn a_file_that_grows_under_way_is_sent_in_its_promised_length() {
+    let (tree, content) = tree();
+    let server = Server::start(&tree, &[]);
+    let conn = stalled(&server);
+    let mut file = File::options()
+        .append(true)
+        .open(tree.at("big"))
+        .expect("the file");
+    file.write_all(b"and more").expect("more");
+    assert_whole(conn, &content);
+    assert_eq!(server.get("/big", "").body.len(), LEN + 8);
+    server.stop();
+}
+
+#[test]
+fn a_file_that_is_replaced_by_rename_is_finished_as_it_was() {
+    let (tree, content) = tree();
+    let server = Server::start(&tree, &[]);
+    let conn = stalled(&server);
+    let new = tree.file("new", "the new one");
+    fs::rename(new, tree.at("big")).expect("a rename");
+    assert_eq!(server.get("/big", "").text(), "the new one");
+    assert_whole(conn, &content);
+    server.stop();
+}
+
+#[test]
+fn a_file_that_is_deleted_under_way_is_finished() {
+    let (tree, content) = tree();
+    let server = Server::start(&tree, &[]);
+    let conn = stalled(&server);
+    fs::remove_file(tree.at("big")).expect("a removal");
+    assert_eq!(server.get("/big", "").status, 404);
+    assert_whole(conn, &content);
+    server.stop();
+}
+
+#[test]
+fn a_deleted_file_gives_its_space_back_when_nobody_reads_it_any_more() {
+    let (tree, content) = tree();
+    let server = Server::start(&tree, &[]);
+    assert!(server.get("/big", "").body == content, "other bytes");
+    fs::remove_file(tree.at("big")).expect("a removal");
+    let held = || {
+        let dir = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("the server runs");
+        let mut links = dir.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.any(|link| link.to_string_lossy().contains("/big"))
+    };
+    eventually("the deleted file is closed", || !held());
+    server.stop();
+}
+
+/// A loop device whose backing file can be cut short: reading behind its end is an error of the disk.
+struct Device {
+    name: String,
+    image: std::path::PathBuf,
+}
+
+impl Device {
+    /// With a file system that holds `content`; none where the kernel offers no loop devices.
+    fn new(tree: &Tree, content: &Tree) -> Option<Device> {
+        let (mut mkfs, mut losetup) = (client("mkfs.ext4")?, client("losetup")?);
+        let image = tree.at("image");
+        let made = run(mkfs
+            .arg("-q")
+            .arg("-d")
+            .arg(content.path())
+            .arg(&image)
+            .arg("64M"));
+        assert!(made.success, "mkfs.ext4: {}", made.err);
+        let looped = run(losetup.args(["--find", "--show"]).arg(&image));
+        if !looped.success {
+            ackpace_tests::skip(&format!("losetup: {}", looped.err.trim()));
+            return None;
+        }
+        let name = looped.out.trim().to_owned();
+        Some(Device { name, image })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.name).output();
+    }
+}
+
+#[test]
+fn a_disk_that_fails_midway_ends_the_response_and_is_logged_with_file_and_offset() {
+    if !needs_root("a device that fails") {
+        return;
+    }
+    let (content_tree, content) = tree();
+    let tree = Tree::new();
+    let Some(device) = Device::new(&tree, &content_tree) else {
+        return;
+    };
+    let root = tree.dir("mount");
+    let text = |bytes: &[u8]| std::ffi::CString::new(bytes).expect("no NUL");
+    let (name, dir) = (
+        text(device.name.as_bytes()),
+        text(root.as_os_str().as_bytes()),
+    );
+    let server = Setup::new(&root)
+        .before(move || mount_for_child(&name, &dir))
+        .start();
+    assert_eq!(server.get("/small", "").text(), "small");
+    let mut conn = stalled(&server);
+    assert!(conn.exactly(4096) == content[..4096], "other bytes");
+    // All behind this is gone from the disk: 20 of 32 MiB, more than buffers on the way can hold.
+    let image = File::options()
+        .write(true)
+        .open(&device.image)
+        .expect("the image");
+    image.set_len(24 << 20).expect("a shorter image");
+    let body = conn.rest_or_reset();
+    assert!(body.len() < LEN - 4096, "all of it came");
+    assert!(
+        body == content[4096..4096 + body.len()],
+        "other bytes before the failure"
+    );
+    let line = server.err_line(&["ERROR", "/big", "offset_bytes="]);
+    assert!(
+        line.contains("read failed") && line.contains("os error 5"),
+        "{line}"
+    );
+    // What can be read is still served.
+    assert_eq!(server.get("/small", "").text(), "small");
+    server.stop();
+}
+
+#[test]
+fn a_file_that_is_not_cached_is_served_from_the_disk() {
+    let (tree, content) = tree();
+    let server = Server::start(&tree, &[]);
+    for _ in 0..2 {
+        let file = File::open(tree.at("big")).expect("the file");
+        file.sync_all().expect("written");
+        let evicted = run(command("dd")
+            .arg(format!("if={}", tree.at("big").display()))
+            .args(["iflag=nocache", "count=0"]));
+        assert!(evicted.success, "{}", evicted.err);
+        let response = server.get("/big", "Range: bytes=1000000-\r\n");
+        assert!(response.body == content[1_000_000..], "other bytes");
+    }
+    server.stop();
+}

@@ -1,0 +1,306 @@
+//! Clients that mean harm, or behave as if: the others are served all the same, and nothing stays behind.
+
+use std::net::TcpStream;
+
+use ackpace_tests::{
+    Conn, Rng, Server, Setup, Tree, eventually, limit_receive_buffer, pattern, raise_own_limit,
+    reset_on_drop,
+};
+
+const FILE: &str = "GET /a HTTP/1.1\r\nHost: t\r\n\r\n";
+
+#[test]
+fn fifteen_hundred_slow_clients_hold_up_nobody() {
+    const SLOW: usize = 1500;
+    raise_own_limit();
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let content = pattern(50 << 20, 5);
+    tree.file("big", &content);
+    let server = Server::start(&tree, &["--header-timeout", "10min"]);
+    let mut slow: Vec<Conn> = (0..SLOW).map(|_| server.connect()).collect();
+    for (nth, conn) in slow.iter_mut().enumerate() {
+        conn.send(match nth % 3 {
+            0 => "G",
+            1 => "GET /a HTTP/1.1\r\nHost: t\r\nX-Slow: ",
+            _ => "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\nslow",
+        });
+    }
+    eventually("all slow clients are accepted", || {
+        server.descriptors() > SLOW
+    });
+    let mut download = server.connect();
+    download.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    let head = download.head();
+    let mut body = Vec::new();
+    while body.len() < content.len() {
+        let piece = download.exactly((content.len() - body.len()).min(5 << 20));
+        body.extend(piece);
+        // Each slow one says a little more, and new clients are served in between.
+        for conn in slow.iter_mut().step_by(10) {
+            conn.send("x");
+        }
+        assert_eq!(server.ask(FILE).text(), "a");
+    }
+    assert_eq!(head.status, 200);
+    assert!(body == content, "other bytes");
+    assert!(
+        server.descriptors() > SLOW,
+        "the slow ones were there all the time"
+    );
+    drop(slow);
+    eventually("the slow clients are forgotten", || {
+        server.descriptors() < SLOW
+    });
+    server.stop();
+}
+
+#[test]
+fn heads_and_bodies_that_only_drip_are_given_up() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &["--header-timeout", "1s"]);
+    let before = server.descriptors();
+    let mut slow: Vec<Conn> = (0..200).map(|_| server.connect()).collect();
+    for (nth, conn) in slow.iter_mut().enumerate() {
+        conn.send(match nth % 4 {
+            0 => "",
+            1 => "GET /a HTTP/1.1\r\n",
+            2 => "POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n",
+            _ => "POST /a HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n",
+        });
+    }
+    // All but the silent ones talk on, a byte at a time, until the server hangs up.
+    eventually("the slow clients are closed", || {
+        for (nth, conn) in slow.iter_mut().enumerate() {
+            let byte = if nth % 4 == 1 { "GET" } else { "x" };
+            if nth % 4 != 0 {
+                let _ = conn.try_send(&byte[..1]);
+            }
+        }
+        server.descriptors() <= before
+    });
+    for (nth, conn) in slow.iter_mut().enumerate() {
+        let answer = String::from_utf8_lossy(&conn.rest_or_reset()).into_owned();
+        let expected = if nth % 4 < 2 {
+            "HTTP/1.1 408"
+        } else {
+            "HTTP/1.1 405"
+        };
+        assert!(
+            answer.is_empty() || answer.starts_with(expected),
+            "{nth}: {answer}"
+        );
+    }
+    assert_eq!(server.ask(FILE).text(), "a");
+    server.stop();
+}
+
+#[test]
+fn idle_connections_are_closed_in_order() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &["--idle-timeout", "1s"]);
+    let mut conn = server.connect();
+    assert_eq!(conn.get("/a", "").text(), "a");
+    conn.ends();
+    server.stop();
+}
+
+#[test]
+fn a_storm_of_resets_leaves_neither_descriptors_nor_memory() {
+    const SEED: u64 = 6;
+    println!("seed {SEED}");
+    raise_own_limit();
+    let tree = Tree::new();
+    tree.file("a", "a");
+    tree.file("big", pattern(8 << 20, SEED));
+    tree.dir("many");
+    for nth in 0..500 {
+        std::fs::write(tree.at(format!("many/{nth}")), "").expect("a file");
+    }
+    let server = Server::start(&tree, &[]);
+    let mut rng = Rng::new(SEED);
+    let descriptors = server.descriptors();
+    storm(&server, &mut rng, 200); // fills pools and caches
+    let memory_bytes = settled(&server, descriptors);
+    storm(&server, &mut rng, 2000);
+    let memory_bytes_after = settled(&server, descriptors);
+    let grown_bytes = memory_bytes_after.saturating_sub(memory_bytes);
+    assert!(
+        grown_bytes < 8 << 20,
+        "memory grew by {grown_bytes} bytes from {memory_bytes}"
+    );
+    assert_eq!(server.ask(FILE).text(), "a");
+    server.stop();
+}
+
+/// Memory once no more than these descriptors are left.
+fn settled(server: &Server, descriptors: usize) -> u64 {
+    eventually("all connections are gone", || {
+        server.descriptors() <= descriptors
+    });
+    server.memory_bytes()
+}
+
+fn storm(server: &Server, rng: &mut Rng, count: usize) {
+    let mut open: Vec<TcpStream> = Vec::new();
+    for _ in 0..count {
+        let mut conn = server.connect();
+        reset_on_drop(&conn.stream);
+        let request: &[u8] = [
+            &b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n"[..],
+            b"GET /many/ HTTP/1.1\r\nHost: t\r\n\r\n",
+            b"GET /a HTTP/1.1\r\nHost: t\r\n\r\nGET /big HTTP/1.1\r\nHost: t\r\n\r\n",
+            b"POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\n",
+        ][rng.below(4)];
+        let cut = rng.below(2 * request.len()).min(request.len());
+        conn.send(&request[..cut]);
+        if cut == request.len() && rng.below(2) == 0 {
+            conn.exactly(rng.below(16));
+        }
+        // Some die at once, some after others have come.
+        open.push(conn.stream);
+        if open.len() > 50 {
+            open.swap_remove(rng.below(50));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_ran_out_of_descriptors_recovers() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Setup::new(tree.path())
+        .args(&["--workers", "1"])
+        .descriptors_max(64)
+        .start();
+    assert_eq!(server.ask(FILE).text(), "a");
+    let before = server.descriptors();
+    let mut crowd: Vec<Conn> = (0..200).map(|_| server.connect()).collect();
+    for conn in &mut crowd {
+        conn.send("GET /a HT");
+    }
+    eventually("the server holds what it can", || {
+        server.descriptors() >= 60.max(before)
+    });
+    drop(crowd);
+    eventually("the descriptors are back", || {
+        server.descriptors() <= before
+    });
+    for _ in 0..100 {
+        assert_eq!(server.ask(FILE).text(), "a");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_client_beyond_connections_max_waits_until_one_leaves() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &["--workers", "1", "--connections-max", "16"]);
+    let before = server.descriptors();
+    let mut places: Vec<Conn> = (0..16).map(|_| server.connect()).collect();
+    for conn in &mut places {
+        assert_eq!(conn.get("/a", "").text(), "a");
+    }
+    let full = server.descriptors();
+    let mut waiting = server.connect();
+    waiting.send(FILE);
+    for conn in &mut places {
+        assert_eq!(conn.get("/a", "").text(), "a", "those inside are served on");
+    }
+    assert_eq!(
+        server.descriptors(),
+        full,
+        "the seventeenth was not accepted"
+    );
+    let unread = waiting
+        .stream
+        .set_nonblocking(true)
+        .and_then(|()| waiting.stream.peek(&mut [0]));
+    assert!(unread.is_err(), "nothing was sent to it: {unread:?}");
+    waiting.stream.set_nonblocking(false).expect("a socket");
+    drop(places.pop());
+    assert_eq!(waiting.response().text(), "a");
+    drop((places, waiting));
+    eventually("all have left", || server.descriptors() <= before);
+    assert_eq!(server.ask(FILE).text(), "a");
+    server.stop();
+}
+
+#[test]
+fn an_address_has_its_connections_and_no_more() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &["--workers", "1", "--connections-per-address", "4"]);
+    let mut allowed: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
+    for conn in &mut allowed {
+        assert_eq!(conn.get("/a", "").text(), "a");
+    }
+    let mut fifth = server.connect();
+    let response = fifth.get("/a", "");
+    assert_eq!(
+        (response.status, response.field("Connection")),
+        (503, Some("close"))
+    );
+    fifth.ends();
+    for conn in &mut allowed {
+        assert_eq!(conn.get("/a", "").text(), "a");
+    }
+    drop(allowed.pop());
+    drop(fifth);
+    eventually("the next one is served again", || {
+        server.ask(FILE).status == 200
+    });
+    server.stop();
+}
+
+#[test]
+fn a_paused_client_is_not_dead_until_the_pause_is_over() {
+    let tree = Tree::new();
+    let content = pattern(32 << 20, 7);
+    tree.file("big", &content);
+    let args = [
+        "--send-timeout",
+        "1s",
+        "--pause-timeout",
+        "4s",
+        "--access-log",
+        "-",
+        "--access-log-format",
+        "json",
+    ];
+    let server = Server::start(&tree, &args);
+    let mut paused = server.connect();
+    limit_receive_buffer(&paused.stream, 64 << 10);
+    paused.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    let line = server.out_line(&["\"target\":\"/big\""]);
+    assert!(line.contains("\"why\":\"pause_timeout\""), "{line}");
+    let (_, rest) = line.split_once("\"duration_ms\":").expect("the duration");
+    let duration_ms: f64 = rest
+        .split(',')
+        .next()
+        .and_then(|ms| ms.parse().ok())
+        .expect("a number");
+    assert!(duration_ms >= 4000.0, "{line}");
+    assert!(paused.rest_or_reset().len() < content.len());
+    server.stop();
+}
+
+#[test]
+fn requests_that_come_without_end_are_all_answered_while_others_are_served() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(&tree, &["--workers", "1"]);
+    let mut greedy = server.connect();
+    let mut reader = Conn::open(server.address());
+    greedy.send(FILE.repeat(2000));
+    for _ in 0..20 {
+        assert_eq!(reader.get("/a", "").text(), "a");
+    }
+    for nth in 0..2000 {
+        assert_eq!(greedy.response().text(), "a", "answer {nth}");
+    }
+    server.stop();
+}
