@@ -14,9 +14,13 @@ mod world;
 use std::sync::Arc;
 
 use super::*;
-use crate::conn::{Oracle, Version};
-use crate::limits::WINDOW_BYTES;
+use crate::conn::{ObjectId, Oracle, Plan, Span, TcpEvent, TcpSample, Version};
+use crate::limits::{
+    ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PIPELINED_MAX,
+    SCAN_PERIOD_US, SCAN_SLICE, WINDOW_BYTES,
+};
 use crate::units::US_PER_S;
+use crate::why::Why;
 
 const WINDOW: u64 = WINDOW_BYTES;
 const HEAD_BYTES: u64 = 100;

@@ -242,6 +242,14 @@ impl Front {
             };
             return self.answered(nth, plan::error(Some(&request), &reject, &context), around);
         }
+        if let Some(reject) = self.broken_body() {
+            let context = Context {
+                close: true,
+                ..context
+            };
+            let plan = plan::error(Some(&request), &reject, &context);
+            return self.answered(nth, plan, around);
+        }
         if let Some(reject) = request.refusal() {
             return self.answered(nth, plan::error(Some(&request), &reject, &context), around);
         }
@@ -271,6 +279,14 @@ impl Front {
             format: if json { Format::Json } else { Format::Html },
             chunked: listed.then_some(request.version == Version::Http11),
         })
+    }
+
+    /// What is wrong with the part of the request's body that is here already. A fault that shows
+    /// later only ends the connection: then the answer is out.
+    fn broken_body(&self) -> Option<Reject> {
+        let mut skip = self.body?;
+        let body = self.unused().get(self.head_len..)?;
+        skip.skip(body).err()
     }
 
     /// The answer to the request at the start of the buffer, now that the site has spoken.

@@ -116,6 +116,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ackpace-residency-{}", std::process::id()));
         let mut file = std::fs::File::options()
             .create(true)
+            .truncate(true)
             .write(true)
             .read(true)
             .open(&path)

@@ -13,10 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, openat2, readlinkat};
 use rustix::io::Errno;
 
+use crate::limits::RACES_MAX;
 use crate::options::FollowSymlinks;
-
-/// How often a name that changes while it is opened is tried again.
-const RACES_MAX: u32 = 3;
 
 /// What is served: a directory, or one file.
 #[derive(Debug)]

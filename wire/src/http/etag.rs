@@ -11,14 +11,14 @@ pub const WEAK_FOR_S: u64 = 2;
 /// The tag of one representation. Made without allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETag {
-    bytes: [u8; Self::LEN_MAX],
+    bytes: [u8; Self::ROOM],
     len: usize,
     weak: bool,
 }
 
 impl ETag {
     /// Two quotes, two numbers of 64 bits, a dash, a coding.
-    const LEN_MAX: usize = 2 + 16 + 1 + 16 + "-zst".len();
+    const ROOM: usize = 2 + 16 + 1 + 16 + "-zst".len();
 
     /// The tag of a file last modified at `modified_unix_s` (may be negative), of `len_bytes`, sent
     /// in `coding` at the time `now_unix_s`.
@@ -29,7 +29,7 @@ impl ETag {
         now_unix_s: u64,
     ) -> Self {
         let mut tag = Self {
-            bytes: [0; Self::LEN_MAX],
+            bytes: [0; Self::ROOM],
             len: 0,
             weak: is_fresh(modified_unix_s, now_unix_s),
         };

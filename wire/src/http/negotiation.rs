@@ -46,7 +46,7 @@ impl Coding {
 /// A weight in thousandths (RFC 9110 section 12.4.2).
 type Weight = u16;
 
-const WEIGHT_MAX: Weight = 1000;
+const FULL_WEIGHT: Weight = 1000;
 
 /// The coding to send, of those that lie ready; `None` is the plain file.
 ///
@@ -125,7 +125,7 @@ fn media_weight<'a>(
 fn weighted(member: &[u8]) -> Option<(&[u8], Weight)> {
     let mut pieces = member.split(|&byte| byte == b';').map(trim);
     let name = pieces.next()?;
-    let mut weight = WEIGHT_MAX;
+    let mut weight = FULL_WEIGHT;
     for piece in pieces {
         if let [b'q' | b'Q', b'=', value @ ..] = piece {
             weight = parse_weight(value)?;
@@ -147,8 +147,8 @@ fn parse_weight(text: &[u8]) -> Option<Weight> {
     let thousandths = (0..3).fold(0, |sum, nth| {
         sum * 10 + Weight::from(decimals.get(nth).map_or(0, |digit| digit - b'0'))
     });
-    let weight = whole * WEIGHT_MAX + thousandths;
-    (weight <= WEIGHT_MAX).then_some(weight)
+    let weight = whole * FULL_WEIGHT + thousandths;
+    (weight <= FULL_WEIGHT).then_some(weight)
 }
 
 #[cfg(test)]

@@ -1,0 +1,176 @@
+//! News of one connection: the one door behind [`super::Worker`]'s `on`.
+
+use super::messages::{Out, Received};
+use super::patience::Verdict;
+use super::stream::{Stall, Stream};
+use super::{Phase, Worker, conn_in};
+use crate::conn::{ConnId, Plan, StreamId, TcpEvent, TcpSample};
+use crate::limits::{BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX};
+use crate::units::Instant;
+use crate::why::Why;
+
+impl Worker {
+    pub(super) fn tcp(&mut self, id: ConnId, event: TcpEvent, now: Instant) {
+        let Some(conn) = self.conn_mut(id) else {
+            return;
+        };
+        match event {
+            TcpEvent::Readable | TcpEvent::Fin => conn.readable = true,
+            TcpEvent::Writable => {
+                conn.writable = true;
+                if let Some(stream) = &mut conn.stream {
+                    stream.stall(None, now);
+                }
+            }
+            TcpEvent::Reset => return self.reset(id, now),
+            TcpEvent::Sample(sample) => return self.sampled(id, sample, now),
+        }
+        self.wake(id.index, false);
+    }
+
+    pub(super) fn sampled(&mut self, id: ConnId, sample: TcpSample, now: Instant) {
+        let Some(conn) = conn_in(&mut self.conns, id) else {
+            return;
+        };
+        conn.arrivals.measured(sample.unacked_bytes);
+        while let Some(arrived) = conn.arrivals.settled() {
+            self.outs.push_back(arrived);
+        }
+        let lingering = matches!(conn.phase, Phase::Lingering { .. });
+        if conn.gone {
+            let why = if lingering { Why::Done } else { Why::PeerReset };
+            self.close(id, false, why, now);
+        } else if lingering && conn.ended && sample.unacked_bytes == 0 {
+            self.close(id, false, Why::Done, now);
+        } else if let Verdict::End(why) = conn.patience.sampled(conn.phase, sample, now) {
+            self.give_up(id, why, now);
+        }
+    }
+
+    /// The peer is gone: every stage forgets it in this turn; what it got is asked once more.
+    pub(super) fn reset(&mut self, id: ConnId, now: Instant) {
+        self.end_stream(id.index, Why::PeerReset, now);
+        let Some(conn) = self.conn_mut(id) else {
+            return;
+        };
+        conn.gone = true;
+        if conn.arrivals.is_empty() {
+            self.close(id, false, Why::PeerReset, now);
+        } else {
+            self.outs.push_back(Out::Sample(id));
+        }
+    }
+
+    pub(super) fn received(&mut self, id: ConnId, received: Received, now: Instant) {
+        let arrivals = self.settings.arrivals;
+        let worker = self.settings.worker;
+        let Some(conn) = self.conn_mut(id) else {
+            return;
+        };
+        match (received, conn.phase) {
+            (Received::Nothing, _) => conn.readable = false,
+            (Received::HeadPart, _) => {
+                conn.readable = false;
+                conn.patience.head_begun(now);
+            }
+            (Received::Request { body, more }, _) => {
+                (conn.phase, conn.body, conn.readable) = (Phase::Resolving, body, more);
+                conn.requested_at = now;
+                conn.patience.head_ended();
+                let (stream, refuse) = (
+                    StreamId {
+                        worker,
+                        conn: id,
+                        nth: conn.nth,
+                    },
+                    conn.refused,
+                );
+                if arrivals && !conn.arrivals.is_empty() {
+                    self.outs.push_back(Out::Sample(id));
+                }
+                self.outs.push_back(Out::Resolve { stream, refuse });
+            }
+            (Received::Skipped { bytes, done }, Phase::Skipping { skipped_bytes }) => {
+                let skipped_bytes = skipped_bytes + bytes;
+                conn.phase = Phase::Skipping { skipped_bytes };
+                conn.patience.skipped(now);
+                if done {
+                    self.next_request(id.index, now);
+                } else if skipped_bytes > BODY_SKIP_BYTES_MAX {
+                    self.linger(id.index, now);
+                }
+                self.wake(id.index, false);
+            }
+            (Received::Skipped { bytes, .. }, Phase::Lingering { skipped_bytes }) => {
+                let skipped_bytes = skipped_bytes + bytes;
+                conn.phase = Phase::Lingering { skipped_bytes };
+                conn.patience.skipped(now);
+                if skipped_bytes > LINGER_BYTES_MAX {
+                    self.close(id, false, Why::BodyTimeout, now);
+                }
+                self.wake(id.index, false);
+            }
+            (Received::Skipped { .. }, Phase::Open | Phase::Resolving | Phase::Sending) => {}
+            (Received::Broken, _) => self.linger(id.index, now),
+            (Received::End, phase) => self.peer_ended(id, phase, now),
+        }
+    }
+
+    pub(super) fn peer_ended(&mut self, id: ConnId, phase: Phase, now: Instant) {
+        let Some(conn) = self.conn_mut(id) else {
+            return;
+        };
+        conn.ended = true;
+        let unsettled = !conn.arrivals.is_empty();
+        match phase {
+            Phase::Open | Phase::Skipping { .. } if unsettled => self.linger(id.index, now),
+            Phase::Open | Phase::Skipping { .. } => self.close(id, false, Why::PeerClosed, now),
+            Phase::Lingering { .. } if unsettled => self.outs.push_back(Out::Sample(id)),
+            Phase::Lingering { .. } => self.close(id, false, Why::Done, now),
+            // Half-closed: it still gets its response.
+            Phase::Resolving | Phase::Sending => {}
+        }
+    }
+
+    pub(super) fn resolved(&mut self, id: StreamId, plan: Plan, now: Instant) {
+        let Some(conn) = self
+            .conn_mut(id.conn)
+            .filter(|c| c.nth == id.nth && c.phase == Phase::Resolving)
+        else {
+            return;
+        };
+        conn.arrivals.begin(plan.head_len_bytes);
+        conn.stream = Some(Stream::new(plan, conn.requested_at, now));
+        conn.phase = Phase::Sending;
+        conn.patience.response_begun(now);
+        self.wake(id.conn.index, true);
+    }
+
+    pub(super) fn sent(&mut self, id: StreamId, taken_bytes: u64, blocked: bool, now: Instant) {
+        let Some(conn) = self.conn_mut(id.conn).filter(|conn| conn.nth == id.nth) else {
+            return;
+        };
+        let Some(stream) = &mut conn.stream else {
+            return;
+        };
+        stream.sent(taken_bytes);
+        conn.arrivals.sent(taken_bytes);
+        conn.patience.sent(taken_bytes, now);
+        conn.writable &= !blocked;
+        // A head goes on with its body, a body after the others had their piece.
+        let goes_on = stream.sent_bytes <= stream.plan.head_len_bytes;
+        stream.stall(blocked.then_some(Stall::Net), now);
+        self.wake(id.conn.index, goes_on);
+    }
+
+    /// End a connection that we have lost patience with; with RST if the kernel still holds bytes
+    /// for it. An answer that is out already may still arrive.
+    pub(super) fn give_up(&mut self, id: ConnId, why: Why, now: Instant) {
+        let Some(conn) = self.conn(id) else { return };
+        match conn.phase {
+            Phase::Skipping { .. } => self.linger(id.index, now),
+            Phase::Open if !conn.arrivals.is_empty() => self.linger(id.index, now),
+            phase => self.close(id, phase != Phase::Open && why != Why::Done, why, now),
+        }
+    }
+}

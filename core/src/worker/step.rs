@@ -1,0 +1,207 @@
+//! One connection's next step, and how a response and a connection end.
+
+use super::messages::{Expect, Out};
+use super::stream::{Stall, Step, Stream};
+use super::{Phase, Worker};
+use crate::conn::{ConnId, StreamId, Want};
+use crate::limits::PIPELINED_MAX;
+use crate::units::Instant;
+use crate::why::Why;
+
+impl Worker {
+    pub(super) fn conn_step(&mut self, now: Instant) -> Option<Out> {
+        while let Some(index) = self.ready.pop_front() {
+            let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
+                continue;
+            };
+            conn.queued = false;
+            let expect = match conn.phase {
+                Phase::Resolving => continue,
+                Phase::Sending => match self.send_step(index, now) {
+                    Some(out) => return Some(out),
+                    None => continue,
+                },
+                Phase::Open => Expect::Head,
+                Phase::Skipping { .. } => Expect::Body,
+                Phase::Lingering { .. } => Expect::Rest,
+            };
+            if conn.readable && !conn.ended {
+                return Some(Out::Receive {
+                    conn: conn.id,
+                    expect,
+                });
+            }
+        }
+        None
+    }
+
+    pub(super) fn send_step(&mut self, index: u32, now: Instant) -> Option<Out> {
+        let worker = self.settings.worker;
+        let conn = self.conns[index as usize].as_mut()?;
+        let (id, stream) = (
+            StreamId {
+                worker,
+                conn: conn.id,
+                nth: conn.nth,
+            },
+            conn.stream.as_mut()?,
+        );
+        let writable = conn.writable;
+        let out = match stream.step(&self.beliefs, now) {
+            Step::Send { .. } | Step::Wait if !writable => {
+                stream.stall(Some(Stall::Net), now);
+                return None;
+            }
+            Step::Send {
+                part,
+                from_bytes,
+                len_bytes,
+                more,
+            } => Out::Send {
+                stream: id,
+                part,
+                from_bytes,
+                len_bytes,
+                more,
+            },
+            Step::Probe { object, span } => Out::Probe {
+                stream: id,
+                object,
+                span,
+            },
+            Step::Want {
+                object,
+                span,
+                dry_at,
+            } => {
+                self.wake(index, false);
+                Out::Want(Want {
+                    stream: id,
+                    object,
+                    span,
+                    dry_at,
+                })
+            }
+            Step::Slice => Out::Slice(id),
+            Step::Wait => {
+                stream.stall(Some(Stall::Disk), now);
+                return None;
+            }
+            Step::Done => {
+                self.response_done(index, Why::Done, now);
+                return self.outs.pop_front();
+            }
+        };
+        Some(out)
+    }
+
+    /// All bytes of the response are with the kernel, or it can't go on (`why` is not `Done`).
+    pub(super) fn response_done(&mut self, index: u32, why: Why, now: Instant) {
+        let Some(stream) = self.end_stream(index, why, now) else {
+            return;
+        };
+        let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
+            return;
+        };
+        conn.last |= !stream.plan.keep_alive;
+        conn.in_a_row = (conn.in_a_row + 1) % PIPELINED_MAX;
+        let goes_on = conn.in_a_row != 0;
+        let id = conn.id;
+        match why {
+            Why::Done if conn.body => {
+                (conn.phase, conn.body, conn.readable) =
+                    (Phase::Skipping { skipped_bytes: 0 }, false, true);
+            }
+            Why::Done => self.next_request(index, now),
+            // Without a length, an orderly end would make the torso look whole.
+            Why::ListingFailed => self.close(id, true, why, now),
+            // The client notices: the end comes before the promised length.
+            _ => self.linger(index, now),
+        }
+        self.wake(index, goes_on);
+    }
+
+    /// Take the stream off its connection: every stage forgets it, and its arrival is awaited.
+    pub(super) fn end_stream(&mut self, index: u32, why: Why, now: Instant) -> Option<Stream> {
+        let conn = self.conns.get_mut(index as usize)?.as_mut()?;
+        let mut stream = conn.stream.take()?;
+        stream.stall(None, now);
+        let id = StreamId {
+            worker: self.settings.worker,
+            conn: conn.id,
+            nth: conn.nth,
+        };
+        conn.nth = conn.nth.wrapping_add(1);
+        conn.patience.response_ended(now);
+        self.outs.push_back(Out::Ended(id));
+        if why != Why::Done || stream.wants() {
+            self.outs.push_back(Out::Forget(id));
+        }
+        if self.settings.arrivals {
+            self.outs.extend(conn.arrivals.ended(id, &stream, why, now));
+        }
+        Some(stream)
+    }
+
+    pub(super) fn next_request(&mut self, index: u32, now: Instant) {
+        let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
+            return;
+        };
+        conn.phase = Phase::Open;
+        if conn.last || conn.ended || self.draining.is_some() {
+            self.linger(index, now);
+        }
+    }
+
+    /// Say that nothing more comes, and let the client read what it got: closing with unread input
+    /// would send a RST that destroys the answer in its receive buffer (RFC 9112 9.6).
+    pub(super) fn linger(&mut self, index: u32, now: Instant) {
+        let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
+            return;
+        };
+        if matches!(conn.phase, Phase::Lingering { .. }) {
+            return;
+        }
+        conn.patience.linger(now);
+        conn.phase = Phase::Lingering { skipped_bytes: 0 };
+        let id = conn.id;
+        if conn.ended && conn.arrivals.is_empty() {
+            return self.close(id, false, Why::Done, now);
+        }
+        self.outs.push_back(Out::Shutdown(id));
+        self.wake(index, false);
+    }
+
+    pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why, now: Instant) {
+        if self.conn(id).is_none() {
+            return;
+        }
+        self.end_stream(id.index, why, now);
+        let Some(mut conn) = self.conns[id.index as usize].take() else {
+            return;
+        };
+        while let Some(arrived) = conn.arrivals.give_up() {
+            self.outs.push_back(arrived);
+        }
+        if conn.phase == Phase::Resolving {
+            self.outs.push_back(Out::Forget(StreamId {
+                worker: self.settings.worker,
+                conn: id,
+                nth: conn.nth,
+            }));
+        }
+        if let Some(address) = conn.address {
+            let count = self.by_address.remove(&address).unwrap_or(0);
+            if count > 1 {
+                self.by_address.insert(address, count - 1);
+            }
+        }
+        self.open -= 1;
+        self.accept_again_at = None; // a descriptor came free
+        self.outs.push_back(Out::Close {
+            conn: id,
+            abort,
+            why,
+        });
+    }
+}
