@@ -18,6 +18,8 @@ pub const LIST_LEN_MAX: usize = 256;
 /// Devices (numbers of file systems) that get a place of their own. More: the later ones share the last place and its
 /// disk thread.
 pub const DEVICES_MAX: usize = 16;
+/// Results of resolvers that are turned into answers in one turn, some 10 us each. More: the next turn takes them.
+pub const RESULTS_PER_TURN_MAX: usize = 16;
 /// How often a name that changes while it is opened is tried again. More: it is not there at any one time, so 404.
 pub const RACES_MAX: u32 = 3;
 /// Buffers for request heads that a worker keeps for the next requests. More that come back are freed.

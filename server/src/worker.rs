@@ -29,6 +29,7 @@ use crate::disk::{Line, News};
 use crate::disks::Disks;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
+use crate::limits::RESULTS_PER_TURN_MAX;
 use crate::log::AccessHandle;
 use crate::mailbox::Bell;
 use crate::resolver::{Done, Resolver};
@@ -60,7 +61,6 @@ pub struct Worker {
     log: AccessHandle,
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
-    listening: bool,
     conns: Conns,
     heads: HeadPool,
     draining: bool,
@@ -107,7 +107,6 @@ impl Worker {
             log,
             epoll,
             listeners,
-            listening: true,
             conns: Conns::default(),
             heads: HeadPool::default(),
             draining: false,
@@ -197,8 +196,11 @@ impl Worker {
     /// Somebody rang: a disk, a resolver, or whoever stops the server.
     fn hear(&mut self, now: Instant) {
         self.bell.heard();
-        while let Ok((stream, done)) = self.inbox.try_recv() {
+        for (stream, done) in self.inbox.clone().try_iter().take(RESULTS_PER_TURN_MAX) {
             self.resolver_done(stream, done, now);
+        }
+        if !self.inbox.is_empty() {
+            self.bell.ring();
         }
         if self.shared.stopping.load(Ordering::Acquire) && !self.draining {
             self.drain(now);
@@ -230,7 +232,7 @@ impl Worker {
     /// Take what waits in the backlogs, close the listeners, and let the machine end the rest.
     fn drain(&mut self, now: Instant) {
         self.draining = true;
-        self.accept(u32::MAX, now);
+        self.accept(self.decider.room(), now);
         for listener in self.listeners.drain(..) {
             let _ = epoll::delete(&self.epoll, &listener);
         }

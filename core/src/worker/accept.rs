@@ -48,7 +48,8 @@ impl Worker {
         self.wake(id.index, false);
     }
 
-    pub(super) fn room(&self) -> u32 {
+    /// Connections that may still be accepted.
+    pub fn room(&self) -> u32 {
         self.settings.connections_max.saturating_sub(self.open)
     }
 

@@ -132,7 +132,6 @@ impl Worker {
         } else {
             EventFlags::empty()
         };
-        self.listening = on;
         for listener in &self.listeners {
             let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(LISTENER), flags);
         }
