@@ -4,8 +4,8 @@ package CrlfHeads;
 #
 # The nginx test suite writes its requests with a bare LF, which RFC 9112
 # section 2.2 lets a server accept and ackpace refuses on purpose. Load it with
-# PERL5OPT="-I DIR -MCrlfHeads". A head that has a CR already is the suite's own
-# choice of line ends and stays as it is; so do bodies.
+# PERL5OPT="-I DIR -MCrlfHeads". A head whose request line ends in CRLF is the
+# suite's own choice of line ends and stays as it is; so do bodies.
 
 use strict;
 use warnings;
@@ -18,10 +18,10 @@ sub with_crlf {
     my $out = '';
 
     # Each head of a pipeline, and what follows the last one.
-    while ($data =~ /\A([A-Za-z]+ [^\r\n]* HTTP\/[^\r\n]*\n(?:[^\r\n]+\n)*)(\n|\z)/) {
+    while ($data =~ /\A([A-Za-z]+ [^\r\n]* HTTP\/[^\r\n]*\n(?:[^\r\n]+\r?\n)*)(\n|\z)/) {
         my ($head, $end) = ($1, $2);
         $data = substr($data, length($head) + length($end));
-        (my $lines = $head . $end) =~ s/\n/\r\n/g;
+        (my $lines = $head . $end) =~ s/\r?\n/\r\n/g;
         $out .= $lines;
         last if $end eq '' or $head =~ /^(?:content-length|transfer-encoding)\s*:/im;
     }

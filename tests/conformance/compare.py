@@ -96,6 +96,11 @@ def ask(port, method, path, fields):
     return told
 
 
+def shown(value):
+    """A body by its length, all else as it is."""
+    return f"{len(value)} bytes" if isinstance(value, bytes) else repr(value)
+
+
 def prepare(directory):
     os.makedirs(os.path.join(directory, "list"), exist_ok=True)
     for name, data in FILES.items():
@@ -111,7 +116,7 @@ def compare(ports):
     for request in REQUESTS:
         one, two = (ask(port, *request) for port in ports)
         differences = [
-            f"{name} {one.get(name)!r} / {two.get(name)!r}"
+            f"{name} {shown(one.get(name))} / {shown(two.get(name))}"
             for name in {**one, **two}
             if one.get(name) != two.get(name)
         ]
