@@ -55,6 +55,9 @@ struct Conn {
     /// Input may be there. Only a look that finds nothing clears it.
     readable: bool,
     writable: bool,
+    /// The peer's FIN is there. Its event may have come together with data, and does not come again: a look that
+    /// finds no more data is not the last one.
+    fin: bool,
     /// The peer's FIN was read: no further requests.
     ended: bool,
     /// Our response asks for the end of the connection.

@@ -32,6 +32,7 @@ impl Worker {
             nth: 0,
             readable: true, // the request often comes with the connection
             writable: true,
+            fin: false,
             ended: false,
             last: false,
             requested_at: now,

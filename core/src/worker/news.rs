@@ -15,7 +15,8 @@ impl Worker {
             return;
         };
         match event {
-            TcpEvent::Readable | TcpEvent::Fin => conn.readable = true,
+            TcpEvent::Readable => conn.readable = true,
+            TcpEvent::Fin => (conn.fin, conn.readable) = (true, true),
             TcpEvent::Writable => {
                 conn.writable = true;
                 if let Some(stream) = &mut conn.stream {
@@ -70,11 +71,11 @@ impl Worker {
         match (received, conn.phase) {
             (Received::Nothing, _) => conn.readable = false,
             (Received::HeadPart, _) => {
-                conn.readable = false;
+                conn.readable = conn.fin;
                 conn.patience.head_begun(now);
             }
             (Received::Request { body, more }, _) => {
-                (conn.phase, conn.body, conn.readable) = (Phase::Resolving, body, more);
+                (conn.phase, conn.body, conn.readable) = (Phase::Resolving, body, more || conn.fin);
                 conn.requested_at = now;
                 conn.patience.head_ended();
                 let (stream, refuse) = (

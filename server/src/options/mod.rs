@@ -170,7 +170,7 @@ pub struct ServeOptions {
 
     /// Time to send the head of a request
     ///
-    /// Counted from the first byte of the head; then the answer is 408 and the connection closes. It bounds how long a
+    /// Counted from the first byte of the head, or from the start of the connection; then it closes. It bounds how long a
     /// client that sends one byte at a time can hold a connection.
     ///
     /// Default: a head fits in a packet or two, and 10 s survives several lost ones. Range: 100ms to 10min.
@@ -254,7 +254,7 @@ pub struct ServeOptions {
 
     /// Connections of one address; 0: no limit
     ///
-    /// Further connections of the same address are closed as they come. IPv6 addresses are counted by /64, since one
+    /// Requests on further connections of the same address are answered 503, and these close. IPv6 addresses are counted by /64, since one
     /// customer usually has all of it; unix sockets are not counted.
     ///
     /// Default: no limit, since thousands of people can share one address behind a carrier's NAT. Range: 0 to 16384.

@@ -175,20 +175,6 @@ pub fn options(request: &Request<'_>, context: &Context) -> Plan {
     finish(head, Status::NoContent, request.version, keep_alive, 0)
 }
 
-/// A 200 of bytes made in memory.
-pub fn bytes(request: &Request<'_>, content_type: &str, body: Vec<u8>, context: &Context) -> Plan {
-    let mut head = Head::new(Status::Ok, context.now_unix_s);
-    head.field("Content-Type", content_type.as_bytes());
-    head.field_fmt("Content-Length", format_args!("{}", body.len()));
-    let keep_alive = keeps_alive(request, context);
-    let mut plan = finish(head, Status::Ok, request.version, keep_alive, 0);
-    if request.method != Method::Head && !body.is_empty() {
-        plan.body_len_bytes = Some(body.len() as u64);
-        plan.parts.push(Part::Bytes(body));
-    }
-    plan
-}
-
 /// Appends `data` as one chunk (RFC 9112 section 7.1). Empty data would end the body: nothing is added.
 pub fn push_chunk(data: &[u8], out: &mut Vec<u8>) {
     use std::io::Write;

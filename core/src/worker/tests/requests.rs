@@ -146,6 +146,35 @@ fn a_half_closed_client_gets_its_response_and_then_the_end() {
     assert_eq!(bench.closed_in(&outs), closed(0, false, Why::PeerClosed));
 }
 
+/// epoll(7) reports data and the FIN behind it once, in one event, when both came before the wake-up.
+#[test]
+fn a_fin_that_came_with_the_request_is_read_after_the_answer() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    bench.tcp(conn, TcpEvent::Readable);
+    bench.tcp(conn, TcpEvent::Fin);
+    let (body, more) = (false, false);
+    let outs = bench.received(conn, Received::Request { body, more });
+    let outs = bench.resolved(resolve_of(&outs), plan([], true));
+    let expect = Expect::Head;
+    assert_eq!(bench.deliver(outs), [Out::Receive { conn, expect }]);
+    let outs = bench.received(conn, Received::End);
+    assert_eq!(bench.closed_in(&outs), closed(0, false, Why::PeerClosed));
+}
+
+#[test]
+fn a_fin_that_came_with_a_torn_head_ends_the_connection() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    bench.tcp(conn, TcpEvent::Readable);
+    bench.tcp(conn, TcpEvent::Fin);
+    let expect = Expect::Head;
+    let outs = bench.received(conn, Received::HeadPart);
+    assert_eq!(outs, [Out::Receive { conn, expect }]);
+    let outs = bench.received(conn, Received::End);
+    assert_eq!(bench.closed_in(&outs), closed(0, false, Why::PeerClosed));
+}
+
 /// A request with a body, answered; what follows on its pieces.
 fn skipping(bench: &mut Bench, keep_alive: bool) -> ConnId {
     let conn = bench.client(0);

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::{
-    Context, Part, Plan, Representation, bytes, error, file, listing, options, push_chunk, redirect,
+    Context, Part, Plan, Representation, error, file, listing, options, push_chunk, redirect,
 };
 use crate::http::testing::{at, config, get, request};
 use crate::http::{Coding, Reject, Status};
@@ -320,22 +320,6 @@ fn options_names_the_methods_and_has_no_length_rfc_9110_section_8_6() {
 }
 
 #[test]
-fn bytes_from_memory_follow_their_head() {
-    let plan = bytes(
-        &request(&get("")),
-        "text/plain",
-        b"hello".to_vec(),
-        &at(NOW),
-    );
-    assert_eq!(body_of(&plan), b"hello");
-    assert_eq!(field(&plan, "Content-Length").as_deref(), Some("5"));
-    let head = request(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let silent = bytes(&head, "text/plain", b"hello".to_vec(), &at(NOW));
-    assert_eq!(field(&silent, "Content-Length").as_deref(), Some("5"));
-    assert_eq!((silent.parts.len(), silent.body_len_bytes), (1, Some(0)));
-}
-
-#[test]
 fn a_chunk_is_size_data_and_end_and_never_the_last_by_accident() {
     let mut out = Vec::new();
     push_chunk(&[b'x'; 26], &mut out);
@@ -412,7 +396,7 @@ proptest! {
         query in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..30)),
     ) {
         let head = get("");
-        let plan = redirect(&request(&head), Status::PermanentRedirect, &path, query.as_deref(), &at(NOW));
+        let plan = redirect(&request(&head), Status::MovedPermanently, &path, query.as_deref(), &at(NOW));
         let location = field(&plan, "Location").unwrap_or_default();
         prop_assert!(location.starts_with('/') && !location.starts_with("//"));
         prop_assert!(location.bytes().all(|byte| byte.is_ascii_graphic()));
