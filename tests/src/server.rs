@@ -78,7 +78,13 @@ impl Setup {
             .wait("its greeting", |text| text.contains("\nreading "));
         let text = server.out.text();
         let line = text.lines().find(|line| line.starts_with("serving "));
-        let url = line.and_then(|line| line.rsplit(" at ").find_map(|part| part.split(' ').next()));
+        // The path that is served may hold " at " too.
+        let places = ["http://", "unix:", "fd:"];
+        let url = line.and_then(|line| {
+            let mut parts = line.split(" at ").skip(1);
+            parts.find(|part| places.iter().any(|place| part.starts_with(place)))
+        });
+        let url = url.and_then(|url| url.split(" (").next());
         server.url = url
             .unwrap_or_else(|| panic!("no address in {text:?}"))
             .to_owned();

@@ -124,6 +124,7 @@ fn chunked_bodies_are_skipped_to_their_end_and_broken_ones_close() {
             "{body:?}: {text}"
         );
     }
+    drop(conn);
     server.stop();
 }
 
@@ -168,6 +169,7 @@ fn expect_100_continue_is_answered_with_the_final_status() {
     );
     conn.ends();
     assert_eq!(server.get("/", "Expect: tea\r\n").status, 417);
+    drop(conn);
     server.stop();
 }
 
@@ -190,6 +192,7 @@ fn methods_that_would_change_something_are_not_allowed() {
     }
     refused(&server, "CONNECT t:80 HTTP/1.1\r\nHost: t:80\r\n\r\n", 405);
     assert!(tree.at("a").exists());
+    drop(conn);
     server.stop();
 }
 
@@ -293,6 +296,7 @@ fn no_spelling_of_a_path_leaves_the_root() {
         assert_eq!(conn.get(target, "").text(), "a", "{target}");
     }
     assert_eq!(conn.get("/%252e%252e", "").text(), "odd name");
+    drop(conn);
     server.stop();
 }
 
@@ -446,6 +450,7 @@ fn what_may_not_be_read_is_forbidden_and_what_is_missing_is_not_found() {
     for target in ["/missing", "/missing/a", "/open/a", "/unlisted/missing"] {
         assert_eq!(conn.get(target, "").status, 404, "{target}");
     }
+    drop(conn);
     server.stop();
 }
 

@@ -308,8 +308,7 @@ fn odd_names(tree: &Tree) {
     for name in [
         "plain.txt",
         "with space.txt",
-        "per%cent.txt",
-        "per%25cent.txt",
+        "100% sure.txt",
         "quest?ion.txt",
         "ha#sh.txt",
         "é ü 漢字.txt",
@@ -400,6 +399,10 @@ fn rclone_copies_a_tree_with_odd_names() {
     };
     let tree = Tree::new();
     odd_names(&tree);
+    // Not for wget: it decodes such a name once more when it stores the file.
+    for name in ["per%cent.txt", "per%25cent.txt"] {
+        tree.file(name, format!("content of {name}"));
+    }
     for nth in 0..50 {
         tree.file(format!("many/{nth}"), pattern(nth * 1000, 11));
     }

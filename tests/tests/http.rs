@@ -27,6 +27,7 @@ fn a_connection_carries_one_request_after_the_other() {
     let last = conn.get("/a", "Connection: close\r\n");
     assert_eq!(last.field("Connection"), Some("close"));
     conn.ends();
+    drop(conn);
     server.stop();
 }
 
@@ -50,6 +51,7 @@ fn two_hundred_pipelined_requests_are_answered_in_order() {
         "file 7 ".repeat(7),
         "afterwards"
     );
+    drop(conn);
     server.stop();
 }
 
@@ -63,6 +65,7 @@ fn pipelined_requests_stop_at_the_one_that_closes() {
     assert_eq!(conn.response().field("Connection"), None);
     assert_eq!(conn.response().field("Connection"), Some("close"));
     conn.ends();
+    drop(conn);
     server.stop();
 }
 
@@ -78,6 +81,7 @@ fn a_half_closed_client_gets_all_of_a_big_file() {
     assert_eq!(response.status, 200);
     assert!(response.body == content, "other bytes");
     conn.ends();
+    drop(conn);
     server.stop();
 }
 
@@ -92,6 +96,7 @@ fn a_half_closed_client_gets_all_pipelined_answers() {
         assert_eq!(conn.response().text(), "a");
     }
     conn.ends();
+    drop(conn);
     server.stop();
 }
 
@@ -121,6 +126,7 @@ fn http_1_0_closes_unless_it_is_asked_to_stay() {
     assert_eq!(listing.field("Transfer-Encoding"), None);
     assert_eq!(listing.field("Connection"), Some("close"));
     assert!(listing.text().contains("</html>"), "{}", listing.text());
+    drop(conn);
     server.stop();
 }
 
@@ -164,6 +170,7 @@ fn head_is_get_without_the_body() {
         "some text",
         "nothing came in between"
     );
+    drop(conn);
     server.stop();
 }
 
@@ -178,6 +185,7 @@ fn options_tells_what_is_allowed_for_a_path_and_for_all() {
         assert_eq!(response.status, 204, "{target}");
         assert_eq!(response.field("Allow"), Some("GET, HEAD, OPTIONS"));
     }
+    drop(conn);
     server.stop();
 }
 
@@ -197,6 +205,7 @@ fn the_absolute_form_means_its_path() {
     let response = conn.get("http://elsewhere", "");
     assert_eq!(response.status, 200, "no path is the root");
     assert_eq!(server.get("ftp://elsewhere/d/a", "").status, 400);
+    drop(conn);
     server.stop();
 }
 
@@ -298,6 +307,7 @@ fn a_listing_is_html_or_json_as_the_client_likes() {
             "the text of the README is for people"
         );
     }
+    drop(conn);
     server.stop();
 }
 
@@ -323,6 +333,7 @@ fn a_listing_of_five_thousand_entries_is_complete_and_in_order() {
     let html = conn.get("/", "").text();
     assert_eq!(html.matches("with a longer name</a>").count(), names.len());
     assert!(html.trim_end().ends_with("</html>"));
+    drop(conn);
     server.stop();
 }
 
@@ -369,6 +380,7 @@ fn hidden_names_are_not_there_and_not_listed() {
     );
     assert!(!listing.contains("a~"), "{listing}");
     assert!(!conn.get("/sub/?json", "").text().contains("htpasswd"));
+    drop(conn);
     server.stop();
 
     let server = Server::start(&tree, &["--hide=*.txt"]);
@@ -451,6 +463,7 @@ fn precompressed_siblings_are_sent_to_those_who_accept_them() {
         None,
         "asked for by name"
     );
+    drop(conn);
     server.stop();
 }
 
@@ -515,6 +528,7 @@ fn conditions_are_weighed_in_the_order_of_the_rfc() {
             _ => assert!(response.field("ETag").is_none()),
         }
     }
+    drop(conn);
     server.stop();
 }
 
@@ -598,6 +612,7 @@ fn single_ranges_are_exact() {
     }
     assert_eq!(conn.get("/empty", "Range: bytes=0-\r\n").status, 200);
     assert_eq!(conn.get("/empty", "").field("Content-Length"), Some("0"));
+    drop(conn);
     server.stop();
 }
 
@@ -632,6 +647,7 @@ fn several_ranges_come_as_parts_with_an_exact_length() {
         again.body == expected,
         "the same request gets the same bytes"
     );
+    drop(conn);
     server.stop();
 }
 
@@ -659,6 +675,7 @@ fn sixteen_ranges_are_served_and_the_seventeenth_is_too_many() {
     let response = conn.get("/a", &ranges(17));
     assert_eq!(response.status, 200);
     assert!(response.body == content, "the whole file");
+    drop(conn);
     server.stop();
 }
 
@@ -702,5 +719,6 @@ fn content_types_follow_the_table_and_the_operator() {
         let response = conn.get(&format!("/{name}"), "");
         assert_eq!(response.field("Content-Type"), Some(expected), "{name}");
     }
+    drop(conn);
     server.stop();
 }
