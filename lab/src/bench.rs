@@ -3,10 +3,13 @@
 use crate::cases::{Bench, Pace, cached, listing, stall};
 use crate::error::{LabError, Result};
 use crate::peers::{self, Contender};
-use crate::report::{self, Report};
+use crate::report::{self, Report, Row};
 use crate::{clock, corpus, facts, lock, world};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// From this share of a server's time on, strangers are worth a word.
+const DISTURBANCE_MAX: f64 = 0.01;
 
 /// A case, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -138,10 +141,20 @@ fn measure(args: &Args, bench: &Bench, date: String, machine: facts::Machine) ->
         .wants(Case::Listing)
         .then(|| listing::run(bench))
         .transpose()?;
-    let mut rows = Vec::new();
-    rows.extend(cached.as_deref().map(cached::rows).unwrap_or_default());
-    rows.extend(stall.as_ref().map(stall::rows).unwrap_or_default());
-    rows.extend(listing.as_deref().map(listing::rows).unwrap_or_default());
+    let (mut rows, mut disturbance) = (Vec::new(), 0f64);
+    let mut add = |of_case: Vec<Row>, disturbed: Option<f64>| {
+        rows.extend(of_case);
+        disturbance = disturbance.max(disturbed.unwrap_or(0.0));
+    };
+    if let Some(rounds) = &cached {
+        add(cached::rows(rounds), cached::disturbance(rounds));
+    }
+    if let Some(stall) = &stall {
+        add(stall::rows(stall), stall::disturbance(stall));
+    }
+    if let Some(rounds) = &listing {
+        add(listing::rows(rounds), listing::disturbance(rounds));
+    }
     let name = format!("results/bench-{}.json", date.replace(':', ""));
     let path = args.json.clone().unwrap_or_else(|| name.into());
     let report = Report {
@@ -150,22 +163,34 @@ fn measure(args: &Args, bench: &Bench, date: String, machine: facts::Machine) ->
         cores: bench.world,
         contenders,
         pace: bench.pace,
+        disturbance,
         rows: &rows,
         cached: cached.as_deref(),
         stall: stall.as_ref(),
         listing: listing.as_deref(),
     };
     report::write(&path, &report)?;
-    print!("{}", report::table(&rows));
-    let missed = rows.iter().filter(|row| row.met == Some(false)).count();
-    let judged = rows.iter().filter(|row| row.met.is_some()).count();
-    println!(
-        "{} of {judged} targets met; every round: {}",
-        judged - missed,
-        path.display()
-    );
-    let code = u8::from(args.strict && missed > 0);
-    Ok(ExitCode::from(code))
+    Ok(conclude(args, &report, &path))
+}
+
+/// Prints the table and what to think of it.
+fn conclude(args: &Args, report: &Report, path: &Path) -> ExitCode {
+    print!("{}", report::table(report.rows));
+    let judged = report.rows.iter().filter(|row| row.met.is_some()).count();
+    let missed = report
+        .rows
+        .iter()
+        .filter(|row| row.met == Some(false))
+        .count();
+    let (met, path) = (judged - missed, path.display());
+    println!("{met} of {judged} targets met; every round: {path}");
+    if report.disturbance > DISTURBANCE_MAX {
+        let percent = report.disturbance * 100.0;
+        println!(
+            "other programs took the servers' core for {percent:.0} % of the time: latencies and turns show them too"
+        );
+    }
+    ExitCode::from(u8::from(args.strict && missed > 0))
 }
 
 fn prepare_scratch(scratch: &Path) -> Result<PathBuf> {

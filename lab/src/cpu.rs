@@ -4,20 +4,44 @@ use crate::error::{Doing, LabError, Result};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// CPU time that the process `root` and all its descendants have used, from
+/// Time that a server's threads got, and time for which they were ready and had to wait for a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Usage {
+    /// On a core.
+    pub used_s: f64,
+    /// Ready, but another thread had the core: a stranger, or the server's own.
+    pub waited_s: f64,
+}
+
+impl Usage {
+    /// What was added since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            used_s: self.used_s - before.used_s,
+            waited_s: self.waited_s - before.waited_s,
+        }
+    }
+}
+
+/// Usage of the process `root` and all its descendants since their start, from
 /// /proc/PID/task/TID/schedstat. Threads that ended are not in it: the contenders keep theirs.
-pub fn used_s(root: i32) -> Result<f64> {
-    let mut sum_ns = 0;
+pub fn usage(root: i32) -> Result<Usage> {
+    let (mut used_ns, mut waited_ns) = (0, 0);
     for pid in tree(root)? {
         let tasks = format!("/proc/{pid}/task");
         for task in std::fs::read_dir(&tasks).doing(|| tasks.clone())? {
             let path = task.doing(|| tasks.clone())?.path().join("schedstat");
             if let Ok(text) = std::fs::read_to_string(&path) {
-                sum_ns += on_cpu_ns(&text).ok_or_else(|| unreadable(&path))?;
+                let (used, waited) = schedstat(&text).ok_or_else(|| unreadable(&path))?;
+                used_ns += used;
+                waited_ns += waited;
             }
         }
     }
-    Ok(sum_ns as f64 / 1e9)
+    Ok(Usage {
+        used_s: used_ns as f64 / 1e9,
+        waited_s: waited_ns as f64 / 1e9,
+    })
 }
 
 /// The process and all its descendants.
@@ -41,9 +65,11 @@ pub fn tree(root: i32) -> Result<Vec<i32>> {
     Ok(tree)
 }
 
-/// First field of schedstat: time spent on the CPU (kernel: Documentation/scheduler/sched-stats).
-fn on_cpu_ns(schedstat: &str) -> Option<u64> {
-    schedstat.split_whitespace().next()?.parse().ok()
+/// First two fields of schedstat, in ns: time on a core, time on a run queue (kernel:
+/// Documentation/scheduler/sched-stats).
+fn schedstat(text: &str) -> Option<(u64, u64)> {
+    let mut fields = text.split_whitespace();
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
 /// Fourth field of stat, counted from the end of the name, which may hold anything.
@@ -62,7 +88,7 @@ mod tests {
 
     #[test]
     fn fields_of_proc_are_read_whatever_the_name() {
-        assert_eq!(on_cpu_ns("935838 89052 2\n"), Some(935_838));
+        assert_eq!(schedstat("935838 89052 2\n"), Some((935_838, 89_052)));
         assert_eq!(parent("17 (a) b) S 42 17 0"), Some(42));
         assert_eq!(parent("nonsense"), None);
     }
@@ -70,11 +96,11 @@ mod tests {
     #[test]
     fn our_own_time_grows_with_work() {
         let pid = std::process::id() as i32;
-        let before = used_s(pid).unwrap();
+        let before = usage(pid).unwrap().used_s;
         let mut sum = 0u64;
         for n in 0..50_000_000u64 {
             sum = std::hint::black_box(sum.wrapping_add(n));
         }
-        assert!(used_s(pid).unwrap() > before);
+        assert!(usage(pid).unwrap().used_s > before);
     }
 }

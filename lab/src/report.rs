@@ -3,9 +3,10 @@
 use crate::cases::{Pace, cached, listing, stall};
 use crate::error::{Doing, Result};
 use crate::facts::Machine;
-use crate::peers::Identity;
+use crate::peers::{Contender, Identity};
 use crate::stats::{self, Interval};
 use crate::world::World;
+use std::collections::HashMap;
 use std::path::Path;
 
 /// What a line has to hold.
@@ -66,6 +67,8 @@ pub struct Report<'a> {
     pub contenders: Vec<Identity>,
     /// How long and how often.
     pub pace: Pace,
+    /// Share of the time that strangers took from the servers, at least, in the worst of the cases.
+    pub disturbance: f64,
     /// The table.
     pub rows: &'a [Row],
     /// Rounds of the case.
@@ -207,6 +210,20 @@ fn must(limit: Limit) -> String {
     }
 }
 
+/// How much of the time strangers took the servers' core: of each contender the median share of its
+/// windows in which it was ready and had to wait, and of these the smallest, since a contender with
+/// many threads also waits for itself. `None` of no rounds.
+pub fn disturbance(waited: &[(Contender, f64)]) -> Option<f64> {
+    let mut by_contender: HashMap<Contender, Vec<f64>> = HashMap::new();
+    for (who, share) in waited {
+        by_contender.entry(*who).or_default().push(*share);
+    }
+    let medians = by_contender
+        .values()
+        .filter_map(|shares| stats::median(shares));
+    medians.min_by(f64::total_cmp)
+}
+
 /// Writes the whole report as JSON; makes the folder.
 pub fn write(path: &Path, report: &Report) -> Result<()> {
     let what = || path.display().to_string();
@@ -257,6 +274,20 @@ mod tests {
         );
         assert_eq!(Row::value("c", "m", 0.0, Limit::Zero).met, Some(true));
         assert_eq!(Row::value("c", "m", 1.0, Limit::None).met, None);
+    }
+
+    #[test]
+    fn the_least_disturbed_contender_tells_of_strangers() {
+        let (single, pooled) = (Contender::Nginx, Contender::NginxAio);
+        let waited = [
+            (single, 0.01),
+            (pooled, 0.5),
+            (single, 0.3),
+            (pooled, 0.6),
+            (single, 0.02),
+        ];
+        assert_eq!(disturbance(&waited), Some(0.02));
+        assert_eq!(disturbance(&[]), None);
     }
 
     #[test]

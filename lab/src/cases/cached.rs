@@ -3,11 +3,12 @@
 
 use super::{Bench, check_congestion_control, progress, seconds};
 use crate::corpus::BIG_LEN_BYTES;
+use crate::cpu::Usage;
 use crate::error::Result;
 use crate::load::{Framing, Load, Spec, Tally};
 use crate::pages;
 use crate::peers::{Contender, Running};
-use crate::report::{Limit, Row};
+use crate::report::{self, Limit, Row};
 use crate::verify;
 
 /// Connections at once.
@@ -33,6 +34,8 @@ pub struct Round {
     pub cpu_s_per_gb: f64,
     /// Share of its core that the server used: near 1 it is the bottleneck, as it shall be.
     pub server_core_share: f64,
+    /// Share of the window in which a thread of the server was ready and had to wait for the core.
+    pub server_waited_share: f64,
     /// Share of its core that the load generator used.
     pub load_core_share: f64,
     /// What came.
@@ -62,7 +65,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
                     "cached: N = {connections}, round {nth} of {of}, {name}"
                 ));
                 let server = contender.start(&bench.world, &bench.site())?;
-                let (tally, cpu_s) = window(bench, &server, connections)?;
+                let (tally, usage) = window(bench, &server, connections)?;
                 server.stop()?;
                 let gb = tally.body_bytes as f64 / 1e9;
                 rounds.push(Round {
@@ -71,8 +74,9 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
                     place,
                     contender,
                     goodput_bytes_per_s: tally.goodput_bytes_per_s(),
-                    cpu_s_per_gb: cpu_s / gb,
-                    server_core_share: cpu_s / tally.elapsed_s,
+                    cpu_s_per_gb: usage.used_s / gb,
+                    server_core_share: usage.used_s / tally.elapsed_s,
+                    server_waited_share: usage.waited_s / tally.elapsed_s,
                     load_core_share: tally.load_cpu_s / tally.elapsed_s,
                     tally,
                 });
@@ -84,7 +88,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
 }
 
 /// Warm-up and one window; the server's CPU time of the window beside what came in it.
-fn window(bench: &Bench, server: &Running, connections: usize) -> Result<(Tally, f64)> {
+fn window(bench: &Bench, server: &Running, connections: usize) -> Result<(Tally, Usage)> {
     let mut load = Load::start(Spec {
         who: server.name().into(),
         address: server.address,
@@ -95,9 +99,15 @@ fn window(bench: &Bench, server: &Running, connections: usize) -> Result<(Tally,
     })?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
     check_congestion_control(&mut load, server)?;
-    let before_s = server.cpu_s()?;
+    let before = server.usage()?;
     let tally = load.run_for(seconds(bench.pace.window_cached_s))?;
-    Ok((tally, server.cpu_s()? - before_s))
+    Ok((tally, server.usage()?.since(before)))
+}
+
+/// How much strangers took of the servers' time.
+pub fn disturbance(rounds: &[Round]) -> Option<f64> {
+    let waited = rounds.iter().map(|r| (r.contender, r.server_waited_share));
+    report::disturbance(&waited.collect::<Vec<_>>())
 }
 
 /// The lines of the report.

@@ -3,12 +3,13 @@
 
 use super::{Bench, check_congestion_control, progress, seconds};
 use crate::corpus::{self, PROBE_LEN_BYTES};
+use crate::cpu::Usage;
 use crate::error::{LabError, Result};
 use crate::load::{Framing, Load, Spec, Tally};
 use crate::pages;
 use crate::peers::{Contender, Running};
 use crate::probe::{Latencies, Prober};
-use crate::report::{Limit, Row};
+use crate::report::{self, Limit, Row};
 use crate::verify;
 
 /// Clients that fetch the listing.
@@ -48,6 +49,8 @@ pub struct Round {
     pub contender: Contender,
     /// The probe beside the listings.
     pub busy: Latencies,
+    /// Share of the window in which a thread of the server was ready and had to wait for a core.
+    pub server_waited_share: f64,
     /// Listings completed a second.
     pub listings_per_s: f64,
     /// Length of one.
@@ -83,13 +86,14 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
             ));
             let listing_len_bytes = len_bytes[&contender];
             let server = contender.start(&bench.world, &bench.site())?;
-            let (busy, tally) = window(bench, &server, listing_len_bytes)?;
+            let (busy, tally, usage) = window(bench, &server, listing_len_bytes)?;
             let turns = turns(contender, &server.stop()?)?;
             rounds.push(Round {
                 round,
                 place,
                 contender,
                 busy,
+                server_waited_share: usage.waited_s / tally.elapsed_s,
                 listings_per_s: tally.responses as f64 / tally.elapsed_s,
                 listing_len_bytes,
                 turns,
@@ -101,7 +105,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
     Ok(rounds)
 }
 
-fn window(bench: &Bench, server: &Running, len_bytes: u64) -> Result<(Latencies, Tally)> {
+fn window(bench: &Bench, server: &Running, len_bytes: u64) -> Result<(Latencies, Tally, Usage)> {
     let who = server.name();
     let visitor = Prober::connect(who, server.address, "/probe.bin", PROBE_LEN_BYTES)?;
     let mut load = Load::start(Spec {
@@ -114,9 +118,11 @@ fn window(bench: &Bench, server: &Running, len_bytes: u64) -> Result<(Latencies,
     })?;
     check_congestion_control(&mut load, server)?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
+    let before = server.usage()?;
     let busy = visitor.start();
     let tally = load.run_for(seconds(bench.pace.window_latency_s))?;
-    Ok((busy.stop()?, tally))
+    let usage = server.usage()?.since(before);
+    Ok((busy.stop()?, tally, usage))
 }
 
 /// The line `turns: {...}` that ackpace writes when it ends. Without it the target can't be judged.
@@ -136,6 +142,12 @@ fn turns(contender: Contender, stderr: &str) -> Result<Option<Turns>> {
     turns
         .map(Some)
         .map_err(|error| LabError::contender(contender.name(), format!("turns: {error}")))
+}
+
+/// How much strangers took of the servers' time.
+pub fn disturbance(rounds: &[Round]) -> Option<f64> {
+    let waited = rounds.iter().map(|r| (r.contender, r.server_waited_share));
+    report::disturbance(&waited.collect::<Vec<_>>())
 }
 
 /// The lines of the report.

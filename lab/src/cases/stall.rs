@@ -3,12 +3,13 @@
 
 use super::{Bench, check_congestion_control, progress, seconds};
 use crate::corpus::{self, COLD_FILES, COLD_LEN_BYTES, PROBE_LEN_BYTES};
+use crate::cpu::Usage;
 use crate::error::Result;
 use crate::load::{Framing, Load, Spec, Tally};
 use crate::pages;
 use crate::peers::{Contender, Running, Site};
 use crate::probe::{Latencies, Prober};
-use crate::report::{Limit, Row};
+use crate::report::{self, Limit, Row};
 use crate::throttle::{self, SlowDisk};
 use crate::verify;
 
@@ -35,6 +36,8 @@ pub struct Round {
     pub idle: Latencies,
     /// The probe beside the downloads.
     pub busy: Latencies,
+    /// Share of the window in which a thread of the server was ready and had to wait for a core.
+    pub server_waited_share: f64,
     /// Goodput of all downloads.
     pub goodput_bytes_per_s: f64,
     /// What came.
@@ -81,7 +84,7 @@ pub fn run(bench: &Bench) -> Result<Stall> {
             progress(&format!("stall: round {nth} of {of}, {}", contender.name()));
             drop_cold(bench)?;
             let server = start(bench, &disk, contender)?;
-            let (idle, busy, tally) = window(bench, &server)?;
+            let (idle, busy, tally, usage) = window(bench, &server)?;
             server.stop()?;
             rounds.push(Round {
                 round,
@@ -89,6 +92,7 @@ pub fn run(bench: &Bench) -> Result<Stall> {
                 contender,
                 idle,
                 busy,
+                server_waited_share: usage.waited_s / tally.elapsed_s,
                 goodput_bytes_per_s: tally.goodput_bytes_per_s(),
                 tally,
             });
@@ -121,7 +125,7 @@ fn drop_cold(bench: &Bench) -> Result<()> {
 }
 
 /// The probe alone, then beside the downloads.
-fn window(bench: &Bench, server: &Running) -> Result<(Latencies, Latencies, Tally)> {
+fn window(bench: &Bench, server: &Running) -> Result<(Latencies, Latencies, Tally, Usage)> {
     let who = server.name();
     let mut visitor = Prober::connect(who, server.address, PROBE, PROBE_LEN_BYTES)?;
     let idle = visitor.run_for(seconds(bench.pace.warm_up_s))?;
@@ -137,9 +141,20 @@ fn window(bench: &Bench, server: &Running) -> Result<(Latencies, Latencies, Tall
     })?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
     check_congestion_control(&mut load, server)?;
+    let before = server.usage()?;
     let busy = visitor.start();
     let tally = load.run_for(seconds(bench.pace.window_latency_s))?;
-    Ok((idle, busy.stop()?, tally))
+    let usage = server.usage()?.since(before);
+    Ok((idle, busy.stop()?, tally, usage))
+}
+
+/// How much strangers took of the servers' time.
+pub fn disturbance(stall: &Stall) -> Option<f64> {
+    let waited = stall
+        .rounds
+        .iter()
+        .map(|r| (r.contender, r.server_waited_share));
+    report::disturbance(&waited.collect::<Vec<_>>())
 }
 
 /// The lines of the report.

@@ -8,7 +8,7 @@ mod nginx;
 
 pub use install::provide;
 
-use crate::cpu;
+use crate::cpu::{self, Usage};
 use crate::error::{Doing, LabError, Result};
 use crate::world::World;
 use rustix::process::{Pid, Signal, kill_process};
@@ -148,8 +148,8 @@ impl Running {
     }
 
     /// CPU time of all its processes since their start.
-    pub fn cpu_s(&self) -> Result<f64> {
-        cpu::used_s(self.child.id() as i32)
+    pub fn usage(&self) -> Result<Usage> {
+        cpu::usage(self.child.id() as i32)
     }
 
     /// Its processes.
