@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Once;
 
 fn check(result: libc::c_int, what: &str) {
     assert!(result >= 0, "{what}: {}", io::Error::last_os_error());
@@ -47,24 +46,25 @@ pub fn limit_receive_buffer(stream: &TcpStream, len_bytes: usize) {
     set_option(stream, libc::SO_RCVBUF, &len_bytes, "SO_RCVBUF");
 }
 
-/// Lets this process have as many descriptors as it may.
-pub fn raise_own_limit() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: the pointer is to a live rlimit, in both calls.
-        unsafe {
-            check(
-                libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit),
-                "getrlimit",
-            );
-            limit.rlim_cur = limit.rlim_max;
-            check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), "setrlimit");
-        }
-    });
+/// Lets this process have as many descriptors as it may, and says how many that are.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn raise_own_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a live rlimit, in both calls.
+    unsafe {
+        check(
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit),
+            "getrlimit",
+        );
+        limit.rlim_cur = limit.rlim_max;
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), "setrlimit");
+    }
+    limit.rlim_max
 }
 
 /// Sees whether anybody opens a file (inotify(7); opening it as a mere place, O_PATH, does not count).

@@ -157,6 +157,23 @@ fn the_answer_to_a_post_arrives_though_its_body_is_not_read() {
 }
 
 #[test]
+fn the_answer_to_a_chunked_post_arrives_though_its_body_is_too_long_to_skip() {
+    let tree = Tree::new();
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    conn.send("POST /a HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let chunk = [&b"10000\r\n"[..], &pattern(64 << 10, 14), b"\r\n"].concat();
+    for _ in 0..160 {
+        conn.send(&chunk);
+    }
+    conn.send("0\r\n\r\n");
+    assert_eq!(conn.response().status, 405);
+    conn.ends();
+    drop(conn);
+    server.stop();
+}
+
+#[test]
 fn expect_100_continue_is_answered_with_the_final_status() {
     let tree = Tree::new();
     let server = Server::start(&tree, &[]);

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use ackpace_tests::{
     Conn, Rng, Server, Setup, Tree, eventually, limit_receive_buffer, pattern, raise_own_limit,
-    reset_on_drop,
+    reset_on_drop, skip,
 };
 
 const FILE: &str = "GET /a HTTP/1.1\r\nHost: t\r\n\r\n";
@@ -12,7 +12,9 @@ const FILE: &str = "GET /a HTTP/1.1\r\nHost: t\r\n\r\n";
 #[test]
 fn fifteen_hundred_slow_clients_hold_up_nobody() {
     const SLOW: usize = 1500;
-    raise_own_limit();
+    if raise_own_limit() < SLOW as u64 + 100 {
+        return skip("it needs 1,600 descriptors (ulimit -Hn)");
+    }
     let tree = Tree::new();
     tree.file("a", "a");
     let content = pattern(50 << 20, 5);
@@ -52,6 +54,7 @@ fn fifteen_hundred_slow_clients_hold_up_nobody() {
     eventually("the slow clients are forgotten", || {
         server.descriptors() < SLOW
     });
+    drop(download);
     server.stop();
 }
 
@@ -93,6 +96,7 @@ fn heads_and_bodies_that_only_drip_are_given_up() {
         );
     }
     assert_eq!(server.ask(FILE).text(), "a");
+    drop(slow);
     server.stop();
 }
 
@@ -104,6 +108,7 @@ fn idle_connections_are_closed_in_order() {
     let mut conn = server.connect();
     assert_eq!(conn.get("/a", "").text(), "a");
     conn.ends();
+    drop(conn);
     server.stop();
 }
 
@@ -200,15 +205,21 @@ fn a_client_beyond_connections_max_waits_until_one_leaves() {
     tree.file("a", "a");
     let server = Server::start(&tree, &["--workers", "1", "--connections-max", "16"]);
     let before = server.descriptors();
+    // An answer for which no file is opened, so that descriptors are connections.
+    let ask = |conn: &mut Conn| {
+        conn.send("OPTIONS * HTTP/1.1\r\nHost: t\r\n\r\n")
+            .response()
+            .status
+    };
     let mut places: Vec<Conn> = (0..16).map(|_| server.connect()).collect();
     for conn in &mut places {
-        assert_eq!(conn.get("/a", "").text(), "a");
+        assert_eq!(ask(conn), 204);
     }
     let full = server.descriptors();
     let mut waiting = server.connect();
     waiting.send(FILE);
     for conn in &mut places {
-        assert_eq!(conn.get("/a", "").text(), "a", "those inside are served on");
+        assert_eq!(ask(conn), 204, "those inside are served on");
     }
     assert_eq!(
         server.descriptors(),
@@ -253,6 +264,7 @@ fn an_address_has_its_connections_and_no_more() {
     eventually("the next one is served again", || {
         server.ask(FILE).status == 200
     });
+    drop(allowed);
     server.stop();
 }
 
@@ -285,6 +297,7 @@ fn a_paused_client_is_not_dead_until_the_pause_is_over() {
         .expect("a number");
     assert!(duration_ms >= 4000.0, "{line}");
     assert!(paused.rest_or_reset().len() < content.len());
+    drop(paused);
     server.stop();
 }
 
@@ -302,5 +315,6 @@ fn requests_that_come_without_end_are_all_answered_while_others_are_served() {
     for nth in 0..2000 {
         assert_eq!(greedy.response().text(), "a", "answer {nth}");
     }
+    drop((greedy, reader));
     server.stop();
 }

@@ -1,5 +1,8 @@
 //! HTTP/1.1 as bytes on a wire: connections, targets, listings, codings, conditions, ranges.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use ackpace_tests::{Conn, Response, Server, Tree, pattern};
 
 fn get(target: &str) -> String {
@@ -82,6 +85,30 @@ fn a_half_closed_client_gets_all_of_a_big_file() {
     assert!(response.body == content, "other bytes");
     conn.ends();
     drop(conn);
+    server.stop();
+}
+
+#[test]
+fn a_half_close_is_never_missed_however_it_falls_together_with_the_request() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Server::start(
+        &tree,
+        &["--idle-timeout", "1h", "--header-timeout", "10min"],
+    );
+    for nth in 0..3000 {
+        let mut conn = server.connect();
+        if nth % 3 == 0 {
+            conn.send("GET /a HT").finish();
+        } else {
+            assert_eq!(conn.send(get("/a")).finish().response().text(), "a");
+        }
+        let rest = conn.rest();
+        assert!(
+            rest.is_empty() || nth % 3 == 0,
+            "connection {nth}: more came"
+        );
+    }
     server.stop();
 }
 
@@ -309,6 +336,38 @@ fn a_listing_is_html_or_json_as_the_client_likes() {
     }
     drop(conn);
     server.stop();
+}
+
+#[test]
+fn any_name_that_a_file_can_have_is_listed_and_served() {
+    let tree = Tree::new();
+    let longest = [b'\xff'; 255];
+    for (name, link) in [
+        (&b"\xff\xfe latin"[..], "%FF%FE%20latin".to_owned()),
+        (b"new\nline", "new%0Aline".to_owned()),
+        (b"\x01\x7f", "%01%7F".to_owned()),
+        (b"%2e%2e", "%252e%252e".to_owned()),
+        (b"...", "...".to_owned()),
+        (b" ", "%20".to_owned()),
+        (&longest, "%FF".repeat(255)),
+    ] {
+        tree.file(OsStr::from_bytes(name), name);
+        let server = Server::start(&tree, &[]);
+        let mut conn = server.connect();
+        let html = conn.get("/", "").text();
+        assert!(
+            html.contains(&format!("href=\"{link}\"")),
+            "no {link} in {html}"
+        );
+        assert!(conn.get(&format!("/{link}"), "").body == name, "{link}");
+        let json = conn.get("/?json", "").text();
+        assert!(
+            json.bytes().all(|byte| byte >= b' ' || byte == b'\n'),
+            "{json:?}"
+        );
+        drop(conn);
+        server.stop();
+    }
 }
 
 #[test]

@@ -271,6 +271,7 @@ fn a_listening_socket_is_inherited_as_from_systemd() {
         .start();
     assert_eq!(early.response().text(), "a");
     assert_eq!(Conn::open(address).get("/a", "").text(), "a");
+    drop(early);
     server.stop();
 }
 
@@ -445,6 +446,7 @@ fn every_request_of_a_pipeline_is_logged_in_order() {
             "{nth}: {line}"
         );
     }
+    drop(conn);
     server.stop();
 }
 
@@ -509,5 +511,6 @@ fn an_ordinary_user_serves_files_of_others_and_is_told_what_is_lost() {
         assert!(range.body == content[20_000_000..], "other bytes");
     }
     assert!(conn.get("/?json", "").text().contains("\"big\""));
+    drop(conn);
     server.stop();
 }
