@@ -2,13 +2,17 @@
 //! this kernel lacks.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 
-use ackpace_core::conn::Oracle;
+use ackpace_core::conn::{Oracle, Span};
 use ackpace_core::limits::{READS_IN_FLIGHT_MAX, WINDOW_BYTES};
 use ackpace_core::units::MIB;
+use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
 
 use crate::front::site::Site;
 use crate::options::{Listen, ServeOptions};
+use crate::store::residency::cached_pages;
 
 /// Prints it on standard output, where nobody may be listening.
 pub fn print(options: &ServeOptions, site: &Site, urls: &[String]) {
@@ -28,84 +32,73 @@ fn lines(options: &ServeOptions, site: &Site, urls: &[String]) -> Vec<String> {
     } else {
         &served
     };
-    let mut lines: Vec<String> = options
-        .listen
-        .iter()
-        .zip(urls)
-        .map(|(listen, url)| format!("serving {served} at {url}{}", reach(listen)))
+    let listens = options.listen.iter().zip(urls);
+    let mut lines: Vec<String> = listens
+        .map(|(listen, url)| format!("serving {served} at {url}{}", reach(listen, url)))
         .collect();
-    let (how, lost) = reading(site);
-    lines.push(format!("reading {}: {how}", site.root.path().display()));
-    lines.extend(lost);
+    for (path, dir) in site.root.places() {
+        let (how, lost) = reading(site, dir, site.root.only());
+        lines.push(format!("reading {}: {how}", path.display()));
+        lines.extend(lost.filter(|lost| !lines.contains(lost)));
+    }
     lines
 }
 
-fn reach(listen: &Listen) -> String {
+fn reach(listen: &Listen, url: &str) -> String {
     match listen {
         Listen::Tcp { addr, .. } if addr.ip().is_loopback() => {
-            format!(" (this machine only; --listen :{} for all)", addr.port())
+            let port = url.rsplit(':').next().unwrap_or_default();
+            format!(" (this machine only; --listen :{port} for all)")
         }
         Listen::Tcp { all: true, .. } => " (and at every other address of this machine)".to_owned(),
         Listen::Tcp { .. } | Listen::Unix(_) | Listen::Fd(_) => String::new(),
     }
 }
 
-/// How the root is read, and the line for each lost kernel feature with its cause and cure.
-fn reading(site: &Site) -> (String, Option<String>) {
+/// How a place is read, and the line for a kernel feature that is lost, with cause and cure.
+fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<String>) {
     let cold = format!(
         "cold windows of {} MiB by the disk thread, {READS_IN_FLIGHT_MAX} at once",
         WINDOW_BYTES / MIB
     );
-    let probe = match site.root.only() {
-        Some(name) => rustix::fs::openat(
-            site.root.dir(),
-            name,
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        ),
-        None => rustix::fs::openat(
-            site.root.dir(),
-            ".",
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        ),
-    };
-    let Ok(probe) = probe else {
+    // The one file, or the directory itself, stands for what lies below.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = openat(dir, only.unwrap_or(b"."), flags, Mode::empty());
+    let Ok((file, stat)) = opened.and_then(|file| fstat(&file).map(|stat| (file, stat))) else {
         return (cold, None);
     };
-    let Ok(stat) = rustix::fs::fstat(&probe) else {
-        return (cold, None);
-    };
-    let device = site.devices.of(&probe, stat.st_dev);
-    if device.memory {
-        return ("from memory (tmpfs), by sendfile".to_owned(), None);
-    }
-    let span = ackpace_core::conn::Span {
-        offset_bytes: 0,
-        len_bytes: 1,
-    };
-    match (
-        device.oracle(&probe),
-        crate::store::residency::cached_pages(&probe, span),
-    ) {
-        (Oracle::Ask | Oracle::Always, _) | (_, Ok(_)) => (
+    let device = site.devices.of(&file, stat.st_dev);
+    let asked = cached_pages(
+        &file,
+        Span {
+            offset_bytes: 0,
+            len_bytes: 1,
+        },
+    );
+    match (device.oracle(&file), asked) {
+        (Oracle::Always, _) => ("from memory (tmpfs), by sendfile".to_owned(), None),
+        (Oracle::Ask, _) | (Oracle::Remember, Ok(_)) => (
             format!("cached windows by sendfile, {cold}; cachestat(2) tells which"),
             None,
         ),
-        (Oracle::Remember, Err(error)) => {
-            let lost = match error {
-                rustix::io::Errno::PERM => "lost: cachestat(2) is refused since the files belong to another user; run as \
-                     their owner or with CAP_FOWNER. Until then each window is read once through the disk thread"
-                    .to_owned(),
-                error => format!(
-                    "lost: cachestat(2): {error}; it needs Linux 6.5 and a seccomp profile that allows it. Until then each \
-                     window is read once through the disk thread"
-                ),
-            };
-            (
-                format!("windows that were read before by sendfile, {cold}"),
-                Some(lost),
-            )
-        }
+        (Oracle::Remember, Err(error)) => (
+            format!("windows that were read before by sendfile, {cold}"),
+            Some(lost_cachestat(error)),
+        ),
     }
+}
+
+fn lost_cachestat(error: Errno) -> String {
+    let cause = match error {
+        Errno::PERM => {
+            "refused for files of another user; run as their owner or with CAP_FOWNER".to_owned()
+        }
+        Errno::NOSYS => {
+            "not there; it needs Linux 6.5 and a seccomp profile that allows it".to_owned()
+        }
+        error => format!("{error}; look at the seccomp profile"),
+    };
+    format!(
+        "lost: cachestat(2): {cause}. Until then a window counts as cached once it was read here"
+    )
 }

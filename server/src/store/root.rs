@@ -159,9 +159,10 @@ impl Root {
         &self.place.path
     }
 
-    /// The directory, open as a place.
-    pub fn dir(&self) -> &OwnedFd {
-        &self.place.dir
+    /// Everything that may be served: the root and the other places that links may lead to.
+    pub fn places(&self) -> impl Iterator<Item = (&Path, &OwnedFd)> {
+        let all = std::iter::once(&self.place).chain(&self.allowed);
+        all.map(|place| (place.path.as_path(), &place.dir))
     }
 
     /// The one file that is served, if it is not a directory.
