@@ -1,6 +1,7 @@
 //! What the standard library does not offer: options of sockets, limits, watching for opens, mounts.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -65,6 +66,18 @@ pub fn raise_own_limit() -> u64 {
         check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), "setrlimit");
     }
     limit.rlim_max
+}
+
+/// Asks the kernel to forget what it has cached of a file; pages that are being sent stay.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn forget_cached(file: &File) {
+    file.sync_data()
+        .expect("clean pages, which can be forgotten");
+    // SAFETY: no pointers.
+    let result = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    assert_eq!(result, 0, "posix_fadvise");
 }
 
 /// Sees whether anybody opens a file (inotify(7); opening it as a mere place, O_PATH, does not count).

@@ -55,6 +55,15 @@ impl Setup {
         self
     }
 
+    /// Runs as somebody for whom the modes of files count: another user if this is root.
+    pub fn ordinary(self) -> Setup {
+        // SAFETY: it takes nothing and always succeeds.
+        match unsafe { libc::geteuid() } {
+            0 => self.user(65534),
+            _ => self,
+        }
+    }
+
     /// May hold so many descriptors (setrlimit(2), the hard limit).
     pub fn descriptors_max(mut self, count: u64) -> Setup {
         self.descriptors_max = Some(count);

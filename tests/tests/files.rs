@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use ackpace_tests::{
-    Conn, Server, Setup, Tree, client, command, eventually, limit_receive_buffer, mount_for_child,
-    needs_root, pattern, run,
+    Conn, Rng, Server, Setup, Tree, client, eventually, forget_cached, limit_receive_buffer,
+    mount_for_child, needs_root, pattern, run,
 };
 
 const LEN: usize = 32 << 20;
@@ -237,15 +238,64 @@ fn a_disk_that_fails_midway_ends_the_response_and_is_logged_with_file_and_offset
 fn a_file_that_is_not_cached_is_served_from_the_disk() {
     let (tree, content) = tree();
     let server = Server::start(&tree, &[]);
-    for _ in 0..2 {
-        let file = File::open(tree.at("big")).expect("the file");
-        file.sync_all().expect("written");
-        let evicted = run(command("dd")
-            .arg(format!("if={}", tree.at("big").display()))
-            .args(["iflag=nocache", "count=0"]));
-        assert!(evicted.success, "{}", evicted.err);
-        let response = server.get("/big", "Range: bytes=1000000-\r\n");
-        assert!(response.body == content[1_000_000..], "other bytes");
+    let file = File::open(tree.at("big")).expect("the file");
+    for from in [0, 1_000_000, LEN - 1] {
+        forget_cached(&file);
+        let response = server.get("/big", &format!("Range: bytes={from}-\r\n"));
+        assert!(response.body == content[from..], "other bytes");
     }
     server.stop();
+}
+
+#[test]
+fn crowds_that_read_here_and_there_get_their_bytes_while_the_cache_is_emptied() {
+    const SEED: u64 = 15;
+    println!("seed {SEED}");
+    let (tree, content) = tree();
+    let server = Server::start(&tree, &["--workers", "2"]);
+    let (address, content) = (server.address(), &content);
+    let file = File::open(tree.at("big")).expect("the file");
+    std::thread::scope(|scope| {
+        for client in 0..12 {
+            scope.spawn(move || crowd_member(address, content, SEED + client));
+        }
+        for _ in 0..50 {
+            forget_cached(&file);
+            assert_eq!(server.get("/small", "").text(), "small");
+        }
+    });
+    server.stop();
+}
+
+/// Random ranges, one after the other or several at once; now and then it leaves in the middle.
+fn crowd_member(address: SocketAddr, content: &[u8], seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut conn = Conn::open(address);
+    for _ in 0..40 {
+        let ranges: Vec<(usize, usize)> = (0..1 + rng.below(4))
+            .map(|_| {
+                let from = rng.below(LEN);
+                let most = 4 << rng.below(20);
+                let len = 1 + rng.below((LEN - from).min(most));
+                (from, from + len)
+            })
+            .collect();
+        for (from, to) in &ranges {
+            let last = to - 1;
+            conn.send(format!(
+                "GET /big HTTP/1.1\r\nHost: t\r\nRange: bytes={from}-{last}\r\n\r\n"
+            ));
+        }
+        if rng.below(8) == 0 {
+            conn = Conn::open(address);
+            continue;
+        }
+        for (from, to) in ranges {
+            let response = conn.response();
+            assert!(
+                response.body == content[from..to],
+                "seed {seed}: other bytes for {from}..{to}"
+            );
+        }
+    }
 }
