@@ -2,9 +2,10 @@
 
 use crate::cases::{Bench, Pace, cached, listing, stall};
 use crate::error::{LabError, Result};
-use crate::peers::{self, Contender};
-use crate::report::{self, Report, Row};
-use crate::{clock, corpus, facts, lock, world};
+use crate::peers::{self, Contender, Identity};
+use crate::report::{self, Row};
+use crate::world::{self, World};
+use crate::{clock, corpus, facts, lock};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -83,6 +84,31 @@ impl Args {
         }
         pace
     }
+}
+
+/// Everything of a run.
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    /// Start of the run, UTC.
+    date: String,
+    /// The machine.
+    machine: facts::Machine,
+    /// Cores.
+    cores: World,
+    /// Contenders with version and configuration.
+    contenders: Vec<Identity>,
+    /// How long and how often.
+    pace: Pace,
+    /// Share of the time that strangers took from the servers, at least, in the worst of the cases.
+    disturbance: f64,
+    /// The table.
+    rows: &'a [Row],
+    /// Rounds of the case.
+    cached: Option<&'a [cached::Round]>,
+    /// Rounds of the case.
+    stall: Option<&'a stall::Stall>,
+    /// Rounds of the case.
+    listing: Option<&'a [listing::Round]>,
 }
 
 /// Runs the cases that were asked for; exit code 0 unless `--strict` and a target is missed.

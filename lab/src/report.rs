@@ -1,11 +1,8 @@
 //! Rounds turned into a table of ratios and a file with everything.
 
-use crate::cases::{Pace, cached, listing, stall};
 use crate::error::{Doing, Result};
-use crate::facts::Machine;
-use crate::peers::{Contender, Identity};
+use crate::peers::Contender;
 use crate::stats::{self, Interval};
-use crate::world::World;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -52,31 +49,6 @@ pub struct Row {
     pub limit: Limit,
     /// Whether it is met; `None` without a target.
     pub met: Option<bool>,
-}
-
-/// Everything of a run.
-#[derive(serde::Serialize)]
-pub struct Report<'a> {
-    /// Start of the run, UTC.
-    pub date: String,
-    /// The machine.
-    pub machine: Machine,
-    /// Cores.
-    pub cores: World,
-    /// Contenders with version and configuration.
-    pub contenders: Vec<Identity>,
-    /// How long and how often.
-    pub pace: Pace,
-    /// Share of the time that strangers took from the servers, at least, in the worst of the cases.
-    pub disturbance: f64,
-    /// The table.
-    pub rows: &'a [Row],
-    /// Rounds of the case.
-    pub cached: Option<&'a [cached::Round]>,
-    /// Rounds of the case.
-    pub stall: Option<&'a stall::Stall>,
-    /// Rounds of the case.
-    pub listing: Option<&'a [listing::Round]>,
 }
 
 impl Row {
@@ -225,7 +197,7 @@ pub fn disturbance(waited: &[(Contender, f64)]) -> Option<f64> {
 }
 
 /// Writes the whole report as JSON; makes the folder.
-pub fn write(path: &Path, report: &Report) -> Result<()> {
+pub fn write(path: &Path, report: &impl serde::Serialize) -> Result<()> {
     let what = || path.display().to_string();
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).doing(what)?;
@@ -297,7 +269,7 @@ mod tests {
             Row::value("listing", "turns over 1 ms", 3.0, Limit::Zero),
         ];
         let want = "\
-case     metric           ackpace  peer         ratio  95 %          must                 
+case     metric           ackpace  peer         ratio  95 %          must
 cached   goodput             16.5  17.0  nginx  0.971  0.971..0.971  >= 0.98, all > 0.95  MISS
 listing  turns over 1 ms     3.00                                    ours = 0             MISS
 ";
