@@ -99,7 +99,8 @@ fn a_bad_root_config_or_address_stops_the_start_with_exit_code_2_and_one_message
 fn a_root_that_may_not_be_entered_stops_the_start() {
     let tree = Tree::new();
     let closed = tree.dir("closed");
-    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0)).expect("a mode");
+    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000))
+        .expect("a mode");
     assert_refused(
         Setup::new(&closed).ordinary(),
         &["closed", "ermission denied"],
