@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// From this share of a server's time on, strangers are worth a word.
-const DISTURBANCE_MAX: f64 = 0.01;
+const DISTURBANCE_MAX: f64 = 0.002;
 
 /// A case, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -213,7 +213,8 @@ fn conclude(args: &Args, report: &Report, path: &Path) -> ExitCode {
     if report.disturbance > DISTURBANCE_MAX {
         let percent = report.disturbance * 100.0;
         println!(
-            "other programs took the servers' core for {percent:.0} % of the time: latencies and turns show them too"
+            "others (programs, or the hypervisor) had the servers' core for {percent:.1} % of the time: latencies and \
+             turns over a millisecond may be theirs"
         );
     }
     ExitCode::from(u8::from(args.strict && missed > 0))

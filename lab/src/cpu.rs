@@ -4,21 +4,50 @@ use crate::error::{Doing, LabError, Result};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Time that a server's threads got, and time for which they were ready and had to wait for a core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+/// Time that the threads of a server had and waited for, each since its start.
+#[derive(Clone, Debug, Default)]
 pub struct Usage {
+    threads: HashMap<i32, Thread>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
     /// On a core.
+    used_ns: u64,
+    /// Ready, but another thread had the core.
+    waited_ns: u64,
+}
+
+/// What happened between two looks at a server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spent {
+    /// CPU time of all threads.
     pub used_s: f64,
-    /// Ready, but another thread had the core: a stranger, or the server's own.
+    /// Time for which the busiest thread was ready and another had its core. Of the others nothing is
+    /// said: threads of a pool on one core wait for each other.
     pub waited_s: f64,
 }
 
 impl Usage {
     /// What was added since `before`.
-    pub fn since(self, before: Self) -> Self {
-        Self {
-            used_s: self.used_s - before.used_s,
-            waited_s: self.waited_s - before.waited_s,
+    pub fn since(&self, before: &Self) -> Spent {
+        let added = self.threads.iter().map(|(id, now)| {
+            let then = before.threads.get(id).copied().unwrap_or_default();
+            Thread {
+                used_ns: now.used_ns.saturating_sub(then.used_ns),
+                waited_ns: now.waited_ns.saturating_sub(then.waited_ns),
+            }
+        });
+        let (mut used_ns, mut busiest) = (0, Thread::default());
+        for thread in added {
+            used_ns += thread.used_ns;
+            if thread.used_ns >= busiest.used_ns {
+                busiest = thread;
+            }
+        }
+        Spent {
+            used_s: used_ns as f64 / 1e9,
+            waited_s: busiest.waited_ns as f64 / 1e9,
         }
     }
 }
@@ -26,22 +55,37 @@ impl Usage {
 /// Usage of the process `root` and all its descendants since their start, from
 /// /proc/PID/task/TID/schedstat. Threads that ended are not in it: the contenders keep theirs.
 pub fn usage(root: i32) -> Result<Usage> {
-    let (mut used_ns, mut waited_ns) = (0, 0);
+    let mut usage = Usage::default();
     for pid in tree(root)? {
         let tasks = format!("/proc/{pid}/task");
         for task in std::fs::read_dir(&tasks).doing(|| tasks.clone())? {
-            let path = task.doing(|| tasks.clone())?.path().join("schedstat");
-            if let Ok(text) = std::fs::read_to_string(&path) {
-                let (used, waited) = schedstat(&text).ok_or_else(|| unreadable(&path))?;
-                used_ns += used;
-                waited_ns += waited;
+            let task = task.doing(|| tasks.clone())?;
+            let path = task.path().join("schedstat");
+            let id = task.file_name().to_string_lossy().parse();
+            if let (Ok(id), Ok(text)) = (id, std::fs::read_to_string(&path)) {
+                let thread = schedstat(&text).ok_or_else(|| unreadable(&path))?;
+                usage.threads.insert(id, thread);
             }
         }
     }
-    Ok(Usage {
-        used_s: used_ns as f64 / 1e9,
-        waited_s: waited_ns as f64 / 1e9,
-    })
+    Ok(usage)
+}
+
+/// Time for which the hypervisor gave a core to others since the start of the machine: "steal" of
+/// proc_stat(5), in steps of 10 ms. No thread sees it but as a hole of milliseconds.
+pub fn stolen_s(core: usize) -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/stat").doing(|| "/proc/stat".into())?;
+    let ticks = stolen_ticks(&stat, core).ok_or_else(|| unreadable(Path::new("/proc/stat")))?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+fn stolen_ticks(stat: &str, core: usize) -> Option<u64> {
+    let name = format!("cpu{core}");
+    let line = stat
+        .lines()
+        .map(str::split_whitespace)
+        .find_map(|mut fields| (fields.next()? == name).then_some(fields));
+    line?.nth(7)?.parse().ok()
 }
 
 /// The process and all its descendants.
@@ -67,9 +111,12 @@ pub fn tree(root: i32) -> Result<Vec<i32>> {
 
 /// First two fields of schedstat, in ns: time on a core, time on a run queue (kernel:
 /// Documentation/scheduler/sched-stats).
-fn schedstat(text: &str) -> Option<(u64, u64)> {
+fn schedstat(text: &str) -> Option<Thread> {
     let mut fields = text.split_whitespace();
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    Some(Thread {
+        used_ns: fields.next()?.parse().ok()?,
+        waited_ns: fields.next()?.parse().ok()?,
+    })
 }
 
 /// Fourth field of stat, counted from the end of the name, which may hold anything.
@@ -88,19 +135,47 @@ mod tests {
 
     #[test]
     fn fields_of_proc_are_read_whatever_the_name() {
-        assert_eq!(schedstat("935838 89052 2\n"), Some((935_838, 89_052)));
+        let thread = schedstat("935838 89052 2\n").unwrap();
+        assert_eq!((thread.used_ns, thread.waited_ns), (935_838, 89_052));
+        assert!(schedstat("935838\n").is_none());
         assert_eq!(parent("17 (a) b) S 42 17 0"), Some(42));
         assert_eq!(parent("nonsense"), None);
     }
 
     #[test]
+    fn steal_is_the_eighth_figure_of_the_core() {
+        let stat =
+            "cpu  1 2 3 4 5 6 7 8 9 0\ncpu0 1 2 3 4 5 6 7 80 9 0\ncpu1 1 2 3 4 5 6 7 81 9 0\n";
+        assert_eq!(stolen_ticks(stat, 1), Some(81));
+        assert_eq!(stolen_ticks(stat, 2), None);
+    }
+
+    #[test]
     fn our_own_time_grows_with_work() {
         let pid = std::process::id() as i32;
-        let before = usage(pid).unwrap().used_s;
+        let before = usage(pid).unwrap();
         let mut sum = 0u64;
         for n in 0..50_000_000u64 {
             sum = std::hint::black_box(sum.wrapping_add(n));
         }
-        assert!(usage(pid).unwrap().used_s > before);
+        assert!(usage(pid).unwrap().since(&before).used_s > 0.0);
+    }
+
+    #[test]
+    fn all_threads_count_as_used_and_the_busiest_tells_what_was_waited() {
+        let of = |threads: &[(i32, u64, u64)]| Usage {
+            threads: threads
+                .iter()
+                .map(|&(id, used_ns, waited_ns)| (id, Thread { used_ns, waited_ns }))
+                .collect(),
+        };
+        let before = of(&[(1, 1_000_000_000, 5), (2, 0, 0)]);
+        let after = of(&[
+            (1, 4_000_000_000, 500_000_005),
+            (2, 1_000_000_000, 9_000_000_000),
+            (3, 7, 7),
+        ]);
+        let spent = after.since(&before);
+        assert_eq!((spent.used_s, spent.waited_s), (4.000_000_007, 0.5));
     }
 }

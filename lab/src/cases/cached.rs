@@ -3,7 +3,7 @@
 
 use super::{Bench, check_congestion_control, progress, seconds};
 use crate::corpus::BIG_LEN_BYTES;
-use crate::cpu::Usage;
+use crate::cpu::Spent;
 use crate::error::Result;
 use crate::load::{Framing, Load, Spec, Tally};
 use crate::pages;
@@ -34,7 +34,7 @@ pub struct Round {
     pub cpu_s_per_gb: f64,
     /// Share of its core that the server used: near 1 it is the bottleneck, as it shall be.
     pub server_core_share: f64,
-    /// Share of the window in which a thread of the server was ready and had to wait for the core.
+    /// Share of the window in which the server's busiest thread was ready and others had its core.
     pub server_waited_share: f64,
     /// Share of its core that the load generator used.
     pub load_core_share: f64,
@@ -65,7 +65,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
                     "cached: N = {connections}, round {nth} of {of}, {name}"
                 ));
                 let server = contender.start(&bench.world, &bench.site())?;
-                let (tally, usage) = window(bench, &server, connections)?;
+                let (tally, spent) = window(bench, &server, connections)?;
                 server.stop()?;
                 let gb = tally.body_bytes as f64 / 1e9;
                 rounds.push(Round {
@@ -74,9 +74,9 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
                     place,
                     contender,
                     goodput_bytes_per_s: tally.goodput_bytes_per_s(),
-                    cpu_s_per_gb: usage.used_s / gb,
-                    server_core_share: usage.used_s / tally.elapsed_s,
-                    server_waited_share: usage.waited_s / tally.elapsed_s,
+                    cpu_s_per_gb: spent.used_s / gb,
+                    server_core_share: spent.used_s / tally.elapsed_s,
+                    server_waited_share: spent.waited_s / tally.elapsed_s,
                     load_core_share: tally.load_cpu_s / tally.elapsed_s,
                     tally,
                 });
@@ -88,7 +88,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
 }
 
 /// Warm-up and one window; the server's CPU time of the window beside what came in it.
-fn window(bench: &Bench, server: &Running, connections: usize) -> Result<(Tally, Usage)> {
+fn window(bench: &Bench, server: &Running, connections: usize) -> Result<(Tally, Spent)> {
     let mut load = Load::start(Spec {
         who: server.name().into(),
         address: server.address,
@@ -99,9 +99,9 @@ fn window(bench: &Bench, server: &Running, connections: usize) -> Result<(Tally,
     })?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
     check_congestion_control(&mut load, server)?;
-    let before = server.usage()?;
+    let before = server.look()?;
     let tally = load.run_for(seconds(bench.pace.window_cached_s))?;
-    Ok((tally, server.usage()?.since(before)))
+    Ok((tally, server.spent_since(&before)?))
 }
 
 /// How much strangers took of the servers' time.

@@ -3,7 +3,7 @@
 
 use super::{Bench, check_congestion_control, progress, seconds};
 use crate::corpus::{self, PROBE_LEN_BYTES};
-use crate::cpu::Usage;
+use crate::cpu::Spent;
 use crate::error::{LabError, Result};
 use crate::load::{Framing, Load, Spec, Tally};
 use crate::pages;
@@ -49,7 +49,7 @@ pub struct Round {
     pub contender: Contender,
     /// The probe beside the listings.
     pub busy: Latencies,
-    /// Share of the window in which a thread of the server was ready and had to wait for a core.
+    /// Share of the window in which the server's busiest thread was ready and others had its core.
     pub server_waited_share: f64,
     /// Listings completed a second.
     pub listings_per_s: f64,
@@ -86,14 +86,14 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
             ));
             let listing_len_bytes = len_bytes[&contender];
             let server = contender.start(&bench.world, &bench.site())?;
-            let (busy, tally, usage) = window(bench, &server, listing_len_bytes)?;
+            let (busy, tally, spent) = window(bench, &server, listing_len_bytes)?;
             let turns = turns(contender, &server.stop()?)?;
             rounds.push(Round {
                 round,
                 place,
                 contender,
                 busy,
-                server_waited_share: usage.waited_s / tally.elapsed_s,
+                server_waited_share: spent.waited_s / tally.elapsed_s,
                 listings_per_s: tally.responses as f64 / tally.elapsed_s,
                 listing_len_bytes,
                 turns,
@@ -105,7 +105,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Round>> {
     Ok(rounds)
 }
 
-fn window(bench: &Bench, server: &Running, len_bytes: u64) -> Result<(Latencies, Tally, Usage)> {
+fn window(bench: &Bench, server: &Running, len_bytes: u64) -> Result<(Latencies, Tally, Spent)> {
     let who = server.name();
     let visitor = Prober::connect(who, server.address, "/probe.bin", PROBE_LEN_BYTES)?;
     let mut load = Load::start(Spec {
@@ -118,11 +118,11 @@ fn window(bench: &Bench, server: &Running, len_bytes: u64) -> Result<(Latencies,
     })?;
     check_congestion_control(&mut load, server)?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
-    let before = server.usage()?;
+    let before = server.look()?;
     let busy = visitor.start();
     let tally = load.run_for(seconds(bench.pace.window_latency_s))?;
-    let usage = server.usage()?.since(before);
-    Ok((busy.stop()?, tally, usage))
+    let spent = server.spent_since(&before)?;
+    Ok((busy.stop()?, tally, spent))
 }
 
 /// The line `turns: {...}` that ackpace writes when it ends. Without it the target can't be judged.

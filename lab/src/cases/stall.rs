@@ -3,7 +3,7 @@
 
 use super::{Bench, check_congestion_control, progress, seconds};
 use crate::corpus::{self, COLD_FILES, COLD_LEN_BYTES, PROBE_LEN_BYTES};
-use crate::cpu::Usage;
+use crate::cpu::Spent;
 use crate::error::Result;
 use crate::load::{Framing, Load, Spec, Tally};
 use crate::pages;
@@ -36,7 +36,7 @@ pub struct Round {
     pub idle: Latencies,
     /// The probe beside the downloads.
     pub busy: Latencies,
-    /// Share of the window in which a thread of the server was ready and had to wait for a core.
+    /// Share of the window in which the server's busiest thread was ready and others had its core.
     pub server_waited_share: f64,
     /// Goodput of all downloads.
     pub goodput_bytes_per_s: f64,
@@ -84,7 +84,7 @@ pub fn run(bench: &Bench) -> Result<Stall> {
             progress(&format!("stall: round {nth} of {of}, {}", contender.name()));
             drop_cold(bench)?;
             let server = start(bench, &disk, contender)?;
-            let (idle, busy, tally, usage) = window(bench, &server)?;
+            let (idle, busy, tally, spent) = window(bench, &server)?;
             server.stop()?;
             rounds.push(Round {
                 round,
@@ -92,7 +92,7 @@ pub fn run(bench: &Bench) -> Result<Stall> {
                 contender,
                 idle,
                 busy,
-                server_waited_share: usage.waited_s / tally.elapsed_s,
+                server_waited_share: spent.waited_s / tally.elapsed_s,
                 goodput_bytes_per_s: tally.goodput_bytes_per_s(),
                 tally,
             });
@@ -125,7 +125,7 @@ fn drop_cold(bench: &Bench) -> Result<()> {
 }
 
 /// The probe alone, then beside the downloads.
-fn window(bench: &Bench, server: &Running) -> Result<(Latencies, Latencies, Tally, Usage)> {
+fn window(bench: &Bench, server: &Running) -> Result<(Latencies, Latencies, Tally, Spent)> {
     let who = server.name();
     let mut visitor = Prober::connect(who, server.address, PROBE, PROBE_LEN_BYTES)?;
     let idle = visitor.run_for(seconds(bench.pace.warm_up_s))?;
@@ -141,11 +141,11 @@ fn window(bench: &Bench, server: &Running) -> Result<(Latencies, Latencies, Tall
     })?;
     load.run_for(seconds(bench.pace.warm_up_s))?;
     check_congestion_control(&mut load, server)?;
-    let before = server.usage()?;
+    let before = server.look()?;
     let busy = visitor.start();
     let tally = load.run_for(seconds(bench.pace.window_latency_s))?;
-    let usage = server.usage()?.since(before);
-    Ok((idle, busy.stop()?, tally, usage))
+    let spent = server.spent_since(&before)?;
+    Ok((idle, busy.stop()?, tally, spent))
 }
 
 /// How much strangers took of the servers' time.

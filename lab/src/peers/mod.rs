@@ -8,7 +8,7 @@ mod nginx;
 
 pub use install::provide;
 
-use crate::cpu::{self, Usage};
+use crate::cpu::{self, Spent, Usage};
 use crate::error::{Doing, LabError, Result};
 use crate::world::World;
 use rustix::process::{Pid, Signal, kill_process};
@@ -97,7 +97,13 @@ impl Contender {
             Self::NginxAio => nginx::command(world, site, port, true)?,
             Self::Lighttpd => lighttpd::command(world, site, port)?,
         };
-        Running::start(self, command, site, port)
+        Running::start(
+            self,
+            command,
+            site,
+            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            world,
+        )
     }
 }
 
@@ -107,12 +113,25 @@ pub struct Running {
     pub contender: Contender,
     /// Where it listens.
     pub address: SocketAddr,
+    core: usize,
     child: Child,
     errors: PathBuf,
 }
 
+/// State of a server's threads and of its core at one moment.
+pub struct Look {
+    usage: Usage,
+    stolen_s: f64,
+}
+
 impl Running {
-    fn start(contender: Contender, mut command: Command, site: &Site, port: u16) -> Result<Self> {
+    fn start(
+        contender: Contender,
+        mut command: Command,
+        site: &Site,
+        address: SocketAddr,
+        world: &World,
+    ) -> Result<Self> {
         let who = contender.name();
         let errors = site.scratch.join(format!("{who}.stderr"));
         let output = File::create(&errors).doing(|| errors.display().to_string())?;
@@ -121,10 +140,10 @@ impl Running {
             .stdout(Stdio::null())
             .stderr(output);
         let child = command.spawn().doing(|| format!("{who}: start"))?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut running = Self {
             contender,
             address,
+            core: world.server_core,
             child,
             errors,
         };
@@ -147,9 +166,20 @@ impl Running {
         self.contender.name()
     }
 
-    /// CPU time of all its processes since their start.
-    pub fn usage(&self) -> Result<Usage> {
-        cpu::usage(self.child.id() as i32)
+    /// A look at its threads and its core, to be compared with a later one.
+    pub fn look(&self) -> Result<Look> {
+        Ok(Look {
+            usage: cpu::usage(self.child.id() as i32)?,
+            stolen_s: cpu::stolen_s(self.core)?,
+        })
+    }
+
+    /// CPU time since that look, and the time for which strangers or the hypervisor had its core.
+    pub fn spent_since(&self, before: &Look) -> Result<Spent> {
+        let now = self.look()?;
+        let mut spent = now.usage.since(&before.usage);
+        spent.waited_s += now.stolen_s - before.stolen_s;
+        Ok(spent)
     }
 
     /// Its processes.
