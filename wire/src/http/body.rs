@@ -209,7 +209,7 @@ fn size_digit(size_bytes: u64, digits: u32, byte: u8) -> Result<State, Reject> {
         return Err(Reject::bad("A chunk size of the body is too large."));
     }
     Ok(State::Size {
-        size_bytes: size_bytes << 4 | u64::from(digit),
+        size_bytes: (size_bytes << 4) | u64::from(digit),
         digits: digits + 1,
     })
 }

@@ -63,7 +63,7 @@ impl ETag {
     fn push_hex(&mut self, number: u64) {
         let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
         for nth in (0..digits).rev() {
-            let digit = (number >> (4 * nth) & 15) as usize;
+            let digit = ((number >> (4 * nth)) & 15) as usize;
             self.push(&b"0123456789abcdef"[digit..=digit]);
         }
     }

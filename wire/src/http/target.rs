@@ -177,7 +177,7 @@ fn decode(path: &[u8]) -> Result<Vec<u8>, Reject> {
         let [high, low, after @ ..] = tail else {
             return Err(BAD_ESCAPE);
         };
-        let byte = hex(*high)? << 4 | hex(*low)?;
+        let byte = (hex(*high)? << 4) | hex(*low)?;
         if byte == 0 {
             return Err(NUL);
         }
