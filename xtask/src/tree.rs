@@ -36,7 +36,10 @@ pub struct Tree {
 impl Tree {
     /// Reads the checkout that holds this crate: files tracked by git and new ones that it does not ignore.
     pub fn read() -> io::Result<Tree> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        // Asked at run time: two checkouts that share a target folder may share this binary.
+        let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR")
+            .unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let root = Path::new(&crate_dir)
             .parent()
             .map(PathBuf::from)
             .unwrap_or_default();
