@@ -10,6 +10,7 @@ use ackpace_core::conn::{ObjectId, Span, StreamId, Want};
 use ackpace_core::disk::{Disk, In, Out, ReadError, ReadId};
 use ackpace_core::limits::READS_IN_FLIGHT_MAX;
 use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -208,27 +209,31 @@ impl Shell {
             service_us,
         }) = self.finished.pop()
         {
-            self.disk.on(
-                In::Done {
-                    read,
-                    result,
-                    service_us,
-                },
-                now,
-            );
+            let done = In::Done {
+                read,
+                result,
+                service_us,
+            };
+            self.disk.on(done, now);
         }
+        // The news is told before anything new is heard: it speaks of the wishes before.
+        self.pump(now);
         let handle = Arc::clone(&self.handle);
         for asks in &handle.asks {
             while let Some(ask) = asks.take() {
                 self.hear(ask, now);
             }
         }
+        self.pump(now);
+    }
+
+    fn pump(&mut self, now: Instant) {
         while let Some(out) = self.disk.poll(now) {
-            self.execute(out);
+            self.execute(out, now);
         }
     }
 
-    fn hear(&mut self, ask: Ask, now: ackpace_core::units::Instant) {
+    fn hear(&mut self, ask: Ask, now: Instant) {
         match ask {
             Ask::Want(want, file) => {
                 self.files.add(want.stream, file);
@@ -241,12 +246,23 @@ impl Shell {
         }
     }
 
-    fn execute(&mut self, out: Out) {
+    fn execute(&mut self, out: Out, now: Instant) {
         match out {
             Out::Read { read, object, span } => {
                 let Some(file) = self.files.get(object) else {
                     debug_assert!(false, "a read is ordered for a living wish only");
-                    return;
+                    // Not lost, whatever went wrong here: its waiters are told, its place in the device is free.
+                    let result = Err(ReadError {
+                        errno: libc::EBADF,
+                        offset_bytes: span.offset_bytes,
+                    });
+                    let service_us = 0;
+                    let done = In::Done {
+                        read,
+                        result,
+                        service_us,
+                    };
+                    return self.disk.on(done, now);
                 };
                 let sent = self.orders.try_send((read, file, span));
                 assert!(
@@ -278,5 +294,107 @@ impl Shell {
         if wake {
             line.bell.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ackpace_core::conn::ConnId;
+    use rustix::fs::fstat;
+
+    use super::*;
+    use crate::store::file::Files;
+
+    /// The shell without its threads, and the readers' end of its orders.
+    fn shell() -> (Shell, crossbeam_channel::Receiver<Order>) {
+        let bell = || Arc::new(Bell::new().expect("a descriptor"));
+        let line = Line {
+            news: Mailboxes::new(4),
+            bell: bell(),
+        };
+        let (orders, work) = crossbeam_channel::bounded(READS_IN_FLIGHT_MAX);
+        let handle = Handle {
+            asks: vec![Mailboxes::new(4)],
+            bell: bell(),
+        };
+        let shell = Shell {
+            disk: Disk::default(),
+            files: Wanted::default(),
+            handle: Arc::new(handle),
+            lines: Arc::new(vec![line]),
+            orders,
+            finished: Arc::new(ArrayQueue::new(READS_IN_FLIGHT_MAX)),
+            clock: Clock::start(),
+        };
+        (shell, work)
+    }
+
+    fn wish(index: u32, dry_at: Instant) -> Ask {
+        let fd = std::os::fd::OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
+        let stat = fstat(&fd).expect("an open descriptor");
+        let file = Files::default().intern(fd, &stat, b"name", &Devices::default());
+        let conn = ConnId {
+            index,
+            generation: 0,
+        };
+        let stream = StreamId {
+            worker: 0,
+            conn,
+            nth: 0,
+        };
+        let span = Span {
+            offset_bytes: 0,
+            len_bytes: 4096,
+        };
+        let want = Want {
+            stream,
+            object: file.id,
+            span,
+            dry_at,
+        };
+        Ask::Want(want, file)
+    }
+
+    fn finish(shell: &Shell, order: &Order) {
+        let finished = Finished {
+            read: order.0,
+            result: Ok(()),
+            service_us: 1,
+        };
+        assert!(shell.finished.push(finished).is_ok());
+    }
+
+    #[test]
+    fn a_wish_that_is_repeated_while_it_is_fulfilled_is_read_again() {
+        let (mut shell, work) = shell();
+        let later = Instant { us: u64::MAX };
+        shell.handle.ask(0, 1, wish(1, later));
+        shell.turn();
+        let first = work.try_recv().expect("the first read");
+        finish(&shell, &first);
+        shell.handle.ask(0, 1, wish(1, Instant { us: 0 }));
+        shell.turn();
+        assert!(matches!(shell.lines[0].news.take(), Some(News::Filled(..))));
+        let second = work
+            .try_recv()
+            .expect("the repeated wish is no less a wish");
+        finish(&shell, &second);
+        shell.turn();
+        assert!(matches!(shell.lines[0].news.take(), Some(News::Filled(..))));
+        assert!(shell.files.by_object.is_empty(), "no file is held");
+    }
+
+    #[test]
+    fn what_is_forgotten_before_its_read_costs_none() {
+        let (mut shell, work) = shell();
+        let Ask::Want(want, file) = wish(2, Instant { us: 0 }) else {
+            return;
+        };
+        let stream = want.stream;
+        shell.handle.ask(0, 2, Ask::Want(want, file));
+        shell.handle.ask(0, 2, Ask::Forget(stream));
+        shell.turn();
+        assert!(work.try_recv().is_err());
+        assert!(shell.files.by_object.is_empty() && shell.lines[0].news.take().is_none());
     }
 }

@@ -1,12 +1,15 @@
 //! The pool for what may block: finding files that the kernel has not in its caches, reading directories.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
 use ackpace_core::conn::StreamId;
 use ackpace_core::limits::RESOLVERS_MAX;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_queue::ArrayQueue;
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Answer, Query, Site};
@@ -60,32 +63,44 @@ impl Return {
 /// The pool's entrance.
 #[derive(Clone)]
 pub struct Resolver {
-    jobs: Sender<(usize, StreamId, Job)>,
+    jobs: Arc<Jobs>,
+}
+
+/// Jobs that wait, and a ticket for each (eventfd(2) as a semaphore): a thread without work sleeps in
+/// the kernel. Waiting by spinning would take the core from the worker that shares it.
+struct Jobs {
+    waiting: ArrayQueue<(usize, StreamId, Job)>,
+    tickets: OwnedFd,
 }
 
 impl Resolver {
-    /// Starts the threads. They end when the last `Resolver` is dropped.
+    /// Starts the threads, which live as long as the process.
     ///
     /// # Errors
-    /// When threads are lacking.
+    /// When threads or descriptors are lacking.
     pub fn start(site: &Arc<Site>, returns: Vec<Return>, places: u32) -> io::Result<Resolver> {
-        let (jobs, work) = bounded::<(usize, StreamId, Job)>(2 * places as usize * returns.len());
+        let jobs = Arc::new(Jobs {
+            waiting: ArrayQueue::new(2 * places as usize * returns.len().max(1)),
+            tickets: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
+        });
         let returns = Arc::new(returns);
         for n in 0..RESOLVERS_MAX {
-            let (work, site, returns) = (work.clone(), Arc::clone(site), Arc::clone(&returns));
+            let (jobs, site, returns) = (Arc::clone(&jobs), Arc::clone(site), Arc::clone(&returns));
+            let work = move || {
+                be_patient();
+                loop {
+                    let (worker, stream, job) = jobs.take();
+                    let Some(back) = returns.iter().find(|back| back.worker == worker) else {
+                        continue;
+                    };
+                    // A worker that is gone needs no answer.
+                    let _ = back.results.send((stream, run(&site, job)));
+                    back.bell.ring();
+                }
+            };
             thread::Builder::new()
                 .name(format!("resolve-{n}"))
-                .spawn(move || {
-                    be_patient();
-                    for (worker, stream, job) in work {
-                        let Some(back) = returns.iter().find(|back| back.worker == worker) else {
-                            continue;
-                        };
-                        // A worker that is gone needs no answer.
-                        let _ = back.results.send((stream, run(&site, job)));
-                        back.bell.ring();
-                    }
-                })?;
+                .spawn(work)?;
         }
         Ok(Resolver { jobs })
     }
@@ -94,9 +109,26 @@ impl Resolver {
     /// left pile up only behind a disk that hangs.
     #[must_use]
     pub fn submit(&self, stream: StreamId, job: Job) -> bool {
-        self.jobs
-            .try_send((usize::from(stream.worker), stream, job))
-            .is_ok()
+        let job = (usize::from(stream.worker), stream, job);
+        let accepted = self.jobs.waiting.push(job).is_ok();
+        if accepted {
+            // The count of tickets can't overflow: it is that of the jobs.
+            let _ = rustix::io::write(&self.jobs.tickets, &1u64.to_ne_bytes());
+        }
+        accepted
+    }
+}
+
+impl Jobs {
+    /// The next job; waits for one.
+    fn take(&self) -> (usize, StreamId, Job) {
+        loop {
+            let mut ticket = [0u8; 8];
+            let ticket = rustix::io::read(&self.tickets, &mut ticket);
+            if let Some(job) = ticket.ok().and_then(|_| self.waiting.pop()) {
+                return job;
+            }
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::greeting;
 use crate::limits::WORKERS_MAX;
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
-use crate::options::{ServeOptions, Sibling, Workers};
+use crate::options::{LogTarget, ServeOptions, Sibling, Workers};
 use crate::resolver::{Resolver, Return};
 use crate::shares::{self, Shares};
 use crate::store::device::Devices;
@@ -65,12 +65,8 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
-    let log =
-        AccessLog::start(&options.access_log, options.access_log_format).map_err(|error| {
-            Failure::operator(format!(
-                "--access-log: {error}; name a file in a folder that this user may write"
-            ))
-        })?;
+    let log = AccessLog::start(&options.access_log, options.access_log_format)
+        .map_err(|error| log_failure(&options.access_log, &error))?;
     // Signals are caught before the first connection, so that a stop is orderly from the start.
     let signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| runtime("signals", error))?;
     let urls = listeners.urls.clone();
@@ -84,6 +80,17 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     tracing::debug!("turns: {turns}");
     diagnostics.stop();
     Ok(())
+}
+
+fn log_failure(target: &LogTarget, error: &io::Error) -> Failure {
+    let target = match target {
+        LogTarget::Off => "off".to_owned(),
+        LogTarget::Stdout => "-".to_owned(),
+        LogTarget::File(path) => path.display().to_string(),
+    };
+    Failure::operator(format!(
+        "--access-log {target}: {error}; name a file in a folder that is there and that this user may write"
+    ))
 }
 
 type Threads = Vec<JoinHandle<io::Result<Turns>>>;

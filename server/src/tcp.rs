@@ -344,6 +344,11 @@ pub fn send_file(
     }
 }
 
+/// Holds back segments that are not full, or lets the last one go (TCP_CORK). Not for unix sockets.
+pub fn cork(socket: &OwnedFd, on: bool) {
+    let _ = sockopt::set_tcp_cork(socket, on);
+}
+
 /// Makes the coming close send RST and drop what the kernel holds.
 pub fn abort(socket: &OwnedFd) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));

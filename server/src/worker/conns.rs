@@ -29,6 +29,8 @@ pub struct Conn {
     pub format: Format,
     /// The slice that is being sent.
     pub slice: Vec<u8>,
+    /// The socket keeps back a last small segment until the response ends (TCP_CORK).
+    pub corked: bool,
     /// The device whose disk thread may hold a wish of the present stream: a wish that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
@@ -68,6 +70,7 @@ impl Conns {
             listing: None,
             format: Format::Html,
             slice: Vec::new(),
+            corked: false,
             asked: None,
         });
         id

@@ -300,6 +300,9 @@ impl Worker {
 
     fn ended(&mut self, stream: StreamId) {
         if let Some(conn) = self.conns.get(stream.conn) {
+            if std::mem::take(&mut conn.corked) {
+                tcp::cork(&conn.socket, false);
+            }
             (conn.file, conn.listing, conn.slice) = (None, None, Vec::new());
         }
     }
@@ -329,6 +332,11 @@ impl Worker {
         else {
             return;
         };
+        if more && !conn.corked && matches!(part, Part::Body { .. }) {
+            // sendfile(2) has no MSG_MORE: without the cork each window would end in a small segment.
+            tcp::cork(&conn.socket, true);
+            conn.corked = true;
+        }
         let from = span.offset_bytes as usize;
         let bytes =
             |bytes: &[u8]| send_bytes(&conn.socket, bytes, from, span.len_bytes as usize, more);
