@@ -52,7 +52,7 @@ impl Disks {
     /// Wake the threads whose bits are set.
     pub fn ring(&self, devices: u64) {
         for (device, place) in self.handles.iter().enumerate() {
-            if devices >> device & 1 == 1 {
+            if (devices >> device) & 1 == 1 {
                 place.get().inspect(|handle| handle.ring());
             }
         }

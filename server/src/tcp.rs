@@ -287,7 +287,7 @@ pub fn counted(peer: IpAddr) -> Address {
 
 /// The upper half; 2000::/3 and all that follows is above any IPv4 address.
 fn prefix(v6: Ipv6Addr) -> u64 {
-    ((u128::from(v6) >> 64) as u64) | 1 << 63
+    ((u128::from(v6) >> 64) as u64) | (1 << 63)
 }
 
 /// Reads into `into`; `Ok(0)` is the peer's FIN.

@@ -248,7 +248,7 @@ fn conn_of(data: u64) -> ConnId {
 }
 
 fn data_of(conn: ConnId) -> EventData {
-    EventData::new_u64(u64::from(conn.generation) << 32 | u64::from(conn.index))
+    EventData::new_u64((u64::from(conn.generation) << 32) | u64::from(conn.index))
 }
 
 fn timespec(us: u64) -> Timespec {
