@@ -15,6 +15,7 @@ pub mod mailbox;
 pub mod memory;
 pub mod options;
 pub mod resolver;
+pub mod sched;
 pub mod serve;
 pub mod shares;
 pub mod store;

@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Answer, Query, Site};
 use crate::mailbox::Bell;
+use crate::sched;
 use crate::store::root::Wait;
 
 /// What there is to do for a stream. A stream has at most one job at a time.
@@ -87,7 +88,7 @@ impl Resolver {
         for n in 0..RESOLVERS_MAX {
             let (jobs, site, returns) = (Arc::clone(&jobs), Arc::clone(site), Arc::clone(&returns));
             let work = move || {
-                be_patient();
+                sched::be_patient();
                 loop {
                     let (worker, stream, job) = jobs.take();
                     let Some(back) = returns.iter().find(|back| back.worker == worker) else {
@@ -141,14 +142,4 @@ fn run(site: &Site, job: Job) -> Done {
             Done::Sliced(slice, more.then_some(listing))
         }
     }
-}
-
-/// Workers come first where they share a core with the pool: whoever waits here waits for a disk
-/// anyway. A thread of SCHED_BATCH never interrupts a worker by waking up, so a turn is not cut in two by
-/// the reading of a large directory (sched(7)); where that is refused, nothing is lost but this.
-fn be_patient() {
-    let no_priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the struct lives until the call returns; 0 is the calling thread.
-    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &no_priority) };
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 5);
 }

@@ -37,6 +37,9 @@ impl Worker {
         while let Some(arrived) = conn.arrivals.settled() {
             self.outs.push_back(arrived);
         }
+        // A socket that holds nothing takes more: what it took last was less for another reason (a file that ended early).
+        let stalled = conn.phase == Phase::Sending && !conn.writable && sample.unacked_bytes == 0;
+        conn.writable |= stalled;
         let lingering = matches!(conn.phase, Phase::Lingering { .. });
         if conn.gone {
             let why = if lingering { Why::Done } else { Why::PeerReset };
@@ -45,6 +48,8 @@ impl Worker {
             self.close(id, false, Why::Done, now);
         } else if let Verdict::End(why) = conn.patience.sampled(conn.phase, sample, now) {
             self.give_up(id, why, now);
+        } else if stalled {
+            self.wake(id.index, false);
         }
     }
 

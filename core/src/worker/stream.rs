@@ -184,7 +184,15 @@ impl Stream {
                 return self.ask(object, next, verdict, dry_at, now);
             }
         }
-        self.send(window.len_bytes, span.len_bytes - self.at_bytes, false)
+        let mut ready = window;
+        while ready.len_bytes < SEND_BYTES_MAX && ready.end_bytes() < span.end_bytes() {
+            let next = rest_of_window(ready.end_bytes(), span.end_bytes());
+            if beliefs.verdict(object, oracle, next, now) != Verdict::Resident {
+                break;
+            }
+            ready.len_bytes += next.len_bytes;
+        }
+        self.send(ready.len_bytes, span.len_bytes - self.at_bytes, false)
     }
 
     /// Probe or want `span`, once; a wish is repeated when the stream has meanwhile run dry. What

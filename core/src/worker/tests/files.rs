@@ -41,10 +41,23 @@ fn a_resident_window_is_sent_after_one_question() {
 #[test]
 fn a_file_that_lives_in_memory_is_sent_without_a_question() {
     let (_, _, outs) = begun(Oracle::Always, 5, 3 * WINDOW);
+    assert_eq!(send_of(&outs), Some((1, 0, SEND_BYTES_MAX)));
+}
+
+#[test]
+fn neighbouring_windows_that_are_believed_to_be_in_memory_go_together() {
+    let (mut bench, stream, outs) = begun(Oracle::Ask, 0, 4 * WINDOW);
+    assert_eq!(send_of(&outs), None);
+    bench.worker.beliefs.seen(OBJECT, window(1), bench.now);
+    let outs = bench.probed(stream, WINDOW);
+    assert_eq!(send_of(&outs), Some((1, 0, 2 * WINDOW)));
+    let outs = bench.sent(stream, 2 * WINDOW, false);
+    assert_eq!(send_of(&outs), None, "the third has to be asked for");
+    let outs = bench.probed(stream, WINDOW);
     assert_eq!(
         send_of(&outs),
-        Some((1, 0, WINDOW - 5)),
-        "to its window's end"
+        Some((1, 2 * WINDOW, WINDOW)),
+        "the fourth is unknown"
     );
 }
 

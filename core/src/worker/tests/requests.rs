@@ -58,6 +58,24 @@ fn a_full_socket_is_left_alone_until_it_takes_more() {
 }
 
 #[test]
+fn a_socket_that_was_called_full_but_holds_nothing_is_tried_again() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([], true));
+    bench.sent(stream, 30, true);
+    let sample = |unacked_bytes| {
+        TcpEvent::Sample(TcpSample {
+            unacked_bytes,
+            ..TcpSample::default()
+        })
+    };
+    assert_eq!(bench.tcp(conn, sample(1)), []);
+    let outs = bench.tcp(conn, sample(0));
+    assert_eq!(send_of(&outs), Some((0, 30, 70)));
+}
+
+#[test]
 fn a_socket_that_is_full_after_the_last_byte_does_not_hold_the_end_up() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
@@ -124,12 +142,13 @@ fn a_large_body_lets_others_in_between_its_pieces() {
     let (conn, event) = (small, TcpEvent::Readable);
     bench.worker.on(In::Tcp { conn, event }, bench.now);
     let outs = bench.sent(stream, HEAD_BYTES, false);
-    assert_eq!(send_of(&outs), Some((1, 0, WINDOW)), "the head goes on");
+    let piece = Some((1, 0, SEND_BYTES_MAX));
+    assert_eq!(send_of(&outs), piece, "the head goes on");
     let event = TcpEvent::Readable;
     bench.worker.on(In::Tcp { conn, event }, bench.now);
-    let outs = bench.sent(stream, WINDOW, false);
+    let outs = bench.sent(stream, SEND_BYTES_MAX, false);
     assert!(matches!(outs[0], Out::Receive { conn, .. } if conn == small));
-    assert_eq!(send_of(&outs), Some((1, WINDOW, WINDOW)));
+    assert_eq!(send_of(&outs), Some((1, SEND_BYTES_MAX, SEND_BYTES_MAX)));
 }
 
 #[test]

@@ -417,7 +417,7 @@ impl Shell {
     fn send(&mut self, stream: StreamId, part: u16, from_bytes: u64, len_bytes: u64) {
         let response = self.responses.get_mut(&stream).expect("a response");
         assert_eq!(response.at, (part, from_bytes), "a byte twice or never");
-        assert!(len_bytes > 0 && len_bytes <= crate::limits::SEND_BYTES_MAX);
+        assert!(len_bytes > 0 && len_bytes <= SEND_BYTES_MAX);
         let body = match response.parts[usize::from(part)] {
             Part::Body {
                 object,
