@@ -147,7 +147,7 @@ ensure_tools() {
 # ensure_clients: the programs that the end-to-end tests drive. Not fatal: a test that lacks one says so and is skipped.
 ensure_clients() {
     clients_lacking=
-    clients="curl:curl wget:wget aria2c:aria2 rclone:rclone apt-ftparchive:apt-utils"
+    clients="curl:curl wget:wget aria2c:aria2 rclone:rclone apt-ftparchive:apt-utils python3:python3"
     # Devices that fail are made by root only.
     [ "$(id -u)" != 0 ] || clients="$clients losetup:mount mkfs.ext4:e2fsprogs"
     for client in $clients; do
