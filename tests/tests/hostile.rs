@@ -172,6 +172,8 @@ fn a_storm_of_resets_leaves_neither_descriptors_nor_memory() {
     }
     let server = Server::start(&tree, &[]);
     let mut rng = Rng::new(SEED);
+    // The threads of a disk, with their descriptors, start with the first cold file and stay.
+    assert_eq!(server.get("/a", "").status, 200);
     let descriptors = server.descriptors();
     storm(&server, &mut rng, 200); // fills pools and caches
     let memory_bytes = settled(&server, descriptors);
@@ -250,6 +252,8 @@ fn a_client_beyond_connections_max_waits_until_one_leaves() {
     let tree = Tree::new();
     tree.file("a", "a");
     let server = Server::start(&tree, &["--workers", "1", "--connections-max", "16"]);
+    // The threads of a disk, with their descriptors, start with the first cold file and stay.
+    assert_eq!(server.get("/a", "").status, 200);
     let before = server.descriptors();
     // An answer for which no file is opened, so that descriptors are connections.
     let ask = |conn: &mut Conn| {
