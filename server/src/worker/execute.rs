@@ -337,22 +337,20 @@ impl Worker {
             tcp::cork(&conn.socket, true);
             conn.corked = true;
         }
+        let at_bytes = span.offset_bytes
+            + match part {
+                Part::Body { span: body, .. } => body.offset_bytes,
+                Part::Bytes(_) | Part::Slices => 0,
+            };
         let from = span.offset_bytes as usize;
         let bytes =
             |bytes: &[u8]| send_bytes(&conn.socket, bytes, from, span.len_bytes as usize, more);
         let sent = match (part, &conn.file) {
             (Part::Bytes(all), _) => bytes(all),
             (Part::Slices, _) => bytes(&conn.slice),
-            (
-                Part::Body {
-                    version,
-                    span: body,
-                    ..
-                },
-                Some(file),
-            ) => {
+            (Part::Body { version, .. }, Some(file)) => {
                 let span = Span {
-                    offset_bytes: body.offset_bytes + span.offset_bytes,
+                    offset_bytes: at_bytes,
                     ..span
                 };
                 send_body(&conn.socket, file, version, span)
@@ -373,7 +371,6 @@ impl Worker {
             }
             Sent::Broken(why) => {
                 if let Some(file) = &conn.file {
-                    let at_bytes = span.offset_bytes;
                     let file = self.shared.site.shown(&file.path);
                     tracing::error!(
                         file,
