@@ -68,8 +68,6 @@ pub const RESOLVERS_MAX: usize = 8;
 pub const SLICE_BYTES: usize = 16 * KIB as usize;
 /// Names held by all listings under way. Full: a listing is answered 503 and logged.
 pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
-/// README text shown below a listing. Longer: cut.
-pub const README_BYTES_MAX: u64 = 64 * KIB;
 /// Files whose identity is remembered after their last stream, so that what is known of their
 /// residency survives between requests. Full: the oldest is forgotten.
 pub const OBJECTS_REMEMBERED_MAX: usize = 4096;

@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ackpace_core::limits::{LISTING_BYTES_MAX, README_BYTES_MAX, SLICE_BYTES};
+use ackpace_core::limits::{LISTING_BYTES_MAX, SLICE_BYTES};
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::plan::{LAST_CHUNK, push_chunk};
+use ackpace_wire::limits::README_BYTES_MAX;
 use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, readme_rank};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
@@ -194,7 +195,7 @@ impl Listing {
         };
         // One byte more tells the page that there is more.
         let mut text = Vec::new();
-        let mut file = io::Read::take(std::fs::File::from(fd), README_BYTES_MAX + 1);
+        let mut file = io::Read::take(std::fs::File::from(fd), README_BYTES_MAX as u64 + 1);
         io::Read::read_to_end(&mut file, &mut text).ok()?;
         Some((name.clone(), text))
     }

@@ -43,7 +43,7 @@ impl Device {
     }
 
     /// cachestat(2) did not see what was read a moment ago: ask it no more.
-    pub fn is_blind(&self) {
+    pub fn mark_blind(&self) {
         self.blind.store(true, Ordering::Relaxed);
     }
 }

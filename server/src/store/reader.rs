@@ -64,7 +64,7 @@ impl Reader {
                 len_bytes: at_bytes - span.offset_bytes,
             };
             if residency::cached_pages(&file.fd, read) == Ok(0) {
-                device.is_blind();
+                device.mark_blind();
             }
         }
         Ok(())
