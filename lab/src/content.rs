@@ -1,0 +1,138 @@
+//! The bytes of the lab's files: a function of the file's name and the offset, so that a disk can
+//! make them up, a client can check any range of them, and a wrong byte tells where it came from.
+//!
+//! A file is a row of blocks. A block begins with the file's tag and its own number, little-endian;
+//! the words after them count up from a start that both are mixed into.
+
+/// Length of a block. Files end anywhere; their last block is cut.
+pub const BLOCK_LEN_BYTES: usize = 4096;
+const WORDS: u64 = (BLOCK_LEN_BYTES / 8) as u64;
+/// Set in the second word, so that a block of zeros is nobody's.
+const MARK: u64 = 0xac4b_0000_0000_0000;
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Which file a block belongs to: FNV-1a of its path below the served root, as "dir/file.bin".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+pub struct Tag(pub u64);
+
+impl Tag {
+    /// The tag of a path below the root, with or without a leading slash.
+    pub fn of(path: &str) -> Tag {
+        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let path = path.trim_start_matches('/');
+        Tag(path.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
+    }
+}
+
+/// Writes the file's bytes from `offset_bytes` on.
+pub fn fill(tag: Tag, offset_bytes: u64, into: &mut [u8]) {
+    let mut done = 0;
+    each_piece(offset_bytes, into.len(), |block, at, len| {
+        let piece = &mut into[done..done + len];
+        if len == BLOCK_LEN_BYTES {
+            write_block(tag, block, piece);
+        } else {
+            let mut whole = [0; BLOCK_LEN_BYTES];
+            write_block(tag, block, &mut whole);
+            piece.copy_from_slice(&whole[at..at + len]);
+        }
+        done += len;
+        true
+    });
+}
+
+/// Where `bytes`, got for the file's bytes from `offset_bytes` on, are wrong for the first time, as an
+/// offset in the file, to the block.
+pub fn first_wrong(tag: Tag, offset_bytes: u64, bytes: &[u8]) -> Option<u64> {
+    let (mut done, mut wrong) = (0, None);
+    each_piece(offset_bytes, bytes.len(), |block, at, len| {
+        let mut whole = [0; BLOCK_LEN_BYTES];
+        write_block(tag, block, &mut whole);
+        if bytes[done..done + len] != whole[at..at + len] {
+            wrong = Some(offset_bytes + done as u64);
+        }
+        done += len;
+        wrong.is_none()
+    });
+    wrong
+}
+
+/// Whose block this is and which, if all of it is ours.
+pub fn recognise(block: &[u8]) -> Option<(Tag, u64)> {
+    let word = |nth: usize| Some(u64::from_le_bytes(*block.get(nth * 8..)?.first_chunk()?));
+    let (tag, number) = (Tag(word(0)?), word(1)? ^ MARK);
+    let plausible = block.len() == BLOCK_LEN_BYTES && number >> 48 == 0;
+    let ours = plausible && first_wrong(tag, number * BLOCK_LEN_BYTES as u64, block).is_none();
+    ours.then_some((tag, number))
+}
+
+fn write_block(tag: Tag, number: u64, into: &mut [u8]) {
+    let mut word = mix(tag.0 ^ number.wrapping_mul(STEP));
+    let mut at = 0;
+    for eight in into.chunks_exact_mut(8) {
+        let value = match at {
+            0 => tag.0,
+            1 => number ^ MARK,
+            _ => word,
+        };
+        eight.copy_from_slice(&value.to_le_bytes());
+        word = word.wrapping_add(STEP);
+        at += 1;
+    }
+    debug_assert_eq!(at, WORDS);
+}
+
+/// Cuts a range at the blocks' bounds; `with(block, offset in it, length)` says whether to go on.
+fn each_piece(offset_bytes: u64, len: usize, mut with: impl FnMut(u64, usize, usize) -> bool) {
+    let size = BLOCK_LEN_BYTES as u64;
+    let (mut offset_bytes, mut left) = (offset_bytes, len);
+    while left > 0 {
+        let at = (offset_bytes % size) as usize;
+        let piece = left.min(BLOCK_LEN_BYTES - at);
+        if !with(offset_bytes / size, at, piece) {
+            return;
+        }
+        offset_bytes += piece as u64;
+        left -= piece;
+    }
+}
+
+/// The finaliser of splitmix64 (Steele, Lea, Flood 2014).
+fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_range_is_the_same_bytes_and_a_wrong_one_is_found() {
+        let tag = Tag::of("/a/b.bin");
+        assert_eq!(tag, Tag::of("a/b.bin"));
+        let mut whole = vec![0; 5 * BLOCK_LEN_BYTES + 77];
+        fill(tag, 0, &mut whole);
+        for (from, to) in [(0, 1), (4095, 4097), (5, 20_000), (8192, 12_288), (1, 1)] {
+            let mut part = vec![0; to - from];
+            fill(tag, from as u64, &mut part);
+            assert_eq!(part, whole[from..to], "{from}..{to}");
+            assert_eq!(first_wrong(tag, from as u64, &part), None);
+        }
+        whole[9000] ^= 1;
+        assert_eq!(first_wrong(tag, 0, &whole), Some(8192));
+        assert_eq!(first_wrong(Tag::of("other"), 0, &whole[..4096]), Some(0));
+    }
+
+    #[test]
+    fn a_block_names_its_file_and_nothing_else_does() {
+        let mut block = [0; BLOCK_LEN_BYTES];
+        assert_eq!(recognise(&block), None);
+        fill(Tag::of("x"), 7 * 4096, &mut block);
+        assert_eq!(recognise(&block), Some((Tag::of("x"), 7)));
+        assert_eq!(recognise(&block[..4095]), None);
+        block[4000] ^= 0x10;
+        assert_eq!(recognise(&block), None);
+    }
+}
