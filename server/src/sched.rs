@@ -1,17 +1,45 @@
 //! Who runs first where a worker and the threads that help it share a core (sched(7)).
 
+use std::time::{Duration, Instant};
+
 /// For threads whose jobs may be long, such as reading a large directory: whoever waits for them
 /// waits for a disk anyway, and a worker must neither be interrupted in a turn nor wait for its own.
-/// SCHED_BATCH never interrupts others by waking up; the lowest weight gives way to a worker that wakes,
-/// and still leaves eight such threads a tenth of a core that is busy all the time.
+/// SCHED_BATCH never interrupts others by waking up; the low weight gives way to a worker that wakes.
 ///
 /// A hint that needs no privilege; where it is refused, nothing is lost but the last millisecond of a latency.
 pub fn be_patient() {
-    const NICE: i32 = 19;
+    const NICE: i32 = 10;
     let no_priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the struct lives until the call returns; 0 is the calling thread.
     let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &no_priority) };
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+}
+
+/// How a patient thread keeps its long jobs from being felt. A worker that the scheduler interrupted
+/// for us, in the middle of a turn, would wait until our time slice ends, which is milliseconds; so we
+/// offer the core again and again (sched_yield(2)). Where nobody waits for it, that costs next to nothing.
+pub struct Breath {
+    since: Instant,
+}
+
+impl Breath {
+    /// Longest work without an offer: eight threads in a row stay below a millisecond.
+    const WORK_MAX: Duration = Duration::from_micros(50);
+
+    /// The job begins.
+    pub fn new() -> Breath {
+        Breath {
+            since: Instant::now(),
+        }
+    }
+
+    /// To be called every few microseconds of a job.
+    pub fn take(&mut self) {
+        if self.since.elapsed() >= Breath::WORK_MAX {
+            std::thread::yield_now();
+            self.since = Instant::now();
+        }
+    }
 }
 
 #[cfg(test)]

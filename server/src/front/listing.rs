@@ -14,6 +14,7 @@ use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, read
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
+use crate::sched::Breath;
 use crate::store::root::{Found, Miss, Root, Wait};
 
 /// Bytes of names that all listings of a site hold together.
@@ -90,7 +91,9 @@ impl Listing {
         })?;
         let mut names = Names::new(shelf.held.clone());
         let mut readme: Option<(u8, Vec<u8>)> = None;
+        let mut breath = Breath::new();
         for found in Dir::read_from(&dir).map_err(Miss::Failed)? {
+            breath.take();
             let found = found.map_err(Miss::Failed)?;
             let name = found.file_name().to_bytes();
             if matches!(name, b"." | b"..") || shelf.hide.hidden(name) {
@@ -109,7 +112,7 @@ impl Listing {
             }
             names.push(name, found.file_type(), directory)?;
         }
-        names.sort();
+        names.sort(&mut breath);
         let (path, readme) = (path.to_vec(), readme.map(|(_, name)| name));
         Ok(Listing {
             dir,
@@ -132,7 +135,9 @@ impl Listing {
         if self.next == 0 {
             head(self.format, &[b"/", &self.path[..]].concat(), &mut text);
         }
+        let mut breath = Breath::new();
         while text.len() < SLICE_BYTES && self.next < self.names.entries.len() {
+            breath.take();
             let name = self.names.entries[self.next];
             self.next += 1;
             self.entry(shelf, name, &mut text);
@@ -236,11 +241,19 @@ impl Names {
         &self.bytes[name.start as usize..name.start as usize + usize::from(name.len)]
     }
 
-    fn sort(&mut self) {
+    fn sort(&mut self, breath: &mut Breath) {
+        /// Comparisons that are worth a look at the clock.
+        const COMPARISONS: u32 = 64;
+        let mut left = COMPARISONS;
         let Names { bytes, entries, .. } = self;
         let text =
             |name: &Name| &bytes[name.start as usize..name.start as usize + usize::from(name.len)];
         entries.sort_unstable_by(|a, b| {
+            left -= 1;
+            if left == 0 {
+                left = COMPARISONS;
+                breath.take();
+            }
             b.directory
                 .cmp(&a.directory)
                 .then_with(|| text(a).cmp(text(b)))
