@@ -27,7 +27,7 @@ impl Breath {
     const WORK_MAX: Duration = Duration::from_micros(50);
 
     /// The job begins.
-    pub fn new() -> Breath {
+    pub fn begin() -> Breath {
         Breath {
             since: Instant::now(),
         }

@@ -91,7 +91,7 @@ impl Listing {
         })?;
         let mut names = Names::new(shelf.held.clone());
         let mut readme: Option<(u8, Vec<u8>)> = None;
-        let mut breath = Breath::new();
+        let mut breath = Breath::begin();
         for found in Dir::read_from(&dir).map_err(Miss::Failed)? {
             breath.take();
             let found = found.map_err(Miss::Failed)?;
@@ -135,7 +135,7 @@ impl Listing {
         if self.next == 0 {
             head(self.format, &[b"/", &self.path[..]].concat(), &mut text);
         }
-        let mut breath = Breath::new();
+        let mut breath = Breath::begin();
         while text.len() < SLICE_BYTES && self.next < self.names.entries.len() {
             breath.take();
             let name = self.names.entries[self.next];
