@@ -66,6 +66,21 @@ pub fn recognise(block: &[u8]) -> Option<(Tag, u64)> {
     ours.then_some((tag, number))
 }
 
+/// The same for the last block of a file, which ends with zeros behind the file's end: also how many
+/// of its bytes are the file's. A whole block is one whose end is the block's.
+pub fn recognise_cut(block: &[u8]) -> Option<(Tag, u64, usize)> {
+    if let Some((tag, number)) = recognise(block) {
+        return Some((tag, number, BLOCK_LEN_BYTES)); // though its last bytes may happen to be zeros
+    }
+    let word = |nth: usize| Some(u64::from_le_bytes(*block.get(nth * 8..)?.first_chunk()?));
+    let (tag, number) = (Tag(word(0)?), word(1)? ^ MARK);
+    let len = block.iter().rposition(|byte| *byte != 0)? + 1;
+    let plausible = block.len() == BLOCK_LEN_BYTES && number >> 48 == 0 && len >= 16;
+    let at = number.wrapping_mul(BLOCK_LEN_BYTES as u64);
+    let ours = plausible && first_wrong(tag, at, &block[..len]).is_none();
+    ours.then_some((tag, number, len))
+}
+
 fn write_block(tag: Tag, number: u64, into: &mut [u8]) {
     let mut word = mix(tag.0 ^ number.wrapping_mul(STEP));
     let mut at = 0;
@@ -134,5 +149,9 @@ mod tests {
         assert_eq!(recognise(&block[..4095]), None);
         block[4000] ^= 0x10;
         assert_eq!(recognise(&block), None);
+        assert_eq!(recognise_cut(&block), None);
+        block[100..].fill(0);
+        assert_eq!(recognise_cut(&block), Some((Tag::of("x"), 7, 100)));
+        assert_eq!(recognise_cut(&[0; BLOCK_LEN_BYTES]), None);
     }
 }

@@ -8,8 +8,10 @@
 mod bench;
 mod cases;
 mod clock;
+mod content;
 mod corpus;
 mod cpu;
+mod disk;
 mod error;
 mod facts;
 mod head;
@@ -39,11 +41,14 @@ struct Cli {
 enum Command {
     /// Measure ackpace beside nginx and lighttpd in interleaved rounds
     Bench(bench::Args),
+    /// Emulated hard disks: up, down, list, tell, check
+    Disk(disk::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
+        Command::Disk(args) => disk::run(&args),
     };
     match outcome {
         Ok(code) => code,

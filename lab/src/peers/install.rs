@@ -15,7 +15,26 @@ pub fn provide(contenders: &[Contender]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let mut packages = missing.clone();
+    install(&missing, "the bench measures beside")?;
+    match contenders.iter().copied().find_map(self::missing) {
+        None => Ok(()),
+        Some(package) => Err(LabError::Setup(format!(
+            "{package} was installed but is not there"
+        ))),
+    }
+}
+
+/// Makes sure that a program is there, which `package` brings; `what_for` begins the sentence that
+/// tells a person to install it ("the check measures with").
+pub fn provide_program(program: &str, package: &str, what_for: &str) -> Result<()> {
+    if Path::new(program).exists() {
+        return Ok(());
+    }
+    install(&[package], what_for)
+}
+
+fn install(missing: &[&str], what_for: &str) -> Result<()> {
+    let mut packages = missing.to_vec();
     packages.dedup();
     let command = format!(
         "apt-get install -y --no-install-recommends {}",
@@ -23,10 +42,7 @@ pub fn provide(contenders: &[Contender]) -> Result<()> {
     );
     let root = rustix::process::geteuid().is_root();
     if !root || !Path::new("/usr/bin/apt-get").exists() {
-        let what = format!(
-            "the bench measures beside {}: type {command}",
-            packages.join(" and ")
-        );
+        let what = format!("{what_for} {}: type {command}", packages.join(" and "));
         return Err(LabError::Setup(what));
     }
     eprintln!(
@@ -38,17 +54,12 @@ pub fn provide(contenders: &[Contender]) -> Result<()> {
     let install = ["install", "-y", "--no-install-recommends"];
     let installed =
         apt(&install, &packages)? || (apt(&["update"], &[])? && apt(&install, &packages)?);
-    if !installed {
-        return Err(LabError::Setup(format!(
-            "this failed, see its own words: {command}"
-        )));
+    if installed {
+        return Ok(());
     }
-    match contenders.iter().copied().find_map(self::missing) {
-        None => Ok(()),
-        Some(package) => Err(LabError::Setup(format!(
-            "{package} was installed but is not there"
-        ))),
-    }
+    Err(LabError::Setup(format!(
+        "this failed, see its own words: {command}"
+    )))
 }
 
 /// The package that a contender needs and that is not there.

@@ -2,7 +2,7 @@
 //! on the server's core and ends with the round.
 
 mod ackpace;
-mod install;
+pub mod install;
 mod lighttpd;
 mod nginx;
 
