@@ -22,6 +22,7 @@ mod peers;
 mod probe;
 mod report;
 mod stats;
+mod swarm;
 mod throttle;
 mod verify;
 mod world;
@@ -43,12 +44,15 @@ enum Command {
     Bench(bench::Args),
     /// Emulated hard disks: up, down, list, tell, check
     Disk(disk::Args),
+    /// Run thousands of clients against a server and check every byte that it sends
+    Swarm(swarm::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Disk(args) => disk::run(&args),
+        Command::Swarm(args) => swarm::run(&args),
     };
     match outcome {
         Ok(code) => code,

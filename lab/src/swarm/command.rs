@@ -1,0 +1,103 @@
+//! What may be said to a running swarm, a line each.
+
+/// A command. Classes are named.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// `rate CLASS BITS_PER_S`: all its clients read at this pace; 0 = as fast as they can.
+    Rate {
+        /// Name of the class.
+        class: String,
+        /// Pace.
+        bits_per_s: u64,
+    },
+    /// `requests CLASS PER_S`: another offered rate of an open loop.
+    Requests {
+        /// Name of the class.
+        class: String,
+        /// Requests a second.
+        per_s: f64,
+    },
+    /// `pause CLASS SECONDS`: all its clients stop reading for a while.
+    Pause {
+        /// Name of the class.
+        class: String,
+        /// How long.
+        for_s: f64,
+    },
+    /// `reset`: the figures count from now on.
+    Reset,
+    /// `stop`: the run ends, with its summary.
+    Stop,
+}
+
+impl Command {
+    /// Reads a line; the error says what is allowed.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str, least: f64| {
+            let number = text.parse().ok();
+            let allowed = |number: &f64| *number >= least && *number <= 1e12;
+            let why = || format!("\"{text}\": not a number from {least} to 1e12");
+            number.filter(allowed).ok_or_else(why)
+        };
+        match words[..] {
+            ["rate", class, bits] => Ok(Self::Rate {
+                class: class.into(),
+                bits_per_s: number(bits, 0.0)? as u64,
+            }),
+            ["requests", class, per_s] => Ok(Self::Requests {
+                class: class.into(),
+                per_s: number(per_s, 1e-6)?,
+            }),
+            ["pause", class, for_s] => Ok(Self::Pause {
+                class: class.into(),
+                for_s: number(for_s, 0.0)?.min(1e7),
+            }),
+            ["reset"] => Ok(Self::Reset),
+            ["stop"] => Ok(Self::Stop),
+            _ => Err(
+                "allowed are: rate CLASS BITS_PER_S, requests CLASS PER_S, pause CLASS SECONDS, reset, stop"
+                    .into(),
+            ),
+        }
+    }
+
+    /// The line that is read as this command.
+    pub fn line(&self) -> String {
+        match self {
+            Self::Rate { class, bits_per_s } => format!("rate {class} {bits_per_s}"),
+            Self::Requests { class, per_s } => format!("requests {class} {per_s}"),
+            Self::Pause { class, for_s } => format!("pause {class} {for_s}"),
+            Self::Reset => "reset".into(),
+            Self::Stop => "stop".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_read_as_it_is_written() {
+        for line in [
+            "rate slow 2000000",
+            "requests a 1.5",
+            "pause a 3",
+            "reset",
+            "stop",
+        ] {
+            assert_eq!(Command::parse(line).unwrap().line(), line);
+        }
+        for line in [
+            "",
+            "rate slow",
+            "rate slow -1",
+            "rate slow nan",
+            "requests a 0",
+            "resett",
+        ] {
+            assert!(Command::parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What the clients of a class met, counted by each thread and added up by the reporter.
+
+use super::histogram::Histogram;
+
+/// What can go wrong with a request. The names stand in the results: they do not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No connection.
+    Connect,
+    /// The server reset the connection.
+    Reset,
+    /// The server closed before the answer was whole.
+    ClosedEarly,
+    /// No byte for `timeout_s`.
+    Timeout,
+    /// A request of an open loop found the queue full: it was never sent.
+    Overrun,
+    /// Another status than 200, or 206 for a range.
+    Status,
+    /// Not an HTTP/1 head with a Content-Length, or bytes beyond the answer.
+    Head,
+    /// Another length than the file's or the range's.
+    Length,
+    /// Another range than the one asked for.
+    Range,
+    /// A byte that is not the file's.
+    WrongByte,
+}
+
+impl Fault {
+    /// All of them, as their numbers go.
+    pub const ALL: [Self; 10] = [
+        Self::Connect,
+        Self::Reset,
+        Self::ClosedEarly,
+        Self::Timeout,
+        Self::Overrun,
+        Self::Status,
+        Self::Head,
+        Self::Length,
+        Self::Range,
+        Self::WrongByte,
+    ];
+
+    /// Name in the results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Reset => "reset",
+            Self::ClosedEarly => "closed-early",
+            Self::Timeout => "timeout",
+            Self::Overrun => "overrun",
+            Self::Status => "status",
+            Self::Head => "head",
+            Self::Length => "length",
+            Self::Range => "range",
+            Self::WrongByte => "wrong-byte",
+        }
+    }
+
+    /// The server answered, but wrongly: whatever else it did, its figures mean nothing.
+    pub fn is_wrong_answer(self) -> bool {
+        matches!(
+            self,
+            Self::Status | Self::Head | Self::Length | Self::Range | Self::WrongByte
+        )
+    }
+}
+
+/// Counts of one class. All bytes are of bodies.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Bytes of bodies, each checked.
+    pub bytes: u64,
+    /// Requests sent.
+    pub requests: u64,
+    /// Answers taken whole.
+    pub completed: u64,
+    /// Answers that the client left, on purpose. Half-closed ones count here and, when whole, above.
+    pub aborted: u64,
+    /// Answers left for another place of the file.
+    pub seeks: u64,
+    /// Pauses begun.
+    pub pauses: u64,
+    /// Connections made.
+    pub connects: u64,
+    /// Waits above `stall_s`.
+    pub stalls: u64,
+    /// Their time together.
+    pub stalled_us: u64,
+    /// By `Fault`.
+    pub faults: [u64; Fault::ALL.len()],
+    /// From the intended begin to the answer's first byte.
+    pub first_byte: Histogram,
+    /// From the intended begin to its last.
+    pub completion: Histogram,
+}
+
+impl Tally {
+    /// Counts a fault.
+    pub fn fault(&mut self, fault: Fault) {
+        self.faults[fault as usize] += 1;
+    }
+
+    /// All faults together.
+    pub fn fault_count(&self) -> u64 {
+        self.faults.iter().sum()
+    }
+
+    /// Whether a wrong answer was among them.
+    pub fn failed(&self) -> bool {
+        let wrong = |fault: &Fault| fault.is_wrong_answer() && self.faults[*fault as usize] > 0;
+        Fault::ALL.iter().any(wrong)
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.requests += other.requests;
+        self.completed += other.completed;
+        self.aborted += other.aborted;
+        self.seeks += other.seeks;
+        self.pauses += other.pauses;
+        self.connects += other.connects;
+        self.stalls += other.stalls;
+        self.stalled_us += other.stalled_us;
+        for (mine, theirs) in self.faults.iter_mut().zip(other.faults) {
+            *mine += theirs;
+        }
+        self.first_byte.merge(&other.first_byte);
+        self.completion.merge(&other.completion);
+    }
+}
+
+/// What a client got while it wanted something.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share {
+    /// Bytes of bodies.
+    pub bytes: u64,
+    /// Time in which it had a request and read, or tried to.
+    pub active_us: u64,
+    /// What its rate would have given in that time; 0 without a rate.
+    pub demand_bytes: u64,
+}
+
+/// Sums for Jain's index (Jain, Chiu, Hawe 1984) over what the active clients got in a window, as it is
+/// and as a part of their rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Fairness {
+    clients: u64,
+    sum: f64,
+    squares: f64,
+    rated: u64,
+    rated_sum: f64,
+    rated_squares: f64,
+}
+
+impl Fairness {
+    /// Counts a client's bytes; `rate_bytes_per_s` is 0 without one.
+    pub fn add(&mut self, bytes: u64, rate_bytes_per_s: u64) {
+        let x = bytes as f64;
+        self.clients += 1;
+        self.sum += x;
+        self.squares += x * x;
+        if rate_bytes_per_s > 0 {
+            let part = x / rate_bytes_per_s as f64;
+            self.rated += 1;
+            self.rated_sum += part;
+            self.rated_squares += part * part;
+        }
+    }
+
+    /// Adds the sums of another thread.
+    pub fn merge(&mut self, other: &Self) {
+        self.clients += other.clients;
+        self.sum += other.sum;
+        self.squares += other.squares;
+        self.rated += other.rated;
+        self.rated_sum += other.rated_sum;
+        self.rated_squares += other.rated_squares;
+    }
+
+    /// The index of the bytes; `None` for fewer than two clients or no byte at all.
+    pub fn index(&self) -> Option<f64> {
+        jain(self.clients, self.sum, self.squares)
+    }
+
+    /// The index of bytes / rate.
+    pub fn index_of_demand(&self) -> Option<f64> {
+        jain(self.rated, self.rated_sum, self.rated_squares)
+    }
+}
+
+fn jain(n: u64, sum: f64, squares: f64) -> Option<f64> {
+    (n >= 2 && squares > 0.0).then(|| sum * sum / (n as f64 * squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_numbered_as_they_are_listed() {
+        for (number, fault) in Fault::ALL.iter().enumerate() {
+            assert_eq!(*fault as usize, number);
+        }
+        let mut tally = Tally::default();
+        tally.fault(Fault::Reset);
+        assert!(!tally.failed(), "a reset is no wrong answer");
+        let mut other = Tally::default();
+        other.fault(Fault::WrongByte);
+        tally.merge(&other);
+        assert!(tally.failed() && tally.fault_count() == 2);
+    }
+
+    #[test]
+    fn jain_is_one_for_equals_and_a_part_of_the_rate_is_another_matter() {
+        let (mut all, mut half) = (Fairness::default(), Fairness::default());
+        all.add(100, 100);
+        assert_eq!(all.index(), None, "one client is no comparison");
+        half.add(300, 300);
+        all.merge(&half);
+        assert_eq!(all.index(), Some(400.0 * 400.0 / (2.0 * 100_000.0)));
+        assert_eq!(all.index_of_demand(), Some(1.0));
+        assert_eq!(Fairness::default().index(), None);
+    }
+}

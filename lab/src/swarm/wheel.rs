@@ -1,0 +1,156 @@
+//! Timers of thousands of clients: a wheel of slots of a millisecond, adding and firing in constant time.
+//!
+//! A timer further away than a turn stays in its slot and is looked at once a turn. There is no removal:
+//! a client whose plans changed ignores a timer that is not the one it waits for.
+
+/// Length of a slot.
+pub const TICK_US: u64 = 1000;
+/// Slots: a turn takes 2 s.
+const SLOTS: usize = 2048;
+
+/// A set of timers, each the number of a client and when it is due.
+#[derive(Debug)]
+pub struct Wheel {
+    slots: Vec<Vec<Timer>>,
+    /// Which slots hold a timer.
+    filled: [u64; SLOTS / 64],
+    /// The first tick that has not been fired.
+    tick: u64,
+    fired: Vec<Timer>,
+}
+
+/// A timer of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timer {
+    /// Number of the client.
+    pub who: u32,
+    /// When it is due.
+    pub due_us: u64,
+}
+
+impl Wheel {
+    /// An empty wheel that begins at `now_us`.
+    pub fn new(now_us: u64) -> Self {
+        Self {
+            slots: vec![Vec::new(); SLOTS],
+            filled: [0; SLOTS / 64],
+            tick: now_us / TICK_US,
+            fired: Vec::new(),
+        }
+    }
+
+    /// Adds a timer. It fires at the end of its tick, never early; one in the past at the next call.
+    pub fn add(&mut self, timer: Timer) {
+        let slot = (timer.due_us.div_ceil(TICK_US).max(self.tick) % SLOTS as u64) as usize;
+        self.slots[slot].push(timer);
+        self.filled[slot / 64] |= 1 << (slot % 64);
+    }
+
+    /// Takes all timers that are due, in the order of their ticks. Give the list back by `keep`.
+    pub fn fire(&mut self, now_us: u64) -> Vec<Timer> {
+        let mut fired = std::mem::take(&mut self.fired);
+        let now = now_us / TICK_US;
+        // More than a turn late: every slot once is enough.
+        let from = self.tick.max((now + 1).saturating_sub(SLOTS as u64));
+        for tick in from..=now {
+            let slot = (tick % SLOTS as u64) as usize;
+            if self.filled[slot / 64] & (1 << (slot % 64)) == 0 {
+                continue;
+            }
+            self.slots[slot].retain(|timer| {
+                let due = timer.due_us <= now_us;
+                if due {
+                    fired.push(*timer);
+                }
+                !due
+            });
+            if self.slots[slot].is_empty() {
+                self.filled[slot / 64] &= !(1 << (slot % 64));
+            }
+        }
+        self.tick = self.tick.max(now + 1);
+        fired
+    }
+
+    /// Keeps the memory of a list that `fire` gave.
+    pub fn keep(&mut self, mut list: Vec<Timer>) {
+        list.clear();
+        self.fired = list;
+    }
+
+    /// When to call `fire` next: the next slot with a timer, due or of a later turn; `None` if there is
+    /// no timer.
+    pub fn next_us(&self) -> Option<u64> {
+        let start = (self.tick % SLOTS as u64) as usize;
+        let words = SLOTS / 64;
+        // The first word is looked at twice: from the start on, and at last what lies before it.
+        for nth in 0..=words {
+            let word = (start / 64 + nth) % words;
+            let mask = match nth {
+                0 => u64::MAX << (start % 64),
+                _ if nth == words => !(u64::MAX << (start % 64)),
+                _ => u64::MAX,
+            };
+            let bits = self.filled[word] & mask;
+            if bits != 0 {
+                let slot = word * 64 + bits.trailing_zeros() as usize;
+                let ahead = (slot + SLOTS - start) % SLOTS;
+                return Some((self.tick + ahead as u64) * TICK_US);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_timer_fires_once_in_time_and_never_early(
+            begin_us in 0u64..10_000_000,
+            timers in proptest::collection::vec(0u64..9_000_000, 1..60),
+            steps in proptest::collection::vec(0u64..3_000_000, 1..20),
+        ) {
+            let mut wheel = Wheel::new(begin_us);
+            for (who, due) in timers.iter().enumerate() {
+                wheel.add(Timer { who: who as u32, due_us: begin_us + due });
+            }
+            let (mut now_us, mut fired) = (begin_us, vec![false; timers.len()]);
+            for step in steps.into_iter().chain([10_000_000]) {
+                now_us += step;
+                let list = wheel.fire(now_us);
+                for timer in &list {
+                    prop_assert!(timer.due_us <= now_us, "early");
+                    prop_assert!(!std::mem::replace(&mut fired[timer.who as usize], true), "twice");
+                }
+                wheel.keep(list);
+                for (who, due) in timers.iter().enumerate() {
+                    let late = now_us.saturating_sub(begin_us + due);
+                    prop_assert!(fired[who] || late < TICK_US, "{} is {} us late", who, late);
+                }
+                if let Some(next_us) = wheel.next_us() {
+                    prop_assert!(next_us + TICK_US > now_us && next_us <= now_us + SLOTS as u64 * TICK_US);
+                }
+            }
+            prop_assert!(fired.iter().all(|fired| *fired));
+            prop_assert_eq!(wheel.next_us(), None);
+        }
+    }
+
+    #[test]
+    fn the_next_tick_is_the_earliest_even_round_the_corner() {
+        let mut wheel = Wheel::new(2_047_000);
+        wheel.add(Timer {
+            who: 1,
+            due_us: 2_050_000,
+        });
+        assert_eq!(wheel.next_us(), Some(2_050_000));
+        wheel.add(Timer { who: 2, due_us: 0 });
+        assert_eq!(wheel.next_us(), Some(2_047_000));
+        assert_eq!(wheel.fire(2_047_000), [Timer { who: 2, due_us: 0 }]);
+        assert_eq!(wheel.next_us(), Some(2_050_000));
+    }
+}
