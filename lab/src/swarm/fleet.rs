@@ -47,13 +47,14 @@ struct Sums {
     cpu_us: u64,
     lateness: Histogram,
     measured_from_us: u64,
+    /// Threads whose clients are all done, and threads that ended.
+    done: usize,
     ended: usize,
     failure: Option<String>,
 }
 
 struct PartOfSecond {
     threads: usize,
-    alive: bool,
     tallies: Vec<Tally>,
     moments: Vec<Moment>,
 }
@@ -130,8 +131,8 @@ impl Fleet {
                 .clamp(1, 20_000);
             match self.reports.recv_timeout(Duration::from_micros(wait_us)) {
                 Ok(report) => {
-                    let alive = self.take(report, &mut say);
-                    if !alive && !stopping {
+                    self.take(report, &mut say);
+                    if self.sums.done >= self.threads.len() && !stopping {
                         stopping = true;
                         self.order(&Order::Stop);
                     }
@@ -221,23 +222,21 @@ impl Fleet {
             .map_or(end_us, |(at_us, _)| end_us.min(*at_us))
     }
 
-    /// Adds a report; whether any client has something to do yet, as far as is known.
-    fn take(&mut self, report: Report, say: &mut impl FnMut(&Line)) -> bool {
+    fn take(&mut self, report: Report, say: &mut impl FnMut(&Line)) {
         match report {
             Report::Second {
                 thread,
                 second,
                 tallies,
                 moments,
-                alive,
             } => {
                 self.sums.count(thread, &tallies);
                 let threads = self.threads.len();
-                if let Some(whole) = self.sums.second(second, threads, &tallies, &moments, alive) {
+                if let Some(whole) = self.sums.second(second, threads, &tallies, &moments) {
                     say(&Line::Second(self.second(second, &whole)));
-                    return whole.alive;
                 }
             }
+            Report::Done => self.sums.done += 1,
             Report::Reset { thread, tallies } => self.sums.reset(thread, tallies.len()),
             Report::Fault { class, fault, text } => {
                 let name = self.setup.classes[class].class.name.clone();
@@ -266,12 +265,12 @@ impl Fleet {
                 self.sums.cpu_us += cpu_us;
                 self.sums.lateness.merge(&lateness);
                 self.sums.ended += 1;
-                let failed = failure.is_some();
+                if failure.is_some() {
+                    self.sums.done = self.threads.len(); // the others' figures would be of a part
+                }
                 self.sums.failure = self.sums.failure.take().or(failure);
-                return !failed;
             }
         }
-        true
     }
 
     fn second(&self, at_s: u64, whole: &PartOfSecond) -> Second {
@@ -369,6 +368,7 @@ impl Sums {
             cpu_us: 0,
             lateness: Histogram::default(),
             measured_from_us: 0,
+            done: 0,
             ended: 0,
             failure: None,
         }
@@ -394,16 +394,13 @@ impl Sums {
         threads: usize,
         tallies: &[Tally],
         moments: &[Moment],
-        alive: bool,
     ) -> Option<PartOfSecond> {
         let part = self.seconds.entry(second).or_insert_with(|| PartOfSecond {
             threads: 0,
-            alive: false,
             tallies: vec![Tally::default(); tallies.len()],
             moments: vec![Moment::default(); moments.len()],
         });
         part.threads += 1;
-        part.alive |= alive;
         for (sum, tally) in part.tallies.iter_mut().zip(tallies) {
             sum.merge(tally);
         }

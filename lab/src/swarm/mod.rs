@@ -25,6 +25,9 @@ mod wheel;
 mod worker;
 pub mod workload;
 
+#[cfg(test)]
+mod tests;
+
 use clap::ValueHint;
 use std::fs::File;
 use std::io::{BufRead, BufWriter, Write};

@@ -81,9 +81,9 @@ pub enum Report {
         tallies: Vec<Tally>,
         /// Per class: this moment.
         moments: Vec<Moment>,
-        /// Whether any client has something to do yet.
-        alive: bool,
     },
+    /// None of the thread's clients will do anything more.
+    Done,
     /// Figures begin anew; these are of the time before.
     Reset {
         /// Number of the thread.
@@ -167,6 +167,7 @@ pub struct Worker {
     measured_from_us: u64,
     cpu_before_us: u64,
     second: u64,
+    done: bool,
     stop: bool,
 }
 
@@ -211,6 +212,7 @@ impl Worker {
             measured_from_us: 0,
             cpu_before_us: 0,
             second: 1,
+            done: false,
             stop: false,
             setup,
         };
@@ -265,6 +267,10 @@ impl Worker {
             self.arrive(now_us);
             if now_us >= self.second * 1_000_000 {
                 self.end_of_second(now_us);
+            }
+            if self.alive == 0 && !self.done {
+                self.done = true;
+                let _ = self.reports.send(Report::Done);
             }
             let wait = self.wait_us(self.setup.now_us());
             let timeout = Timespec {
@@ -372,7 +378,6 @@ impl Worker {
             second: self.second,
             tallies: std::mem::replace(&mut self.tallies, fresh),
             moments,
-            alive: self.alive > 0,
         };
         let _ = self.reports.send(report);
         self.second = now_us / 1_000_000 + 1;
