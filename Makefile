@@ -1,9 +1,9 @@
 # The two commands are `make run` and `make test`; the work is done by the scripts that they name.
-# Variables given here (DIR=, ARGS=, SECONDS_EACH=) reach them by the environment. Everything built goes to CARGO_TARGET_DIR
+# Variables given here (DIR=, ARGS=, RUN=, ROUNDS=, SECONDS_EACH=) reach them by the environment. Everything built goes to CARGO_TARGET_DIR
 # (default ./target); nothing is installed outside it but packages of the distribution.
 .POSIX:
 .SUFFIXES:
-.PHONY: help run test check bench fuzz clean
+.PHONY: help run test check lab bench fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
@@ -17,8 +17,11 @@ test: ## everything that CI runs: set-up, format, lints, licences, tidy, all tes
 check: ## the quick loop: format, lints, tidy, unit tests
 	@sh scripts/check.sh
 
+lab: ## list the lab's experiments; RUN=name [ROUNDS=n] runs one beside its peers
+	@sh scripts/lab.sh
+
 bench: ## the table of ratios beside nginx and lighttpd; ARGS='--quick' for a short look
-	@sh scripts/bench.sh
+	@RUN=bench sh scripts/lab.sh
 
 fuzz: ## coverage-guided fuzzing, SECONDS_EACH=600 for every target
 	@sh scripts/fuzz.sh

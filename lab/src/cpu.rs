@@ -16,6 +16,10 @@ struct Thread {
     used_ns: u64,
     /// Ready, but another thread had the core.
     waited_ns: u64,
+    /// Gave the core away to sleep.
+    voluntary: u64,
+    /// Had the core taken away.
+    involuntary: u64,
 }
 
 /// What happened between two looks at a server.
@@ -26,6 +30,10 @@ pub struct Spent {
     /// Time for which the busiest thread was ready and another had its core. Of the others nothing is
     /// said: threads of a pool on one core wait for each other.
     pub waited_s: f64,
+    /// Voluntary context switches of all threads: each is a sleep and a wake-up.
+    pub voluntary: u64,
+    /// Involuntary ones.
+    pub involuntary: u64,
 }
 
 impl Usage {
@@ -36,24 +44,30 @@ impl Usage {
             Thread {
                 used_ns: now.used_ns.saturating_sub(then.used_ns),
                 waited_ns: now.waited_ns.saturating_sub(then.waited_ns),
+                voluntary: now.voluntary.saturating_sub(then.voluntary),
+                involuntary: now.involuntary.saturating_sub(then.involuntary),
             }
         });
-        let (mut used_ns, mut busiest) = (0, Thread::default());
+        let (mut all, mut busiest) = (Thread::default(), Thread::default());
         for thread in added {
-            used_ns += thread.used_ns;
+            all.used_ns += thread.used_ns;
+            all.voluntary += thread.voluntary;
+            all.involuntary += thread.involuntary;
             if thread.used_ns >= busiest.used_ns {
                 busiest = thread;
             }
         }
         Spent {
-            used_s: used_ns as f64 / 1e9,
+            used_s: all.used_ns as f64 / 1e9,
             waited_s: busiest.waited_ns as f64 / 1e9,
+            voluntary: all.voluntary,
+            involuntary: all.involuntary,
         }
     }
 }
 
-/// Usage of the process `root` and all its descendants since their start, from
-/// /proc/PID/task/TID/schedstat. Threads that ended are not in it: the contenders keep theirs.
+/// Usage of the process `root` and all its descendants since their start, from schedstat and status in
+/// /proc/PID/task/TID. Threads that ended are not in it: the contenders keep theirs.
 pub fn usage(root: i32) -> Result<Usage> {
     let mut usage = Usage::default();
     for pid in tree(root)? {
@@ -63,7 +77,11 @@ pub fn usage(root: i32) -> Result<Usage> {
             let path = task.path().join("schedstat");
             let id = task.file_name().to_string_lossy().parse();
             if let (Ok(id), Ok(text)) = (id, std::fs::read_to_string(&path)) {
-                let thread = schedstat(&text).ok_or_else(|| unreadable(&path))?;
+                let mut thread = schedstat(&text).ok_or_else(|| unreadable(&path))?;
+                let status = std::fs::read_to_string(task.path().join("status"));
+                let status = status.unwrap_or_default(); // ended in between: no switches any more
+                thread.voluntary = status_number(&status, "voluntary_ctxt_switches");
+                thread.involuntary = status_number(&status, "nonvoluntary_ctxt_switches");
                 usage.threads.insert(id, thread);
             }
         }
@@ -71,21 +89,48 @@ pub fn usage(root: i32) -> Result<Usage> {
     Ok(usage)
 }
 
-/// Time for which the hypervisor gave a core to others since the start of the machine: "steal" of
-/// proc_stat(5), in steps of 10 ms. No thread sees it but as a hole of milliseconds.
-pub fn stolen_s(core: usize) -> Result<f64> {
-    let stat = std::fs::read_to_string("/proc/stat").doing(|| "/proc/stat".into())?;
-    let ticks = stolen_ticks(&stat, core).ok_or_else(|| unreadable(Path::new("/proc/stat")))?;
-    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+/// Memory of the process `root` and all its descendants: the sum of "Pss" of smaps_rollup, in which a
+/// page that n processes share counts as 1/n for each.
+pub fn resident_bytes(root: i32) -> Result<u64> {
+    let mut kb = 0;
+    for pid in tree(root)? {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+        kb += status_number(&text.unwrap_or_default(), "Pss"); // a process that ended holds nothing
+    }
+    Ok(kb * 1024)
 }
 
-fn stolen_ticks(stat: &str, core: usize) -> Option<u64> {
+/// What a core did apart from running threads, since the start of the machine, in steps of 10 ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Core {
+    /// Softirqs: the network's share, as far as it was not on top of a thread.
+    pub softirq_s: f64,
+    /// Time for which the hypervisor gave the core to others. No thread sees it but as a hole of
+    /// milliseconds.
+    pub stolen_s: f64,
+}
+
+/// "softirq" and "steal" of proc_stat(5).
+pub fn core(core: usize) -> Result<Core> {
+    let stat = std::fs::read_to_string("/proc/stat").doing(|| "/proc/stat".into())?;
+    let ticks = |field| core_ticks(&stat, core, field);
+    let (Some(softirq), Some(stolen)) = (ticks(6), ticks(7)) else {
+        return Err(unreadable(Path::new("/proc/stat")));
+    };
+    let per_s = rustix::param::clock_ticks_per_second() as f64;
+    Ok(Core {
+        softirq_s: softirq as f64 / per_s,
+        stolen_s: stolen as f64 / per_s,
+    })
+}
+
+fn core_ticks(stat: &str, core: usize, field: usize) -> Option<u64> {
     let name = format!("cpu{core}");
     let line = stat
         .lines()
         .map(str::split_whitespace)
         .find_map(|mut fields| (fields.next()? == name).then_some(fields));
-    line?.nth(7)?.parse().ok()
+    line?.nth(field)?.parse().ok()
 }
 
 /// The process and all its descendants.
@@ -116,7 +161,17 @@ fn schedstat(text: &str) -> Option<Thread> {
     Some(Thread {
         used_ns: fields.next()?.parse().ok()?,
         waited_ns: fields.next()?.parse().ok()?,
+        ..Thread::default()
     })
+}
+
+/// The number of a line "NAME: NUMBER", 0 without one.
+fn status_number(text: &str, name: &str) -> u64 {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = line.and_then(|rest| rest.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Fourth field of stat, counted from the end of the name, which may hold anything.
@@ -143,11 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_the_eighth_figure_of_the_core() {
+    fn softirq_and_steal_are_the_seventh_and_eighth_figure_of_the_core() {
         let stat =
             "cpu  1 2 3 4 5 6 7 8 9 0\ncpu0 1 2 3 4 5 6 7 80 9 0\ncpu1 1 2 3 4 5 6 7 81 9 0\n";
-        assert_eq!(stolen_ticks(stat, 1), Some(81));
-        assert_eq!(stolen_ticks(stat, 2), None);
+        assert_eq!(core_ticks(stat, 1, 7), Some(81));
+        assert_eq!(core_ticks(stat, 0, 6), Some(7));
+        assert_eq!(core_ticks(stat, 2, 7), None);
+    }
+
+    #[test]
+    fn switches_are_read_by_their_whole_name() {
+        let status = "nonvoluntary_ctxt_switches:\t7\nvoluntary_ctxt_switches:\t42\nPss:  12 kB\n";
+        assert_eq!(status_number(status, "voluntary_ctxt_switches"), 42);
+        assert_eq!(status_number(status, "nonvoluntary_ctxt_switches"), 7);
+        assert_eq!(status_number(status, "Pss"), 12);
+        assert_eq!(status_number(status, "Rss"), 0);
     }
 
     #[test]
@@ -166,7 +231,15 @@ mod tests {
         let of = |threads: &[(i32, u64, u64)]| Usage {
             threads: threads
                 .iter()
-                .map(|&(id, used_ns, waited_ns)| (id, Thread { used_ns, waited_ns }))
+                .map(|&(id, used_ns, waited_ns)| {
+                    let thread = Thread {
+                        used_ns,
+                        waited_ns,
+                        voluntary: used_ns / 1_000_000_000,
+                        involuntary: 0,
+                    };
+                    (id, thread)
+                })
                 .collect(),
         };
         let before = of(&[(1, 1_000_000_000, 5), (2, 0, 0)]);
@@ -177,5 +250,6 @@ mod tests {
         ]);
         let spent = after.since(&before);
         assert_eq!((spent.used_s, spent.waited_s), (4.000_000_007, 0.5));
+        assert_eq!(spent.voluntary, 4);
     }
 }

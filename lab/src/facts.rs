@@ -1,7 +1,7 @@
 //! What machine measured: a ratio travels, a figure does not.
 
 /// Facts that a reader needs to judge figures. No names of hosts or people.
-#[derive(Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct Machine {
     /// Kernel release and version.
     pub kernel: String,

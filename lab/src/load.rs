@@ -10,7 +10,7 @@ use crate::verify;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -67,13 +67,6 @@ pub struct Tally {
     pub fairness: f64,
 }
 
-impl Tally {
-    /// Goodput: bytes of bodies per second.
-    pub fn goodput_bytes_per_s(&self) -> f64 {
-        self.body_bytes as f64 / self.elapsed_s
-    }
-}
-
 struct Conn {
     socket: TcpStream,
     request: Vec<u8>,
@@ -126,11 +119,6 @@ impl Load {
                 .doing(|| format!("{}: first request", load.spec.who))?;
         }
         Ok(load)
-    }
-
-    /// One of the sockets, to look at its TCP options.
-    pub fn socket(&self) -> Option<&TcpStream> {
-        self.conns.first().map(|conn| &conn.socket)
     }
 
     /// Downloads for `window` and counts what came in it. The load goes on as it was between two
@@ -268,18 +256,13 @@ impl Load {
 
     fn connect(&self) -> Result<TcpStream> {
         let what = || format!("{}: connection to {}", self.spec.who, self.spec.address);
-        let mut socket = TcpStream::connect(self.spec.address).doing(what)?;
-        socket.set_nodelay(true).doing(what)?;
-        if let Some((path, len_bytes)) = &self.spec.greeting {
-            socket.write_all(&request(path, "1.1")).doing(what)?;
-            let (head, mut body) = verify::read_head(&self.spec.who, &mut socket)?;
-            let have = body.len() as u64;
-            if head.status != 200 || head.body_len_bytes != Some(*len_bytes) || have > *len_bytes {
-                return Err(self.fault(format!("wrong answer to the greeting: {head:?}")));
+        let socket = match &self.spec.greeting {
+            Some((path, len_bytes)) => {
+                verify::ask_once(&self.spec.who, self.spec.address, path, *len_bytes)?
             }
-            body.resize((len_bytes - have) as usize, 0);
-            socket.read_exact(&mut body).doing(what)?;
-        }
+            None => TcpStream::connect(self.spec.address).doing(what)?,
+        };
+        socket.set_nodelay(true).doing(what)?;
         Ok(socket)
     }
 
@@ -343,6 +326,7 @@ fn fairness(shares: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::net::TcpListener;
     use std::thread;
 

@@ -1,31 +1,32 @@
-//! One bench at a time: two would measure each other.
+//! One run at a time on a machine: two would measure each other.
 
 use crate::clock;
 use crate::error::{Doing, Result};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Held while a bench runs; the kernel drops it with the process, however that ends.
+/// Held while a run lasts; the kernel drops it with the process, however that ends.
 pub struct RunLock {
     _file: File,
+}
+
+/// Where the lock is: one place for the machine where we may write there, else one for this user.
+pub fn place() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() && Path::new("/run/lock").is_dir() {
+        return "/run/lock/ackpace-lab".into();
+    }
+    std::env::temp_dir().join(format!("ackpace-lab-{}.lock", user.as_raw()))
 }
 
 /// Takes the lock at `path`; waits for another holder and says for whom.
 pub fn acquire(path: &Path) -> Result<RunLock> {
     let what = || format!("lock file {}", path.display());
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .doing(what)?;
+    let mut file = open(path)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let mut holder = String::new();
-        file.read_to_string(&mut holder).doing(what)?;
-        eprintln!("waiting for another run: {}", holder.trim());
+        eprintln!("waiting for another run: {}", holder(&mut file, path)?);
         flock(&file, FlockOperation::LockExclusive).doing(what)?;
     }
     let command: Vec<String> = std::env::args().collect();
@@ -39,4 +40,48 @@ pub fn acquire(path: &Path) -> Result<RunLock> {
     file.seek(SeekFrom::Start(0)).doing(what)?;
     file.write_all(holder.as_bytes()).doing(what)?;
     Ok(RunLock { _file: file })
+}
+
+/// Takes the lock if nobody has it, else says who has.
+pub fn try_acquire(path: &Path) -> Result<std::result::Result<RunLock, String>> {
+    let mut file = open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Ok(RunLock { _file: file })),
+        Err(_) => Ok(Err(holder(&mut file, path)?)),
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    options
+        .open(path)
+        .doing(|| format!("lock file {}", path.display()))
+}
+
+fn holder(file: &mut File, path: &Path) -> Result<String> {
+    let mut holder = String::new();
+    file.read_to_string(&mut holder)
+        .doing(|| format!("lock file {}", path.display()))?;
+    Ok(holder.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_second_is_told_who_was_first() {
+        let path = std::env::temp_dir().join(format!("ackpace-lab-lock-{}", std::process::id()));
+        let first = acquire(&path).unwrap();
+        let second = try_acquire(&path).unwrap().err().unwrap();
+        drop(first);
+        let third = try_acquire(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            second.contains(&format!("process {}", std::process::id())),
+            "{second}"
+        );
+        assert!(third.is_ok());
+    }
 }

@@ -1,33 +1,51 @@
 //! The lab: measures ackpace beside its peers, in one run, as ratios.
 //!
-//! `ackpace-lab bench` is its first bench: `bench.rs` orders the rounds, `cases/` says what is done
-//! in each, `world.rs` builds the place where it happens (own namespaces, pinned cores), `peers/`
-//! starts the contenders, `load.rs` and `probe.rs` are the clients, `stats.rs` and `report.rs` turn
-//! rounds into ratios. What is measured and why: `docs/benchmarks.md`.
+//! `ackpace-lab run EXPERIMENT`: `run.rs` leads through it. An experiment is declared in `experiments/` with
+//! the words of `experiment.rs`; `rounds.rs` orders its rounds, `arena.rs` builds the place, `peers/` start
+//! the contenders, `workloads/` are the clients, `watch.rs` measures what they cost, `report.rs` and
+//! `page/` turn rounds into ratios and pictures. What is measured and why: `docs/benchmarks.md`.
 
-mod bench;
-mod cases;
+mod arena;
+mod cgroup;
+mod clean;
 mod clock;
 mod content;
 mod corpus;
 mod cpu;
 mod disk;
 mod error;
+mod experiment;
+mod experiments;
 mod facts;
 mod head;
+mod judge;
+mod list;
 mod load;
 mod lock;
+mod metrics;
+mod needs;
+mod outcome;
+mod page;
 mod pages;
 mod peers;
+mod place;
 mod probe;
+mod progress;
 mod report;
+mod rounds;
+mod run;
+mod sockets;
 mod stats;
 mod swarm;
+mod sweep;
 mod throttle;
 mod verify;
+mod watch;
+mod workloads;
 mod world;
 
 use clap::{Parser, Subcommand};
+use error::Result;
 use std::process::ExitCode;
 
 /// The lab of ackpace: measures the server beside its peers
@@ -40,8 +58,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure ackpace beside nginx and lighttpd in interleaved rounds
-    Bench(bench::Args),
+    /// Run experiments: contenders in interleaved rounds, a table, a JSON file and a page
+    Run(run::Args),
+    /// List experiments and contenders, and what this machine lacks for them
+    List,
+    /// Remove what a run left that was killed
+    Clean,
     /// Emulated hard disks: up, down, list, tell, check
     Disk(disk::Args),
     /// Run thousands of clients against a server and check every byte that it sends
@@ -49,16 +71,26 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Bench(args) => bench::run(&args),
-        Command::Disk(args) => disk::run(&args),
-        Command::Swarm(args) => swarm::run(&args),
-    };
-    match outcome {
+    match go(&Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ackpace-lab: {error}");
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+fn go(command: &Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(args) => return run::run(args),
+        Command::Disk(args) => return disk::run(args),
+        Command::Swarm(args) => return swarm::run(args),
+        Command::List => print!("{}", list::text()),
+        Command::Clean => {
+            let removed = clean::run()?;
+            removed.iter().for_each(|what| println!("removed {what}"));
+            println!("nothing of the lab is left");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }

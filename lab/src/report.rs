@@ -1,45 +1,24 @@
-//! Rounds turned into a table of ratios and a file with everything.
+//! Rounds turned into a table of ratios.
 
-use crate::error::{Doing, Result};
+use crate::experiment::Experiment;
+use crate::judge::{Fold, Judge, Limit};
+use crate::metrics;
 use crate::peers::Contender;
+use crate::rounds::{Round, Rounds};
 use crate::stats::{self, Interval};
+use crate::sweep::Point;
 use std::collections::HashMap;
-use std::path::Path;
-
-/// What a line has to hold.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Limit {
-    /// For information.
-    None,
-    /// The ratio ours / peer.
-    RatioAtLeast {
-        /// Its median is at least this,
-        median: f64,
-        /// and its interval above this.
-        low_above: f64,
-    },
-    /// The ratio ours / peer.
-    RatioAtMost {
-        /// Its median is at most this,
-        median: f64,
-        /// and its interval below this.
-        high_below: f64,
-    },
-    /// Our median is below this.
-    ValueBelow(f64),
-    /// Our value is 0.
-    Zero,
-}
 
 /// One line of the table.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Case.
+    /// Experiment and point.
     pub case: String,
     /// Metric with its unit.
     pub metric: String,
-    /// Median of our rounds.
+    /// Who the line is about.
+    pub who: String,
+    /// What its rounds came to, usually their median.
     pub ours: f64,
     /// Peer and the median of its rounds.
     pub peer: Option<(String, f64)>,
@@ -51,61 +30,106 @@ pub struct Row {
     pub met: Option<bool>,
 }
 
-impl Row {
-    /// A line about paired rounds; `None` if one of the two did not take part.
-    pub fn ratio(
-        case: &str,
-        metric: &str,
-        peer: &str,
-        ours: &[f64],
-        theirs: &[f64],
-        limit: Limit,
-    ) -> Option<Self> {
-        let (median, peer_median) = (stats::median(ours)?, stats::median(theirs)?);
-        let ratio = stats::paired_ratio(ours, theirs);
-        Some(Self {
-            case: case.into(),
-            metric: metric.into(),
-            ours: median,
-            peer: Some((peer.into(), peer_median)),
-            ratio,
-            limit,
-            met: met(limit, median, ratio),
-        })
-    }
-
-    /// A line about ourselves.
-    pub fn value(case: &str, metric: &str, ours: f64, limit: Limit) -> Self {
-        Self {
-            case: case.into(),
-            metric: metric.into(),
-            ours,
-            peer: None,
-            ratio: None,
-            limit,
-            met: met(limit, ours, None),
+/// All lines of an experiment, those of one point together. Who did not take part or failed has none.
+pub fn rows(
+    experiment: &Experiment,
+    contenders: &[Contender],
+    points: &[Point],
+    of: &Rounds,
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for point in points {
+        for subject in contenders.iter().filter(|who| experiment.is_subject(who)) {
+            for judge in &experiment.judged {
+                let case = match point.describe(&experiment.sweep) {
+                    at if at.is_empty() => experiment.name.to_owned(),
+                    at => format!("{}, {at}", experiment.name),
+                };
+                let about = About {
+                    case,
+                    who: &subject.name,
+                    judge,
+                };
+                if judge.against.is_empty() {
+                    rows.extend(about.alone(&of.rounds, point));
+                }
+                let peers = judge.against.iter().filter(|peer| **peer != subject.name);
+                rows.extend(peers.filter_map(|peer| about.beside(peer, &of.rounds, point)));
+            }
         }
     }
+    rows
 }
 
-fn met(limit: Limit, ours: f64, ratio: Option<Interval>) -> Option<bool> {
-    match limit {
-        Limit::None => None,
-        Limit::RatioAtLeast { median, low_above } => {
-            Some(ratio.is_some_and(|r| r.median >= median && r.low > low_above))
+struct About<'a> {
+    case: String,
+    who: &'a str,
+    judge: &'a Judge,
+}
+
+impl About<'_> {
+    fn alone(&self, rounds: &[Round], point: &Point) -> Option<Row> {
+        let values = self.values(rounds, self.who, point);
+        let values: Vec<f64> = values.into_values().collect();
+        let ours = match self.judge.fold {
+            Fold::Median => stats::median(&values)?,
+            Fold::Sum if !values.is_empty() => values.iter().sum(),
+            Fold::Sum => return None,
+            Fold::Max => values.into_iter().max_by(f64::total_cmp)?,
+        };
+        Some(self.row(ours, None, None))
+    }
+
+    fn beside(&self, peer: &str, rounds: &[Round], point: &Point) -> Option<Row> {
+        let (ours, theirs) = (
+            self.values(rounds, self.who, point),
+            self.values(rounds, peer, point),
+        );
+        // Rounds that both have: only those were measured side by side.
+        let pairs = ours
+            .iter()
+            .filter_map(|(round, value)| Some((*value, *theirs.get(round)?)));
+        let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
+        let (median, peer_median) = (stats::median(&ours)?, stats::median(&theirs)?);
+        let ratio = stats::paired_ratio(&ours, &theirs);
+        Some(self.row(median, Some((peer.to_owned(), peer_median)), ratio))
+    }
+
+    fn row(&self, ours: f64, peer: Option<(String, f64)>, ratio: Option<Interval>) -> Row {
+        Row {
+            case: self.case.clone(),
+            metric: metrics::find(self.judge.metric)
+                .map_or(self.judge.metric, |metric| metric.label)
+                .to_owned(),
+            who: self.who.to_owned(),
+            ours,
+            peer,
+            ratio,
+            limit: self.judge.limit,
+            met: self.judge.limit.met(ours, ratio),
         }
-        Limit::RatioAtMost { median, high_below } => {
-            Some(ratio.is_some_and(|r| r.median <= median && r.high < high_below))
-        }
-        Limit::ValueBelow(limit) => Some(ours < limit),
-        Limit::Zero => Some(ours == 0.0),
+    }
+
+    /// Shown values of one contender at a point, by round.
+    fn values(
+        &self,
+        rounds: &[Round],
+        who: &str,
+        point: &Point,
+    ) -> std::collections::BTreeMap<usize, f64> {
+        let scale = metrics::find(self.judge.metric).map_or(1.0, |metric| metric.scale);
+        rounds
+            .iter()
+            .filter(|round| round.contender == who && round.point == *point)
+            .filter_map(|round| Some((round.round, round.values.get(self.judge.metric)? * scale)))
+            .collect()
     }
 }
 
 /// The table for a terminal.
 pub fn table(rows: &[Row]) -> String {
     let head = [
-        "case", "metric", "ackpace", "peer", "", "ratio", "95 %", "must", "",
+        "case", "metric", "", "", "peer", "", "ratio", "95 %", "must", "",
     ];
     let mut cells = vec![head.map(str::to_owned)];
     for row in rows {
@@ -123,6 +147,7 @@ pub fn table(rows: &[Row]) -> String {
         cells.push([
             row.case.clone(),
             row.metric.clone(),
+            row.who.clone(),
             number(row.ours),
             peer,
             name,
@@ -147,7 +172,7 @@ pub fn table(rows: &[Row]) -> String {
             .zip(&widths)
             .enumerate()
             .map(|(column, (cell, width))| {
-                let right = matches!(column, 2 | 3 | 5);
+                let right = matches!(column, 3 | 4 | 6);
                 if right {
                     format!("{cell:>width$}")
                 } else {
@@ -160,8 +185,8 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Three digits that matter.
-fn number(value: f64) -> String {
+/// A value with three digits that matter.
+pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         size if size >= 100.0 => format!("{value:.0}"),
@@ -172,7 +197,8 @@ fn number(value: f64) -> String {
     }
 }
 
-fn must(limit: Limit) -> String {
+/// What has to hold, in words.
+pub fn must(limit: Limit) -> String {
     match limit {
         Limit::None => String::new(),
         Limit::RatioAtLeast { median, low_above } => format!(">= {median}, all > {low_above}"),
@@ -185,10 +211,13 @@ fn must(limit: Limit) -> String {
 /// How much of the time strangers took the servers' core: of each contender the median share of its
 /// windows in which it was ready and had to wait, and of these the smallest, since a contender with
 /// many threads also waits for itself. `None` of no rounds.
-pub fn disturbance(waited: &[(Contender, f64)]) -> Option<f64> {
-    let mut by_contender: HashMap<Contender, Vec<f64>> = HashMap::new();
-    for (who, share) in waited {
-        by_contender.entry(*who).or_default().push(*share);
+pub fn disturbance(rounds: &[Round]) -> Option<f64> {
+    let mut by_contender: HashMap<&str, Vec<f64>> = HashMap::new();
+    for round in rounds {
+        if let Some(share) = round.values.get("server_waited_share") {
+            let shares = by_contender.entry(&round.contender).or_default();
+            shares.push(*share);
+        }
     }
     let medians = by_contender
         .values()
@@ -196,84 +225,124 @@ pub fn disturbance(waited: &[(Contender, f64)]) -> Option<f64> {
     medians.min_by(f64::total_cmp)
 }
 
-/// Writes the whole report as JSON; makes the folder.
-pub fn write(path: &Path, report: &impl serde::Serialize) -> Result<()> {
-    let what = || path.display().to_string();
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).doing(what)?;
-    }
-    let mut text = serde_json::to_string_pretty(report)
-        .map_err(std::io::Error::from)
-        .doing(what)?;
-    text.push('\n');
-    std::fs::write(path, text).doing(what)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Values;
 
     const PARITY: Limit = Limit::RatioAtLeast {
         median: 0.98,
         low_above: 0.95,
     };
 
-    #[test]
-    fn a_ratio_is_judged_by_median_and_interval() {
-        let row = |ours: &[f64]| Row::ratio("c", "m", "p", ours, &[1.0; 7], PARITY).unwrap();
-        assert_eq!(row(&[0.99; 7]).met, Some(true));
-        assert_eq!(row(&[0.97; 7]).met, Some(false), "median too low");
-        let wide = [0.9, 0.92, 0.94, 1.0, 1.1, 1.1, 1.1];
-        assert_eq!(row(&wide).met, Some(false), "interval reaches too far down");
-        assert!(Row::ratio("c", "m", "p", &[], &[1.0], PARITY).is_none());
+    /// Rounds in which a contender measured these values of a metric.
+    fn rounds(of: &[(&str, &'static str, &[f64])]) -> Vec<Round> {
+        let mut rounds = Vec::new();
+        for (who, metric, values) in of {
+            for (round, value) in values.iter().enumerate() {
+                rounds.push(Round {
+                    point: Point::default(),
+                    round,
+                    place: 0,
+                    contender: (*who).to_owned(),
+                    values: Values::from([(*metric, *value)]),
+                    detail: serde_json::Value::Null,
+                });
+            }
+        }
+        rounds
+    }
+
+    fn beside(judge: &Judge, ours: &[f64], theirs: &[f64]) -> Option<Row> {
+        let rounds = rounds(&[("us", judge.metric, ours), ("p", judge.metric, theirs)]);
+        let about = About {
+            case: "c".into(),
+            who: "us",
+            judge,
+        };
+        about.beside("p", &rounds, &Point::default())
     }
 
     #[test]
-    fn costs_and_values_are_judged_from_above() {
-        let cost = Limit::RatioAtMost {
+    fn a_ratio_is_judged_by_median_and_interval() {
+        let judge = Judge::against("jain", &["p"], PARITY);
+        let met = |ours: &[f64]| beside(&judge, ours, &[1.0; 7]).unwrap().met;
+        assert_eq!(met(&[0.99; 7]), Some(true));
+        assert_eq!(met(&[0.97; 7]), Some(false), "median too low");
+        let wide = [0.9, 0.92, 0.94, 1.0, 1.1, 1.1, 1.1];
+        assert_eq!(met(&wide), Some(false), "interval reaches too far down");
+        assert!(beside(&judge, &[], &[1.0]).is_none());
+    }
+
+    #[test]
+    fn only_rounds_that_both_have_are_paired() {
+        let judge = Judge::against("jain", &["p"], Limit::None);
+        let row = beside(&judge, &[2.0, 4.0, 900.0], &[1.0, 2.0]).unwrap();
+        assert_eq!((row.ours, row.ratio.unwrap().median), (3.0, 2.0));
+    }
+
+    #[test]
+    fn costs_are_judged_from_above() {
+        let limit = Limit::RatioAtMost {
             median: 1.03,
             high_below: 1.06,
         };
-        let met = |ours: f64| {
-            Row::ratio("c", "m", "p", &[ours; 7], &[1.0; 7], cost)
-                .unwrap()
-                .met
-        };
+        let judge = Judge::against("jain", &["p"], limit);
+        let met = |ours: f64| beside(&judge, &[ours; 7], &[1.0; 7]).unwrap().met;
         assert_eq!((met(1.03), met(1.04)), (Some(true), Some(false)));
-        assert_eq!(
-            Row::value("c", "m", 0.2, Limit::ValueBelow(0.2)).met,
-            Some(false)
-        );
-        assert_eq!(Row::value("c", "m", 0.0, Limit::Zero).met, Some(true));
-        assert_eq!(Row::value("c", "m", 1.0, Limit::None).met, None);
+        assert_eq!(Limit::ValueBelow(0.2).met(0.2, None), Some(false));
+        assert_eq!(Limit::None.met(1.0, None), None);
+    }
+
+    #[test]
+    fn a_line_alone_folds_its_rounds_and_is_shown_in_its_unit() {
+        let values = [0.0, 3000.0, 1000.0];
+        let rounds = rounds(&[("us", "turn_max_us", &values)]);
+        let alone = |fold| {
+            let judge = Judge::alone("turn_max_us", fold, Limit::Zero);
+            let about = About {
+                case: "c".into(),
+                who: "us",
+                judge: &judge,
+            };
+            about.alone(&rounds, &Point::default()).unwrap()
+        };
+        assert_eq!(alone(Fold::Max).ours, 3.0, "milliseconds");
+        assert_eq!(alone(Fold::Sum).ours, 4.0);
+        assert_eq!(alone(Fold::Median).ours, 1.0);
+        assert_eq!(alone(Fold::Median).met, Some(false));
     }
 
     #[test]
     fn the_least_disturbed_contender_tells_of_strangers() {
-        let (single, pooled) = (Contender::Nginx, Contender::NginxAio);
-        let waited = [
-            (single, 0.01),
-            (pooled, 0.5),
-            (single, 0.3),
-            (pooled, 0.6),
-            (single, 0.02),
+        let waited = "server_waited_share";
+        let of = [
+            ("single", waited, &[0.01, 0.3, 0.02][..]),
+            ("pooled", waited, &[0.5, 0.6]),
         ];
-        assert_eq!(disturbance(&waited), Some(0.02));
+        assert_eq!(disturbance(&rounds(&of)), Some(0.02));
         assert_eq!(disturbance(&[]), None);
     }
 
     #[test]
     fn the_table_lines_up() {
-        let rows = [
-            Row::ratio("cached", "goodput", "nginx", &[16.5; 6], &[17.0; 6], PARITY).unwrap(),
-            Row::value("listing", "turns over 1 ms", 3.0, Limit::Zero),
-        ];
+        let judge = Judge::against("goodput_bytes_per_s", &["p"], PARITY);
+        let mut row = beside(&judge, &[16.5e9; 6], &[17.0e9; 6]).unwrap();
+        row.case = "cached, connections = 1".into();
+        let alone = Row {
+            metric: "turns over 1 ms".into(),
+            peer: None,
+            ratio: None,
+            ours: 3.0,
+            limit: Limit::Zero,
+            met: Some(false),
+            ..row.clone()
+        };
         let want = "\
-case     metric           ackpace  peer         ratio  95 %          must
-cached   goodput             16.5  17.0  nginx  0.971  0.971..0.971  >= 0.98, all > 0.95  MISS
-listing  turns over 1 ms     3.00                                    ours = 0             MISS
+case                     metric                       peer     ratio  95 %          must
+cached, connections = 1  goodput MB/s     us  16500  17000  p  0.971  0.971..0.971  >= 0.98, all > 0.95  MISS
+cached, connections = 1  turns over 1 ms  us   3.00                                 ours = 0             MISS
 ";
-        let trimmed: Vec<&str> = want.lines().map(str::trim_end).collect();
-        assert_eq!(table(&rows).lines().collect::<Vec<_>>(), trimmed);
+        assert_eq!(table(&[row, alone]), want);
     }
 }

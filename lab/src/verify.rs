@@ -1,47 +1,57 @@
-//! One whole download, byte by byte against the file: a figure counts only for the right bytes.
+//! One whole download, byte by byte: a figure counts only for the right bytes.
 
+use crate::content::{self, Tag};
 use crate::error::{Doing, LabError, Result};
 use crate::head;
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::time::Duration;
 
-/// Downloads `path` and compares it with the file at `original`.
-pub fn download(who: &str, address: SocketAddr, path: &str, original: &Path) -> Result<()> {
+/// Downloads `path` and compares every byte with what the path stands for.
+pub fn download(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> Result<()> {
     let mut socket = connect(who, address)?;
     ask(who, &mut socket, path, "1.1")?;
     let (head, mut body) = read_head(who, &mut socket)?;
-    let mut file = File::open(original).doing(|| original.display().to_string())?;
-    let len_bytes = file
-        .metadata()
-        .doing(|| original.display().to_string())?
-        .len();
     if head.status != 200 || head.body_len_bytes != Some(len_bytes) {
-        return Err(LabError::contender(
-            who,
-            format!("wrong answer for {path}: {head:?}"),
-        ));
+        let what = format!("wrong answer for {path}: {head:?}");
+        return Err(LabError::contender(who, what));
     }
-    let (mut offset_bytes, mut want) = (0, Vec::new());
+    let (mut offset_bytes, tag) = (0, Tag::of(path));
     while offset_bytes < len_bytes {
         if body.is_empty() {
             body.resize(1 << 20, 0);
             let got = socket.read(&mut body).doing(|| format!("{who}: {path}"))?;
             body.truncate(got);
         }
-        want.resize(body.len(), 0);
-        file.read_exact(&mut want)
-            .doing(|| original.display().to_string())?;
-        if body.is_empty() || body != want {
-            let what = format!("{path} differs from the file at or after byte {offset_bytes}");
+        if body.is_empty() {
+            let what = format!("{path} ends after {offset_bytes} of {len_bytes} bytes");
+            return Err(LabError::contender(who, what));
+        }
+        if let Some(at) = content::first_wrong(tag, offset_bytes, &body) {
+            let what = format!("{path} differs from the file at or after byte {at}");
             return Err(LabError::contender(who, what));
         }
         offset_bytes += body.len() as u64;
         body.clear();
     }
     Ok(())
+}
+
+/// Downloads a small file on a connection of its own, and gives the connection.
+pub fn ask_once(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> Result<TcpStream> {
+    let mut socket = connect(who, address)?;
+    ask(who, &mut socket, path, "1.1")?;
+    let (head, mut body) = read_head(who, &mut socket)?;
+    let have = body.len() as u64;
+    if head.status != 200 || head.body_len_bytes != Some(len_bytes) || have > len_bytes {
+        let what = format!("wrong answer for {path}: {head:?}");
+        return Err(LabError::contender(who, what));
+    }
+    body.resize((len_bytes - have) as usize, 0);
+    socket
+        .read_exact(&mut body)
+        .doing(|| format!("{who}: {path}"))?;
+    Ok(socket)
 }
 
 /// Downloads a listing by HTTP/1.0; returns its length after checking that it links all `names`.

@@ -1,31 +1,27 @@
-//! The place where a bench runs: own network, mount and process namespaces, reno, pinned cores.
+//! The place where experiments run: own network, mount and process namespaces, reno, pinned cores.
 //!
-//! The bench proper is a child, process 1 of a new pid namespace: whatever ends it, the kernel ends
+//! The run proper is a child, process 1 of a new pid namespace: whatever ends it, the kernel ends
 //! all servers with it, and with the last of them the network, the mounts and the loop devices. Its
 //! parent only waits: for the child, or for Ctrl-C, which kills the child. What outlives processes
 //! (cgroups) is removed by the parent and again at the next start.
 
+use crate::cgroup::{self, Group};
 use crate::error::{Doing, LabError, Result};
-use crate::throttle;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::net::sockopt::tcp_congestion;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
+use rustix::process::{Pid, Signal};
 use rustix::thread::CpuSet;
-use std::fs::File;
-use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
-/// Congestion control of every connection. The machine's default may be bbr, which without a pacing
+/// Congestion control of every connection on the loopback. The machine's default may be bbr, which without a pacing
 /// qdisc is several times slower on loopback and would hide the servers behind the pacing timer.
 pub const CONGESTION_CONTROL: &str = "reno";
 /// Niceness of servers and load alike: strangers on the machine disturb the rounds less.
 const NICE: i32 = -10;
 const CONGESTION_CONTROL_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Cores of a bench.
+/// Cores of a run.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct World {
     /// Core of the server under test.
@@ -38,12 +34,11 @@ pub struct World {
 /// code. To be called before any thread is started.
 pub fn enter() -> Result<World> {
     if !rustix::process::geteuid().is_root() {
-        let what =
-            "network namespaces, pinned servers and a throttled disk need root: sudo make bench";
+        let what = "namespaces, pinned servers and slow disks need root: the same with sudo";
         return Err(LabError::Setup(what.into()));
     }
     let cores = cores()?;
-    throttle::remove_leftovers();
+    cgroup::remove_leftovers();
     let waited = block_signals();
     // Only children get the new pids; the parent itself stays outside, where it can clean up.
     unshare(libc::CLONE_NEWPID)?;
@@ -62,77 +57,23 @@ pub fn enter() -> Result<World> {
     Ok(cores)
 }
 
-impl World {
-    /// A command that starts on the server's core with an empty environment, and that dies with us.
-    /// With `cgroup` (its open `cgroup.procs`), it moves there first.
-    pub fn command(&self, program: &Path, cgroup: Option<&File>) -> Command {
-        let mut command = Command::new(program);
-        command
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        let core = self.server_core;
-        let procs = cgroup.map(AsRawFd::as_raw_fd);
-        let before = move || {
-            die_with_parent();
-            let mut set = CpuSet::new();
-            set.set(core);
-            rustix::thread::sched_setaffinity(None, &set)?;
-            if let Some(procs) = procs {
-                // SAFETY: the descriptor outlives the spawn (borrowed above); the buffer is static.
-                check(unsafe { libc::write(procs, b"0".as_ptr().cast(), 1) } as i32)?;
-            }
-            Ok(())
-        };
-        // SAFETY: the closure makes system calls only; it neither allocates nor locks.
-        unsafe { command.pre_exec(before) };
-        command
-    }
-}
-
-/// Reads back what the network says and what a live connection uses, on both sides. False while the
-/// server has not accepted the connection yet.
-pub fn congestion_control_checked(client: &TcpStream, server_pids: &[i32]) -> Result<bool> {
-    let what = || "TCP_CONGESTION of a live connection".into();
-    let ours = client.local_addr().doing(what)?;
-    let mut seen = vec![("sysctl", read_sysctl()?)];
-    seen.push(("client", tcp_congestion(client).doing(what)?));
-    let before = seen.len();
-    for &pid in server_pids {
-        for socket in sockets_of(pid)? {
-            let peer = rustix::net::getpeername(&socket).ok().flatten();
-            if peer.and_then(|peer| SocketAddr::try_from(peer).ok()) == Some(ours) {
-                seen.push(("server", tcp_congestion(&socket).doing(what)?));
-            }
+/// The command, to be started on a core and in a group, and to die with us.
+pub fn on_core(mut command: Command, core: usize, group: &Group) -> Command {
+    let procs: Vec<i32> = group.procs().iter().map(AsRawFd::as_raw_fd).collect();
+    let before = move || {
+        die_with_parent();
+        let mut set = CpuSet::new();
+        set.set(core);
+        rustix::thread::sched_setaffinity(None, &set)?;
+        for procs in &procs {
+            // SAFETY: the group outlives the spawn; the buffer is static.
+            check(unsafe { libc::write(*procs, b"0".as_ptr().cast(), 1) } as i32)?;
         }
-    }
-    match seen.iter().find(|(_, name)| name != CONGESTION_CONTROL) {
-        None => Ok(seen.len() > before),
-        Some((side, name)) => Err(LabError::Setup(format!(
-            "congestion control of the {side} is {name}, not {CONGESTION_CONTROL}: nothing measured"
-        ))),
-    }
-}
-
-/// Copies of all sockets that a process holds (pidfd_getfd(2)).
-fn sockets_of(pid: i32) -> Result<Vec<rustix::fd::OwnedFd>> {
-    let what = || format!("sockets of process {pid}");
-    let handle = Pid::from_raw(pid)
-        .ok_or(rustix::io::Errno::SRCH)
-        .doing(what)?;
-    let pidfd = pidfd_open(handle, PidfdFlags::empty()).doing(what)?;
-    let mut sockets = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).doing(what)? {
-        let entry = entry.doing(what)?;
-        let is_socket = std::fs::read_link(entry.path())
-            .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
-        let number = entry.file_name().to_string_lossy().parse();
-        if let (true, Ok(number)) = (is_socket, number) {
-            if let Ok(socket) = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) {
-                sockets.push(socket);
-            }
-        }
-    }
-    Ok(sockets)
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls only; it neither allocates nor locks.
+    unsafe { command.pre_exec(before) };
+    command
 }
 
 /// The first two cores that we may use.
@@ -222,7 +163,7 @@ fn guard(child: libc::pid_t, waited: &libc::sigset_t) -> i32 {
         if unsafe { libc::waitpid(child, &mut status, options) } != child {
             continue;
         }
-        throttle::remove_leftovers();
+        cgroup::remove_leftovers();
         if signal != libc::SIGCHLD {
             eprintln!("ackpace-lab: stopped by signal {signal}; nothing is left behind");
             return 128 + signal;

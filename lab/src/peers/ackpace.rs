@@ -1,7 +1,6 @@
 //! ackpace: one worker, as the peers have, no access log, defaults otherwise.
 
-use super::Site;
-use crate::world::World;
+use super::{Site, bare};
 use std::process::Command;
 
 /// Arguments beside root and address. At this level the server prints its turn lengths when it ends.
@@ -14,22 +13,54 @@ const ARGS: [&str; 6] = [
     "debug",
 ];
 
-/// The command that serves the site.
-pub fn command(world: &World, site: &Site, port: u16) -> Command {
-    let mut command = world.command(site.ackpace, site.cgroup);
+/// The command that serves the site; options may repeat one of ours, and then count instead of it.
+pub fn command(site: &Site, options: &[String]) -> Command {
+    let mut command = bare(&site.ackpace.to_string_lossy());
     command
         .arg("serve")
         .arg(site.root)
         .arg("--listen")
-        .arg(format!("127.0.0.1:{port}"));
-    command.args(ARGS);
+        .arg(site.address.to_string());
+    command.args(args(options));
     command
 }
 
 /// The arguments, for the record.
-pub fn config() -> String {
-    format!(
-        "ackpace serve @ROOT@ --listen 127.0.0.1:@PORT@ {}",
-        ARGS.join(" ")
-    )
+pub fn config(options: &[String]) -> String {
+    let args = args(options).join(" ");
+    format!("ackpace serve @ROOT@ --listen @IP@:@PORT@ {args}")
+}
+
+/// Our defaults that the options don't name, and the options.
+fn args(options: &[String]) -> Vec<String> {
+    let names = |option: &String, name: &str| {
+        option == name
+            || option
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('='))
+    };
+    let mut args = Vec::new();
+    for pair in ARGS.chunks(2) {
+        if !options.iter().any(|option| names(option, pair[0])) {
+            args.extend(pair.iter().map(|word| (*word).to_owned()));
+        }
+    }
+    args.extend(options.iter().cloned());
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_takes_the_place_of_a_default() {
+        let options = ["--workers=2".to_owned(), "--rate-min".into(), "0".into()];
+        let text = config(&options);
+        assert!(
+            text.ends_with("off --log-level debug --workers=2 --rate-min 0"),
+            "{text}"
+        );
+        assert!(!text.contains("--workers 1"), "{text}");
+    }
 }

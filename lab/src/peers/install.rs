@@ -1,26 +1,60 @@
 //! Brings missing peers from the distribution, without starting them as services.
 
-use super::{Contender, lighttpd, nginx};
+use super::{Contender, Kind, apache, caddy, h2o, lighttpd, missing, nginx};
 use crate::error::{Doing, LabError, Result};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const POLICY: &str = "/usr/sbin/policy-rc.d";
+const APT: &str = "/usr/bin/apt-get";
+
+/// The package that a contender needs and that is not on this machine.
+pub fn lacking(contender: &Contender) -> Option<&'static str> {
+    let (program, package) = match contender.kind {
+        Kind::Ackpace => return None,
+        Kind::Nginx => (nginx::PROGRAM, "nginx"),
+        Kind::Lighttpd => (lighttpd::PROGRAM, "lighttpd"),
+        // apache2-bin is the server alone: no service, no site.
+        Kind::ApacheEvent | Kind::ApachePrefork => (apache::PROGRAM, "apache2-bin"),
+        Kind::H2o => (h2o::PROGRAM, "h2o"),
+        Kind::Caddy => (caddy::PROGRAM, "caddy"),
+    };
+    (!Path::new(program).exists()).then_some(package)
+}
 
 /// Makes sure that all contenders are on this machine; installs those that are not, if this is a
 /// machine with apt and we are root, else says what to type. Needs the machine's own network.
+///
+/// # Errors
+/// A contender that is missing and can't be brought, by name, with what can be done.
 pub fn provide(contenders: &[Contender]) -> Result<()> {
-    let missing: Vec<&str> = contenders.iter().copied().filter_map(missing).collect();
-    if missing.is_empty() {
+    let lacks = |contender: &&Contender| lacking(contender).is_some();
+    if !contenders.iter().any(|who| lacks(&who)) {
         return Ok(());
     }
-    install(&missing, "the bench measures beside")?;
-    match contenders.iter().copied().find_map(self::missing) {
+    let mut packages: Vec<&str> = contenders.iter().filter_map(lacking).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    let without = "or leave it out with --contenders";
+    if let Some(package) = packages.iter().find(|package| !packaged(package)) {
+        let who = contenders.iter().find(|who| lacking(who) == Some(package));
+        let who = who.map_or(*package, |who| who.name.as_str());
+        return Err(missing(
+            who,
+            &format!("not packaged here; install it yourself, {without}"),
+        ));
+    }
+    install(&packages, "these experiments measure beside").map_err(|error| match error {
+        LabError::Setup(what) => LabError::Setup(format!("{what}; {without}")),
+        other => other,
+    })?;
+    match contenders.iter().find(lacks) {
         None => Ok(()),
-        Some(package) => Err(LabError::Setup(format!(
-            "{package} was installed but is not there"
-        ))),
+        Some(who) => Err(missing(
+            &who.name,
+            "its package was installed and it is not there",
+        )),
     }
 }
 
@@ -33,15 +67,12 @@ pub fn provide_program(program: &str, package: &str, what_for: &str) -> Result<(
     install(&[package], what_for)
 }
 
-fn install(missing: &[&str], what_for: &str) -> Result<()> {
-    let mut packages = missing.to_vec();
-    packages.dedup();
+fn install(packages: &[&str], what_for: &str) -> Result<()> {
     let command = format!(
         "apt-get install -y --no-install-recommends {}",
         packages.join(" ")
     );
-    let root = rustix::process::geteuid().is_root();
-    if !root || !Path::new("/usr/bin/apt-get").exists() {
+    if !rustix::process::geteuid().is_root() || !Path::new(APT).exists() {
         let what = format!("{what_for} {}: type {command}", packages.join(" and "));
         return Err(LabError::Setup(what));
     }
@@ -53,7 +84,7 @@ fn install(missing: &[&str], what_for: &str) -> Result<()> {
     // A list of packages that is too old names files that are gone: renew it then, not always.
     let install = ["install", "-y", "--no-install-recommends"];
     let installed =
-        apt(&install, &packages)? || (apt(&["update"], &[])? && apt(&install, &packages)?);
+        apt(&install, packages)? || (apt(&["update"], &[])? && apt(&install, packages)?);
     if installed {
         return Ok(());
     }
@@ -62,18 +93,26 @@ fn install(missing: &[&str], what_for: &str) -> Result<()> {
     )))
 }
 
-/// The package that a contender needs and that is not there.
-fn missing(contender: Contender) -> Option<&'static str> {
-    let (program, package) = match contender {
-        Contender::Ackpace => return None,
-        Contender::Nginx | Contender::NginxAio => (nginx::PROGRAM, "nginx"),
-        Contender::Lighttpd => (lighttpd::PROGRAM, "lighttpd"),
-    };
-    (!Path::new(program).exists()).then_some(package)
+/// Whether apt knows the package; true where there is no apt to ask, so that the advice names it.
+fn packaged(package: &str) -> bool {
+    let output = Command::new("apt-cache")
+        .arg("policy")
+        .arg(package)
+        .output();
+    output.map_or(true, |output| {
+        has_candidate(&String::from_utf8_lossy(&output.stdout))
+    })
+}
+
+fn has_candidate(policy: &str) -> bool {
+    let candidate = policy
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Candidate:"));
+    candidate.is_some_and(|version| version.trim() != "(none)")
 }
 
 fn apt(verb: &[&str], packages: &[&str]) -> Result<bool> {
-    let mut command = Command::new("apt-get");
+    let mut command = Command::new(APT);
     command.arg("-qq").args(verb).args(packages);
     command
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -106,5 +145,20 @@ impl Drop for NoServices {
         if self.ours {
             let _ = std::fs::remove_file(POLICY);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apt_knows_a_package_that_has_a_candidate() {
+        let known = "h2o:\n  Installed: (none)\n  Candidate: 2.2.5\n  Version table:\n";
+        assert!(has_candidate(known));
+        assert!(!has_candidate(
+            "h2o:\n  Installed: (none)\n  Candidate: (none)\n"
+        ));
+        assert!(!has_candidate(""), "a name that apt never heard of");
     }
 }

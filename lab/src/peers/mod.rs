@@ -1,42 +1,105 @@
-//! The contenders: ackpace and the servers that it is measured beside. Each starts as a fresh process
-//! on the server's core and ends with the round.
+//! The contenders: ackpace and the servers that it is measured beside, each with its settings. A file
+//! for each program; its configuration is in `lab/peers/`.
 
 mod ackpace;
+mod apache;
+mod caddy;
+mod h2o;
 pub mod install;
 mod lighttpd;
 mod nginx;
+mod running;
 
-pub use install::provide;
+pub use install::{lacking, provide};
+pub use running::{Ground, Running, log_tail};
 
-use crate::cpu::{self, Spent, Usage};
 use crate::error::{Doing, LabError, Result};
-use crate::world::World;
-use rustix::process::{Pid, Signal, kill_process};
-use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use crate::sweep::Point;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 
-/// A server must accept connections this long after its start at the latest, and end this long
-/// after SIGTERM.
-const START_STOP_MAX: Duration = Duration::from_secs(10);
-
-/// A server to be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, serde::Serialize)]
+/// A program that serves files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Contender {
+pub enum Kind {
     /// Ours.
     Ackpace,
-    /// nginx with sendfile, as Debian configures it.
+    /// nginx, one worker.
     Nginx,
-    /// nginx whose file reads go to its thread pool.
-    NginxAio,
-    /// lighttpd with its defaults.
+    /// lighttpd.
     Lighttpd,
+    /// Apache with threads, the event MPM.
+    ApacheEvent,
+    /// Apache with a process for each connection: the blocking baseline.
+    ApachePrefork,
+    /// h2o.
+    H2o,
+    /// Caddy.
+    Caddy,
 }
 
-/// How to start a contender.
+/// A program with its settings: who takes part.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Contender {
+    /// Name in tables.
+    pub name: String,
+    /// The program.
+    pub kind: Kind,
+    /// For ackpace: options of its command line. For the others: lines of the configuration, and
+    /// "listen WORDS" for what nginx shall add to its listen directive. `{AXIS}` stands for the
+    /// value of the point.
+    pub options: Vec<String>,
+}
+
+/// A contender that experiments and the command line know by name: name, program, settings, and what
+/// it is in a sentence.
+type Preset = (&'static str, Kind, &'static [&'static str], &'static str);
+
+const PRESETS: &[Preset] = &[
+    (
+        "ackpace",
+        Kind::Ackpace,
+        &[],
+        "this project's server, one worker",
+    ),
+    (
+        "nginx",
+        Kind::Nginx,
+        &["sendfile on", "tcp_nopush on"],
+        "as distributions configure it",
+    ),
+    (
+        "nginx-aio",
+        Kind::Nginx,
+        &["sendfile on", "tcp_nopush on", "aio threads"],
+        "reads of files go to a pool of threads",
+    ),
+    (
+        "nginx-directio",
+        Kind::Nginx,
+        &[
+            "sendfile on",
+            "tcp_nopush on",
+            "aio threads",
+            "directio 512",
+            "output_buffers 1 1m",
+        ],
+        "reads bypass the page cache, 1 MB each",
+    ),
+    ("lighttpd", Kind::Lighttpd, &[], "with its defaults"),
+    ("apache-event", Kind::ApacheEvent, &[], "event MPM, threads"),
+    (
+        "apache-prefork",
+        Kind::ApachePrefork,
+        &[],
+        "prefork MPM, a process for each connection",
+    ),
+    ("h2o", Kind::H2o, &[], "one thread"),
+    ("caddy", Kind::Caddy, &[], "one core's worth of threads"),
+];
+
+/// What a server is started for.
 pub struct Site<'a> {
     /// Directory to serve.
     pub root: &'a Path,
@@ -44,15 +107,17 @@ pub struct Site<'a> {
     pub scratch: &'a Path,
     /// The ackpace binary.
     pub ackpace: &'a Path,
-    /// Open `cgroup.procs` of the group that throttles the disk.
-    pub cgroup: Option<&'a File>,
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// Connections that it has to hold at once.
+    pub connections: usize,
 }
 
 /// Name, version and configuration of a contender, for the record.
-#[derive(Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct Identity {
     /// The contender.
-    pub name: &'static str,
+    pub name: String,
     /// What it says of itself.
     pub version: String,
     /// Its configuration or arguments, with places left open.
@@ -60,185 +125,161 @@ pub struct Identity {
 }
 
 impl Contender {
-    /// Short name for tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ackpace => "ackpace",
-            Self::Nginx => "nginx",
-            Self::NginxAio => "nginx-aio",
-            Self::Lighttpd => "lighttpd",
+    /// A contender with the settings of a preset.
+    ///
+    /// # Panics
+    /// On a name that is not in the list: experiments are compiled with it, and a test makes them all.
+    pub fn preset(name: &str) -> Self {
+        match PRESETS.iter().find(|preset| preset.0 == name) {
+            Some((name, kind, options, _)) => Self {
+                name: (*name).to_owned(),
+                kind: *kind,
+                options: options.iter().map(|option| (*option).to_owned()).collect(),
+            },
+            None => panic!("no contender {name}: {}", Self::known()),
+        }
+    }
+
+    /// The same under another name with more settings.
+    pub fn with(mut self, name: &str, options: &[&str]) -> Self {
+        self.name = name.to_owned();
+        self.options
+            .extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
+    /// From the command line: the name of a preset, or "ackpace --option value" for ours with
+    /// options, which is then its name.
+    ///
+    /// # Errors
+    /// Another name, or options for another program.
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        if !PRESETS.iter().any(|preset| preset.0 == name) {
+            return Err(format!(
+                "no contender \"{name}\"; there are {}",
+                Self::known()
+            ));
+        }
+        let options: Vec<&str> = words.collect();
+        match (Self::preset(name), options.is_empty()) {
+            (contender, true) => Ok(contender),
+            (contender, false) if contender.kind == Kind::Ackpace => {
+                Ok(contender.with(&format!("ackpace {}", options.join(" ")), &options))
+            }
+            _ => Err(format!(
+                "{name} takes no options here; settings of peers are in lab/peers/ and in the experiments"
+            )),
+        }
+    }
+
+    /// Names of all presets.
+    pub fn known() -> String {
+        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.0).collect();
+        names.join(", ")
+    }
+
+    /// Name, program and meaning of all presets.
+    pub fn presets() -> impl Iterator<Item = (&'static str, Kind, &'static str)> {
+        PRESETS.iter().map(|preset| (preset.0, preset.1, preset.3))
+    }
+
+    /// Itself with the values of a point in its settings.
+    pub fn at(&self, point: &Point) -> Self {
+        Self {
+            options: self
+                .options
+                .iter()
+                .map(|option| point.fill(option))
+                .collect(),
+            ..self.clone()
         }
     }
 
     /// Name, version and configuration.
-    pub fn identity(self, ackpace: &Path) -> Result<Identity> {
-        let (version, config) = match self {
-            Self::Ackpace => (says(ackpace, "--version")?, ackpace::config()),
-            Self::Nginx => (says(Path::new(nginx::PROGRAM), "-v")?, nginx::config(false)),
-            Self::NginxAio => (says(Path::new(nginx::PROGRAM), "-v")?, nginx::config(true)),
-            Self::Lighttpd => (
+    pub fn identity(&self, ackpace: &Path) -> Result<Identity> {
+        let (version, config) = match self.kind {
+            Kind::Ackpace => (says(ackpace, "--version")?, ackpace::config(&self.options)),
+            Kind::Nginx => (
+                says(Path::new(nginx::PROGRAM), "-v")?,
+                nginx::config(&self.options),
+            ),
+            Kind::Lighttpd => (
                 says(Path::new(lighttpd::PROGRAM), "-v")?,
-                lighttpd::config(),
+                lighttpd::config(&self.options),
+            ),
+            Kind::ApacheEvent | Kind::ApachePrefork => (
+                says(Path::new(apache::PROGRAM), "-v")?,
+                apache::config(self.kind, &self.options),
+            ),
+            Kind::H2o => (
+                says(Path::new(h2o::PROGRAM), "-v")?,
+                h2o::config(&self.options),
+            ),
+            Kind::Caddy => (
+                says(Path::new(caddy::PROGRAM), "version")?,
+                caddy::config(&self.options),
             ),
         };
         Ok(Identity {
-            name: self.name(),
+            name: self.name.clone(),
             version,
             config,
         })
     }
 
-    /// Starts it and waits until it accepts connections.
-    pub fn start(self, world: &World, site: &Site) -> Result<Running> {
-        let port = free_port()?;
-        let command = match self {
-            Self::Ackpace => ackpace::command(world, site, port),
-            Self::Nginx => nginx::command(world, site, port, false)?,
-            Self::NginxAio => nginx::command(world, site, port, true)?,
-            Self::Lighttpd => lighttpd::command(world, site, port)?,
-        };
-        Running::start(
-            self,
-            command,
-            site,
-            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            world,
-        )
-    }
-}
-
-/// A server that runs; killed when dropped.
-pub struct Running {
-    /// Which one.
-    pub contender: Contender,
-    /// Where it listens.
-    pub address: SocketAddr,
-    core: usize,
-    child: Child,
-    errors: PathBuf,
-}
-
-/// State of a server's threads and of its core at one moment.
-pub struct Look {
-    usage: Usage,
-    stolen_s: f64,
-}
-
-impl Running {
-    fn start(
-        contender: Contender,
-        mut command: Command,
-        site: &Site,
-        address: SocketAddr,
-        world: &World,
-    ) -> Result<Self> {
-        let who = contender.name();
-        let errors = site.scratch.join(format!("{who}.stderr"));
-        let output = File::create(&errors).doing(|| errors.display().to_string())?;
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(output);
-        let child = command.spawn().doing(|| format!("{who}: start"))?;
-        let mut running = Self {
-            contender,
-            address,
-            core: world.server_core,
-            child,
-            errors,
-        };
-        let start = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            let ended = running.child.try_wait().doing(|| format!("{who}: wait"))?;
-            if ended.is_some() || start.elapsed() > START_STOP_MAX {
-                let text = running.errors();
-                let tail = text.lines().rev().take(5).collect::<Vec<_>>();
-                let tail = tail.into_iter().rev().collect::<Vec<_>>().join(" | ");
-                return Err(LabError::contender(who, format!("did not come up: {tail}")));
+    /// The command that serves a site; writes its configuration first.
+    fn command(&self, site: &Site) -> Result<Command> {
+        match self.kind {
+            Kind::Ackpace => Ok(ackpace::command(site, &self.options)),
+            Kind::Nginx => nginx::command(site, &self.options),
+            Kind::Lighttpd => lighttpd::command(site, &self.options),
+            Kind::ApacheEvent | Kind::ApachePrefork => {
+                apache::command(site, self.kind, &self.options)
             }
-            std::thread::sleep(Duration::from_millis(2));
+            Kind::H2o => h2o::command(site, &self.options),
+            Kind::Caddy => caddy::command(site, &self.options),
         }
-        Ok(running)
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        self.contender.name()
-    }
-
-    /// A look at its threads and its core, to be compared with a later one.
-    pub fn look(&self) -> Result<Look> {
-        Ok(Look {
-            usage: cpu::usage(self.child.id() as i32)?,
-            stolen_s: cpu::stolen_s(self.core)?,
-        })
-    }
-
-    /// CPU time since that look, and the time for which strangers or the hypervisor had its core.
-    pub fn spent_since(&self, before: &Look) -> Result<Spent> {
-        let now = self.look()?;
-        let mut spent = now.usage.since(&before.usage);
-        spent.waited_s += now.stolen_s - before.stolen_s;
-        Ok(spent)
-    }
-
-    /// Its processes.
-    pub fn pids(&self) -> Result<Vec<i32>> {
-        cpu::tree(self.child.id() as i32)
-    }
-
-    /// SIGTERM, then what it wrote to its standard error.
-    pub fn stop(mut self) -> Result<String> {
-        let who = self.name();
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            kill_process(pid, Signal::TERM).doing(|| format!("{who}: SIGTERM"))?;
-        }
-        let start = Instant::now();
-        while self
-            .child
-            .try_wait()
-            .doing(|| format!("{who}: wait"))?
-            .is_none()
-        {
-            if start.elapsed() > START_STOP_MAX {
-                return Err(LabError::contender(who, "still there 10 s after SIGTERM"));
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(self.errors())
-    }
-
-    fn errors(&self) -> String {
-        let bytes = std::fs::read(&self.errors).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // already ended in the usual case
-        let _ = self.child.wait();
-    }
+/// A program with an almost empty environment: what the caller's shell says shall not matter.
+fn bare(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command
 }
 
-/// Fills the places `@NAME@` of a template and writes it.
-fn write_config(path: &Path, template: &str, places: &[(&str, &str)]) -> Result<()> {
-    std::fs::write(path, fill(template, places)).doing(|| path.display().to_string())
+/// Fills the places that all templates share and writes the configuration to `NAME` in the scratch directory.
+fn write_config(site: &Site, name: &str, config: &str) -> Result<std::path::PathBuf> {
+    let path = site.scratch.join(name);
+    // Probes and listeners beside; and nginx closes idle ones when it has less than a sixteenth left.
+    let connections = site.connections + site.connections / 8 + 1024;
+    let places = [
+        ("ROOT", site.root.to_string_lossy().into_owned()),
+        ("SCRATCH", site.scratch.to_string_lossy().into_owned()),
+        ("IP", site.address.ip().to_string()),
+        ("PORT", site.address.port().to_string()),
+        ("CONNECTIONS", connections.to_string()),
+    ];
+    let places: Vec<(&str, &str)> = places
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    std::fs::write(&path, fill(config, &places)).doing(|| path.display().to_string())?;
+    Ok(path)
 }
 
+/// Replaces each `@NAME@`.
 fn fill(template: &str, places: &[(&str, &str)]) -> String {
     let mut text = template.to_owned();
     for (name, value) in places {
         text = text.replace(&format!("@{name}@"), value);
     }
     text
-}
-
-/// A port that nobody listens on: our network namespace is ours alone.
-fn free_port() -> Result<u16> {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let address = listener.and_then(|listener| listener.local_addr());
-    Ok(address.doing(|| "looking for a free port".into())?.port())
 }
 
 /// First line of what a program says of its version; nginx says it on standard error.
@@ -250,23 +291,79 @@ fn says(program: &Path, flag: &str) -> Result<String> {
     Ok(text.lines().next().unwrap_or("").trim().to_owned())
 }
 
+/// A contender that is not on this machine and can't be brought.
+fn missing(name: &str, how: &str) -> LabError {
+    LabError::Setup(format!("{name} is not on this machine: {how}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
-    fn templates_have_no_place_that_stays_empty() {
-        let places = [
-            ("ROOT", "/r"),
-            ("PORT", "1"),
-            ("SCRATCH", "/s"),
-            ("AIO", ""),
-        ];
-        for config in [nginx::TEMPLATE, lighttpd::TEMPLATE] {
-            let text = fill(config, &places);
-            let open = text.lines().find(|line| line.contains('@'));
-            assert_eq!(open, None);
-            assert!(text.contains("/r"));
+    fn configurations_have_no_place_that_stays_empty() {
+        let scratch =
+            std::env::temp_dir().join(format!("ackpace-lab-peers-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch).unwrap();
+        let site = Site {
+            root: Path::new("/served"),
+            scratch: &scratch,
+            ackpace: Path::new("/bin/ackpace"),
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8123)),
+            connections: 5000,
+        };
+        for (name, kind, _) in Contender::presets() {
+            let contender = Contender::preset(name);
+            // Apache's modules are looked for where it is installed.
+            if matches!(kind, Kind::ApacheEvent | Kind::ApachePrefork) {
+                continue;
+            }
+            let command = contender.command(&site).unwrap();
+            let args: Vec<_> = command
+                .get_args()
+                .map(|arg| arg.to_string_lossy())
+                .collect();
+            let mut text = args.join(" ");
+            if let Some(path) = args
+                .iter()
+                .find(|arg| arg.starts_with(&*scratch.to_string_lossy()) && arg.contains('.'))
+            {
+                text += &std::fs::read_to_string(&**path).unwrap_or_default();
+            }
+            assert!(!text.contains('@'), "{name}: {text}");
+            assert!(
+                text.contains("/served") && text.contains("8123"),
+                "{name}: {text}"
+            );
         }
+        std::fs::remove_dir_all(&scratch).unwrap();
+    }
+
+    #[test]
+    fn a_contender_of_the_command_line_is_a_preset_or_ours_with_options() {
+        let plain = Contender::parse("nginx-aio").unwrap();
+        assert_eq!(
+            (plain.kind, plain.options[2].as_str()),
+            (Kind::Nginx, "aio threads")
+        );
+        let ours = Contender::parse("ackpace --memory-max 64M").unwrap();
+        assert_eq!(ours.name, "ackpace --memory-max 64M");
+        assert_eq!(ours.options, ["--memory-max", "64M"]);
+        let error = Contender::parse("ngnix").unwrap_err();
+        assert!(
+            error.contains("no contender \"ngnix\"") && error.contains("nginx-aio"),
+            "{error}"
+        );
+        let error = Contender::parse("nginx --fast").unwrap_err();
+        assert!(error.contains("takes no options"), "{error}");
+    }
+
+    #[test]
+    fn settings_take_the_values_of_a_point() {
+        let contender =
+            Contender::preset("nginx").with("nginx-small", &["listen sndbuf={buffer}k"]);
+        let at = contender.at(&Point::of(&[("buffer", 64.0)]));
+        assert_eq!(at.options.last().unwrap(), "listen sndbuf=64k");
     }
 }

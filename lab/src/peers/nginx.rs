@@ -1,24 +1,17 @@
 //! nginx: the distribution's settings for files, one worker.
 
-use super::{Site, fill, write_config};
+use super::{Site, bare, fill, write_config};
 use crate::error::Result;
-use crate::world::World;
-use std::path::Path;
 use std::process::Command;
 
 /// Where Debian puts it.
 pub const PROGRAM: &str = "/usr/sbin/nginx";
-/// Its configuration.
-pub const TEMPLATE: &str = include_str!("../../peers/nginx.conf");
+const TEMPLATE: &str = include_str!("../../peers/nginx.conf");
 
-/// The command that serves the site; `aio`: reads of files go to a pool of threads.
-pub fn command(world: &World, site: &Site, port: u16, aio: bool) -> Result<Command> {
-    let path = site.scratch.join("nginx.conf");
-    let (root, scratch) = (site.root.to_string_lossy(), site.scratch.to_string_lossy());
-    let port = port.to_string();
-    let places = [("ROOT", &*root), ("SCRATCH", &*scratch), ("PORT", &port)];
-    write_config(&path, &config(aio), &places)?;
-    let mut command = world.command(Path::new(PROGRAM), site.cgroup);
+/// The command that serves the site.
+pub fn command(site: &Site, options: &[String]) -> Result<Command> {
+    let path = write_config(site, "nginx.conf", &config(options))?;
+    let mut command = bare(PROGRAM);
     command
         .args(["-e", "stderr", "-p"])
         .arg(site.scratch)
@@ -27,7 +20,34 @@ pub fn command(world: &World, site: &Site, port: u16, aio: bool) -> Result<Comma
     Ok(command)
 }
 
-/// The configuration with its places for root, port and scratch left open.
-pub fn config(aio: bool) -> String {
-    fill(TEMPLATE, &[("AIO", if aio { "aio threads;" } else { "" })])
+/// The configuration with its places for root, address and scratch left open.
+pub fn config(options: &[String]) -> String {
+    let (listen, lines): (Vec<&str>, Vec<&str>) = options
+        .iter()
+        .map(String::as_str)
+        .partition(|option| option.starts_with("listen "));
+    let listen: String = listen
+        .iter()
+        .map(|option| &option["listen".len()..])
+        .collect();
+    let lines: Vec<String> = lines.iter().map(|line| format!("{line};")).collect();
+    fill(
+        TEMPLATE,
+        &[("LISTEN", &listen), ("LINES", &lines.join("\n    "))],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_lines_and_words_of_listen() {
+        let config = config(&["sendfile off".into(), "listen sndbuf=64k".into()]);
+        assert!(config.contains("\n    sendfile off;\n"), "{config}");
+        assert!(
+            config.contains("listen @IP@:@PORT@ sndbuf=64k;"),
+            "{config}"
+        );
+    }
 }

@@ -1,0 +1,250 @@
+//! A cgroup for each contender: what it may use of memory and of a throttled disk, and the most that
+//! it used. Both versions: v1 has a hierarchy for each controller, v2 one for all.
+
+use crate::error::{Doing, LabError, Result};
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// First part of the names of our groups, directly below the root of a hierarchy.
+const PREFIX: &str = "ackpace-lab";
+
+/// What a group is for.
+#[derive(Clone, Debug, Default)]
+pub struct Spec {
+    /// Part of its name.
+    pub name: String,
+    /// Memory, page cache included.
+    pub memory_limit_bytes: Option<u64>,
+    /// Device ("major:minor") and the rate at which it may be read.
+    pub read: Option<(String, u64)>,
+}
+
+/// A group; removed when dropped, once its processes are gone.
+pub struct Group {
+    folders: Vec<PathBuf>,
+    procs: Vec<File>,
+    memory: Option<Memory>,
+}
+
+struct Memory {
+    folder: PathBuf,
+    peak: &'static str,
+}
+
+/// The machine's hierarchies, as far as they serve us.
+#[derive(Debug, Default, PartialEq)]
+struct Hierarchies {
+    /// The only one of v2, if it has memory and io to give.
+    unified: Option<PathBuf>,
+    /// Of v1.
+    memory: Option<PathBuf>,
+    /// Of v1.
+    blkio: Option<PathBuf>,
+}
+
+impl Group {
+    /// Makes the group. A limit that the machine can't enforce is an error; without limits a machine
+    /// without cgroups gives a group that knows nothing.
+    pub fn new(spec: &Spec) -> Result<Self> {
+        let at = hierarchies();
+        let mut group = Self {
+            folders: Vec::new(),
+            procs: Vec::new(),
+            memory: None,
+        };
+        if let Some(root) = &at.unified {
+            group.add_unified(root, spec)?;
+        } else {
+            group.add_memory(at.memory.as_deref(), spec)?;
+            group.add_blkio(at.blkio.as_deref(), spec)?;
+        }
+        Ok(group)
+    }
+
+    /// The open `cgroup.procs`, one for each hierarchy: a process that writes 0 to all of them is in.
+    pub fn procs(&self) -> &[File] {
+        &self.procs
+    }
+
+    /// The most memory that the group used so far. `None` where the kernel does not tell.
+    pub fn memory_peak_bytes(&self) -> Option<u64> {
+        let memory = self.memory.as_ref()?;
+        let text = std::fs::read_to_string(memory.folder.join(memory.peak)).ok()?;
+        text.trim().parse().ok()
+    }
+
+    fn add_unified(&mut self, root: &Path, spec: &Spec) -> Result<()> {
+        // Refused where another manager has the root: then the limits below are missing and say so.
+        let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory +io");
+        let folder = self.add(root, &spec.name)?;
+        if let Some(limit_bytes) = spec.memory_limit_bytes {
+            write(&folder.join("memory.max"), &limit_bytes.to_string())?;
+            let _ = std::fs::write(folder.join("memory.swap.max"), "0");
+        }
+        if let Some((device, rate)) = &spec.read {
+            write(&folder.join("io.max"), &format!("{device} rbps={rate}"))?;
+        }
+        self.memory = Some(Memory {
+            folder,
+            peak: "memory.peak",
+        });
+        Ok(())
+    }
+
+    fn add_memory(&mut self, root: Option<&Path>, spec: &Spec) -> Result<()> {
+        let Some(root) = root else {
+            return match spec.memory_limit_bytes {
+                None => Ok(()),
+                Some(_) => Err(lacking("limit memory", "memory of v2 or v1")),
+            };
+        };
+        let folder = self.add(root, &spec.name)?;
+        if let Some(limit_bytes) = spec.memory_limit_bytes {
+            let limit = folder.join("memory.limit_in_bytes");
+            write(&limit, &limit_bytes.to_string())?;
+        }
+        self.memory = Some(Memory {
+            folder,
+            peak: "memory.max_usage_in_bytes",
+        });
+        Ok(())
+    }
+
+    fn add_blkio(&mut self, root: Option<&Path>, spec: &Spec) -> Result<()> {
+        let Some((device, rate)) = &spec.read else {
+            return Ok(());
+        };
+        let root = root.ok_or_else(|| lacking("throttle a disk", "io of v2 or blkio of v1"))?;
+        let folder = self.add(root, &spec.name)?;
+        let limit = folder.join("blkio.throttle.read_bps_device");
+        write(&limit, &format!("{device} {rate}"))
+    }
+
+    fn add(&mut self, root: &Path, name: &str) -> Result<PathBuf> {
+        let folder = root.join(format!("{PREFIX}-{name}"));
+        let what = || folder.display().to_string();
+        match std::fs::create_dir(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error).doing(what);
+            }
+            _ => self.folders.push(folder.clone()),
+        }
+        let procs = OpenOptions::new()
+            .write(true)
+            .open(folder.join("cgroup.procs"));
+        self.procs.push(procs.doing(what)?);
+        Ok(folder)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.procs.clear();
+        self.folders.iter().for_each(|folder| remove(folder));
+    }
+}
+
+/// Whether some cgroup can throttle a disk here.
+pub fn can_throttle() -> bool {
+    let at = hierarchies();
+    at.unified.is_some() || at.blkio.is_some()
+}
+
+/// Removes the groups of a run that ended without doing so; their processes are gone by then. Gives
+/// the names of those that were there.
+pub fn remove_leftovers() -> Vec<String> {
+    let at = hierarchies();
+    let mut removed = Vec::new();
+    for root in [at.unified, at.memory, at.blkio].into_iter().flatten() {
+        for entry in std::fs::read_dir(&root).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+            if ours && path.is_dir() {
+                remove(&path);
+                removed.push(format!("cgroup {}", path.display()));
+            }
+        }
+    }
+    removed
+}
+
+/// The kernel answers EBUSY until the last killed process is gone, which waits for its reads in the device.
+fn remove(folder: &Path) {
+    for _ in 0..500 {
+        match std::fs::remove_dir(folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            _ => return,
+        }
+    }
+}
+
+fn hierarchies() -> Hierarchies {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let given =
+        |root: &Path| std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    read_hierarchies(&mounts, given)
+}
+
+/// From the text of /proc/self/mounts; `given`: the controllers of a v2 hierarchy.
+fn read_hierarchies(mounts: &str, given: impl Fn(&Path) -> String) -> Hierarchies {
+    let mut found = Hierarchies::default();
+    for line in mounts.lines() {
+        let mut fields = line.split(' ').skip(1);
+        let (Some(point), Some(kind), Some(options)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let has = |controller: &str| options.split(',').any(|option| option == controller);
+        let root = || Some(PathBuf::from(point));
+        match kind {
+            "cgroup2" => {
+                let given = given(Path::new(point));
+                let both = ["memory", "io"];
+                if both
+                    .iter()
+                    .all(|c| given.split_whitespace().any(|g| g == *c))
+                {
+                    found.unified = root();
+                }
+            }
+            "cgroup" if has("memory") => found.memory = root(),
+            "cgroup" if has("blkio") => found.blkio = root(),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn lacking(what: &str, which: &str) -> LabError {
+    LabError::Setup(format!("no cgroup can {what} here ({which})"))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).doing(|| format!("writing {text:?} to {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_of_both_versions_are_found_among_the_mounts() {
+        let v1 = "proc /proc proc rw 0 0\n\
+            cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0\n\
+            cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n\
+            cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n\
+            cgroup /sys/fs/cgroup/blkio cgroup rw,nosuid,blkio 0 0\n";
+        let found = read_hierarchies(v1, |_| String::new());
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(found.memory, path("/sys/fs/cgroup/memory"));
+        assert_eq!(found.blkio, path("/sys/fs/cgroup/blkio"));
+        assert_eq!(found.unified, None, "it has nothing to give");
+        let v2 = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
+        let found = read_hierarchies(v2, |_| "cpu io memory pids\n".into());
+        assert_eq!(found.unified, path("/sys/fs/cgroup"));
+    }
+}

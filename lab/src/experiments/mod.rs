@@ -1,0 +1,105 @@
+//! The experiments: one file for each question. A new one is a file and a line below.
+
+mod cached;
+mod cold_stall;
+mod idle;
+mod listing;
+mod sendfile;
+mod small;
+
+use crate::experiment::Experiment;
+
+/// All experiments, in the order of `ackpace-lab list`.
+pub fn all() -> Vec<Experiment> {
+    vec![
+        cached::experiment(),
+        cold_stall::experiment(),
+        listing::experiment(),
+        small::experiment(),
+        idle::experiment(),
+        sendfile::experiment(),
+    ]
+}
+
+/// Names that stand for several experiments, and what they are for.
+pub const SETS: &[(&str, &[&str], &str)] = &[(
+    "bench",
+    &["cached", "cold-stall", "listing"],
+    "what `make bench` runs: the rows with targets that need nothing but root",
+)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics;
+    use crate::sweep::expand;
+
+    #[test]
+    fn names_metrics_axes_and_contenders_of_all_experiments_exist() {
+        let all = all();
+        for experiment in &all {
+            let name = experiment.name;
+            let same = all.iter().filter(|other| other.name == name);
+            assert_eq!(same.count(), 1, "{name} is there twice");
+            let axis = |wanted: &str| experiment.sweep.iter().any(|axis| axis.name == wanted);
+            for figure in &experiment.figures {
+                assert!(
+                    metrics::find(figure.metric).is_some(),
+                    "{name}: {}",
+                    figure.metric
+                );
+                assert_eq!(
+                    figure.over.is_empty(),
+                    experiment.sweep.is_empty(),
+                    "{name}"
+                );
+                let axes = [Some(figure.over), figure.lines, figure.panels];
+                for wanted in axes.into_iter().flatten().filter(|axis| !axis.is_empty()) {
+                    assert!(axis(wanted), "{name}: no axis {wanted}");
+                }
+            }
+            for judge in &experiment.judged {
+                assert!(
+                    metrics::find(judge.metric).is_some(),
+                    "{name}: {}",
+                    judge.metric
+                );
+                for peer in judge.against {
+                    let known = experiment.contenders.iter().any(|who| who.name == *peer);
+                    assert!(known, "{name}: {peer} takes no part");
+                }
+            }
+            assert!(
+                experiment
+                    .contenders
+                    .iter()
+                    .any(|who| experiment.is_subject(who))
+            );
+        }
+        for (set, members, _) in SETS {
+            for member in *members {
+                assert!(
+                    all.iter().any(|experiment| experiment.name == *member),
+                    "{set}: {member}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_point_of_every_experiment_has_a_scene_and_settings_without_open_places() {
+        for experiment in all() {
+            for quick in [false, true] {
+                for point in expand(&experiment.sweep, quick) {
+                    let scene = (experiment.scene)(&point);
+                    assert!(scene.workload.connections() > 0, "{}", experiment.name);
+                    for contender in &experiment.contenders {
+                        let at = contender.at(&point);
+                        let open = at.options.iter().find(|option| option.contains('{'));
+                        assert_eq!(open, None, "{}: {}", experiment.name, contender.name);
+                    }
+                }
+            }
+        }
+    }
+}

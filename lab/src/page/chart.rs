@@ -1,0 +1,298 @@
+//! Pictures as SVG: lines over an axis, or a dot for each contender, both with their 95 % intervals.
+
+use super::scale::{Scale, label};
+use crate::report::number;
+use crate::stats::Interval;
+
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 46.0;
+/// Height of a contender in a picture of dots.
+const LANE: f64 = 34.0;
+/// Labels of contenders in a picture of dots.
+const NAMES: f64 = 150.0;
+/// Colours and marks that the style has.
+pub const STYLES: usize = 8;
+
+/// One line of a picture.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Who, for labels.
+    pub name: String,
+    /// Colour and mark.
+    pub style: usize,
+    /// Pattern of the line: 0 is solid.
+    pub dash: usize,
+    /// Values over the axis, in its order.
+    pub points: Vec<(f64, Interval)>,
+}
+
+/// What stands at the axes.
+#[derive(Clone, Debug)]
+pub struct Axes<'a> {
+    /// Below the picture.
+    pub x: &'a str,
+    /// Beside it.
+    pub y: &'a str,
+    /// Whether x is drawn by its logarithm.
+    pub x_logarithmic: bool,
+    /// Whether y is.
+    pub y_logarithmic: bool,
+    /// All values of x.
+    pub values: &'a [f64],
+}
+
+/// Lines over an axis.
+pub fn lines(series: &[Series], axes: &Axes) -> String {
+    let x = Scale::sweep(axes.values, LEFT, WIDTH - RIGHT, axes.x_logarithmic);
+    let y = Scale::measure(&ends(series), HEIGHT - BOTTOM, TOP, axes.y_logarithmic);
+    let mut svg = open(HEIGHT, &format!("{} over {}", axes.y, axes.x));
+    for tick in &y.ticks {
+        let at = y.place(*tick);
+        let right = WIDTH - RIGHT;
+        svg += &format!("<line class=grid x1={LEFT} x2={right} y1={at:.1} y2={at:.1} />");
+        let left = LEFT - 8.0;
+        let text = label(*tick);
+        svg += &format!(
+            "<text class=tick text-anchor=end x={left} y={:.1}>{text}</text>",
+            at + 4.0
+        );
+    }
+    let floor = HEIGHT - BOTTOM;
+    for tick in legible(&x) {
+        let (at, text) = (x.place(tick), label(tick));
+        let (end, below) = (floor + 5.0, floor + 19.0);
+        svg += &format!("<line class=axis x1={at:.1} x2={at:.1} y1={floor} y2={end} />");
+        svg += &format!("<text class=tick text-anchor=middle x={at:.1} y={below}>{text}</text>");
+    }
+    let right = WIDTH - RIGHT;
+    svg += &format!("<line class=axis x1={LEFT} x2={right} y1={floor} y2={floor} />");
+    let (middle, foot) = ((LEFT + right) / 2.0, HEIGHT - 6.0);
+    svg += &format!(
+        "<text class=name text-anchor=middle x={middle} y={foot}>{}</text>",
+        escape(axes.x)
+    );
+    let (side, centre) = (14.0, (TOP + floor) / 2.0);
+    svg += &format!(
+        "<text class=name text-anchor=middle transform=\"translate({side} {centre}) rotate(-90)\">{}</text>",
+        escape(axes.y)
+    );
+    for (nth, one) in series.iter().enumerate() {
+        // Side by side, so that no interval hides another.
+        let beside = (nth as f64 - (series.len() as f64 - 1.0) / 2.0) * 4.0;
+        svg += &line(one, &x, &y, beside, axes);
+    }
+    svg + "</svg>"
+}
+
+/// A dot for each series, at its first point; names at the left, medians at the right.
+pub fn dots(series: &[Series], metric: &str, logarithmic: bool) -> String {
+    let height = LANE * series.len() as f64 + BOTTOM + TOP;
+    let x = Scale::measure(&ends(series), NAMES, WIDTH - 70.0, logarithmic);
+    let mut svg = open(height, metric);
+    let floor = height - BOTTOM;
+    for tick in &x.ticks {
+        let (at, text, below) = (x.place(*tick), label(*tick), floor + 19.0);
+        svg += &format!("<line class=grid x1={at:.1} x2={at:.1} y1={TOP} y2={floor} />");
+        svg += &format!("<text class=tick text-anchor=middle x={at:.1} y={below}>{text}</text>");
+    }
+    let (middle, foot) = ((NAMES + WIDTH - 70.0) / 2.0, height - 6.0);
+    svg += &format!(
+        "<text class=name text-anchor=middle x={middle} y={foot}>{}</text>",
+        escape(metric)
+    );
+    for (nth, one) in series.iter().enumerate() {
+        let at = TOP + LANE * (nth as f64 + 0.5);
+        let (left, text) = (NAMES - 10.0, escape(&one.name));
+        svg += &format!(
+            "<text class=who text-anchor=end x={left} y={:.1}>{text}</text>",
+            at + 4.0
+        );
+        let Some((_, value)) = one.points.first() else {
+            svg += &format!(
+                "<text class=tick x={NAMES} y={:.1}>failed or not measured</text>",
+                at + 4.0
+            );
+            continue;
+        };
+        let (low, high, place) = (
+            x.place(value.low),
+            x.place(value.high),
+            x.place(value.median),
+        );
+        svg += &format!("<g class=s{}>", one.style % STYLES);
+        svg += &format!("<title>{}</title>", says(&one.name, metric, value));
+        svg += &format!("<line class=whisker x1={low:.1} x2={high:.1} y1={at:.1} y2={at:.1} />");
+        for end in [low, high] {
+            let (above, below) = (at - 5.0, at + 5.0);
+            svg += &format!(
+                "<line class=whisker x1={end:.1} x2={end:.1} y1={above:.1} y2={below:.1} />"
+            );
+        }
+        svg += &mark(one.style, place, at);
+        svg += "</g>";
+        let text = number(value.median);
+        svg += &format!(
+            "<text class=value text-anchor=end x={:.1} y={:.1}>{text}</text>",
+            WIDTH - 4.0,
+            at + 4.0
+        );
+    }
+    svg + "</svg>"
+}
+
+/// The mark of a style alone, for legends.
+pub fn swatch(style: usize, dash: usize) -> String {
+    let mark = mark(style, 15.0, 7.0);
+    format!(
+        "<svg class=\"swatch s{}\" viewBox=\"0 0 30 14\" aria-hidden=true><line class=\"line d{dash}\" x1=1 x2=29 y1=7 y2=7 />{mark}</svg>",
+        style % STYLES
+    )
+}
+
+/// Text that stands for itself in HTML and SVG.
+pub fn escape(text: &str) -> String {
+    let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
+    escaped.replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn line(series: &Series, x: &Scale, y: &Scale, beside: f64, axes: &Axes) -> String {
+    let place = |value: f64| x.place(value) + beside;
+    let path: Vec<String> = series
+        .points
+        .iter()
+        .map(|(at, value)| format!("{:.1},{:.1}", place(*at), y.place(value.median)))
+        .collect();
+    let mut svg = format!(
+        "<g class=s{}><polyline class=\"line d{}\" points=\"{}\" />",
+        series.style % STYLES,
+        series.dash,
+        path.join(" ")
+    );
+    for (at, value) in &series.points {
+        let (across, low, high) = (place(*at), y.place(value.low), y.place(value.high));
+        let x_text = format!("{} = {}", axes.x, label(*at));
+        svg += &format!(
+            "<g><title>{}, {x_text}</title>",
+            says(&series.name, axes.y, value)
+        );
+        svg += &format!(
+            "<line class=whisker x1={across:.1} x2={across:.1} y1={low:.1} y2={high:.1} />"
+        );
+        for end in [low, high] {
+            let (left, right) = (across - 3.0, across + 3.0);
+            svg += &format!(
+                "<line class=whisker x1={left:.1} x2={right:.1} y1={end:.1} y2={end:.1} />"
+            );
+        }
+        svg += &mark(series.style, across, y.place(value.median));
+        svg += "</g>";
+    }
+    svg + "</g>"
+}
+
+/// Ticks whose labels don't run into each other.
+fn legible(x: &Scale) -> Vec<f64> {
+    let mut kept: Vec<f64> = Vec::new();
+    for tick in &x.ticks {
+        let room = |other: &f64| (x.place(*tick) - x.place(*other)).abs() >= 30.0;
+        if kept.last().is_none_or(room) {
+            kept.push(*tick);
+        }
+    }
+    kept
+}
+
+/// Marks differ in shape, too: colour alone does not reach everybody.
+fn mark(style: usize, x: f64, y: f64) -> String {
+    let polygon = |points: &[(f64, f64)]| {
+        let points: Vec<String> = points
+            .iter()
+            .map(|(right, down)| format!("{:.1},{:.1}", x + right, y + down))
+            .collect();
+        format!("<polygon class=mark points=\"{}\" />", points.join(" "))
+    };
+    match style % 4 {
+        0 => format!("<circle class=mark cx={x:.1} cy={y:.1} r=4.5 />"),
+        1 => polygon(&[(-4.0, -4.0), (4.0, -4.0), (4.0, 4.0), (-4.0, 4.0)]),
+        2 => polygon(&[(0.0, -5.5), (5.5, 0.0), (0.0, 5.5), (-5.5, 0.0)]),
+        _ => polygon(&[(0.0, -5.0), (5.0, 4.0), (-5.0, 4.0)]),
+    }
+}
+
+fn open(height: f64, title: &str) -> String {
+    let title = escape(title);
+    format!("<svg class=chart viewBox=\"0 0 {WIDTH} {height}\" role=img aria-label=\"{title}\">")
+}
+
+/// Every end of every interval.
+fn ends(series: &[Series]) -> Vec<f64> {
+    let points = series.iter().flat_map(|one| &one.points);
+    points
+        .flat_map(|(_, value)| [value.low, value.high])
+        .collect()
+}
+
+fn says(name: &str, metric: &str, value: &Interval) -> String {
+    escape(&format!(
+        "{name}: {} {metric} ({}..{}, {} rounds)",
+        number(value.median),
+        number(value.low),
+        number(value.high),
+        value.samples
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(name: &str, style: usize, medians: &[(f64, f64)]) -> Series {
+        let interval = |median: f64| Interval {
+            median,
+            low: median * 0.9,
+            high: median * 1.1,
+            coverage: 0.95,
+            samples: 7,
+        };
+        Series {
+            name: name.into(),
+            style,
+            dash: 0,
+            points: medians.iter().map(|(x, y)| (*x, interval(*y))).collect(),
+        }
+    }
+
+    #[test]
+    fn a_line_has_a_mark_and_an_interval_at_each_value() {
+        let axes = Axes {
+            x: "clients",
+            y: "MB/s",
+            x_logarithmic: true,
+            y_logarithmic: false,
+            values: &[1.0, 20.0],
+        };
+        let svg = lines(&[series("a<b", 0, &[(1.0, 10.0), (20.0, 30.0)])], &axes);
+        assert_eq!(svg.matches("class=mark").count(), 2);
+        assert_eq!(svg.matches("class=whisker").count(), 6);
+        assert!(
+            svg.contains("a&lt;b: 30.0 MB/s (27.0..33.0, 7 rounds), clients = 20"),
+            "{svg}"
+        );
+        assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
+    }
+
+    #[test]
+    fn who_has_no_value_keeps_a_lane() {
+        let svg = dots(
+            &[series("a", 0, &[(0.0, 5.0)]), series("b", 1, &[])],
+            "ms",
+            false,
+        );
+        assert_eq!(svg.matches("class=mark").count(), 1);
+        assert!(svg.contains("failed or not measured") && svg.contains(">b</text>"));
+    }
+}

@@ -1,0 +1,199 @@
+//! The page of a run: one file of HTML with SVG pictures and no script, for people.
+
+mod chart;
+mod scale;
+mod tables;
+
+use crate::experiment::Figure;
+use crate::metrics;
+use crate::outcome::Outcome;
+use crate::stats;
+use crate::sweep::{Axis, Point};
+use chart::{Axes, Series, escape, swatch};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The page as text.
+pub fn render(outcome: &Outcome, figures: &[Figure]) -> String {
+    let title = escape(outcome.title);
+    let mut page = format!(
+        "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<meta name=viewport content=\"width=device-width\">\n\
+         <title>{title} · ackpace lab</title>\n<style>\n{STYLE}</style>\n<main>\n"
+    );
+    page += &head(outcome);
+    page += &tables::failures(&outcome.rounds.failures);
+    page += &legend(outcome);
+    page += "<section class=figures>\n";
+    for figure in figures {
+        page += &pictures(outcome, figure);
+    }
+    page += "</section>\n";
+    page += &tables::ratios(&outcome.rows);
+    page += &tables::same_work(outcome);
+    page += &tables::medians(outcome);
+    page += &tables::how(outcome);
+    page + "</main>\n"
+}
+
+fn head(outcome: &Outcome) -> String {
+    let source = match outcome.source {
+        "" => String::new(),
+        source => format!(" · {}", escape(source)),
+    };
+    let quick = if outcome.quick {
+        "<p class=note>A quick look: few short rounds. Good for a glance, no proof.</p>\n"
+    } else {
+        ""
+    };
+    let date = outcome.date.get(..10).unwrap_or_default();
+    format!(
+        "<header>\n<p class=kicker>ackpace lab · {} · {date}{source}</p>\n<h1>{}</h1>\n<p class=asks>{}</p>\n{quick}</header>\n",
+        escape(outcome.experiment),
+        escape(outcome.title),
+        escape(outcome.asks),
+    )
+}
+
+fn legend(outcome: &Outcome) -> String {
+    if outcome.axes.is_empty() {
+        return String::new(); // names stand in the pictures
+    }
+    let entries: Vec<String> = outcome
+        .contenders
+        .iter()
+        .enumerate()
+        .map(|(style, who)| format!("<span>{}{}</span>", swatch(style, 0), escape(&who.name)))
+        .collect();
+    format!(
+        "<p class=legend>{}<span class=muted>median and 95 % interval of the rounds</span></p>\n",
+        entries.join("")
+    )
+}
+
+/// A figure: one picture, or one for each value of an axis.
+fn pictures(outcome: &Outcome, figure: &Figure) -> String {
+    let axis = |name: Option<&str>| outcome.axes.iter().find(|axis| Some(axis.name) == name);
+    let Some(panels) = axis(figure.panels) else {
+        return picture(outcome, figure, figure.title.to_owned(), &[]);
+    };
+    let of_panel = |value: f64| {
+        let title = format!(
+            "{}, {} = {}",
+            figure.title,
+            panels.label,
+            scale::label(value)
+        );
+        picture(outcome, figure, title, &[(panels.name, value)])
+    };
+    let values = taken(outcome, panels);
+    values.into_iter().map(of_panel).collect()
+}
+
+fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f64)]) -> String {
+    let label = metrics::find(figure.metric).map_or(figure.metric, |metric| metric.label);
+    let over = outcome.axes.iter().find(|axis| axis.name == figure.over);
+    let lines = outcome
+        .axes
+        .iter()
+        .find(|axis| Some(axis.name) == figure.lines);
+    let mut series = Vec::new();
+    for (style, who) in outcome.contenders.iter().enumerate() {
+        match lines {
+            None => series.push(of(outcome, figure, &who.name, style, fixed)),
+            Some(axis) => {
+                for (dash, value) in taken(outcome, axis).into_iter().enumerate() {
+                    let fixed = [fixed, &[(axis.name, value)]].concat();
+                    let alone = outcome.contenders.len() == 1;
+                    let mut one = of(outcome, figure, &who.name, style, &fixed);
+                    one.name = format!("{}, {} = {}", who.name, axis.label, scale::label(value));
+                    (one.style, one.dash) = if alone { (dash, 0) } else { (style, dash % 4) };
+                    series.push(one);
+                }
+            }
+        }
+    }
+    let svg = match over {
+        None => chart::dots(&series, label, figure.logarithmic),
+        Some(axis) => chart::lines(
+            &series,
+            &Axes {
+                x: axis.label,
+                y: label,
+                x_logarithmic: axis.logarithmic,
+                y_logarithmic: figure.logarithmic,
+                values: &taken(outcome, axis),
+            },
+        ),
+    };
+    let keys = match lines {
+        None => String::new(),
+        Some(_) => keys(&series),
+    };
+    format!(
+        "<figure>\n<figcaption>{}</figcaption>\n{keys}{svg}\n</figure>\n",
+        escape(&title)
+    )
+}
+
+/// A legend of its own for a picture whose lines are more than the contenders.
+fn keys(series: &[Series]) -> String {
+    let keys: Vec<String> = series
+        .iter()
+        .map(|one| {
+            format!(
+                "<span>{}{}</span>",
+                swatch(one.style, one.dash),
+                escape(&one.name)
+            )
+        })
+        .collect();
+    format!("<p class=legend>{}</p>", keys.join(""))
+}
+
+/// The line of one contender; `fixed`: values of axes that it does not run along.
+fn of(
+    outcome: &Outcome,
+    figure: &Figure,
+    who: &str,
+    style: usize,
+    fixed: &[(&str, f64)],
+) -> Series {
+    let scale = metrics::find(figure.metric).map_or(1.0, |metric| metric.scale);
+    let mut points = Vec::new();
+    for scenery in &outcome.points {
+        let point = &scenery.point;
+        if fixed.iter().any(|(axis, value)| point.get(axis) != *value) {
+            continue;
+        }
+        let values = values(outcome, point, who, figure.metric, scale);
+        if let Some(interval) = stats::interval(&values) {
+            points.push((point.get(figure.over), interval));
+        }
+    }
+    Series {
+        name: who.to_owned(),
+        style,
+        dash: 0,
+        points,
+    }
+}
+
+fn values(outcome: &Outcome, point: &Point, who: &str, metric: &str, scale: f64) -> Vec<f64> {
+    let rounds = outcome.rounds.rounds.iter();
+    rounds
+        .filter(|round| round.contender == who && round.point == *point)
+        .filter_map(|round| Some(round.values.get(metric)? * scale))
+        .collect()
+}
+
+/// The values of an axis that this run took.
+fn taken(outcome: &Outcome, axis: &Axis) -> Vec<f64> {
+    let mut values: Vec<f64> = Vec::new();
+    for scenery in &outcome.points {
+        let value = scenery.point.get(axis.name);
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values
+}

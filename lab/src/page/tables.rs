@@ -1,0 +1,301 @@
+//! The page's tables: ratios, whether all did the same work, all medians, and how it was measured.
+
+use super::chart::escape;
+use super::values;
+use crate::metrics::METRICS;
+use crate::outcome::Outcome;
+use crate::report::{Row, must, number};
+use crate::rounds::Failure;
+use crate::stats;
+
+/// Goodputs this far below the best are pointed at: then costs are not of the same work.
+const SAME_WORK: f64 = 0.95;
+
+/// Contenders that failed, each with its log's tail.
+pub fn failures(failures: &[Failure]) -> String {
+    let one = |failure: &Failure| {
+        let at = if failure.point.is_empty() { "" } else { " at " };
+        let log = match failure.log_tail.as_str() {
+            "" => String::new(),
+            log => format!("<pre>{}</pre>", escape(log)),
+        };
+        format!(
+            "<div class=failed><p><strong>{} failed{at}{}</strong>: {}</p>{log}</div>\n",
+            escape(&failure.contender),
+            escape(&failure.point),
+            escape(&failure.what)
+        )
+    };
+    failures.iter().map(one).collect()
+}
+
+/// The lines of the terminal's table.
+pub fn ratios(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let judged = rows.iter().any(|row| row.met.is_some());
+    let heads = [
+        "case",
+        "metric",
+        "",
+        "",
+        "peer",
+        "",
+        "ratio",
+        "95 % interval",
+    ];
+    let mut heads = heads.to_vec();
+    if judged {
+        heads.extend(["must", ""]);
+    }
+    let cells = |row: &Row| {
+        let (peer, value) = match &row.peer {
+            Some((peer, value)) => (escape(peer), number(*value)),
+            None => Default::default(),
+        };
+        let (ratio, interval) = match &row.ratio {
+            Some(r) => (
+                format!("<strong>{}</strong>", number(r.median)),
+                format!("{}..{}", number(r.low), number(r.high)),
+            ),
+            None => Default::default(),
+        };
+        let mut cells = vec![
+            escape(&row.case),
+            escape(&row.metric),
+            escape(&row.who),
+            number(row.ours),
+            peer,
+            value,
+            ratio,
+            interval,
+        ];
+        if judged {
+            cells.push(escape(&must(row.limit)));
+            cells.push(match row.met {
+                None => String::new(),
+                Some(true) => "<span class=met>met</span>".into(),
+                Some(false) => "<span class=missed>missed</span>".into(),
+            });
+        }
+        cells
+    };
+    let body: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    section(
+        "Ratios",
+        "Medians of the rounds; ratios are of rounds measured side by side.",
+        &table(&heads, &body, &[3, 5, 6]),
+    )
+}
+
+/// Goodput, responses and errors of each contender at each point.
+pub fn same_work(outcome: &Outcome) -> String {
+    let median =
+        |point, who: &str, metric| stats::median(&values(outcome, point, who, metric, 1.0));
+    let mut body = Vec::new();
+    for scenery in &outcome.points {
+        let point = &scenery.point;
+        let goodput = |who: &str| median(point, who, "goodput_bytes_per_s");
+        let all = outcome
+            .contenders
+            .iter()
+            .filter_map(|who| goodput(&who.name));
+        let best = all.fold(0.0, f64::max);
+        for who in &outcome.contenders {
+            let rounds = values(outcome, point, &who.name, "server_waited_share", 1.0).len();
+            let share = goodput(&who.name).map(|own| own / best);
+            let of_best = match share {
+                None => "".into(),
+                Some(share) if share < SAME_WORK => format!("<span class=less>{share:.3}</span>"),
+                Some(share) => format!("{share:.3}"),
+            };
+            let shown = |metric| median(point, &who.name, metric).map_or(String::new(), number);
+            let goodput = goodput(&who.name).map_or(String::new(), |own| number(own / 1e6));
+            let disturbed = median(point, &who.name, "server_waited_share");
+            body.push(vec![
+                escape(&point.describe(&outcome.axes)),
+                escape(&who.name),
+                rounds.to_string(),
+                goodput,
+                of_best,
+                shown("errors"),
+                disturbed.map_or(String::new(), |share| format!("{:.2} %", share * 100.0)),
+            ]);
+        }
+    }
+    let heads = [
+        "point",
+        "contender",
+        "rounds",
+        "goodput MB/s",
+        "of the best",
+        "errors",
+        "disturbed",
+    ];
+    let about = "Costs compare only where the work was the same: a goodput below 95 % of the best is marked. Disturbed: \
+        the share of the window in which the server was ready and a stranger had its core.";
+    section(
+        "Did they do the same work?",
+        about,
+        &table(&heads, &body, &[2, 3, 4, 5, 6]),
+    )
+}
+
+/// Medians of everything that was measured.
+pub fn medians(outcome: &Outcome) -> String {
+    let measured = |key: &str| {
+        outcome
+            .rounds
+            .rounds
+            .iter()
+            .any(|round| round.values.contains_key(key))
+    };
+    let metrics: Vec<_> = METRICS
+        .iter()
+        .filter(|metric| measured(metric.key))
+        .collect();
+    let mut tables = String::new();
+    for scenery in &outcome.points {
+        let point = &scenery.point;
+        let mut heads = vec!["metric".to_owned()];
+        heads.extend(outcome.contenders.iter().map(|who| escape(&who.name)));
+        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+        let row = |metric: &&crate::metrics::Metric| {
+            let name = format!(
+                "<abbr title=\"{}\">{}</abbr>",
+                escape(metric.means),
+                escape(metric.label)
+            );
+            let cell = |who: &crate::peers::Identity| {
+                let values = values(outcome, point, &who.name, metric.key, metric.scale);
+                stats::median(&values).map_or(String::new(), number)
+            };
+            let mut cells = vec![name];
+            cells.extend(outcome.contenders.iter().map(cell));
+            cells
+        };
+        let body: Vec<Vec<String>> = metrics.iter().map(row).collect();
+        let right: Vec<usize> = (1..heads.len()).collect();
+        let at = point.describe(&outcome.axes);
+        tables += &format!("<h3>{}</h3>{}", escape(&at), table(&heads, &body, &right));
+    }
+    format!(
+        "<section><details>\n<summary>Everything that was measured, as medians</summary>\n{tables}</details></section>\n"
+    )
+}
+
+/// Machine, place, pace, versions and configurations.
+pub fn how(outcome: &Outcome) -> String {
+    let machine = &outcome.machine;
+    let pace = &outcome.pace;
+    let facts = [
+        (
+            "machine",
+            format!(
+                "{}, {} cores, {:.0} GB",
+                machine.cpu,
+                machine.cores,
+                machine.memory_bytes as f64 / 1e9
+            ),
+        ),
+        (
+            "system",
+            format!("{}, {}", machine.kernel, machine.distribution),
+        ),
+        ("load at the start", machine.load_average.clone()),
+        (
+            "cores",
+            format!(
+                "server on {}, clients on {}",
+                outcome.cores.server_core, outcome.cores.load_core
+            ),
+        ),
+        (
+            "congestion control",
+            format!(
+                "{}, set and checked on live connections",
+                machine.congestion_control
+            ),
+        ),
+        (
+            "rounds",
+            format!(
+                "{} of {} s after {} s, interleaved, each with a fresh process",
+                pace.rounds, pace.window_s, pace.warm_up_s
+            ),
+        ),
+        (
+            "disturbance",
+            outcome.disturbance.map_or("unknown".into(), |share| {
+                format!(
+                    "others had the servers' core for {:.2} % of the time",
+                    share * 100.0
+                )
+            }),
+        ),
+    ];
+    let list: String = facts
+        .iter()
+        .map(|(name, value)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(value)))
+        .collect();
+    let contenders: String = outcome
+        .contenders
+        .iter()
+        .map(|who| {
+            format!(
+                "<details><summary>{} <span class=muted>{}</span></summary><pre>{}</pre></details>\n",
+                escape(&who.name),
+                escape(&who.version),
+                escape(&who.config)
+            )
+        })
+        .collect();
+    let place = outcome.points.first().map(|scenery| {
+        let text =
+            serde_json::to_string_pretty(&(&scenery.place, &scenery.workload)).unwrap_or_default();
+        format!(
+            "<details><summary>Place and workload{}</summary><pre>{}</pre></details>\n",
+            if outcome.points.len() > 1 {
+                " (of the first point)"
+            } else {
+                ""
+            },
+            escape(&text)
+        )
+    });
+    format!(
+        "<section>\n<h2>How it was measured</h2>\n<dl>\n{list}</dl>\n{contenders}{}</section>\n",
+        place.unwrap_or_default()
+    )
+}
+
+fn section(title: &str, about: &str, inside: &str) -> String {
+    format!("<section>\n<h2>{title}</h2>\n<p class=muted>{about}</p>\n{inside}</section>\n")
+}
+
+/// Cells are HTML already; `right`: columns of numbers.
+fn table(heads: &[&str], body: &[Vec<String>], right: &[usize]) -> String {
+    let class = |column: usize| {
+        if right.contains(&column) {
+            " class=n"
+        } else {
+            ""
+        }
+    };
+    let row = |tag: &str, cells: Vec<&str>| {
+        let cells = cells.into_iter().enumerate();
+        let cells: String = cells
+            .map(|(column, cell)| format!("<{tag}{}>{cell}</{tag}>", class(column)))
+            .collect();
+        format!("<tr>{cells}</tr>\n")
+    };
+    let lines: String = body
+        .iter()
+        .map(|cells| row("td", cells.iter().map(String::as_str).collect()))
+        .collect();
+    format!(
+        "<div class=scroll><table>\n<thead>{}</thead>\n<tbody>\n{lines}</tbody></table></div>\n",
+        row("th", heads.to_vec())
+    )
+}

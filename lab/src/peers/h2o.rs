@@ -1,0 +1,22 @@
+//! h2o with one thread.
+
+use super::{Site, bare, fill, write_config};
+use crate::error::Result;
+use std::process::Command;
+
+/// Where Debian puts it.
+pub const PROGRAM: &str = "/usr/bin/h2o";
+const TEMPLATE: &str = include_str!("../../peers/h2o.conf");
+
+/// The command that serves the site.
+pub fn command(site: &Site, options: &[String]) -> Result<Command> {
+    let path = write_config(site, "h2o.conf", &config(options))?;
+    let mut command = bare(PROGRAM);
+    command.arg("-m").arg("worker").arg("-c").arg(&path);
+    Ok(command)
+}
+
+/// The configuration with its places left open.
+pub fn config(options: &[String]) -> String {
+    fill(TEMPLATE, &[("LINES", &options.join("\n"))])
+}

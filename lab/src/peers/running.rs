@@ -1,0 +1,144 @@
+//! A server that runs: started on its core, in its cgroup and network, watched, and ended with the round.
+
+use super::{Contender, Site};
+use crate::cgroup::Group;
+use crate::cpu;
+use crate::error::{Doing, LabError, Result};
+use crate::sockets::Sockets;
+use crate::world::{self, World};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server must listen this long after its start at the latest, and end this long after SIGTERM.
+const START_STOP_MAX: Duration = Duration::from_secs(10);
+/// Lines of a log that an error shows.
+const TAIL_LINES: usize = 8;
+
+/// Where a server is started: network and core.
+pub struct Ground<'a> {
+    /// Cores.
+    pub world: &'a World,
+    /// Its memory and disk.
+    pub group: Group,
+    /// The sockets of its network, to see it listen.
+    pub sockets: &'a Sockets,
+    /// Moves the command into the network where it shall listen.
+    pub enter: &'a dyn Fn(&mut Command),
+}
+
+/// A server that runs; killed when dropped.
+pub struct Running {
+    /// Name of the contender.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its core.
+    pub core: usize,
+    /// Its cgroup.
+    pub group: Group,
+    child: Child,
+    errors: PathBuf,
+}
+
+impl Running {
+    /// Starts a contender and waits until it listens.
+    ///
+    /// # Errors
+    /// It ended or does not listen in time: with the tail of its log.
+    pub fn start(contender: &Contender, site: &Site, ground: Ground) -> Result<Self> {
+        let name = contender.name.clone();
+        let mut command = world::on_core(
+            contender.command(site)?,
+            ground.world.server_core,
+            &ground.group,
+        );
+        (ground.enter)(&mut command);
+        let errors = site.scratch.join("server.log");
+        let output = File::create(&errors).doing(|| errors.display().to_string())?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output);
+        let child = command.spawn().doing(|| format!("{name}: start"))?;
+        let mut running = Self {
+            name,
+            address: site.address,
+            core: ground.world.server_core,
+            group: ground.group,
+            child,
+            errors,
+        };
+        let start = Instant::now();
+        while !ground.sockets.listening(site.address.port())? {
+            if running.ended()? || start.elapsed() > START_STOP_MAX {
+                return Err(LabError::contender(&running.name, "did not come up"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(running)
+    }
+
+    /// Its first process.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Its processes.
+    pub fn pids(&self) -> Result<Vec<i32>> {
+        cpu::tree(self.pid())
+    }
+
+    /// Whether it ended by itself.
+    pub fn ended(&mut self) -> Result<bool> {
+        let status = self.child.try_wait();
+        Ok(status.doing(|| format!("{}: wait", self.name))?.is_some())
+    }
+
+    /// SIGTERM, then what it wrote to its standard error.
+    ///
+    /// # Errors
+    /// It had ended before, or does not end in time.
+    pub fn stop(mut self) -> Result<String> {
+        let who = self.name.clone();
+        if self.ended()? {
+            return Err(LabError::contender(&who, "ended by itself"));
+        }
+        if let Some(pid) = Pid::from_raw(self.pid()) {
+            kill_process(pid, Signal::TERM).doing(|| format!("{who}: SIGTERM"))?;
+        }
+        let start = Instant::now();
+        while !self.ended()? {
+            if start.elapsed() > START_STOP_MAX {
+                return Err(LabError::contender(&who, "still there 10 s after SIGTERM"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(log(&self.errors))
+    }
+}
+
+/// The end of the log of the server that was started last with this scratch directory.
+pub fn log_tail(scratch: &Path) -> String {
+    let text = log(&scratch.join("server.log"));
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+fn log(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let pids = self.pids().unwrap_or_default();
+        let _ = self.child.kill(); // already ended in the usual case
+        let _ = self.child.wait();
+        for pid in pids.into_iter().skip(1).filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL); // workers of a master that was killed
+        }
+    }
+}

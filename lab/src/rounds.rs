@@ -1,0 +1,234 @@
+//! The rounds of an experiment: each contender once in each, at each point, as a fresh process, in an order
+//! that rotates. Who fails is shown with the end of its log and left out; the others go on.
+
+use crate::arena::{Arena, Lab};
+use crate::error::{LabError, Result};
+use crate::experiment::{Experiment, Pace};
+use crate::metrics::Values;
+use crate::peers::Contender;
+use crate::progress::Progress;
+use crate::sweep::Point;
+use crate::workloads::{self, Seen, Workload};
+use std::time::Duration;
+
+/// Start, end and dropping of caches, beside the load.
+const AROUND: Duration = Duration::from_millis(800);
+
+/// One contender in one round.
+#[derive(Debug, serde::Serialize)]
+pub struct Round {
+    /// Where in the sweep.
+    pub point: Point,
+    /// Number of the round.
+    pub round: usize,
+    /// Place in the order of the round.
+    pub place: usize,
+    /// Who.
+    pub contender: String,
+    /// Figures, by the keys of `metrics::METRICS`.
+    pub values: Values,
+    /// What else the workload tells.
+    pub detail: serde_json::Value,
+}
+
+/// A contender that crashed, hung or answered wrongly: out for the rest of the point.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Failure {
+    /// Where in the sweep, in words.
+    pub point: String,
+    /// Number of the round; nothing if it failed before the first.
+    pub round: Option<usize>,
+    /// Who.
+    pub contender: String,
+    /// What it did.
+    pub what: String,
+    /// The end of what it wrote to its standard error.
+    pub log_tail: String,
+}
+
+/// Everything that came of an experiment.
+#[derive(Debug, Default, serde::Serialize)]
+pub struct Rounds {
+    /// What was measured.
+    pub rounds: Vec<Round>,
+    /// Who failed.
+    pub failures: Vec<Failure>,
+}
+
+/// Who takes part, where and how long.
+pub struct Plan<'a> {
+    /// The question.
+    pub experiment: &'a Experiment,
+    /// Who takes part.
+    pub contenders: &'a [Contender],
+    /// Points of the sweep.
+    pub points: &'a [Point],
+    /// How long and how often.
+    pub pace: Pace,
+}
+
+/// Runs all rounds.
+///
+/// # Errors
+/// What no contender is to blame for: a place that can't be built, a measure that can't be taken.
+pub fn run(lab: &Lab, plan: &Plan) -> Result<Rounds> {
+    let one = Duration::from_secs_f64(plan.pace.warm_up_s + plan.pace.window_s) + AROUND;
+    let all = plan.points.len() * plan.contenders.len() * plan.pace.rounds;
+    let mut progress = Progress::new(plan.experiment.name, all, one);
+    let mut rounds = Rounds::default();
+    let mut arena: Option<Arena> = None;
+    for point in plan.points {
+        let scene = (plan.experiment.scene)(point);
+        let mut here = match arena.take() {
+            Some(arena) if arena.place == scene.place => arena,
+            old => {
+                drop(old); // before its place is taken
+                progress.say("building the place", true);
+                Arena::up(lab, &scene.place)?
+            }
+        };
+        let mut stage = Stage {
+            plan,
+            point,
+            workload: &scene.workload,
+            progress: &mut progress,
+            rounds: &mut rounds,
+        };
+        stage.run(&mut here)?;
+        arena = Some(here);
+    }
+    progress.end();
+    Ok(rounds)
+}
+
+/// One point of a sweep.
+struct Stage<'a> {
+    plan: &'a Plan<'a>,
+    point: &'a Point,
+    workload: &'a Workload,
+    progress: &'a mut Progress,
+    rounds: &'a mut Rounds,
+}
+
+impl Stage<'_> {
+    fn run(&mut self, arena: &mut Arena) -> Result<()> {
+        let mut taking_part: Vec<&Contender> = self.plan.contenders.iter().collect();
+        for contender in taking_part.clone() {
+            let what = format!(
+                "{}comparing every byte from {}",
+                self.prefix(),
+                contender.name
+            );
+            self.progress.say(&what, false);
+            let verified = self.verify(arena, contender);
+            self.keep(&mut taking_part, contender, None, verified, arena)?;
+        }
+        for round in 0..self.plan.pace.rounds {
+            for (place, contender) in rotated(taking_part.clone(), round).into_iter().enumerate() {
+                let what = format!("{}round {}, {}", self.prefix(), round + 1, contender.name);
+                self.progress.say(&what, place == 0);
+                let seen = self.one(arena, contender);
+                let seen = self.keep(&mut taking_part, contender, Some(round), seen, arena)?;
+                if let Some(Seen { values, detail }) = seen {
+                    self.progress.add(1);
+                    self.rounds.rounds.push(Round {
+                        point: self.point.clone(),
+                        round,
+                        place,
+                        contender: contender.name.clone(),
+                        values,
+                        detail,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&self, arena: &mut Arena, contender: &Contender) -> Result<()> {
+        arena.before_round()?;
+        let at = contender.at(self.point);
+        let server = arena.start(&at, self.workload.connections())?;
+        self.workload.verify(&server)?;
+        server.stop().map(|_| ())
+    }
+
+    fn one(&self, arena: &mut Arena, contender: &Contender) -> Result<Seen> {
+        arena.before_round()?;
+        let at = contender.at(self.point);
+        let server = arena.start(&at, self.workload.connections())?;
+        let pace = workloads::Pace {
+            warm_up: Duration::from_secs_f64(self.plan.pace.warm_up_s),
+            window: Duration::from_secs_f64(self.plan.pace.window_s),
+        };
+        self.workload.run(&at, server, arena, pace)
+    }
+
+    /// The result, or the note that a contender failed, which is then left out. What a person has to
+    /// provide is nobody's failure and ends the run.
+    fn keep<T>(
+        &mut self,
+        taking_part: &mut Vec<&Contender>,
+        contender: &Contender,
+        round: Option<usize>,
+        result: Result<T>,
+        arena: &Arena,
+    ) -> Result<Option<T>> {
+        let error = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(LabError::Setup(what)) => return Err(LabError::Setup(what)),
+            Err(error) => error,
+        };
+        taking_part.retain(|who| who.name != contender.name);
+        self.progress
+            .add(self.plan.pace.rounds - round.unwrap_or(0));
+        let failure = Failure {
+            point: self.point.describe(&self.plan.experiment.sweep),
+            round,
+            contender: contender.name.clone(),
+            what: error.to_string(),
+            log_tail: arena.log_tail(),
+        };
+        self.progress.end();
+        eprintln!("failed: {}; the others go on", failure.what);
+        self.rounds.failures.push(failure);
+        Ok(None)
+    }
+
+    fn prefix(&self) -> String {
+        match self.point.describe(&self.plan.experiment.sweep) {
+            point if point.is_empty() => point,
+            point => format!("{point}, "),
+        }
+    }
+}
+
+/// The order of a round: it rotates, and every other time around it is reversed, so that nobody always
+/// follows the same neighbour.
+fn rotated<T>(mut order: Vec<T>, round: usize) -> Vec<T> {
+    let n = order.len();
+    if n > 0 {
+        order.rotate_left(round % n);
+        if round / n % 2 == 1 {
+            order.reverse();
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_contender_has_each_place_equally_often() {
+        let all = ["a", "b", "c"];
+        for place in 0..3 {
+            for who in all {
+                let times = (0..6).filter(|round| rotated(all.to_vec(), *round)[place] == who);
+                assert_eq!(times.count(), 2, "{who} at place {place}");
+            }
+        }
+        assert!(rotated(Vec::<u8>::new(), 3).is_empty());
+    }
+}

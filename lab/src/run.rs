@@ -1,0 +1,325 @@
+//! `ackpace-lab run`: peers are brought, the world is entered, experiments run one after the other, and each
+//! leaves a JSON file, a page and a table.
+
+use crate::arena::Lab;
+use crate::error::{Doing, LabError, Result};
+use crate::experiment::Experiment;
+use crate::needs::Machine;
+use crate::outcome::{self, Outcome, Scenery};
+use crate::peers::{self, Contender, Kind};
+use crate::rounds::{self, Plan};
+use crate::sweep::expand;
+use crate::{clock, experiments, facts, lock, page, report, world};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// From this share of a server's time on, strangers are worth a word.
+const DISTURBANCE_MAX: f64 = 0.002;
+
+/// Open files of the clients and of each server.
+const DESCRIPTORS: u64 = 200_000;
+
+/// Options of `ackpace-lab run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Experiments, or a set of them: see `ackpace-lab list`
+    #[arg(required = true, value_name = "EXPERIMENT")]
+    names: Vec<String>,
+    /// Rounds of each contender at each point [default: the experiment's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Few short rounds, fewer points: a look, no proof
+    #[arg(long)]
+    quick: bool,
+    /// Who takes part, separated by commas; "ackpace --option value" is ours with options
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    contenders: Vec<String>,
+    /// Where to write NAME-DATE.json and NAME-DATE.html
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    out: PathBuf,
+    /// The ackpace binary [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+    /// Folder of the served files, on a disk [default: lab/ in the target folder]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Exit with 1 if a target is missed or a contender fails
+    #[arg(long)]
+    strict: bool,
+}
+
+/// An experiment and who takes part in it.
+struct Entry {
+    experiment: Experiment,
+    contenders: Vec<Contender>,
+}
+
+/// Runs what was asked for; exit code 0 unless `--strict` and a target is missed or a contender fails.
+///
+/// # Errors
+/// Unknown names, what the machine lacks, a place that can't be built.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let entries = entries(&args.names, &args.contenders)?;
+    let (ackpace, scratch) = paths(args, &entries)?;
+    // What peers of all experiments need comes first: below, the machine's network is out of reach.
+    let all: Vec<Contender> = entries
+        .iter()
+        .flat_map(|entry| entry.contenders.clone())
+        .collect();
+    peers::provide(&all)?;
+    let _lock = lock::acquire(&lock::place())?;
+    let machine = facts::machine(); // before the world: it counts the cores we may use
+    let lab = Lab {
+        world: world::enter()?, // from here on in a child with its own network, mounts and pids
+        scratch,
+        ackpace,
+    };
+    raise_descriptors();
+    let mut bad = false;
+    for entry in &entries {
+        let outcome = one(args, &lab, entry, &machine)?;
+        let missed = outcome.rows.iter().any(|row| row.met == Some(false));
+        bad |= missed || !outcome.rounds.failures.is_empty();
+    }
+    Ok(ExitCode::from(u8::from(args.strict && bad)))
+}
+
+fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Result<Outcome> {
+    let Entry {
+        experiment,
+        contenders,
+    } = entry;
+    let date = clock::now_utc();
+    let points = expand(&experiment.sweep, args.quick);
+    let plan = Plan {
+        experiment,
+        contenders,
+        points: &points,
+        pace: experiment.pace.taken(args.rounds, args.quick),
+    };
+    let identities = contenders.iter().map(|who| who.identity(&lab.ackpace));
+    let identities = identities.collect::<Result<Vec<_>>>()?;
+    let rounds = rounds::run(lab, &plan)?;
+    let scenery = |point: &crate::sweep::Point| {
+        let scene = (experiment.scene)(point);
+        Scenery {
+            point: point.clone(),
+            place: scene.place,
+            workload: scene.workload,
+        }
+    };
+    let outcome = Outcome {
+        experiment: experiment.name,
+        title: experiment.title,
+        asks: experiment.asks,
+        source: experiment.source,
+        machine: machine.clone(),
+        cores: lab.world,
+        contenders: identities,
+        pace: plan.pace,
+        quick: args.quick,
+        axes: experiment.sweep.clone(),
+        points: points.iter().map(scenery).collect(),
+        disturbance: report::disturbance(&rounds.rounds),
+        rows: report::rows(experiment, contenders, &points, &rounds),
+        rounds,
+        date,
+    };
+    let name = format!("{}-{}", experiment.name, outcome.date.replace(':', ""));
+    let path = |ending: &str| args.out.join(format!("{name}.{ending}"));
+    outcome::write(&path("json"), &outcome.json()?)?;
+    outcome::write(&path("html"), &page::render(&outcome, &experiment.figures))?;
+    conclude(&outcome, &path("json"), &path("html"));
+    Ok(outcome)
+}
+
+/// Prints the table and what to think of it.
+fn conclude(outcome: &Outcome, json: &Path, html: &Path) {
+    println!("{}: {}", outcome.experiment, outcome.title);
+    if !outcome.rows.is_empty() {
+        print!("{}", report::table(&outcome.rows));
+    }
+    for failure in &outcome.rounds.failures {
+        let at = if failure.point.is_empty() { "" } else { " at " };
+        println!(
+            "FAILED {}{at}{}: {}",
+            failure.contender, failure.point, failure.what
+        );
+        for line in failure.log_tail.lines() {
+            println!("    | {line}");
+        }
+    }
+    let judged = outcome.rows.iter().filter(|row| row.met.is_some()).count();
+    let missed = outcome
+        .rows
+        .iter()
+        .filter(|row| row.met == Some(false))
+        .count();
+    if judged > 0 {
+        println!("{} of {judged} targets met", judged - missed);
+    }
+    if let Some(share) = outcome.disturbance.filter(|share| *share > DISTURBANCE_MAX) {
+        println!(
+            "others (programs, or the hypervisor) had the servers' core for {:.1} % of the time: latencies and turns \
+             over a millisecond may be theirs",
+            share * 100.0
+        );
+    }
+    println!(
+        "every round: {}; the page: {}\n",
+        json.display(),
+        html.display()
+    );
+}
+
+/// The experiments of these names, sets taken apart, with their contenders.
+fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
+    let mut all = experiments::all();
+    let mut entries = Vec::new();
+    for name in names {
+        let set = experiments::SETS.iter().find(|set| set.0 == name);
+        let members = set.map_or_else(|| vec![name.as_str()], |set| set.1.to_vec());
+        for member in members {
+            let Some(at) = all.iter().position(|experiment| experiment.name == member) else {
+                if entries
+                    .iter()
+                    .any(|entry: &Entry| entry.experiment.name == member)
+                {
+                    continue; // named twice
+                }
+                return Err(unknown(member, &all, &entries));
+            };
+            let experiment = all.remove(at);
+            let contenders = taking_part(&experiment, contenders)?;
+            entries.push(Entry {
+                experiment,
+                contenders,
+            });
+        }
+    }
+    let machine = Machine::look();
+    let lacking = entries
+        .iter()
+        .find(|entry| !machine.lacks(&entry.experiment).is_empty());
+    match lacking {
+        None => Ok(entries),
+        Some(entry) => {
+            let (name, lacks) = (entry.experiment.name, machine.lacks(&entry.experiment));
+            let remaining = match machine.remaining(&experiments::all()) {
+                names if names.is_empty() => "no experiment remains without it".to_owned(),
+                names => format!("what remains: {}", names.join(", ")),
+            };
+            let what = format!("{name} needs {}; {remaining}", lacks.join(", and "));
+            Err(LabError::Setup(what))
+        }
+    }
+}
+
+fn unknown(name: &str, left: &[Experiment], taken: &[Entry]) -> LabError {
+    let taken = taken.iter().map(|entry| entry.experiment.name);
+    let mut names: Vec<&str> = left
+        .iter()
+        .map(|experiment| experiment.name)
+        .chain(taken)
+        .collect();
+    names.extend(experiments::SETS.iter().map(|set| set.0));
+    LabError::Setup(format!(
+        "no experiment \"{name}\"; there are {}",
+        names.join(", ")
+    ))
+}
+
+/// The experiment's contenders, or those asked for: by the names that it gives them, or any preset.
+fn taking_part(experiment: &Experiment, asked: &[String]) -> Result<Vec<Contender>> {
+    if asked.is_empty() {
+        return Ok(experiment.contenders.clone());
+    }
+    let find = |text: &String| {
+        let own = experiment.contenders.iter().find(|who| who.name == *text);
+        match own {
+            Some(own) => Ok(own.clone()),
+            None => Contender::parse(text).map_err(LabError::Setup),
+        }
+    };
+    asked.iter().map(find).collect()
+}
+
+/// The ackpace binary, if it takes part, and the scratch folder.
+fn paths(args: &Args, entries: &[Entry]) -> Result<(PathBuf, PathBuf)> {
+    let program = std::env::current_exe();
+    let program = program.map_err(|_| LabError::Setup("where am I? /proc is missing".into()))?;
+    let beside = program.parent().unwrap_or(Path::new("."));
+    let ackpace = args
+        .server
+        .clone()
+        .unwrap_or_else(|| beside.join("ackpace"));
+    let mut contenders = entries.iter().flat_map(|entry| &entry.contenders);
+    if contenders.any(|who| who.kind == Kind::Ackpace) && !ackpace.exists() {
+        return Err(LabError::Setup(format!(
+            "{} is missing: type cargo build --release -p ackpace, or give --server PATH",
+            ackpace.display()
+        )));
+    }
+    let scratch = match &args.scratch {
+        Some(scratch) => scratch.clone(),
+        None => beside.parent().unwrap_or(beside).join("lab"),
+    };
+    let what = || scratch.display().to_string();
+    std::fs::create_dir_all(&scratch).doing(what)?;
+    let scratch = scratch.canonicalize().doing(what)?;
+    Ok((ackpace, scratch))
+}
+
+/// Ten thousand connections have two ends here; servers inherit the limit. Root may raise it beyond
+/// what it was given; what needs more than there is says so itself.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let both = |limit| Rlimit {
+        current: limit,
+        maximum: limit,
+    };
+    if setrlimit(Resource::Nofile, both(Some(DESCRIPTORS))).is_err() {
+        let _ = setrlimit(Resource::Nofile, both(getrlimit(Resource::Nofile).maximum));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn an_unknown_experiment_is_told_what_there_is() {
+        let error = entries(&owned(&["cachde"]), &[]).err().unwrap().to_string();
+        assert!(error.contains("no experiment \"cachde\""), "{error}");
+        assert!(
+            error.contains("cached") && error.contains("bench"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_contender_is_told_who_there_is() {
+        let asked = owned(&["nginx", "ngnix"]);
+        let error = entries(&owned(&["cached"]), &asked)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.contains("no contender \"ngnix\""), "{error}");
+    }
+
+    #[test]
+    fn contenders_may_be_those_of_the_experiment_or_any_preset() {
+        let sendfile = experiments::all()
+            .into_iter()
+            .find(|one| one.name == "sendfile")
+            .unwrap();
+        let got = taking_part(&sendfile, &owned(&["read+write", "nginx"])).unwrap();
+        assert_eq!(got[0].options[0], "sendfile off");
+        assert_eq!(got[1].name, "nginx");
+        assert_eq!(taking_part(&sendfile, &[]).unwrap().len(), 2);
+    }
+}

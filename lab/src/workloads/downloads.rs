@@ -1,0 +1,94 @@
+//! Whole files downloaded again and again at full speed, and, if wanted, a visitor beside them who asks
+//! for a small file that is in memory.
+
+use super::{Pace, Seen, check_congestion_control};
+use crate::arena::Arena;
+use crate::corpus::{self, Set};
+use crate::error::Result;
+use crate::load::{Framing, Load, Spec};
+use crate::peers::Running;
+use crate::probe::Prober;
+use crate::verify;
+use crate::watch::{Watch, Work};
+use std::time::Duration;
+
+/// For this long a visitor is timed before the downloads begin.
+const IDLE_PROBE: Duration = Duration::from_millis(500);
+
+/// Downloads at full speed.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Downloads {
+    /// The files: connection i takes file i, modulo their number.
+    pub of: Set,
+    /// Connections at once.
+    pub connections: usize,
+    /// A visitor who asks for this file again and again.
+    pub visitor: Option<Set>,
+    /// Whether send queues are sampled. It costs a little of the clients' core.
+    pub sample_queues: bool,
+}
+
+impl Downloads {
+    pub(super) fn verify(&self, server: &Running) -> Result<()> {
+        let (path, len_bytes) = first(self.of);
+        verify::download(&server.name, server.address, &path, len_bytes)
+    }
+
+    pub(super) fn run(&self, server: Running, arena: &Arena, pace: Pace) -> Result<Seen> {
+        let mut visitor = self
+            .visitor
+            .map(|file| {
+                let (path, len_bytes) = first(file);
+                Prober::connect(&server.name, server.address, &path, len_bytes)
+            })
+            .transpose()?;
+        let idle = visitor.as_mut().map(|visitor| visitor.run_for(IDLE_PROBE));
+        let idle = idle.transpose()?;
+        let files = self.of.files();
+        let mut load = Load::start(Spec {
+            who: server.name.clone(),
+            address: server.address,
+            paths: files.iter().map(|(path, _)| path.clone()).collect(),
+            connections: self.connections,
+            framing: Framing::Length(first(self.of).1),
+            greeting: self.visitor.map(first),
+        })?;
+        load.run_for(pace.warm_up)?;
+        check_congestion_control(&mut load, &server, arena)?;
+        let visitor = visitor.map(Prober::start);
+        let watch = Watch::begin(&server, self.sample_queues.then_some(&arena.sockets))?;
+        let tally = load.run_for(pace.window)?;
+        let mut values = watch.end(|_| Work {
+            body_bytes: tally.body_bytes,
+            responses: tally.responses,
+        })?;
+        values.insert("load_core_share", tally.load_cpu_s / tally.elapsed_s);
+        values.insert("jain", tally.fairness);
+        values.insert("responses", tally.responses as f64);
+        values.insert("reconnects", tally.reconnects as f64);
+        let busy = visitor.map(|visitor| visitor.stop()).transpose()?;
+        if let Some(busy) = &busy {
+            values.insert("probe_p50_us", busy.p50_us);
+            values.insert("probe_p99_us", busy.p99_us);
+            values.insert("probe_max_us", busy.max_us);
+            values.insert("probes", busy.count as f64);
+        }
+        if let Some(idle) = &idle {
+            values.insert("probe_idle_p50_us", idle.p50_us);
+        }
+        drop(load); // a server that drains would wait for it
+        super::finish(server, &mut values)?;
+        let detail = serde_json::json!({ "tally": tally, "idle": idle, "busy": busy });
+        Ok(Seen { values, detail })
+    }
+}
+
+/// Path and length of the first file.
+pub(super) fn first(set: Set) -> (String, u64) {
+    match set {
+        Set::Files {
+            name, len_bytes, ..
+        } => (corpus::path(name, 0), len_bytes),
+        Set::Listing => ("/many/".into(), 0),
+    }
+}

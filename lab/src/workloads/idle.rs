@@ -1,0 +1,79 @@
+//! Connections that ask for one small file and then stay open: what a visitor who does nothing costs.
+
+use super::downloads::first;
+use super::{Pace, Seen};
+use crate::corpus;
+use crate::cpu;
+use crate::error::{LabError, Result};
+use crate::metrics::Values;
+use crate::peers::Running;
+use crate::probe::Prober;
+use crate::verify;
+use crate::watch::{Watch, Work};
+use std::net::TcpStream;
+
+/// Connections that stay open.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Idle {
+    /// How many.
+    pub connections: usize,
+}
+
+impl Idle {
+    pub(super) fn verify(&self, server: &Running) -> Result<()> {
+        let (path, len_bytes) = first(corpus::PROBE);
+        verify::download(&server.name, server.address, &path, len_bytes)
+    }
+
+    pub(super) fn run(&self, server: Running, pace: Pace) -> Result<Seen> {
+        let (path, len_bytes) = first(corpus::PROBE);
+        let mut visitor = Prober::connect(&server.name, server.address, &path, len_bytes)?;
+        let before_bytes = cpu::resident_bytes(server.pid())?;
+        let sockets = (0..self.connections)
+            .map(|_| verify::ask_once(&server.name, server.address, &path, len_bytes))
+            .collect::<Result<Vec<TcpStream>>>()?;
+        std::thread::sleep(pace.warm_up);
+        let watch = Watch::begin(&server, None)?;
+        std::thread::sleep(pace.window);
+        let spent = watch.end(|_| Work {
+            body_bytes: 0,
+            responses: 0,
+        })?;
+        let after_bytes = cpu::resident_bytes(server.pid())?;
+        let probe = visitor.run_for(pace.window)?;
+        let grown_bytes = after_bytes.saturating_sub(before_bytes) as f64;
+        let mut values = Values::from([
+            (
+                "resident_per_connection_bytes",
+                grown_bytes / self.connections as f64,
+            ),
+            ("resident_bytes", after_bytes as f64),
+            ("idle_cpu_share", spent["server_core_share"]),
+            ("server_waited_share", spent["server_waited_share"]),
+            ("probe_p50_us", probe.p50_us),
+            ("probe_p99_us", probe.p99_us),
+        ]);
+        still_open(&server.name, &sockets)?;
+        drop((sockets, visitor)); // a server that drains would wait for them
+        super::finish(server, &mut values)?;
+        let detail = serde_json::json!({ "before_bytes": before_bytes, "after_bytes": after_bytes, "probe": probe });
+        Ok(Seen { values, detail })
+    }
+}
+
+/// A server that closed them would cost nothing.
+fn still_open(who: &str, sockets: &[TcpStream]) -> Result<()> {
+    let closed = sockets.iter().filter(|socket| {
+        let quiet = socket
+            .set_nonblocking(true)
+            .and_then(|()| socket.peek(&mut [0]));
+        !quiet.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    });
+    match closed.count() {
+        0 => Ok(()),
+        some => Err(LabError::contender(
+            who,
+            format!("closed {some} of {} idle connections", sockets.len()),
+        )),
+    }
+}

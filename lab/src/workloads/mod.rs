@@ -1,0 +1,108 @@
+//! What the clients do, and what they saw: a file for each kind.
+
+mod downloads;
+mod idle;
+mod listing;
+
+pub use downloads::Downloads;
+pub use idle::Idle;
+pub use listing::Listing;
+
+use crate::arena::Arena;
+use crate::error::{LabError, Result};
+use crate::load::Load;
+use crate::metrics::Values;
+use crate::peers::{Contender, Running};
+use std::time::Duration;
+
+/// What the clients do.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    /// Whole files again and again at full speed.
+    Downloads(Downloads),
+    /// A big directory again and again.
+    Listing(Listing),
+    /// Connections that ask once and then stay open.
+    Idle(Idle),
+}
+
+/// Length of the two parts of a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Load before the window.
+    pub warm_up: Duration,
+    /// What is measured.
+    pub window: Duration,
+}
+
+/// What a round gave.
+pub struct Seen {
+    /// Figures, by the keys of `metrics::METRICS`.
+    pub values: Values,
+    /// Everything else that is worth keeping.
+    pub detail: serde_json::Value,
+}
+
+impl Workload {
+    /// Connections that a server must hold at once.
+    pub fn connections(&self) -> usize {
+        match self {
+            Self::Downloads(downloads) => downloads.connections,
+            Self::Listing(listing) => listing.clients,
+            Self::Idle(idle) => idle.connections,
+        }
+    }
+
+    /// Compares what the server sends with what it should, once before the rounds.
+    ///
+    /// # Errors
+    /// The first wrong byte, name or length.
+    pub fn verify(&self, server: &Running) -> Result<()> {
+        match self {
+            Self::Downloads(downloads) => downloads.verify(server),
+            Self::Listing(listing) => listing.verify(server),
+            Self::Idle(idle) => idle.verify(server),
+        }
+    }
+
+    /// One round with a server that was just started, which it ends.
+    pub fn run(
+        &self,
+        contender: &Contender,
+        server: Running,
+        arena: &Arena,
+        pace: Pace,
+    ) -> Result<Seen> {
+        match self {
+            Self::Downloads(downloads) => downloads.run(server, arena, pace),
+            Self::Listing(listing) => listing.run(contender, server, arena, pace),
+            Self::Idle(idle) => idle.run(server, pace),
+        }
+    }
+}
+
+/// Checks the congestion control of the load's connections. A server that is busy may be late with
+/// them: the load goes on until it is not.
+fn check_congestion_control(load: &mut Load, server: &Running, arena: &Arena) -> Result<()> {
+    for _ in 0..200 {
+        if arena.congestion_control_checked(server)? {
+            return Ok(());
+        }
+        load.run_for(Duration::from_millis(20))?;
+    }
+    let what = "has no connection: congestion control unchecked";
+    Err(LabError::contender(&server.name, what))
+}
+
+/// Takes the group's peak and the memory before the end, and ends the server; gives what it wrote.
+fn finish(server: Running, values: &mut Values) -> Result<String> {
+    if let Some(peak_bytes) = server.group.memory_peak_bytes() {
+        values.insert("memory_peak_bytes", peak_bytes as f64);
+    }
+    let resident_bytes = crate::cpu::resident_bytes(server.pid())?;
+    values
+        .entry("resident_bytes")
+        .or_insert(resident_bytes as f64);
+    server.stop()
+}

@@ -1,0 +1,16 @@
+#!/bin/sh
+# `make lab`: builds the lab, and the server if experiments run, and hands over to the lab, which installs its peers
+# itself. RUN is an experiment or a set of them, ROUNDS a number, ARGS a line of options as it would be typed.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+ensure_rust "make lab"
+lab=$(target_dir)/release/ackpace-lab
+if [ -z "${RUN:-}" ]; then
+    cargo build --quiet --release --locked --package ackpace-lab
+    exec "$lab" list
+fi
+cargo build --quiet --release --locked --package ackpace --package ackpace-lab
+# shellcheck disable=SC2086
+exec "$lab" run $RUN ${ROUNDS:+--rounds "$ROUNDS"} ${ARGS:-}
