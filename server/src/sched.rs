@@ -24,7 +24,7 @@ pub struct Breath {
 
 impl Breath {
     /// Longest work without an offer: eight threads in a row stay below a millisecond.
-    const WORK_MAX: Duration = Duration::from_micros(50);
+    const WORK: Duration = Duration::from_micros(50);
 
     /// The job begins.
     pub fn begin() -> Breath {
@@ -35,7 +35,7 @@ impl Breath {
 
     /// To be called every few microseconds of a job.
     pub fn take(&mut self) {
-        if self.since.elapsed() >= Breath::WORK_MAX {
+        if self.since.elapsed() >= Breath::WORK {
             std::thread::yield_now();
             self.since = Instant::now();
         }
