@@ -6,3 +6,4 @@ pub mod disk;
 #[cfg(test)]
 mod disk_tests;
 pub mod flash;
+pub mod link;

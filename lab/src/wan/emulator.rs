@@ -1,0 +1,202 @@
+//! The thread that is the wire: reads both ends, asks the engine, writes what arrives, in time.
+
+use super::counters::{Counters, Lateness};
+use super::engine::{Direction, Engine};
+use super::plan::LinkId;
+use super::tun::Tun;
+use ackpace_sim::models::link::Profile;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+/// Frames read from one end before the other has its turn.
+const READS_IN_A_ROW: usize = 32;
+/// Frames written before the ends are read again.
+const WRITES_IN_A_ROW: usize = 64;
+/// Of the 99; any is above all ordinary processes.
+const REALTIME_PRIORITY: libc::c_int = 10;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// What the thread can be told.
+pub enum Order {
+    /// Change a link.
+    Set(LinkId, Profile),
+    /// Answer with all counters, without names.
+    Count(Sender<Counters>),
+    /// End.
+    Stop,
+}
+
+/// The other side of the thread.
+pub struct Remote {
+    orders: Sender<Order>,
+    bell: Arc<OwnedFd>,
+}
+
+/// The thread's own things.
+pub struct Emulator {
+    engine: Engine,
+    /// The server's end, the client's end.
+    ends: [Tun; 2],
+    orders: Receiver<Order>,
+    bell: Arc<OwnedFd>,
+    began_ns: u64,
+    lateness: Lateness,
+    refused: u64,
+}
+
+impl Emulator {
+    /// A wire between the server's end and the client's end.
+    pub fn new(engine: Engine, ends: [Tun; 2]) -> std::io::Result<(Emulator, Remote)> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (sender, orders) = channel();
+        let remote = Remote {
+            orders: sender,
+            bell: Arc::clone(&bell),
+        };
+        let emulator = Emulator {
+            engine,
+            ends,
+            orders,
+            bell,
+            began_ns: now_ns(),
+            lateness: Lateness::default(),
+            refused: 0,
+        };
+        Ok((emulator, remote))
+    }
+
+    /// Runs until it is told to stop, or the remote is gone.
+    pub fn run(mut self) {
+        be_punctual();
+        let mut buffer = self.engine.buffer();
+        loop {
+            let read = self.read_both(&mut buffer);
+            let wrote = self.write_due();
+            if !self.obey() {
+                return;
+            }
+            if !read && !wrote {
+                self.sleep();
+            }
+        }
+    }
+
+    fn read_both(&mut self, buffer: &mut Vec<u8>) -> bool {
+        let mut any = false;
+        for (end, direction) in [Direction::Down, Direction::Up].into_iter().enumerate() {
+            for _ in 0..READS_IN_A_ROW {
+                let Some(len_bytes) = self.ends[end].read(buffer) else {
+                    break;
+                };
+                any = true;
+                let now_ns = now_ns();
+                self.engine.receive(now_ns, direction, buffer, len_bytes);
+                // What is due goes out first: a full queue at one end must not delay the other.
+                if self.engine.deadline_ns().is_some_and(|at| at <= now_ns) {
+                    break;
+                }
+            }
+        }
+        any
+    }
+
+    fn write_due(&mut self) -> bool {
+        for nth in 0..WRITES_IN_A_ROW {
+            let Some(at_ns) = self.engine.deadline_ns() else {
+                return nth > 0;
+            };
+            let now_ns = now_ns();
+            let Some((direction, frame)) = self.engine.arrived(now_ns) else {
+                return nth > 0;
+            };
+            self.lateness.saw(now_ns.saturating_sub(at_ns));
+            let end = match direction {
+                Direction::Down => &self.ends[1],
+                Direction::Up => &self.ends[0],
+            };
+            self.refused += u64::from(!end.write(&frame));
+            self.engine.recycle(frame);
+        }
+        true
+    }
+
+    /// False when it is time to stop.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Set(link, profile)) => self.engine.set(now_ns(), link, profile),
+                Ok(Order::Count(answer)) => {
+                    let now_ns = now_ns();
+                    let elapsed_ns = now_ns - self.began_ns;
+                    let mut counters = Counters::of(&self.engine, now_ns, elapsed_ns);
+                    counters.lateness = self.lateness.taken();
+                    counters.refused = self.refused;
+                    counters.overruns = [self.ends[0].overruns(), self.ends[1].overruns()];
+                    let _ = answer.send(counters); // who asked may be gone
+                }
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    /// Until a frame comes or is due, or the bell rings.
+    fn sleep(&self) {
+        let wait = self.engine.deadline_ns().map(|at_ns| {
+            let wait_ns = at_ns.saturating_sub(now_ns());
+            Timespec {
+                tv_sec: (wait_ns / NS_PER_S) as i64,
+                tv_nsec: (wait_ns % NS_PER_S) as _,
+            }
+        });
+        let mut fds = [
+            PollFd::new(self.ends[0].device(), PollFlags::IN),
+            PollFd::new(self.ends[1].device(), PollFlags::IN),
+            PollFd::new(&self.bell, PollFlags::IN),
+        ];
+        // A signal ends it early, which does no harm.
+        let _ = poll(&mut fds, wait.as_ref());
+        if !fds[2].revents().is_empty() {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+    }
+}
+
+impl Remote {
+    /// Gives an order; false if the thread is gone.
+    pub fn tell(&self, order: Order) -> bool {
+        let told = self.orders.send(order).is_ok();
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        told
+    }
+
+    /// All counters, without names; `None` if the thread is gone.
+    pub fn count(&self) -> Option<Counters> {
+        let (answer, counters) = channel();
+        self.tell(Order::Count(answer));
+        counters.recv().ok()
+    }
+}
+
+/// Before all others on its core and woken to the microsecond: a wire does not wait for a busy machine.
+/// What is refused costs precision only.
+fn be_punctual() {
+    let realtime = libc::sched_param {
+        sched_priority: REALTIME_PRIORITY,
+    };
+    // SAFETY: all concern the calling thread only; the parameter lives until the call returns.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &realtime) != 0 {
+            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64
+}

@@ -1,0 +1,262 @@
+//! Packets as a TUN device with `IFF_VNET_HDR` gives and takes them: an offload header (struct
+//! virtio_net_hdr), then IP. One such frame may stand for many packets on the wire (TCP segmentation
+//! offload); here they are counted, measured and cut apart.
+//!
+//! The kernel feeds this, but what it forwards was made by anybody: nothing is read before its place
+//! is known to exist.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Length of the offload header, before IP (virtio 1.2, 5.1.6; the legacy form, in host order).
+pub const OFFLOAD_LEN_BYTES: usize = 10;
+/// The largest frame: what IP can express, with its offload header.
+pub const FRAME_LEN_BYTES_MAX: usize = OFFLOAD_LEN_BYTES + 65_535;
+
+const NEEDS_CSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_ECN: u8 = 0x80;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const TCP_CHECKSUM_AT: usize = 16;
+const TCP_FLAGS_AT: usize = 13;
+const CWR: u8 = 0x80;
+const FIN_AND_PSH: u8 = 0x09;
+const CE: u8 = 3;
+
+/// What the emulator has to know about a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Sender.
+    pub from: IpAddr,
+    /// Receiver.
+    pub to: IpAddr,
+    /// Ports of sender and receiver, where there are any.
+    pub ports: Option<(u16, u16)>,
+    /// The network may mark it instead of dropping it (ECT or CE).
+    pub ecn_capable: bool,
+    /// IP's header, without extensions.
+    network_len_bytes: usize,
+    /// IP's and TCP's headers together: what every segment repeats.
+    headers_len_bytes: usize,
+    /// IP's whole length.
+    len_bytes: usize,
+    /// Payload of a segment; 0 where the frame is one packet.
+    segment_len_bytes: usize,
+}
+
+/// A row of neighbouring segments of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Number of the first, from 0.
+    pub first: usize,
+    /// How many, at least 1.
+    pub count: usize,
+}
+
+/// Reads the head of a frame. `None` where it is no IP packet or contradicts itself.
+pub fn parse(frame: &[u8]) -> Option<Head> {
+    let ip = frame.get(OFFLOAD_LEN_BYTES..)?;
+    let (mut head, protocol) = match ip.first()? >> 4 {
+        4 => parse_v4(ip)?,
+        6 => parse_v6(ip)?,
+        _ => return None,
+    };
+    let transport = &ip[head.network_len_bytes..];
+    if let (TCP | UDP, Some(ports)) = (protocol, transport.first_chunk::<4>()) {
+        let port = |at| u16::from_be_bytes([ports[at], ports[at + 1]]);
+        head.ports = Some((port(0), port(2)));
+    }
+    let segment_len_bytes = usize::from(u16::from_ne_bytes([frame[4], frame[5]]));
+    let expected = if head.to.is_ipv4() {
+        GSO_TCPV4
+    } else {
+        GSO_TCPV6
+    };
+    match frame[1] & !GSO_ECN {
+        GSO_NONE => {}
+        kind if kind == expected && protocol == TCP && segment_len_bytes > 0 => {
+            let words = transport.get(12)? >> 4;
+            head.headers_len_bytes = head.network_len_bytes + 4 * usize::from(words);
+            if words < 5 || head.headers_len_bytes >= head.len_bytes {
+                return None;
+            }
+            head.segment_len_bytes = segment_len_bytes;
+        }
+        _ => return None,
+    }
+    Some(head)
+}
+
+impl Head {
+    /// How many packets the frame is on the wire.
+    pub fn segments(&self) -> usize {
+        match self.segment_len_bytes {
+            0 => 1,
+            segment => (self.len_bytes - self.headers_len_bytes).div_ceil(segment),
+        }
+    }
+
+    /// Length of the nth of them, from 0: IP with all its headers.
+    pub fn wire_len_bytes(&self, nth: usize) -> u32 {
+        let len_bytes = match self.segment_len_bytes {
+            0 => self.len_bytes,
+            segment => {
+                let payload = self.len_bytes - self.headers_len_bytes;
+                self.headers_len_bytes + segment.min(payload.saturating_sub(nth * segment))
+            }
+        };
+        len_bytes as u32 // at most 65,535
+    }
+}
+
+/// Writes some segments of a frame as a frame of their own: one packet, or again one that stands for
+/// many. The checksum is left to the receiving kernel, as in the frame that was given.
+///
+/// # Panics
+/// If the frame was not parsed to this head, or is one packet, or has no such segments.
+pub fn cut(frame: &[u8], head: &Head, run: Run, into: &mut Vec<u8>) {
+    let (network, headers) = (head.network_len_bytes, head.headers_len_bytes);
+    let segment = head.segment_len_bytes;
+    let all = &frame[OFFLOAD_LEN_BYTES + headers..OFFLOAD_LEN_BYTES + head.len_bytes];
+    let from = run.first * segment;
+    let to = all.len().min(from + run.count * segment);
+    let payload = &all[from..to];
+    into.clear();
+    into.extend_from_slice(&frame[..OFFLOAD_LEN_BYTES + headers]);
+    into.extend_from_slice(payload);
+
+    let (offload, ip) = into.split_at_mut(OFFLOAD_LEN_BYTES);
+    let len_bytes = (headers + payload.len()) as u16; // no longer than the frame was
+    if head.to.is_ipv4() {
+        let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(run.first as u16);
+        ip[2..4].copy_from_slice(&len_bytes.to_be_bytes());
+        ip[4..6].copy_from_slice(&id.to_be_bytes());
+        write_header_checksum(&mut ip[..network]);
+    } else {
+        let after_header = len_bytes - network as u16;
+        ip[4..6].copy_from_slice(&after_header.to_be_bytes());
+    }
+    let pseudo = pseudo_header_sum(ip, len_bytes - network as u16);
+    let tcp = &mut ip[network..headers];
+    let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(from as u32);
+    tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+    if to < all.len() {
+        tcp[TCP_FLAGS_AT] &= !FIN_AND_PSH; // the last one carries them
+    }
+    if run.first > 0 {
+        tcp[TCP_FLAGS_AT] &= !CWR; // the first one carries it
+    }
+    tcp[TCP_CHECKSUM_AT..TCP_CHECKSUM_AT + 2].copy_from_slice(&pseudo.to_be_bytes());
+
+    let many = payload.len() > segment;
+    let ecn = if run.first == 0 { GSO_ECN } else { 0 };
+    offload[0] = NEEDS_CSUM;
+    offload[1] = if many {
+        offload[1] & (!GSO_ECN | ecn)
+    } else {
+        GSO_NONE
+    };
+    let numbers = [
+        if many { headers } else { 0 },
+        if many { segment } else { 0 },
+        network,
+        TCP_CHECKSUM_AT,
+    ];
+    for (field, number) in offload[2..].chunks_exact_mut(2).zip(numbers) {
+        field.copy_from_slice(&(number as u16).to_ne_bytes());
+    }
+}
+
+/// Sets "congestion experienced" in all packets that a frame stands for.
+pub fn mark_ce(frame: &mut [u8], head: &Head) {
+    let ip = &mut frame[OFFLOAD_LEN_BYTES..];
+    if head.to.is_ipv4() {
+        ip[1] |= CE;
+        write_header_checksum(&mut ip[..head.network_len_bytes]);
+    } else {
+        ip[1] |= CE << 4; // low half of the traffic class
+    }
+}
+
+fn parse_v4(ip: &[u8]) -> Option<(Head, u8)> {
+    let fixed: &[u8; 20] = ip.first_chunk()?;
+    let network_len_bytes = 4 * usize::from(fixed[0] & 15);
+    let len_bytes = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    if network_len_bytes < 20 || len_bytes < network_len_bytes || len_bytes != ip.len() {
+        return None;
+    }
+    let address = |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]);
+    // Only the first fragment has ports, and then the rest would take another path: none has any.
+    let is_fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
+    let head = Head {
+        from: address(12).into(),
+        to: address(16).into(),
+        ports: None,
+        ecn_capable: fixed[1] & CE != 0,
+        network_len_bytes,
+        headers_len_bytes: network_len_bytes,
+        len_bytes,
+        segment_len_bytes: 0,
+    };
+    Some((head, if is_fragment { 0 } else { fixed[9] }))
+}
+
+/// A header with extensions has no ports here.
+fn parse_v6(ip: &[u8]) -> Option<(Head, u8)> {
+    let fixed: &[u8; 40] = ip.first_chunk()?;
+    let len_bytes = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    if len_bytes != ip.len() || len_bytes > usize::from(u16::MAX) {
+        return None;
+    }
+    let address = |at: usize| {
+        let mut octets = [0; 16];
+        octets.copy_from_slice(&fixed[at..at + 16]);
+        IpAddr::from(Ipv6Addr::from(octets))
+    };
+    let head = Head {
+        from: address(8),
+        to: address(24),
+        ports: None,
+        ecn_capable: fixed[1] & (CE << 4) != 0,
+        network_len_bytes: 40,
+        headers_len_bytes: 40,
+        len_bytes,
+        segment_len_bytes: 0,
+    };
+    Some((head, fixed[6]))
+}
+
+fn write_header_checksum(header: &mut [u8]) {
+    header[10..12].fill(0);
+    let sum = !fold(sum_of_words(header));
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// What the transport's checksum starts from (RFC 9293, 3.1; RFC 8200, 8.1).
+fn pseudo_header_sum(ip: &[u8], transport_len_bytes: u16) -> u16 {
+    let (addresses, protocol) = match ip[0] >> 4 {
+        4 => (&ip[12..20], ip[9]),
+        _ => (&ip[8..40], ip[6]),
+    };
+    fold(sum_of_words(addresses) + u32::from(protocol) + u32::from(transport_len_bytes))
+}
+
+/// Sum of the big-endian 16-bit words; at most 64 KB, so that it fits.
+fn sum_of_words(bytes: &[u8]) -> u32 {
+    let words = bytes.chunks(2);
+    words
+        .map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |low| u32::from(*low)))
+        .sum()
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,252 @@
+//! What a WAN is, as its TOML file says it. `plan.rs` turns it into links and paths.
+
+use crate::error::{Doing, LabError, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+/// A network between a server and its clients. Unknown keys are errors.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Topology {
+    /// Whether the kernel's large frames travel whole where they may.
+    pub mode: Mode,
+    /// Longest time on a link for which one frame may stand in mode `runs`, in us.
+    pub run_us: u32,
+    /// Seed of all losses, RED decisions and spreads.
+    pub seed: u64,
+    /// Largest packet, in bytes of IP; 576 to 9000.
+    pub mtu_bytes: u16,
+    /// Congestion control of both ends; read back after it was set.
+    pub congestion_control: String,
+    /// Explicit congestion notification of both ends.
+    pub ecn: Ecn,
+    /// Whether a connection that was idle starts slowly again (tcp_slow_start_after_idle).
+    pub slow_start_after_idle: bool,
+    /// Initial congestion window, in packets; the kernel's own where missing.
+    pub initcwnd_packets: Option<u32>,
+    /// Clients acknowledge every packet at once instead of every second one.
+    pub quickack: bool,
+    /// Most that TCP may buffer to send (tcp_wmem), in bytes; the machine's where missing.
+    pub send_buffer_max_bytes: Option<u32>,
+    /// Most that TCP may buffer of what came (tcp_rmem), in bytes; the machine's where missing.
+    pub receive_buffer_max_bytes: Option<u32>,
+    /// Addresses of the server, at most one of each family first; both families may be there.
+    pub server: Vec<IpAddr>,
+    /// Links that several paths go through, by name. Each is one direction.
+    pub link: BTreeMap<String, LinkSpec>,
+    /// The paths; a packet takes the first that fits.
+    pub path: Vec<PathSpec>,
+}
+
+/// How frames of many packets are treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Whole where no loss, mark or long transmission parts them: fast.
+    #[default]
+    Runs,
+    /// Packet by packet: exact.
+    Packets,
+}
+
+/// Explicit congestion notification (tcp_ecn).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ecn {
+    /// Neither asked for nor agreed to.
+    Off,
+    /// Asked for and agreed to.
+    On,
+    /// Agreed to where the other end asks.
+    #[default]
+    Passive,
+}
+
+/// A way for some clients: a link of its own in each direction, and links that it shares.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathSpec {
+    /// Name, unique among the paths.
+    pub name: String,
+    /// Addresses of its clients: `10.1.0.7`, `10.1.0.0/24` or `10.1.0.1-10.1.3.232`.
+    pub clients: String,
+    /// Every client has a path of its own, named NAME/ADDRESS; at most 65,536 in all.
+    #[serde(default)]
+    pub per_client: bool,
+    /// Only connections to this port of the server.
+    #[serde(default)]
+    pub server_port: Option<u16>,
+    /// Own link from the server to the client; the last on that way.
+    #[serde(default)]
+    pub down: LinkSpec,
+    /// Own link from the client to the server; the first on that way.
+    #[serde(default)]
+    pub up: LinkSpec,
+    /// Shared links from the server to the client, in that order.
+    #[serde(default)]
+    pub down_through: Vec<String>,
+    /// Shared links from the client to the server, in that order.
+    #[serde(default)]
+    pub up_through: Vec<String>,
+    /// With `per_client`: rates differ by up to this part, both ways (.4: from .6 to 1.4 of the rate).
+    #[serde(default)]
+    pub rate_spread: f64,
+    /// With `per_client`: delays differ by up to this part, both ways.
+    #[serde(default)]
+    pub delay_spread: f64,
+}
+
+/// One direction of one link. What is missing is perfect: no limit of rate, no delay, no loss.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSpec {
+    /// Rate over all bytes of IP; .001 to 400,000.
+    pub rate_mbit_per_s: Option<f64>,
+    /// One-way delay; 0 to 60,000.
+    pub delay_ms: Option<f64>,
+    /// Added to the delay, uniform from 0 to this.
+    pub jitter_ms: Option<f64>,
+    /// Whether jitter may let packets overtake.
+    pub may_reorder: Option<bool>,
+    /// Bytes that the queue holds.
+    pub queue_bytes: Option<u64>,
+    /// The same as time at the link's rate; 100 where neither is given, and at least 15,000 bytes then.
+    pub queue_ms: Option<f64>,
+    /// Random early detection in that queue.
+    pub red: Option<RedSpec>,
+    /// Probability that a packet is lost.
+    pub loss: Option<f64>,
+    /// Losses in bursts (Gilbert-Elliott) instead.
+    pub bursts: Option<BurstsSpec>,
+}
+
+/// Random early detection: thresholds of the average queue.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedSpec {
+    /// Average from which packets are picked.
+    pub min_bytes: u64,
+    /// Average from which all are dropped; above `min_bytes`, at most the queue.
+    pub max_bytes: u64,
+    /// Probability just below `max_bytes`.
+    #[serde(default = "default_p_max")]
+    pub p_max: f64,
+    /// Weight of a new sample.
+    #[serde(default = "default_weight")]
+    pub weight: f64,
+    /// Mark packets that allow it instead of dropping them.
+    #[serde(default)]
+    pub ecn: bool,
+    /// Rise from `p_max` to 1 between `max_bytes` and twice that.
+    #[serde(default)]
+    pub gentle: bool,
+}
+
+/// Losses in bursts: probabilities per packet.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct BurstsSpec {
+    /// That the good state ends.
+    pub to_bad: f64,
+    /// That the bad state ends; its mean length is 1/`to_good` packets.
+    pub to_good: f64,
+    /// Loss in the good state.
+    #[serde(default)]
+    pub loss_good: f64,
+    /// Loss in the bad state.
+    #[serde(default = "certain")]
+    pub loss_bad: f64,
+}
+
+impl Default for Topology {
+    /// Nothing between 10.0.0.1 and no client.
+    fn default() -> Topology {
+        Topology {
+            mode: Mode::Runs,
+            run_us: 1000,
+            seed: 1,
+            mtu_bytes: 1500,
+            congestion_control: "reno".into(),
+            ecn: Ecn::Passive,
+            slow_start_after_idle: true,
+            initcwnd_packets: None,
+            quickack: false,
+            send_buffer_max_bytes: None,
+            receive_buffer_max_bytes: None,
+            server: vec![Ipv4Addr::new(10, 0, 0, 1).into()],
+            link: BTreeMap::new(),
+            path: Vec::new(),
+        }
+    }
+}
+
+impl Topology {
+    /// Reads a file. The error names the file, the key and what is allowed.
+    pub fn read(path: &Path) -> Result<Topology> {
+        let text = std::fs::read_to_string(path).doing(|| path.display().to_string())?;
+        let topology = Topology::parse(&text)
+            .map_err(|why| LabError::Setup(format!("{}: {why}", path.display())))?;
+        super::plan::Plan::of(&topology)
+            .map_err(|why| LabError::Setup(format!("{}: {why}", path.display())))?;
+        Ok(topology)
+    }
+
+    /// Reads the text of a file; ranges are checked with the plan.
+    pub fn parse(text: &str) -> std::result::Result<Topology, String> {
+        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+    }
+}
+
+impl PathSpec {
+    /// A perfect path for some clients.
+    pub fn new(name: &str, clients: &str) -> PathSpec {
+        PathSpec {
+            name: name.to_owned(),
+            clients: clients.to_owned(),
+            per_client: false,
+            server_port: None,
+            down: LinkSpec::default(),
+            up: LinkSpec::default(),
+            down_through: Vec::new(),
+            up_through: Vec::new(),
+            rate_spread: 0.0,
+            delay_spread: 0.0,
+        }
+    }
+}
+
+impl LinkSpec {
+    /// This link with what a change names; the rest stays. A rate, queue or loss of 0 removes it.
+    pub fn changed(&self, change: &LinkSpec) -> LinkSpec {
+        let removed_at_0 = |new: Option<f64>, old| new.or(old).filter(|value| *value != 0.0);
+        let has_queue = change.queue_bytes.is_some() || change.queue_ms.is_some();
+        let queue_of = if has_queue { change } else { self };
+        let has_loss = change.loss.is_some() || change.bursts.is_some();
+        let loss_of = if has_loss { change } else { self };
+        LinkSpec {
+            rate_mbit_per_s: removed_at_0(change.rate_mbit_per_s, self.rate_mbit_per_s),
+            delay_ms: change.delay_ms.or(self.delay_ms),
+            jitter_ms: change.jitter_ms.or(self.jitter_ms),
+            may_reorder: change.may_reorder.or(self.may_reorder),
+            queue_bytes: queue_of.queue_bytes,
+            queue_ms: queue_of.queue_ms,
+            red: change.red.clone().or_else(|| self.red.clone()),
+            loss: removed_at_0(loss_of.loss, None),
+            bursts: loss_of.bursts.clone(),
+        }
+    }
+}
+
+fn default_p_max() -> f64 {
+    0.1
+}
+
+fn default_weight() -> f64 {
+    0.002
+}
+
+fn certain() -> f64 {
+    1.0
+}

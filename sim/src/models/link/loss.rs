@@ -1,0 +1,77 @@
+//! What a wire loses: nothing, each packet by a coin, or packets in bursts.
+
+use super::unit;
+use rand_pcg::rand_core::RngCore;
+
+/// Loss of a wire. All probabilities are from 0 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Loss {
+    /// Nothing is lost.
+    None,
+    /// Each packet is lost with the same probability, whatever happened to others.
+    Bernoulli {
+        /// Probability of a loss.
+        p: f64,
+    },
+    /// Two states, each with a loss of its own, which change from packet to packet (Gilbert 1960,
+    /// Elliott 1963). A state lasts a geometric number of packets: 1/r is the mean length of a bad one.
+    GilbertElliott {
+        /// Probability that the good state ends before a packet.
+        to_bad: f64,
+        /// Probability that the bad state ends before a packet (r).
+        to_good: f64,
+        /// Loss in the good state (1 - k).
+        loss_good: f64,
+        /// Loss in the bad state (1 - h).
+        loss_bad: f64,
+    },
+}
+
+impl Loss {
+    /// Part of all packets that is lost in the long run.
+    pub fn mean(&self) -> f64 {
+        match *self {
+            Loss::None => 0.0,
+            Loss::Bernoulli { p } => p,
+            Loss::GilbertElliott {
+                to_bad,
+                to_good,
+                loss_good,
+                loss_bad,
+            } => {
+                // Without a way back it stays where it went; without any it stays good.
+                let bad = if to_bad > 0.0 {
+                    to_bad / (to_bad + to_good)
+                } else {
+                    0.0
+                };
+                bad * loss_bad + (1.0 - bad) * loss_good
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct LossState {
+    is_bad: bool,
+}
+
+impl LossState {
+    pub(super) fn loses(&mut self, loss: &Loss, rng: &mut impl RngCore) -> bool {
+        match *loss {
+            Loss::None => false,
+            Loss::Bernoulli { p } => unit(rng) < p,
+            Loss::GilbertElliott {
+                to_bad,
+                to_good,
+                loss_good,
+                loss_bad,
+            } => {
+                let leaves = if self.is_bad { to_good } else { to_bad };
+                self.is_bad ^= unit(rng) < leaves;
+                let p = if self.is_bad { loss_bad } else { loss_good };
+                unit(rng) < p
+            }
+        }
+    }
+}
