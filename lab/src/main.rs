@@ -40,6 +40,7 @@ mod swarm;
 mod sweep;
 mod throttle;
 mod verify;
+mod wan;
 mod watch;
 mod workloads;
 mod world;
@@ -68,6 +69,8 @@ enum Command {
     Disk(disk::Args),
     /// Run thousands of clients against a server and check every byte that it sends
     Swarm(swarm::Args),
+    /// A wide-area network between two namespaces: up, down, set, show, exec, check
+    Wan(wan::Args),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +88,7 @@ fn go(command: &Command) -> Result<ExitCode> {
         Command::Run(args) => return run::run(args),
         Command::Disk(args) => return disk::run(args),
         Command::Swarm(args) => return swarm::run(args),
+        Command::Wan(args) => return wan::run(args),
         Command::List => print!("{}", list::text()),
         Command::Clean => {
             let removed = clean::run()?;

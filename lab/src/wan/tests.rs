@@ -24,7 +24,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn lacks(test: &str) -> bool {
     let why = if !rustix::process::geteuid().is_root() {
         "needs root"
-    } else if !std::path::Path::new("/dev/net/tun").exists() {
+    } else if !Path::new("/dev/net/tun").exists() {
         "needs /dev/net/tun"
     } else {
         return false;
@@ -219,7 +219,9 @@ fn a_connection_survives_a_change_under_way_and_down_leaves_nothing() {
     let of_threads = of_threads.map(|task| task.unwrap().path().join("ns/net"));
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
     let files = files.map(|file| file.unwrap().path());
-    let left = of_threads.chain(files).filter(|path| inode(path) == Some(ours));
+    let left = of_threads
+        .chain(files)
+        .filter(|path| inode(path) == Some(ours));
     assert_eq!(left.count(), 0, "somebody still holds the namespace");
 }
 
