@@ -46,6 +46,11 @@ pub struct Counters {
     pub queued: usize,
     /// Bytes asked for that belong to no file of the lab: the file system's own.
     pub other_read_bytes: u64,
+    /// Blocks of the medium that are kept in memory as they are.
+    pub kept_bytes: u64,
+    /// Writes refused with ENOSPC since the disk was up: they were neither zeros nor lab content, and
+    /// `kept_bytes` is at its bound.
+    pub refused_writes: u64,
     /// Bytes of files.
     pub files: Vec<FileCounters>,
 }
@@ -140,6 +145,8 @@ pub fn totals(model: &request::Counters) -> Counters {
         waited_us: model.waited_ns / 1000,
         queued: 0,
         other_read_bytes: 0,
+        kept_bytes: 0,
+        refused_writes: 0,
         files: Vec::new(),
     }
 }

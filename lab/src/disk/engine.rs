@@ -1,9 +1,10 @@
 //! The model in real time: requests go in, and each is answered when the model says that it is done.
 //!
 //! Model time is real time since the start. A thread that wakes late answers late, but the model's
-//! next service starts where the last one ended, so lateness does not add up. Still a host that waits
-//! for each answer would see every wake-up and copy on the way as if the device were slower: they are
-//! measured once ([`Engine::set_lead`]), and answers leave that much earlier.
+//! next service starts where the last one ended, so lateness does not add up while requests wait. A
+//! host that waits for each answer would still see every delay as if the device were slower. So what
+//! the way costs is measured once ([`Engine::set_lead`]) and answers leave that much earlier; and a
+//! request that follows a late answer at once counts as come when it would have been.
 
 use super::counts::{self, ByFile, Counters};
 use super::store::Store;
@@ -13,7 +14,7 @@ use ackpace_sim::models::array::Device;
 use ackpace_sim::models::disk::profile::Profile;
 use ackpace_sim::models::disk::request::{self, Completion, Kind, Request};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
@@ -21,6 +22,11 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// Answers that are remembered: as many as a host has under way.
+const SENT_MAX: usize = 1024;
+/// A request that comes so soon after an answer is taken for its consequence.
+const CONSEQUENCE_NS: u64 = 500_000;
 
 /// Sends the answer: true if the device failed.
 pub type Respond = Box<dyn FnOnce(bool) + Send>;
@@ -63,17 +69,36 @@ struct State {
     timing: Timing,
     lead: Lead,
     open: HashMap<u64, Open>,
-    due: BinaryHeap<Reverse<(u64, u64)>>,
+    due: BinaryHeap<Reverse<Due>>,
     failed: HashMap<u64, bool>,
     next_id: u64,
     asleep_until_ns: u64,
     resume_ns: Option<u64>,
+    /// Answers that nothing has followed yet.
+    sent: VecDeque<Sent>,
+    last_arrived_ns: u64,
     totals: request::Counters,
     since_ns: u64,
     by_file: ByFile,
     names: HashMap<Tag, String>,
     trace: Option<BufWriter<File>>,
     stopping: bool,
+}
+
+/// An answer to be sent. The first field orders them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    due_ns: u64,
+    id: u64,
+    finished_ns: u64,
+}
+
+/// An answer that was sent: when, how late, and when the model had finished.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    left_ns: u64,
+    late_ns: u64,
+    finished_ns: u64,
 }
 
 struct Open {
@@ -98,6 +123,8 @@ impl Engine {
                 next_id: 0,
                 asleep_until_ns: 0,
                 resume_ns: None,
+                sent: VecDeque::new(),
+                last_arrived_ns: 0,
                 totals: request::Counters::default(),
                 since_ns: 0,
                 by_file: ByFile::default(),
@@ -141,7 +168,12 @@ impl Engine {
         let owner = owners.first().and_then(|(_, owner)| *owner);
         state.open.insert(id, Open { respond, owner });
         if let Timing::Flat { us } = state.timing {
-            state.due.push(Reverse((now_ns + us * 1000, id)));
+            let due_ns = now_ns + us * 1000;
+            state.due.push(Reverse(Due {
+                due_ns,
+                id,
+                finished_ns: due_ns,
+            }));
         } else {
             if kind == Kind::Read {
                 state.by_file.read(&owners);
@@ -152,7 +184,8 @@ impl Engine {
                 len_bytes,
                 kind,
             };
-            state.device.submit(now_ns, request);
+            let arrived_ns = state.arrival_ns(now_ns);
+            state.device.submit(arrived_ns, request);
         }
         if state.next_ns() < state.asleep_until_ns {
             self.wake.notify_one();
@@ -167,6 +200,11 @@ impl Engine {
     /// Sets what the way of a request costs outside the model.
     pub fn set_lead(&self, lead: Lead) {
         lock(&self.state).lead = lead;
+    }
+
+    /// How late the last answer left.
+    pub fn last_late_ns(&self) -> u64 {
+        lock(&self.state).sent.back().map_or(0, |sent| sent.late_ns)
     }
 
     /// Time outside the model, as set.
@@ -202,12 +240,18 @@ impl Engine {
     /// What was done since the last reset.
     pub fn counters(&self) -> Counters {
         let now_us = self.now_ns() / 1000;
+        let (kept_bytes, refused_writes) = {
+            let store = lock(&self.store);
+            (store.pages() as u64 * 4096, store.refused())
+        };
         let state = lock(&self.state);
         Counters {
             since_us: state.since_ns / 1000,
             now_us,
             members: state.device.members(),
             queued: state.device.under_way(),
+            kept_bytes,
+            refused_writes,
             other_read_bytes: state.by_file.other_bytes(),
             files: state.by_file.files(&state.names),
             ..counts::totals(&state.totals)
@@ -287,9 +331,24 @@ impl State {
         let lead_max_ns = self.lead.of(1 << 20);
         let model = self.device.next_ns();
         let model = model.map(|due_ns| due_ns.saturating_sub(lead_max_ns));
-        let due = self.due.peek().map(|Reverse((due_ns, _))| *due_ns);
+        let due = self.due.peek().map(|Reverse(due)| due.due_ns);
         let next = [model, due, self.resume_ns].into_iter().flatten().min();
         next.unwrap_or(u64::MAX)
+    }
+
+    /// When a request that comes now would have come, had the answer that it follows arrived at the
+    /// host just when the model had finished.
+    fn arrival_ns(&mut self, now_ns: u64) -> u64 {
+        let stale = |sent: &Sent| sent.left_ns + CONSEQUENCE_NS < now_ns;
+        while self.sent.front().is_some_and(stale) {
+            self.sent.pop_front();
+        }
+        let arrived_ns = match self.sent.pop_front() {
+            Some(sent) => now_ns.saturating_sub(sent.late_ns).max(sent.finished_ns),
+            None => now_ns,
+        };
+        self.last_arrived_ns = arrived_ns.max(self.last_arrived_ns);
+        self.last_arrived_ns
     }
 
     /// Collects the answers that are due.
@@ -305,11 +364,24 @@ impl State {
         if self.stopping {
             answers.extend(self.open.drain().map(|(_, open)| (open.respond, false)));
         }
-        while let Some(Reverse((due_ns, id))) = self.due.peek().copied() {
+        while let Some(Reverse(Due {
+            due_ns,
+            id,
+            finished_ns,
+        })) = self.due.peek().copied()
+        {
             if due_ns > now_ns {
                 break;
             }
             self.due.pop();
+            self.sent.push_back(Sent {
+                left_ns: now_ns,
+                late_ns: now_ns - due_ns,
+                finished_ns,
+            });
+            if self.sent.len() > SENT_MAX {
+                self.sent.pop_front();
+            }
             let failed = self.failed.remove(&id).unwrap_or(false);
             if let Some(open) = self.open.remove(&id) {
                 answers.push((open.respond, failed));
@@ -333,7 +405,11 @@ impl State {
         if done.failed {
             self.failed.insert(id, true);
         }
-        self.due.push(Reverse((due_ns, id)));
+        self.due.push(Reverse(Due {
+            due_ns,
+            id,
+            finished_ns: done.finished_ns,
+        }));
     }
 }
 
@@ -348,11 +424,15 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Timers fire at once, not with the usual 50 us of slack, and before others' work where we may.
-fn punctual() {
-    // SAFETY: no pointers; both calls concern this thread only, and may fail.
+/// For a thread of a disk and those it starts: timers fire at once, not with the usual 50 us of
+/// slack, and the thread runs before others' work where we may. It never runs for long.
+pub fn punctual() {
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the pointer is to a live value; all calls concern this thread only, and may fail.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
-        libc::setpriority(libc::PRIO_PROCESS, 0, -15);
+        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &first) != 0 {
+            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        }
     }
 }

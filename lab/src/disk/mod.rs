@@ -42,6 +42,8 @@ const PAGES_MAX: usize = 262_144;
 /// Answer of an idle device while the way to it is measured.
 const PROBE_US: u64 = 600;
 const PROBES: usize = 64;
+/// More than this is no way but a machine that has no time for us.
+const LEAD_NS_MAX: u64 = 400_000;
 
 /// What disk to build.
 #[derive(Clone, Debug)]
@@ -113,7 +115,14 @@ impl Disk {
             disk.mounted = true;
         }
         disk.device = Some(device);
-        let lead = disk.measure_way()?;
+        // In a thread that runs as punctually as the disk's own.
+        let lead = std::thread::scope(|scope| {
+            let probing = scope.spawn(|| {
+                engine::punctual();
+                disk.measure_way()
+            });
+            probing.join().unwrap_or(Ok(Lead::default()))
+        })?;
         disk.engine.set_lead(lead);
         disk.fast(false);
         disk.engine.reset_counters();
@@ -201,7 +210,11 @@ impl Disk {
         let session = fuser::Session::from_fd(files, channel, acl, config).doing(what)?;
         let thread = std::thread::Builder::new().name("lab-disk-fuse".into());
         // Its end is that of the mount; an error says no more.
-        let thread = thread.spawn(move || drop(session.run())).doing(what)?;
+        let serve = move || {
+            engine::punctual();
+            drop(session.run());
+        };
+        let thread = thread.spawn(serve).doing(what)?;
         self.threads.push(thread);
         Ok(())
     }
@@ -259,16 +272,17 @@ impl Disk {
                 let start = Instant::now();
                 file.read_exact_at(&mut buffer.bytes()[..len], 0)
                     .doing(what)?;
-                let took = start.elapsed();
-                extra.push(took.saturating_sub(Duration::from_micros(PROBE_US)));
+                let took_ns = start.elapsed().as_nanos() as u64;
+                extra.push(took_ns.saturating_sub(PROBE_US * 1000 + self.engine.last_late_ns()));
             }
-            extra.sort();
-            Ok(extra[PROBES / 2].as_nanos() as u64)
+            extra.sort_unstable();
+            // Too much does no harm: what follows an answer never counts as come before its time.
+            Ok(extra[PROBES / 2])
         };
         let (short_ns, long_ns) = (of_len(4096)?, of_len(1 << 20)?);
         Ok(Lead {
-            base_ns: short_ns,
-            per_mb_ns: long_ns.saturating_sub(short_ns),
+            base_ns: short_ns.min(LEAD_NS_MAX),
+            per_mb_ns: long_ns.saturating_sub(short_ns).min(LEAD_NS_MAX),
         })
     }
 }

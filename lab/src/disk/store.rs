@@ -19,6 +19,7 @@ pub struct Store {
     runs: BTreeMap<u64, Run>,
     pages: BTreeMap<u64, Box<[u8; BLOCK_LEN_BYTES]>>,
     pages_max: usize,
+    refused: u64,
 }
 
 /// Consecutive blocks of one file.
@@ -38,6 +39,7 @@ impl Store {
             runs: BTreeMap::new(),
             pages: BTreeMap::new(),
             pages_max,
+            refused: 0,
         }
     }
 
@@ -179,6 +181,11 @@ impl Store {
         self.pages.len()
     }
 
+    /// Writes that were [`Full`].
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
     fn write_block(&mut self, block: u64, bytes: &[u8]) -> Result<(), Full> {
         if let Some(page) = self.pages.get_mut(&block) {
             // The file system writes the same places again and again.
@@ -194,6 +201,7 @@ impl Store {
         self.clear(block..block + 1);
         if bytes.iter().any(|byte| *byte != 0) {
             if self.pages.len() >= self.pages_max {
+                self.refused += 1;
                 return Err(Full);
             }
             let mut page = Box::new([0; BLOCK_LEN_BYTES]);
@@ -308,5 +316,6 @@ mod tests {
             std::slice::from_ref(&(1001 * BLOCK..1002 * BLOCK))
         );
         assert_eq!(store.write(0, &[1]), Err(Full));
+        assert_eq!(store.refused(), 1);
     }
 }

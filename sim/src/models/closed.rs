@@ -4,6 +4,7 @@ use super::array::Device;
 use super::disk::request::{Kind, Request};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
+use std::collections::BTreeMap;
 
 const NS_PER_S: f64 = 1e9;
 
@@ -56,7 +57,7 @@ pub struct Outcome {
     pub bytes: u64,
     /// Number of requests.
     pub requests: u64,
-    /// The longest time from arrival to completion.
+    /// The longest time from arrival to completion, of a piece.
     pub slowest_ns: u64,
 }
 
@@ -72,20 +73,43 @@ impl Outcome {
     }
 }
 
-/// Runs the requests in their order, `depth` (at least 1) of them under way, beginning at `now_ns`:
-/// the next is submitted at the very time at which one completes.
-pub fn run(device: &mut Device, requests: &[Request], depth: usize, now_ns: u64) -> Outcome {
-    let mut todo = requests.iter();
-    for request in todo.by_ref().take(depth) {
-        device.submit(now_ns, *request);
+/// How a host asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Requests under way, at least 1.
+    pub depth: usize,
+    /// The device gets longer requests in pieces of this, all at once: a kernel's bound.
+    pub piece_bytes: u64,
+}
+
+impl Host {
+    /// So many under way, each in one piece.
+    pub fn of_depth(depth: usize) -> Self {
+        Self {
+            depth,
+            piece_bytes: u64::MAX,
+        }
+    }
+}
+
+/// Runs the requests in their order, beginning at `now_ns`: the next is submitted at the very time at
+/// which one completes.
+pub fn run(device: &mut Device, requests: &[Request], host: Host, now_ns: u64) -> Outcome {
+    let mut todo = requests.iter().enumerate();
+    let mut under_way = UnderWay::default();
+    for (nth, request) in todo.by_ref().take(host.depth) {
+        under_way.submit(device, nth, request, host.piece_bytes, now_ns);
     }
     let (mut last_ns, mut slowest_ns) = (now_ns, 0);
     while let Some(due_ns) = device.next_ns() {
         while let Some(done) = device.complete(due_ns) {
             last_ns = done.finished_ns;
             slowest_ns = slowest_ns.max(done.finished_ns - done.arrived_ns);
-            if let Some(request) = todo.next() {
-                device.submit(done.finished_ns, *request);
+            if !under_way.is_whole(done.request.id) {
+                continue;
+            }
+            if let Some((nth, request)) = todo.next() {
+                under_way.submit(device, nth, request, host.piece_bytes, last_ns);
             }
         }
     }
@@ -94,5 +118,53 @@ pub fn run(device: &mut Device, requests: &[Request], depth: usize, now_ns: u64)
         bytes: requests.iter().map(|request| request.len_bytes).sum(),
         requests: requests.len() as u64,
         slowest_ns,
+    }
+}
+
+/// Which request a piece is of, and how many pieces of each are missing.
+#[derive(Default)]
+struct UnderWay {
+    of_piece: BTreeMap<u64, usize>,
+    missing: BTreeMap<usize, usize>,
+    next_piece: u64,
+}
+
+impl UnderWay {
+    fn submit(
+        &mut self,
+        device: &mut Device,
+        nth: usize,
+        request: &Request,
+        piece_bytes: u64,
+        now_ns: u64,
+    ) {
+        let mut at = request.offset_bytes;
+        while at < request.end_bytes() {
+            let piece = Request {
+                id: self.next_piece,
+                offset_bytes: at,
+                len_bytes: piece_bytes.min(request.end_bytes() - at),
+                kind: request.kind,
+            };
+            self.next_piece += 1;
+            self.of_piece.insert(piece.id, nth);
+            *self.missing.entry(nth).or_default() += 1;
+            device.submit(now_ns, piece);
+            at = piece.end_bytes();
+        }
+    }
+
+    /// Takes a piece away; true if it was the last one of its request.
+    fn is_whole(&mut self, piece: u64) -> bool {
+        let Some(nth) = self.of_piece.remove(&piece) else {
+            return false;
+        };
+        match self.missing.get_mut(&nth) {
+            Some(left) if *left > 1 => {
+                *left -= 1;
+                false
+            }
+            _ => self.missing.remove(&nth).is_some(),
+        }
     }
 }

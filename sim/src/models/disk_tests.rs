@@ -1,7 +1,7 @@
 //! What holds of every device, and tables of what the models make of a data sheet.
 
 use super::array::Device;
-use super::closed::{Pattern, run};
+use super::closed::{Host, Pattern, run};
 use super::disk::profile::{
     ArrayProfile, Discipline, DiskProfile, FlashProfile, Profile, scsi_2003,
 };
@@ -190,13 +190,27 @@ fn a_bad_region_fails_what_touches_it_and_nothing_else() {
 fn a_mirror_reads_from_both_copies_and_writes_each() {
     let mut device = Device::new(&array(2, true));
     let mut reads = Pattern::Random { seed: 7 }.reads(device.size_bytes(), 4 * KB, 400);
-    let read = run(&mut device, &reads, 16, 0);
+    let read = run(&mut device, &reads, Host::of_depth(16), 0);
     for request in &mut reads {
         request.kind = Kind::Write;
     }
-    let written = run(&mut device, &reads, 16, 1 << 50);
+    let written = run(&mut device, &reads, Host::of_depth(16), 1 << 50);
     let ratio = written.elapsed_ns as f64 / read.elapsed_ns as f64;
     assert!((1.5..2.0).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_request_in_pieces_completes_with_the_last_of_them() {
+    let reads = Pattern::Sequential { from_bytes: 0 }.reads(1 << 30, 1024 * KB, 3);
+    let host = Host {
+        depth: 1,
+        piece_bytes: 512 * KB,
+    };
+    let (whole, pieces) = [Host::of_depth(1), host]
+        .map(|host| run(&mut Device::new(&flash()), &reads, host, 0))
+        .into();
+    assert_eq!(pieces.elapsed_ns - whole.elapsed_ns, 3 * 140_000);
+    assert_eq!((pieces.bytes, pieces.requests), (whole.bytes, 3));
 }
 
 /// Sequential MB/s in each zone, random requests and MB/s for length, depth and discipline.
@@ -208,7 +222,7 @@ fn table() -> String {
         let from_bytes = size_bytes / 10 * tenth;
         let reads = Pattern::Sequential { from_bytes }.reads(size_bytes, 128 * KB, 400);
         let mut device = Device::new(&Profile::Disk(disk.clone()));
-        let outcome = run(&mut device, &reads, 1, 0);
+        let outcome = run(&mut device, &reads, Host::of_depth(1), 0);
         let _ = write!(text, " {:5.1}", outcome.bytes_per_s() / 1e6);
     }
     text += "\nrandom reads: requests/s (MB/s), seed 1\n                depth 1        depth 8       depth 32\n";
@@ -218,7 +232,7 @@ fn table() -> String {
             for depth in [1, 8, 32] {
                 let profile = Profile::Disk(with_queue(discipline, 32, 2_000 * MS));
                 let reads = Pattern::Random { seed: 1 }.reads(size_bytes, len_bytes, 2000);
-                let outcome = run(&mut Device::new(&profile), &reads, depth, 0);
+                let outcome = run(&mut Device::new(&profile), &reads, Host::of_depth(depth), 0);
                 let mb = outcome.bytes_per_s() / 1e6;
                 let _ = write!(text, " {:6.1} ({mb:5.2})", outcome.per_s());
             }
@@ -233,7 +247,7 @@ fn the_disk_of_2003_does_what_such_disks_did() {
     let disk = Profile::Disk(scsi_2003());
     let random = |len_bytes| {
         let reads = Pattern::Random { seed: 1 }.reads(disk.size_bytes(), len_bytes, 4000);
-        run(&mut Device::new(&disk), &reads, 1, 0)
+        run(&mut Device::new(&disk), &reads, Host::of_depth(1), 0)
     };
     let near = |got: f64, want: f64| assert!((got / want - 1.0).abs() < 0.05, "{got} for {want}");
     near(random(4 * KB).per_s(), 124.0);
