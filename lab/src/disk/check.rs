@@ -2,7 +2,7 @@
 //! the same row of requests.
 
 use super::engine::lock;
-use super::{Disk, Spec, profile};
+use super::{Disk, REQUEST_BYTES_MAX, Spec, profile};
 use crate::content::Tag;
 use crate::error::{Doing, LabError, Result};
 use crate::peers::install;
@@ -20,8 +20,6 @@ const OFF_MAX: f64 = 0.05;
 const TRIES: u64 = 4;
 /// First seed of the random rows.
 const SEED: u64 = 1;
-/// The kernel's 128 segments (BLK_MAX_SEGMENTS), of a page each where memory is not contiguous.
-const PIECE_BYTES: u64 = 128 * 4096;
 const FIO: &str = "/usr/bin/fio";
 const LENGTHS: [(&str, u64); 3] = [("4K", 4 << 10), ("128K", 128 << 10), ("1M", 1 << 20)];
 const DEPTHS: [usize; 2] = [1, 8];
@@ -119,11 +117,11 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// fio, and a kernel that cuts what is longer than the segments of a loop device's request.
+    /// fio, and the kernel that cuts long requests.
     fn host(&self) -> Host {
         Host {
             depth: self.depth,
-            piece_bytes: PIECE_BYTES,
+            piece_bytes: REQUEST_BYTES_MAX,
         }
     }
 

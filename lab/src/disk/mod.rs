@@ -39,6 +39,9 @@ pub const RUN: &str = "/run/ackpace-lab";
 /// Blocks of a disk that are kept as they are, 1 GB: the metadata of some million files. Beyond it,
 /// writes fail with ENOSPC.
 const PAGES_MAX: usize = 262_144;
+/// The kernel cuts what is longer before the device. 128 segments of single pages would be cut there
+/// anyway, and contiguous memory would not: so it does not depend on luck.
+const REQUEST_BYTES_MAX: u64 = 512 << 10;
 /// Answer of an idle device while the way to it is measured.
 const PROBE_US: u64 = 600;
 const PROBES: usize = 64;
@@ -224,7 +227,7 @@ impl Disk {
         let device = mount::Loop::attach(&backing, &format!("ackpace-lab {}", spec.name))?;
         // The drive orders its queue itself; a scheduler before it would hide what is measured.
         device.set("scheduler", "none")?;
-        device.set("max_sectors_kb", "1024")?;
+        device.set("max_sectors_kb", &(REQUEST_BYTES_MAX >> 10).to_string())?;
         let turns = !matches!(spec.profile, Profile::Flash(_));
         device.set("rotational", if turns { "1" } else { "0" })?;
         device.set("read_ahead_kb", &spec.read_ahead_kb.to_string())?;
