@@ -1,7 +1,7 @@
 //! Rate, round trip and loss of single paths.
 
 use super::tcp_info::tcp_info;
-use super::traffic::{Pair, Sender, connect_all, datagrams, drain, pump};
+use super::traffic::{Buffers, Pair, QUEUE_MS, Sender, connect_all, datagrams, drain, pump};
 use super::{Outcome, Row, address, punctuality};
 use crate::error::{Doing, LabError, Result};
 use crate::stats;
@@ -24,7 +24,7 @@ pub fn rate() -> Result<Outcome> {
     let of = |mbit: f64| LinkSpec {
         rate_mbit_per_s: Some(mbit),
         delay_ms: Some(5.0),
-        queue_ms: Some(if mbit < 5.0 { 200.0 } else { 40.0 }),
+        queue_ms: Some(QUEUE_MS),
         ..LinkSpec::default()
     };
     let back = LinkSpec {
@@ -56,7 +56,9 @@ pub fn rate() -> Result<Outcome> {
         ..Topology::default()
     };
     let wan = Wan::up(&topology)?;
-    let pairs = connect_all(&wan, &clients(rates.len())?, PORT, 16 << 20)?;
+    let pairs = connect_all(&wan, &clients(rates.len())?, PORT, |nth| {
+        Buffers::filling(rates[nth].0)
+    })?;
     let pairs: Vec<(Pair, Sender)> = pairs.into_iter().zip(rates.iter().map(|r| r.1)).collect();
     let moved = pump(&pairs, Duration::from_secs(4), Duration::from_secs(10))?;
     let mut rows = Vec::new();
@@ -98,7 +100,9 @@ pub fn rtt() -> Result<Outcome> {
         ..Topology::default()
     };
     let wan = Wan::up(&topology)?;
-    let pairs = connect_all(&wan, &clients(rtts_ms.len())?, PORT, 1 << 20)?;
+    let pairs = connect_all(&wan, &clients(rtts_ms.len())?, PORT, |_| {
+        Buffers::both(1 << 20)
+    })?;
     let echoed = std::thread::scope(|scope| {
         let spawn = |pair| scope.spawn(move || echo(pair, Duration::from_secs(6)));
         let threads: Vec<_> = pairs.iter().map(spawn).collect();

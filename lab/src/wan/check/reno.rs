@@ -4,7 +4,7 @@
 
 use super::links::{client, clients};
 use super::tcp_info::tcp_info;
-use super::traffic::{Pair, Sender, connect_all, pump};
+use super::traffic::{Buffers, Pair, Sender, connect_all, pump};
 use super::{Outcome, Row, punctuality};
 use crate::error::{Doing, LabError, Result};
 use crate::wan::topology::{Ecn, Mode, PathSpec, Topology};
@@ -34,7 +34,9 @@ pub fn run(seconds: u64) -> Result<Outcome> {
     let cells = cells();
     let topology = topology(&cells);
     let wan = Wan::up(&topology)?;
-    let pairs = connect_all(&wan, &clients(topology.path.len())?, PORT, 768 << 10)?;
+    let pairs = connect_all(&wan, &clients(topology.path.len())?, PORT, |_| {
+        Buffers::both(768 << 10)
+    })?;
     for pair in &pairs {
         let used = tcp_congestion(&pair.server).doing(|| "TCP_CONGESTION".into())?;
         if used != topology.congestion_control {

@@ -2,7 +2,7 @@
 
 use super::links::{HEADERS_LEN_BYTES, client, clients};
 use super::tcp_info::tcp_info;
-use super::traffic::{Pair, Sender, connect_all, pump};
+use super::traffic::{Buffers, Pair, QUEUE_MS, Sender, connect_all, pump};
 use super::{Outcome, Row, punctuality};
 use crate::error::{Doing, Result};
 use crate::wan::topology::{Mode, PathSpec, Topology};
@@ -32,7 +32,7 @@ pub fn one_path() -> Result<Outcome> {
             ..Topology::default()
         };
         let wan = Wan::up(&topology)?;
-        let pairs = connect_all(&wan, &clients(1)?, PORT, 8 << 20)?;
+        let pairs = connect_all(&wan, &clients(1)?, PORT, |_| Buffers::both(8 << 20))?;
         let got = flat_out(&pairs[0])?;
         let expected = promise.map_or("-".into(), |gbit| format!("{gbit:.0} Gbit/s"));
         outcome.rows.push(Row {
@@ -59,7 +59,7 @@ pub fn many_paths() -> Result<Outcome> {
     path.down = LinkSpec {
         rate_mbit_per_s: Some(PATH_MBIT_PER_S),
         delay_ms: Some(10.0),
-        queue_ms: Some(200.0),
+        queue_ms: Some(QUEUE_MS),
         ..LinkSpec::default()
     };
     path.up.delay_ms = Some(10.0);
@@ -76,7 +76,7 @@ pub fn many_paths() -> Result<Outcome> {
         .iter()
         .map(|path| *path.clients.start())
         .collect();
-    let pairs = connect_all(&wan, &clients, PORT, 128 << 10)?;
+    let pairs = connect_all(&wan, &clients, PORT, |_| Buffers::filling(PATH_MBIT_PER_S))?;
     let pairs: Vec<(Pair, Sender)> = pairs
         .into_iter()
         .map(|pair| (pair, Sender::Server))

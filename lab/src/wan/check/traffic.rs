@@ -53,30 +53,37 @@ impl Pair {
     }
 }
 
-/// Connects each client address to the server, all at once; in the same order. `buffer_bytes`: socket
-/// buffers, more than a connection has in flight, but not more: TCP's memory is the machine's, and
-/// when it is short all connections starve.
+/// Socket buffers. TCP's memory is the machine's: when it is short, all connections starve.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// To send: more than what is in flight, for what is sent between two looks.
+    pub send_bytes: usize,
+    /// To receive: about half of the window that the kernel makes of it.
+    pub receive_bytes: usize,
+}
+
+/// Connects each client address to the server, all at once; in the same order.
 pub fn connect_all(
     wan: &Wan,
     clients: &[IpAddr],
     port: u16,
-    buffer_bytes: usize,
+    buffers: impl Fn(usize) -> Buffers + Sync,
 ) -> Result<Vec<Pair>> {
     let server = SocketAddr::new(wan.server_addresses()[0], port);
     let listener = wan.server().run(|| {
         let what = || format!("listening at {server}");
         let listener = socket(server.ip(), SocketType::STREAM).doing(what)?;
         sockopt::set_socket_reuseaddr(&listener, true).doing(what)?;
-        set_buffers(&listener, buffer_bytes)?;
+        set_buffers(&listener, buffers(0))?;
         bind(&listener, &server).doing(what)?;
         listen(&listener, 4096).doing(what)?;
         Ok(listener)
     })?;
     let ends = wan.client().run(|| {
-        let open = |address: &IpAddr| {
+        let open = |(nth, address): (usize, &IpAddr)| {
             let what = || format!("connecting from {address}");
             let end = socket(*address, SocketType::STREAM).doing(what)?;
-            set_buffers(&end, buffer_bytes)?;
+            set_buffers(&end, buffers(nth))?;
             bind(&end, &SocketAddr::new(*address, 0)).doing(what)?;
             match connect(&end, &server) {
                 Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
@@ -85,7 +92,11 @@ pub fn connect_all(
             let own = getsockname(&end).doing(what)?;
             Ok((SocketAddr::try_from(own).doing(what)?, end))
         };
-        clients.iter().map(open).collect::<Result<Vec<_>>>()
+        clients
+            .iter()
+            .enumerate()
+            .map(open)
+            .collect::<Result<Vec<_>>>()
     })?;
     let mut accepted = HashMap::new();
     let until = Instant::now() + PATIENCE;
@@ -100,13 +111,14 @@ pub fn connect_all(
             Err(error) => return Err(error).doing(|| "waiting for connections".into()),
         }
     }
-    let pair = |(own, client): (SocketAddr, OwnedFd)| {
+    let pair = |(nth, (own, client)): (usize, (SocketAddr, OwnedFd))| {
         let server = accepted.remove(&own);
         let server =
             server.ok_or_else(|| LabError::Setup(format!("a stranger in place of {own}")))?;
+        set_buffers(&server, buffers(nth))?;
         Ok(Pair { server, client })
     };
-    ends.into_iter().map(pair).collect()
+    ends.into_iter().enumerate().map(pair).collect()
 }
 
 /// A UDP socket of the client and one of the server, connected to each other.
@@ -129,10 +141,34 @@ pub fn datagrams(wan: &Wan, client: IpAddr, port: u16) -> Result<Pair> {
     Ok(Pair { server, client })
 }
 
+impl Buffers {
+    /// So much each way.
+    pub fn both(bytes: usize) -> Buffers {
+        Buffers {
+            send_bytes: bytes,
+            receive_bytes: bytes,
+        }
+    }
+
+    /// For a window of up to 200 ms at a rate, to be used with a queue of `QUEUE_MS`: it fills the link and
+    /// never overflows it, so that no hole in the stream hides bytes that have arrived.
+    pub fn filling(mbit_per_s: f64) -> Buffers {
+        let receive_bytes = (mbit_per_s * 12_500.0) as usize;
+        Buffers {
+            send_bytes: 8 * receive_bytes,
+            receive_bytes,
+        }
+    }
+}
+
+/// Queue of a link that [`Buffers::filling`] is to fill.
+pub const QUEUE_MS: f64 = 400.0;
+
 /// Sends as much as TCP takes on all connections; measures for a while after a warm-up.
 pub fn pump(pairs: &[(Pair, Sender)], warm_up: Duration, measured: Duration) -> Result<Vec<Moved>> {
     let chunk = vec![0x5a; CHUNK_BYTES];
     let mut sink = vec![0; CHUNK_BYTES];
+    let pause = TURN * (1 + pairs.len() as u32 / 200); // a thousand are not looked at so often
     let began = Instant::now();
     let mut arrived = vec![0u64; pairs.len()];
     let mut marks: Vec<Option<(u64, Instant)>> = vec![None; pairs.len()];
@@ -157,7 +193,7 @@ pub fn pump(pairs: &[(Pair, Sender)], warm_up: Duration, measured: Duration) -> 
         if moved.iter().all(Option::is_some) {
             return Ok(moved.into_iter().flatten().collect());
         }
-        std::thread::sleep(TURN.saturating_sub(turn.elapsed()));
+        std::thread::sleep(pause.saturating_sub(turn.elapsed()));
     }
 }
 
@@ -198,10 +234,10 @@ fn socket(address: IpAddr, kind: SocketType) -> rustix::io::Result<OwnedFd> {
     )
 }
 
-fn set_buffers(socket: &OwnedFd, bytes: usize) -> Result<()> {
+fn set_buffers(socket: &OwnedFd, buffers: Buffers) -> Result<()> {
     let what = || "socket buffers".to_owned();
-    sockopt::set_socket_recv_buffer_size_force(socket, bytes).doing(what)?;
-    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    sockopt::set_socket_recv_buffer_size_force(socket, buffers.receive_bytes).doing(what)?;
+    let bytes = libc::c_int::try_from(buffers.send_bytes).unwrap_or(libc::c_int::MAX);
     // SAFETY: SO_SNDBUFFORCE reads one int, which lives here.
     let done = unsafe {
         libc::setsockopt(
