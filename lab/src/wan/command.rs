@@ -4,8 +4,9 @@ use super::check;
 use super::counters::Counters;
 use super::daemon::{self, Request};
 use super::namespace::Namespace;
+use super::plan;
 use super::table::table;
-use super::topology::{LinkSpec, Topology};
+use super::topology::LinkSpec;
 use crate::error::{Doing, LabError, Result};
 use clap::Subcommand;
 use std::os::unix::process::CommandExt;
@@ -85,7 +86,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.action {
         Action::Up { name, topology } => {
             needs_root()?;
-            Topology::read(topology)?; // its faults are told here, not in the background
+            plan::read(topology)?; // its faults are told here, not in the background
             daemon::start(name, topology)?;
             println!("{name} is up; ackpace-lab wan exec {name} server|client COMMAND runs inside");
         }

@@ -1,6 +1,7 @@
 //! What the emulator counted, as plain data.
 
-use super::engine::{Direction, Engine, LinkState, PathTotals, Strays};
+use super::engine::{Engine, LinkState, PathTotals, Strays};
+use super::plan::Direction;
 use super::plan::LinkId;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,8 @@
 
 use super::Wan;
 use super::counters::Counters;
-use super::topology::{LinkSpec, Topology};
+use super::plan;
+use super::topology::LinkSpec;
 use crate::error::{Doing, LabError, Result};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -82,7 +83,7 @@ pub fn start(name: &str, topology: &Path) -> Result<()> {
 pub fn serve(name: &str, topology: &Path) -> Result<()> {
     let listener = UnixListener::bind_addr(&address(name)?)
         .map_err(|error| LabError::Setup(format!("{name}: {error}: is it up already?")))?;
-    let wan = Wan::up(&Topology::read(topology)?)?;
+    let wan = Wan::up(&plan::read(topology)?)?;
     let _ = rustix::process::setsid(); // a closing terminal is not the end
     println!("{READY}");
     silence()?;

@@ -1,7 +1,8 @@
 //! The thread that is the wire: reads both ends, asks the engine, writes what arrives, in time.
 
 use super::counters::{Counters, Lateness};
-use super::engine::{Direction, Engine};
+use super::engine::Engine;
+use super::plan::Direction;
 use super::plan::LinkId;
 use super::tun::Tun;
 use ackpace_sim::models::link::Profile;

@@ -6,7 +6,7 @@
 //! last of them would: late by at most the run's own time on the link, which is bounded by `run_ns`.
 
 use super::packet::{self, FRAME_LEN_BYTES_MAX, Head, Run};
-use super::plan::{LinkId, PathPlan, Plan};
+use super::plan::{Direction, LinkId, PathPlan, Plan};
 use ackpace_sim::models::link::{DropCause, Link, Profile, Totals, Verdict};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,16 +20,6 @@ const CHOICES_MAX: usize = 1 << 16;
 const SPARE_BUFFERS_MAX: usize = 4096;
 /// Buffers have two sizes: for one packet, and for the largest frame.
 const SMALL_BUFFER_BYTES: usize = 2048;
-
-/// Which way a frame goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// From the server to the client.
-    Down,
-    /// From the client to the server.
-    Up,
-}
 
 /// What a path did with packets, one way. `entered` is the sum of those delivered, dropped, lost and
 /// still under way.

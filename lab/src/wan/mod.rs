@@ -23,8 +23,8 @@ mod tun;
 
 pub use command::{Args, run};
 pub use counters::Counters;
-pub use engine::Direction;
 pub use namespace::Namespace;
+pub use plan::Direction;
 pub use topology::{LinkSpec, Topology};
 
 use crate::error::{Doing, LabError, Result};

@@ -1,9 +1,11 @@
 //! From a topology to links and paths, with every value checked. An error names the key and what is allowed.
 
 use super::topology::{LinkSpec, PathSpec, Topology};
+use crate::error::{Doing, LabError};
 use ackpace_sim::models::link::{Loss, Profile, Queue, Red};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 /// Paths of a topology, those of single clients included. More are refused.
 pub const PATHS_MAX: usize = 1 << 16;
@@ -11,6 +13,16 @@ pub const PATHS_MAX: usize = 1 << 16;
 const QUEUE_DEFAULT_MS: f64 = 100.0;
 /// ... but ten full packets at least.
 const QUEUE_DEFAULT_BYTES_MIN: u64 = 15_000;
+
+/// Which way a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From the server to the client.
+    Down,
+    /// From the client to the server.
+    Up,
+}
 
 /// Place of a link in [`Plan::links`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +61,15 @@ pub struct PathPlan {
     pub server_port: Option<u16>,
     down: Vec<LinkId>,
     up: Vec<LinkId>,
+}
+
+/// Reads a topology from a file and checks all of it. The error names the file, the key and what is allowed.
+pub fn read(path: &Path) -> crate::error::Result<Topology> {
+    let setup = |why: String| LabError::Setup(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).doing(|| path.display().to_string())?;
+    let topology = Topology::parse(&text).map_err(setup)?;
+    Plan::of(&topology).map_err(setup)?;
+    Ok(topology)
 }
 
 impl Plan {
@@ -166,10 +187,10 @@ impl Plan {
 
 impl PathPlan {
     /// Its links one way, in travelling order; at least one.
-    pub fn links(&self, direction: super::engine::Direction) -> &[LinkId] {
+    pub fn links(&self, direction: Direction) -> &[LinkId] {
         match direction {
-            super::engine::Direction::Down => &self.down,
-            super::engine::Direction::Up => &self.up,
+            Direction::Down => &self.down,
+            Direction::Up => &self.up,
         }
     }
 

@@ -1,10 +1,8 @@
 //! What a WAN is, as its TOML file says it. `plan.rs` turns it into links and paths.
 
-use crate::error::{Doing, LabError, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
 
 /// A network between a server and its clients. Unknown keys are errors.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -183,18 +181,8 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// Reads a file. The error names the file, the key and what is allowed.
-    pub fn read(path: &Path) -> Result<Topology> {
-        let text = std::fs::read_to_string(path).doing(|| path.display().to_string())?;
-        let topology = Topology::parse(&text)
-            .map_err(|why| LabError::Setup(format!("{}: {why}", path.display())))?;
-        super::plan::Plan::of(&topology)
-            .map_err(|why| LabError::Setup(format!("{}: {why}", path.display())))?;
-        Ok(topology)
-    }
-
     /// Reads the text of a file; ranges are checked with the plan.
-    pub fn parse(text: &str) -> std::result::Result<Topology, String> {
+    pub fn parse(text: &str) -> Result<Topology, String> {
         toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
     }
 }
