@@ -31,7 +31,7 @@ fn a_topology_becomes_links_and_paths() {
     assert_eq!((plan.links.len(), plan.paths.len()), (1 + 2 * 21, 21));
     let home = &plan.paths[2];
     assert_eq!(home.name, "home/10.1.0.3");
-    assert_eq!(home.links(super::super::engine::Direction::Down).len(), 2);
+    assert_eq!(home.links(Direction::Down).len(), 2);
     assert!(home.takes("10.1.0.3".parse().unwrap(), Some(80)));
     assert!(!home.takes("10.1.0.4".parse().unwrap(), Some(80)));
     let office = &plan.paths[20];
