@@ -5,7 +5,8 @@
 //! its result by `on`. Time is an argument. So the server and a simulation drive the same file,
 //! and a test writes the time that it needs.
 //!
-//! Read [`worker`] first (one connection from accept to close), then [`disk`] (which read next).
+//! Read [`worker`] first (one connection from accept to close), then [`send`] (who is given bytes, and
+//! when) and [`disk`] (which read next).
 //! The words that they share are in [`conn`]; every bound, with its reason, is in [`limits`].
 //!
 //! This crate is `no_std`: no clock, no thread and no randomly ordered map compiles here.
@@ -19,6 +20,8 @@ pub mod conn;
 pub mod disk;
 pub mod limits;
 pub mod machine;
+pub mod rate;
+pub mod send;
 pub mod units;
 pub mod why;
 pub mod worker;

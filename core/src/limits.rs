@@ -23,6 +23,22 @@ pub const TURN_BYTES_MAX: u64 = 4 * MIB;
 /// Body bytes that one connection sends before the next gets its turn: two windows, if both are believed to be in
 /// memory, since a long sendfile costs less than two short ones.
 pub const SEND_BYTES_MAX: u64 = 2 * MIB;
+/// T, the margin that a socket is filled up to, in time at its client's rate: shorter wakes the worker more often,
+/// longer than this saves little and costs memory.
+pub const TARGET_US_MIN: u64 = 100_000;
+/// The longest T, for workers with little to send.
+pub const TARGET_US_MAX: u64 = 400_000;
+/// What the sockets of one worker may hold unsent together, as long as T stays at least [`TARGET_US_MIN`]: then T
+/// is 200 ms at 2 Gbit/s. More connections, or faster ones: a shorter T.
+pub const SEND_QUEUE_BYTES: u64 = 48 * MIB;
+/// TCP_NOTSENT_LOWAT is never less: the kernel's buffers for sending are of this size.
+pub const LOWAT_BYTES_MIN: u32 = 64 * KIB as u32;
+/// TCP_NOTSENT_LOWAT is never more: SO_SNDBUF grows up to about this (tcp_wmem).
+pub const LOWAT_BYTES_MAX: u32 = 8 * MIB as u32;
+/// TCP_NOTSENT_LOWAT of a connection whose rate is not known yet.
+pub const LOWAT_BYTES_START: u32 = 128 * KIB as u32;
+/// A rate measured over less time than this is noise.
+pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// Requests of one connection answered in a row. More: the other connections come first.
 pub const PIPELINED_MAX: u32 = 64;
 

@@ -22,13 +22,14 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use self::arrivals::Arrivals;
-pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Settings};
+pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Send, Settings};
 use self::patience::Patience;
 use self::stream::{Step, Stream};
 use crate::cache::Beliefs;
 use crate::conn::{ConnId, Part, StreamId, Want};
 use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX};
 use crate::machine::Machine;
+use crate::send::{Margin, TopUps};
 use crate::units::Instant;
 
 /// Where a connection stands.
@@ -72,6 +73,7 @@ struct Conn {
     in_a_row: u32,
     stream: Option<Stream>,
     patience: Patience,
+    margin: Margin,
     arrivals: Arrivals,
 }
 
@@ -91,6 +93,8 @@ pub struct Worker {
     draining: Option<Instant>,
     scan_at: Option<Instant>,
     scan_from: u32,
+    /// `None`: sockets are filled as soon as they take some.
+    top_ups: Option<TopUps>,
     /// The last step was one of a scan.
     scanning: bool,
 }
@@ -115,6 +119,10 @@ impl Worker {
             draining: None,
             scan_at: None,
             scan_from: 0,
+            top_ups: match settings.send {
+                Send::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
+                Send::Eager => None,
+            },
             scanning: false,
         }
     }
@@ -223,7 +231,11 @@ impl Machine for Worker {
                 stream,
                 taken_bytes,
                 blocked,
-            } => self.sent(stream, taken_bytes, blocked, now),
+                unsent_bytes,
+            } => {
+                let unsent_bytes = unsent_bytes.filter(|_| blocked);
+                self.sent(stream, taken_bytes, blocked, unsent_bytes, now);
+            }
             In::Sliced {
                 stream,
                 len_bytes,
@@ -255,6 +267,9 @@ impl Machine for Worker {
         loop {
             if let Some(out) = self.outs.pop_front() {
                 return Some(out);
+            }
+            if self.top_ups.as_mut().is_some_and(TopUps::take_due) {
+                self.top_up(now);
             }
             // A scan and those who have something to do take turns, a slice against a step.
             let due = self.scan_at.is_some_and(|at| at <= now);

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use ackpace_core::limits::SEND_QUEUE_BYTES;
 use ackpace_core::units::duration_us;
-use ackpace_core::worker::Settings;
+use ackpace_core::worker::{Send, Settings};
 use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Coding;
@@ -23,7 +24,7 @@ use crate::greeting;
 use crate::limits::WORKERS_MAX;
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
-use crate::options::{LogTarget, ServeOptions, Sibling, Workers};
+use crate::options::{LogTarget, SendBy, ServeOptions, Sibling, Workers};
 use crate::resolver::{Resolver, Return};
 use crate::shares::{self, Shares};
 use crate::store::device::Devices;
@@ -238,6 +239,12 @@ fn settings(options: &ServeOptions, worker: u16, connections_max: u32, arrivals:
         rate_min_bytes_per_s: options.rate_min_bytes_per_s,
         drain_timeout_us: duration_us(options.drain_timeout),
         arrivals,
+        send: match options.send {
+            SendBy::Margin => Send::Margin {
+                budget_bytes: SEND_QUEUE_BYTES,
+            },
+            SendBy::Eager => Send::Eager,
+        },
     }
 }
 

@@ -344,6 +344,32 @@ pub fn send_file(
     }
 }
 
+/// TCP_NOTSENT_LOWAT (tcp(7)): the socket takes no more than this beyond what is in flight, and calls when
+/// half of it is left.
+pub fn set_lowat(socket: &OwnedFd, bytes: u32) {
+    let value = bytes as libc::c_int; // at most 8 MiB
+    // SAFETY: the kernel reads one int, which lives here.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        );
+    }
+}
+
+/// What the socket was given and has not sent yet (SIOCOUTQNSD); what is in flight is not in it. `None`
+/// for sockets that are not TCP.
+pub fn unsent_bytes(socket: &OwnedFd) -> Option<u64> {
+    const SIOCOUTQNSD: libc::Ioctl = 0x894b; // linux/sockios.h
+    let mut unsent: libc::c_int = 0;
+    // SAFETY: the kernel writes one int.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCOUTQNSD, &mut unsent) };
+    u64::try_from(unsent).ok().filter(|_| asked == 0)
+}
+
 /// Holds back segments that are not full, or lets the last one go (TCP_CORK). Not for unix sockets.
 pub fn cork(socket: &OwnedFd, on: bool) {
     let _ = sockopt::set_tcp_cork(socket, on);

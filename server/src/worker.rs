@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ackpace_core::conn::{ConnId, StreamId, TcpEvent};
 use ackpace_core::disk::ReadError;
-use ackpace_core::limits::{EVENTS_PER_TURN_MAX, OUTS_PER_TURN_MAX, TURN_BYTES_MAX};
+use ackpace_core::limits::{
+    EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TURN_BYTES_MAX,
+};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::{In, Settings, Worker as Decider};
+use ackpace_core::worker::{In, Send, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -33,6 +35,7 @@ use crate::limits::RESULTS_PER_TURN_MAX;
 use crate::log::AccessHandle;
 use crate::mailbox::Bell;
 use crate::resolver::{Done, Resolver};
+use crate::tcp;
 use crate::turns::Turns;
 
 /// What all workers share.
@@ -90,7 +93,14 @@ impl Worker {
         let index = usize::from(settings.worker);
         let bell = Arc::clone(&shared.lines[index].bell);
         epoll::add(&epoll, &*bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        let lowat_bytes = match settings.send {
+            Send::Margin { .. } => Some(LOWAT_BYTES_START),
+            Send::Eager => None,
+        };
         for listener in &listeners {
+            if let Some(bytes) = lowat_bytes {
+                tcp::set_lowat(listener, bytes); // inherited by what is accepted
+            }
             epoll::add(
                 &epoll,
                 listener,
@@ -107,7 +117,7 @@ impl Worker {
             log,
             epoll,
             listeners,
-            conns: Conns::default(),
+            conns: Conns::new(lowat_bytes),
             heads: HeadPool::default(),
             draining: false,
             disks_to_ring: 0,

@@ -6,6 +6,7 @@ use super::patience::Patience;
 use super::{Conn, Phase, Worker};
 use crate::conn::ConnId;
 use crate::limits::{ACCEPTS_PER_TURN_MAX, SCAN_PERIOD_US};
+use crate::send::Margin;
 use crate::units::Instant;
 
 impl Worker {
@@ -42,6 +43,7 @@ impl Worker {
             in_a_row: 0,
             stream: None,
             patience: Patience::new(&self.settings, now),
+            margin: Margin::new(now),
             arrivals: Arrivals::default(),
         });
         self.open += 1;

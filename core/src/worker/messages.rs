@@ -26,6 +26,20 @@ pub struct Settings {
     pub drain_timeout_us: u64,
     /// Whether to find out what reached the client (for the access log).
     pub arrivals: bool,
+    /// Who is given bytes to send, and when.
+    pub send: Send,
+}
+
+/// Who is given bytes to send, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Send {
+    /// By the send margin of each (see [`crate::send`]).
+    Margin {
+        /// What all sockets of the worker may hold unsent together.
+        budget_bytes: u64,
+    },
+    /// Whoever's socket takes some, at once, as much as it takes: what servers usually do.
+    Eager,
 }
 
 /// A client's address as far as the bound per address counts: an IPv4 address, or the /64 of an IPv6 one.
@@ -120,6 +134,8 @@ pub enum In {
         taken_bytes: u64,
         /// It takes no more for now.
         blocked: bool,
+        /// What it holds unsent now, asked if it is blocked (SIOCOUTQNSD); `None` where nobody can say.
+        unsent_bytes: Option<u64>,
     },
     /// The result of a `Slice`.
     Sliced {
@@ -217,6 +233,8 @@ pub enum Out {
         len_bytes: u64,
         /// More of the response follows (MSG_MORE).
         more: bool,
+        /// The socket's TCP_NOTSENT_LOWAT from now on; `None`: as it is.
+        lowat_bytes: Option<u32>,
     },
     /// Measure the connection; answered by a `Tcp` event with a sample at once.
     Sample(ConnId),

@@ -6,12 +6,13 @@ use super::stream::{Stall, Stream};
 use super::{Phase, Worker, conn_in};
 use crate::conn::{ConnId, Plan, StreamId, TcpEvent, TcpSample};
 use crate::limits::{BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX};
+use crate::send::TopUps;
 use crate::units::Instant;
 use crate::why::Why;
 
 impl Worker {
     pub(super) fn tcp(&mut self, id: ConnId, event: TcpEvent, now: Instant) {
-        let Some(conn) = self.conn_mut(id) else {
+        let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
         match event {
@@ -21,6 +22,9 @@ impl Worker {
                 conn.writable = true;
                 if let Some(stream) = &mut conn.stream {
                     stream.stall(None, now);
+                    if let Some(top_ups) = &mut self.top_ups {
+                        top_ups.called(now);
+                    }
                 }
             }
             TcpEvent::Reset => return self.reset(id, now),
@@ -149,10 +153,19 @@ impl Worker {
         conn.stream = Some(Stream::new(plan, conn.requested_at, now));
         conn.phase = Phase::Sending;
         conn.patience.response_begun(now);
+        conn.margin.begin(now);
         self.wake(id.conn.index, true);
     }
 
-    pub(super) fn sent(&mut self, id: StreamId, taken_bytes: u64, blocked: bool, now: Instant) {
+    pub(super) fn sent(
+        &mut self,
+        id: StreamId,
+        taken_bytes: u64,
+        blocked: bool,
+        unsent_bytes: Option<u64>,
+        now: Instant,
+    ) {
+        let target_us = self.top_ups.as_ref().map(TopUps::target_us);
         let Some(conn) = self.conn_mut(id.conn).filter(|conn| conn.nth == id.nth) else {
             return;
         };
@@ -162,6 +175,12 @@ impl Worker {
         stream.sent(taken_bytes);
         conn.arrivals.sent(taken_bytes);
         conn.patience.sent(taken_bytes, now);
+        conn.margin.given(taken_bytes);
+        let grown = match (unsent_bytes, target_us) {
+            (Some(unsent_bytes), Some(target_us)) => conn.margin.full(unsent_bytes, target_us, now),
+            _ => false,
+        };
+        let blocked = blocked && !grown;
         conn.writable &= !blocked;
         // A head goes on with its body, a body after the others had their piece.
         let goes_on = stream.sent_bytes <= stream.plan.head_len_bytes;

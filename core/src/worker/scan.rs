@@ -1,5 +1,7 @@
 //! Time: whose patience, or ours with whom, has run out, and the end of all connections.
 
+use alloc::vec::Vec;
+
 use super::messages::Out;
 use super::patience::Verdict;
 use super::{Phase, Worker};
@@ -34,6 +36,26 @@ impl Worker {
         if end == self.conns.len() as u32 {
             self.scan_from = 0;
             self.scan_at = (self.open > 0).then(|| now.plus_us(SCAN_PERIOD_US));
+        }
+    }
+
+    /// Top up everybody who is near the margin at which the kernel would call for it, in one go.
+    pub(super) fn top_up(&mut self, now: Instant) {
+        let (mut rates_bytes_per_s, mut near) = (0u64, Vec::new());
+        for (index, conn) in self.conns.iter_mut().enumerate() {
+            let sending = conn.as_mut().filter(|conn| conn.phase == Phase::Sending);
+            let Some(conn) = sending else { continue };
+            rates_bytes_per_s = rates_bytes_per_s.saturating_add(conn.margin.rate_bytes_per_s());
+            if !conn.writable && conn.margin.near(now) {
+                conn.writable = true;
+                near.push(index as u32);
+            }
+        }
+        for index in near {
+            self.wake(index, false);
+        }
+        if let Some(top_ups) = &mut self.top_ups {
+            top_ups.done(rates_bytes_per_s, now);
         }
     }
 

@@ -47,6 +47,7 @@ impl Worker {
             conn.stream.as_mut()?,
         );
         let writable = conn.writable;
+        let lowat_bytes = self.top_ups.map(|_| conn.margin.lowat_bytes());
         let out = match stream.step(&self.beliefs, now) {
             Step::Send { .. } | Step::Wait if !writable => {
                 stream.stall(Some(Stall::Net), now);
@@ -63,6 +64,7 @@ impl Worker {
                 from_bytes,
                 len_bytes,
                 more,
+                lowat_bytes,
             },
             Step::Probe { object, span } => Out::Probe {
                 stream: id,

@@ -42,6 +42,7 @@ fn settings() -> Settings {
         rate_min_bytes_per_s: 100,
         drain_timeout_us: 30 * US_PER_S,
         arrivals: false,
+        send: Send::Eager,
     }
 }
 
@@ -201,6 +202,7 @@ impl Bench {
             stream,
             taken_bytes,
             blocked,
+            unsent_bytes: None,
         })
     }
 

@@ -55,6 +55,15 @@ pub enum FollowSymlinks {
     None,
 }
 
+/// When sockets are given more to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SendBy {
+    /// When their margin is half used up, together with all that are near that point.
+    Margin,
+    /// Each as soon as it takes some.
+    Eager,
+}
+
 /// A coding whose precompressed sibling (`page.html.zst` beside `page.html`) may be sent instead of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Sibling {

@@ -31,16 +31,18 @@ pub struct Conn {
     pub slice: Vec<u8>,
     /// The socket keeps back a last small segment until the response ends (TCP_CORK).
     pub corked: bool,
+    /// TCP_NOTSENT_LOWAT of the socket as far as we know.
+    pub lowat_bytes: Option<u32>,
     /// The device whose disk thread may hold a wish of the present stream: a wish that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
 }
 
 /// Connections by place. Freed places are used again, the latest first: their memory is hot.
-#[derive(Default)]
 pub struct Conns {
     places: Vec<Place>,
     free: Vec<u32>,
+    lowat_bytes: Option<u32>,
 }
 
 #[derive(Default)]
@@ -50,6 +52,15 @@ struct Place {
 }
 
 impl Conns {
+    /// An empty table. Sockets come with this TCP_NOTSENT_LOWAT, `None` if with the system's.
+    pub fn new(lowat_bytes: Option<u32>) -> Conns {
+        Conns {
+            places: Vec::new(),
+            free: Vec::new(),
+            lowat_bytes,
+        }
+    }
+
     /// Puts a new connection into a free place.
     pub fn add(&mut self, socket: OwnedFd, remote: Remote) -> ConnId {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -71,6 +82,7 @@ impl Conns {
             format: Format::Html,
             slice: Vec::new(),
             corked: false,
+            lowat_bytes: self.lowat_bytes,
             asked: None,
         });
         id
@@ -109,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_place_is_used_again_under_another_name() {
-        let mut conns = Conns::default();
+        let mut conns = Conns::new(None);
         let first = conns.add(socket(), Remote::Unix);
         assert!(conns.remove(first).is_some());
         let second = conns.add(socket(), Remote::Unix);

@@ -56,7 +56,9 @@ impl Worker {
                 from_bytes,
                 len_bytes,
                 more,
+                lowat_bytes,
             } => {
+                self.set_lowat(stream.conn, lowat_bytes);
                 let span = Span {
                     offset_bytes: from_bytes,
                     len_bytes,
@@ -367,6 +369,11 @@ impl Worker {
                     stream,
                     taken_bytes,
                     blocked,
+                    unsent_bytes: if blocked {
+                        tcp::unsent_bytes(&conn.socket)
+                    } else {
+                        None
+                    },
                 }
             }
             Sent::Broken(why) => {
@@ -386,6 +393,17 @@ impl Worker {
             },
         };
         self.decider.on(event, now);
+    }
+
+    /// Follow the connection's margin; a socket without one, such as a unix socket, goes without.
+    fn set_lowat(&mut self, id: ConnId, lowat_bytes: Option<u32>) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        if let Some(bytes) = lowat_bytes.filter(|_| conn.lowat_bytes != lowat_bytes) {
+            tcp::set_lowat(&conn.socket, bytes);
+            conn.lowat_bytes = lowat_bytes;
+        }
     }
 
     fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {

@@ -152,10 +152,21 @@ fn finish(shell: &mut Shell) {
     panic!("never finished: {} clients", shell.clients.len());
 }
 
+/// Both ways of sending, by the seed.
+fn send_by(seed: u64) -> Send {
+    let budget_bytes = seed >> 32;
+    if seed % 2 == 0 {
+        Send::Margin { budget_bytes }
+    } else {
+        Send::Eager
+    }
+}
+
 fn run(seed: u64, arrivals: bool, acts: Vec<Act>) -> Shell {
     let mut shell = Shell::new(
         Settings {
             arrivals,
+            send: send_by(seed),
             connections_max: 6,
             connections_per_address: 2,
             ..settings()
@@ -190,7 +201,8 @@ proptest! {
     /// is forgotten, and nobody waits for the next scan to be noticed.
     #[test]
     fn whoever_waits_is_served(seed in any::<u64>(), counts in prop::collection::vec(1u8..5, 1..6)) {
-        let mut shell = Shell::new(settings(), seed);
+        let send = send_by(seed);
+        let mut shell = Shell::new(Settings { send, ..settings() }, seed);
         shell.mishaps = false;
         let mut asked = 0;
         for count in counts {

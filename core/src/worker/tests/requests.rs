@@ -15,6 +15,7 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
         from_bytes,
         len_bytes,
         more,
+        lowat_bytes: None,
     };
     assert_eq!(outs, [send(0, 0, 100, true)]);
     assert_eq!(bench.sent(stream, 60, false), [send(0, 60, 40, true)]);
@@ -117,6 +118,7 @@ fn answered_before_another(busy: u32) -> u32 {
                     stream,
                     taken_bytes,
                     blocked,
+                    unsent_bytes: None,
                 }
             }
             Out::Ended(_) => continue,

@@ -1,0 +1,72 @@
+//! How fast a connection takes its bytes: TPF's B_n, measured at the socket's own margin.
+
+use crate::limits::RATE_SAMPLE_US_MIN;
+use crate::units::US_PER_S;
+
+/// The rate of one connection. 0 means: not known yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    send_bytes_per_s: u64,
+}
+
+impl Rate {
+    /// B_n for the send margin, bytes per second: up fast, since an empty send buffer idles the
+    /// client's link; down slowly, since a margin that is too large costs only memory.
+    pub fn send_bytes_per_s(&self) -> u64 {
+        self.send_bytes_per_s
+    }
+
+    /// The connection took `taken_bytes` in `us`. `dry`: it had nothing to take at some time, so that
+    /// it may be faster than this, but is not slower. Samples of a moment say nothing and are dropped.
+    pub fn sample(&mut self, taken_bytes: u64, us: u64, dry: bool) {
+        if us < RATE_SAMPLE_US_MIN {
+            return;
+        }
+        let sample = u128::from(taken_bytes) * u128::from(US_PER_S) / u128::from(us);
+        let sample = u64::try_from(sample).unwrap_or(u64::MAX);
+        let now = self.send_bytes_per_s;
+        self.send_bytes_per_s = match now {
+            0 => sample,
+            _ if sample >= now => now + (sample - now) / 2,
+            _ if dry => now,
+            _ => now - (now - sample) / 4,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1000;
+
+    #[test]
+    fn it_rises_fast_and_falls_slowly() {
+        let mut rate = Rate::default();
+        rate.sample(100_000, 100 * MS, false);
+        assert_eq!(rate.send_bytes_per_s(), 1_000_000);
+        rate.sample(300_000, 100 * MS, false);
+        assert_eq!(rate.send_bytes_per_s(), 2_000_000);
+        rate.sample(100_000, 100 * MS, false);
+        assert_eq!(rate.send_bytes_per_s(), 1_750_000);
+    }
+
+    #[test]
+    fn who_had_nothing_to_take_is_not_called_slow() {
+        let mut rate = Rate::default();
+        rate.sample(100_000, 100 * MS, true);
+        rate.sample(100, 100 * MS, true);
+        assert_eq!(rate.send_bytes_per_s(), 1_000_000);
+    }
+
+    proptest! {
+        #[test]
+        fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0u64..1 << 40) {
+            let mut rate = Rate { send_bytes_per_s: before };
+            (0..200).for_each(|_| rate.sample(taken, us, false));
+            let steady = (u128::from(taken) * 1_000_000 / u128::from(us)) as u64;
+            prop_assert!(rate.send_bytes_per_s().abs_diff(steady) <= 4, "{rate:?} for {steady}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Who is given bytes to send, and when: TPF's IDSR, for which the kernel's ACK path is the clock.
+//!
+//! A socket is filled up to the margin that its connection takes in T ([`TopUps::target_us`]), by
+//! TCP_NOTSENT_LOWAT (tcp(7)): the kernel calls when half of it is left, without a timer and whatever the
+//! rate has become. One call tops up *everybody* who is predicted to have come near enough to it, so
+//! that a worker wakes a few times in T, however many connections it has.
+
+use crate::limits::{
+    LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, TARGET_US_MAX, TARGET_US_MIN,
+};
+use crate::rate::Rate;
+use crate::units::{Instant, KIB, US_PER_S};
+
+/// Who has at most this part of its margin left is topped up with the others: β, in tenths.
+const NEAR_TENTHS: u64 = 9;
+/// Values of TCP_NOTSENT_LOWAT are multiples of this, so that small changes of the rate cost no system call.
+const LOWAT_STEP_BYTES: u64 = 16 * KIB;
+
+/// The send margin of one connection: D1, what its socket holds unsent, and B_n.
+#[derive(Clone, Copy, Debug)]
+pub struct Margin {
+    rate: Rate,
+    /// D1 at the last look.
+    level_bytes: u64,
+    looked_at: Instant,
+    /// Given to the socket since then.
+    given_bytes: u64,
+    lowat_bytes: u32,
+}
+
+impl Margin {
+    /// A connection that holds nothing.
+    pub fn new(now: Instant) -> Margin {
+        Margin {
+            rate: Rate::default(),
+            level_bytes: 0,
+            looked_at: now,
+            given_bytes: 0,
+            lowat_bytes: LOWAT_BYTES_START,
+        }
+    }
+
+    /// B_n, bytes per second; 0: not known yet.
+    pub fn rate_bytes_per_s(&self) -> u64 {
+        self.rate.send_bytes_per_s()
+    }
+
+    /// TCP_NOTSENT_LOWAT that the socket shall have.
+    pub fn lowat_bytes(&self) -> u32 {
+        self.lowat_bytes
+    }
+
+    /// D1 as it should be now.
+    pub fn level_bytes(&self, now: Instant) -> u64 {
+        let us = u128::from(now.since_us(self.looked_at));
+        let taken = us * u128::from(self.rate.send_bytes_per_s()) / u128::from(US_PER_S);
+        let had = self.level_bytes + self.given_bytes;
+        had.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
+    }
+
+    /// T_n, the time for which the socket has bytes; `None` while B_n is not known.
+    pub fn margin_us(&self, now: Instant) -> Option<u64> {
+        let rate = self.rate.send_bytes_per_s();
+        let us = u128::from(self.level_bytes(now)) * u128::from(US_PER_S);
+        (rate > 0).then(|| u64::try_from(us / u128::from(rate.max(1))).unwrap_or(u64::MAX))
+    }
+
+    /// A response begins. Time in which there was nothing to take counts for nobody's rate.
+    pub fn begin(&mut self, now: Instant) {
+        if self.level_bytes(now) == 0 {
+            (self.level_bytes, self.given_bytes, self.looked_at) = (0, 0, now);
+        }
+    }
+
+    /// The socket took bytes.
+    pub fn given(&mut self, bytes: u64) {
+        self.given_bytes += bytes;
+    }
+
+    /// The socket took less than it was offered, and holds `unsent_bytes` (SIOCOUTQNSD) now: the rate
+    /// is measured, and the margin follows it. `true` if the margin grew, so that more fits in.
+    pub fn full(&mut self, unsent_bytes: u64, target_us: u64, now: Instant) -> bool {
+        let had = self.level_bytes + self.given_bytes;
+        let dry = unsent_bytes <= self.given_bytes;
+        let taken_bytes = had.saturating_sub(unsent_bytes);
+        self.rate
+            .sample(taken_bytes, now.since_us(self.looked_at), dry);
+        (self.level_bytes, self.given_bytes, self.looked_at) = (unsent_bytes, 0, now);
+        self.aim(target_us)
+    }
+
+    /// Whether the connection is to be topped up when somebody else is. The bound is what the socket
+    /// took last, not what it might: SO_SNDBUF may be the tighter limit.
+    pub fn near(&self, now: Instant) -> bool {
+        let full_bytes = self.level_bytes.min(u64::from(self.lowat_bytes));
+        self.rate.send_bytes_per_s() > 0 && self.level_bytes(now) * 10 <= full_bytes * NEAR_TENTHS
+    }
+
+    fn aim(&mut self, target_us: u64) -> bool {
+        let bytes = u128::from(self.rate.send_bytes_per_s()) * u128::from(target_us);
+        let bytes = u64::try_from(bytes / u128::from(US_PER_S)).unwrap_or(u64::MAX);
+        let bytes = bytes
+            .min(u64::from(LOWAT_BYTES_MAX))
+            .div_ceil(LOWAT_STEP_BYTES);
+        let want =
+            (bytes * LOWAT_STEP_BYTES).clamp(LOWAT_BYTES_MIN.into(), LOWAT_BYTES_MAX.into()) as u32;
+        let (grows, shrinks) = (
+            u64::from(want) * 4 > u64::from(self.lowat_bytes) * 5,
+            u64::from(want) * 3 < u64::from(self.lowat_bytes) * 2,
+        );
+        if grows || shrinks {
+            self.lowat_bytes = want;
+        }
+        grows
+    }
+}
+
+/// When a worker tops up all of its connections, and to which margin.
+#[derive(Clone, Copy, Debug)]
+pub struct TopUps {
+    budget_bytes: u64,
+    target_us: u64,
+    next_at: Instant,
+    due: bool,
+}
+
+impl TopUps {
+    /// `budget_bytes` is what all sockets of the worker may hold unsent together.
+    pub fn new(budget_bytes: u64) -> TopUps {
+        TopUps {
+            budget_bytes,
+            target_us: TARGET_US_MAX,
+            next_at: Instant { us: 0 },
+            due: false,
+        }
+    }
+
+    /// T: the margin of every connection, from the budget and what all connections take together.
+    pub fn target_us(&self) -> u64 {
+        self.target_us
+    }
+
+    /// The kernel called for one connection: if the last round is long enough ago, all have their turn.
+    pub fn called(&mut self, now: Instant) {
+        self.due |= now >= self.next_at;
+    }
+
+    /// Whether to begin a round now; says so once.
+    pub fn take_due(&mut self) -> bool {
+        core::mem::take(&mut self.due)
+    }
+
+    /// A round is done; `rates_bytes_per_s` is the sum of the rates of all who are sending. The next is
+    /// due T (β - 1/2) later: before that nobody who was topped up in this one is down to its half.
+    pub fn done(&mut self, rates_bytes_per_s: u64, now: Instant) {
+        let us = u128::from(self.budget_bytes) * u128::from(US_PER_S);
+        let us = us / u128::from(rates_bytes_per_s.max(1));
+        let us = u64::try_from(us).unwrap_or(u64::MAX);
+        self.target_us = us.clamp(TARGET_US_MIN, TARGET_US_MAX);
+        self.next_at = now.plus_us(self.target_us * (NEAR_TENTHS - 5) / 10);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1000;
+    const AT: fn(u64) -> Instant = |ms| Instant { us: ms * MS };
+
+    /// A socket that drains at `rate` and is filled up to its lowat at each look.
+    fn fill(margin: &mut Margin, socket: &mut u64, now: Instant) {
+        loop {
+            let room = u64::from(margin.lowat_bytes()).saturating_sub(*socket);
+            margin.given(room);
+            *socket += room;
+            if !margin.full(*socket, 200 * MS, now) {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn the_margin_becomes_t_at_the_clients_rate() {
+        let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+        let rate = 2_500_000; // 20 Mbit/s
+        margin.begin(AT(0));
+        fill(&mut margin, &mut socket, AT(0));
+        for round in 1..20 {
+            socket = socket.saturating_sub(rate / 20);
+            fill(&mut margin, &mut socket, AT(round * 50));
+        }
+        assert!(
+            margin.rate_bytes_per_s().abs_diff(rate) < rate / 50,
+            "{margin:?}"
+        );
+        assert_eq!(margin.lowat_bytes(), 507_904); // .2 s, up to the next 16 KiB
+        assert!(!margin.near(AT(19 * 50 + 10)) && margin.near(AT(19 * 50 + 25)));
+        assert_eq!(
+            margin.margin_us(AT(19 * 50)).map(|us| us / MS / 10),
+            Some(20)
+        );
+    }
+
+    #[test]
+    fn a_pause_between_two_responses_is_nobodys_rate() {
+        let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+        margin.begin(AT(0));
+        fill(&mut margin, &mut socket, AT(0));
+        socket -= 50_000;
+        fill(&mut margin, &mut socket, AT(50));
+        let rate = margin.rate_bytes_per_s();
+        margin.begin(AT(60_000));
+        fill(&mut margin, &mut 0, AT(60_000));
+        assert_eq!((rate, margin.rate_bytes_per_s()), (1_000_000, 1_000_000));
+    }
+
+    #[test]
+    fn nobody_is_near_before_its_rate_is_known() {
+        let mut margin = Margin::new(AT(0));
+        margin.given(1000);
+        assert!(!margin.near(AT(10_000)));
+        assert_eq!(margin.margin_us(AT(1)), None);
+    }
+
+    #[test]
+    fn t_comes_from_the_budget_within_bounds() {
+        let mut rounds = TopUps::new(48 << 20);
+        for (rates, target_ms) in [(0, 400), (240_000_000, 209), (10_000_000_000, 100)] {
+            rounds.done(rates, AT(0));
+            assert_eq!(rounds.target_us() / MS, target_ms);
+        }
+    }
+
+    #[test]
+    fn rounds_are_t_times_four_tenths_apart() {
+        let mut rounds = TopUps::new(48 << 20);
+        rounds.done(10_000_000_000, AT(0)); // T = 100 ms
+        rounds.called(AT(39));
+        assert!(!rounds.take_due());
+        rounds.called(AT(40));
+        assert!(rounds.take_due() && !rounds.take_due());
+    }
+
+    proptest! {
+        #[test]
+        fn lowat_stays_in_its_bounds(looks in proptest::collection::vec((0u64..1 << 50, 0u64..1 << 50, 0u64..1 << 40), 1..50)) {
+            let mut margin = Margin::new(AT(0));
+            let mut now = AT(0);
+            for (given, unsent, us) in looks {
+                now = now.plus_us(us);
+                margin.given(given);
+                margin.full(unsent, TARGET_US_MAX, now);
+                margin.near(now.plus_us(us));
+                prop_assert!((LOWAT_BYTES_MIN..=LOWAT_BYTES_MAX).contains(&margin.lowat_bytes()));
+                prop_assert_eq!(u64::from(margin.lowat_bytes()) % LOWAT_STEP_BYTES, 0);
+            }
+        }
+    }
+}
