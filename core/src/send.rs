@@ -96,7 +96,11 @@ impl Margin {
         self.rate.send_bytes_per_s() > 0 && self.level_bytes(now) * 10 <= full_bytes * NEAR_TENTHS
     }
 
+    /// Let the margin follow the rate, once that is known, if it is a quarter above or a third below.
     fn aim(&mut self, target_us: u64) -> bool {
+        if self.rate.send_bytes_per_s() == 0 {
+            return false;
+        }
         let bytes = u128::from(self.rate.send_bytes_per_s()) * u128::from(target_us);
         let bytes = u64::try_from(bytes / u128::from(US_PER_S)).unwrap_or(u64::MAX);
         let bytes = bytes

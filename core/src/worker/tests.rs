@@ -6,6 +6,7 @@ mod arrivals;
 mod chaos;
 mod ending;
 mod files;
+mod margins;
 mod requests;
 mod shell;
 mod time;

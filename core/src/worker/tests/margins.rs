@@ -1,0 +1,125 @@
+//! Sending by margins: who is topped up when the kernel calls for one.
+
+use super::*;
+
+const MS: u64 = 1000;
+/// 1 MB/s.
+const TAKEN_BYTES: u64 = 50_000;
+
+fn by_margin() -> Settings {
+    Settings {
+        send: Send::Margin {
+            budget_bytes: 48 << 20,
+        },
+        ..settings()
+    }
+}
+
+impl Bench {
+    /// The socket took bytes, is full, and holds so many unsent.
+    fn full(&mut self, stream: StreamId, taken_bytes: u64, unsent_bytes: u64) -> Vec<Out> {
+        self.tell(In::Sent {
+            stream,
+            taken_bytes,
+            blocked: true,
+            unsent_bytes: Some(unsent_bytes),
+        })
+    }
+
+    /// A client that downloads at 1 MB/s, whose rate is known, and whose socket is full.
+    fn downloading(&mut self, index: u32) -> StreamId {
+        let conn = self.client(index);
+        let stream = self.request(conn);
+        self.resolved(stream, plan([body(Oracle::Always, 0, 1 << 40)], true));
+        self.sent(stream, HEAD_BYTES, false);
+        self.full(stream, 128 << 10, 128 << 10);
+        stream
+    }
+}
+
+/// Whose `Send` is among the orders, and with which lowat.
+fn sends(outs: &[Out]) -> Vec<(u32, u32)> {
+    let sends = outs.iter().filter_map(|out| match out {
+        Out::Send {
+            stream,
+            lowat_bytes,
+            ..
+        } => Some((stream.conn.index, lowat_bytes.expect("margins are on"))),
+        _ => None,
+    });
+    sends.collect()
+}
+
+/// Clients 0 and 1 are half empty, then full at a known rate of 1 MB/s.
+fn two_at_a_known_rate() -> (Bench, [StreamId; 2]) {
+    let mut bench = Bench::new(by_margin());
+    let streams = [0, 1].map(|index| bench.downloading(index));
+    bench.wait_us(50 * MS);
+    for stream in streams {
+        let outs = bench.tcp(stream.conn, TcpEvent::Writable);
+        assert_eq!(sends(&outs), [(stream.conn.index, 128 << 10)]);
+        let outs = bench.full(stream, TAKEN_BYTES, 128 << 10);
+        assert_eq!(
+            sends(&outs),
+            [(stream.conn.index, 409_600)],
+            "T is 400 ms at first"
+        );
+        let outs = bench.full(stream, 281_520, 409_600);
+        assert_eq!(sends(&outs), []);
+    }
+    (bench, streams)
+}
+
+#[test]
+fn a_call_for_one_tops_up_whoever_is_near() {
+    let (mut bench, [first, second]) = two_at_a_known_rate();
+    bench.wait_us(200 * MS);
+    let outs = bench.tcp(first.conn, TcpEvent::Writable);
+    let both = [(0, 409_600), (1, 409_600)];
+    assert_eq!(sends(&outs), both, "nobody called for the second");
+    assert_eq!(sends(&bench.full(first, 200_000, 409_600)), []);
+    assert_eq!(sends(&bench.full(second, 200_000, 409_600)), []);
+}
+
+#[test]
+fn whoever_is_nearly_full_is_left_alone() {
+    let (mut bench, [first, second]) = two_at_a_known_rate();
+    bench.wait_us(200 * MS);
+    bench.tcp(first.conn, TcpEvent::Writable); // a round: the next is due 160 ms later
+    bench.full(first, 200_000, 409_600);
+    bench.full(second, 200_000, 409_600);
+    bench.wait_us(130 * MS);
+    bench.tcp(second.conn, TcpEvent::Writable);
+    bench.full(second, 130_000, 409_600);
+    bench.wait_us(35 * MS);
+    let outs = bench.tcp(first.conn, TcpEvent::Writable);
+    assert_eq!(sends(&outs), [(0, 409_600)], "the second has 366 ms left");
+    bench.full(first, 165_000, 409_600);
+    bench.wait_us(165 * MS);
+    let outs = bench.tcp(first.conn, TcpEvent::Writable);
+    assert_eq!(sends(&outs), [(0, 409_600), (1, 409_600)], "now it is near");
+}
+
+#[test]
+fn between_two_rounds_a_call_tops_up_its_own_connection_only() {
+    let (mut bench, [first, second]) = two_at_a_known_rate();
+    bench.wait_us(200 * MS);
+    bench.tcp(first.conn, TcpEvent::Writable);
+    bench.full(first, 200_000, 409_600);
+    bench.full(second, 200_000, 409_600);
+    bench.wait_us(100 * MS); // less than .4 T
+    let outs = bench.tcp(first.conn, TcpEvent::Writable);
+    assert_eq!(sends(&outs), [(0, 409_600)]);
+}
+
+#[test]
+fn a_socket_that_does_not_say_what_it_holds_is_filled_when_it_calls() {
+    let mut bench = Bench::new(by_margin());
+    let stream = bench.downloading(0);
+    bench.wait_us(50 * MS);
+    let outs = bench.tcp(stream.conn, TcpEvent::Writable);
+    assert_eq!(sends(&outs).len(), 1);
+    assert_eq!(sends(&bench.sent(stream, TAKEN_BYTES, true)), []);
+    let outs = bench.wait_us(300 * MS);
+    assert_eq!(sends(&outs), [], "only the kernel calls");
+}
