@@ -1,7 +1,8 @@
 //! The words that the stages share: who asks, for which bytes, and what TCP says.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
+
+use smallvec::SmallVec;
 
 use crate::units::Instant;
 
@@ -119,11 +120,23 @@ pub enum Part {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The parts, in order.
-    pub parts: Vec<Part>,
+    pub parts: SmallVec<[Part; 2]>,
     /// Bytes at the start of the response that belong to its head, not its body.
     pub head_len_bytes: u64,
     /// Whether the connection may carry another request afterwards.
     pub keep_alive: bool,
+}
+
+impl Plan {
+    /// The texts from this part on that are sent as one: a head and a body that are both
+    /// at hand leave in one system call.
+    pub fn texts(&self, part: u16) -> impl Iterator<Item = &[u8]> {
+        let from = self.parts.get(usize::from(part)..).unwrap_or_default();
+        from.iter().map_while(|part| match part {
+            Part::Bytes(bytes) => Some(&**bytes),
+            Part::Body { .. } | Part::Slices => None,
+        })
+    }
 }
 
 /// Memory in which bytes wait for their turn. Part of the contract with the disk machine: who

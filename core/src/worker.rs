@@ -26,7 +26,7 @@ pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Send, Sett
 use self::patience::Patience;
 use self::stream::{Step, Stream};
 use crate::cache::Beliefs;
-use crate::conn::{ConnId, Part, StreamId, Want};
+use crate::conn::{ConnId, Plan, StreamId, Want};
 use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX};
 use crate::machine::Machine;
 use crate::send::{Margin, TopUps};
@@ -137,12 +137,12 @@ impl Worker {
         self.draining.is_some() && self.open == 0 && self.outs.is_empty()
     }
 
-    /// A part of a response under way: what a `Send` is about. `None` for a stream that is gone.
-    pub fn part(&self, stream: StreamId, part: u16) -> Option<&Part> {
+    /// The plan of a response under way: what a `Send` is about. `None` for a stream that is gone.
+    pub fn plan(&self, stream: StreamId) -> Option<&Plan> {
         let conn = self
             .conn(stream.conn)
             .filter(|conn| conn.nth == stream.nth)?;
-        conn.stream.as_ref()?.plan.parts.get(usize::from(part))
+        Some(&conn.stream.as_ref()?.plan)
     }
 
     fn conn(&self, id: ConnId) -> Option<&Conn> {

@@ -9,6 +9,7 @@ pub mod failure;
 pub mod front;
 pub mod greeting;
 pub mod help;
+pub mod hot;
 pub mod limits;
 pub mod log;
 pub mod mailbox;

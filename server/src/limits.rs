@@ -22,6 +22,19 @@ pub const DEVICES_MAX: usize = 16;
 pub const RESULTS_PER_TURN_MAX: usize = 16;
 /// How often a name that changes while it is opened is tried again. More: it is not there at any one time, so 404.
 pub const RACES_MAX: u32 = 3;
+/// Files that are kept ready in memory, head and body, are not longer. Longer ones go by sendfile, which costs less than
+/// a copy from here.
+pub const HOT_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Targets of which it is remembered that they were asked for once. A collision forgets the older one, which costs one
+/// more look at the disk's cache.
+pub const HOT_SEEN_MAX: usize = 4096;
+/// Directories of files kept ready that one worker watches for changes. More: changes there are noticed within a second.
+pub const WATCHES_MAX: usize = 1024;
+/// Files of one such directory. More: as above.
+pub const WATCHED_FILES_MAX: usize = 4096;
+/// Texts of an answer that are sent in one call: a head and a body, or the last boundary of several ranges. More: a
+/// further call.
+pub const TEXTS_MAX: usize = 4;
 /// Buffers for request heads that a worker keeps for the next requests. More that come back are freed.
 pub const HEAD_BUFFERS_KEPT_MAX: usize = 256;
 /// Connections that may wait to be accepted. The kernel takes the smaller of this and net.core.somaxconn; a client beyond

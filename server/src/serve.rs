@@ -136,7 +136,9 @@ fn start(
     let mut threads = Threads::new();
     for (index, (sockets, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, places, log.handle().is_on());
-        let worker = Worker::new(settings, Arc::clone(&shared), inbox, log.handle(), sockets)?;
+        let hot_bytes = shares.object_cache_bytes / u64::from(shares.workers);
+        let (shared, log) = (Arc::clone(&shared), log.handle());
+        let worker = Worker::new(settings, shared, inbox, log, sockets, hot_bytes)?;
         threads.push(
             thread::Builder::new()
                 .name(format!("worker-{index}"))

@@ -21,6 +21,8 @@ pub struct Shares {
     pub workers: u16,
     /// Connections of each worker: `connections_max`, or what memory allows.
     pub connections_per_worker: u32,
+    /// Small files kept ready by all workers together: `object_cache`, or an eighth of the memory.
+    pub object_cache_bytes: u64,
 }
 
 impl Shares {
@@ -38,6 +40,7 @@ impl Shares {
             memory_bytes,
             workers,
             connections_per_worker: CONNECTIONS_MIN,
+            object_cache_bytes: (options.object_cache.resolve(usable_bytes)).min(memory_bytes / 8),
         };
         let least_bytes = shares.total_bytes();
         if memory_bytes < least_bytes {
@@ -75,6 +78,7 @@ impl Shares {
                 "request heads kept for the next ones",
                 heads_kept_bytes() * u64::from(self.workers),
             ),
+            ("small files kept ready", self.object_cache_bytes),
             ("names of listings under way", core::LISTING_BYTES_MAX),
             ("queues of the two logs", 2 * LOG_QUEUE_BYTES_MAX),
             (

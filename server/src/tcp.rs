@@ -1,7 +1,7 @@
 //! Sockets: listening, accepting, sending, and what TCP says of a connection.
 
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -11,8 +11,8 @@ use ackpace_core::conn::TcpSample;
 use ackpace_core::worker::Address;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
-    acceptfrom_with, bind, listen, send, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketAddrUnix,
+    SocketFlags, SocketType, acceptfrom_with, bind, listen, send, sendmsg, socket_with, sockopt,
 };
 
 use crate::limits::BACKLOG;
@@ -303,24 +303,25 @@ pub fn receive(socket: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     }
 }
 
-/// Sends bytes; `more` keeps back a last small segment since more follows (MSG_MORE).
+/// Sends texts one after the other, as far as the socket takes them. `more`: bytes follow at once.
 ///
 /// # Errors
-/// EAGAIN when the socket takes nothing; the socket's error.
-pub fn send_bytes(socket: &OwnedFd, bytes: &[u8], more: bool) -> rustix::io::Result<usize> {
-    let more = if more {
-        SendFlags::MORE
-    } else {
-        SendFlags::empty()
-    };
+/// As send(2); `EAGAIN` for a socket that takes nothing now.
+pub fn send_texts(
+    socket: &OwnedFd,
+    texts: &[IoSlice<'_>],
+    more: bool,
+) -> rustix::io::Result<usize> {
+    let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    flags.set(SendFlags::MORE, more);
     loop {
-        match send(
-            socket,
-            bytes,
-            SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more,
-        ) {
+        let sent = match texts {
+            [one] => send(socket, one, flags),
+            several => sendmsg(socket, several, &mut SendAncillaryBuffer::default(), flags),
+        };
+        match sent {
             Err(Errno::INTR) => {}
-            result => return result,
+            sent => return sent,
         }
     }
 }

@@ -31,6 +31,8 @@ use crate::disk::{Line, News};
 use crate::disks::Disks;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
+use crate::hot::Hot;
+use crate::hot::watch::Watch;
 use crate::limits::RESULTS_PER_TURN_MAX;
 use crate::log::AccessHandle;
 use crate::mailbox::Bell;
@@ -66,6 +68,9 @@ pub struct Worker {
     listeners: Vec<OwnedFd>,
     conns: Conns,
     heads: HeadPool,
+    hot: Hot,
+    /// `None` where inotify(7) is refused.
+    watch: Option<Watch>,
     draining: bool,
     /// Disks that have something to hear at the end of the turn, a bit each.
     disks_to_ring: u64,
@@ -76,6 +81,7 @@ pub struct Worker {
 /// What an epoll event is about: places in the table of connections lie below these.
 const BELL: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
+const WATCH: u64 = u64::MAX - 2;
 
 impl Worker {
     /// A worker that is ready to run.
@@ -88,6 +94,7 @@ impl Worker {
         inbox: Receiver<(StreamId, Done)>,
         log: AccessHandle,
         listeners: Vec<OwnedFd>,
+        hot_bytes: u64,
     ) -> io::Result<Worker> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let index = usize::from(settings.worker);
@@ -108,6 +115,14 @@ impl Worker {
                 EventFlags::IN,
             )?;
         }
+        let watch = if hot_bytes > 0 {
+            Watch::new().ok()
+        } else {
+            None
+        };
+        if let Some(watch) = &watch {
+            epoll::add(&epoll, watch, EventData::new_u64(WATCH), EventFlags::IN)?;
+        }
         Ok(Worker {
             decider: Decider::new(settings),
             index,
@@ -119,6 +134,8 @@ impl Worker {
             listeners,
             conns: Conns::new(lowat_bytes),
             heads: HeadPool::default(),
+            hot: Hot::new(hot_bytes),
+            watch,
             draining: false,
             disks_to_ring: 0,
             turn_bytes: 0,
@@ -158,6 +175,11 @@ impl Worker {
         for event in events {
             match event.data.u64() {
                 BELL => self.hear(now),
+                WATCH => {
+                    if let Some(watch) = &mut self.watch {
+                        watch.hear(&mut self.hot);
+                    }
+                }
                 LISTENER => self.decider.on(In::Incoming, now),
                 of => self.tcp_event(conn_of(of), event.flags, now),
             }

@@ -221,7 +221,8 @@ pub enum Out {
     Ended(StreamId),
     /// Make the next slice of the listing; answered by `Sliced` or `Failed`.
     Slice(StreamId),
-    /// Send bytes of a part (of its present slice, if it is a listing); answered by `Sent` at once.
+    /// Send bytes of a part (of its present slice, if it is a listing; of it and the texts that follow it, if it is
+    /// one); answered by `Sent` at once.
     Send {
         /// Of which response.
         stream: StreamId,

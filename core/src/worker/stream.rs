@@ -101,9 +101,16 @@ impl Stream {
     /// The next step. Asking for something marks it as asked; sending changes nothing until [`Stream::sent`].
     pub fn step(&mut self, beliefs: &Beliefs, now: Instant) -> Step {
         loop {
+            let mut parts = 1;
             let len_bytes = match self.plan.parts.get(usize::from(self.part)) {
                 None => return Step::Done,
-                Some(Part::Bytes(bytes)) => bytes.len() as u64,
+                Some(Part::Bytes(_)) => {
+                    parts = self.plan.texts(self.part).count() as u16;
+                    self.plan
+                        .texts(self.part)
+                        .map(|text| text.len() as u64)
+                        .sum()
+                }
                 Some(Part::Body { span, .. }) => span.len_bytes,
                 Some(Part::Slices) => match self.slice {
                     SliceState::Ready { len_bytes, last } if self.at_bytes < len_bytes || last => {
@@ -117,7 +124,7 @@ impl Stream {
                 },
             };
             if self.at_bytes >= len_bytes {
-                (self.part, self.at_bytes, self.slice) = (self.part + 1, 0, SliceState::Empty);
+                (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
                 continue;
             }
             if let Some(&Part::Body {
@@ -149,7 +156,8 @@ impl Stream {
     /// Whether a part with something in it follows: the kernel must not hold the last byte back to
     /// wait for an empty one.
     fn parts_follow(&self) -> bool {
-        let mut behind = self.plan.parts.iter().skip(usize::from(self.part) + 1);
+        let texts = self.plan.texts(self.part).count().max(1);
+        let mut behind = self.plan.parts.iter().skip(usize::from(self.part) + texts);
         behind.any(|part| match part {
             Part::Bytes(bytes) => !bytes.is_empty(),
             Part::Body { span, .. } => span.len_bytes > 0,

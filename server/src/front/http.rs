@@ -5,7 +5,9 @@
 //! between two requests holds none.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use ackpace_core::conn::{Part as CorePart, Plan as CorePlan};
 use ackpace_core::limits::BODY_SKIP_BYTES_MAX;
@@ -23,8 +25,11 @@ use ackpace_wire::limits::HEAD_BYTES_MAX;
 use ackpace_wire::listing::Format;
 use rustix::io::Errno;
 
+use smallvec::smallvec;
+
 use super::site::{Answer, Query, Served, Site};
 use crate::clock::unix_ms;
+use crate::hot::Ready;
 use crate::log::{Record, RequestText};
 use crate::tcp;
 
@@ -61,6 +66,8 @@ pub struct Front {
     end: usize,
     /// Length of the request head that was found at the start of them.
     head_len: usize,
+    /// Where its target stands in it, if the answer depends on nothing else.
+    plain: Option<Range<usize>>,
     body: Option<BodySkip>,
     /// What the access log will say of answers that have not fully arrived, oldest first.
     records: VecDeque<(u16, RequestText, u16)>,
@@ -138,11 +145,12 @@ impl Front {
                 head_len_bytes,
             } => {
                 self.head_len = head_len_bytes;
+                self.plain = plain_target(bytes, &request);
                 request.body
             }
             // Nobody knows where the next request would start.
             Parsed::Reject(_) => {
-                self.head_len = bytes.len();
+                (self.head_len, self.plain) = (bytes.len(), None);
                 RequestBody::None
             }
         };
@@ -209,6 +217,24 @@ impl Front {
             }),
             Err(Errno::AGAIN) => Ok(Received::Nothing),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The target of the request at the start of the buffer, if its answer depends on nothing else.
+    pub fn plain_target(&self) -> Option<&[u8]> {
+        self.unused().get(self.plain.clone()?)
+    }
+
+    /// The answer to that request is ready.
+    pub fn ready(&mut self, nth: u16, ready: &Ready, around: &Surroundings<'_>) -> CorePlan {
+        self.recorded(nth, Status::Ok.code(), around);
+        CorePlan {
+            parts: smallvec![
+                CorePart::Bytes(Arc::clone(&ready.head)),
+                CorePart::Bytes(Arc::clone(&ready.body)),
+            ],
+            head_len_bytes: ready.head.len() as u64,
+            keep_alive: true,
         }
     }
 
@@ -314,17 +340,17 @@ impl Front {
             Answer::File(served) => Some(served),
             _ => None,
         };
-        self.recorded(nth, &plan, around);
+        self.recorded(nth, plan.status, around);
         core_plan(plan, file)
     }
 
     fn answered(&mut self, nth: u16, plan: Plan, around: &Surroundings<'_>) -> Task {
-        self.recorded(nth, &plan, around);
+        self.recorded(nth, plan.status, around);
         Task::Answer(core_plan(plan, None))
     }
 
     /// Keep what the access log will say of the request.
-    fn recorded(&mut self, nth: u16, plan: &Plan, around: &Surroundings<'_>) {
+    fn recorded(&mut self, nth: u16, status: u16, around: &Surroundings<'_>) {
         if !around.logging {
             return;
         }
@@ -350,13 +376,13 @@ impl Front {
                 })
             }
         };
-        self.records.push_back((nth, text, plan.status));
+        self.records.push_back((nth, text, status));
     }
 
     /// The request is planned: its head is used up. Its body, and the next request, follow.
     pub fn used(&mut self, pool: &mut HeadPool) {
         self.start += self.head_len;
-        self.head_len = 0;
+        (self.head_len, self.plain) = (0, None);
         if self.start == self.end {
             self.release(pool);
         }
@@ -384,6 +410,7 @@ impl Front {
     /// Give the buffer back.
     pub fn release(&mut self, pool: &mut HeadPool) {
         (self.start, self.end, self.head_len) = (0, 0, 0);
+        self.plain = None;
         if let Some(buffer) = self.buffer.take() {
             pool.take_back(buffer);
         }
@@ -394,6 +421,16 @@ impl Front {
             .as_ref()
             .map_or(&[], |buffer| &buffer[self.start..self.end])
     }
+}
+
+/// Where a request's target stands in its bytes, if nothing else of it matters for a file.
+fn plain_target(bytes: &[u8], request: &Request<'_>) -> Option<Range<usize>> {
+    let path = request.target.starts_with(b"/") && !request.target.contains(&b'?');
+    if !(path && request.is_plain()) {
+        return None;
+    }
+    let start = request.target.as_ptr().addr() - bytes.as_ptr().addr();
+    Some(start..start + request.target.len())
 }
 
 fn context(draining: bool, close: bool) -> Context {

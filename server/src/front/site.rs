@@ -1,7 +1,7 @@
 //! What a path means: a file, one of its precompressed siblings, a directory's index, a listing.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ackpace_core::conn::Version;
@@ -192,6 +192,17 @@ impl Site {
             hide: &self.hide,
             held: &self.listings_held,
         }
+    }
+
+    /// The directory in which a file of this path below the root lies, and its name there.
+    pub fn place<'a>(&self, path: &'a [u8]) -> (PathBuf, &'a [u8]) {
+        use std::os::unix::ffi::OsStrExt;
+        let cut = path
+            .iter()
+            .rposition(|&byte| byte == b'/')
+            .map_or(0, |at| at + 1);
+        let directory = std::ffi::OsStr::from_bytes(&path[..cut]);
+        (self.root.path().join(directory), &path[cut..])
     }
 
     /// For messages: a path below the root as the operator knows it.

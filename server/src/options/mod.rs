@@ -281,6 +281,18 @@ pub struct ServeOptions {
           value_parser = |text: &str| value::whole(text, 0..=16_384))]
     pub connections_per_address: u64,
 
+    /// Memory for small files kept ready, 0 for none
+    ///
+    /// Files of up to 64 KiB that are asked for again and again are kept in memory with their heads, so that an answer
+    /// costs one system call. A changed file is noticed at once where inotify tells of it, and within a second
+    /// everywhere. All workers share this memory in equal parts; it is never more than an eighth of `memory_max`.
+    ///
+    /// Default: enough for thousands of small files. Range: 0 or more, or 1% to 90% of what `memory_max` is a part of.
+    /// Memory: this much.
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", help_heading = "Resources",
+          value_parser = |text: &str| size::within(text, 0, 90))]
+    pub object_cache: Size,
+
     /// Memory at most, as a size or %
     ///
     /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the smaller of

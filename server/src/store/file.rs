@@ -1,12 +1,14 @@
 //! Open files: one descriptor and one name for all streams that send the same file now.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ackpace_core::conn::{ObjectId, Oracle, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
 use rustix::fs::{Advice, Stat, fadvise, fstat};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::device::Devices;
 
@@ -30,6 +32,21 @@ impl File {
     /// As fstat(2).
     pub fn version(&self) -> rustix::io::Result<Version> {
         fstat(&self.fd).map(|stat| version(&stat))
+    }
+
+    /// The first `len_bytes` of the file if they are in memory and are still `version`; never waits for a disk.
+    pub fn resident(&self, version: &Version) -> Option<Arc<[u8]>> {
+        let len_bytes = usize::try_from(version.len_bytes).ok()?;
+        let mut bytes = vec![0; len_bytes];
+        let mut at = 0;
+        while at < len_bytes {
+            let mut into = [IoSliceMut::new(&mut bytes[at..])];
+            match preadv2(&self.fd, &mut into, at as u64, ReadWriteFlags::NOWAIT) {
+                Ok(0) | Err(_) => return None,
+                Ok(read) => at += read,
+            }
+        }
+        (self.version().ok()? == *version).then(|| bytes.into())
     }
 }
 

@@ -1,8 +1,10 @@
 //! Executing the machine's orders, one by one.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use ackpace_core::conn::{ConnId, Part, Span, StreamId, TcpEvent, Version, Want};
+use ackpace_core::conn::{ConnId, Part, Plan, Span, StreamId, TcpEvent, Version, Want};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
@@ -13,9 +15,12 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use super::{LISTENER, Worker, data_of};
+use crate::clock::unix_ms;
 use crate::disk::Ask;
 use crate::front::http::{Surroundings, Task};
-use crate::front::site::Answer;
+use crate::front::site::{Answer, Served};
+use crate::hot::{Content, Ready};
+use crate::limits::TEXTS_MAX;
 use crate::resolver::{Done, Job};
 use crate::store::file::File;
 use crate::store::residency::resident_bytes;
@@ -167,6 +172,15 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
+        let plain = conn
+            .front
+            .plain_target()
+            .filter(|_| !refuse && !self.draining);
+        if let Some(ready) = plain.and_then(|target| self.hot.get(target, unix_ms() / 1000)) {
+            let plan = conn.front.ready(stream.nth, ready, &around);
+            conn.front.used(&mut self.heads);
+            return self.decider.on(In::Resolved { stream, plan }, now);
+        }
         match conn.front.task(stream.nth, refuse, &around) {
             Task::Answer(plan) => {
                 conn.front.used(&mut self.heads);
@@ -225,6 +239,12 @@ impl Worker {
             return;
         };
         let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
+        if let Answer::File(served) = &answer {
+            self.keep_ready(stream, served, &plan);
+        }
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
         match answer {
             Answer::File(served) => conn.file = Some(served.file),
             Answer::Listing(listing) => conn.listing = listing,
@@ -238,6 +258,43 @@ impl Worker {
         }
         conn.front.used(&mut self.heads);
         self.decider.on(In::Resolved { stream, plan }, now);
+    }
+
+    /// Keep the answer ready for the next who asks, if it is a small file's and the same for everybody.
+    fn keep_ready(&mut self, stream: StreamId, served: &Served, plan: &Plan) {
+        let now_unix_s = unix_ms() / 1000;
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        let target = conn
+            .front
+            .plain_target()
+            .filter(|_| !served.vary && !self.draining);
+        let Some(target) = target.filter(|target| self.hot.wants(target, served.version.len_bytes))
+        else {
+            return;
+        };
+        // Its validators are weak while it may still change within the second.
+        let old = served.modified_unix_s + 2 < now_unix_s as i64;
+        let (Some(Part::Bytes(head)), true) = (plan.parts.first(), old) else {
+            return;
+        };
+        let content = Content {
+            object: served.file.id,
+            version: served.version,
+        };
+        if let Some(watch) = &mut self.watch {
+            let (directory, name) = self.shared.site.place(&served.file.path);
+            watch.add(&directory, name, target, &self.hot);
+        }
+        let kept = self.hot.body(target, &content);
+        if let Some(body) = kept.or_else(|| served.file.resident(&served.version)) {
+            let ready = Ready {
+                head: Arc::clone(head),
+                body,
+            };
+            self.hot.keep(target, content, ready, now_unix_s);
+        }
     }
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
@@ -329,9 +386,11 @@ impl Worker {
     }
 
     fn send(&mut self, stream: StreamId, part: u16, span: Span, more: bool, now: Instant) {
-        let (Some(conn), Some(part)) =
-            (self.conns.get(stream.conn), self.decider.part(stream, part))
+        let (Some(conn), Some(plan)) = (self.conns.get(stream.conn), self.decider.plan(stream))
         else {
+            return;
+        };
+        let (nth, Some(part)) = (part, plan.parts.get(usize::from(part))) else {
             return;
         };
         if more && !conn.corked && matches!(part, Part::Body { .. }) {
@@ -344,12 +403,11 @@ impl Worker {
                 Part::Body { span: body, .. } => body.offset_bytes,
                 Part::Bytes(_) | Part::Slices => 0,
             };
-        let from = span.offset_bytes as usize;
-        let bytes =
-            |bytes: &[u8]| send_bytes(&conn.socket, bytes, from, span.len_bytes as usize, more);
         let sent = match (part, &conn.file) {
-            (Part::Bytes(all), _) => bytes(all),
-            (Part::Slices, _) => bytes(&conn.slice),
+            (Part::Bytes(_), _) => send_texts(&conn.socket, plan.texts(nth), span, more),
+            (Part::Slices, _) => {
+                send_texts(&conn.socket, std::iter::once(&conn.slice[..]), span, more)
+            }
             (Part::Body { version, .. }, Some(file)) => {
                 let span = Span {
                     offset_bytes: at_bytes,
@@ -427,14 +485,33 @@ impl Worker {
     }
 }
 
-fn send_bytes(socket: &OwnedFd, all: &[u8], from: usize, len: usize, more: bool) -> Sent {
-    let bytes = all
-        .get(from..(from + len).min(all.len()))
-        .unwrap_or_default();
-    match tcp::send_bytes(socket, bytes, more) {
+/// Send the span of texts that follow each other, several in one call.
+fn send_texts<'a>(
+    socket: &OwnedFd,
+    texts: impl Iterator<Item = &'a [u8]>,
+    span: Span,
+    more: bool,
+) -> Sent {
+    let mut pieces = [IoSlice::new(&[]); TEXTS_MAX];
+    let (mut skip, mut left) = (span.offset_bytes as usize, span.len_bytes as usize);
+    let (mut count, mut offered) = (0, 0);
+    for text in texts {
+        if count == TEXTS_MAX || left == 0 {
+            break;
+        }
+        let behind = skip.min(text.len());
+        skip -= behind;
+        let text = &text[behind..];
+        let text = &text[..text.len().min(left)];
+        pieces[count] = IoSlice::new(text);
+        count += usize::from(!text.is_empty());
+        (offered, left) = (offered + text.len(), left - text.len());
+    }
+    let more = more || left > 0;
+    match tcp::send_texts(socket, &pieces[..count], more) {
         Ok(taken) => Sent::Taken {
             taken_bytes: taken as u64,
-            blocked: taken < bytes.len(),
+            blocked: taken < offered,
         },
         Err(error) => send_error(error),
     }

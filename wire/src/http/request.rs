@@ -144,6 +144,28 @@ impl<'a> Request<'a> {
         Some(Reject { status, why })
     }
 
+    /// True if the answer depends on the target and the connection alone: a GET of a client that speaks
+    /// HTTP/1.1 and keeps the connection, without conditions, ranges, a body or expectations. Accept and
+    /// Accept-Encoding are left to the caller, who knows whether there is a choice.
+    pub fn is_plain(&self) -> bool {
+        let conditions = [
+            Field::Range,
+            Field::IfRange,
+            Field::IfMatch,
+            Field::IfNoneMatch,
+            Field::IfModifiedSince,
+            Field::IfUnmodifiedSince,
+        ];
+        self.method == Method::Get
+            && self.version == Version::Http11
+            && self.keep_alive
+            && self.body == RequestBody::None
+            && self.expect == Expect::Nothing
+            && conditions
+                .iter()
+                .all(|field| self.fields.first(*field).is_none())
+    }
+
     /// The host asked for: that of an absolute target, else that of the Host field (RFC 9112
     /// section 3.3). Always valid when present; `None` only with HTTP/1.0.
     pub fn host(&self) -> Option<&'a [u8]> {

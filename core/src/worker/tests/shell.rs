@@ -62,8 +62,17 @@ impl Response {
     /// Go past what is finished: parts, and slices.
     fn settle(&mut self) {
         while let Some(part) = self.parts.get(usize::from(self.at.0)) {
+            let mut parts = 1;
             let len_bytes = match part {
-                Part::Bytes(bytes) => bytes.len() as u64,
+                Part::Bytes(_) => {
+                    let behind = &self.parts[usize::from(self.at.0)..];
+                    let texts = behind.iter().map_while(|part| match part {
+                        Part::Bytes(bytes) => Some(bytes.len() as u64),
+                        _ => None,
+                    });
+                    parts = texts.clone().count() as u16;
+                    texts.sum()
+                }
                 Part::Body { span, .. } => span.len_bytes,
                 Part::Slices => match self.slice {
                     Some((len_bytes, true)) => len_bytes,
@@ -73,7 +82,7 @@ impl Response {
             if self.at.1 < len_bytes {
                 return;
             }
-            self.at = (self.at.0 + 1, 0);
+            self.at = (self.at.0 + parts, 0);
         }
     }
 

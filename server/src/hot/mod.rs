@@ -1,0 +1,275 @@
+//! Small files that are asked for again and again: head and body ready to be sent, a copy for each worker.
+//!
+//! An answer is used within the second in which it was made; the first request of the next second looks
+//! the file up again, so that nothing is staler than that, and [`watch`] hears of most changes at once. A
+//! file enters when it is asked for a second time, so that a sweep over many files displaces nothing.
+
+pub mod watch;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use ackpace_core::conn::{ObjectId, Version};
+
+use crate::limits::{HOT_FILE_BYTES_MAX, HOT_SEEN_MAX};
+
+/// What an answer consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The whole head.
+    pub head: Arc<[u8]>,
+    /// The whole file.
+    pub body: Arc<[u8]>,
+}
+
+/// Which content of which file an answer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The file.
+    pub object: ObjectId,
+    /// What it was.
+    pub version: Version,
+}
+
+/// The cache: by request target, bounded in bytes, in the order of the second chance (CLOCK, Corbató 1968).
+pub struct Hot {
+    budget_bytes: usize,
+    held_bytes: usize,
+    by_target: HashMap<Box<[u8]>, usize>,
+    slots: Vec<Slot>,
+    hand: usize,
+    /// Hashes of targets that were asked for once, by their low bits; a later one displaces an earlier one.
+    seen: Box<[u64]>,
+    hasher: RandomState,
+}
+
+struct Slot {
+    target: Box<[u8]>,
+    content: Content,
+    ready: Ready,
+    made_unix_s: u64,
+    used: bool,
+}
+
+impl Hot {
+    /// An empty cache of `budget_bytes`; with 0 it stays empty.
+    pub fn new(budget_bytes: u64) -> Hot {
+        Hot {
+            budget_bytes: usize::try_from(budget_bytes).unwrap_or(usize::MAX),
+            held_bytes: 0,
+            by_target: HashMap::new(),
+            slots: Vec::new(),
+            hand: 0,
+            seen: vec![0; HOT_SEEN_MAX].into(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// The answer for a target, if it was made in this second.
+    pub fn get(&mut self, target: &[u8], now_unix_s: u64) -> Option<&Ready> {
+        let slot = &mut self.slots[*self.by_target.get(target)?];
+        slot.used = true;
+        (slot.made_unix_s == now_unix_s).then_some(&slot.ready)
+    }
+
+    /// Whether an answer for this target, which was just looked up, is worth keeping: it has been asked
+    /// for before, and it may ever fit in.
+    pub fn wants(&mut self, target: &[u8], len_bytes: u64) -> bool {
+        if len_bytes > HOT_FILE_BYTES_MAX || self.budget_bytes == 0 {
+            return false;
+        }
+        if self.holds(target) {
+            return true;
+        }
+        let hash = self.hasher.hash_one(target) | 1;
+        let seen = &mut self.seen[hash as usize >> 1 & (HOT_SEEN_MAX - 1)];
+        std::mem::replace(seen, hash) == hash
+    }
+
+    /// The body that is kept for this content, so that it need not be read again.
+    pub fn body(&self, target: &[u8], content: &Content) -> Option<Arc<[u8]>> {
+        let slot = &self.slots[*self.by_target.get(target)?];
+        (slot.content == *content).then(|| Arc::clone(&slot.ready.body))
+    }
+
+    /// Keep an answer, in the place of an older one for the same target. What was longest unused makes room.
+    pub fn keep(&mut self, target: &[u8], content: Content, ready: Ready, now_unix_s: u64) {
+        self.forget(target);
+        let slot = Slot {
+            target: target.into(),
+            content,
+            ready,
+            made_unix_s: now_unix_s,
+            used: false,
+        };
+        let needed_bytes = slot.bytes();
+        if needed_bytes > self.budget_bytes {
+            return;
+        }
+        while self.held_bytes + needed_bytes > self.budget_bytes {
+            self.evict_one();
+        }
+        self.held_bytes += needed_bytes;
+        self.by_target.insert(target.into(), self.slots.len());
+        self.slots.push(slot);
+    }
+
+    /// Whether an answer for the target is kept, of whatever second.
+    pub fn holds(&self, target: &[u8]) -> bool {
+        self.by_target.contains_key(target)
+    }
+
+    /// Forget the answer for a target.
+    pub fn forget(&mut self, target: &[u8]) {
+        if let Some(&at) = self.by_target.get(target) {
+            self.remove(at);
+        }
+    }
+
+    /// Forget everything.
+    pub fn clear(&mut self) {
+        self.by_target.clear();
+        self.slots.clear();
+        (self.held_bytes, self.hand) = (0, 0);
+    }
+
+    fn evict_one(&mut self) {
+        loop {
+            self.hand = if self.hand < self.slots.len() {
+                self.hand
+            } else {
+                0
+            };
+            let slot = &mut self.slots[self.hand];
+            if !std::mem::take(&mut slot.used) {
+                return self.remove(self.hand);
+            }
+            self.hand += 1;
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let gone = self.slots.swap_remove(at);
+        self.held_bytes -= gone.bytes();
+        self.by_target.remove(&gone.target);
+        if let Some(moved) = self.slots.get(at) {
+            if let Some(place) = self.by_target.get_mut(&moved.target) {
+                *place = at;
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// What the slot costs, with what the tables need for it.
+    fn bytes(&self) -> usize {
+        const TABLES_BYTES: usize = 128;
+        let Slot { target, ready, .. } = self;
+        size_of::<Slot>() + TABLES_BYTES + 2 * target.len() + ready.head.len() + ready.body.len()
+    }
+}
+
+#[cfg(test)]
+mod tests_support {
+    use super::tests::{content, ready};
+    use super::*;
+
+    pub fn keep(hot: &mut Hot, target: &str) {
+        hot.keep(target.as_bytes(), content(1), ready(1, 10), 1);
+    }
+
+    pub fn kept(hot: &mut Hot, target: &str) -> bool {
+        hot.get(target.as_bytes(), 1).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub fn content(index: u32) -> Content {
+        let object = ObjectId {
+            device: 0,
+            index,
+            generation: 0,
+        };
+        let version = Version {
+            len_bytes: 1000,
+            mtime_ns: 5,
+        };
+        Content { object, version }
+    }
+
+    pub fn ready(fill: u8, len: usize) -> Ready {
+        Ready {
+            head: [b'h'; 100].into(),
+            body: vec![fill; len].into(),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_good_for_its_second() {
+        let mut hot = Hot::new(10_000);
+        hot.keep(b"/a", content(1), ready(1, 1000), 7);
+        assert_eq!(hot.get(b"/a", 7), Some(&ready(1, 1000)));
+        assert_eq!(hot.get(b"/a", 8), None);
+        assert_eq!(hot.get(b"/b", 7), None);
+        assert!(hot.body(b"/a", &content(1)).is_some());
+        assert!(hot.body(b"/a", &content(2)).is_none());
+        hot.keep(b"/a", content(1), ready(2, 1000), 8);
+        assert_eq!(hot.get(b"/a", 8), Some(&ready(2, 1000)));
+        hot.forget(b"/a");
+        assert_eq!((hot.get(b"/a", 8), hot.held_bytes), (None, 0));
+    }
+
+    #[test]
+    fn a_target_is_kept_when_it_is_asked_for_again() {
+        let mut hot = Hot::new(10_000);
+        assert!(!hot.wants(b"/a", 10));
+        assert!(hot.wants(b"/a", 10));
+        assert!(!hot.wants(b"/a", HOT_FILE_BYTES_MAX + 1));
+        assert!(!Hot::new(0).wants(b"/a", 10) && !Hot::new(0).wants(b"/a", 10));
+    }
+
+    #[test]
+    fn who_is_used_stays_and_who_is_not_makes_room() {
+        let mut hot = Hot::new(4000);
+        for (index, target) in [b"/a", b"/b", b"/c"].into_iter().enumerate() {
+            hot.keep(target, content(index as u32), ready(0, 700), 1);
+        }
+        assert!(hot.get(b"/a", 1).is_some() && hot.get(b"/c", 1).is_some());
+        hot.keep(b"/d", content(4), ready(0, 700), 1);
+        assert!(
+            hot.get(b"/b", 1).is_none(),
+            "the only one without a second chance"
+        );
+        assert!(hot.get(b"/a", 1).is_some() && hot.get(b"/d", 1).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_holds_more_than_its_budget_and_finds_what_it_holds(
+            budget in 0u64..20_000,
+            acts in prop::collection::vec((0u8..40, 0usize..3000, any::<bool>()), 1..200),
+        ) {
+            let mut hot = Hot::new(budget);
+            for (name, len, forget) in acts {
+                let target = [b'/', name];
+                if forget {
+                    hot.forget(&target);
+                } else {
+                    hot.keep(&target, content(name.into()), ready(name, len), 1);
+                }
+                prop_assert!(hot.held_bytes as u64 <= budget);
+                prop_assert_eq!(hot.by_target.len(), hot.slots.len());
+                prop_assert_eq!(hot.slots.iter().map(Slot::bytes).sum::<usize>(), hot.held_bytes);
+                for (at, slot) in hot.slots.iter().enumerate() {
+                    prop_assert_eq!(hot.by_target[&slot.target], at);
+                    prop_assert!(slot.ready.body.iter().all(|byte| [*byte] == slot.target[1..]));
+                }
+            }
+        }
+    }
+}
