@@ -468,7 +468,7 @@ mod tests {
     fn a_sample_shows_a_closed_window_and_the_bytes_behind_it() {
         let (server, mut client) = pair();
         let mut sent = 0;
-        while let Ok(taken) = send_bytes(&server, &[7; 65_536], false) {
+        while let Ok(taken) = send_texts(&server, &[IoSlice::new(&[7; 65_536])], false) {
             sent += taken as u64;
         }
         // The client's kernel needs a moment to close its window; the loop ends by its count, not by a clock.

@@ -24,8 +24,14 @@ pub struct Watch {
 
 #[derive(Default)]
 struct Directory {
-    /// Name of the file, and the target that it answers.
-    files: Vec<(Box<[u8]>, Box<[u8]>)>,
+    files: Vec<Watched>,
+}
+
+/// A file of a watched directory.
+struct Watched {
+    name: Box<[u8]>,
+    /// The target whose answer it is.
+    target: Box<[u8]>,
 }
 
 impl Watch {
@@ -62,11 +68,14 @@ impl Watch {
         }
         let files = &mut self.directories.entry(wd).or_default().files;
         if files.len() >= WATCHED_FILES_MAX {
-            files.retain(|(_, target)| hot.holds(target));
+            files.retain(|file| hot.holds(&file.target));
         }
-        let noted = files.iter().any(|(_, noted)| **noted == *target);
+        let noted = files.iter().any(|file| *file.target == *target);
         if !noted && files.len() < WATCHED_FILES_MAX {
-            files.push((name.into(), target.into()));
+            files.push(Watched {
+                name: name.into(),
+                target: target.into(),
+            });
         }
     }
 
@@ -74,7 +83,7 @@ impl Watch {
     fn tidy(&mut self, but: i32, hot: &Hot) {
         let inotify = &self.inotify;
         self.directories.retain(|wd, directory| {
-            directory.files.retain(|(_, target)| hot.holds(target));
+            directory.files.retain(|file| hot.holds(&file.target));
             let stays = *wd == but || !directory.files.is_empty();
             if !stays {
                 let _ = inotify::remove_watch(inotify, *wd);
@@ -127,10 +136,10 @@ impl Directory {
         let names =
             ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
         let all = name.is_none() || events.intersects(names);
-        self.files.retain(|(file, target)| {
-            let concerned = all || name == Some(&**file);
+        self.files.retain(|file| {
+            let concerned = all || name == Some(&*file.name);
             if concerned {
-                hot.forget(target);
+                hot.forget(&file.target);
             }
             !concerned
         });

@@ -287,7 +287,7 @@ pub struct ServeOptions {
     /// costs one system call. A changed file is noticed at once where inotify tells of it, and within a second
     /// everywhere. All workers share this memory in equal parts; it is never more than an eighth of `memory_max`.
     ///
-    /// Default: enough for thousands of small files. Range: 0 or more, or 1% to 90% of what `memory_max` is a part of.
+    /// Default: enough for thousands of small files. Range: 0B or more, or 1% to 90%.
     /// Memory: this much.
     #[arg(long, value_name = "SIZE", default_value = "32MiB", help_heading = "Resources",
           value_parser = |text: &str| size::within(text, 0, 90))]

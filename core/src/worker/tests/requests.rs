@@ -343,7 +343,7 @@ fn news_of_earlier_streams_and_clients_change_nothing() {
         assert_eq!(bench.filled(stream, span), []);
         let why = Why::ReadFailed;
         assert_eq!(bench.tell(In::Failed { stream, why }), []);
-        assert!(bench.worker.part(stream, 0).is_none());
+        assert!(bench.worker.plan(stream).is_none());
     }
     for conn in [gone, conn_id(77)] {
         assert_eq!(bench.tcp(conn, TcpEvent::Reset), []);
@@ -352,5 +352,5 @@ fn news_of_earlier_streams_and_clients_change_nothing() {
     }
     let outs = bench.tcp(conn, TcpEvent::Writable);
     assert_eq!(send_of(&outs), Some((0, 40, 60)));
-    assert!(bench.worker.part(new, 0).is_some());
+    assert!(bench.worker.plan(new).is_some());
 }

@@ -387,7 +387,7 @@ impl Shell {
         };
         let client = self.clients.get(&stream.conn).expect("else forgotten");
         let mut response = Response {
-            parts: plan.parts.clone(),
+            parts: plan.parts.to_vec(),
             slices: slices.into(),
             slice: None,
             head_bytes: plan.head_len_bytes,

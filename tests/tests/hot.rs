@@ -1,0 +1,141 @@
+//! Small files that are kept ready: always the right bytes, and a change is seen.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use ackpace_tests::{Conn, Server, Tree, eventually, pattern};
+
+/// Only files that have rested for a while are kept.
+fn rest(path: &Path) {
+    let file = fs::File::options()
+        .append(true)
+        .open(path)
+        .expect("our own file");
+    let yesterday = SystemTime::now() - Duration::from_secs(86_400);
+    file.set_modified(yesterday).expect("our own file");
+}
+
+/// Asked three times, so that the last answer was ready.
+fn ask(conn: &mut Conn, target: &str) -> String {
+    let mut last = String::new();
+    for _ in 0..3 {
+        let response = conn.get(target, "");
+        assert_eq!(response.status, 200, "{target}");
+        last = response.text();
+    }
+    last
+}
+
+#[test]
+fn every_kind_of_request_for_a_ready_file_gets_its_own_answer() {
+    let tree = Tree::new();
+    rest(&tree.file("a.txt", "0123456789"));
+    let server = Server::start(&tree, &[]);
+    let mut conn = server.connect();
+    for _ in 0..5 {
+        let whole = conn.get("/a.txt", "");
+        assert_eq!((whole.status, whole.text()), (200, "0123456789".into()));
+        let tag = whole.field("ETag").expect("a tag").to_owned();
+        assert!(tag.starts_with('"'), "{tag} is not weak");
+        let part = conn.get("/a.txt", "Range: bytes=3-4\r\n");
+        assert_eq!((part.status, part.text()), (206, "34".into()));
+        let same = conn.get("/a.txt", &format!("If-None-Match: {tag}\r\n"));
+        assert_eq!(same.status, 304);
+        let failed = conn.get("/a.txt", "If-Match: \"other\"\r\n");
+        assert_eq!(failed.status, 412);
+        conn.send("HEAD /a.txt HTTP/1.1\r\nHost: t\r\n\r\n");
+        let head = conn.head();
+        assert_eq!(
+            (head.status, head.field("Content-Length")),
+            (200, Some("10"))
+        );
+        assert_eq!(conn.get("/a.txt?x=1", "").text(), "0123456789");
+    }
+    let last = conn.get("/a.txt", "Connection: close\r\n");
+    assert_eq!(
+        (last.text(), last.field("Connection")),
+        ("0123456789".into(), Some("close"))
+    );
+    conn.ends();
+    drop(conn);
+    server.stop();
+}
+
+#[test]
+fn a_change_in_its_directory_is_seen_by_the_next_request() {
+    let tree = Tree::new();
+    tree.dir("sub");
+    let path = tree.file("sub/a.txt", "old");
+    rest(&path);
+    rest(&tree.file("sub/index.html", "index"));
+    let server = Server::start(&tree, &["--workers", "1"]);
+    let mut conn = server.connect();
+    assert_eq!(ask(&mut conn, "/sub/a.txt"), "old");
+    fs::write(&path, "in place").expect("our own file");
+    assert_eq!(conn.get("/sub/a.txt", "").text(), "in place");
+    rest(&path);
+    assert_eq!(ask(&mut conn, "/sub/a.txt"), "in place");
+    let other = tree.file("sub/b.txt", "renamed");
+    rest(&other);
+    fs::rename(&other, &path).expect("our own file");
+    assert_eq!(ask(&mut conn, "/sub/a.txt"), "renamed");
+    fs::remove_file(&path).expect("our own file");
+    assert_eq!(conn.get("/sub/a.txt", "").status, 404);
+    assert_eq!(ask(&mut conn, "/sub/"), "index");
+    fs::remove_file(tree.at("sub/index.html")).expect("our own file");
+    assert!(conn.get("/sub/", "").text().contains("b.txt") || conn.get("/sub/", "").status == 200);
+    assert_ne!(conn.get("/sub/", "").text(), "index");
+    drop(conn);
+    server.stop();
+}
+
+#[test]
+fn a_change_further_up_is_seen_within_a_second() {
+    let tree = Tree::new();
+    for release in ["one", "two"] {
+        tree.dir(release);
+        rest(&tree.file(format!("{release}/a.txt"), release));
+    }
+    let current = tree.at("current");
+    std::os::unix::fs::symlink("one", &current).expect("our own link");
+    let server = Server::start(&tree, &["--workers", "1"]);
+    let mut conn = server.connect();
+    assert_eq!(ask(&mut conn, "/current/a.txt"), "one");
+    fs::remove_file(&current).expect("our own link");
+    std::os::unix::fs::symlink("two", &current).expect("our own link");
+    eventually("the new release", || {
+        conn.get("/current/a.txt", "").text() == "two"
+    });
+    drop(conn);
+    server.stop();
+}
+
+#[test]
+fn ready_files_are_whole_for_a_client_that_reads_slowly() {
+    let tree = Tree::new();
+    let content = pattern(60_000, 7);
+    rest(&tree.file("a.bin", &content));
+    let server = Server::start(&tree, &["--workers", "1"]);
+    let mut conn = server.connect();
+    conn.get("/a.bin", "");
+    conn.get("/a.bin", "");
+    // 12 MB: far more than the sockets hold.
+    conn.send("GET /a.bin HTTP/1.1\r\nHost: t\r\n\r\n".repeat(200));
+    for nth in 0..200 {
+        let response = conn.response();
+        assert_eq!(response.status, 200);
+        assert!(response.body == content, "answer {nth}");
+    }
+    drop(conn);
+    server.stop();
+}
+
+#[test]
+fn without_memory_for_it_files_are_served_as_ever() {
+    let tree = Tree::new();
+    rest(&tree.file("a.txt", "text"));
+    let server = Server::start(&tree, &["--object-cache", "0"]);
+    assert_eq!(ask(&mut server.connect(), "/a.txt"), "text");
+    server.stop();
+}
