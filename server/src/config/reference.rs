@@ -276,7 +276,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(compared, 10, "5 durations, 4 numbers, 1 size");
+        assert_eq!(compared, 11, "5 durations, 4 numbers, 2 sizes");
     }
 
     #[test]
