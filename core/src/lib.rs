@@ -23,6 +23,7 @@ pub mod machine;
 pub mod rate;
 pub mod send;
 pub mod units;
+pub mod wheel;
 pub mod why;
 pub mod worker;
 

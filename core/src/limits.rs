@@ -64,8 +64,10 @@ pub const LINGER_QUIET_US: u64 = 5 * US_PER_S;
 /// How long such input is discarded in all.
 pub const LINGER_US: u64 = 30 * US_PER_S;
 
-/// Patience is measured in steps of this length: a time limit ends a connection at most so much late.
+/// Time limits are measured in ticks of this length: one ends a connection at most so much late.
 pub const SCAN_PERIOD_US: u64 = US_PER_S;
+/// Ticks of [`SCAN_PERIOD_US`] in one round of the timer wheel. A time limit beyond it costs one more look in each round.
+pub const WHEEL_TICKS: usize = 128;
 /// Connections that a scan looks at before whoever has something to do has a step.
 pub const SCAN_SLICE: u32 = 8;
 /// A sending connection that took bytes this recently is not asked for its TCP state.

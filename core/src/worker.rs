@@ -31,6 +31,7 @@ use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX};
 use crate::machine::Machine;
 use crate::send::{Margin, TopUps};
 use crate::units::Instant;
+use crate::wheel::Wheel;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +92,7 @@ pub struct Worker {
     incoming: bool,
     accept_again_at: Option<Instant>,
     draining: Option<Instant>,
-    scan_at: Option<Instant>,
-    scan_from: u32,
+    wheel: Wheel,
     /// `None`: sockets are filled as soon as they take some.
     top_ups: Option<TopUps>,
     /// The last step was one of a scan.
@@ -117,8 +117,7 @@ impl Worker {
             incoming: false,
             accept_again_at: None,
             draining: None,
-            scan_at: None,
-            scan_from: 0,
+            wheel: Wheel::default(),
             top_ups: match settings.send {
                 Send::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
                 Send::Eager => None,
@@ -196,6 +195,7 @@ impl Machine for Worker {
     type Out = Out;
 
     fn on(&mut self, event: In, now: Instant) {
+        let index = event.conn().map(|conn| conn.index);
         match event {
             In::Incoming => self.incoming = true,
             In::Accepted { conn, address } => self.accepted(conn, address, now),
@@ -261,6 +261,9 @@ impl Machine for Worker {
             }
             In::Drain => self.drain(now),
         }
+        if let Some(index) = index {
+            self.watch(index, now);
+        }
     }
 
     fn poll(&mut self, now: Instant) -> Option<Out> {
@@ -272,7 +275,7 @@ impl Machine for Worker {
                 self.top_up(now);
             }
             // A scan and those who have something to do take turns, a slice against a step.
-            let due = self.scan_at.is_some_and(|at| at <= now);
+            let due = self.wheel.is_behind(now);
             self.scanning = due && !self.scanning;
             if self.scanning {
                 self.scan(now);
@@ -290,7 +293,7 @@ impl Machine for Worker {
         if accepts || !self.ready.is_empty() || !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
-        [self.scan_at, self.accept_again_at]
+        [self.wheel.next_at(), self.accept_again_at]
             .into_iter()
             .flatten()
             .min()

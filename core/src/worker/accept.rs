@@ -5,7 +5,7 @@ use super::messages::{Address, Out};
 use super::patience::Patience;
 use super::{Conn, Phase, Worker};
 use crate::conn::ConnId;
-use crate::limits::{ACCEPTS_PER_TURN_MAX, SCAN_PERIOD_US};
+use crate::limits::ACCEPTS_PER_TURN_MAX;
 use crate::send::Margin;
 use crate::units::Instant;
 
@@ -47,7 +47,6 @@ impl Worker {
             arrivals: Arrivals::default(),
         });
         self.open += 1;
-        self.scan_at.get_or_insert(now.plus_us(SCAN_PERIOD_US));
         self.wake(id.index, false);
     }
 

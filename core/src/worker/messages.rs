@@ -164,6 +164,24 @@ pub enum In {
     Drain,
 }
 
+impl In {
+    /// Which connection it is about.
+    pub fn conn(&self) -> Option<ConnId> {
+        match self {
+            In::Incoming | In::AcceptFailed | In::Drain => None,
+            In::Accepted { conn, .. } | In::Tcp { conn, .. } | In::Received { conn, .. } => {
+                Some(*conn)
+            }
+            In::Resolved { stream, .. }
+            | In::Probed { stream, .. }
+            | In::Sent { stream, .. }
+            | In::Sliced { stream, .. }
+            | In::Filled { stream, .. }
+            | In::Failed { stream, .. } => Some(stream.conn),
+        }
+    }
+}
+
 /// What reached the client of one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {

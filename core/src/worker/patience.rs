@@ -123,43 +123,42 @@ impl Patience {
         !self.owes_head
     }
 
-    /// How long is this connection in its phase, and is that too long?
-    pub fn verdict(&self, phase: Phase, settings: &Settings, now: Instant) -> Verdict {
-        let (for_us, still_us) = (now.since_us(self.since), now.since_us(self.moved_at));
-        let end = |over: bool, why| {
-            if over {
-                Verdict::End(why)
-            } else {
-                Verdict::Patient
-            }
-        };
-        match phase {
-            Phase::Open if self.owes_head => {
-                end(for_us >= settings.header_timeout_us, Why::HeaderTimeout)
-            }
-            Phase::Open => end(for_us >= settings.idle_timeout_us, Why::Idle),
-            Phase::Resolving => Verdict::Patient,
-            Phase::Skipping { .. } => end(for_us >= settings.header_timeout_us, Why::BodyTimeout),
+    /// When [`Patience::verdict`] may be another than [`Verdict::Patient`]; `None` while no limit runs.
+    pub fn check_at(&self, phase: Phase, settings: &Settings) -> Option<Instant> {
+        let at = match phase {
+            Phase::Open if self.owes_head => self.since.plus_us(settings.header_timeout_us),
+            Phase::Open => self.since.plus_us(settings.idle_timeout_us),
+            Phase::Resolving => return None,
+            Phase::Skipping { .. } => self.since.plus_us(settings.header_timeout_us),
             Phase::Sending => {
-                let quiet_us = still_us.min(now.since_us(self.measured_at));
-                let stretch_over = now.since_us(self.stretch.0) >= RATE_MIN_WINDOW_US;
+                let quiet_at = self.moved_at.max(self.measured_at).plus_us(SAMPLE_QUIET_US);
                 let limit_us = (self.settings.send_timeout_us).min(self.settings.pause_timeout_us);
-                if quiet_us >= SAMPLE_QUIET_US || still_us >= limit_us || stretch_over {
-                    Verdict::Measure
-                } else {
-                    Verdict::Patient
-                }
+                let stretch_at = self.stretch.0.plus_us(RATE_MIN_WINDOW_US);
+                quiet_at
+                    .min(self.moved_at.plus_us(limit_us))
+                    .min(stretch_at)
             }
             Phase::Lingering { .. } => match self.delivered_at {
-                None => Verdict::Measure,
+                None => self.since,
                 Some(at) => {
-                    let quiet_us = now.since_us(at.max(self.skipped_at));
-                    end(
-                        quiet_us >= LINGER_QUIET_US || now.since_us(at) >= LINGER_US,
-                        Why::Done,
-                    )
+                    let quiet_at = at.max(self.skipped_at).plus_us(LINGER_QUIET_US);
+                    quiet_at.min(at.plus_us(LINGER_US))
                 }
             },
+        };
+        Some(at)
+    }
+
+    /// How long is this connection in its phase, and is that too long?
+    pub fn verdict(&self, phase: Phase, settings: &Settings, now: Instant) -> Verdict {
+        match phase {
+            _ if self.check_at(phase, settings).is_none_or(|at| now < at) => Verdict::Patient,
+            Phase::Open if self.owes_head => Verdict::End(Why::HeaderTimeout),
+            Phase::Open => Verdict::End(Why::Idle),
+            Phase::Skipping { .. } => Verdict::End(Why::BodyTimeout),
+            Phase::Lingering { .. } if self.delivered_at.is_some() => Verdict::End(Why::Done),
+            Phase::Sending | Phase::Lingering { .. } => Verdict::Measure,
+            Phase::Resolving => Verdict::Patient,
         }
     }
 

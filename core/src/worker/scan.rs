@@ -5,38 +5,57 @@ use alloc::vec::Vec;
 use super::messages::Out;
 use super::patience::Verdict;
 use super::{Phase, Worker};
-use crate::limits::{SCAN_PERIOD_US, SCAN_SLICE};
+use crate::limits::SCAN_SLICE;
 use crate::units::Instant;
 use crate::why::Why;
 
 impl Worker {
-    /// Look at a slice of the connections: whose patience, or ours with whom, has run out?
+    /// Look at a few of the connections that are due: whose patience, or ours with whom, has run out?
     pub(super) fn scan(&mut self, now: Instant) {
-        let end = (self.scan_from + SCAN_SLICE).min(self.conns.len() as u32);
-        let drained = self
-            .draining
-            .is_some_and(|since| now.since_us(since) >= self.settings.drain_timeout_us);
-        for index in self.scan_from..end {
-            let Some(conn) = &mut self.conns[index as usize] else {
-                continue;
+        for _ in 0..SCAN_SLICE {
+            let Some(index) = self.wheel.pop(now) else {
+                return;
             };
-            let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
-            if drained {
-                self.close(id, true, Why::Draining, now);
-                continue;
-            }
-            match conn.patience.verdict(conn.phase, &self.settings, now) {
-                Verdict::Patient if unsettled => self.outs.push_back(Out::Sample(id)),
-                Verdict::Patient => {}
-                Verdict::Measure => self.outs.push_back(Out::Sample(id)),
-                Verdict::End(why) => self.give_up(id, why, now),
-            }
+            self.look(index, now);
+            self.watch(index, now);
         }
-        self.scan_from = end;
-        if end == self.conns.len() as u32 {
-            self.scan_from = 0;
-            self.scan_at = (self.open > 0).then(|| now.plus_us(SCAN_PERIOD_US));
+    }
+
+    fn look(&mut self, index: u32, now: Instant) {
+        let drained = self.drained_at().is_some_and(|at| at <= now);
+        let Some(Some(conn)) = self.conns.get(index as usize) else {
+            return;
+        };
+        let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
+        if drained {
+            return self.close(id, true, Why::Draining, now);
         }
+        match conn.patience.verdict(conn.phase, &self.settings, now) {
+            Verdict::Patient if unsettled => self.outs.push_back(Out::Sample(id)),
+            Verdict::Patient => {}
+            Verdict::Measure => self.outs.push_back(Out::Sample(id)),
+            Verdict::End(why) => self.give_up(id, why, now),
+        }
+    }
+
+    /// Have the connection looked at when its next time limit may be over.
+    pub(super) fn watch(&mut self, index: u32, now: Instant) {
+        let drained_at = self.drained_at();
+        let Some(Some(conn)) = self.conns.get(index as usize) else {
+            return;
+        };
+        let soon = (!conn.arrivals.is_empty()).then_some(now);
+        let limit = conn.patience.check_at(conn.phase, &self.settings);
+        let at = [soon, limit, drained_at].into_iter().flatten().min();
+        // Nothing runs out while we look for the file.
+        let at = at.unwrap_or(Instant { us: u64::MAX });
+        self.wheel.by(index, at, now);
+    }
+
+    /// When a drain that is under way cuts everybody off.
+    fn drained_at(&self) -> Option<Instant> {
+        let since = self.draining?;
+        Some(since.plus_us(self.settings.drain_timeout_us))
     }
 
     /// Top up everybody who is near the margin at which the kernel would call for it, in one go.
@@ -70,7 +89,7 @@ impl Worker {
                     self.linger(index, now);
                 }
             }
+            self.watch(index, now);
         }
-        self.scan_at = (self.open > 0).then_some(now);
     }
 }

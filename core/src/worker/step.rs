@@ -120,6 +120,7 @@ impl Worker {
             // The client notices: the end comes before the promised length.
             _ => self.linger(index, now),
         }
+        self.watch(index, now);
         self.wake(index, goes_on);
     }
 
@@ -171,6 +172,7 @@ impl Worker {
             return self.close(id, false, Why::Done, now);
         }
         self.outs.push_back(Out::Shutdown(id));
+        self.watch(index, now);
         self.wake(index, false);
     }
 
@@ -199,6 +201,7 @@ impl Worker {
             }
         }
         self.open -= 1;
+        self.wheel.remove(id.index);
         self.accept_again_at = None; // a descriptor came free
         self.outs.push_back(Out::Close {
             conn: id,

@@ -220,11 +220,25 @@ fn a_connection_with_a_time_limit_always_has_a_deadline() {
     for _ in 0..5 {
         bench.wait_us(1_700_000);
         let at = bench.worker.deadline().expect("a client is waited for");
-        assert!(at <= bench.now.plus_us(SCAN_PERIOD_US));
+        assert_eq!(at.us, 10 * US_PER_S, "its head is due, and nothing before");
     }
     bench.tcp(conn, TcpEvent::Reset);
     bench.wait_s(2);
     assert_eq!(bench.worker.deadline(), None);
+}
+
+#[test]
+fn idle_clients_wake_nobody_before_their_time() {
+    let mut bench = Bench::new(settings());
+    for index in 0..100 {
+        bench.served(index, true);
+    }
+    bench.wait_s(11);
+    let at = bench
+        .worker
+        .deadline()
+        .expect("they are idle, not for ever");
+    assert_eq!(at.us, 75 * US_PER_S);
 }
 
 #[test]

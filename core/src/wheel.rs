@@ -1,0 +1,202 @@
+//! When to look at which connection again: a timer wheel (Varghese and Lauck 1987) of one-second ticks.
+//!
+//! Every connection has one place in it. A look that comes too early is cheap and finds a new time, so
+//! times beyond the wheel's round stand in its last slot, and a time that moves away is left where it is.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::limits::{SCAN_PERIOD_US, WHEEL_TICKS};
+use crate::units::Instant;
+
+const NOBODY: u32 = u32::MAX;
+
+/// Connections by the tick in which they are due. All operations but [`Wheel::next_at`] take constant time.
+pub struct Wheel {
+    /// The first of each slot's list.
+    slots: Vec<u32>,
+    links: Vec<Link>,
+    /// All ticks before this one are done.
+    tick: u64,
+    /// How many are in the wheel.
+    count: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Link {
+    before: u32,
+    behind: u32,
+    /// The tick in which it is due; 0: it is not in the wheel.
+    tick: u64,
+}
+
+impl Default for Wheel {
+    fn default() -> Wheel {
+        Wheel {
+            slots: vec![NOBODY; WHEEL_TICKS],
+            links: Vec::new(),
+            tick: 0,
+            count: 0,
+        }
+    }
+}
+
+impl Wheel {
+    /// Look at connection `index` at `at`, or earlier if that was asked for before. The look comes with
+    /// the first tick at or after `at`, and not with the present one.
+    pub fn by(&mut self, index: u32, at: Instant, now: Instant) {
+        let place = index as usize;
+        if place >= self.links.len() {
+            let nowhere = Link {
+                before: NOBODY,
+                behind: NOBODY,
+                tick: 0,
+            };
+            self.links.resize(place + 1, nowhere);
+        }
+        if self.count == 0 {
+            self.tick = now.us / SCAN_PERIOD_US + 1;
+        }
+        let last = self.tick + WHEEL_TICKS as u64 - 1;
+        let tick = at.us.div_ceil(SCAN_PERIOD_US);
+        let tick = tick.max(now.us / SCAN_PERIOD_US + 1).clamp(self.tick, last);
+        let due = self.links[place].tick;
+        if due == 0 || tick < due {
+            self.remove(index);
+            self.insert(index, tick);
+        }
+    }
+
+    /// Look at the connection no more.
+    pub fn remove(&mut self, index: u32) {
+        let Some(&Link {
+            before,
+            behind,
+            tick,
+        }) = self.links.get(index as usize).filter(|link| link.tick != 0)
+        else {
+            return;
+        };
+        match self.links.get_mut(before as usize) {
+            Some(link) => link.behind = behind,
+            None => self.slots[slot(tick)] = behind,
+        }
+        if let Some(link) = self.links.get_mut(behind as usize) {
+            link.before = before;
+        }
+        self.links[index as usize].tick = 0;
+        self.count -= 1;
+    }
+
+    /// Somebody who is due, and who is out of the wheel now.
+    pub fn pop(&mut self, now: Instant) -> Option<u32> {
+        while self.is_behind(now) {
+            let first = self.slots[slot(self.tick)];
+            if first != NOBODY {
+                self.remove(first);
+                return Some(first);
+            }
+            self.tick += 1;
+        }
+        None
+    }
+
+    /// Whether somebody may be due; [`Wheel::pop`] tells.
+    pub fn is_behind(&self, now: Instant) -> bool {
+        self.count > 0 && self.tick <= now.us / SCAN_PERIOD_US
+    }
+
+    /// When the next is due.
+    pub fn next_at(&self) -> Option<Instant> {
+        let mut ticks = (self.tick..).take(WHEEL_TICKS);
+        let tick = ticks.find(|tick| self.slots[slot(*tick)] != NOBODY)?;
+        Some(Instant {
+            us: tick * SCAN_PERIOD_US,
+        })
+    }
+
+    fn insert(&mut self, index: u32, tick: u64) {
+        let behind = core::mem::replace(&mut self.slots[slot(tick)], index);
+        if let Some(link) = self.links.get_mut(behind as usize) {
+            link.before = index;
+        }
+        self.links[index as usize] = Link {
+            before: NOBODY,
+            behind,
+            tick,
+        };
+        self.count += 1;
+    }
+}
+
+fn slot(tick: u64) -> usize {
+    (tick % WHEEL_TICKS as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    const S: u64 = SCAN_PERIOD_US;
+    const AT: fn(u64) -> Instant = |us| Instant { us };
+
+    #[test]
+    fn a_look_comes_with_the_first_tick_after_its_time_and_once() {
+        let mut wheel = Wheel::default();
+        wheel.by(3, AT(2 * S + 1), AT(5));
+        assert_eq!(wheel.next_at(), Some(AT(3 * S)));
+        assert_eq!(wheel.pop(AT(3 * S - 1)), None);
+        assert_eq!(wheel.pop(AT(3 * S)), Some(3));
+        assert_eq!((wheel.pop(AT(9 * S)), wheel.next_at()), (None, None));
+    }
+
+    #[test]
+    fn the_earliest_wish_counts() {
+        let mut wheel = Wheel::default();
+        wheel.by(0, AT(9 * S), AT(0));
+        wheel.by(0, AT(4 * S), AT(0));
+        wheel.by(0, AT(7 * S), AT(0));
+        assert_eq!(wheel.next_at(), Some(AT(4 * S)));
+        wheel.remove(0);
+        assert_eq!(wheel.next_at(), None);
+    }
+
+    #[test]
+    fn a_far_time_is_looked_at_before_it() {
+        let mut wheel = Wheel::default();
+        wheel.by(0, AT(u64::MAX), AT(0));
+        let at = wheel.next_at().expect("it is in the wheel");
+        assert_eq!(at, AT(WHEEL_TICKS as u64 * S));
+        assert_eq!(wheel.pop(at), Some(0));
+    }
+
+    proptest! {
+        /// Beside a map: whoever is due comes out, in time, and nobody else.
+        #[test]
+        fn it_does_what_a_map_does(acts in prop::collection::vec((0u32..20, 0u64..300, 0u64..20, any::<bool>()), 1..200)) {
+            let (mut wheel, mut map, mut now) = (Wheel::default(), BTreeMap::new(), AT(0));
+            for (index, ahead_s, wait_s, remove) in acts {
+                if remove {
+                    wheel.remove(index);
+                    map.remove(&index);
+                } else {
+                    let at = now.plus_us(ahead_s * S + 17);
+                    wheel.by(index, at, now);
+                    let due = map.entry(index).or_insert(at);
+                    *due = at.min(*due);
+                }
+                now = now.plus_us(wait_s * S + 3);
+                while let Some(index) = wheel.pop(now) {
+                    prop_assert!(map.remove(&index).is_some(), "{} was not in it", index);
+                }
+                for due in map.values() {
+                    prop_assert!(due.us + S > now.us, "{:?} is late at {:?}", due, now);
+                }
+                prop_assert_eq!(wheel.count as usize, map.len());
+                prop_assert_eq!(wheel.next_at().is_some(), !map.is_empty());
+            }
+        }
+    }
+}
