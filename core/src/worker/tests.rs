@@ -18,7 +18,7 @@ use super::*;
 use crate::conn::{ObjectId, Oracle, Part, Plan, Span, TcpEvent, TcpSample, Version};
 use crate::limits::{
     ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PIPELINED_MAX,
-    SCAN_PERIOD_US, SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
+    SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
 };
 use crate::units::US_PER_S;
 use crate::why::Why;
