@@ -62,7 +62,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     raise_descriptor_limit();
     let shares = shares(&options, workers)?;
     let site = Arc::new(site(&options)?);
-    let listeners = Listeners::bind(&options.listen, workers)
+    let listeners = Listeners::bind(&options.listen, workers, &options.congestion_control)
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;

@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 use crate::limits::BACKLOG;
-use crate::options::Listen;
+use crate::options::{CongestionControl, Listen};
 
 /// Why a listener could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,24 @@ pub enum ListenError {
         "--listen unix:{0}: the path exists and is not a socket; name another path or remove it"
     )]
     NotASocket(PathBuf),
+    /// The kernel refuses the congestion control.
+    #[error(
+        "--congestion-control {control}: {error}; the kernel has {available}, of which ordinary users may use {allowed} \
+         (sysctl net.ipv4.tcp_available_congestion_control, net.ipv4.tcp_allowed_congestion_control; modprobe tcp_NAME)"
+    )]
+    CongestionControl {
+        /// As the operator wrote it.
+        control: String,
+        /// The system's answer.
+        error: io::Error,
+        /// What the kernel has.
+        available: String,
+        /// What it allows to everybody.
+        allowed: String,
+    },
+    /// It is for a listener that is not there.
+    #[error("--congestion-control {0}: there is no --listen of this address")]
+    NoListener(String),
     /// Another server answers there.
     #[error("--listen unix:{0}: another server listens there; stop it or name another path")]
     UnixInUse(PathBuf),
@@ -67,7 +85,18 @@ impl Listeners {
     ///
     /// # Errors
     /// See [`ListenError`].
-    pub fn bind(listens: &[Listen], workers: u16) -> Result<Listeners, ListenError> {
+    pub fn bind(
+        listens: &[Listen],
+        workers: u16,
+        controls: &[CongestionControl],
+    ) -> Result<Listeners, ListenError> {
+        let has = |control: &CongestionControl| match &control.listen {
+            Some(listen) => listens.contains(listen),
+            None => true,
+        };
+        if let Some(lost) = controls.iter().find(|control| !has(control)) {
+            return Err(ListenError::NoListener(lost.to_string()));
+        }
         let mut by_worker: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
         let mut all = Listeners {
             by_worker: Vec::new(),
@@ -80,6 +109,9 @@ impl Listeners {
                 Listen::Tcp { addr, all: any } => {
                     let bound = bind_tcp(*addr, *any, workers).map_err(refused)?;
                     let local = local_address(&bound[0]).map_err(refused)?;
+                    for socket in &bound {
+                        set_congestion_control(socket, wanted, controls)?;
+                    }
                     all.urls.push(format!(
                         "http://{}",
                         if *any { localhost(local) } else { local }
@@ -99,6 +131,7 @@ impl Listeners {
                 }
                 Listen::Fd(fd) => {
                     let socket = inherit(*fd)?;
+                    set_congestion_control(&socket, wanted, controls)?;
                     let url = local_address(&socket)
                         .map_or(format!("fd:{fd}"), |local| format!("http://{local}"));
                     all.urls.push(url);
@@ -170,6 +203,51 @@ fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec
     let addr = local_address(&first)?; // the port, if any was asked for
     drop(first);
     (0..workers).map(|_| one(addr, true)).collect()
+}
+
+/// Gives a listener the congestion control that was asked for, its own or that of all; what it accepts
+/// inherits it.
+fn set_congestion_control(
+    socket: &OwnedFd,
+    listen: &Listen,
+    controls: &[CongestionControl],
+) -> Result<(), ListenError> {
+    let own = controls
+        .iter()
+        .rev()
+        .find(|control| control.listen.as_ref() == Some(listen));
+    let common = || {
+        controls
+            .iter()
+            .rev()
+            .find(|control| control.listen.is_none())
+    };
+    let Some(control) = own.or_else(common) else {
+        return Ok(());
+    };
+    // An inherited socket that is not TCP has none.
+    if local_address(socket).is_err() && own.is_none() {
+        return Ok(());
+    }
+    let set = sockopt::set_tcp_congestion(socket, &control.name)
+        .and_then(|()| sockopt::tcp_congestion(socket));
+    let error = match set {
+        Ok(name) if name == control.name => return Ok(()),
+        Ok(_) => Errno::NOTSUP,
+        Err(error) => error,
+    };
+    let sysctl = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}_congestion_control"));
+        text.map_or("?".into(), |text| {
+            text.split_whitespace().collect::<Vec<_>>().join(", ")
+        })
+    };
+    Err(ListenError::CongestionControl {
+        control: control.to_string(),
+        error: error.into(),
+        available: sysctl("available"),
+        allowed: sysctl("allowed"),
+    })
 }
 
 fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
@@ -497,11 +575,13 @@ mod tests {
                 all: false,
             }],
             2,
+            &[],
         );
         let first = first.expect("any free port");
         let addr = local_address(&first.by_worker[0][0]).expect("bound");
         assert_eq!(local_address(&first.by_worker[1][0]).expect("bound"), addr);
-        let second = Listeners::bind(&[Listen::Tcp { addr, all: false }], 2).expect_err("taken");
+        let second =
+            Listeners::bind(&[Listen::Tcp { addr, all: false }], 2, &[]).expect_err("taken");
         assert!(
             second.to_string().contains("another server listens there"),
             "{second}"
@@ -509,21 +589,46 @@ mod tests {
     }
 
     #[test]
+    fn a_congestion_control_is_set_for_its_listener_or_refused() {
+        let parse = |text: &str| CongestionControl::parse(text.as_ref()).expect("well written");
+        let listens = [Listen::local(0)];
+        let bind = |texts: &[&str]| {
+            let controls: Vec<_> = texts.iter().map(|text| parse(text)).collect();
+            Listeners::bind(&listens, 1, &controls)
+        };
+        let bound = bind(&["nonsense", "127.0.0.1:0=reno"]).expect("reno is always there");
+        let name = sockopt::tcp_congestion(&bound.by_worker[0][0]).expect("a listener");
+        assert_eq!(name, "reno");
+        let refused = bind(&["nonsense"]).expect_err("unknown").to_string();
+        assert!(
+            refused.contains("nonsense") && refused.contains("reno"),
+            "{refused}"
+        );
+        let lost = bind(&[":9=reno"])
+            .expect_err("no such listener")
+            .to_string();
+        assert_eq!(
+            lost,
+            "--congestion-control :9=reno: there is no --listen of this address"
+        );
+    }
+
+    #[test]
     fn an_abandoned_unix_socket_is_replaced_and_a_living_one_is_not() {
         let path = std::env::temp_dir().join(format!("ackpace-unix-{}", std::process::id()));
         let listen = [Listen::Unix(path.clone())];
-        let first = Listeners::bind(&listen, 1).expect("a fresh path");
+        let first = Listeners::bind(&listen, 1, &[]).expect("a fresh path");
         assert!(matches!(
-            Listeners::bind(&listen, 1),
+            Listeners::bind(&listen, 1, &[]),
             Err(ListenError::UnixInUse(_))
         ));
         drop(first.by_worker);
-        let second = Listeners::bind(&listen, 1).expect("nobody listens");
+        let second = Listeners::bind(&listen, 1, &[]).expect("nobody listens");
         remove_unix(&second.unix);
         assert!(!path.exists());
         fs::write(&path, "mine").expect("a file");
         assert!(matches!(
-            Listeners::bind(&listen, 1),
+            Listeners::bind(&listen, 1, &[]),
             Err(ListenError::NotASocket(_))
         ));
         fs::remove_file(&path).expect("our own file");

@@ -1,6 +1,6 @@
 //! The small values: words to choose from, targets, names.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use ackpace_wire::content_type;
 use ackpace_wire::hide::Hide;
 use clap::ValueEnum;
 
+use super::listen::Listen;
 use super::value::{ValueError, shown, whole};
 
 /// How many workers, each a thread with its own share of the connections.
@@ -216,6 +217,50 @@ impl fmt::Display for TypeOverride {
     }
 }
 
+/// The congestion control of the connections of one listener, or of all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CongestionControl {
+    /// Whose; `None`: of all that have none of their own.
+    pub listen: Option<Listen>,
+    /// As the kernel calls it, such as `cubic`.
+    pub name: String,
+}
+
+impl CongestionControl {
+    /// Reads `NAME` or `ADDR=NAME`, such as `bbr` or `:8443=bbr`. Whether the kernel knows it turns out at the start.
+    ///
+    /// # Errors
+    /// What can't be the name of a congestion control (1 to 15 letters, digits, `_` and `-`), or an address that `--listen`
+    /// would not take.
+    pub fn parse(text: &OsStr) -> Result<Self, ValueError> {
+        let bytes = text.as_bytes();
+        let cut = bytes.iter().rposition(|&byte| byte == b'=');
+        let listen = cut.map(|cut| Listen::parse(OsStr::from_bytes(&bytes[..cut])));
+        let name = &bytes[cut.map_or(0, |cut| cut + 1)..];
+        let good = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if !(1..=15).contains(&name.len()) || !name.iter().all(good) {
+            let name = String::from_utf8_lossy(name);
+            return Err(ValueError::new(format!(
+                "{} is not the name of a congestion control, such as cubic",
+                shown(&name)
+            )));
+        }
+        Ok(Self {
+            listen: listen.transpose()?,
+            name: String::from_utf8_lossy(name).into_owned(),
+        })
+    }
+}
+
+impl fmt::Display for CongestionControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.listen {
+            Some(listen) => write!(f, "{listen}={}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +308,23 @@ mod tests {
         let usage = "matches no name: write a pattern for one name of a path, such as *.tmp";
         assert_eq!(text(pattern("a/*")), format!("a/* {usage}"));
         assert_eq!(text(pattern("")), format!("\"\" {usage}"));
+    }
+
+    #[test]
+    fn a_congestion_control_belongs_to_all_or_to_one_listener() {
+        let parse = |text: &str| CongestionControl::parse(text.as_ref()).map(|c| c.to_string());
+        for good in ["bbr", ":8443=bbr", "unix:/a=b=reno", "[::1]:80=dctcp-plus"] {
+            assert_eq!(parse(good).as_deref(), Ok(good));
+        }
+        let name = "is not the name of a congestion control, such as cubic";
+        assert_eq!(text(parse("")), format!("\"\" {name}"));
+        assert_eq!(text(parse("a b")), format!("a b {name}"));
+        assert_eq!(text(parse(":80=")), format!("\"\" {name}"));
+        assert_eq!(
+            text(parse(&"x".repeat(16))),
+            format!("{} {name}", "x".repeat(16))
+        );
+        assert!(parse("nowhere=bbr").is_err());
     }
 
     #[test]

@@ -18,7 +18,8 @@ mod value;
 
 pub use duration::display as display_duration;
 pub use kinds::{
-    FollowSymlinks, LogFormat, LogLevel, LogTarget, SendBy, Sibling, TypeOverride, Workers,
+    CongestionControl, FollowSymlinks, LogFormat, LogLevel, LogTarget, SendBy, Sibling,
+    TypeOverride, Workers,
 };
 pub use listen::Listen;
 pub use size::Size;
@@ -148,6 +149,18 @@ pub struct ServeOptions {
         help_heading = "Sending"
     )]
     pub send: SendBy,
+
+    /// Congestion control, of all listeners or one
+    ///
+    /// `NAME` is for the connections of all listeners, `ADDR=NAME` for those of the listener of that address, written as
+    /// with `listen`; repeat the option for several. What the kernel has not, or does not allow to an ordinary user
+    /// (`net.ipv4.tcp_allowed_congestion_control`), stops the start.
+    ///
+    /// Default: none, so that the system's (`net.ipv4.tcp_congestion_control`) is used. Range: at most 256 names of
+    /// congestion controls.
+    #[arg(long, value_name = "NAME", help_heading = "Sending",
+          value_parser = OsStringValueParser::new().try_map(|text| CongestionControl::parse(&text)))]
+    pub congestion_control: Vec<CongestionControl>,
 
     /// Access log: off, - (stdout) or a file
     ///
