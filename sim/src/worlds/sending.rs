@@ -1,0 +1,392 @@
+//! A worker and clients that download one long file each, at their own pace, from memory.
+//!
+//! The sockets are those of Linux as far as sending goes: what a socket takes beyond what is in flight is
+//! bounded by TCP_NOTSENT_LOWAT, and once it was full it calls when less than half of that is left. The
+//! world is the shell: it does what the worker orders, and counts.
+
+use ackpace_core::Machine;
+use ackpace_core::conn::{
+    ConnId, ObjectId, Oracle, Part, Plan, Span, StreamId, TcpEvent, TcpSample, Version,
+};
+use ackpace_core::limits::LOWAT_BYTES_START;
+use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_core::worker::{In, Out, Received, Send, Settings, Worker};
+use smallvec::smallvec;
+
+/// Room of a socket beyond what is in flight, without a lowat: what SO_SNDBUF grows to.
+const SOCKET_BYTES: u64 = 2 << 20;
+/// The kernel's buffers for sending are this large.
+const SKB_BYTES: u64 = 64 << 10;
+
+/// One client.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// What its path carries.
+    pub rate_bytes_per_s: u64,
+    /// When it asks.
+    pub starts_at: Instant,
+    /// From when on its path carries ten times as much.
+    pub speeds_up_at: Option<Instant>,
+}
+
+/// What came of a run, from `measured_from` on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Bytes that left the sockets.
+    pub sent_bytes: u64,
+    /// Times that the worker was woken.
+    pub wakes: u64,
+    /// Attempts to send, and those of them that found no room.
+    pub sends: u64,
+    /// Of these, those for which there was no room at all.
+    pub refused: u64,
+    /// Mean of what all sockets held unsent.
+    pub queue_mean_bytes: u64,
+    /// Most of it.
+    pub queue_max_bytes: u64,
+    /// Time that paths stood idle for want of bytes, all clients together.
+    pub idle_us: u64,
+    /// Bytes of each client.
+    pub by_client_bytes: Vec<u64>,
+}
+
+/// A world that has not begun.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Who downloads.
+    pub clients: Vec<Client>,
+    /// How bytes are given to sockets.
+    pub send: Send,
+    /// When counting begins.
+    pub measured_from: Instant,
+    /// When it ends.
+    pub ends_at: Instant,
+}
+
+struct Socket {
+    client: Client,
+    asked: bool,
+    connected: bool,
+    unsent_bytes: u64,
+    /// Sent up to here; a rest below one byte is carried along.
+    drained_at: Instant,
+    carry: u64,
+    lowat_bytes: Option<u64>,
+    /// It was full, and will call.
+    full: bool,
+}
+
+impl World {
+    /// Runs it.
+    pub fn run(&self) -> Outcome {
+        let mut run = Run {
+            worker: Worker::new(settings(self.send)),
+            sockets: self
+                .clients
+                .iter()
+                .map(|client| Socket::new(*client))
+                .collect(),
+            eager: self.send == Send::Eager,
+            now: Instant { us: 0 },
+            measured_from: self.measured_from,
+            queue_byte_us: 0,
+            outcome: Outcome {
+                sent_bytes: 0,
+                wakes: 0,
+                sends: 0,
+                refused: 0,
+                queue_mean_bytes: 0,
+                queue_max_bytes: 0,
+                idle_us: 0,
+                by_client_bytes: vec![0; self.clients.len()],
+            },
+        };
+        while let Some(at) = run.next_at().filter(|at| *at <= self.ends_at) {
+            run.pass(at);
+            run.turn();
+        }
+        run.pass(self.ends_at);
+        let us = self.ends_at.since_us(self.measured_from).max(1);
+        run.outcome.queue_mean_bytes = (run.queue_byte_us / u128::from(us)) as u64;
+        run.outcome
+    }
+}
+
+impl Outcome {
+    /// Wake-ups per 10^9 bytes.
+    pub fn wakes_per_gb(&self) -> f64 {
+        self.wakes as f64 / (self.sent_bytes as f64 / 1e9)
+    }
+
+    /// Jain's index of the clients' bytes (Jain, Chiu, Hawe 1984): 1 if all got the same.
+    pub fn jain(&self) -> f64 {
+        let bytes = || self.by_client_bytes.iter().map(|bytes| *bytes as f64);
+        let (sum, squares) = (bytes().sum::<f64>(), bytes().map(|b| b * b).sum::<f64>());
+        sum * sum / (self.by_client_bytes.len() as f64 * squares)
+    }
+}
+
+struct Run {
+    worker: Worker,
+    sockets: Vec<Socket>,
+    eager: bool,
+    now: Instant,
+    measured_from: Instant,
+    queue_byte_us: u128,
+    outcome: Outcome,
+}
+
+impl Run {
+    fn next_at(&self) -> Option<Instant> {
+        let calls = self.sockets.iter().filter_map(Socket::next_at);
+        calls
+            .chain(self.worker.deadline())
+            .min()
+            .map(|at| at.max(self.now))
+    }
+
+    /// Time passes: the paths carry what the sockets hold.
+    fn pass(&mut self, until: Instant) {
+        // Counting begins in the middle of a stretch: cut it there.
+        if self.now < self.measured_from && until > self.measured_from {
+            self.pass(self.measured_from);
+        }
+        let counted = until > self.measured_from;
+        for (socket, bytes) in self
+            .sockets
+            .iter_mut()
+            .zip(&mut self.outcome.by_client_bytes)
+        {
+            let before_bytes = socket.unsent_bytes;
+            let (sent_bytes, idle_us) = socket.drain(until);
+            if counted {
+                *bytes += sent_bytes;
+                self.outcome.sent_bytes += sent_bytes;
+                self.outcome.idle_us += idle_us;
+                let us = until.since_us(self.now);
+                self.queue_byte_us +=
+                    u128::from(before_bytes + socket.unsent_bytes) * u128::from(us) / 2;
+            }
+        }
+        self.now = until;
+    }
+
+    fn turn(&mut self) {
+        let now = self.now;
+        for (index, socket) in self.sockets.iter_mut().enumerate() {
+            let conn = conn_id(index);
+            if !socket.connected && socket.client.starts_at <= now {
+                socket.connected = true;
+                self.worker.on(
+                    In::Accepted {
+                        conn,
+                        address: None,
+                    },
+                    now,
+                );
+            } else if socket.full && socket.calls(now) {
+                socket.full = false;
+                let event = TcpEvent::Writable;
+                self.worker.on(In::Tcp { conn, event }, now);
+            }
+        }
+        if now >= self.measured_from {
+            self.outcome.wakes += 1;
+        }
+        while let Some(out) = self.worker.poll(now) {
+            self.execute(out);
+        }
+        let queue_bytes = self.sockets.iter().map(|socket| socket.unsent_bytes).sum();
+        if now >= self.measured_from {
+            self.outcome.queue_max_bytes = self.outcome.queue_max_bytes.max(queue_bytes);
+        }
+    }
+
+    fn execute(&mut self, out: Out) {
+        let now = self.now;
+        match out {
+            Out::Receive { conn, .. } => {
+                let socket = &mut self.sockets[conn.index as usize];
+                let (body, more) = (false, false);
+                let received = if std::mem::replace(&mut socket.asked, true) {
+                    Received::Nothing
+                } else {
+                    Received::Request { body, more }
+                };
+                self.worker.on(In::Received { conn, received }, now);
+            }
+            Out::Resolve { stream, .. } => {
+                let plan = plan();
+                self.worker.on(In::Resolved { stream, plan }, now);
+            }
+            Out::Send {
+                stream,
+                len_bytes,
+                lowat_bytes,
+                ..
+            } => self.send(stream, len_bytes, lowat_bytes),
+            Out::Sample(conn) => {
+                let sample = TcpSample {
+                    unacked_bytes: self.sockets[conn.index as usize].unsent_bytes,
+                    ..TcpSample::default()
+                };
+                let event = TcpEvent::Sample(sample);
+                self.worker.on(In::Tcp { conn, event }, now);
+            }
+            // A download does not end, and nothing of it is on a disk.
+            Out::Accept(_) | Out::Listen(_) | Out::Probe { .. } | Out::Want(_) | Out::Forget(_) => {
+            }
+            Out::Ended(_) | Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
+            Out::Close { .. } => {}
+        }
+    }
+
+    fn send(&mut self, stream: StreamId, len_bytes: u64, lowat_bytes: Option<u32>) {
+        let socket = &mut self.sockets[stream.conn.index as usize];
+        socket.lowat_bytes = lowat_bytes.map(u64::from).or(socket.lowat_bytes);
+        let room_bytes = socket.room_bytes();
+        let taken_bytes = len_bytes.min(room_bytes);
+        let blocked = taken_bytes < len_bytes;
+        socket.unsent_bytes += taken_bytes;
+        socket.full = blocked;
+        if self.now >= self.measured_from {
+            self.outcome.sends += 1;
+            self.outcome.refused += u64::from(taken_bytes == 0);
+        }
+        let unsent_bytes = (blocked && !self.eager).then_some(socket.unsent_bytes);
+        let sent = In::Sent {
+            stream,
+            taken_bytes,
+            blocked,
+            unsent_bytes,
+        };
+        self.worker.on(sent, self.now);
+    }
+}
+
+impl Socket {
+    fn new(client: Client) -> Socket {
+        Socket {
+            client,
+            asked: false,
+            connected: false,
+            unsent_bytes: 0,
+            drained_at: Instant { us: 0 },
+            carry: 0,
+            lowat_bytes: None,
+            full: false,
+        }
+    }
+
+    fn rate_bytes_per_s(&self, at: Instant) -> u64 {
+        let fast = self.client.speeds_up_at.is_some_and(|up| up <= at);
+        self.client.rate_bytes_per_s * if fast { 10 } else { 1 }
+    }
+
+    /// What may be taken: with a lowat, whole kernel buffers until it is reached.
+    fn room_bytes(&self) -> u64 {
+        match self.lowat_bytes {
+            Some(lowat) if self.unsent_bytes >= lowat => 0,
+            Some(lowat) => (lowat - self.unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
+            None => SOCKET_BYTES.saturating_sub(self.unsent_bytes),
+        }
+    }
+
+    /// Below this, a socket that was full calls: tcp(7), sk_stream_write_space.
+    fn calls_below_bytes(&self) -> u64 {
+        match self.lowat_bytes {
+            Some(lowat) => lowat / 2,
+            None => SOCKET_BYTES * 2 / 3,
+        }
+    }
+
+    fn calls(&self, now: Instant) -> bool {
+        now >= self.drained_at && self.unsent_bytes < self.calls_below_bytes()
+    }
+
+    /// When it connects or calls, if nothing happens before.
+    fn next_at(&self) -> Option<Instant> {
+        if !self.connected {
+            return Some(self.client.starts_at);
+        }
+        if !self.full {
+            return None;
+        }
+        let bytes = (self.unsent_bytes + 1).saturating_sub(self.calls_below_bytes());
+        let rate = self.rate_bytes_per_s(self.drained_at);
+        let at = self.drained_at.plus_us((bytes * US_PER_S).div_ceil(rate));
+        let up = self.client.speeds_up_at.filter(|up| *up > self.drained_at);
+        Some(up.map_or(at, |up| at.min(up)))
+    }
+
+    /// Bytes that left, and the time in which there was nothing to send.
+    fn drain(&mut self, until: Instant) -> (u64, u64) {
+        let us = until.since_us(self.drained_at);
+        let rate = self.rate_bytes_per_s(self.drained_at);
+        self.drained_at = until;
+        if !self.asked || us == 0 {
+            return (0, 0);
+        }
+        let could = us * rate + self.carry;
+        let sent_bytes = (could / US_PER_S).min(self.unsent_bytes);
+        let lacking = could / US_PER_S - sent_bytes;
+        self.carry = if lacking == 0 { could % US_PER_S } else { 0 };
+        self.unsent_bytes -= sent_bytes;
+        (sent_bytes, lacking * US_PER_S / rate)
+    }
+}
+
+fn conn_id(index: usize) -> ConnId {
+    ConnId {
+        index: index as u32,
+        generation: 0,
+    }
+}
+
+fn settings(send: Send) -> Settings {
+    Settings {
+        worker: 0,
+        connections_max: 16_384,
+        connections_per_address: 0,
+        header_timeout_us: 10 * US_PER_S,
+        idle_timeout_us: 75 * US_PER_S,
+        send_timeout_us: 60 * US_PER_S,
+        pause_timeout_us: 600 * US_PER_S,
+        rate_min_bytes_per_s: 100,
+        drain_timeout_us: 30 * US_PER_S,
+        arrivals: false,
+        send,
+    }
+}
+
+/// A head and a file without end, in memory.
+fn plan() -> Plan {
+    const HEAD: &[u8] = &[b'h'; 300];
+    let object = ObjectId {
+        device: 0,
+        index: 0,
+        generation: 0,
+    };
+    let (len_bytes, mtime_ns) = (1 << 50, 0);
+    Plan {
+        parts: smallvec![
+            Part::Bytes(HEAD.into()),
+            Part::Body {
+                object,
+                version: Version {
+                    len_bytes,
+                    mtime_ns
+                },
+                oracle: Oracle::Always,
+                span: Span {
+                    offset_bytes: 0,
+                    len_bytes
+                },
+            }
+        ],
+        head_len_bytes: HEAD.len() as u64,
+        keep_alive: true,
+    }
+}
+
+const _: () = assert!(LOWAT_BYTES_START as u64 <= SOCKET_BYTES);

@@ -1,0 +1,116 @@
+//! Sending by margins beside sending eagerly: the claims of IDSR, and a table that says how much.
+//!
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the table anew.
+
+use ackpace_core::limits::SEND_QUEUE_BYTES;
+use ackpace_core::units::Instant;
+use ackpace_core::worker::Send;
+use ackpace_sim::worlds::sending::{Client, Outcome, World};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+const MARGIN: Send = Send::Margin {
+    budget_bytes: SEND_QUEUE_BYTES,
+};
+const MBIT: u64 = 125_000;
+const SEED: u64 = 20_260_101;
+
+/// Clients that start within a second, at .6 to 1.4 times `rate`: equal ones would march in step and flatter everybody.
+fn spread(clients: usize, rate: u64, seed: u64) -> Vec<Client> {
+    let mut dice = Pcg64Mcg::seed_from_u64(seed);
+    let mut below = |bound: u64| dice.next_u64() % bound;
+    let client = |_| Client {
+        rate_bytes_per_s: rate * (600 + below(801)) / 1000,
+        starts_at: Instant {
+            us: below(1_000_000),
+        },
+        speeds_up_at: None,
+    };
+    (0..clients).map(client).collect()
+}
+
+fn run(clients: Vec<Client>, send: Send) -> Outcome {
+    let world = World {
+        clients,
+        send,
+        measured_from: Instant { us: 4_000_000 },
+        ends_at: Instant { us: 9_000_000 },
+    };
+    world.run()
+}
+
+fn cases() -> Vec<(&'static str, Vec<Client>)> {
+    let mixed = [
+        spread(10, 100 * MBIT, SEED),
+        spread(500, 2 * MBIT, SEED + 1),
+    ]
+    .concat();
+    vec![
+        ("10 x 20 Mbit/s", spread(10, 20 * MBIT, SEED)),
+        ("100 x 20 Mbit/s", spread(100, 20 * MBIT, SEED)),
+        ("10 x 100 + 500 x 2", mixed),
+        ("1000 x 2 Mbit/s", spread(1000, 2 * MBIT, SEED)),
+    ]
+}
+
+#[test]
+fn margins_save_wake_ups_and_queue_and_no_client_waits() {
+    let mut table = String::from(
+        "case                 sends    wakes/GB  refused  queue MB  queue max MB  idle ms\n",
+    );
+    for (name, clients) in cases() {
+        let [eager, margin] = [Send::Eager, MARGIN].map(|send| run(clients.clone(), send));
+        for (way, outcome) in [("eager", &eager), ("margin", &margin)] {
+            table += &format!(
+                "{name:20} {way:7} {:9.0} {:7.0}% {:9.1} {:13.1} {:8}\n",
+                outcome.wakes_per_gb(),
+                100.0 * outcome.refused as f64 / outcome.sends as f64,
+                outcome.queue_mean_bytes as f64 / 1e6,
+                outcome.queue_max_bytes as f64 / 1e6,
+                outcome.idle_us / 1000,
+            );
+        }
+        assert_eq!(margin.idle_us, 0, "{name}: a path stood idle");
+        assert!(
+            margin.sent_bytes >= eager.sent_bytes,
+            "{name}: somebody got less"
+        );
+        // T is .2 s or more, and a round at least .4 T after the last; a call between them is the exception.
+        let target_s = 48.0 * 1.048_576 / (margin.sent_bytes as f64 / 5e6);
+        let rounds = 5.0 / (0.4 * target_s.clamp(0.1, 0.4));
+        assert!(
+            margin.wakes as f64 <= 2.0 * rounds + 10.0,
+            "{name}: {} wakes",
+            margin.wakes
+        );
+        // A margin follows its rate when it is a third too large, and ends with a whole buffer of the kernel.
+        let buffers_bytes = clients.len() as u64 * 2 * (64 << 10);
+        assert!(margin.queue_max_bytes <= SEND_QUEUE_BYTES * 3 / 2 + buffers_bytes);
+    }
+    compare("tests/sending.txt", &table);
+}
+
+#[test]
+fn a_client_that_becomes_ten_times_faster_is_not_kept_waiting() {
+    let mut clients = spread(24, 20 * MBIT, SEED);
+    for client in &mut clients[..2] {
+        client.speeds_up_at = Some(Instant { us: 5_000_000 });
+    }
+    let outcome = run(clients, MARGIN);
+    assert!(outcome.idle_us <= 5_000, "{} us", outcome.idle_us);
+}
+
+#[test]
+fn the_same_world_runs_the_same_way() {
+    let clients = || spread(50, 5 * MBIT, 3);
+    assert_eq!(run(clients(), MARGIN), run(clients(), MARGIN));
+}
+
+fn compare(path: &str, table: &str) {
+    let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_TABLES").is_some() {
+        std::fs::write(&path, table).expect("the table");
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(known == table, "{path} differs; now:\n{table}");
+}
