@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+pub mod balance;
 pub mod cache;
 pub mod conn;
 pub mod disk;

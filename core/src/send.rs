@@ -126,6 +126,8 @@ pub struct TopUps {
     target_us: u64,
     next_at: Instant,
     due: bool,
+    /// When the last round was, and what it found: whose rate is known, and what they take together.
+    measured: Option<(Instant, u64, u64)>,
 }
 
 impl TopUps {
@@ -136,6 +138,7 @@ impl TopUps {
             target_us: TARGET_US_MAX,
             next_at: Instant { us: 0 },
             due: false,
+            measured: None,
         }
     }
 
@@ -154,9 +157,18 @@ impl TopUps {
         core::mem::take(&mut self.due)
     }
 
-    /// A round is done; `rates_bytes_per_s` is the sum of the rates of all who are sending. The next is
+    /// How many connections have a known rate, and the sum of these, bytes per second; nothing if the last round is
+    /// too long ago to say.
+    pub fn measured(&self, now: Instant) -> (u64, u64) {
+        let fresh = |(at, ..): &(Instant, u64, u64)| now.since_us(*at) <= 5 * TARGET_US_MAX;
+        let (_, known, rates_bytes_per_s) = self.measured.filter(fresh).unwrap_or((now, 0, 0));
+        (known, rates_bytes_per_s)
+    }
+
+    /// A round is done; `rates_bytes_per_s` is the sum of the `known` rates of all who are sending. The next is
     /// due T (β - 1/2) later: before that nobody who was topped up in this one is down to its half.
-    pub fn done(&mut self, rates_bytes_per_s: u64, now: Instant) {
+    pub fn done(&mut self, known: u64, rates_bytes_per_s: u64, now: Instant) {
+        self.measured = Some((now, known, rates_bytes_per_s));
         let us = u128::from(self.budget_bytes) * u128::from(US_PER_S);
         let us = us / u128::from(rates_bytes_per_s.max(1));
         let us = u64::try_from(us).unwrap_or(u64::MAX);
@@ -232,7 +244,7 @@ mod tests {
     fn t_comes_from_the_budget_within_bounds() {
         let mut rounds = TopUps::new(48 << 20);
         for (rates, target_ms) in [(0, 400), (240_000_000, 209), (10_000_000_000, 100)] {
-            rounds.done(rates, AT(0));
+            rounds.done(1, rates, AT(0));
             assert_eq!(rounds.target_us() / MS, target_ms);
         }
     }
@@ -240,7 +252,9 @@ mod tests {
     #[test]
     fn rounds_are_t_times_four_tenths_apart() {
         let mut rounds = TopUps::new(48 << 20);
-        rounds.done(10_000_000_000, AT(0)); // T = 100 ms
+        rounds.done(1, 10_000_000_000, AT(0)); // T = 100 ms
+        assert_eq!(rounds.measured(AT(1)), (1, 10_000_000_000));
+        assert_eq!(rounds.measured(AT(2_001)), (0, 0), "they may all be gone");
         rounds.called(AT(39));
         assert!(!rounds.take_due());
         rounds.called(AT(40));

@@ -126,9 +126,19 @@ impl Worker {
         }
     }
 
+    /// Connections that it may have at once.
+    pub fn connections_max(&self) -> u32 {
+        self.settings.connections_max
+    }
+
     /// Connections that are open now.
     pub fn connections(&self) -> u32 {
         self.open
+    }
+
+    /// How many connections have a known rate, and the sum of these, bytes per second.
+    pub fn rates(&self, now: Instant) -> (u64, u64) {
+        self.top_ups.map_or((0, 0), |top_ups| top_ups.measured(now))
     }
 
     /// Whether the worker was told to stop and has no connection left.

@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod desk;
 pub mod disk;
 pub mod disks;
 pub mod failure;

@@ -41,6 +41,8 @@ pub const HEAD_BUFFERS_KEPT_MAX: usize = 256;
 /// it tries again after a second.
 pub const BACKLOG: i32 = 4096;
 
+/// New connections that wait for the worker they were given to. More: they stay with the worker that accepted them.
+pub const HANDED_MAX: usize = 256;
 /// Workers that are started by themselves: one for each core, and not more than this.
 pub const WORKERS_MAX: u16 = 64;
 /// Connections below which a worker is not worth starting. Less memory: the start is refused.

@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::clock::Clock;
+use crate::desk::Desk;
 use crate::disk::Line;
 use crate::disks::Disks;
 use crate::failure::Failure;
@@ -125,8 +126,12 @@ fn start(
         clock,
     ));
     let resolver = Resolver::start(&site, returns, places)?;
+    let desks = (0..listeners.by_worker.len())
+        .map(|_| Desk::default())
+        .collect();
     let shared = Arc::new(Shared {
         site,
+        desks,
         disks,
         lines,
         resolver,

@@ -27,6 +27,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use self::conns::Conns;
 use crate::clock::Clock;
+use crate::desk::Desk;
 use crate::disk::{Line, News};
 use crate::disks::Disks;
 use crate::front::http::HeadPool;
@@ -48,6 +49,8 @@ pub struct Shared {
     pub disks: Arc<Disks>,
     /// Each worker's news from the disks, and its bell.
     pub lines: Arc<Vec<Line>>,
+    /// Each worker's place, where the others see what it carries.
+    pub desks: Vec<Desk>,
     /// The pool for what may block.
     pub resolver: Resolver,
     /// Set when the server is to stop; the bells are rung afterwards.
@@ -161,10 +164,19 @@ impl Worker {
             }
             let begun = self.now();
             self.turn(&events, begun);
+            self.tell_load(begun);
             let took_us = self.now().since_us(begun);
             self.turns.add(took_us);
         }
         Ok(self.turns)
+    }
+
+    /// Let the other workers see what this one carries.
+    fn tell_load(&self, now: Instant) {
+        if self.shared.desks.len() > 1 {
+            let (known, rate_bytes_per_s) = self.decider.rates(now);
+            self.shared.desks[self.index].measured(known, rate_bytes_per_s);
+        }
     }
 
     fn now(&self) -> Instant {
@@ -228,6 +240,9 @@ impl Worker {
     /// Somebody rang: a disk, a resolver, or whoever stops the server.
     fn hear(&mut self, now: Instant) {
         self.bell.heard();
+        while let Some(client) = self.shared.desks[self.index].take() {
+            self.take_over(client, now);
+        }
         for (stream, done) in self.inbox.clone().try_iter().take(RESULTS_PER_TURN_MAX) {
             self.resolver_done(stream, done, now);
         }

@@ -60,11 +60,13 @@ impl Worker {
 
     /// Top up everybody who is near the margin at which the kernel would call for it, in one go.
     pub(super) fn top_up(&mut self, now: Instant) {
-        let (mut rates_bytes_per_s, mut near) = (0u64, Vec::new());
+        let (mut known, mut rates_bytes_per_s, mut near) = (0, 0u64, Vec::new());
         for (index, conn) in self.conns.iter_mut().enumerate() {
             let sending = conn.as_mut().filter(|conn| conn.phase == Phase::Sending);
             let Some(conn) = sending else { continue };
-            rates_bytes_per_s = rates_bytes_per_s.saturating_add(conn.margin.rate_bytes_per_s());
+            let rate_bytes_per_s = conn.margin.rate_bytes_per_s();
+            known += u64::from(rate_bytes_per_s > 0);
+            rates_bytes_per_s = rates_bytes_per_s.saturating_add(rate_bytes_per_s);
             if !conn.writable && conn.margin.near(now) {
                 conn.writable = true;
                 near.push(index as u32);
@@ -74,7 +76,7 @@ impl Worker {
             self.wake(index, false);
         }
         if let Some(top_ups) = &mut self.top_ups {
-            top_ups.done(rates_bytes_per_s, now);
+            top_ups.done(known, rates_bytes_per_s, now);
         }
     }
 

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ackpace_core::balance::{self, Load};
 use ackpace_core::conn::{ConnId, Part, Plan, Span, StreamId, TcpEvent, Version, Want};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
@@ -13,9 +14,11 @@ use ackpace_wire::access_log::Remote;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
+use smallvec::SmallVec;
 
 use super::{LISTENER, Worker, data_of};
 use crate::clock::unix_ms;
+use crate::desk::Desk;
 use crate::disk::Ask;
 use crate::front::http::{Surroundings, Task};
 use crate::front::site::{Answer, Served};
@@ -116,7 +119,36 @@ impl Worker {
         }
     }
 
+    /// Give a new connection to who carries least, if we carry too much.
     fn accepted(&mut self, client: tcp::Accepted, now: Instant) {
+        let shared = Arc::clone(&self.shared);
+        let (me, desks) = (self.index, &shared.desks);
+        if desks.len() == 1 || self.draining {
+            desks[me].opened();
+            return self.take_over(client, now);
+        }
+        let loads: SmallVec<[Load; 16]> = desks.iter().map(Desk::load).collect();
+        let to = balance::place(me, &loads);
+        let room = loads[to].connections < u64::from(self.decider.connections_max());
+        if to == me || !room {
+            desks[me].opened();
+            return self.take_over(client, now);
+        }
+        match desks[to].hand(client) {
+            Ok(()) => shared.lines[to].bell.ring(),
+            Err(client) => {
+                desks[me].opened();
+                self.take_over(client, now);
+            }
+        }
+    }
+
+    /// Serve a connection that counts as ours already.
+    pub(super) fn take_over(&mut self, client: tcp::Accepted, now: Instant) {
+        if self.decider.room() == 0 {
+            tracing::warn!("a client is turned away: no place is left in any worker");
+            return self.shared.desks[self.index].closed();
+        }
         let address = client.peer.map(tcp::counted);
         let conn = self
             .conns
@@ -128,7 +160,7 @@ impl Worker {
         if let Err(error) = epoll::add(&self.epoll, &added.socket, data_of(conn), flags) {
             tracing::warn!("epoll: {error}; a client is turned away");
             self.conns.remove(conn);
-            return;
+            return self.shared.desks[self.index].closed();
         }
         self.decider.on(In::Accepted { conn, address }, now);
     }
@@ -477,6 +509,7 @@ impl Worker {
         let Some(mut conn) = self.conns.remove(id) else {
             return;
         };
+        self.shared.desks[self.index].closed();
         if abort {
             tcp::abort(&conn.socket);
         }

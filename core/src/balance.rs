@@ -1,0 +1,100 @@
+//! Which worker a new connection goes to.
+//!
+//! The kernel spreads connections by a hash of their addresses: evenly in number when there are many, by
+//! chance when there are few, and blind to what they carry. A worker that accepts one while it carries
+//! clearly more than its share gives it to the one that carries least.
+
+/// A worker carries clearly more than its share at this part of the mean load, in hundredths. With 110, the largest of
+/// 32 loads stands at 1.12 times the mean, since it falls below the bound only as its connections end.
+const OVER_HUNDREDTHS: u128 = 105;
+
+/// What one worker carries, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Its connections, with those on their way to it.
+    pub connections: u64,
+    /// Those of them whose rate is known.
+    pub known: u64,
+    /// What these take together.
+    pub rate_bytes_per_s: u64,
+}
+
+/// Who shall have a connection that worker `me` accepted: itself, unless it carries more than 1.05
+/// times the mean. Connections whose rate is not known yet count as mean ones.
+pub fn place(me: usize, loads: &[Load]) -> usize {
+    let known: u128 = loads.iter().map(|load| u128::from(load.known)).sum();
+    let rate: u128 = loads
+        .iter()
+        .map(|load| u128::from(load.rate_bytes_per_s))
+        .sum();
+    let weight = |load: &Load| {
+        if rate == 0 {
+            return u128::from(load.connections);
+        }
+        let unknown = u128::from(load.connections.saturating_sub(load.known));
+        u128::from(load.rate_bytes_per_s) * known.max(1) + unknown * rate
+    };
+    let all: u128 = loads.iter().map(weight).sum();
+    let over = |load: &Load| weight(load) * 100 * loads.len() as u128 > all * OVER_HUNDREDTHS;
+    if !loads.get(me).is_some_and(over) {
+        return me;
+    }
+    let least = loads
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, load)| (weight(load), load.connections));
+    least.map_or(me, |(worker, _)| worker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn load(connections: u64, known: u64, rate_bytes_per_s: u64) -> Load {
+        Load {
+            connections,
+            known,
+            rate_bytes_per_s,
+        }
+    }
+
+    #[test]
+    fn who_carries_its_share_keeps_what_it_accepts() {
+        assert_eq!(place(0, &[load(21, 0, 0), load(20, 0, 0)]), 0);
+        assert_eq!(place(0, &[load(10, 10, 1_000), load(20, 20, 1_000)]), 0);
+        assert_eq!(place(0, &[load(5, 5, 100)]), 0, "there is nobody else");
+        assert_eq!(place(0, &[]), 0);
+        assert_eq!(place(0, &[Load::default(); 4]), 0);
+    }
+
+    #[test]
+    fn who_carries_more_gives_it_to_whom_carries_least() {
+        assert_eq!(
+            place(0, &[load(13, 0, 0), load(10, 0, 0), load(9, 0, 0)]),
+            2
+        );
+        let by_rate = [load(1, 1, 9_000), load(50, 50, 1_000), load(20, 20, 2_000)];
+        assert_eq!(place(0, &by_rate), 1, "the rate counts, not the number");
+    }
+
+    #[test]
+    fn a_connection_without_a_rate_counts_as_a_mean_one() {
+        let sent_there = [load(10, 10, 1_200), load(18, 8, 800), load(10, 10, 1_000)];
+        assert_eq!(place(1, &sent_there), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn a_connection_never_goes_to_whom_carries_more(
+            loads in prop::collection::vec((0u64..1 << 20, 0u64..1 << 20, 0u64..1 << 50), 1..65),
+            me in 0usize..65,
+        ) {
+            let loads: Vec<_> = loads.into_iter().map(|(all, known, rate)| load(all.max(known), known, rate)).collect();
+            let me = me % loads.len();
+            let to = place(me, &loads);
+            prop_assert!(to < loads.len());
+            prop_assert!(to == me || place(to, &loads) == to, "{} is over its share too", to);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Where workers see what the others carry, and give each other new connections.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ackpace_core::balance::Load;
+use crossbeam_queue::ArrayQueue;
+
+use crate::limits::HANDED_MAX;
+use crate::tcp::Accepted;
+
+/// One worker's place. Its numbers are hints, each right by itself: nothing waits for them.
+pub struct Desk {
+    connections: AtomicU64,
+    known: AtomicU64,
+    rate_bytes_per_s: AtomicU64,
+    handed: ArrayQueue<Accepted>,
+}
+
+impl Default for Desk {
+    fn default() -> Desk {
+        Desk {
+            connections: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+            rate_bytes_per_s: AtomicU64::new(0),
+            handed: ArrayQueue::new(HANDED_MAX),
+        }
+    }
+}
+
+impl Desk {
+    /// What its worker carries.
+    pub fn load(&self) -> Load {
+        Load {
+            connections: self.connections.load(Ordering::Relaxed),
+            known: self.known.load(Ordering::Relaxed),
+            rate_bytes_per_s: self.rate_bytes_per_s.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Its worker measured the rates of its connections.
+    pub fn measured(&self, known: u64, rate_bytes_per_s: u64) {
+        self.known.store(known, Ordering::Relaxed);
+        self.rate_bytes_per_s
+            .store(rate_bytes_per_s, Ordering::Relaxed);
+    }
+
+    /// Its worker has one connection more.
+    pub fn opened(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its worker has one connection less.
+    pub fn closed(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Leave a connection for its worker, whose bell is to be rung then; it counts as the worker's from now
+    /// on. Comes back if too many wait already.
+    pub fn hand(&self, client: Accepted) -> Result<(), Accepted> {
+        self.handed.push(client)?;
+        self.opened();
+        Ok(())
+    }
+
+    /// A connection that was left.
+    pub fn take(&self) -> Option<Accepted> {
+        self.handed.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> Accepted {
+        Accepted {
+            socket: std::fs::File::open("/dev/null").expect("a device").into(),
+            peer: None,
+        }
+    }
+
+    #[test]
+    fn what_is_handed_counts_at_once_and_is_bounded() {
+        let desk = Desk::default();
+        for _ in 0..HANDED_MAX {
+            assert!(desk.hand(client()).is_ok());
+        }
+        assert!(
+            desk.hand(client()).is_err(),
+            "it stays with who accepted it"
+        );
+        assert_eq!(desk.load().connections, HANDED_MAX as u64);
+        assert!(desk.take().is_some());
+        desk.closed();
+        desk.measured(3, 500);
+        let load = desk.load();
+        assert_eq!((load.connections, load.known), (HANDED_MAX as u64 - 1, 3));
+        assert_eq!(load.rate_bytes_per_s, 500);
+    }
+}

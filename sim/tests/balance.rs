@@ -1,0 +1,123 @@
+//! Workers that give each other new connections, beside those that keep what the kernel's hash gives them.
+//!
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the table anew.
+
+use ackpace_core::balance::{Load, place};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+const SEED: u64 = 20_260_102;
+/// Connections per worker, on average, once arrivals and departures are in balance.
+const EACH: usize = 200;
+/// Arrivals that are made, and after how many of them looks begin.
+const ARRIVALS: usize = 40;
+const LOOKS_FROM: usize = 10;
+/// Of so many arrivals a worker's latest, the rate is not known yet.
+const UNKNOWN: usize = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Conn {
+    ends_ns: u64,
+    worker: usize,
+    rate: u64,
+    born: usize,
+}
+
+struct Dice(Pcg64Mcg);
+
+impl Dice {
+    /// 0 to 1, without 0.
+    fn part(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Pareto from 1 to 50 Mbit/s, index 1: most are slow, few carry most.
+    fn rate(&mut self) -> u64 {
+        let (least, most) = (125_000.0, 6_250_000.0);
+        (least / (1.0 - self.part() * (1.0 - least / most))) as u64
+    }
+}
+
+/// Mean over many looks of the largest load over the mean load, with and without giving away; and the part given away.
+fn run(workers: usize, gives: bool) -> (f64, f64) {
+    let mut dice = Dice(Pcg64Mcg::seed_from_u64(SEED + workers as u64));
+    let total = workers * EACH;
+    // A lifetime of a second on average: EACH connections a worker.
+    let wait_ns = |dice: &mut Dice, mean_ns: f64| (-dice.part().ln() * mean_ns) as u64;
+    let (mut conns, mut young) = (BinaryHeap::new(), VecDeque::new());
+    let (mut loads, mut rates) = (vec![Load::default(); workers], vec![0; workers]);
+    let (mut now_ns, mut ratios, mut given) = (0, Vec::new(), 0);
+    for born in 0..total * ARRIVALS {
+        now_ns += wait_ns(&mut dice, 1e9 / total as f64);
+        while let Some(Reverse(conn)) = conns
+            .peek()
+            .copied()
+            .filter(|c: &Reverse<Conn>| c.0.ends_ns <= now_ns)
+        {
+            conns.pop();
+            loads[conn.worker].connections -= 1;
+            rates[conn.worker] -= conn.rate;
+            if born > conn.born + UNKNOWN * workers {
+                loads[conn.worker].known -= 1;
+                loads[conn.worker].rate_bytes_per_s -= conn.rate;
+            }
+        }
+        // Their rate is known now, if they are still there.
+        while let Some(conn) = young
+            .front()
+            .copied()
+            .filter(|c: &Conn| born > c.born + UNKNOWN * workers)
+        {
+            young.pop_front();
+            if conn.ends_ns > now_ns {
+                loads[conn.worker].known += 1;
+                loads[conn.worker].rate_bytes_per_s += conn.rate;
+            }
+        }
+        let hashed = (dice.0.next_u64() % workers as u64) as usize;
+        let worker = if gives { place(hashed, &loads) } else { hashed };
+        given += usize::from(worker != hashed);
+        let (rate, ends_ns) = (dice.rate(), now_ns + wait_ns(&mut dice, 1e9));
+        let conn = Conn {
+            ends_ns,
+            worker,
+            rate,
+            born,
+        };
+        loads[worker].connections += 1;
+        rates[worker] += rate;
+        conns.push(Reverse(conn));
+        young.push_back(conn);
+        if born > total * LOOKS_FROM && born % total == 0 {
+            let (sum, most) = (
+                rates.iter().sum::<u64>(),
+                rates.iter().max().expect("a worker"),
+            );
+            ratios.push(*most as f64 * workers as f64 / sum as f64);
+        }
+    }
+    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+    (mean, given as f64 / (total * ARRIVALS) as f64)
+}
+
+#[test]
+fn giving_away_keeps_every_workers_load_within_a_tenth_of_the_mean() {
+    let mut table = String::from("workers   hash alone   given away   of all connections\n");
+    for workers in [2, 8, 32] {
+        let (alone, _) = run(workers, false);
+        let (balanced, given) = run(workers, true);
+        let given = given * 100.0;
+        table += &format!("{workers:7}   {alone:10.2}   {balanced:10.2}   {given:17.1}%\n");
+        assert!(balanced <= 1.1, "{workers} workers: {balanced}");
+        assert!(balanced < alone);
+    }
+    let path = format!("{}/tests/balance.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_TABLES").is_some() {
+        std::fs::write(&path, &table).expect("the table");
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(known == table, "{path} differs; now:\n{table}");
+}
