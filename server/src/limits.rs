@@ -22,9 +22,13 @@ pub const DEVICES_MAX: usize = 16;
 pub const RESULTS_PER_TURN_MAX: usize = 16;
 /// How often a name that changes while it is opened is tried again. More: it is not there at any one time, so 404.
 pub const RACES_MAX: u32 = 3;
-/// Files that are kept ready in memory, head and body, are not longer. Longer ones go by sendfile, which costs less than
-/// a copy from here.
+/// Files that are kept ready are not longer: what is saved would not count.
 pub const HOT_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Files up to this length are kept ready as a copy, since copying 8 KiB costs what a second system call costs. Longer ones
+/// are kept open for sendfile.
+pub const HOT_COPY_BYTES_MAX: u64 = 8 << 10;
+/// Files that one worker keeps open for that. More: what was longest unused is closed.
+pub const HOT_OPEN_MAX: usize = 512;
 /// Targets of which it is remembered that they were asked for once. A collision forgets the older one, which costs one
 /// more look at the disk's cache.
 pub const HOT_SEEN_MAX: usize = 4096;

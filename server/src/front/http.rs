@@ -29,7 +29,7 @@ use smallvec::smallvec;
 
 use super::site::{Answer, Query, Served, Site};
 use crate::clock::unix_ms;
-use crate::hot::Ready;
+use crate::hot::{Body, Content, Ready};
 use crate::log::{Record, RequestText};
 use crate::tcp;
 
@@ -226,13 +226,28 @@ impl Front {
     }
 
     /// The answer to that request is ready.
-    pub fn ready(&mut self, nth: u16, ready: &Ready, around: &Surroundings<'_>) -> CorePlan {
+    pub fn ready(
+        &mut self,
+        nth: u16,
+        ready: &Ready,
+        content: &Content,
+        around: &Surroundings<'_>,
+    ) -> CorePlan {
         self.recorded(nth, Status::Ok.code(), around);
+        let body = match &ready.body {
+            Body::Copied(bytes) => CorePart::Bytes(Arc::clone(bytes)),
+            Body::Open(file) => CorePart::Body {
+                object: content.object,
+                version: content.version,
+                oracle: file.oracle,
+                span: ackpace_core::conn::Span {
+                    offset_bytes: 0,
+                    len_bytes: content.version.len_bytes,
+                },
+            },
+        };
         CorePlan {
-            parts: smallvec![
-                CorePart::Bytes(Arc::clone(&ready.head)),
-                CorePart::Bytes(Arc::clone(&ready.body)),
-            ],
+            parts: smallvec![CorePart::Bytes(Arc::clone(&ready.head)), body],
             head_len_bytes: ready.head.len() as u64,
             keep_alive: true,
         }

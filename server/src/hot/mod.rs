@@ -12,15 +12,26 @@ use std::sync::Arc;
 
 use ackpace_core::conn::{ObjectId, Version};
 
-use crate::limits::{HOT_FILE_BYTES_MAX, HOT_SEEN_MAX};
+use crate::limits::{HOT_FILE_BYTES_MAX, HOT_OPEN_MAX, HOT_SEEN_MAX};
+use crate::store::file::File;
 
 /// What an answer consists of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Ready {
     /// The whole head.
     pub head: Arc<[u8]>,
-    /// The whole file.
-    pub body: Arc<[u8]>,
+    /// The file.
+    pub body: Body,
+}
+
+/// A file that is kept ready: copied, if it is so short that a copy costs less than a second system call; open
+/// for sendfile(2), if not.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// All of its bytes.
+    Copied(Arc<[u8]>),
+    /// Itself.
+    Open(Arc<File>),
 }
 
 /// Which content of which file an answer holds.
@@ -36,6 +47,8 @@ pub struct Content {
 pub struct Hot {
     budget_bytes: usize,
     held_bytes: usize,
+    /// Files that are kept open.
+    open: usize,
     by_target: HashMap<Box<[u8]>, usize>,
     slots: Vec<Slot>,
     hand: usize,
@@ -58,6 +71,7 @@ impl Hot {
         Hot {
             budget_bytes: usize::try_from(budget_bytes).unwrap_or(usize::MAX),
             held_bytes: 0,
+            open: 0,
             by_target: HashMap::new(),
             slots: Vec::new(),
             hand: 0,
@@ -67,10 +81,10 @@ impl Hot {
     }
 
     /// The answer for a target, if it was made in this second.
-    pub fn get(&mut self, target: &[u8], now_unix_s: u64) -> Option<&Ready> {
+    pub fn get(&mut self, target: &[u8], now_unix_s: u64) -> Option<(&Ready, &Content)> {
         let slot = &mut self.slots[*self.by_target.get(target)?];
         slot.used = true;
-        (slot.made_unix_s == now_unix_s).then_some(&slot.ready)
+        (slot.made_unix_s == now_unix_s).then_some((&slot.ready, &slot.content))
     }
 
     /// Whether an answer for this target, which was just looked up, is worth keeping: it has been asked
@@ -88,9 +102,9 @@ impl Hot {
     }
 
     /// The body that is kept for this content, so that it need not be read again.
-    pub fn body(&self, target: &[u8], content: &Content) -> Option<Arc<[u8]>> {
+    pub fn body(&self, target: &[u8], content: &Content) -> Option<Body> {
         let slot = &self.slots[*self.by_target.get(target)?];
-        (slot.content == *content).then(|| Arc::clone(&slot.ready.body))
+        (slot.content == *content).then(|| slot.ready.body.clone())
     }
 
     /// Keep an answer, in the place of an older one for the same target. What was longest unused makes room.
@@ -107,10 +121,13 @@ impl Hot {
         if needed_bytes > self.budget_bytes {
             return;
         }
-        while self.held_bytes + needed_bytes > self.budget_bytes {
+        let open = slot.open();
+        while self.held_bytes + needed_bytes > self.budget_bytes || self.open + open > HOT_OPEN_MAX
+        {
             self.evict_one();
         }
         self.held_bytes += needed_bytes;
+        self.open += open;
         self.by_target.insert(target.into(), self.slots.len());
         self.slots.push(slot);
     }
@@ -131,7 +148,7 @@ impl Hot {
     pub fn clear(&mut self) {
         self.by_target.clear();
         self.slots.clear();
-        (self.held_bytes, self.hand) = (0, 0);
+        (self.held_bytes, self.open, self.hand) = (0, 0, 0);
     }
 
     fn evict_one(&mut self) {
@@ -152,6 +169,7 @@ impl Hot {
     fn remove(&mut self, at: usize) {
         let gone = self.slots.swap_remove(at);
         self.held_bytes -= gone.bytes();
+        self.open -= gone.open();
         self.by_target.remove(&gone.target);
         if let Some(moved) = self.slots.get(at) {
             if let Some(place) = self.by_target.get_mut(&moved.target) {
@@ -166,7 +184,15 @@ impl Slot {
     fn bytes(&self) -> usize {
         const TABLES_BYTES: usize = 128;
         let Slot { target, ready, .. } = self;
-        size_of::<Slot>() + TABLES_BYTES + 2 * target.len() + ready.head.len() + ready.body.len()
+        let body_bytes = match &ready.body {
+            Body::Copied(bytes) => bytes.len(),
+            Body::Open(file) => size_of::<File>() + file.path.len(),
+        };
+        size_of::<Slot>() + TABLES_BYTES + 2 * target.len() + ready.head.len() + body_bytes
+    }
+
+    fn open(&self) -> usize {
+        usize::from(matches!(self.ready.body, Body::Open(_)))
     }
 }
 
@@ -205,21 +231,52 @@ mod tests {
     pub fn ready(fill: u8, len: usize) -> Ready {
         Ready {
             head: [b'h'; 100].into(),
-            body: vec![fill; len].into(),
+            body: Body::Copied(vec![fill; len].into()),
         }
+    }
+
+    fn filled(found: Option<(&Ready, &Content)>) -> Option<u8> {
+        match &found?.0.body {
+            Body::Copied(body) => body.first().copied(),
+            Body::Open(_) => None,
+        }
+    }
+
+    #[test]
+    fn files_that_are_kept_open_are_bounded() {
+        let file = || {
+            let fd = std::fs::File::open("/dev/null").expect("a device").into();
+            let (oracle, path) = (ackpace_core::conn::Oracle::Ask, Box::default());
+            let id = content(1).object;
+            Arc::new(File {
+                fd,
+                id,
+                oracle,
+                path,
+            })
+        };
+        let mut hot = Hot::new(1 << 30);
+        for index in 0..2 * HOT_OPEN_MAX as u32 {
+            let ready = Ready {
+                body: Body::Open(file()),
+                ..ready(0, 0)
+            };
+            hot.keep(&index.to_be_bytes(), content(index), ready, 1);
+        }
+        assert_eq!((hot.open, hot.slots.len()), (HOT_OPEN_MAX, HOT_OPEN_MAX));
     }
 
     #[test]
     fn an_answer_is_good_for_its_second() {
         let mut hot = Hot::new(10_000);
         hot.keep(b"/a", content(1), ready(1, 1000), 7);
-        assert_eq!(hot.get(b"/a", 7), Some(&ready(1, 1000)));
-        assert_eq!(hot.get(b"/a", 8), None);
-        assert_eq!(hot.get(b"/b", 7), None);
+        assert_eq!(filled(hot.get(b"/a", 7)), Some(1));
+        assert_eq!(filled(hot.get(b"/a", 8)), None);
+        assert_eq!(filled(hot.get(b"/b", 7)), None);
         assert!(hot.body(b"/a", &content(1)).is_some());
         assert!(hot.body(b"/a", &content(2)).is_none());
         hot.keep(b"/a", content(1), ready(2, 1000), 8);
-        assert_eq!(hot.get(b"/a", 8), Some(&ready(2, 1000)));
+        assert_eq!(filled(hot.get(b"/a", 8)), Some(2));
         hot.forget(b"/a");
         assert!(!hot.holds(b"/a") && hot.held_bytes == 0);
     }
@@ -267,7 +324,8 @@ mod tests {
                 prop_assert_eq!(hot.slots.iter().map(Slot::bytes).sum::<usize>(), hot.held_bytes);
                 for (at, slot) in hot.slots.iter().enumerate() {
                     prop_assert_eq!(hot.by_target[&slot.target], at);
-                    prop_assert!(slot.ready.body.iter().all(|byte| [*byte] == slot.target[1..]));
+                    let Body::Copied(body) = &slot.ready.body else { panic!("never open") };
+                    prop_assert!(body.iter().all(|byte| [*byte] == slot.target[1..]));
                 }
             }
         }

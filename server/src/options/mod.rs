@@ -296,9 +296,9 @@ pub struct ServeOptions {
 
     /// Memory for small files kept ready, 0 for none
     ///
-    /// Files of up to 64 KiB that are asked for again and again are kept in memory with their heads, so that an answer
-    /// costs one system call. A changed file is noticed at once where inotify tells of it, and within a second
-    /// everywhere. All workers share this memory in equal parts; it is never more than an eighth of `memory_max`.
+    /// Files of up to 64 KiB that are asked for again and again are kept ready with their heads, the short ones copied,
+    /// the longer ones open, so that an answer costs one or two system calls. A changed file is noticed at once where
+    /// inotify tells of it, and within a second everywhere. All workers share this memory in equal parts; it is never more than an eighth of `memory_max`.
     ///
     /// Default: enough for thousands of small files. Range: 0B or more, or 1% to 90%.
     /// Memory: this much.

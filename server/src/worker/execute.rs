@@ -22,8 +22,8 @@ use crate::desk::Desk;
 use crate::disk::Ask;
 use crate::front::http::{Surroundings, Task};
 use crate::front::site::{Answer, Served};
-use crate::hot::{Content, Ready};
-use crate::limits::TEXTS_MAX;
+use crate::hot::{Body, Content, Ready};
+use crate::limits::{HOT_COPY_BYTES_MAX, TEXTS_MAX};
 use crate::resolver::{Done, Job};
 use crate::store::file::File;
 use crate::store::residency::resident_bytes;
@@ -208,8 +208,12 @@ impl Worker {
             .front
             .plain_target()
             .filter(|_| !refuse && !self.draining);
-        if let Some(ready) = plain.and_then(|target| self.hot.get(target, unix_ms() / 1000)) {
-            let plan = conn.front.ready(stream.nth, ready, &around);
+        let ready = plain.and_then(|target| self.hot.get(target, unix_ms() / 1000));
+        if let Some((ready, content)) = ready {
+            if let Body::Open(file) = &ready.body {
+                conn.file = Some(Arc::clone(file));
+            }
+            let plan = conn.front.ready(stream.nth, ready, content, &around);
             conn.front.used(&mut self.heads);
             return self.decider.on(In::Resolved { stream, plan }, now);
         }
@@ -284,6 +288,7 @@ impl Worker {
             Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
             Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
             Answer::Exhausted => {
+                self.hot.clear(); // it may be what keeps the descriptors
                 tracing::warn!("503: no descriptors, memory or places left for a request")
             }
             Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
@@ -320,7 +325,12 @@ impl Worker {
             watch.add(&directory, name, target, &self.hot);
         }
         let kept = self.hot.body(target, &content);
-        if let Some(body) = kept.or_else(|| served.file.resident(&served.version)) {
+        let len_bytes = served.version.len_bytes;
+        let copied = || match len_bytes {
+            0..=HOT_COPY_BYTES_MAX => served.file.resident(&served.version).map(Body::Copied),
+            _ => Some(Body::Open(Arc::clone(&served.file))),
+        };
+        if let Some(body) = kept.or_else(copied) {
             let ready = Ready {
                 head: Arc::clone(head),
                 body,
