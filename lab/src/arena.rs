@@ -3,15 +3,20 @@
 
 use crate::cgroup::{self, Group};
 use crate::corpus::{self, Set};
-use crate::error::{LabError, Result};
+use crate::disk::{self, CorpusFile, Disk};
+use crate::error::{Doing, LabError, Result};
 use crate::pages::{self, Pinned};
 use crate::peers::{Contender, Ground, Running, Site};
-use crate::place::{Disk, Network, Place};
+use crate::place::{self, Network, Place, Receive};
 use crate::sockets::Sockets;
 use crate::throttle::LoopDisk;
+use crate::wan::Wan;
+use crate::watch::Instruments;
 use crate::world::{self, World};
+use rustix::mount::{MountFlags, mount};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 /// What does not change within a run.
@@ -31,69 +36,91 @@ pub struct Arena<'a> {
     pub place: Place,
     /// The served directory.
     pub root: PathBuf,
-    /// The sockets of the server's network.
-    pub sockets: Arc<Sockets>,
+    /// What is looked at while a server is measured.
+    pub instruments: Instruments,
     address: IpAddr,
     ports: std::ops::RangeFrom<u16>,
     // In this order they go: what is locked in memory, then the disk below it.
     _pinned: Vec<Pinned>,
-    disk: Option<LoopDisk>,
+    slow: Option<LoopDisk>,
+}
+
+/// The served files where they are.
+struct Storage {
+    root: PathBuf,
+    pinned: Vec<Pinned>,
+    slow: Option<LoopDisk>,
+    emulated: Option<Arc<Disk>>,
 }
 
 impl<'a> Arena<'a> {
     /// Builds a place.
     pub fn up(lab: &'a Lab, place: &Place) -> Result<Self> {
-        let mut pinned = Vec::new();
-        let mut disk = None;
-        let root = match &place.disk {
-            Disk::Memory => {
-                let root = lab.scratch.join("site");
-                corpus::make(&root, &place.files)?;
-                pinned = pin(&root, &place.files, |_| true)?;
-                root
+        let storage = storage(lab, place)?;
+        let (wan, sockets, address) = match &place.network {
+            Network::Loopback => (None, Sockets::open()?, IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            Network::Wan { topology, receive } => {
+                let wan = Wan::up(topology)?;
+                receive_on(&wan, core_of(*receive, lab.world))?;
+                let sockets = wan.server().run(Sockets::open)?;
+                let address = wan.server_addresses().first().copied();
+                let none = || LabError::Setup("the topology has no address of a server".into());
+                (Some(Arc::new(wan)), sockets, address.ok_or_else(none)?)
             }
-            Disk::Throttled {
-                read_ahead_kb,
-                cached,
-                ..
-            } => {
-                let slow = LoopDisk::up(&lab.scratch, &place.files, *read_ahead_kb)?;
-                pinned.extend(pin(&slow.mount, &place.files, |name| {
-                    cached.contains(&name)
-                })?);
-                pinned.push(Pinned::new(&slow.image)?); // the disk below the loop device shall not be what is slow
-                let root = slow.mount.clone();
-                disk = Some(slow);
-                root
-            }
-        };
-        let address = match place.network {
-            Network::Loopback => IpAddr::V4(Ipv4Addr::LOCALHOST),
         };
         Ok(Self {
             lab,
             place: place.clone(),
-            root,
-            sockets: Arc::new(Sockets::open()?),
+            root: storage.root,
+            instruments: Instruments {
+                sockets: Arc::new(sockets),
+                disk: storage.emulated,
+                wan,
+            },
             address,
             ports: 8001..,
-            _pinned: pinned,
-            disk,
+            _pinned: storage.pinned,
+            slow: storage.slow,
         })
     }
 
-    /// Drops from memory what shall not be there.
+    /// Drops from memory what shall not be there, and lets the disk count anew.
     pub fn before_round(&self) -> Result<()> {
-        if let Disk::Throttled { cached, .. } = &self.place.disk {
-            for set in &self.place.files {
-                if !cached.contains(&name(set)) {
-                    for (path, _) in set.files() {
-                        pages::drop_cached(&corpus::below(&self.root, &path))?;
-                    }
+        let (place::Disk::Throttled { cached, .. } | place::Disk::Emulated { cached, .. }) =
+            &self.place.disk
+        else {
+            return Ok(());
+        };
+        for set in &self.place.files {
+            if !cached.contains(&name(set)) {
+                for (path, _) in set.files() {
+                    pages::drop_cached(&corpus::below(&self.root, &path))?;
                 }
             }
         }
+        if let Some(disk) = &self.instruments.disk {
+            disk.reset_counters();
+        }
         Ok(())
+    }
+
+    /// Moves a command of the clients to where they are: their network and core.
+    pub fn client(&self, command: Command) -> Command {
+        let mut command = world::on_core(command, self.lab.world.load_core, &[]);
+        if let Some(wan) = &self.instruments.wan {
+            wan.client().enter_before_exec(&mut command);
+        }
+        command
+    }
+
+    /// The clients' core.
+    pub fn load_core(&self) -> usize {
+        self.lab.world.load_core
+    }
+
+    /// Directory for files of a run.
+    pub fn scratch(&self) -> &Path {
+        &self.lab.scratch
     }
 
     /// Starts a contender that shall hold so many connections at once.
@@ -110,8 +137,12 @@ impl<'a> Arena<'a> {
         let ground = Ground {
             world: &self.lab.world,
             group: self.group()?,
-            sockets: &self.sockets,
-            enter: &|_| {},
+            sockets: &self.instruments.sockets,
+            enter: &|command| {
+                if let Some(wan) = &self.instruments.wan {
+                    wan.server().enter_before_exec(command);
+                }
+            },
         };
         Running::start(contender, &site, ground)
     }
@@ -124,10 +155,12 @@ impl<'a> Arena<'a> {
     /// Fails unless the connections of a server use the congestion control that the network shall have.
     /// False while it has none.
     pub fn congestion_control_checked(&self, server: &Running) -> Result<bool> {
-        let want = world::CONGESTION_CONTROL;
-        let seen = self
-            .sockets
-            .queues(server.address.ip(), server.address.port())?;
+        let want = match &self.place.network {
+            Network::Loopback => world::CONGESTION_CONTROL,
+            Network::Wan { topology, .. } => &topology.congestion_control,
+        };
+        let sockets = &self.instruments.sockets;
+        let seen = sockets.queues(server.address.ip(), server.address.port())?;
         match seen.congestion_controls.iter().find(|name| *name != want) {
             Some(name) => Err(LabError::contender(
                 &server.name,
@@ -138,9 +171,9 @@ impl<'a> Arena<'a> {
     }
 
     fn group(&self) -> Result<Group> {
-        let read = match (&self.place.disk, &self.disk) {
+        let read = match (&self.place.disk, &self.slow) {
             (
-                Disk::Throttled {
+                place::Disk::Throttled {
                     read_bytes_per_s, ..
                 },
                 Some(disk),
@@ -153,6 +186,85 @@ impl<'a> Arena<'a> {
             read,
         })
     }
+}
+
+fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
+    let files = &place.files;
+    let mut storage = Storage {
+        root: lab.scratch.join("site"),
+        pinned: Vec::new(),
+        slow: None,
+        emulated: None,
+    };
+    match &place.disk {
+        place::Disk::Memory => {
+            corpus::make(&storage.root, files)?;
+            storage.pinned = pin(&storage.root, files, |_| true)?;
+        }
+        place::Disk::Throttled {
+            read_ahead_kb,
+            cached,
+            ..
+        } => {
+            let slow = LoopDisk::up(&lab.scratch, files, *read_ahead_kb)?;
+            storage.root = slow.mount.clone();
+            storage.pinned = pin(&slow.mount, files, |name| cached.contains(&name))?;
+            // The disk below the loop device shall not be what is slow.
+            storage.pinned.push(Pinned::new(&slow.image)?);
+            storage.slow = Some(slow);
+        }
+        place::Disk::Emulated {
+            profile,
+            read_ahead_kb,
+            cached,
+        } => {
+            let corpus = files.iter().flat_map(Set::files);
+            let disk = Disk::up(&disk::Spec {
+                name: world::DISK.into(),
+                profile: disk::profile::load(profile)?,
+                corpus: corpus
+                    .map(|(path, len_bytes)| CorpusFile {
+                        path: path.trim_start_matches('/').into(),
+                        len_bytes,
+                    })
+                    .collect(),
+                writable: false,
+                read_ahead_kb: *read_ahead_kb,
+            })?;
+            storage.root = disk.mount_point();
+            storage.pinned = pin(&storage.root, files, |name| cached.contains(&name))?;
+            storage.emulated = Some(Arc::new(disk));
+        }
+    }
+    Ok(storage)
+}
+
+fn core_of(receive: Receive, world: World) -> usize {
+    match receive {
+        Receive::ServerCore => world.server_core,
+        Receive::ClientsCore => world.load_core,
+    }
+}
+
+/// Has the server's packets received on a core (RPS; kernel: Documentation/networking/scaling). The
+/// files of a namespace's devices are in its own /sys, which is mounted for the moment.
+fn receive_on(wan: &Wan, core: usize) -> Result<()> {
+    wan.server().run(|| {
+        // SAFETY: no pointers; only this thread, which ends soon, gets its own mounts.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            return Err(std::io::Error::last_os_error()).doing(|| "a mount namespace".into());
+        }
+        let what = || "/sys of the server's network".to_owned();
+        mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).doing(what)?;
+        let mask = format!("{:x}", 1u64 << core);
+        for entry in std::fs::read_dir("/sys/class/net").doing(what)?.flatten() {
+            let cpus = entry.path().join("queues/rx-0/rps_cpus");
+            if entry.file_name() != "lo" && cpus.exists() {
+                std::fs::write(&cpus, &mask).doing(|| cpus.display().to_string())?;
+            }
+        }
+        Ok(())
+    })
 }
 
 fn name(set: &Set) -> &'static str {

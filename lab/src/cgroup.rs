@@ -74,6 +74,19 @@ impl Group {
         text.trim().parse().ok()
     }
 
+    /// Page cache that is charged to the group now. `None` where the kernel does not tell.
+    pub fn page_cache_bytes(&self) -> Option<u64> {
+        let memory = self.memory.as_ref()?;
+        let text = std::fs::read_to_string(memory.folder.join("memory.stat")).ok()?;
+        let of = |name: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|number| number.parse().ok())
+        };
+        of("total_cache").or_else(|| of("file")) // v1, v2
+    }
+
     fn add_unified(&mut self, root: &Path, spec: &Spec) -> Result<()> {
         // Refused where another manager has the root: then the limits below are missing and say so.
         let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory +io");

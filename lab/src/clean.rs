@@ -1,9 +1,9 @@
 //! `ackpace-lab clean`: removes what a run left that ended without doing so (power, SIGKILL of everything).
 //!
-//! Namespaces, mounts, loop devices and servers go with the run's process; cgroups are what can stay.
+//! Namespaces, mounts and servers go with the run's process; cgroups, and disks of other commands, can stay.
 
 use crate::error::{LabError, Result};
-use crate::{cgroup, lock};
+use crate::{disk, lock, world};
 
 /// Removes leftovers and gives their names.
 ///
@@ -14,6 +14,9 @@ pub fn run() -> Result<Vec<String>> {
         Err(holder) => Err(LabError::Setup(format!(
             "a run is under way ({holder}): end it first, it cleans up itself"
         ))),
-        Ok(_lock) => Ok(cgroup::remove_leftovers()),
+        Ok(_lock) => {
+            disk::clean(None);
+            Ok(world::remove_leftovers())
+        }
     }
 }

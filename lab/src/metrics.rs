@@ -2,8 +2,35 @@
 
 use std::collections::BTreeMap;
 
-/// Figures of one contender in one round, by the keys of [`METRICS`].
-pub type Values = BTreeMap<&'static str, f64>;
+/// Figures of one contender in one round, by the keys of [`METRICS`]; "KEY@NAME" is the figure of one
+/// class of clients, or of one set of files.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[serde(transparent)]
+pub struct Values(BTreeMap<String, f64>);
+
+impl Values {
+    /// Notes a figure; a later one replaces an earlier one.
+    pub fn set(&mut self, key: &str, value: f64) {
+        self.0.insert(key.to_owned(), value);
+    }
+
+    /// Notes a figure if there is one.
+    pub fn set_some(&mut self, key: &str, value: Option<f64>) {
+        if let Some(value) = value {
+            self.set(key, value);
+        }
+    }
+
+    /// A figure.
+    pub fn get(&self, key: &str) -> Option<f64> {
+        self.0.get(key).copied()
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
 
 /// A figure that the lab measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -206,6 +233,186 @@ pub const METRICS: &[Metric] = &[
         1.0,
         "responses that were wrong, broken off or missing",
     ),
+    metric(
+        "client_goodput_min_bytes_per_s",
+        "slowest client KB/s",
+        1e-3,
+        "goodput of the slowest client over the time in which it wanted bytes",
+    ),
+    metric(
+        "client_goodput_p50_bytes_per_s",
+        "median client KB/s",
+        1e-3,
+        "goodput of the median client over the time in which it wanted bytes",
+    ),
+    metric(
+        "client_goodput_mean_bytes_per_s",
+        "mean client KB/s",
+        1e-3,
+        "goodput of a client over the time in which it wanted bytes, mean",
+    ),
+    metric(
+        "demand_met_p1",
+        "demand met p1",
+        1.0,
+        "what a client got over what its rate would have given, first percentile of the clients",
+    ),
+    metric(
+        "demand_met_p50",
+        "demand met p50",
+        1.0,
+        "what a client got over what its rate would have given, median of the clients",
+    ),
+    metric(
+        "ttfb_p50_us",
+        "first byte p50 ms",
+        1e-3,
+        "time from a request (an open loop: from when it was due) to the first byte of its answer, median",
+    ),
+    metric(
+        "ttfb_p99_us",
+        "first byte p99 ms",
+        1e-3,
+        "the same, 99th percentile",
+    ),
+    metric(
+        "completion_p50_us",
+        "whole answer p50 ms",
+        1e-3,
+        "time from a request to the last byte of its answer, median",
+    ),
+    metric(
+        "completion_p99_us",
+        "whole answer p99 ms",
+        1e-3,
+        "the same, 99th percentile",
+    ),
+    metric(
+        "stalls",
+        "stalls",
+        1.0,
+        "times that a client waited for a byte longer than a second",
+    ),
+    metric(
+        "jain_demand",
+        "Jain's index (demand)",
+        1.0,
+        "fairness of the share of its demand that each client got, in the worst two seconds",
+    ),
+    metric(
+        "clients_late_p99_us",
+        "clients late p99 ms",
+        1e-3,
+        "lateness of the clients' own timers: above a few ms they were too busy to be believed",
+    ),
+    metric(
+        "link_idle_share",
+        "links idle",
+        1.0,
+        "share of the window in which the clients' links sent nothing, mean of the links that carried anything",
+    ),
+    metric(
+        "link_idle_us",
+        "link idle ms",
+        1e-3,
+        "time of the window in which a path's link to its client sent nothing",
+    ),
+    metric(
+        "link_drop_share",
+        "packets dropped",
+        1.0,
+        "packets to clients that were dropped or lost, of those offered",
+    ),
+    metric(
+        "disk_busy_share",
+        "disk busy",
+        1.0,
+        "share of the window in which the emulated disk worked on a request",
+    ),
+    metric(
+        "disk_seek_share",
+        "disk seeking",
+        1.0,
+        "share of the window in which the emulated disk moved its arm or waited for the platter",
+    ),
+    metric(
+        "disk_queue_mean",
+        "disk queue",
+        1.0,
+        "requests that waited in the emulated disk, mean over time",
+    ),
+    metric(
+        "disk_bytes_per_s",
+        "disk MB/s",
+        1e-6,
+        "bytes read from the emulated disk, a second",
+    ),
+    metric(
+        "disk_read_mean_bytes",
+        "disk read KB",
+        1e-3,
+        "mean length of a read",
+    ),
+    metric(
+        "disk_read_bytes",
+        "disk read MB",
+        1e-6,
+        "bytes read from the emulated disk in the window",
+    ),
+    metric(
+        "disk_again_bytes",
+        "read again MB",
+        1e-6,
+        "bytes read from the emulated disk that had been read before in this round",
+    ),
+    metric(
+        "page_residence_s",
+        "page residence s",
+        1.0,
+        "how long a page read from the disk stays in memory: page cache of the contender over the rate at which the disk fills it",
+    ),
+    metric(
+        "profile_copy_share",
+        "copying",
+        1.0,
+        "share of the samples on the server's core in copying to and from programs (perf)",
+    ),
+    metric(
+        "profile_scheduling_share",
+        "scheduling and wake-ups",
+        1.0,
+        "share of the samples in the scheduler and in wake-ups",
+    ),
+    metric(
+        "profile_memory_share",
+        "memory",
+        1.0,
+        "share of the samples in allocating and freeing memory and in the page cache",
+    ),
+    metric(
+        "profile_tcp_share",
+        "TCP",
+        1.0,
+        "share of the samples in TCP and sockets",
+    ),
+    metric(
+        "profile_ip_share",
+        "IP and devices",
+        1.0,
+        "share of the samples in IP, netfilter and network devices",
+    ),
+    metric(
+        "profile_program_share",
+        "the program itself",
+        1.0,
+        "share of the samples outside the kernel",
+    ),
+    metric(
+        "profile_other_share",
+        "rest of the kernel",
+        1.0,
+        "share of the samples elsewhere in the kernel",
+    ),
 ];
 
 const fn metric(key: &'static str, label: &'static str, scale: f64, means: &'static str) -> Metric {
@@ -217,9 +424,24 @@ const fn metric(key: &'static str, label: &'static str, scale: f64, means: &'sta
     }
 }
 
-/// The metric of a key. `None` for a name that nobody measures.
+/// The metric of a key, that of a class or set included. `None` for a name that nobody measures.
 pub fn find(key: &str) -> Option<&'static Metric> {
+    let key = key.split('@').next().unwrap_or(key);
     METRICS.iter().find(|metric| metric.key == key)
+}
+
+/// What a reader sees of a key: "goodput MB/s", "goodput MB/s (films)".
+pub fn label(key: &str) -> String {
+    let label = find(key).map_or(key, |metric| metric.label);
+    match key.split_once('@') {
+        None => label.to_owned(),
+        Some((_, class)) => format!("{label} ({class})"),
+    }
+}
+
+/// By what a measured value is multiplied to be shown.
+pub fn scale(key: &str) -> f64 {
+    find(key).map_or(1.0, |metric| metric.scale)
 }
 
 #[cfg(test)]
@@ -235,5 +457,7 @@ mod tests {
         assert_eq!(keys.len(), all);
         assert_eq!(find("jain").unwrap().label, "Jain's index");
         assert!(find("no_such").is_none());
+        assert_eq!(label("goodput_bytes_per_s@films"), "goodput MB/s (films)");
+        assert_eq!(scale("goodput_bytes_per_s@films"), 1e-6);
     }
 }

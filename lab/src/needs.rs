@@ -3,9 +3,13 @@
 use crate::cgroup;
 use crate::experiment::Experiment;
 use crate::peers;
-use crate::place::Disk;
+use crate::place::{Disk, Network};
 use crate::sweep::expand;
+use crate::workloads::{Workload, profile};
 use std::path::Path;
+
+/// What a new network namespace may use.
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// Something that an experiment can't do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +22,14 @@ pub enum Need {
     Throttle,
     /// A loop device with ext4.
     Loop,
+    /// FUSE, for an emulated disk.
+    Fuse,
+    /// TUN and iproute2, for an emulated network.
+    Tun,
+    /// perf(1).
+    Perf,
+    /// cubic, allowed in network namespaces.
+    Cubic,
 }
 
 /// What a machine has.
@@ -27,19 +39,27 @@ pub struct Machine {
     cores: usize,
     throttle: bool,
     loop_device: bool,
+    fuse: bool,
+    tun: bool,
+    perf: bool,
+    cubic: bool,
 }
 
 impl Machine {
     /// This one.
     pub fn look() -> Self {
+        let there = |path: &str| Path::new(path).exists();
         Self {
             root: rustix::process::geteuid().is_root(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             throttle: cgroup::can_throttle(),
-            loop_device: Path::new("/dev/loop-control").exists()
-                && ["/usr/sbin", "/sbin"]
-                    .iter()
-                    .any(|at| Path::new(at).join("mkfs.ext4").exists()),
+            loop_device: there("/dev/loop-control")
+                && (there("/usr/sbin/mkfs.ext4") || there("/sbin/mkfs.ext4")),
+            fuse: there("/dev/fuse"),
+            tun: there("/dev/net/tun") && (there("/usr/sbin/ip") || there("/sbin/ip")),
+            perf: there(profile::PROGRAM),
+            cubic: std::fs::read_to_string(ALLOWED)
+                .is_ok_and(|names| names.split_whitespace().any(|name| name == "cubic")),
         }
     }
 
@@ -65,6 +85,10 @@ impl Machine {
             Need::TwoCores => self.cores >= 2,
             Need::Throttle => self.throttle,
             Need::Loop => self.loop_device,
+            Need::Fuse => self.fuse,
+            Need::Tun => self.tun,
+            Need::Perf => self.perf,
+            Need::Cubic => self.cubic,
         }
     }
 }
@@ -84,9 +108,20 @@ pub fn packages(experiment: &Experiment) -> Vec<&'static str> {
 fn needs(experiment: &Experiment) -> Vec<Need> {
     let mut needs = vec![Need::Root, Need::TwoCores];
     for point in expand(&experiment.sweep, false) {
-        match (experiment.scene)(&point).place.disk {
+        let scene = (experiment.scene)(&point);
+        match scene.place.disk {
             Disk::Memory => {}
             Disk::Throttled { .. } => needs.extend([Need::Throttle, Need::Loop]),
+            Disk::Emulated { .. } => needs.extend([Need::Fuse, Need::Loop]),
+        }
+        if let Network::Wan { topology, .. } = &scene.place.network {
+            needs.push(Need::Tun);
+            if topology.congestion_control == "cubic" {
+                needs.push(Need::Cubic);
+            }
+        }
+        if matches!(&scene.workload, Workload::Swarm(swarm) if swarm.profile) {
+            needs.push(Need::Perf);
         }
     }
     needs.sort_unstable();
@@ -99,6 +134,10 @@ fn cure(need: Need) -> &'static str {
         Need::Root => "root (namespaces, pinned servers): the same with sudo",
         Need::TwoCores => "a second core: one for the server, one for the clients",
         Need::Throttle => "a cgroup that throttles reads (io of v2 or blkio of v1)",
+        Need::Fuse => "/dev/fuse (modprobe fuse; in a container: give it the device)",
+        Need::Tun => "/dev/net/tun (modprobe tun) and ip (package iproute2)",
+        Need::Cubic => "cubic in net.ipv4.tcp_allowed_congestion_control (add it with sysctl -w)",
+        Need::Perf => "perf (package linux-perf)",
         Need::Loop => "a loop device and mkfs.ext4 (package e2fsprogs)",
     }
 }
@@ -113,6 +152,10 @@ mod tests {
         cores: 2,
         throttle: true,
         loop_device: true,
+        fuse: true,
+        tun: true,
+        perf: true,
+        cubic: true,
     };
 
     #[test]

@@ -98,9 +98,7 @@ impl About<'_> {
     fn row(&self, ours: f64, peer: Option<(String, f64)>, ratio: Option<Interval>) -> Row {
         Row {
             case: self.case.clone(),
-            metric: metrics::find(self.judge.metric)
-                .map_or(self.judge.metric, |metric| metric.label)
-                .to_owned(),
+            metric: metrics::label(self.judge.metric),
             who: self.who.to_owned(),
             ours,
             peer,
@@ -117,7 +115,7 @@ impl About<'_> {
         who: &str,
         point: &Point,
     ) -> std::collections::BTreeMap<usize, f64> {
-        let scale = metrics::find(self.judge.metric).map_or(1.0, |metric| metric.scale);
+        let scale = metrics::scale(self.judge.metric);
         rounds
             .iter()
             .filter(|round| round.contender == who && round.point == *point)
@@ -216,7 +214,7 @@ pub fn disturbance(rounds: &[Round]) -> Option<f64> {
     for round in rounds {
         if let Some(share) = round.values.get("server_waited_share") {
             let shares = by_contender.entry(&round.contender).or_default();
-            shares.push(*share);
+            shares.push(share);
         }
     }
     let medians = by_contender
@@ -240,12 +238,14 @@ mod tests {
         let mut rounds = Vec::new();
         for (who, metric, values) in of {
             for (round, value) in values.iter().enumerate() {
+                let mut values = Values::default();
+                values.set(metric, *value);
                 rounds.push(Round {
                     point: Point::default(),
                     round,
                     place: 0,
                     contender: (*who).to_owned(),
-                    values: Values::from([(*metric, *value)]),
+                    values,
                     detail: serde_json::Value::Null,
                 });
             }

@@ -15,6 +15,8 @@ pub struct Axis {
     pub quick: Vec<f64>,
     /// Whether figures draw it by its logarithm.
     pub logarithmic: bool,
+    /// For an axis of kinds, not of amounts: what value 0, 1, ... is called.
+    pub names: Vec<&'static str>,
 }
 
 impl Axis {
@@ -26,6 +28,24 @@ impl Axis {
             values: values.to_vec(),
             quick: Vec::new(),
             logarithmic: false,
+            names: Vec::new(),
+        }
+    }
+
+    /// An axis of kinds: its values are 0, 1, ..., and are shown by their names.
+    pub fn named(name: &'static str, label: &'static str, names: &[&'static str]) -> Self {
+        let values: Vec<f64> = (0..names.len()).map(|nth| nth as f64).collect();
+        Self {
+            names: names.to_vec(),
+            ..Self::new(name, label, &values)
+        }
+    }
+
+    /// How a value is shown.
+    pub fn show(&self, value: f64) -> String {
+        match self.names.get(value as usize) {
+            Some(name) => (*name).to_owned(),
+            None => value.to_string(),
         }
     }
 
@@ -82,7 +102,10 @@ impl Point {
         let parts = axes
             .iter()
             .filter(|axis| self.0.contains_key(axis.name))
-            .map(|axis| format!("{} = {}", axis.label, self.get(axis.name)));
+            .map(|axis| match axis.show(self.get(axis.name)) {
+                name if !axis.names.is_empty() => name,
+                value => format!("{} = {value}", axis.label),
+            });
         parts.collect::<Vec<_>>().join(", ")
     }
 
@@ -136,6 +159,14 @@ mod tests {
                 "loss % = 0.1, clients = 100",
             ]
         );
+    }
+
+    #[test]
+    fn kinds_are_shown_by_their_names() {
+        let axes = [Axis::named("mix", "mix", &["few fast", "many slow"])];
+        let points = expand(&axes, false);
+        assert_eq!(points[1].describe(&axes), "many slow");
+        assert_eq!(points[1].count("mix"), 1);
     }
 
     #[test]

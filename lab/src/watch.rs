@@ -1,12 +1,16 @@
-//! What a server costs in a window: CPU and switches from /proc, send queues sampled by sock_diag. Begun
-//! before the window, ended after it.
+//! What a server costs in a window: CPU and switches from /proc, send queues sampled by sock_diag, what the
+//! emulated disk and network count. Begun before the window, ended after it.
 
-use crate::cpu::{self, Core, Usage};
+use crate::cpu::{self, Core, Spent, Usage};
+use crate::disk::{self, Disk};
 use crate::error::{LabError, Result};
 use crate::metrics::Values;
 use crate::peers::Running;
 use crate::sockets::{Queues, Sockets};
 use crate::stats::percentile;
+use crate::wan::counters::LinkCounters;
+use crate::wan::{self, Wan};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -15,17 +19,39 @@ use std::time::{Duration, Instant};
 /// Pause between two samples of the send queues: they cost the clients' core a millisecond each.
 const SAMPLE_PAUSE: Duration = Duration::from_millis(100);
 
+/// What is looked at beside the server.
+#[derive(Clone)]
+pub struct Instruments {
+    /// The sockets of the server's network.
+    pub sockets: Arc<Sockets>,
+    /// The emulated disk below the files.
+    pub disk: Option<Arc<Disk>>,
+    /// The emulated network.
+    pub wan: Option<Arc<Wan>>,
+}
+
 /// A window that was begun.
 pub struct Watch<'a> {
     server: &'a Running,
+    instruments: &'a Instruments,
     usage: Usage,
     core: Core,
+    disk: Option<disk::Counters>,
+    wan: Option<wan::Counters>,
     sampler: Option<Sampler>,
     start: Instant,
 }
 
+/// A window that is over.
+pub struct Watched {
+    elapsed_s: f64,
+    spent: Spent,
+    softirq_s: f64,
+    values: Values,
+}
+
 /// What clients got in the window, to which costs are related.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     /// Bytes of bodies.
     pub body_bytes: u64,
@@ -39,11 +65,15 @@ struct Sampler {
 }
 
 impl<'a> Watch<'a> {
-    /// Begins; with `sockets` the send queues are sampled, too.
-    pub fn begin(server: &'a Running, sockets: Option<&Arc<Sockets>>) -> Result<Self> {
-        let sampler = sockets.map(|sockets| Sampler::start(sockets.clone(), server));
+    /// Begins; the server's send queues are sampled if wanted.
+    pub fn begin(server: &'a Running, instruments: &'a Instruments, queues: bool) -> Result<Self> {
+        let sampler = queues.then(|| Sampler::start(instruments.sockets.clone(), server));
+        let wan = instruments.wan.as_ref().map(|wan| wan.counters());
         Ok(Self {
             server,
+            instruments,
+            disk: instruments.disk.as_ref().map(|disk| disk.counters()),
+            wan: wan.transpose()?,
             usage: cpu::usage(server.pid())?,
             core: cpu::core(server.core)?,
             sampler,
@@ -51,44 +81,61 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Ends it: the server's figures, related to the work that was done.
-    pub fn end(self, work: impl FnOnce(f64) -> Work) -> Result<Values> {
+    /// Ends it.
+    pub fn end(self) -> Result<Watched> {
         let elapsed_s = self.start.elapsed().as_secs_f64();
         let spent = cpu::usage(self.server.pid())?.since(&self.usage);
         let core = cpu::core(self.server.core)?;
         let stolen_s = core.stolen_s - self.core.stolen_s;
-        let mut values = Values::from([
-            ("server_core_share", spent.used_s / elapsed_s),
-            (
-                "server_waited_share",
-                (spent.waited_s + stolen_s) / elapsed_s,
-            ),
-            (
-                "switches_per_s",
-                (spent.voluntary + spent.involuntary) as f64 / elapsed_s,
-            ),
-        ]);
-        let work = work(elapsed_s);
-        let gb = work.body_bytes as f64 / 1e9;
-        if work.body_bytes > 0 {
-            values.insert("goodput_bytes_per_s", work.body_bytes as f64 / elapsed_s);
-            values.insert("cpu_s_per_gb", spent.used_s / gb);
-            values.insert(
-                "softirq_s_per_gb",
-                (core.softirq_s - self.core.softirq_s) / gb,
-            );
-            values.insert("voluntary_per_gb", spent.voluntary as f64 / gb);
-            values.insert("involuntary_per_gb", spent.involuntary as f64 / gb);
+        let (switches, waited_s) = (
+            spent.voluntary + spent.involuntary,
+            spent.waited_s + stolen_s,
+        );
+        let mut values = Values::default();
+        values.set("server_core_share", spent.used_s / elapsed_s);
+        values.set("server_waited_share", waited_s / elapsed_s);
+        values.set("switches_per_s", switches as f64 / elapsed_s);
+        if let (Some(disk), Some(before)) = (&self.instruments.disk, &self.disk) {
+            add_disk(&mut values, before, &disk.counters(), elapsed_s);
         }
-        if work.responses > 0 {
-            let responses = work.responses as f64;
-            values.insert("requests_per_s", responses / elapsed_s);
-            values.insert("cpu_us_per_request", spent.used_s * 1e6 / responses);
+        if let (Some(wan), Some(before)) = (&self.instruments.wan, &self.wan) {
+            add_wan(&mut values, before, &wan.counters()?);
         }
         if let Some(sampler) = self.sampler {
             add_queues(&mut values, &sampler.stop()?);
         }
-        Ok(values)
+        Ok(Watched {
+            elapsed_s,
+            spent,
+            softirq_s: core.softirq_s - self.core.softirq_s,
+            values,
+        })
+    }
+}
+
+impl Watched {
+    /// The server's figures, related to the work that was done.
+    pub fn values(self, work: Work) -> Values {
+        let Self {
+            elapsed_s,
+            spent,
+            softirq_s,
+            mut values,
+        } = self;
+        let gb = work.body_bytes as f64 / 1e9;
+        if work.body_bytes > 0 {
+            values.set("goodput_bytes_per_s", work.body_bytes as f64 / elapsed_s);
+            values.set("cpu_s_per_gb", spent.used_s / gb);
+            values.set("softirq_s_per_gb", softirq_s / gb);
+            values.set("voluntary_per_gb", spent.voluntary as f64 / gb);
+            values.set("involuntary_per_gb", spent.involuntary as f64 / gb);
+        }
+        if work.responses > 0 {
+            let responses = work.responses as f64;
+            values.set("requests_per_s", responses / elapsed_s);
+            values.set("cpu_us_per_request", spent.used_s * 1e6 / responses);
+        }
+        values
     }
 }
 
@@ -113,6 +160,83 @@ impl Sampler {
     }
 }
 
+fn add_disk(values: &mut Values, before: &disk::Counters, now: &disk::Counters, elapsed_s: f64) {
+    let added = |of: fn(&disk::Counters) -> u64| of(now).saturating_sub(of(before)) as f64;
+    let all_us = elapsed_s * 1e6 * now.members.max(1) as f64;
+    let read_bytes = added(|c| c.read_bytes);
+    values.set("disk_busy_share", added(|c| c.busy_us) / all_us);
+    values.set(
+        "disk_seek_share",
+        added(|c| c.seek_us + c.rotation_us) / all_us,
+    );
+    values.set(
+        "disk_queue_mean",
+        added(|c| c.waited_us) / (elapsed_s * 1e6),
+    );
+    values.set("disk_read_bytes", read_bytes);
+    values.set("disk_bytes_per_s", read_bytes / elapsed_s);
+    if now.reads > before.reads {
+        values.set("disk_read_mean_bytes", read_bytes / added(|c| c.reads));
+    }
+    let (before, now) = (by_set(&before.files), by_set(&now.files));
+    let mut again_bytes = 0;
+    for (set, (read, again)) in &now {
+        let (read_before, again_before) = before.get(set).copied().unwrap_or_default();
+        again_bytes += again.saturating_sub(again_before);
+        if now.len() > 1 {
+            let read = read.saturating_sub(read_before);
+            values.set(&format!("disk_read_bytes@{set}"), read as f64);
+        }
+    }
+    values.set("disk_again_bytes", again_bytes as f64);
+}
+
+/// Bytes read and read again of each set of files, which are named SET-NUMBER.bin.
+fn by_set(files: &[disk::FileCounters]) -> BTreeMap<&str, (u64, u64)> {
+    let mut sets: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for file in files {
+        let set = file
+            .file
+            .rsplit_once('-')
+            .map_or(file.file.as_str(), |(set, _)| set);
+        let (read_bytes, again_bytes) = sets.entry(set).or_default();
+        *read_bytes += file.read_bytes;
+        *again_bytes += file.again_bytes;
+    }
+    sets
+}
+
+fn add_wan(values: &mut Values, before: &wan::Counters, now: &wan::Counters) {
+    let elapsed_us = now.elapsed_us.saturating_sub(before.elapsed_us) as f64;
+    let lost = |c: &LinkCounters| c.dropped_full_packets + c.dropped_red_packets + c.lost_packets;
+    let (mut idle, mut links, mut offered, mut dropped) = (0.0, 0u32, 0, 0);
+    for (before, now) in before.links.iter().zip(&now.links) {
+        if !now.name.ends_with(" down") {
+            continue;
+        }
+        let busy_us = now.busy_us.saturating_sub(before.busy_us) as f64;
+        if busy_us > 0.0 {
+            idle += 1.0 - busy_us / elapsed_us;
+            links += 1;
+        }
+        if let Some(path) = now
+            .name
+            .strip_suffix(" down")
+            .filter(|path| !path.contains('/'))
+        {
+            values.set(&format!("link_idle_us@{path}"), elapsed_us - busy_us);
+        }
+        offered += now.offered_packets.saturating_sub(before.offered_packets);
+        dropped += lost(now).saturating_sub(lost(before));
+    }
+    if links > 0 {
+        values.set("link_idle_share", idle / f64::from(links));
+    }
+    if offered > 0 {
+        values.set("link_drop_share", dropped as f64 / offered as f64);
+    }
+}
+
 fn add_queues(values: &mut Values, samples: &[Queues]) {
     let mut queued: Vec<u64> = samples.iter().map(|sample| sample.queued_bytes).collect();
     queued.sort_unstable();
@@ -120,12 +244,12 @@ fn add_queues(values: &mut Values, samples: &[Queues]) {
         return;
     };
     let mean = queued.iter().sum::<u64>() as f64 / queued.len() as f64;
-    values.insert("send_queue_mean_bytes", mean);
-    values.insert("send_queue_p99_bytes", p99 as f64);
+    values.set("send_queue_mean_bytes", mean);
+    values.set("send_queue_p99_bytes", p99 as f64);
     let connections: usize = samples.iter().map(|sample| sample.connections).sum();
     if connections > 0 {
         let unsent: u64 = samples.iter().map(|sample| sample.unsent_bytes).sum();
-        values.insert(
+        values.set(
             "unsent_per_connection_bytes",
             unsent as f64 / connections as f64,
         );
@@ -144,12 +268,12 @@ mod tests {
             unsent_bytes,
             congestion_controls: Vec::new(),
         };
-        let mut values = Values::new();
+        let mut values = Values::default();
         add_queues(&mut values, &[sample(1, 100, 40), sample(3, 300, 80)]);
-        assert_eq!(values["send_queue_mean_bytes"], 200.0);
-        assert_eq!(values["send_queue_p99_bytes"], 300.0);
-        assert_eq!(values["unsent_per_connection_bytes"], 30.0);
+        assert_eq!(values.get("send_queue_mean_bytes"), Some(200.0));
+        assert_eq!(values.get("send_queue_p99_bytes"), Some(300.0));
+        assert_eq!(values.get("unsent_per_connection_bytes"), Some(30.0));
         add_queues(&mut values, &[]);
-        assert_eq!(values.len(), 3, "no sample says nothing");
+        assert_eq!(values.keys().count(), 3, "no sample says nothing");
     }
 }

@@ -5,11 +5,13 @@
 //! parent only waits: for the child, or for Ctrl-C, which kills the child. What outlives processes
 //! (cgroups) is removed by the parent and again at the next start.
 
-use crate::cgroup::{self, Group};
+use crate::cgroup;
+use crate::disk;
 use crate::error::{Doing, LabError, Result};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Pid, Signal};
 use rustix::thread::CpuSet;
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -19,6 +21,8 @@ use std::process::Command;
 pub const CONGESTION_CONTROL: &str = "reno";
 /// Niceness of servers and load alike: strangers on the machine disturb the rounds less.
 const NICE: i32 = -10;
+/// Name of the emulated disk of a run.
+pub const DISK: &str = "run";
 const CONGESTION_CONTROL_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Cores of a run.
@@ -38,7 +42,7 @@ pub fn enter() -> Result<World> {
         return Err(LabError::Setup(what.into()));
     }
     let cores = cores()?;
-    cgroup::remove_leftovers();
+    remove_leftovers();
     let waited = block_signals();
     // Only children get the new pids; the parent itself stays outside, where it can clean up.
     unshare(libc::CLONE_NEWPID)?;
@@ -57,16 +61,16 @@ pub fn enter() -> Result<World> {
     Ok(cores)
 }
 
-/// The command, to be started on a core and in a group, and to die with us.
-pub fn on_core(mut command: Command, core: usize, group: &Group) -> Command {
-    let procs: Vec<i32> = group.procs().iter().map(AsRawFd::as_raw_fd).collect();
+/// The command, to be started on a core and in groups (their open `cgroup.procs`), and to die with us.
+pub fn on_core(mut command: Command, core: usize, procs: &[File]) -> Command {
+    let procs: Vec<i32> = procs.iter().map(AsRawFd::as_raw_fd).collect();
     let before = move || {
         die_with_parent();
         let mut set = CpuSet::new();
         set.set(core);
         rustix::thread::sched_setaffinity(None, &set)?;
         for procs in &procs {
-            // SAFETY: the group outlives the spawn; the buffer is static.
+            // SAFETY: the groups outlive the spawn; the buffer is static.
             check(unsafe { libc::write(*procs, b"0".as_ptr().cast(), 1) } as i32)?;
         }
         Ok(())
@@ -74,6 +78,13 @@ pub fn on_core(mut command: Command, core: usize, group: &Group) -> Command {
     // SAFETY: the closure makes system calls only; it neither allocates nor locks.
     unsafe { command.pre_exec(before) };
     command
+}
+
+/// Removes what a run left that ended without doing so, and gives their names: cgroups, and the folder of
+/// an emulated disk. All else went with its processes.
+pub fn remove_leftovers() -> Vec<String> {
+    disk::clean(Some(DISK));
+    cgroup::remove_leftovers()
 }
 
 /// The first two cores that we may use.
@@ -163,7 +174,7 @@ fn guard(child: libc::pid_t, waited: &libc::sigset_t) -> i32 {
         if unsafe { libc::waitpid(child, &mut status, options) } != child {
             continue;
         }
-        cgroup::remove_leftovers();
+        remove_leftovers();
         if signal != libc::SIGCHLD {
             eprintln!("ackpace-lab: stopped by signal {signal}; nothing is left behind");
             return 128 + signal;

@@ -18,7 +18,7 @@ mod store;
 mod tests;
 
 pub use command::{Args, run};
-pub use counts::Counters;
+pub use counts::{Counters, FileCounters};
 pub use fill::CorpusFile;
 
 use crate::content::Tag;

@@ -1,11 +1,18 @@
 //! The experiments: one file for each question. A new one is a file and a line below.
 
 mod cached;
+mod cold_disk;
 mod cold_stall;
+mod disk_queue;
 mod idle;
 mod listing;
+mod locality;
+mod paced;
+mod pending;
+mod profile;
 mod sendfile;
 mod small;
+mod speedup;
 
 use crate::experiment::Experiment;
 
@@ -17,6 +24,14 @@ pub fn all() -> Vec<Experiment> {
         listing::experiment(),
         small::experiment(),
         idle::experiment(),
+        paced::experiment(),
+        paced::cubic(),
+        speedup::experiment(),
+        cold_disk::experiment(),
+        pending::experiment(),
+        disk_queue::experiment(),
+        locality::experiment(),
+        profile::experiment(),
         sendfile::experiment(),
     ]
 }
@@ -48,10 +63,14 @@ mod tests {
                     "{name}: {}",
                     figure.metric
                 );
+                let bare = experiment.sweep.iter().filter(|axis| {
+                    ![Some(figure.over), figure.lines, figure.panels].contains(&Some(axis.name))
+                });
                 assert_eq!(
-                    figure.over.is_empty(),
-                    experiment.sweep.is_empty(),
-                    "{name}"
+                    bare.count(),
+                    0,
+                    "{name}: an axis that {} leaves out",
+                    figure.title
                 );
                 let axes = [Some(figure.over), figure.lines, figure.panels];
                 for wanted in axes.into_iter().flatten().filter(|axis| !axis.is_empty()) {

@@ -11,9 +11,13 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
 /// Height of a contender in a picture of dots.
-const LANE: f64 = 34.0;
+const LANE: f64 = 28.0;
+/// Height of a heading there.
+const HEADING: f64 = 26.0;
 /// Labels of contenders in a picture of dots.
 const NAMES: f64 = 150.0;
+/// Medians there.
+const VALUES: f64 = 70.0;
 /// Colours and marks that the style has.
 pub const STYLES: usize = 8;
 
@@ -88,10 +92,20 @@ pub fn lines(series: &[Series], axes: &Axes) -> String {
     svg + "</svg>"
 }
 
-/// A dot for each series, at its first point; names at the left, medians at the right.
-pub fn dots(series: &[Series], metric: &str, logarithmic: bool) -> String {
-    let height = LANE * series.len() as f64 + BOTTOM + TOP;
-    let x = Scale::measure(&ends(series), NAMES, WIDTH - 70.0, logarithmic);
+/// A dot for each series, at its first point, in groups with a heading: names at the left, medians at
+/// the right.
+pub fn dots(groups: &[(String, Vec<Series>)], metric: &str, logarithmic: bool) -> String {
+    let lanes: usize = groups.iter().map(|(_, series)| series.len()).sum();
+    let headings = groups
+        .iter()
+        .filter(|(heading, _)| !heading.is_empty())
+        .count();
+    let height = (LANE * lanes as f64) + (HEADING * headings as f64) + BOTTOM + TOP;
+    let all: Vec<Series> = groups
+        .iter()
+        .flat_map(|(_, series)| series.clone())
+        .collect();
+    let x = Scale::measure(&ends(&all), NAMES, WIDTH - VALUES, logarithmic);
     let mut svg = open(height, metric);
     let floor = height - BOTTOM;
     for tick in &x.ticks {
@@ -99,49 +113,44 @@ pub fn dots(series: &[Series], metric: &str, logarithmic: bool) -> String {
         svg += &format!("<line class=grid x1={at:.1} x2={at:.1} y1={TOP} y2={floor} />");
         svg += &format!("<text class=tick text-anchor=middle x={at:.1} y={below}>{text}</text>");
     }
-    let (middle, foot) = ((NAMES + WIDTH - 70.0) / 2.0, height - 6.0);
-    svg += &format!(
-        "<text class=name text-anchor=middle x={middle} y={foot}>{}</text>",
-        escape(metric)
-    );
-    for (nth, one) in series.iter().enumerate() {
-        let at = TOP + LANE * (nth as f64 + 0.5);
-        let (left, text) = (NAMES - 10.0, escape(&one.name));
-        svg += &format!(
-            "<text class=who text-anchor=end x={left} y={:.1}>{text}</text>",
-            at + 4.0
-        );
-        let Some((_, value)) = one.points.first() else {
-            svg += &format!(
-                "<text class=tick x={NAMES} y={:.1}>failed or not measured</text>",
-                at + 4.0
-            );
-            continue;
-        };
-        let (low, high, place) = (
-            x.place(value.low),
-            x.place(value.high),
-            x.place(value.median),
-        );
-        svg += &format!("<g class=s{}>", one.style % STYLES);
-        svg += &format!("<title>{}</title>", says(&one.name, metric, value));
-        svg += &format!("<line class=whisker x1={low:.1} x2={high:.1} y1={at:.1} y2={at:.1} />");
-        for end in [low, high] {
-            let (above, below) = (at - 5.0, at + 5.0);
-            svg += &format!(
-                "<line class=whisker x1={end:.1} x2={end:.1} y1={above:.1} y2={below:.1} />"
-            );
+    let (middle, foot) = ((NAMES + WIDTH - VALUES) / 2.0, height - 6.0);
+    let name = escape(metric);
+    svg += &format!("<text class=name text-anchor=middle x={middle} y={foot}>{name}</text>");
+    let mut at = TOP;
+    for (heading, series) in groups {
+        if !heading.is_empty() {
+            let (y, text) = (at + HEADING - 4.0, escape(heading));
+            svg += &format!("<text class=value x=4 y={y:.1}>{text}</text>");
+            at += HEADING;
         }
-        svg += &mark(one.style, place, at);
-        svg += "</g>";
-        let text = number(value.median);
-        svg += &format!(
-            "<text class=value text-anchor=end x={:.1} y={:.1}>{text}</text>",
-            WIDTH - 4.0,
-            at + 4.0
-        );
+        for one in series {
+            svg += &dot(one, &x, at + LANE / 2.0, metric);
+            at += LANE;
+        }
     }
     svg + "</svg>"
+}
+
+/// One lane of a picture of dots.
+fn dot(one: &Series, x: &Scale, at: f64, metric: &str) -> String {
+    let (left, base, text) = (NAMES - 10.0, at + 4.0, escape(&one.name));
+    let mut svg = format!("<text class=who text-anchor=end x={left} y={base:.1}>{text}</text>");
+    let Some((_, value)) = one.points.first() else {
+        return svg
+            + &format!("<text class=tick x={NAMES} y={base:.1}>failed or not measured</text>");
+    };
+    let (low, high) = (x.place(value.low), x.place(value.high));
+    let title = says(&one.name, metric, value);
+    svg += &format!("<g class=s{}><title>{title}</title>", one.style % STYLES);
+    svg += &format!("<line class=whisker x1={low:.1} x2={high:.1} y1={at:.1} y2={at:.1} />");
+    for end in [low, high] {
+        let (above, below) = (at - 5.0, at + 5.0);
+        svg +=
+            &format!("<line class=whisker x1={end:.1} x2={end:.1} y1={above:.1} y2={below:.1} />");
+    }
+    svg += &mark(one.style, x.place(value.median), at);
+    let (text, right) = (number(value.median), WIDTH - 4.0);
+    svg + &format!("</g><text class=value text-anchor=end x={right:.1} y={base:.1}>{text}</text>")
 }
 
 /// The mark of a style alone, for legends.
@@ -287,11 +296,9 @@ mod tests {
 
     #[test]
     fn who_has_no_value_keeps_a_lane() {
-        let svg = dots(
-            &[series("a", 0, &[(0.0, 5.0)]), series("b", 1, &[])],
-            "ms",
-            false,
-        );
+        let all = vec![series("a", 0, &[(0.0, 5.0)]), series("b", 1, &[])];
+        let svg = dots(&[("many".into(), all)], "ms", false);
+        assert!(svg.contains(">many</text>"));
         assert_eq!(svg.matches("class=mark").count(), 1);
         assert!(svg.contains("failed or not measured") && svg.contains(">b</text>"));
     }

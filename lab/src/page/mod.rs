@@ -90,7 +90,7 @@ fn pictures(outcome: &Outcome, figure: &Figure) -> String {
 }
 
 fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f64)]) -> String {
-    let label = metrics::find(figure.metric).map_or(figure.metric, |metric| metric.label);
+    let label = metrics::label(figure.metric);
     let over = outcome.axes.iter().find(|axis| axis.name == figure.over);
     let lines = outcome
         .axes
@@ -113,12 +113,19 @@ fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f6
         }
     }
     let svg = match over {
-        None => chart::dots(&series, label, figure.logarithmic),
+        None => chart::dots(
+            &[(String::new(), series.clone())],
+            &label,
+            figure.logarithmic,
+        ),
+        Some(axis) if !axis.names.is_empty() => {
+            chart::dots(&by_kind(&series, axis), &label, figure.logarithmic)
+        }
         Some(axis) => chart::lines(
             &series,
             &Axes {
                 x: axis.label,
-                y: label,
+                y: &label,
                 x_logarithmic: axis.logarithmic,
                 y_logarithmic: figure.logarithmic,
                 values: &taken(outcome, axis),
@@ -133,6 +140,30 @@ fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f6
         "<figure>\n<figcaption>{}</figcaption>\n{keys}{svg}\n</figure>\n",
         escape(&title)
     )
+}
+
+/// Lines over an axis of kinds, taken apart: for each kind the dots of all.
+fn by_kind(series: &[Series], axis: &Axis) -> Vec<(String, Vec<Series>)> {
+    let mut kinds: Vec<f64> = Vec::new();
+    for (value, _) in series.iter().flat_map(|one| &one.points) {
+        if !kinds.contains(value) {
+            kinds.push(*value);
+        }
+    }
+    kinds.sort_by(f64::total_cmp);
+    let of_kind = |kind: f64| {
+        let at_kind = |one: &Series| Series {
+            points: one
+                .points
+                .iter()
+                .filter(|(value, _)| *value == kind)
+                .copied()
+                .collect(),
+            ..one.clone()
+        };
+        (axis.show(kind), series.iter().map(at_kind).collect())
+    };
+    kinds.into_iter().map(of_kind).collect()
 }
 
 /// A legend of its own for a picture whose lines are more than the contenders.
@@ -158,7 +189,7 @@ fn of(
     style: usize,
     fixed: &[(&str, f64)],
 ) -> Series {
-    let scale = metrics::find(figure.metric).map_or(1.0, |metric| metric.scale);
+    let scale = metrics::scale(figure.metric);
     let mut points = Vec::new();
     for scenery in &outcome.points {
         let point = &scenery.point;

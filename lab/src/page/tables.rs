@@ -2,7 +2,7 @@
 
 use super::chart::escape;
 use super::values;
-use crate::metrics::METRICS;
+use crate::metrics::{self, METRICS};
 use crate::outcome::Outcome;
 use crate::report::{Row, must, number};
 use crate::rounds::Failure;
@@ -144,38 +144,37 @@ pub fn same_work(outcome: &Outcome) -> String {
 
 /// Medians of everything that was measured.
 pub fn medians(outcome: &Outcome) -> String {
-    let measured = |key: &str| {
-        outcome
-            .rounds
-            .rounds
-            .iter()
-            .any(|round| round.values.contains_key(key))
-    };
-    let metrics: Vec<_> = METRICS
+    let rounds = &outcome.rounds.rounds;
+    let mut keys: Vec<&str> = rounds
         .iter()
-        .filter(|metric| measured(metric.key))
+        .flat_map(|round| round.values.keys())
         .collect();
+    // In the order of the list of metrics, totals before classes.
+    let place = |key: &str| {
+        METRICS
+            .iter()
+            .position(|metric| key.split('@').next() == Some(metric.key))
+    };
+    keys.sort_by_key(|key| (place(key), *key));
+    keys.dedup();
     let mut tables = String::new();
     for scenery in &outcome.points {
         let point = &scenery.point;
         let mut heads = vec!["metric".to_owned()];
         heads.extend(outcome.contenders.iter().map(|who| escape(&who.name)));
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-        let row = |metric: &&crate::metrics::Metric| {
-            let name = format!(
-                "<abbr title=\"{}\">{}</abbr>",
-                escape(metric.means),
-                escape(metric.label)
-            );
+        let row = |key: &&str| {
+            let means = metrics::find(key).map_or("", |metric| metric.means);
+            let label = escape(&metrics::label(key));
             let cell = |who: &crate::peers::Identity| {
-                let values = values(outcome, point, &who.name, metric.key, metric.scale);
+                let values = values(outcome, point, &who.name, key, metrics::scale(key));
                 stats::median(&values).map_or(String::new(), number)
             };
-            let mut cells = vec![name];
+            let mut cells = vec![format!("<abbr title=\"{}\">{label}</abbr>", escape(means))];
             cells.extend(outcome.contenders.iter().map(cell));
             cells
         };
-        let body: Vec<Vec<String>> = metrics.iter().map(row).collect();
+        let body: Vec<Vec<String>> = keys.iter().map(row).collect();
         let right: Vec<usize> = (1..heads.len()).collect();
         let at = point.describe(&outcome.axes);
         tables += &format!("<h3>{}</h3>{}", escape(&at), table(&heads, &body, &right));

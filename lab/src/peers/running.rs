@@ -54,7 +54,7 @@ impl Running {
         let mut command = world::on_core(
             contender.command(site)?,
             ground.world.server_core,
-            &ground.group,
+            ground.group.procs(),
         );
         (ground.enter)(&mut command);
         let errors = site.scratch.join("server.log");

@@ -1,7 +1,8 @@
 //! What may be said to a running swarm, a line each.
 
 /// A command. Classes are named.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Command {
     /// `rate CLASS BITS_PER_S`: all its clients read at this pace; 0 = as fast as they can.
     Rate {

@@ -20,6 +20,9 @@ const CHOICES_MAX: usize = 1 << 16;
 const SPARE_BUFFERS_MAX: usize = 4096;
 /// Buffers have two sizes: for one packet, and for the largest frame.
 const SMALL_BUFFER_BYTES: usize = 2048;
+/// What TCP makes of a slow connection: about a millisecond of its rate. Copied, too: a large buffer is
+/// filled with zeros up to its end before the next frame is read into it, which costs more.
+const MEDIUM_BUFFER_BYTES: usize = 16 << 10;
 
 /// What a path did with packets, one way. `entered` is the sum of those delivered, dropped, lost and
 /// still under way.
@@ -78,6 +81,7 @@ pub struct Engine {
     order: u64,
     under_way_bytes: usize,
     small: Vec<Vec<u8>>,
+    medium: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
     strays: Strays,
 }
@@ -135,6 +139,7 @@ impl Engine {
             order: 0,
             under_way_bytes: 0,
             small: Vec::new(),
+            medium: Vec::new(),
             large: Vec::new(),
             strays: Strays::default(),
         }
@@ -151,6 +156,7 @@ impl Engine {
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         let spare = match buffer.capacity() {
             FRAME_LEN_BYTES_MAX.. => &mut self.large,
+            MEDIUM_BUFFER_BYTES.. => &mut self.medium,
             SMALL_BUFFER_BYTES.. => &mut self.small,
             _ => return,
         };
@@ -181,11 +187,11 @@ impl Engine {
             totals.entered_packets += 1;
             totals.entered_bytes += u64::from(head.wire_len_bytes(nth));
         }
-        let frame = if len_bytes <= SMALL_BUFFER_BYTES {
-            let mut small = self.spare(len_bytes);
-            small.clear();
-            small.extend_from_slice(&buffer[..len_bytes]);
-            small
+        let frame = if len_bytes <= MEDIUM_BUFFER_BYTES {
+            let mut copy = self.spare(len_bytes);
+            copy.clear();
+            copy.extend_from_slice(&buffer[..len_bytes]);
+            copy
         } else {
             let next = self.buffer();
             let mut taken = std::mem::replace(buffer, next);
@@ -289,6 +295,8 @@ impl Engine {
     fn spare(&mut self, len_bytes: usize) -> Vec<u8> {
         let (spare, capacity) = if len_bytes <= SMALL_BUFFER_BYTES {
             (&mut self.small, SMALL_BUFFER_BYTES)
+        } else if len_bytes <= MEDIUM_BUFFER_BYTES {
+            (&mut self.medium, MEDIUM_BUFFER_BYTES)
         } else {
             (&mut self.large, FRAME_LEN_BYTES_MAX)
         };

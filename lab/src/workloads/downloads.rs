@@ -56,25 +56,25 @@ impl Downloads {
         load.run_for(pace.warm_up)?;
         check_congestion_control(&mut load, &server, arena)?;
         let visitor = visitor.map(Prober::start);
-        let watch = Watch::begin(&server, self.sample_queues.then_some(&arena.sockets))?;
+        let watch = Watch::begin(&server, &arena.instruments, self.sample_queues)?;
         let tally = load.run_for(pace.window)?;
-        let mut values = watch.end(|_| Work {
+        let mut values = watch.end()?.values(Work {
             body_bytes: tally.body_bytes,
             responses: tally.responses,
-        })?;
-        values.insert("load_core_share", tally.load_cpu_s / tally.elapsed_s);
-        values.insert("jain", tally.fairness);
-        values.insert("responses", tally.responses as f64);
-        values.insert("reconnects", tally.reconnects as f64);
+        });
+        values.set("load_core_share", tally.load_cpu_s / tally.elapsed_s);
+        values.set("jain", tally.fairness);
+        values.set("responses", tally.responses as f64);
+        values.set("reconnects", tally.reconnects as f64);
         let busy = visitor.map(|visitor| visitor.stop()).transpose()?;
         if let Some(busy) = &busy {
-            values.insert("probe_p50_us", busy.p50_us);
-            values.insert("probe_p99_us", busy.p99_us);
-            values.insert("probe_max_us", busy.max_us);
-            values.insert("probes", busy.count as f64);
+            values.set("probe_p50_us", busy.p50_us);
+            values.set("probe_p99_us", busy.p99_us);
+            values.set("probe_max_us", busy.max_us);
+            values.set("probes", busy.count as f64);
         }
         if let Some(idle) = &idle {
-            values.insert("probe_idle_p50_us", idle.p50_us);
+            values.set("probe_idle_p50_us", idle.p50_us);
         }
         drop(load); // a server that drains would wait for it
         super::finish(server, &mut values)?;

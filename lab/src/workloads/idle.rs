@@ -2,6 +2,7 @@
 
 use super::downloads::first;
 use super::{Pace, Seen};
+use crate::arena::Arena;
 use crate::corpus;
 use crate::cpu;
 use crate::error::{LabError, Result};
@@ -25,7 +26,7 @@ impl Idle {
         verify::download(&server.name, server.address, &path, len_bytes)
     }
 
-    pub(super) fn run(&self, server: Running, pace: Pace) -> Result<Seen> {
+    pub(super) fn run(&self, server: Running, arena: &Arena, pace: Pace) -> Result<Seen> {
         let (path, len_bytes) = first(corpus::PROBE);
         let mut visitor = Prober::connect(&server.name, server.address, &path, len_bytes)?;
         let before_bytes = cpu::resident_bytes(server.pid())?;
@@ -33,26 +34,20 @@ impl Idle {
             .map(|_| verify::ask_once(&server.name, server.address, &path, len_bytes))
             .collect::<Result<Vec<TcpStream>>>()?;
         std::thread::sleep(pace.warm_up);
-        let watch = Watch::begin(&server, None)?;
+        let watch = Watch::begin(&server, &arena.instruments, false)?;
         std::thread::sleep(pace.window);
-        let spent = watch.end(|_| Work {
-            body_bytes: 0,
-            responses: 0,
-        })?;
+        let spent = watch.end()?.values(Work::default());
         let after_bytes = cpu::resident_bytes(server.pid())?;
         let probe = visitor.run_for(pace.window)?;
         let grown_bytes = after_bytes.saturating_sub(before_bytes) as f64;
-        let mut values = Values::from([
-            (
-                "resident_per_connection_bytes",
-                grown_bytes / self.connections as f64,
-            ),
-            ("resident_bytes", after_bytes as f64),
-            ("idle_cpu_share", spent["server_core_share"]),
-            ("server_waited_share", spent["server_waited_share"]),
-            ("probe_p50_us", probe.p50_us),
-            ("probe_p99_us", probe.p99_us),
-        ]);
+        let each_bytes = grown_bytes / self.connections as f64;
+        let mut values = Values::default();
+        values.set("resident_per_connection_bytes", each_bytes);
+        values.set("resident_bytes", after_bytes as f64);
+        values.set_some("idle_cpu_share", spent.get("server_core_share"));
+        values.set_some("server_waited_share", spent.get("server_waited_share"));
+        values.set("probe_p50_us", probe.p50_us);
+        values.set("probe_p99_us", probe.p99_us);
         still_open(&server.name, &sockets)?;
         drop((sockets, visitor)); // a server that drains would wait for them
         super::finish(server, &mut values)?;

@@ -66,22 +66,21 @@ impl Listing {
         })?;
         check_congestion_control(&mut load, &server, arena)?;
         load.run_for(pace.warm_up)?;
-        let watch = Watch::begin(&server, None)?;
+        let watch = Watch::begin(&server, &arena.instruments, false)?;
         let busy = visitor.start();
         let tally = load.run_for(pace.window)?;
-        let mut values = watch.end(|_| Work {
+        let mut values = watch.end()?.values(Work {
             body_bytes: tally.body_bytes,
             responses: 0,
-        })?;
+        });
         let busy = busy.stop()?;
-        values.extend([
-            ("probe_p50_us", busy.p50_us),
-            ("probe_p99_us", busy.p99_us),
-            ("probe_max_us", busy.max_us),
-            ("probes", busy.count as f64),
-            ("load_core_share", tally.load_cpu_s / tally.elapsed_s),
-            ("listings_per_s", tally.responses as f64 / tally.elapsed_s),
-        ]);
+        values.set("probe_p50_us", busy.p50_us);
+        values.set("probe_p99_us", busy.p99_us);
+        values.set("probe_max_us", busy.max_us);
+        values.set("probes", busy.count as f64);
+        let per_s = |of: f64| of / tally.elapsed_s;
+        values.set("load_core_share", per_s(tally.load_cpu_s));
+        values.set("listings_per_s", per_s(tally.responses as f64));
         drop(load); // a server that drains would wait for it
         let log = super::finish(server, &mut values)?;
         let turns = match contender.kind {
@@ -97,9 +96,9 @@ impl Listing {
 }
 
 fn add_turns(values: &mut Values, turns: &Turns) {
-    values.insert("turns", turns.count as f64);
-    values.insert("turn_max_us", turns.max_us as f64);
-    values.insert("turns_over_1ms", turns.over_1ms as f64);
+    values.set("turns", turns.count as f64);
+    values.set("turn_max_us", turns.max_us as f64);
+    values.set("turns_over_1ms", turns.over_1ms as f64);
 }
 
 /// The line `turns: {...}` that ackpace writes when it ends. Without it the target can't be judged.
@@ -127,9 +126,9 @@ mod tests {
     fn the_line_of_turns_is_read_wherever_it_stands() {
         let got = turns("ackpace", &format!("serving x\n{LINE}bye\n")).unwrap();
         assert_eq!((got.count, got.max_us, got.p999_us), (9, 812, 400));
-        let mut values = Values::new();
+        let mut values = Values::default();
         add_turns(&mut values, &got);
-        assert_eq!(values["turns_over_1ms"], 0.0);
+        assert_eq!(values.get("turns_over_1ms"), Some(0.0));
     }
 
     #[test]

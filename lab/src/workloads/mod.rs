@@ -3,10 +3,13 @@
 mod downloads;
 mod idle;
 mod listing;
+pub mod profile;
+mod swarm;
 
 pub use downloads::Downloads;
 pub use idle::Idle;
 pub use listing::Listing;
+pub use swarm::{Act, Swarm};
 
 use crate::arena::Arena;
 use crate::error::{LabError, Result};
@@ -25,6 +28,8 @@ pub enum Workload {
     Listing(Listing),
     /// Connections that ask once and then stay open.
     Idle(Idle),
+    /// Clients of the swarm.
+    Swarm(Swarm),
 }
 
 /// Length of the two parts of a round.
@@ -51,7 +56,13 @@ impl Workload {
             Self::Downloads(downloads) => downloads.connections,
             Self::Listing(listing) => listing.clients,
             Self::Idle(idle) => idle.connections,
+            Self::Swarm(swarm) => swarm.connections(),
         }
+    }
+
+    /// Whether rounds check all bytes, so that nothing has to be compared before them.
+    pub fn checks_itself(&self) -> bool {
+        matches!(self, Self::Swarm(_))
     }
 
     /// Compares what the server sends with what it should, once before the rounds.
@@ -63,6 +74,7 @@ impl Workload {
             Self::Downloads(downloads) => downloads.verify(server),
             Self::Listing(listing) => listing.verify(server),
             Self::Idle(idle) => idle.verify(server),
+            Self::Swarm(_) => Ok(()), // checks every byte of every round
         }
     }
 
@@ -77,7 +89,8 @@ impl Workload {
         match self {
             Self::Downloads(downloads) => downloads.run(server, arena, pace),
             Self::Listing(listing) => listing.run(contender, server, arena, pace),
-            Self::Idle(idle) => idle.run(server, pace),
+            Self::Idle(idle) => idle.run(server, arena, pace),
+            Self::Swarm(swarm) => swarm.run(server, arena, pace),
         }
     }
 }
@@ -98,11 +111,11 @@ fn check_congestion_control(load: &mut Load, server: &Running, arena: &Arena) ->
 /// Takes the group's peak and the memory before the end, and ends the server; gives what it wrote.
 fn finish(server: Running, values: &mut Values) -> Result<String> {
     if let Some(peak_bytes) = server.group.memory_peak_bytes() {
-        values.insert("memory_peak_bytes", peak_bytes as f64);
+        values.set("memory_peak_bytes", peak_bytes as f64);
     }
     let resident_bytes = crate::cpu::resident_bytes(server.pid())?;
-    values
-        .entry("resident_bytes")
-        .or_insert(resident_bytes as f64);
+    if values.get("resident_bytes").is_none() {
+        values.set("resident_bytes", resident_bytes as f64);
+    }
     server.stop()
 }

@@ -1,0 +1,243 @@
+//! Clients that the network limits: what is left for a server to do is to wake up, and how often it does.
+
+use crate::corpus::{PROBE, Set, path};
+use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::judge::{Judge, Limit};
+use crate::peers::Contender;
+use crate::place::{Network, Place, Receive};
+use crate::swarm::workload::{Class, Objects, Start, Workload as Clients};
+use crate::sweep::{Axis, Point};
+use crate::wan::topology::PathSpec;
+use crate::wan::{LinkSpec, Topology};
+use crate::workloads::{Swarm, Workload};
+
+const BIG: Set = Set::Files {
+    name: "big",
+    count: 1,
+    len_bytes: 384 << 20,
+};
+const MIXES: [&str; 6] = [
+    "100 x 20 Mbit/s",
+    "10 x 100 + 500 x 2 Mbit/s",
+    "1,000 x 2 Mbit/s",
+    "300, Pareto 1-50 Mbit/s, .1 % loss",
+    "100 x 15 Mbit/s, ACKs on the other core",
+    "200 unpaced",
+];
+/// The kernel makes frames of about a millisecond here: cut further, they would take all of the CPU.
+const RUN_US: u32 = 20_000;
+const PARETO: usize = 3;
+const PARETO_MBIT_PER_S: (f64, f64) = (1.0, 50.0);
+const PARETO_SHAPE: f64 = 1.2;
+const ACKS_ELSEWHERE: usize = 4;
+const UNPACED: usize = 5;
+
+/// With reno, which every machine has.
+pub fn experiment() -> Experiment {
+    declared("paced", "Clients that the network limits", reno)
+}
+
+/// The same with cubic, where network namespaces may use it.
+pub fn cubic() -> Experiment {
+    declared(
+        "paced-cubic",
+        "Clients that the network limits, with cubic",
+        |at| scene(at, "cubic"),
+    )
+}
+
+fn reno(at: &Point) -> Scene {
+    scene(at, "reno")
+}
+
+fn declared(name: &'static str, title: &'static str, scene: fn(&Point) -> Scene) -> Experiment {
+    let peers: &[&str] = &["nginx", "lighttpd"];
+    let judge = |metric| Judge::against(metric, peers, Limit::None);
+    Experiment {
+        name,
+        title,
+        asks: "A cached file goes to clients behind links of their own (drop-tail, a queue of 100 ms, 10 to 30 ms of round \
+            trip, rates spread by 40 %). Goodput is what the links give; what differs is how often the server wakes up \
+            for it, what CPU it takes, how much lies in its send queues, and how long a new visitor waits. The last mix \
+            has no links: 200 clients over loopback, where fairness is asked.",
+        source: "TPF, section 3.1 (IDSR)",
+        contenders: ["ackpace", "nginx", "lighttpd"]
+            .map(Contender::preset)
+            .to_vec(),
+        subjects: &[],
+        sweep: vec![Axis::named("mix", "mix", &MIXES).quick(&[0.0, 1.0, 2.0])],
+        pace: Pace {
+            rounds: 5,
+            rounds_quick: 2,
+            warm_up_s: 4.0,
+            window_s: 5.0,
+            window_quick_s: 3.0,
+        },
+        scene,
+        judged: vec![
+            judge("goodput_bytes_per_s"),
+            judge("voluntary_per_gb"),
+            judge("cpu_s_per_gb"),
+            judge("send_queue_mean_bytes"),
+            judge("ttfb_p50_us@visitor"),
+            judge("ttfb_p99_us@visitor"),
+            judge("jain"),
+        ],
+        figures: vec![
+            Figure::over("mix", "voluntary_per_gb", "Wake-ups of the server").logarithmic(),
+            Figure::over("mix", "cpu_s_per_gb", "CPU time of the server"),
+            Figure::over("mix", "send_queue_mean_bytes", "Send queues"),
+            Figure::over(
+                "mix",
+                "ttfb_p99_us@visitor",
+                "A new visitor's wait, 99th percentile",
+            ),
+            Figure::over("mix", "goodput_bytes_per_s", "Goodput"),
+            Figure::over("mix", "link_idle_share", "Idle time of the clients' links"),
+        ],
+    }
+}
+
+fn scene(at: &Point, congestion_control: &str) -> Scene {
+    let mix = at.count("mix");
+    if mix == UNPACED {
+        let clients = Clients {
+            seed: 1,
+            classes: vec![downloads("film", 200)],
+            ..Clients::default()
+        };
+        return Scene {
+            place: Place::memory(&[BIG, PROBE]),
+            workload: Workload::Swarm(Swarm::new(clients)),
+        };
+    }
+    let groups: &[(&str, u32, f64)] = match mix {
+        0 => &[("film", 100, 20.0)],
+        1 => &[("fast", 10, 100.0), ("slow", 500, 2.0)],
+        2 => &[("film", 1000, 2.0)],
+        PARETO => &[("film", 300, 0.0)],
+        _ => &[("film", 100, 15.0)],
+    };
+    let mut topology = Topology {
+        congestion_control: congestion_control.into(),
+        run_us: RUN_US,
+        ..Topology::default()
+    };
+    let mut classes = Vec::new();
+    for (nth, (name, clients, rate)) in groups.iter().enumerate() {
+        let source = range(nth, *clients);
+        match mix {
+            PARETO => topology
+                .path
+                .extend((0..*clients).map(|nth| lossy(nth, *clients))),
+            _ => topology.path.push(link(name, &source, *rate)),
+        }
+        let mut class = downloads(name, *clients);
+        class.source = Some(source);
+        class.start = Some(Start {
+            over_s: 1.0,
+            ..Start::default()
+        });
+        classes.push(class);
+    }
+    topology.path.push(visitors_path());
+    classes.push(visitor());
+    let mut place = Place::wan(&[BIG, PROBE], topology);
+    if let (ACKS_ELSEWHERE, Network::Wan { receive, .. }) = (mix, &mut place.network) {
+        *receive = Receive::ClientsCore;
+    }
+    let clients = Clients {
+        seed: 1,
+        classes,
+        ..Clients::default()
+    };
+    Scene {
+        place,
+        workload: Workload::Swarm(Swarm::new(clients)),
+    }
+}
+
+/// Addresses of group `nth`: up to 1,022 clients each.
+fn range(nth: usize, clients: u32) -> String {
+    let net = 1 + nth * 4;
+    let last = clients; // from 10.NET.0.1 on
+    format!("10.{net}.0.1-10.{net}.{}.{}", last / 256, last % 256)
+}
+
+fn downloads(name: &str, clients: u32) -> Class {
+    Class::new(name, clients, Objects::one(&path("big", 0)))
+}
+
+/// A link for each client.
+fn link(name: &str, source: &str, rate_mbit_per_s: f64) -> PathSpec {
+    PathSpec {
+        per_client: true,
+        down: LinkSpec {
+            rate_mbit_per_s: Some(rate_mbit_per_s),
+            delay_ms: Some(15.0),
+            queue_ms: Some(100.0),
+            ..LinkSpec::default()
+        },
+        up: LinkSpec {
+            delay_ms: Some(5.0),
+            ..LinkSpec::default()
+        },
+        rate_spread: 0.4,
+        delay_spread: 0.66,
+        ..PathSpec::new(name, source)
+    }
+}
+
+/// The link of client `nth` of `of`, whose rates are the quantiles of a bounded Pareto distribution: no
+/// draw, so nothing depends on a seed. A loss of .1 %.
+fn lossy(nth: u32, of: u32) -> PathSpec {
+    let (low, high) = PARETO_MBIT_PER_S;
+    let part = (f64::from(nth) + 0.5) / f64::from(of);
+    let tail = 1.0 - part * (1.0 - (low / high).powf(PARETO_SHAPE));
+    let address = format!("10.1.{}.{}", (nth + 1) / 256, (nth + 1) % 256);
+    let mut path = link(
+        &format!("film/{nth}"),
+        &address,
+        low * tail.powf(-1.0 / PARETO_SHAPE),
+    );
+    path.per_client = false;
+    (path.rate_spread, path.delay_spread) = (0.0, 0.0);
+    path.down.loss = Some(0.001);
+    path.down.delay_ms = Some(5.0 + f64::from(nth * 7 % 21)); // 5 to 25, in no order of rate
+    path
+}
+
+/// A near path without limits, so that what a visitor waits for is the server.
+pub fn visitors_path() -> PathSpec {
+    PathSpec::new("visitor", "10.200.0.1")
+}
+
+/// Somebody who opens a connection again and again and asks for a small file.
+pub fn visitor() -> Class {
+    Class {
+        source: Some("10.200.0.1".into()),
+        think_s: 0.02,
+        keep_alive: false,
+        ..Class::new("visitor", 1, Objects::one(&path("probe", 0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_has_an_address_of_its_own_path() {
+        assert_eq!(range(0, 100), "10.1.0.1-10.1.0.100");
+        assert_eq!(range(1, 1000), "10.5.0.1-10.5.3.232");
+        assert_eq!(range(0, 300), "10.1.0.1-10.1.1.44");
+        assert_eq!(lossy(299, 300).clients, "10.1.1.44");
+    }
+
+    #[test]
+    fn rates_lie_between_their_bounds_and_most_are_slow() {
+        let rate = |nth| lossy(nth, 300).down.rate_mbit_per_s.unwrap();
+        assert!((1.0..1.01).contains(&rate(0)) && (40.0..50.0).contains(&rate(299)));
+        assert!((1.7..1.8).contains(&rate(150)), "{}", rate(150));
+    }
+}

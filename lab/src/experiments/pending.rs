@@ -1,0 +1,113 @@
+//! The pending buffer: what a conventional server has written and TCP has not yet sent.
+
+use crate::corpus::{Set, path};
+use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::judge::{Judge, Limit};
+use crate::peers::Contender;
+use crate::place::Place;
+use crate::swarm::workload::{Class, Objects, Workload as Clients};
+use crate::sweep::{Axis, Point};
+use crate::wan::topology::PathSpec;
+use crate::wan::{LinkSpec, Topology};
+use crate::workloads::{Swarm, Workload};
+
+const BIG: Set = Set::Files {
+    name: "big",
+    count: 1,
+    len_bytes: 384 << 20,
+};
+
+/// PB over rate and round trip.
+pub fn experiment() -> Experiment {
+    // Linux doubles what is asked for: 128 KB of SO_SNDBUF, records included, as the paper's kernel had.
+    let conventional = Contender::preset("nginx").with("conventional", &["listen sndbuf=64k"]);
+    Experiment {
+        name: "pending",
+        title: "The pending buffer over rate and round trip",
+        asks: "One client downloads through a link of .2, 1, 5 or 10 Mbit/s and a round trip of 10 to 400 ms. How much has \
+            the server written that TCP has not yet sent (SIOCOUTQNSD)? A conventional server fills SO_SNDBUF (128 KB), \
+            so what is pending is what the flight leaves of it, and differs with the round trip; ackpace, once it asks TCP to wake it by \
+            the bytes unsent, will not depend on it.",
+        source: "TPF, Figure 6",
+        contenders: vec![conventional, Contender::preset("ackpace")],
+        subjects: &["ackpace"],
+        sweep: vec![
+            Axis::new(
+                "rate_kbit",
+                "link kbit/s",
+                &[200.0, 1000.0, 5000.0, 10_000.0],
+            )
+            .quick(&[200.0, 10_000.0]),
+            Axis::new(
+                "rtt_ms",
+                "round trip ms",
+                &[10.0, 50.0, 100.0, 200.0, 400.0],
+            )
+            .quick(&[10.0, 100.0, 400.0]),
+        ],
+        pace: Pace {
+            rounds: 3,
+            rounds_quick: 2,
+            warm_up_s: 6.0,
+            window_s: 3.0,
+            window_quick_s: 2.0,
+        },
+        scene,
+        judged: vec![
+            Judge::against(
+                "unsent_per_connection_bytes",
+                &["conventional"],
+                Limit::None,
+            ),
+            Judge::against("goodput_bytes_per_s", &["conventional"], Limit::None),
+        ],
+        figures: vec![
+            Figure::over(
+                "rtt_ms",
+                "unsent_per_connection_bytes",
+                "Bytes pending (the paper's axes)",
+            )
+            .lines("rate_kbit"),
+            Figure::over(
+                "rtt_ms",
+                "send_queue_mean_bytes",
+                "Send queue, flight included",
+            )
+            .lines("rate_kbit"),
+        ],
+    }
+}
+
+fn scene(at: &Point) -> Scene {
+    let half_ms = Some(at.get("rtt_ms") / 2.0);
+    let path_spec = PathSpec {
+        down: LinkSpec {
+            rate_mbit_per_s: Some(at.get("rate_kbit") / 1000.0),
+            delay_ms: half_ms,
+            queue_ms: Some(100.0),
+            ..LinkSpec::default()
+        },
+        up: LinkSpec {
+            delay_ms: half_ms,
+            ..LinkSpec::default()
+        },
+        ..PathSpec::new("client", "10.1.0.1")
+    };
+    let class = Class {
+        source: Some("10.1.0.1".into()),
+        ..Class::new("client", 1, Objects::one(&path("big", 0)))
+    };
+    let topology = Topology {
+        path: vec![path_spec],
+        ..Topology::default()
+    };
+    let clients = Clients {
+        seed: 1,
+        classes: vec![class],
+        ..Clients::default()
+    };
+    Scene {
+        place: Place::wan(&[BIG], topology),
+        workload: Workload::Swarm(Swarm::new(clients)),
+    }
+}

@@ -1,0 +1,129 @@
+//! A client whose link becomes ten times as fast: does the server have enough in its send buffer?
+
+use super::paced::{visitor, visitors_path};
+use crate::corpus::{PROBE, Set, path};
+use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::judge::{Judge, Limit};
+use crate::peers::Contender;
+use crate::place::Place;
+use crate::swarm::workload::{Class, Objects, Start, Workload as Clients};
+use crate::wan::topology::PathSpec;
+use crate::wan::{LinkSpec, Topology};
+use crate::workloads::{Act, Swarm, Workload};
+
+const BIG: Set = Set::Files {
+    name: "big",
+    count: 1,
+    len_bytes: 384 << 20,
+};
+const RISERS: [&str; 2] = ["riser-1", "riser-2"];
+
+/// Idle time of the links that became faster, in the second after they did.
+pub fn experiment() -> Experiment {
+    let judge = |metric| Judge::against(metric, &["nginx", "lighttpd"], Limit::None);
+    Experiment {
+        name: "speedup",
+        title: "Two links become ten times as fast",
+        asks: "Of 24 clients at 20 Mbit/s, the links of two rise to 200 Mbit/s when the window of one second begins. Their \
+            idle time tells whether the server had data at hand: most of it is TCP's own growth, the same for all; what \
+            a server adds by waking up late is the difference.",
+        source: "TPF, section 3.1 (IDSR)",
+        contenders: ["ackpace", "nginx", "lighttpd"]
+            .map(Contender::preset)
+            .to_vec(),
+        subjects: &[],
+        sweep: Vec::new(),
+        pace: Pace {
+            rounds: 7,
+            rounds_quick: 3,
+            warm_up_s: 4.0,
+            window_s: 1.0,
+            window_quick_s: 1.0,
+        },
+        scene: |_| Scene {
+            place: Place::wan(&[BIG, PROBE], topology()),
+            workload: Workload::Swarm(Swarm {
+                acts: RISERS.map(rises).to_vec(),
+                ..Swarm::new(clients())
+            }),
+        },
+        judged: vec![
+            judge("link_idle_us@riser-1"),
+            judge("link_idle_us@riser-2"),
+            judge("goodput_bytes_per_s"),
+            judge("voluntary_per_gb"),
+        ],
+        figures: vec![
+            Figure::plain("link_idle_us@riser-1", "Idle time of the first faster link"),
+            Figure::plain(
+                "link_idle_us@riser-2",
+                "Idle time of the second faster link",
+            ),
+            Figure::plain("voluntary_per_gb", "Wake-ups of the server"),
+        ],
+    }
+}
+
+fn rises(path: &str) -> Act {
+    Act {
+        after_s: 0.0,
+        path: path.into(),
+        change: LinkSpec {
+            rate_mbit_per_s: Some(200.0),
+            ..LinkSpec::default()
+        },
+    }
+}
+
+fn topology() -> Topology {
+    let link = |spec: PathSpec| PathSpec {
+        down: LinkSpec {
+            rate_mbit_per_s: Some(20.0),
+            delay_ms: Some(15.0),
+            queue_ms: Some(100.0),
+            ..LinkSpec::default()
+        },
+        up: LinkSpec {
+            delay_ms: Some(5.0),
+            ..LinkSpec::default()
+        },
+        ..spec
+    };
+    let mut path: Vec<PathSpec> = RISERS
+        .iter()
+        .enumerate()
+        .map(|(nth, name)| link(PathSpec::new(name, &format!("10.2.0.{}", nth + 1))))
+        .collect();
+    let steady = PathSpec {
+        per_client: true,
+        rate_spread: 0.4,
+        delay_spread: 0.66,
+        ..PathSpec::new("steady", "10.1.0.1-10.1.0.22")
+    };
+    path.push(link(steady));
+    path.push(visitors_path());
+    Topology {
+        path,
+        ..Topology::default()
+    }
+}
+
+fn clients() -> Clients {
+    let class = |name: &str, clients, source: &str| Class {
+        source: Some(source.into()),
+        start: Some(Start {
+            over_s: 1.0,
+            ..Start::default()
+        }),
+        ..Class::new(name, clients, Objects::one(&path("big", 0)))
+    };
+    Clients {
+        seed: 1,
+        classes: vec![
+            class("riser", 2, "10.2.0.1-10.2.0.2"),
+            class("steady", 22, "10.1.0.1-10.1.0.22"),
+            visitor(),
+        ],
+        ..Clients::default()
+    }
+}

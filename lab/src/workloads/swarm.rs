@@ -1,0 +1,359 @@
+//! Clients of the swarm: a process of its own on the clients' core, in the clients' network, told by lines
+//! when the window begins and ends. It checks every byte itself.
+
+use super::{Pace, Seen};
+use crate::arena::Arena;
+use crate::error::{Doing, LabError, Result};
+use crate::metrics::Values;
+use crate::peers::Running;
+use crate::swarm::command::Command as Order;
+use crate::swarm::summary::{ClassSummary, Line, Summary};
+use crate::swarm::workload::Workload as Clients;
+use crate::wan::{Direction, LinkSpec};
+use crate::watch::{Watch, Work};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// The swarm answers an order, and ends, within this time.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+/// The own link of a path changes, on the way to the client, while clients are measured.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Act {
+    /// Seconds after the window's begin.
+    pub after_s: f64,
+    /// Name of the path.
+    pub path: String,
+    /// What changes of its link.
+    pub change: LinkSpec,
+}
+
+/// Clients of the swarm.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Swarm {
+    /// Their classes.
+    pub clients: Clients,
+    /// Added to the pace's warm-up: until all have begun and are at their rate.
+    pub settle_s: f64,
+    /// What happens in the window, in order.
+    pub acts: Vec<Act>,
+    /// Whether perf looks at the server's core in the window.
+    pub profile: bool,
+}
+
+impl Swarm {
+    /// Clients that need no time but the pace's to settle, and get no orders.
+    pub fn new(clients: Clients) -> Self {
+        Self {
+            clients,
+            settle_s: 0.0,
+            acts: Vec::new(),
+            profile: false,
+        }
+    }
+
+    /// Connections that a server must hold at once.
+    pub fn connections(&self) -> usize {
+        let of_class = |class| self.clients.clients_of(class) as usize;
+        self.clients.classes.iter().map(of_class).sum()
+    }
+
+    pub(super) fn run(&self, server: Running, arena: &Arena, pace: Pace) -> Result<Seen> {
+        let mut swarm = Process::start(&self.clients, &server, arena)?;
+        swarm.hear_for(pace.warm_up + Duration::from_secs_f64(self.settle_s))?;
+        if !arena.congestion_control_checked(&server)? {
+            let what = "has no connection after the warm-up: congestion control unchecked";
+            return Err(LabError::contender(&server.name, what));
+        }
+        swarm.order(&Order::Reset)?;
+        let profile = self
+            .profile
+            .then(|| super::profile::Profile::start(arena, server.core));
+        let profile = profile.transpose()?;
+        let watch = Watch::begin(&server, &arena.instruments, true)?;
+        self.window(&mut swarm, arena, pace.window)?;
+        let cache_bytes = server.group.page_cache_bytes();
+        let watched = watch.end()?;
+        let summary = swarm.end()?;
+        let mut values = watched.values(work(&summary));
+        values.set_some("page_residence_s", residence_s(&values, cache_bytes));
+        if let Some(profile) = profile {
+            profile.end(&mut values)?;
+        }
+        add(&mut values, &summary);
+        refuse_wrong_bytes(&server.name, &summary)?;
+        super::finish(server, &mut values)?;
+        let detail = serde_json::to_value(&summary).map_err(std::io::Error::from);
+        Ok(Seen {
+            values,
+            detail: detail.doing(|| "the swarm's summary".into())?,
+        })
+    }
+
+    fn window(&self, swarm: &mut Process, arena: &Arena, window: Duration) -> Result<()> {
+        let start = Instant::now();
+        for act in &self.acts {
+            let at = Duration::from_secs_f64(act.after_s).min(window);
+            swarm.hear_for(at.saturating_sub(start.elapsed()))?;
+            if let Some(wan) = &arena.instruments.wan {
+                wan.set_path(&act.path, Direction::Down, &act.change)?;
+            }
+        }
+        swarm.hear_for(window.saturating_sub(start.elapsed()))
+    }
+}
+
+/// The swarm's process and what it says.
+struct Process {
+    who: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<std::result::Result<Line, String>>,
+}
+
+impl Process {
+    fn start(clients: &Clients, server: &Running, arena: &Arena) -> Result<Self> {
+        let file = arena.scratch().join("workload.toml");
+        let text = toml::to_string(clients)
+            .map_err(|error| LabError::Setup(format!("the workload as TOML: {error}")))?;
+        std::fs::write(&file, text).doing(|| file.display().to_string())?;
+        let program = std::env::current_exe().doing(|| "our own program".into())?;
+        let mut command = Command::new(program);
+        command
+            .arg("swarm")
+            .arg(&file)
+            .args(["--json", "-", "--commands", "--target"]);
+        command.arg(server.address.to_string());
+        command.args(["--cores", &arena.load_core().to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = arena
+            .client(command)
+            .spawn()
+            .doing(|| "swarm: start".into())?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let output = output
+            .ok_or(rustix::io::Errno::BADF)
+            .doing(|| "swarm: its output".into())?;
+        let (speaker, lines) = channel();
+        std::thread::spawn(move || {
+            for text in BufReader::new(output)
+                .lines()
+                .map_while(std::io::Result::ok)
+            {
+                let line = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"));
+                if speaker.send(line).is_err() {
+                    return; // nobody listens any more
+                }
+            }
+        });
+        Ok(Self {
+            who: server.name.clone(),
+            child,
+            input,
+            lines,
+        })
+    }
+
+    /// Listens for a while; what it says each second is for others.
+    fn hear_for(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            match self.lines.recv_timeout(left) {
+                Ok(Ok(_)) => {}
+                Ok(Err(what)) => return Err(LabError::Setup(format!("swarm: {what}"))),
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, order: &str) -> Result<()> {
+        let Some(input) = &mut self.input else {
+            return Err(self.gone());
+        };
+        writeln!(input, "{order}").doing(|| format!("swarm: {order}"))
+    }
+
+    /// Gives an order and waits until it is carried out.
+    fn order(&mut self, order: &Order) -> Result<()> {
+        self.say(&order.line())?;
+        self.wait(|line| matches!(line, Line::Answer(_)).then_some(()))
+    }
+
+    /// Ends it; its figures since the last reset.
+    fn end(mut self) -> Result<Summary> {
+        self.say(&Order::Stop.line())?;
+        self.wait(|line| match line {
+            Line::Summary(summary) => Some(summary),
+            _ => None,
+        })
+    }
+
+    fn wait<T>(&mut self, wanted: impl Fn(Line) -> Option<T>) -> Result<T> {
+        let end = Instant::now() + ANSWER_MAX;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(Ok(line)) => {
+                    if let Some(found) = wanted(line) {
+                        return Ok(found);
+                    }
+                }
+                Ok(Err(what)) => return Err(LabError::Setup(format!("swarm: {what}"))),
+                Err(_) => return Err(self.gone()),
+            }
+        }
+    }
+
+    /// It ends by itself when it can't go on, and says on its standard error why.
+    fn gone(&mut self) -> LabError {
+        LabError::contender(
+            &self.who,
+            "the swarm ended or fell silent; its own words are above",
+        )
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.input = None; // the end of its input ends it
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Little's law: what is there over what comes in.
+fn residence_s(values: &Values, cache_bytes: Option<u64>) -> Option<f64> {
+    let disk_bytes_per_s = values.get("disk_bytes_per_s").filter(|rate| *rate > 0.0)?;
+    Some(cache_bytes? as f64 / disk_bytes_per_s)
+}
+
+fn work(summary: &Summary) -> Work {
+    Work {
+        body_bytes: summary.classes.iter().map(|class| class.bytes).sum(),
+        responses: summary.classes.iter().map(|class| class.completed).sum(),
+    }
+}
+
+/// The clients' figures: sums for all, the rest for each class, and for all where there is one class.
+fn add(values: &mut Values, summary: &Summary) {
+    values.set("load_core_share", summary.cpu_s / summary.elapsed_s);
+    let late = summary.timer_late_p99_us.map(|late_us| late_us as f64);
+    values.set_some("clients_late_p99_us", late);
+    let sum = |of: fn(&ClassSummary) -> u64| summary.classes.iter().map(of).sum::<u64>() as f64;
+    values.set("errors", sum(|class| class.errors.values().sum()));
+    values.set("responses", sum(|class| class.completed));
+    values.set("stalls", sum(|class| class.stalls));
+    for class in &summary.classes {
+        if let [_] = &summary.classes[..] {
+            add_class(values, class, "");
+        } else {
+            let at = format!("@{}", class.class);
+            values.set(
+                &format!("goodput_bytes_per_s{at}"),
+                class.goodput_bytes_per_s,
+            );
+            values.set(&format!("stalls{at}"), class.stalls as f64);
+            add_class(values, class, &at);
+        }
+    }
+}
+
+fn add_class(values: &mut Values, class: &ClassSummary, at: &str) {
+    let mut set = |key: &str, value: Option<f64>| values.set_some(&format!("{key}{at}"), value);
+    let each = &class.client_goodput_bytes_per_s;
+    let some = |value: f64| (each.clients > 0).then_some(value);
+    set("client_goodput_min_bytes_per_s", some(each.min));
+    set("client_goodput_p50_bytes_per_s", some(each.p50));
+    set("client_goodput_mean_bytes_per_s", some(each.mean));
+    set("demand_met_p1", class.demand_met.map(|met| met.p1));
+    set("demand_met_p50", class.demand_met.map(|met| met.p50));
+    let us = |time: Option<u64>| time.map(|us| us as f64);
+    set("ttfb_p50_us", us(class.ttfb_us.p50));
+    set("ttfb_p99_us", us(class.ttfb_us.p99));
+    set("completion_p50_us", us(class.completion_us.p50));
+    set("completion_p99_us", us(class.completion_us.p99));
+    set("jain", class.jain_min);
+    set("jain_demand", class.jain_demand_min);
+}
+
+/// A contender that sends a wrong byte has no figures.
+fn refuse_wrong_bytes(who: &str, summary: &Summary) -> Result<()> {
+    let failed = summary.classes.iter().find(|class| class.failed);
+    match failed {
+        None => Ok(()),
+        Some(class) => {
+            let first = class
+                .first_errors
+                .first()
+                .map_or("wrong answers", String::as_str);
+            Err(LabError::contender(
+                who,
+                format!("class {}: {first}", class.class),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(classes: &[&str]) -> Summary {
+        let class = |name: &&str| ClassSummary {
+            class: (*name).to_owned(),
+            bytes: 500,
+            completed: 2,
+            errors: [("timeout".to_owned(), 3)].into(),
+            ..ClassSummary::default()
+        };
+        Summary {
+            seed: 1,
+            elapsed_s: 2.0,
+            cpu_s: 1.0,
+            timer_late_p99_us: None,
+            failed: false,
+            classes: classes.iter().map(class).collect(),
+        }
+    }
+
+    #[test]
+    fn one_class_gives_plain_figures_and_several_give_theirs_by_name() {
+        let mut values = Values::default();
+        let mut one = summary(&["films"]);
+        one.classes[0].ttfb_us.p50 = Some(70);
+        add(&mut values, &one);
+        assert_eq!(values.get("ttfb_p50_us"), Some(70.0));
+        assert_eq!(values.get("load_core_share"), Some(0.5));
+        let two = summary(&["fast", "slow"]);
+        let mut values = Values::default();
+        add(&mut values, &two);
+        assert_eq!(values.get("errors"), Some(6.0));
+        assert_eq!(values.get("stalls@slow"), Some(0.0));
+        assert_eq!(values.get("ttfb_p50_us@slow"), None, "no answer, no time");
+        assert_eq!(work(&two).body_bytes, 1000);
+    }
+
+    #[test]
+    fn wrong_bytes_are_the_contenders_failure_and_named() {
+        let mut wrong = summary(&["films"]);
+        assert!(refuse_wrong_bytes("p", &wrong).is_ok());
+        wrong.classes[0].failed = true;
+        wrong.classes[0].first_errors = vec!["/a differs at byte 7".into()];
+        let error = refuse_wrong_bytes("p", &wrong).unwrap_err().to_string();
+        assert!(
+            error.contains("p: class films: /a differs at byte 7"),
+            "{error}"
+        );
+    }
+}
