@@ -26,6 +26,8 @@ const MIXES: [&str; 6] = [
 ];
 /// The kernel makes frames of about a millisecond here: cut further, they would take all of the CPU.
 const RUN_US: u32 = 20_000;
+/// A hundredth of the round trip, and half of the CPU.
+const GRAIN_US: u32 = 200;
 const PARETO: usize = 3;
 const PARETO_MBIT_PER_S: (f64, f64) = (1.0, 50.0);
 const PARETO_SHAPE: f64 = 1.2;
@@ -121,6 +123,7 @@ fn scene(at: &Point, congestion_control: &str) -> Scene {
     let mut topology = Topology {
         congestion_control: congestion_control.into(),
         run_us: RUN_US,
+        grain_us: GRAIN_US,
         ..Topology::default()
     };
     let mut classes = Vec::new();

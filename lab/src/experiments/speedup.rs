@@ -103,6 +103,8 @@ fn topology() -> Topology {
     path.push(link(steady));
     path.push(visitors_path());
     Topology {
+        run_us: 20_000, // as in paced.rs
+        grain_us: 200,
         path,
         ..Topology::default()
     }

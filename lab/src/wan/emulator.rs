@@ -45,13 +45,19 @@ pub struct Emulator {
     orders: Receiver<Order>,
     bell: Arc<OwnedFd>,
     began_ns: u64,
+    grain_ns: u64,
     lateness: Lateness,
     refused: u64,
 }
 
 impl Emulator {
-    /// A wire between the server's end and the client's end.
-    pub fn new(engine: Engine, ends: [Tun; 2]) -> std::io::Result<(Emulator, Remote)> {
+    /// A wire between the server's end and the client's end; it looks up every `grain_ns`, or at every frame if
+    /// that is 0.
+    pub fn new(
+        engine: Engine,
+        ends: [Tun; 2],
+        grain_ns: u64,
+    ) -> std::io::Result<(Emulator, Remote)> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (sender, orders) = channel();
         let remote = Remote {
@@ -64,6 +70,7 @@ impl Emulator {
             orders,
             bell,
             began_ns: now_ns(),
+            grain_ns,
             lateness: Lateness::default(),
             refused: 0,
         };
@@ -142,6 +149,11 @@ impl Emulator {
 
     /// Until a frame comes or is due, or the bell rings.
     fn sleep(&self) {
+        if self.grain_ns > 0 && self.engine.deadline_ns().is_some() {
+            let left_ns = self.grain_ns - now_ns() % self.grain_ns;
+            std::thread::sleep(std::time::Duration::from_nanos(left_ns));
+            return;
+        }
         let wait = self.engine.deadline_ns().map(|at_ns| {
             let wait_ns = at_ns.saturating_sub(now_ns());
             Timespec {

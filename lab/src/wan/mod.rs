@@ -64,9 +64,10 @@ impl Wan {
             Mode::Runs => Some(u64::from(topology.run_us) * 1000),
             Mode::Packets => None,
         };
+        let grain_ns = u64::from(topology.grain_us) * 1000;
         let engine = Engine::new(plan, run_ns);
         let (emulator, remote) =
-            Emulator::new(engine, [server_end, client_end]).doing(|| "eventfd".into())?;
+            Emulator::new(engine, [server_end, client_end], grain_ns).doing(|| "eventfd".into())?;
         let thread = std::thread::Builder::new()
             .name("wan".into())
             .spawn(|| emulator.run())

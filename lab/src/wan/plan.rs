@@ -316,6 +316,10 @@ fn check_top(topology: &Topology) -> Result<(), String> {
     if topology.path.is_empty() {
         return Err("path; allowed: at least one [[path]]".into());
     }
+    if topology.grain_us > 1000 {
+        let grain_us = topology.grain_us;
+        return Err(format!("grain_us = {grain_us}; allowed: 0 to 1000"));
+    }
     let name = &topology.congestion_control;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(plain) {

@@ -12,6 +12,9 @@ pub struct Topology {
     pub mode: Mode,
     /// Longest time on a link for which one frame may stand in mode `runs`, in us.
     pub run_us: u32,
+    /// The emulator looks up every so many us instead of at every frame, at most 1000: with a hundred
+    /// thousand frames a second it needs half the CPU, and frames are late by up to this. 0: at once.
+    pub grain_us: u32,
     /// Seed of all losses, RED decisions and spreads.
     pub seed: u64,
     /// Largest packet, in bytes of IP; 576 to 9000.
@@ -164,6 +167,7 @@ impl Default for Topology {
         Topology {
             mode: Mode::Runs,
             run_us: 1000,
+            grain_us: 0,
             seed: 1,
             mtu_bytes: 1500,
             congestion_control: "reno".into(),

@@ -3,6 +3,7 @@
 use crate::arena::Arena;
 use crate::error::{Doing, LabError, Result};
 use crate::metrics::Values;
+use crate::peers::Running;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -167,11 +168,19 @@ const GROUPS: &[(&str, &[&str])] = &[
 pub struct Profile {
     child: Child,
     data: PathBuf,
+    /// Names of the server's processes; and what the kernel does for it outside of them.
+    programs: Vec<String>,
 }
 
 impl Profile {
-    /// Begins to sample a core.
-    pub fn start(arena: &Arena, core: usize) -> Result<Self> {
+    /// Begins to sample a server's core.
+    pub fn start(arena: &Arena, server: &Running) -> Result<Self> {
+        let core = server.core;
+        let mut programs = vec!["swapper".to_owned(), format!("ksoftirqd/{core}")];
+        for pid in server.pids()? {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            programs.extend(name.map(|name| name.trim().to_owned())); // or it just ended
+        }
         let data = arena.scratch().join("perf.data");
         let child = Command::new(PROGRAM)
             .args([
@@ -192,6 +201,7 @@ impl Profile {
         Ok(Self {
             child: child.doing(|| PROGRAM.into())?,
             data,
+            programs,
         })
     }
 
@@ -210,7 +220,7 @@ impl Profile {
                 "-g",
                 "none",
                 "-F",
-                "overhead,dso,sym",
+                "overhead,comm,sym",
                 "-t",
                 "\t",
                 "-i",
@@ -220,7 +230,7 @@ impl Profile {
             .doing(|| PROGRAM.into())?;
         let _ = std::fs::remove_file(&self.data);
         let text = String::from_utf8_lossy(&report.stdout);
-        let shares = shares(&text);
+        let shares = shares(&text, &self.programs);
         if shares.is_empty() {
             let why = String::from_utf8_lossy(&report.stderr);
             return Err(LabError::Setup(format!(
@@ -242,17 +252,21 @@ impl Drop for Profile {
     }
 }
 
-/// Shares of the groups from perf's report: "OVERHEAD %<tab>OBJECT<tab>[k] FUNCTION". The idle core is no work.
-fn shares(report: &str) -> Vec<(&'static str, f64)> {
+/// Shares of the groups from perf's report: "OVERHEAD %<tab>PROGRAM<tab>[k] FUNCTION". The idle core is no
+/// work, and strangers' is none of the server's.
+fn shares(report: &str, programs: &[String]) -> Vec<(&'static str, f64)> {
     let mut sums: Vec<(&'static str, f64)> = Vec::new();
     let mut total = 0.0;
     for line in report.lines() {
         let mut fields = line.split('\t').map(str::trim);
-        let (Some(overhead), Some(_object), Some(symbol)) =
+        let (Some(overhead), Some(program), Some(symbol)) =
             (fields.next(), fields.next(), fields.next())
         else {
             continue;
         };
+        if !programs.iter().any(|name| program == name) {
+            continue;
+        }
         let Ok(percent) = overhead.trim_end_matches('%').parse::<f64>() else {
             continue;
         };
@@ -298,13 +312,14 @@ mod tests {
 
     #[test]
     fn functions_are_sorted_into_groups_and_the_idle_core_is_left_out() {
-        let report = "    40.00%\t[kernel.kallsyms]\t[k] pv_native_safe_halt\n\
-            30.00%\t[kernel.kallsyms]\t[k] rep_movs_alternative\n\
-            15.00%\t[kernel.kallsyms]\t[k] tcp_sendmsg_locked\n\
+        let report = "    40.00%\tswapper\t[k] pv_native_safe_halt\n\
+            30.00%\tnginx\t[k] rep_movs_alternative\n\
+            15.00%\tswapper\t[k] tcp_sendmsg_locked\n\
             10.00%\tnginx\t[.] ngx_http_handler\n\
-            5.00%\t[kernel.kallsyms]\t[k] entry_SYSCALL_64\n\
+            5.00%\tnginx\t[k] entry_SYSCALL_64\n\
+            90.00%\trustc\t[.] main\n\
             nonsense\n";
-        let shares = shares(report);
+        let shares = shares(report, &["swapper".into(), "nginx".into()]);
         let of = |name: &str| shares.iter().find(|(group, _)| *group == name).unwrap().1;
         assert_eq!(of("profile_copy_share"), 0.5);
         assert_eq!(of("profile_tcp_share"), 0.25);

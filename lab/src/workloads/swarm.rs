@@ -6,6 +6,7 @@ use crate::arena::Arena;
 use crate::error::{Doing, LabError, Result};
 use crate::metrics::Values;
 use crate::peers::Running;
+use crate::place::Network;
 use crate::swarm::command::Command as Order;
 use crate::swarm::summary::{ClassSummary, Line, Summary};
 use crate::swarm::workload::Workload as Clients;
@@ -61,6 +62,7 @@ impl Swarm {
     }
 
     pub(super) fn run(&self, server: Running, arena: &Arena, pace: Pace) -> Result<Seen> {
+        self.undo(arena)?;
         let mut swarm = Process::start(&self.clients, &server, arena)?;
         swarm.hear_for(pace.warm_up + Duration::from_secs_f64(self.settle_s))?;
         if !arena.congestion_control_checked(&server)? {
@@ -70,7 +72,7 @@ impl Swarm {
         swarm.order(&Order::Reset)?;
         let profile = self
             .profile
-            .then(|| super::profile::Profile::start(arena, server.core));
+            .then(|| super::profile::Profile::start(arena, &server));
         let profile = profile.transpose()?;
         let watch = Watch::begin(&server, &arena.instruments, true)?;
         self.window(&mut swarm, arena, pace.window)?;
@@ -90,6 +92,22 @@ impl Swarm {
             values,
             detail: detail.doing(|| "the swarm's summary".into())?,
         })
+    }
+
+    /// Links are again as declared: the last round may have changed them.
+    fn undo(&self, arena: &Arena) -> Result<()> {
+        let (Some(wan), Network::Wan { topology, .. }) =
+            (&arena.instruments.wan, &arena.place.network)
+        else {
+            return Ok(());
+        };
+        for act in &self.acts {
+            let declared = topology.path.iter().find(|path| path.name == act.path);
+            if let Some(declared) = declared {
+                wan.set_path(&act.path, Direction::Down, &declared.down)?;
+            }
+        }
+        Ok(())
     }
 
     fn window(&self, swarm: &mut Process, arena: &Arena, window: Duration) -> Result<()> {
