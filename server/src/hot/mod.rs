@@ -97,7 +97,7 @@ impl Hot {
             return true;
         }
         let hash = self.hasher.hash_one(target) | 1;
-        let seen = &mut self.seen[hash as usize >> 1 & (HOT_SEEN_MAX - 1)];
+        let seen = &mut self.seen[(hash as usize >> 1) & (HOT_SEEN_MAX - 1)];
         std::mem::replace(seen, hash) == hash
     }
 
