@@ -186,6 +186,10 @@ pub struct TcpSample {
     pub window_closed: bool,
     /// Zero-window probes that the peer left unanswered.
     pub probes_unanswered: u32,
+    /// Round trip time, smoothed (`tcpi_rtt`); 0: not measured yet.
+    pub rtt_us: u64,
+    /// What may be in flight (`tcpi_snd_cwnd` full segments).
+    pub cwnd_bytes: u64,
 }
 
 #[cfg(test)]

@@ -37,6 +37,10 @@ pub const LOWAT_BYTES_MIN: u32 = 64 * KIB as u32;
 pub const LOWAT_BYTES_MAX: u32 = 8 * MIB as u32;
 /// TCP_NOTSENT_LOWAT of a connection whose rate is not known yet.
 pub const LOWAT_BYTES_START: u32 = 128 * KIB as u32;
+/// A congestion window below this leaves as a burst that every queue takes.
+pub const PACED_WINDOW_BYTES_MIN: u64 = 64 * KIB;
+/// Paths with a shorter round trip than this are local: nothing is gained by spreading a window over it.
+pub const PACED_RTT_US_MIN: u64 = 2_000;
 /// A rate measured over less time than this is noise.
 pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// Requests of one connection answered in a row. More: the other connections come first.

@@ -5,8 +5,10 @@
 //! rate has become. One call tops up *everybody* who is predicted to have come near enough to it, so
 //! that a worker wakes a few times in T, however many connections it has.
 
+use crate::conn::TcpSample;
 use crate::limits::{
-    LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, TARGET_US_MAX, TARGET_US_MIN,
+    LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN,
+    TARGET_US_MAX, TARGET_US_MIN,
 };
 use crate::rate::Rate;
 use crate::units::{Instant, KIB, US_PER_S};
@@ -117,6 +119,18 @@ impl Margin {
         }
         grows
     }
+}
+
+/// The pace of a first flight, bytes per second: nothing is in flight, so no ACK clocks what is sent
+/// next, and a whole window would leave at line rate and overflow the queue at the bottleneck. `None` where a
+/// window is no burst, or the round trip too short to spread it.
+pub fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
+    let burst = sample.unacked_bytes == 0
+        && sample.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
+        && sample.rtt_us >= PACED_RTT_US_MIN;
+    // A quarter more than the window in a round trip: the last of it shall not come late.
+    let rate = u128::from(sample.cwnd_bytes) * u128::from(US_PER_S) * 5 / 4;
+    burst.then(|| u64::try_from(rate / u128::from(sample.rtt_us)).unwrap_or(u64::MAX))
 }
 
 /// When a worker tops up all of its connections, and to which margin.
@@ -259,6 +273,33 @@ mod tests {
         assert!(!rounds.take_due());
         rounds.called(AT(40));
         assert!(rounds.take_due() && !rounds.take_due());
+    }
+
+    #[test]
+    fn a_window_after_a_pause_is_spread_over_its_round_trip() {
+        let sample = TcpSample {
+            rtt_us: 20_000,
+            cwnd_bytes: 500_000,
+            ..TcpSample::default()
+        };
+        assert_eq!(first_flight_rate_bytes_per_s(&sample), Some(31_250_000));
+        let under_way = TcpSample {
+            unacked_bytes: 1,
+            ..sample
+        };
+        let (small, near) = (
+            TcpSample {
+                cwnd_bytes: 14_000,
+                ..sample
+            },
+            TcpSample {
+                rtt_us: 100,
+                ..sample
+            },
+        );
+        for sample in [under_way, small, near, TcpSample::default()] {
+            assert_eq!(first_flight_rate_bytes_per_s(&sample), None, "{sample:?}");
+        }
     }
 
     proptest! {

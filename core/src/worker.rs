@@ -18,7 +18,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::arrivals::Arrivals;
@@ -75,6 +75,10 @@ struct Conn {
     stream: Option<Stream>,
     patience: Patience,
     margin: Margin,
+    /// The window with which this response begins may have to be paced: TCP is asked.
+    pace_asked: bool,
+    /// Until when it is paced, if it is: its place in [`Worker::paced`].
+    paced_until: Option<Instant>,
     arrivals: Arrivals,
 }
 
@@ -95,6 +99,8 @@ pub struct Worker {
     wheel: Wheel,
     /// `None`: sockets are filled as soon as they take some.
     top_ups: Option<TopUps>,
+    /// Who is paced, and until when: for one round trip.
+    paced: BTreeSet<(Instant, ConnId)>,
     /// The last step was one of a scan.
     scanning: bool,
 }
@@ -122,6 +128,7 @@ impl Worker {
                 Send::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
                 Send::Eager => None,
             },
+            paced: BTreeSet::new(),
             scanning: false,
         }
     }
@@ -284,6 +291,10 @@ impl Machine for Worker {
             if self.top_ups.as_mut().is_some_and(TopUps::take_due) {
                 self.top_up(now);
             }
+            if self.paced.first().is_some_and(|(until, _)| *until <= now) {
+                self.unpace();
+                continue;
+            }
             // A scan and those who have something to do take turns, a slice against a step.
             let due = self.wheel.is_behind(now);
             self.scanning = due && !self.scanning;
@@ -303,7 +314,8 @@ impl Machine for Worker {
         if accepts || !self.ready.is_empty() || !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
-        [self.wheel.next_at(), self.accept_again_at]
+        let paced = self.paced.first().map(|(until, _)| *until);
+        [self.wheel.next_at(), self.accept_again_at, paced]
             .into_iter()
             .flatten()
             .min()

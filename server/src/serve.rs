@@ -25,7 +25,7 @@ use crate::greeting;
 use crate::limits::WORKERS_MAX;
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
-use crate::options::{LogTarget, SendBy, ServeOptions, Sibling, Workers};
+use crate::options::{LogTarget, Pacing, SendBy, ServeOptions, Sibling, Workers};
 use crate::resolver::{Resolver, Return};
 use crate::shares::{self, Shares};
 use crate::store::device::Devices;
@@ -252,6 +252,7 @@ fn settings(options: &ServeOptions, worker: u16, connections_max: u32, arrivals:
             },
             SendBy::Eager => Send::Eager,
         },
+        pacing: options.pacing == Pacing::FirstFlight,
     }
 }
 

@@ -439,6 +439,21 @@ pub fn set_lowat(socket: &OwnedFd, bytes: u32) {
     }
 }
 
+/// SO_MAX_PACING_RATE (socket(7)), bytes per second; `None` takes the bound away. A hint.
+pub fn set_pace(socket: &OwnedFd, rate_bytes_per_s: Option<u64>) {
+    let value = rate_bytes_per_s.unwrap_or(u64::MAX);
+    // SAFETY: the kernel reads eight bytes, which live here.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        );
+    }
+}
+
 /// What the socket was given and has not sent yet (SIOCOUTQNSD); what is in flight is not in it. `None`
 /// for sockets that are not TCP.
 pub fn unsent_bytes(socket: &OwnedFd) -> Option<u64> {
@@ -474,6 +489,9 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
             unacked_bytes,
             window_closed: info.tcpi_snd_wnd == 0,
             probes_unanswered: u32::from(info.tcpi_probes),
+            // In the order of linux/tcp.h behind its eight bytes: rto, ato, snd_mss, ...
+            rtt_us: info.words[15].into(),
+            cwnd_bytes: u64::from(info.words[18]) * u64::from(info.words[2]),
         },
         None => TcpSample {
             unacked_bytes,

@@ -44,6 +44,8 @@ impl Worker {
             stream: None,
             patience: Patience::new(&self.settings, now),
             margin: Margin::new(now),
+            pace_asked: false,
+            paced_until: None,
             arrivals: Arrivals::default(),
         });
         self.open += 1;

@@ -28,6 +28,8 @@ pub struct Settings {
     pub arrivals: bool,
     /// Who is given bytes to send, and when.
     pub send: Send,
+    /// Whether the first window of a response is paced, if it would leave as a burst.
+    pub pacing: bool,
 }
 
 /// Who is given bytes to send, and when.
@@ -254,6 +256,14 @@ pub enum Out {
         more: bool,
         /// The socket's TCP_NOTSENT_LOWAT from now on; `None`: as it is.
         lowat_bytes: Option<u32>,
+    },
+    /// Send no faster than this (SO_MAX_PACING_RATE), bytes per second; `None`: as TCP likes. Paced is only what is
+    /// sent from now on.
+    Pace {
+        /// Which.
+        conn: ConnId,
+        /// How fast.
+        rate_bytes_per_s: Option<u64>,
     },
     /// Measure the connection; answered by a `Tcp` event with a sample at once.
     Sample(ConnId),

@@ -4,9 +4,9 @@ use super::messages::{Out, Received};
 use super::patience::Verdict;
 use super::stream::{Stall, Stream};
 use super::{Phase, Worker, conn_in};
-use crate::conn::{ConnId, Plan, StreamId, TcpEvent, TcpSample};
-use crate::limits::{BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX};
-use crate::send::TopUps;
+use crate::conn::{ConnId, Part, Plan, StreamId, TcpEvent, TcpSample};
+use crate::limits::{BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_WINDOW_BYTES_MIN};
+use crate::send::{TopUps, first_flight_rate_bytes_per_s};
 use crate::units::Instant;
 use crate::why::Why;
 
@@ -33,7 +33,46 @@ impl Worker {
         self.wake(id.index, false);
     }
 
+    /// Spread the first window of a response over a round trip, if it would be a burst. The kernel keeps the
+    /// pace until it is told otherwise, which would hold back a window that grows: so it is, a round trip later.
+    fn pace(&mut self, conn: ConnId, sample: &TcpSample, now: Instant) {
+        let rate_bytes_per_s = first_flight_rate_bytes_per_s(sample);
+        let Some(paced) = conn_in(&mut self.conns, conn).filter(|_| rate_bytes_per_s.is_some())
+        else {
+            return;
+        };
+        self.outs.push_back(Out::Pace {
+            conn,
+            rate_bytes_per_s,
+        });
+        let until = now.plus_us(sample.rtt_us);
+        if let Some(before) = paced.paced_until.replace(until) {
+            self.paced.remove(&(before, conn));
+        }
+        self.paced.insert((until, conn));
+    }
+
+    /// The round trip of the first who is paced is over.
+    pub(super) fn unpace(&mut self) {
+        let Some((_, id)) = self.paced.pop_first() else {
+            return;
+        };
+        if let Some(conn) = self.conn_mut(id) {
+            conn.paced_until = None;
+            self.outs.push_back(Out::Pace {
+                conn: id,
+                rate_bytes_per_s: None,
+            });
+        }
+    }
+
     pub(super) fn sampled(&mut self, id: ConnId, sample: TcpSample, now: Instant) {
+        let Some(conn) = conn_in(&mut self.conns, id) else {
+            return;
+        };
+        if core::mem::take(&mut conn.pace_asked) {
+            self.pace(id, &sample, now);
+        }
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
@@ -143,13 +182,17 @@ impl Worker {
     }
 
     pub(super) fn resolved(&mut self, id: StreamId, plan: Plan, now: Instant) {
-        let Some(conn) = self
-            .conn_mut(id.conn)
+        let pacing = self.settings.pacing;
+        let Some(conn) = conn_in(&mut self.conns, id.conn)
             .filter(|c| c.nth == id.nth && c.phase == Phase::Resolving)
         else {
             return;
         };
         conn.arrivals.begin(plan.head_len_bytes);
+        conn.pace_asked = pacing && id.nth > 0 && is_long(&plan);
+        if conn.pace_asked {
+            self.outs.push_back(Out::Sample(id.conn));
+        }
         conn.stream = Some(Stream::new(plan, conn.requested_at, now));
         conn.phase = Phase::Sending;
         conn.patience.response_begun(now);
@@ -198,4 +241,13 @@ impl Worker {
             phase => self.close(id, phase != Phase::Open && why != Why::Done, why, now),
         }
     }
+}
+
+/// Whether a response may be longer than a window that every queue takes.
+fn is_long(plan: &Plan) -> bool {
+    plan.parts.iter().any(|part| match part {
+        Part::Bytes(_) => false,
+        Part::Body { span, .. } => span.len_bytes >= PACED_WINDOW_BYTES_MIN,
+        Part::Slices => true,
+    })
 }

@@ -202,6 +202,9 @@ impl Worker {
         }
         self.open -= 1;
         self.wheel.remove(id.index);
+        if let Some(until) = conn.paced_until {
+            self.paced.remove(&(until, id));
+        }
         self.accept_again_at = None; // a descriptor came free
         self.outs.push_back(Out::Close {
             conn: id,

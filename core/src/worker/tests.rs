@@ -44,6 +44,7 @@ fn settings() -> Settings {
         drain_timeout_us: 30 * US_PER_S,
         arrivals: false,
         send: Send::Eager,
+        pacing: false,
     }
 }
 

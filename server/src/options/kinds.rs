@@ -217,6 +217,15 @@ impl fmt::Display for TypeOverride {
     }
 }
 
+/// What is sent at a pace, besides what the congestion control paces itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Pacing {
+    /// The first window of a response, where nothing else would slow it down.
+    FirstFlight,
+    /// Nothing.
+    Off,
+}
+
 /// The congestion control of the connections of one listener, or of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CongestionControl {

@@ -18,7 +18,7 @@ mod value;
 
 pub use duration::display as display_duration;
 pub use kinds::{
-    CongestionControl, FollowSymlinks, LogFormat, LogLevel, LogTarget, SendBy, Sibling,
+    CongestionControl, FollowSymlinks, LogFormat, LogLevel, LogTarget, Pacing, SendBy, Sibling,
     TypeOverride, Workers,
 };
 pub use listen::Listen;
@@ -149,6 +149,21 @@ pub struct ServeOptions {
         help_heading = "Sending"
     )]
     pub send: SendBy,
+
+    /// What to send at a pace
+    ///
+    /// On a connection that was used before, a response begins with a whole congestion window and no ACK to clock it.
+    /// With `first-flight`, a window that would be a burst on a distant path is spread over its round trip, so that the queue
+    /// at the bottleneck does not overflow. It needs a kernel timer for what such a connection sends from then on.
+    ///
+    /// Default: `first-flight`. Range: first-flight or off.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "first-flight",
+        help_heading = "Sending"
+    )]
+    pub pacing: Pacing,
 
     /// Congestion control, of all listeners or one
     ///

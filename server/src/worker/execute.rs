@@ -73,6 +73,14 @@ impl Worker {
                 };
                 self.send(stream, part, span, more, now);
             }
+            Out::Pace {
+                conn,
+                rate_bytes_per_s,
+            } => {
+                if let Some(conn) = self.conns.get(conn) {
+                    tcp::set_pace(&conn.socket, rate_bytes_per_s);
+                }
+            }
             Out::Sample(conn) => {
                 if let Some(sample) = self.conns.get(conn).map(|conn| tcp::sample(&conn.socket)) {
                     self.decider.on(

@@ -234,8 +234,12 @@ impl Run {
                 self.worker.on(In::Tcp { conn, event }, now);
             }
             // A download does not end, and nothing of it is on a disk.
-            Out::Accept(_) | Out::Listen(_) | Out::Probe { .. } | Out::Want(_) | Out::Forget(_) => {
-            }
+            Out::Accept(_)
+            | Out::Listen(_)
+            | Out::Pace { .. }
+            | Out::Probe { .. }
+            | Out::Want(_)
+            | Out::Forget(_) => {}
             Out::Ended(_) | Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Close { .. } => {}
         }
@@ -356,6 +360,7 @@ fn settings(send: Send) -> Settings {
         drain_timeout_us: 30 * US_PER_S,
         arrivals: false,
         send,
+        pacing: false,
     }
 }
 

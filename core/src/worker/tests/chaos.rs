@@ -167,6 +167,7 @@ fn run(seed: u64, arrivals: bool, acts: Vec<Act>) -> Shell {
         Settings {
             arrivals,
             send: send_by(seed),
+            pacing: seed % 3 == 0,
             connections_max: 6,
             connections_per_address: 2,
             ..settings()

@@ -123,3 +123,60 @@ fn a_socket_that_does_not_say_what_it_holds_is_filled_when_it_calls() {
     let outs = bench.wait_us(300 * MS);
     assert_eq!(sends(&outs), [], "only the kernel calls");
 }
+
+/// What is ordered about the pace: `None` for "as TCP likes".
+fn paces(outs: &[Out]) -> Vec<Option<u64>> {
+    let paces = outs.iter().filter_map(|out| match out {
+        Out::Pace {
+            rate_bytes_per_s, ..
+        } => Some(*rate_bytes_per_s),
+        _ => None,
+    });
+    paces.collect()
+}
+
+#[test]
+fn the_first_window_of_a_later_response_is_paced_for_a_round_trip() {
+    let mut bench = Bench::new(Settings {
+        pacing: true,
+        ..by_margin()
+    });
+    bench.sample = TcpSample {
+        rtt_us: 20 * MS,
+        cwnd_bytes: 400_000,
+        ..TcpSample::default()
+    };
+    let (conn, _) = bench.served(0, true);
+    let stream = bench.request(conn);
+    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 1 << 20)], true));
+    assert_eq!(paces(&outs), [Some(25_000_000)]);
+    let place = |wanted: fn(&Out) -> bool| outs.iter().position(wanted);
+    let (pace, send) = (
+        place(|out| matches!(out, Out::Pace { .. })),
+        place(|out| matches!(out, Out::Send { .. })),
+    );
+    assert!(pace < send, "before anything is sent");
+    assert_eq!(paces(&bench.wait_us(20 * MS - 1)), []);
+    assert_eq!(paces(&bench.wait_us(1)), [None]);
+    assert_eq!(paces(&bench.wait_us(50 * MS)), []);
+}
+
+#[test]
+fn a_first_or_short_response_is_not_paced() {
+    let mut bench = Bench::new(Settings {
+        pacing: true,
+        ..by_margin()
+    });
+    bench.sample = TcpSample {
+        rtt_us: 20 * MS,
+        cwnd_bytes: 400_000,
+        ..TcpSample::default()
+    };
+    let conn = bench.client(0);
+    for len_bytes in [1 << 20, 1_000] {
+        let stream = bench.request(conn);
+        let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, len_bytes)], true));
+        assert_eq!(paces(&outs), [], "{len_bytes} bytes");
+        bench.deliver(outs);
+    }
+}

@@ -308,6 +308,9 @@ impl Shell {
                 self.client(stream.conn, &out);
                 self.send(stream, part, from_bytes, len_bytes);
             }
+            Out::Pace { conn, .. } => {
+                self.client(conn, &out);
+            }
             Out::Sample(conn) => {
                 let client = self.client(conn, &out);
                 let sample = unacked(client.unacked_bytes);

@@ -135,6 +135,7 @@ fn a_paused_player_gets_the_pause_timeout() {
         unacked_bytes: 1_100,
         window_closed: true,
         probes_unanswered: PROBES_UNANSWERED_MAX,
+        ..TcpSample::default()
     };
     assert_eq!(bench.closed_within_s(599), None);
     let end = bench.closed_within_s(1);
@@ -148,6 +149,7 @@ fn a_paused_player_that_answers_no_probes_is_dead() {
         unacked_bytes: 1_100,
         window_closed: true,
         probes_unanswered: PROBES_UNANSWERED_MAX + 1,
+        ..TcpSample::default()
     };
     let end = bench.closed_within_s(60);
     assert_eq!(end, closed(60, true, Why::SendTimeout));
@@ -163,6 +165,7 @@ fn a_player_that_resumes_after_a_long_pause_has_its_send_timeout_before_it() {
         unacked_bytes: 1_100,
         window_closed: true,
         probes_unanswered: 0,
+        ..TcpSample::default()
     };
     assert_eq!(bench.closed_within_s(300), None);
     bench.sample = unacked(1_100); // its window is open, what we sent is on its way
