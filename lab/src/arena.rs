@@ -5,6 +5,7 @@ use crate::cgroup::{self, Group};
 use crate::corpus::{self, Set};
 use crate::disk::{self, CorpusFile, Disk};
 use crate::error::{Doing, LabError, Result};
+use crate::leftovers;
 use crate::pages::{self, Pinned};
 use crate::peers::{Contender, Ground, Running, Site};
 use crate::place::{self, Network, Place, Receive};
@@ -220,7 +221,7 @@ fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
         } => {
             let corpus = files.iter().flat_map(Set::files);
             let disk = Disk::up(&disk::Spec {
-                name: world::DISK.into(),
+                name: leftovers::DISK.into(),
                 profile: disk::profile::load(profile)?,
                 corpus: corpus
                     .map(|(path, len_bytes)| CorpusFile {

@@ -3,7 +3,7 @@
 //! Namespaces, mounts and servers go with the run's process; cgroups, and disks of other commands, can stay.
 
 use crate::error::{LabError, Result};
-use crate::{disk, lock, world};
+use crate::{disk, leftovers, lock};
 
 /// Removes leftovers and gives their names.
 ///
@@ -16,7 +16,7 @@ pub fn run() -> Result<Vec<String>> {
         ))),
         Ok(_lock) => {
             disk::clean(None);
-            Ok(world::remove_leftovers())
+            Ok(leftovers::remove())
         }
     }
 }

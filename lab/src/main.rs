@@ -19,6 +19,7 @@ mod experiments;
 mod facts;
 mod head;
 mod judge;
+mod leftovers;
 mod list;
 mod load;
 mod lock;

@@ -9,7 +9,7 @@ use crate::outcome::{self, Outcome, Scenery};
 use crate::peers::{self, Contender, Kind};
 use crate::rounds::{self, Plan};
 use crate::sweep::expand;
-use crate::{clock, experiments, facts, lock, page, report, world};
+use crate::{clock, experiments, facts, leftovers, lock, page, report, world};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let _lock = lock::acquire(&lock::place())?;
     let machine = facts::machine(); // before the world: it counts the cores we may use
     let lab = Lab {
-        world: world::enter()?, // from here on in a child with its own network, mounts and pids
+        world: world::enter(leftovers::remove)?, // from here on in a child with its own network, mounts and pids
         scratch,
         ackpace,
     };

@@ -5,13 +5,12 @@
 //! parent only waits: for the child, or for Ctrl-C, which kills the child. What outlives processes
 //! (cgroups) is removed by the parent and again at the next start.
 
-use crate::cgroup;
-use crate::disk;
 use crate::error::{Doing, LabError, Result};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Pid, Signal};
 use rustix::thread::CpuSet;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -21,8 +20,6 @@ use std::process::Command;
 pub const CONGESTION_CONTROL: &str = "reno";
 /// Niceness of servers and load alike: strangers on the machine disturb the rounds less.
 const NICE: i32 = -10;
-/// Name of the emulated disk of a run.
-pub const DISK: &str = "run";
 const CONGESTION_CONTROL_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Cores of a run.
@@ -35,8 +32,8 @@ pub struct World {
 }
 
 /// Leaves the machine's namespaces. Returns in the child, the parent waits for it and exits with its
-/// code. To be called before any thread is started.
-pub fn enter() -> Result<World> {
+/// code; `remove_leftovers` is called before and after. To be called before any thread is started.
+pub fn enter(remove_leftovers: fn() -> Vec<String>) -> Result<World> {
     if !rustix::process::geteuid().is_root() {
         let what = "namespaces, pinned servers and slow disks need root: the same with sudo";
         return Err(LabError::Setup(what.into()));
@@ -50,7 +47,7 @@ pub fn enter() -> Result<World> {
     let child = unsafe { libc::fork() };
     check(child).doing(|| "fork".into())?;
     if child > 0 {
-        std::process::exit(guard(child, &waited));
+        std::process::exit(guard(child, &waited, remove_leftovers));
     }
     die_with_parent();
     unblock_signals(&waited);
@@ -78,13 +75,6 @@ pub fn on_core(mut command: Command, core: usize, procs: &[File]) -> Command {
     // SAFETY: the closure makes system calls only; it neither allocates nor locks.
     unsafe { command.pre_exec(before) };
     command
-}
-
-/// Removes what a run left that ended without doing so, and gives their names: cgroups, and the folder of
-/// an emulated disk. All else went with its processes.
-pub fn remove_leftovers() -> Vec<String> {
-    disk::clean(Some(DISK));
-    cgroup::remove_leftovers()
 }
 
 /// The first two cores that we may use.
@@ -155,7 +145,11 @@ fn loopback_up() -> Result<()> {
 }
 
 /// Parent: waits for the child to end, or kills it when a signal asks us to.
-fn guard(child: libc::pid_t, waited: &libc::sigset_t) -> i32 {
+fn guard(
+    child: libc::pid_t,
+    waited: &libc::sigset_t,
+    remove_leftovers: fn() -> Vec<String>,
+) -> i32 {
     loop {
         let mut signal = 0;
         // SAFETY: both pointers are to live values.
@@ -176,7 +170,12 @@ fn guard(child: libc::pid_t, waited: &libc::sigset_t) -> i32 {
         }
         remove_leftovers();
         if signal != libc::SIGCHLD {
-            eprintln!("ackpace-lab: stopped by signal {signal}; nothing is left behind");
+            // Whoever hung up does not read it.
+            let said = "nothing is left behind";
+            let _ = writeln!(
+                std::io::stderr(),
+                "ackpace-lab: stopped by signal {signal}; {said}"
+            );
             return 128 + signal;
         }
         return if libc::WIFEXITED(status) {

@@ -3,6 +3,8 @@
 mod chart;
 mod scale;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use crate::experiment::Figure;
 use crate::metrics;

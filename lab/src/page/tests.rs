@@ -1,0 +1,165 @@
+//! The page of a small result, looked at as text.
+
+use super::*;
+use crate::experiment::Pace;
+use crate::facts::Machine;
+use crate::judge::{Judge, Limit};
+use crate::metrics::Values;
+use crate::outcome::Scenery;
+use crate::peers::Identity;
+use crate::place::Place;
+use crate::report;
+use crate::rounds::{Failure, Round, Rounds};
+use crate::sweep::expand;
+use crate::workloads::{Idle, Workload};
+use crate::world::World;
+
+fn outcome() -> Outcome {
+    let axes = vec![Axis::new("clients", "clients", &[1.0, 10.0])];
+    let points = expand(&axes, false);
+    let mut rounds = Vec::new();
+    for point in &points {
+        for (nth, who) in ["ackpace", "nginx"].iter().enumerate() {
+            for round in 0..3 {
+                let mut values = Values::default();
+                values.set("goodput_bytes_per_s", 1e6 * (nth * 10 + round + 1) as f64);
+                rounds.push(Round {
+                    point: point.clone(),
+                    round,
+                    place: nth,
+                    contender: (*who).to_owned(),
+                    values,
+                    detail: serde_json::Value::Null,
+                });
+            }
+        }
+    }
+    let failure = Failure {
+        point: "clients = 10".into(),
+        round: Some(1),
+        contender: "h2o".into(),
+        what: "h2o: <wrong> answer".into(),
+        log_tail: "a line & another".into(),
+    };
+    let contender = |name: &str| Identity {
+        name: name.into(),
+        version: "1.0".into(),
+        config: "sendfile on;".into(),
+    };
+    Outcome {
+        experiment: "small",
+        title: "A <title>",
+        asks: "Why?",
+        source: "TPF, Figure 0",
+        date: "2026-01-02T03:04:05Z".into(),
+        machine: Machine {
+            kernel: "6.1".into(),
+            distribution: "Debian".into(),
+            cpu: "a CPU".into(),
+            cores: 2,
+            governor: None,
+            memory_bytes: 8_000_000_000,
+            load_average: "0".into(),
+            congestion_control: "reno",
+        },
+        cores: World {
+            server_core: 0,
+            load_core: 1,
+        },
+        contenders: ["ackpace", "nginx", "h2o"].map(contender).to_vec(),
+        pace: Pace {
+            rounds: 3,
+            rounds_quick: 1,
+            warm_up_s: 0.5,
+            window_s: 1.0,
+            window_quick_s: 1.0,
+        },
+        quick: false,
+        points: points
+            .into_iter()
+            .map(|point| Scenery {
+                point,
+                place: Place::memory(&[]),
+                workload: Workload::Idle(Idle { connections: 1 }),
+            })
+            .collect(),
+        axes,
+        disturbance: Some(0.01),
+        rows: Vec::new(),
+        rounds: Rounds {
+            rounds,
+            failures: vec![failure],
+        },
+    }
+}
+
+#[test]
+fn a_page_is_whole_by_itself_and_hides_no_failure() {
+    let figure = Figure::over("clients", "goodput_bytes_per_s", "Goodput");
+    let page = render(&outcome(), &[figure]);
+    for outside in ["<script", "http://", "https://", "src=", "@import"] {
+        assert!(
+            !page.contains(outside),
+            "{outside} in a page that stands alone"
+        );
+    }
+    assert!(page.contains("A &lt;title&gt;") && page.contains("TPF, Figure 0"));
+    assert!(page.contains("h2o failed at clients = 10</strong>: h2o: &lt;wrong&gt; answer"));
+    assert!(page.contains("<pre>a line &amp; another</pre>"));
+    assert_eq!(
+        page.matches("<polyline").count(),
+        3,
+        "a line for each contender"
+    );
+    assert_eq!(
+        page.matches("class=mark").count(),
+        4 + 3,
+        "in the picture, and in the legend"
+    );
+    for tag in [
+        "figure", "section", "table", "details", "svg", "g", "div", "tr",
+    ] {
+        let opened =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        assert_eq!(
+            opened,
+            page.matches(&format!("</{tag}>")).count(),
+            "<{tag}>"
+        );
+    }
+}
+
+#[test]
+fn a_goodput_below_the_best_is_pointed_at() {
+    let page = tables::same_work(&outcome());
+    assert!(page.contains("<span class=less>0.167</span>"), "{page}");
+}
+
+#[test]
+fn the_table_of_ratios_says_what_had_to_hold() {
+    let mut outcome = outcome();
+    let limit = Limit::RatioAtLeast {
+        median: 0.98,
+        low_above: 0.95,
+    };
+    let mut experiment = crate::experiments::all().remove(0);
+    experiment.sweep.clone_from(&outcome.axes);
+    experiment.judged = vec![Judge::against("goodput_bytes_per_s", &["nginx"], limit)];
+    let points: Vec<Point> = outcome
+        .points
+        .iter()
+        .map(|scenery| scenery.point.clone())
+        .collect();
+    outcome.rows = report::rows(
+        &experiment,
+        &experiment.contenders,
+        &points,
+        &outcome.rounds,
+    );
+    assert_eq!(outcome.rows.len(), 2);
+    let page = tables::ratios(&outcome.rows);
+    assert!(
+        page.contains("cached, clients = 1") && page.contains("class=missed>missed"),
+        "{page}"
+    );
+}
