@@ -153,6 +153,8 @@ ensure_clients() {
     for client in $clients; do
         have "${client%%:*}" || clients_lacking="$clients_lacking ${client#*:}"
     done
+    # A parser of metrics that is not ours: a module of python3.
+    python3 -c 'import prometheus_client' 2>/dev/null || clients_lacking="$clients_lacking python3-prometheus-client"
     [ -n "$clients_lacking" ] || return 0
     # shellcheck disable=SC2086
     apt_install $clients_lacking ||

@@ -84,6 +84,9 @@ pub const PROBES_UNANSWERED_MAX: u32 = 2;
 /// with what is known.
 pub const ARRIVALS_MAX: usize = 64;
 
+/// Decisions of one worker that `ackpace why` can look back on. More: a new one takes the place of the oldest.
+pub const DECISIONS_MAX: usize = 1024;
+
 /// Threads that do what may block: open, stat, getdents. More work: it queues, one job a connection.
 pub const RESOLVERS_MAX: usize = 8;
 /// A listing is made and sent in pieces of about this size.

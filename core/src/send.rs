@@ -79,6 +79,11 @@ impl Margin {
         self.given_bytes += bytes;
     }
 
+    /// What the socket took since the last look at it.
+    pub fn given_bytes(&self) -> u64 {
+        self.given_bytes
+    }
+
     /// The socket took less than it was offered, and holds `unsent_bytes` (SIOCOUTQNSD) now: the rate
     /// is measured, and the margin follows it. `true` if the margin grew, so that more fits in.
     pub fn full(&mut self, unsent_bytes: u64, target_us: u64, now: Instant) -> bool {

@@ -1,8 +1,15 @@
-//! Why a response or a connection ended. One enum for the log, later for metrics and `ackpace why`.
+//! Why things are as they are: why a response or a connection ended ([`Why`]), what its bytes wait for
+//! ([`Wait`]), why a socket was filled ([`TopUp`]), and a worker's last decisions ([`Decisions`]). One
+//! vocabulary for the log, the metrics, `ackpace top` and `ackpace why`.
 
+use alloc::vec::Vec;
 use core::fmt;
 
-/// The reason. Names are stable: operators search their logs for them.
+use crate::conn::ConnId;
+use crate::limits::DECISIONS_MAX;
+use crate::units::{Instant, US_PER_S};
+
+/// The reason for an end. Names are stable: operators search their logs for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
     /// The response was sent whole and the connection was to end.
@@ -34,6 +41,23 @@ pub enum Why {
 }
 
 impl Why {
+    /// Every reason, each at the index of its number.
+    pub const ALL: [Why; 13] = [
+        Why::Done,
+        Why::PeerClosed,
+        Why::PeerReset,
+        Why::Idle,
+        Why::HeaderTimeout,
+        Why::BodyTimeout,
+        Why::SendTimeout,
+        Why::PauseTimeout,
+        Why::TooSlow,
+        Why::FileChanged,
+        Why::ReadFailed,
+        Why::ListingFailed,
+        Why::Draining,
+    ];
+
     /// The stable name, as it stands in the log.
     pub fn name(self) -> &'static str {
         match self {
@@ -57,5 +81,414 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What the next bytes of a response wait for. Names are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wait {
+    /// They are not in memory yet: a read, or the next slice of a listing, is under way.
+    Disk,
+    /// The socket holds the send margin of its client: this is the state of a healthy download.
+    Margin,
+    /// The kernel took no more for another reason: SO_SNDBUF, memory, or sending without margins.
+    Socket,
+    /// The client's receive window is closed or full: it does not read.
+    Window,
+    /// Nothing but the worker's turn: they are sent next.
+    Turn,
+}
+
+impl Wait {
+    /// Every one, each at the index of its number.
+    pub const ALL: [Wait; 5] = [
+        Wait::Disk,
+        Wait::Margin,
+        Wait::Socket,
+        Wait::Window,
+        Wait::Turn,
+    ];
+
+    /// The stable name: a label of the metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::Disk => "disk",
+            Wait::Margin => "margin",
+            Wait::Socket => "socket",
+            Wait::Window => "window",
+            Wait::Turn => "turn",
+        }
+    }
+
+    /// The rest of the sentence "it waits for".
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Wait::Disk => "the disk: its next bytes are not in memory yet",
+            Wait::Margin => "its client: the socket holds its margin, as it should",
+            Wait::Socket => "its client: the socket takes no more (SO_SNDBUF)",
+            Wait::Window => "its client, which does not read: its receive window is closed or full",
+            Wait::Turn => "its turn only: bytes are ready and the socket takes them",
+        }
+    }
+
+    /// Whether the network side is what holds it.
+    pub fn is_net(self) -> bool {
+        matches!(self, Wait::Margin | Wait::Socket | Wait::Window)
+    }
+
+    /// What it waits for in the light of what TCP says now: a full socket is the client's doing when its window
+    /// (tcp(7), `tcpi_snd_wnd`) leaves no room for another full segment.
+    #[must_use]
+    pub fn seen_with(self, tcp: &WindowFacts) -> Wait {
+        let full = tcp.in_flight_bytes + tcp.segment_bytes > tcp.window_bytes;
+        let closed = tcp.window_bytes == 0 || full && tcp.unsent_bytes > 0;
+        if self.is_net() && closed {
+            Wait::Window
+        } else {
+            self
+        }
+    }
+}
+
+/// What decides whether the client's window is what binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowFacts {
+    /// The window that the client offers.
+    pub window_bytes: u64,
+    /// Sent and not acknowledged.
+    pub in_flight_bytes: u64,
+    /// D1: in the socket, not sent.
+    pub unsent_bytes: u64,
+    /// A full segment (MSS).
+    pub segment_bytes: u64,
+}
+
+/// Why a socket was given bytes. Names are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TopUp {
+    /// The response began.
+    First,
+    /// The kernel called: half of its margin was left.
+    Called,
+    /// The kernel called for somebody else, and this one was near its half, too.
+    Near,
+}
+
+impl TopUp {
+    /// Every one, each at the index of its number.
+    pub const ALL: [TopUp; 3] = [TopUp::First, TopUp::Called, TopUp::Near];
+
+    /// The stable name: a label of the metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            TopUp::First => "first",
+            TopUp::Called => "called",
+            TopUp::Near => "near",
+        }
+    }
+}
+
+/// One decision: when, about whom, what, and the numbers that it was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// When.
+    pub at: Instant,
+    /// About whom; `None`: about all connections of the worker.
+    pub conn: Option<ConnId>,
+    /// What, with its reason.
+    pub what: What,
+}
+
+/// What was decided. Its `Display` is a sentence for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A socket was filled until it took no more.
+    ToppedUp {
+        /// Why it was its turn.
+        top_up: TopUp,
+        /// What holds it now.
+        wait: Wait,
+        /// What the socket took.
+        given_bytes: u64,
+        /// D1: what it holds unsent; `None` where nobody can say (unix sockets).
+        unsent_bytes: Option<u64>,
+        /// Its TCP_NOTSENT_LOWAT.
+        lowat_bytes: u32,
+        /// B_n; 0: not known yet.
+        rate_bytes_per_s: u64,
+    },
+    /// The response stands still for something else than its socket.
+    Waits {
+        /// For what.
+        wait: Wait,
+        /// Of the response, not yet with the kernel.
+        left_bytes: u64,
+    },
+    /// T of all connections has changed by a tenth or more.
+    Target {
+        /// T before.
+        from_us: u64,
+        /// T now.
+        to_us: u64,
+        /// B_net, what all connections take together.
+        rates_bytes_per_s: u64,
+    },
+    /// A response ended early, or after it had waited.
+    Ended {
+        /// Why.
+        why: Why,
+        /// Bytes of it that the kernel took.
+        sent_bytes: u64,
+        /// Since its request.
+        took_us: u64,
+    },
+    /// A connection was closed for a reason that is not in the ordinary way of things.
+    Closed {
+        /// Why.
+        why: Why,
+    },
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            What::ToppedUp {
+                top_up,
+                wait,
+                given_bytes,
+                unsent_bytes,
+                lowat_bytes,
+                rate_bytes_per_s,
+            } => {
+                let because = match top_up {
+                    TopUp::First => "its response had begun",
+                    TopUp::Called => "the kernel called at half of its margin",
+                    TopUp::Near => "it was near its half when another one was called for",
+                };
+                write!(f, "given {} since {because}; ", Bytes(given_bytes))?;
+                if let Some(unsent_bytes) = unsent_bytes {
+                    let of = Bytes(lowat_bytes.into());
+                    write!(f, "the socket holds {} of {of} unsent", Bytes(unsent_bytes))?;
+                    if let Some(us) = (unsent_bytes * US_PER_S).checked_div(rate_bytes_per_s) {
+                        let rate = Bytes(rate_bytes_per_s);
+                        write!(f, ", {} at the {rate}/s that it takes", Time(us))?;
+                    }
+                    f.write_str("; ")?;
+                }
+                write!(f, "now it waits for {}", wait.sentence())
+            }
+            What::Waits { wait, left_bytes } => {
+                let left = Bytes(left_bytes);
+                write!(f, "waits for {}; {left} are left", wait.sentence())
+            }
+            What::Target {
+                from_us,
+                to_us,
+                rates_bytes_per_s,
+            } => write!(
+                f,
+                "the margin of all connections goes from {} to {}, since together they take {}/s",
+                Time(from_us),
+                Time(to_us),
+                Bytes(rates_bytes_per_s)
+            ),
+            What::Ended {
+                why,
+                sent_bytes,
+                took_us,
+            } => write!(
+                f,
+                "the response ended ({why}) after {} in {}",
+                Bytes(sent_bytes),
+                Time(took_us)
+            ),
+            What::Closed { why } => write!(f, "the connection was closed ({why})"),
+        }
+    }
+}
+
+/// The last [`DECISIONS_MAX`] decisions of one worker. One writer; who reads gets copies. Nothing is
+/// allocated after the start: a new one takes the place of the oldest.
+#[derive(Clone, Debug)]
+pub struct Decisions {
+    ring: Vec<Decision>,
+    next: usize,
+}
+
+impl Default for Decisions {
+    fn default() -> Decisions {
+        Decisions {
+            ring: Vec::with_capacity(DECISIONS_MAX),
+            next: 0,
+        }
+    }
+}
+
+impl Decisions {
+    /// The one way in.
+    pub fn record(&mut self, at: Instant, conn: Option<ConnId>, what: What) {
+        let decision = Decision { at, conn, what };
+        match self.ring.get_mut(self.next) {
+            Some(oldest) => *oldest = decision,
+            None => self.ring.push(decision),
+        }
+        self.next = (self.next + 1) % DECISIONS_MAX;
+    }
+
+    /// All that are kept, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Decision> {
+        let (newer, older) = self.ring.split_at(self.next.min(self.ring.len()));
+        older.iter().chain(newer)
+    }
+}
+
+/// Bytes as people read them: `999 B`, `12 KB`, `4.1 MB`, in powers of 1000.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        scaled(f, self.0, &["B", "KB", "MB", "GB", "TB", "PB", "EB"])
+    }
+}
+
+/// Microseconds as people read them: `999 us`, `12 ms`, `4.1 s`.
+#[derive(Clone, Copy, Debug)]
+pub struct Time(pub u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 >= 100 * US_PER_S {
+            return write!(f, "{} s", self.0 / US_PER_S);
+        }
+        scaled(f, self.0, &["us", "ms", "s"])
+    }
+}
+
+/// Two digits at least, in the largest unit that leaves one before the point.
+fn scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[&str]) -> fmt::Result {
+    let (mut whole, mut tenth, mut at) = (value, 0, 0);
+    while whole >= 1000 && at + 1 < units.len() {
+        (whole, tenth, at) = (whole / 1000, whole % 1000 / 100, at + 1);
+    }
+    match at {
+        0 => write!(f, "{whole} {}", units[0]),
+        _ if whole >= 10 => write!(f, "{whole} {}", units[at]),
+        _ => write!(f, "{whole}.{tenth} {}", units[at]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONN: ConnId = ConnId {
+        index: 3,
+        generation: 1,
+    };
+
+    #[test]
+    fn every_reason_stands_at_its_number_and_has_a_name_of_its_own() {
+        for (at, why) in Why::ALL.into_iter().enumerate() {
+            assert_eq!(why as usize, at);
+        }
+        for (at, wait) in Wait::ALL.into_iter().enumerate() {
+            assert_eq!(wait as usize, at);
+        }
+        for (at, top_up) in TopUp::ALL.into_iter().enumerate() {
+            assert_eq!(top_up as usize, at);
+        }
+        let mut names: Vec<&str> = Why::ALL.into_iter().map(Why::name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Why::ALL.len());
+    }
+
+    #[test]
+    fn the_ring_keeps_the_last_decisions_in_their_order_and_never_grows() {
+        let mut decisions = Decisions::default();
+        let capacity = decisions.ring.capacity();
+        assert_eq!(decisions.iter().count(), 0);
+        for us in 0..3 * DECISIONS_MAX as u64 + 7 {
+            let what = What::Closed { why: Why::Idle };
+            decisions.record(Instant { us }, Some(CONN), what);
+            let kept: Vec<u64> = decisions.iter().map(|decision| decision.at.us).collect();
+            let first = (us + 1).saturating_sub(DECISIONS_MAX as u64);
+            assert!(kept.into_iter().eq(first..=us), "after {us}");
+        }
+        assert_eq!(decisions.ring.capacity(), capacity);
+    }
+
+    #[test]
+    fn a_full_socket_is_the_windows_doing_when_no_segment_fits_in_it() {
+        let tcp = WindowFacts {
+            window_bytes: 65_536,
+            in_flight_bytes: 10_000,
+            unsent_bytes: 500_000,
+            segment_bytes: 1448,
+        };
+        let full = WindowFacts {
+            in_flight_bytes: 65_000,
+            ..tcp
+        };
+        let shut = WindowFacts {
+            window_bytes: 0,
+            ..tcp
+        };
+        for (wait, facts, seen) in [
+            (Wait::Margin, tcp, Wait::Margin),
+            (Wait::Margin, full, Wait::Window),
+            (Wait::Socket, shut, Wait::Window),
+            (Wait::Disk, shut, Wait::Disk),
+            (Wait::Turn, full, Wait::Turn),
+        ] {
+            assert_eq!(wait.seen_with(&facts), seen, "{wait:?} {facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_decision_is_a_plain_sentence_with_its_numbers() {
+        let topped_up = What::ToppedUp {
+            top_up: TopUp::Near,
+            wait: Wait::Margin,
+            given_bytes: 123_456,
+            unsent_bytes: Some(507_904),
+            lowat_bytes: 507_904,
+            rate_bytes_per_s: 2_500_000,
+        };
+        assert_eq!(
+            topped_up.to_string(),
+            "given 123 KB since it was near its half when another one was called for; the socket holds 507 KB of \
+             507 KB unsent, 203 ms at the 2.5 MB/s that it takes; now it waits for its client: the socket holds its \
+             margin, as it should"
+        );
+        let waits = What::Waits {
+            wait: Wait::Disk,
+            left_bytes: 999,
+        };
+        assert_eq!(
+            waits.to_string(),
+            "waits for the disk: its next bytes are not in memory yet; 999 B are left"
+        );
+        let target = What::Target {
+            from_us: 400_000,
+            to_us: 209_000,
+            rates_bytes_per_s: 240_000_000,
+        };
+        assert_eq!(
+            target.to_string(),
+            "the margin of all connections goes from 400 ms to 209 ms, since together they take 240 MB/s"
+        );
+        let ended = What::Ended {
+            why: Why::PauseTimeout,
+            sent_bytes: 4_150_000,
+            took_us: 604_000_000,
+        };
+        assert_eq!(
+            ended.to_string(),
+            "the response ended (pause_timeout) after 4.1 MB in 604 s"
+        );
+        assert_eq!(Bytes(u64::MAX).to_string(), "18 EB");
+        assert_eq!(Time(1_300_000).to_string(), "1.3 s");
     }
 }

@@ -5,10 +5,13 @@
 //! request. The stages below it: [`stream`] (what comes next in one response), [`patience`] (who is
 //! waited for, and how long), [`arrivals`] (what reached the client). Cold windows go to
 //! [`crate::disk`] by way of `Want` and come back as `Filled`. What the machine does is spread over
-//! [`accept`], [`step`] (orders), [`news`] (evidence) and [`scan`] (time).
+//! [`accept`], [`step`] (orders), [`news`] (evidence) and [`scan`] (time); what it tells of itself stands in
+//! [`counts`] and [`look`].
 
 mod accept;
 mod arrivals;
+mod counts;
+mod look;
 mod messages;
 mod news;
 mod patience;
@@ -22,6 +25,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::arrivals::Arrivals;
+pub use self::counts::{Census, Counts, PHASES};
+pub use self::look::{Look, Response};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Send, Settings};
 use self::patience::Patience;
 use self::stream::{Step, Stream};
@@ -32,6 +37,7 @@ use crate::machine::Machine;
 use crate::send::{Margin, TopUps};
 use crate::units::Instant;
 use crate::wheel::Wheel;
+use crate::why::{Decisions, TopUp};
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +85,8 @@ struct Conn {
     pace_asked: bool,
     /// Until when it is paced, if it is: its place in [`Worker::paced`].
     paced_until: Option<Instant>,
+    /// Why its socket is being filled, or was last.
+    top_up: TopUp,
     arrivals: Arrivals,
 }
 
@@ -103,6 +111,8 @@ pub struct Worker {
     paced: BTreeSet<(Instant, ConnId)>,
     /// The last step was one of a scan.
     scanning: bool,
+    counts: Counts,
+    decisions: Decisions,
 }
 
 impl Worker {
@@ -130,6 +140,8 @@ impl Worker {
             },
             paced: BTreeSet::new(),
             scanning: false,
+            counts: Counts::default(),
+            decisions: Decisions::default(),
         }
     }
 
@@ -258,15 +270,15 @@ impl Machine for Worker {
                 len_bytes,
                 last,
             } => {
-                if let Some(s) = self.stream_mut(stream) {
-                    s.stall(None, now);
+                if let Some(s) = stream_in(&mut self.conns, stream) {
+                    s.go_on(&mut self.counts, now);
                     s.sliced(len_bytes, last);
                     self.wake(stream.conn.index, false);
                 }
             }
             In::Filled { stream, span } => {
                 if let Some(s) = stream_in(&mut self.conns, stream) {
-                    s.stall(None, now);
+                    s.go_on(&mut self.counts, now);
                     s.filled(span, &mut self.beliefs, now);
                     self.wake(stream.conn.index, false);
                 }

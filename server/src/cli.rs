@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueHint, value_parser};
 use clap_complete::Shell;
 
+use crate::admin::client::{self, Shown};
 use crate::config::{self, Loaded};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
@@ -51,6 +53,8 @@ fn run(
         Some(("check", matches)) => check(load(matches, variables)?),
         Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
         Some(("limits", matches)) => say(&serve::limits(&load(matches, variables)?.options)?),
+        Some(("top", matches)) => top(matches),
+        Some(("why", matches)) => why(matches),
         Some(("completions", matches)) => completions(matches),
         Some(("man", _)) => man(),
         Some(("help", matches)) => print_help(matches),
@@ -72,6 +76,8 @@ pub fn command() -> Command {
         ),
         looking("config", "Print every value that holds, with its origin"),
         looking("limits", "Print every bound and the memory they add up to"),
+        top_command(),
+        why_command(),
         completions_command(),
         with_help(
             Command::new("man").about("Print the man page"),
@@ -110,6 +116,52 @@ fn help_command() -> Command {
         .value_name("COMMAND")
         .help("Which command");
     with_help(about.arg(command), &["ackpace help [COMMAND]"], &[])
+}
+
+fn top_command() -> Command {
+    let about = "Show a running server: its workers, and who gets what, how fast";
+    let command = Command::new("top").about(about).args([
+        flag("number", 'n', ArgAction::Set)
+            .long("number")
+            .value_name("N")
+            .value_parser(value_parser!(u16))
+            .help("Connections at most, the fastest first [20; 256 with --json]"),
+        switch("once", "Look once, not each second"),
+        switch("json", "A JSON object a line, units in the names"),
+        admin_argument(),
+    ]);
+    let usage = "ackpace top [-n N] [--once] [--json] [--admin PATH]";
+    with_help(command, &[usage], &[])
+}
+
+fn why_command() -> Command {
+    let connection = Arg::new("connection")
+        .value_name("CONN")
+        .help("Its client's ADDRESS:PORT, or its name in `ackpace top`")
+        .required(true);
+    let about = "Explain a connection: what its bytes wait for, and why";
+    let command = Command::new("why").about(about).args([
+        connection,
+        switch("json", "A JSON object, units in the names"),
+        admin_argument(),
+    ]);
+    let usage = "ackpace why [--json] [--admin PATH] CONN";
+    with_help(command, &[usage], &[])
+}
+
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    let switch = Arg::new(name).long(name).action(ArgAction::SetTrue);
+    switch.help(help).help_heading("General")
+}
+
+fn admin_argument() -> Arg {
+    Arg::new("admin")
+        .long("admin")
+        .value_name("PATH")
+        .value_hint(ValueHint::FilePath)
+        .value_parser(OsStringValueParser::new())
+        .help("Socket of the server; found if one server runs here")
+        .help_heading("General")
 }
 
 fn completions_command() -> Command {
@@ -224,6 +276,33 @@ fn check(loaded: Loaded) -> Result<(), Failure> {
         Some(path) => say(&format!("{}: good\n", path.display())),
         None => say("the configuration is good (no file was given)\n"),
     }
+}
+
+/// The socket that was named; `ACKPACE_ADMIN` counts as with the server.
+fn admin_path(matches: &ArgMatches) -> Option<PathBuf> {
+    let variable = || std::env::var_os("ACKPACE_ADMIN").filter(|value| !value.is_empty());
+    let given = matches.get_one::<OsString>("admin").cloned();
+    let path = given.or_else(variable).map(PathBuf::from);
+    path.filter(|path| path.as_os_str() != "auto" && path.as_os_str() != "off")
+}
+
+fn top(matches: &ArgMatches) -> Result<(), Failure> {
+    let shown = Shown {
+        json: matches.get_flag("json"),
+        once: matches.get_flag("once"),
+        most: matches.get_one::<u16>("number").copied().map(usize::from),
+    };
+    client::top(admin_path(matches).as_deref(), shown)
+}
+
+fn why(matches: &ArgMatches) -> Result<(), Failure> {
+    let connection = matches.get_one::<String>("connection");
+    let connection = connection.map_or("", String::as_str);
+    client::why(
+        admin_path(matches).as_deref(),
+        connection,
+        matches.get_flag("json"),
+    )
 }
 
 fn completions(matches: &ArgMatches) -> Result<(), Failure> {

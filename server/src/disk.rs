@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use ackpace_core::conn::{ObjectId, Span, StreamId, Want};
@@ -50,12 +51,31 @@ pub struct Line {
 pub struct Handle {
     asks: Vec<Mailboxes<Ask>>,
     bell: Arc<Bell>,
+    tally: Tally,
+}
+
+/// What the reading threads of a device count together; a read takes longer than these additions by far.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Reads that came to an end, failed ones too.
+    pub reads: AtomicU64,
+    /// Those that failed.
+    pub failed: AtomicU64,
+    /// Bytes of those that did not.
+    pub bytes: AtomicU64,
+    /// What all took together.
+    pub service_us: AtomicU64,
 }
 
 impl Handle {
     /// Leave a message; the disk thread hears of it by [`Handle::ring`].
     pub fn ask(&self, worker: u16, place: u32, ask: Ask) {
         self.asks[usize::from(worker)].put(place, ask);
+    }
+
+    /// What was read.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Wake the disk thread: once a turn is enough.
@@ -88,16 +108,17 @@ pub fn start(
     let handle = Arc::new(Handle {
         asks: lines.iter().map(|_| Mailboxes::new(places)).collect(),
         bell: Arc::new(Bell::new()?),
+        tally: Tally::default(),
     });
     let (orders, work) = crossbeam_channel::bounded::<Order>(READS_IN_FLIGHT_MAX);
     let finished = Arc::new(ArrayQueue::new(READS_IN_FLIGHT_MAX));
     for n in 0..READS_IN_FLIGHT_MAX {
         let reader = Reader::new()?;
-        let (work, devices, finished, bell) = (
+        let (work, devices, finished, handle) = (
             work.clone(),
             Arc::clone(&devices),
             Arc::clone(&finished),
-            Arc::clone(&handle.bell),
+            Arc::clone(&handle),
         );
         thread::Builder::new()
             .name(format!("read-{index}.{n}"))
@@ -106,8 +127,12 @@ pub fn start(
                     let Some(device) = devices.get(index) else {
                         return;
                     };
-                    finish(&reader, device, &clock, &finished, (read, file, span));
-                    bell.ring();
+                    let len_bytes = span.len_bytes;
+                    let done = finish(&reader, device, &clock, (read, file, span));
+                    handle.tally.count(&done, len_bytes);
+                    let pushed = finished.push(done);
+                    assert!(pushed.is_ok(), "no more reads finish than are in flight");
+                    handle.ring();
                 }
             })?;
     }
@@ -126,23 +151,26 @@ pub fn start(
     Ok(handle)
 }
 
-fn finish(
-    reader: &Reader,
-    device: &Device,
-    clock: &Clock,
-    finished: &ArrayQueue<Finished>,
-    order: Order,
-) {
+fn finish(reader: &Reader, device: &Device, clock: &Clock, order: Order) -> Finished {
     let (read, file, span) = order;
     let begun = clock.now();
     let result = reader.promote(&file, device, span);
     let service_us = clock.now().since_us(begun);
-    let pushed = finished.push(Finished {
+    Finished {
         read,
         result,
         service_us,
-    });
-    assert!(pushed.is_ok(), "no more reads finish than are in flight");
+    }
+}
+
+impl Tally {
+    fn count(&self, done: &Finished, len_bytes: u64) {
+        let bytes = if done.result.is_ok() { len_bytes } else { 0 };
+        self.reads.fetch_add(1, Relaxed);
+        self.failed.fetch_add(done.result.is_err().into(), Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.service_us.fetch_add(done.service_us, Relaxed);
+    }
 }
 
 /// The files of living wishes: what the machine's orders refer to.
@@ -316,6 +344,7 @@ mod tests {
         let handle = Handle {
             asks: vec![Mailboxes::new(4)],
             bell: bell(),
+            tally: Tally::default(),
         };
         let shell = Shell {
             disk: Disk::default(),

@@ -49,6 +49,12 @@ impl Disks {
         place.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// Those that were started, by number.
+    pub fn started(&self) -> impl Iterator<Item = (usize, &Handle)> {
+        let handles = self.handles.iter().enumerate();
+        handles.filter_map(|(device, place)| Some((device, &**place.get()?)))
+    }
+
     /// Wake the threads whose bits are set.
     pub fn ring(&self, devices: u64) {
         for (device, place) in self.handles.iter().enumerate() {

@@ -15,9 +15,10 @@ use crate::options::{Listen, ServeOptions};
 use crate::store::residency::cached_pages;
 
 /// Prints it on standard output, where nobody may be listening.
-pub fn print(options: &ServeOptions, site: &Site, urls: &[String]) {
+pub fn print(options: &ServeOptions, site: &Site, urls: &[String], metrics: Option<&str>) {
     let mut out = std::io::stdout().lock();
-    for line in lines(options, site, urls) {
+    let metrics = metrics.map(|url| format!("metrics at {url}"));
+    for line in lines(options, site, urls).into_iter().chain(metrics) {
         if writeln!(out, "{line}").is_err() {
             return;
         }

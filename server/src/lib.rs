@@ -1,8 +1,11 @@
 //! The server: shells that do I/O and decide nothing.
 
+pub mod admin;
+pub mod answers;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod count;
 pub mod desk;
 pub mod disk;
 pub mod disks;
@@ -21,6 +24,7 @@ pub mod sched;
 pub mod serve;
 pub mod shares;
 pub mod store;
+pub mod tally;
 pub mod tcp;
 pub mod turns;
 pub mod worker;

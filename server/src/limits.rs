@@ -54,6 +54,36 @@ pub const CONNECTIONS_MIN: u32 = 16;
 /// Open descriptors that are not connections or files of responses: listeners, bells, logs, disk threads.
 pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (1 + READS_IN_FLIGHT_MAX)) as u64;
 
+/// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
+pub const CONTROL_CLIENTS_MAX: usize = 32;
+/// Head of a request for metrics. More: 431.
+pub const SCRAPE_HEAD_BYTES_MAX: usize = 4 << 10;
+/// How long a request for metrics and its answer may take. More: the connection closes.
+pub const SCRAPE_MAX: Duration = Duration::from_secs(10);
+/// One line of the admin socket. More: it is refused and the connection closes.
+pub const QUESTION_BYTES_MAX: usize = 512;
+/// Between two lines of the admin socket. More: the connection closes.
+pub const QUESTION_IDLE_MAX: Duration = Duration::from_secs(60);
+/// How long the control thread waits for all workers to tell of themselves. More: it answers without those that hang.
+pub const WORKER_ANSWER_MAX: Duration = Duration::from_millis(500);
+/// How long `ackpace top` and `ackpace why` wait for an answer: far more than a server with hanging workers needs. More:
+/// they say that it does not answer.
+pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Between two looks at all connections for the metrics; a look at 16,000 takes a worker a fraction of a millisecond. More
+/// scrapes: they see the same one.
+pub const CENSUS_INTERVAL: Duration = Duration::from_millis(500);
+/// Decisions in one answer to `ackpace why`: enough to understand, little enough to read. More: the last ones.
+pub const DECISIONS_SHOWN_MAX: usize = 64;
+/// Connections in one answer to `ackpace top`, and system calls to describe them. More: they are counted only.
+pub const TOP_CONNECTIONS_MAX: usize = 256;
+/// Pause of the control thread's accepting when the process is out of descriptors.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Bytes of one metrics page or one answer of the admin socket, roughly and at most: 64 workers, or 256 connections with
+/// long paths. Not enforced: it bounds itself by what there is to say.
+pub const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
+/// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
+pub const STALE_SOCKETS_MAX: usize = 256;
+
 /// Lines that wait for the thread of a log. The thread rests 20 ms at most, so this carries 400,000 lines a second. More:
 /// they are dropped, counted and reported.
 pub const LOG_QUEUE_LINES_MAX: usize = 8 << 10;

@@ -14,6 +14,7 @@ use ackpace_wire::http::Coding;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::admin::{self, Board, place};
 use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::disk::Line;
@@ -25,15 +26,17 @@ use crate::greeting;
 use crate::limits::WORKERS_MAX;
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
-use crate::options::{LogTarget, Pacing, SendBy, ServeOptions, Sibling, Workers};
+use crate::options::{LogTarget, MetricsAt, Pacing, SendBy, ServeOptions, Sibling, Workers};
 use crate::resolver::{Resolver, Return};
 use crate::shares::{self, Shares};
 use crate::store::device::Devices;
 use crate::store::file::Files;
 use crate::store::root::Root;
+use crate::tally::Tally;
+use crate::tcp::bind_metrics;
 use crate::tcp::{Listeners, remove_unix};
 use crate::turns::Turns;
-use crate::worker::{Shared, Worker};
+use crate::worker::{Equipment, Shared, Worker};
 
 /// Whether what the options name can be served on this machine.
 ///
@@ -71,14 +74,31 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         .map_err(|error| log_failure(&options.access_log, &error))?;
     // Signals are caught before the first connection, so that a stop is orderly from the start.
     let signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| runtime("signals", error))?;
+    let metrics = match options.metrics {
+        MetricsAt::Off => None,
+        MetricsAt::Tcp { addr, all } => Some(bind_metrics(addr, all).map_err(Failure::operator)?),
+    };
+    let (metrics, metrics_url) = metrics.unzip();
+    let (admin, admin_path) = place::make(&options.admin)
+        .map_err(Failure::operator)?
+        .unzip();
     let urls = listeners.urls.clone();
     let unix = listeners.unix.clone();
-    let (shared, threads) =
-        start(&options, &shares, site, listeners, &log).map_err(|e| runtime("start", e))?;
-    greeting::print(&options, &shared.site, &urls);
-    let turns = wait(signals, &shared, threads);
+    let Started {
+        shared,
+        lines,
+        threads,
+    } = start(&options, &shares, site, listeners, &log).map_err(|e| runtime("start", e))?;
+    let tallies: Vec<Arc<Tally>> = lines.iter().map(|line| Arc::clone(&line.tally)).collect();
+    let board = Board::new(lines, Arc::clone(&shared), log.handle(), &diagnostics);
+    admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
+    greeting::print(&options, &shared.site, &urls, metrics_url.as_deref());
+    wait(signals, &shared, threads);
     remove_unix(&unix);
+    admin_path.inspect(place::Bound::remove);
     log.stop();
+    let turns = Turns::default();
+    tallies.iter().for_each(|tally| turns.merge(&tally.turns));
     tracing::debug!("turns: {turns}");
     diagnostics.stop();
     Ok(())
@@ -95,7 +115,15 @@ fn log_failure(target: &LogTarget, error: &io::Error) -> Failure {
     ))
 }
 
-type Threads = Vec<JoinHandle<io::Result<Turns>>>;
+type Threads = Vec<JoinHandle<io::Result<()>>>;
+
+/// A server that runs.
+struct Started {
+    shared: Arc<Shared>,
+    /// The workers as an operator reaches them.
+    lines: Vec<admin::Line>,
+    threads: Threads,
+}
 
 fn start(
     options: &ServeOptions,
@@ -103,7 +131,7 @@ fn start(
     site: Arc<Site>,
     listeners: Listeners,
     log: &AccessLog,
-) -> io::Result<(Arc<Shared>, Threads)> {
+) -> io::Result<Started> {
     let clock = Clock::start();
     let places = shares.connections_per_worker;
     let mut lines = Vec::new();
@@ -138,23 +166,35 @@ fn start(
         stopping: AtomicBool::new(false),
         clock,
     });
-    let mut threads = Threads::new();
+    let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (sockets, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, places, log.handle().is_on());
-        let hot_bytes = shares.object_cache_bytes / u64::from(shares.workers);
-        let (shared, log) = (Arc::clone(&shared), log.handle());
-        let worker = Worker::new(settings, shared, inbox, log, sockets, hot_bytes)?;
+        let (line, questions) = admin::Line::new(Arc::clone(&shared.lines[index].bell));
+        let equipment = Equipment {
+            inbox,
+            questions,
+            tally: Arc::clone(&line.tally),
+            log: log.handle(),
+            listeners: sockets,
+            hot_bytes: shares.object_cache_bytes / u64::from(shares.workers),
+        };
+        admin_lines.push(line);
+        let worker = Worker::new(settings, Arc::clone(&shared), equipment)?;
         threads.push(
             thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || worker.run())?,
         );
     }
-    Ok((shared, threads))
+    Ok(Started {
+        shared,
+        lines: admin_lines,
+        threads,
+    })
 }
 
 /// Waits for the signal to stop, then for the last connection. A second signal ends the waiting.
-fn wait(mut signals: Signals, shared: &Arc<Shared>, threads: Threads) -> Turns {
+fn wait(mut signals: Signals, shared: &Arc<Shared>, threads: Threads) {
     let handle = signals.handle();
     let stopper = {
         let shared = Arc::clone(shared);
@@ -174,17 +214,15 @@ fn wait(mut signals: Signals, shared: &Arc<Shared>, threads: Threads) -> Turns {
             }
         })
     };
-    let mut turns = Turns::default();
     for thread in threads {
         match thread.join() {
-            Ok(Ok(of_worker)) => turns.merge(&of_worker),
+            Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!("a worker ended: {error}"),
             Err(_) => tracing::error!("a worker panicked; this is a bug"),
         }
     }
     handle.close();
     let _ = stopper.join();
-    turns
 }
 
 fn site(options: &ServeOptions) -> Result<Site, Failure> {

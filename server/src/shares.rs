@@ -7,7 +7,8 @@ use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
 use crate::limits::{
-    CONNECTIONS_MIN, DESCRIPTORS_OWN, DEVICES_MAX, HEAD_BUFFERS_KEPT_MAX, LOG_QUEUE_BYTES_MAX,
+    CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, DESCRIPTORS_OWN, DEVICES_MAX, HEAD_BUFFERS_KEPT_MAX,
+    LOG_QUEUE_BYTES_MAX,
 };
 use crate::memory;
 use crate::options::ServeOptions;
@@ -82,6 +83,10 @@ impl Shares {
             ("names of listings under way", core::LISTING_BYTES_MAX),
             ("queues of the two logs", 2 * LOG_QUEUE_BYTES_MAX),
             (
+                "metrics, answers of the admin socket, decisions",
+                2 * CONTROL_ANSWER_BYTES + decisions_bytes() * u64::from(self.workers),
+            ),
+            (
                 "what is known of files and their residency",
                 known_bytes() * (u64::from(self.workers) + 1),
             ),
@@ -102,6 +107,10 @@ fn connection_bytes() -> u64 {
 fn mailboxes_bytes() -> u64 {
     const MAILBOX_BYTES: u64 = 128;
     (DEVICES_MAX as u64 + 1) * MAILBOX_BYTES
+}
+
+fn decisions_bytes() -> u64 {
+    (core::DECISIONS_MAX * size_of::<ackpace_core::why::Decision>()) as u64
 }
 
 fn heads_kept_bytes() -> u64 {

@@ -144,6 +144,26 @@ impl Listeners {
     }
 }
 
+/// A socket for metrics: its address, and what people write for it.
+///
+/// # Errors
+/// One sentence with what to do.
+pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), String> {
+    let wanted = Listen::Tcp { addr, all: any };
+    let bound = bind_tcp(addr, any, 1).and_then(|mut sockets| {
+        let socket = sockets.pop().ok_or(Errno::INVAL)?;
+        let local = local_address(&socket)?;
+        Ok((socket, if any { localhost(local) } else { local }))
+    });
+    match bound {
+        Ok((socket, local)) => Ok((socket, format!("http://{local}/metrics"))),
+        Err(error) => {
+            let refused = refuse(&wanted, error).to_string();
+            Err(refused.replacen("--listen", "--metrics", 1))
+        }
+    }
+}
+
 /// Removes unix sockets that are still the ones that we made.
 pub fn remove_unix(sockets: &[(PathBuf, u64, u64)]) {
     for (path, dev, ino) in sockets {
@@ -335,7 +355,7 @@ pub struct Accepted {
     /// Its socket.
     pub socket: OwnedFd,
     /// Its address; `None` on a unix socket. IPv4 in IPv6 is IPv4.
-    pub peer: Option<IpAddr>,
+    pub peer: Option<SocketAddr>,
 }
 
 /// Accepts one client.
@@ -345,14 +365,13 @@ pub struct Accepted {
 pub fn accept(listener: &OwnedFd) -> rustix::io::Result<Accepted> {
     let (socket, address) =
         acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-    let peer = address.and_then(|address| peer_ip(&address));
+    let peer = address.and_then(|address| peer_address(&address));
     Ok(Accepted { socket, peer })
 }
 
-fn peer_ip(address: &SocketAddrAny) -> Option<IpAddr> {
-    SocketAddr::try_from(address.clone())
-        .ok()
-        .map(|address| address.ip().to_canonical())
+fn peer_address(address: &SocketAddrAny) -> Option<SocketAddr> {
+    let address = SocketAddr::try_from(address.clone()).ok()?;
+    Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
 /// What the bound per address counts: an IPv4 address, or the /64 of an IPv6 one, which is one customer.
@@ -500,6 +519,44 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
     }
 }
 
+/// What TCP knows of one connection, for people who look at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Round trip time, smoothed.
+    pub rtt_us: u64,
+    /// Congestion window.
+    pub cwnd_bytes: u64,
+    /// The window that the client offers.
+    pub window_bytes: u64,
+    /// A full segment (MSS).
+    pub segment_bytes: u64,
+    /// Segments that were sent again, in all.
+    pub retransmitted_segments: u64,
+    /// Time in which the client's window was what held the connection up (`tcpi_rwnd_limited`).
+    pub window_limited_us: u64,
+    /// D0: sent and not acknowledged.
+    pub in_flight_bytes: u64,
+    /// D1: in the socket, not sent.
+    pub unsent_bytes: u64,
+}
+
+/// Asks for them; `None` for sockets that are not TCP.
+pub fn facts(socket: &OwnedFd) -> Option<Facts> {
+    let (info, unsent_bytes) = (tcp_info(socket)?, unsent_bytes(socket)?);
+    // In the order of linux/tcp.h behind its eight bytes: rto, ato, snd_mss, ...
+    let [segment_bytes, rtt_us, cwnd, again] = [2, 15, 18, 23].map(|at| u64::from(info.words[at]));
+    Some(Facts {
+        rtt_us,
+        cwnd_bytes: cwnd * segment_bytes,
+        window_bytes: info.tcpi_snd_wnd.into(),
+        segment_bytes,
+        retransmitted_segments: again,
+        window_limited_us: info.times[1],
+        in_flight_bytes: sample(socket).unacked_bytes.saturating_sub(unsent_bytes),
+        unsent_bytes,
+    })
+}
+
 /// The beginning of `struct tcp_info` (linux/tcp.h) as of Linux 5.4, which added `tcpi_snd_wnd`. The
 /// libc crate's stops before it.
 #[repr(C)]
@@ -576,6 +633,14 @@ mod tests {
             closed.unacked_bytes > 0 && closed.unacked_bytes < sent,
             "{closed:?} of {sent}"
         );
+        let facts = facts(&server).expect("a TCP socket");
+        assert_eq!(facts.window_bytes, 0);
+        assert!(
+            facts.unsent_bytes > 0 && facts.unsent_bytes <= sent,
+            "{facts:?}"
+        );
+        assert!(facts.cwnd_bytes >= facts.segment_bytes && facts.segment_bytes > 500);
+        assert!((1..1_000_000).contains(&facts.rtt_us), "{facts:?}");
         client.set_read_timeout(None).expect("a socket");
         let mut got = vec![0; sent as usize];
         client.read_exact(&mut got).expect("all that was sent");

@@ -2,42 +2,52 @@
 
 use std::fmt;
 
+use crate::count::Count;
+
 /// Buckets of a quarter power of two, from 1 us up.
 const BUCKETS: usize = 4 * 32;
 
-/// Lengths of turns, from after the wait for events to the end of all orders.
-#[derive(Clone, Debug)]
+/// Lengths of turns, from after the wait for events to the end of all orders. One thread writes, any may read.
+#[derive(Debug)]
 pub struct Turns {
-    counts: Box<[u64; BUCKETS]>,
-    max_us: u64,
-    over_1ms: u64,
+    counts: Box<[Count; BUCKETS]>,
+    sum_us: Count,
+    max_us: Count,
+    over_1ms: Count,
 }
 
 impl Default for Turns {
     fn default() -> Turns {
         Turns {
-            counts: Box::new([0; BUCKETS]),
-            max_us: 0,
-            over_1ms: 0,
+            counts: Box::new(std::array::from_fn(|_| Count::default())),
+            sum_us: Count::default(),
+            max_us: Count::default(),
+            over_1ms: Count::default(),
         }
     }
 }
 
 impl Turns {
-    /// Count a turn.
-    pub fn add(&mut self, us: u64) {
-        self.counts[bucket(us)] += 1;
-        self.max_us = self.max_us.max(us);
-        self.over_1ms += u64::from(us > 1000);
+    /// Count a turn; for the one writer.
+    pub fn add(&self, us: u64) {
+        self.counts[bucket(us)].add(1);
+        self.sum_us.add(us);
+        if us > 1000 {
+            self.over_1ms.add(1);
+        }
+        if us > self.max_us.get() {
+            self.max_us.set(us);
+        }
     }
 
     /// Count another worker's turns too.
-    pub fn merge(&mut self, other: &Turns) {
-        for (mine, theirs) in self.counts.iter_mut().zip(other.counts.iter()) {
-            *mine += theirs;
+    pub fn merge(&self, other: &Turns) {
+        for (mine, theirs) in self.counts.iter().zip(other.counts.iter()) {
+            mine.add(theirs.get());
         }
-        self.max_us = self.max_us.max(other.max_us);
-        self.over_1ms += other.over_1ms;
+        self.sum_us.add(other.sum_us.get());
+        self.over_1ms.add(other.over_1ms.get());
+        self.max_us.set(self.max_us.get().max(other.max_us.get()));
     }
 
     /// The upper end of the bucket below which `share` (0..=1) of all turns lie; 0 without turns.
@@ -45,16 +55,28 @@ impl Turns {
         let wanted = (self.count() as f64 * share).ceil() as u64;
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
-            seen += count;
-            if seen >= wanted && *count > 0 {
-                return upper_us(bucket).min(self.max_us);
+            seen += count.get();
+            if seen >= wanted && count.get() > 0 {
+                return upper_us(bucket).min(self.max_us.get());
             }
         }
-        self.max_us
+        self.max_us.get()
     }
 
-    fn count(&self) -> u64 {
-        self.counts.iter().sum()
+    /// Turns.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(Count::get).sum()
+    }
+
+    /// What all turns took together.
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us.get()
+    }
+
+    /// Turns shorter than 2^`power` us, at least 2.
+    pub fn below(&self, power: u32) -> u64 {
+        let below = self.counts.iter().take(4 * power as usize);
+        below.map(Count::get).sum()
     }
 }
 
@@ -62,9 +84,7 @@ impl Turns {
 impl fmt::Display for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [p50_us, p99_us, p999_us] = [0.5, 0.99, 0.999].map(|share| self.quantile_us(share));
-        let Turns {
-            max_us, over_1ms, ..
-        } = self;
+        let (max_us, over_1ms) = (self.max_us.get(), self.over_1ms.get());
         let count = self.count();
         write!(
             f,
@@ -116,15 +136,17 @@ mod tests {
 
     #[test]
     fn quantiles_and_the_maximum_come_from_what_was_counted() {
-        let mut turns = Turns::default();
+        let turns = Turns::default();
         (0..990).for_each(|_| turns.add(10));
         (0..10).for_each(|_| turns.add(1500));
-        let mut all = Turns::default();
+        let all = Turns::default();
         all.merge(&turns);
         assert_eq!(
             all.to_string(),
             r#"{"count":1000,"max_us":1500,"p50_us":11,"p99_us":11,"p999_us":1500,"over_1ms":10}"#
         );
+        assert_eq!((all.count(), all.sum_us()), (1000, 24_900));
+        assert_eq!((all.below(3), all.below(4), all.below(11)), (0, 990, 1000));
         assert_eq!(Turns::default().quantile_us(0.5), 0);
     }
 }

@@ -5,6 +5,7 @@
 
 mod conns;
 mod execute;
+mod look;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,6 +27,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use self::conns::Conns;
+use crate::answers::Question;
 use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::disk::{Line, News};
@@ -38,8 +40,8 @@ use crate::limits::RESULTS_PER_TURN_MAX;
 use crate::log::AccessHandle;
 use crate::mailbox::Bell;
 use crate::resolver::{Done, Resolver};
+use crate::tally::Tally;
 use crate::tcp;
-use crate::turns::Turns;
 
 /// What all workers share.
 pub struct Shared {
@@ -66,6 +68,7 @@ pub struct Worker {
     shared: Arc<Shared>,
     bell: Arc<Bell>,
     inbox: Receiver<(StreamId, Done)>,
+    questions: Receiver<Question>,
     log: AccessHandle,
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
@@ -78,7 +81,23 @@ pub struct Worker {
     /// Disks that have something to hear at the end of the turn, a bit each.
     disks_to_ring: u64,
     turn_bytes: u64,
-    turns: Turns,
+    tally: Arc<Tally>,
+}
+
+/// What a worker is given besides its settings.
+pub struct Equipment {
+    /// What resolvers have found.
+    pub inbox: Receiver<(StreamId, Done)>,
+    /// What an operator wants to know.
+    pub questions: Receiver<Question>,
+    /// Where it counts.
+    pub tally: Arc<Tally>,
+    /// The access log.
+    pub log: AccessHandle,
+    /// Where clients come in.
+    pub listeners: Vec<OwnedFd>,
+    /// Memory for small files kept ready.
+    pub hot_bytes: u64,
 }
 
 /// What an epoll event is about: places in the table of connections lie below these.
@@ -94,11 +113,16 @@ impl Worker {
     pub fn new(
         settings: Settings,
         shared: Arc<Shared>,
-        inbox: Receiver<(StreamId, Done)>,
-        log: AccessHandle,
-        listeners: Vec<OwnedFd>,
-        hot_bytes: u64,
+        equipment: Equipment,
     ) -> io::Result<Worker> {
+        let Equipment {
+            inbox,
+            questions,
+            tally,
+            log,
+            listeners,
+            hot_bytes,
+        } = equipment;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let index = usize::from(settings.worker);
         let bell = Arc::clone(&shared.lines[index].bell);
@@ -132,6 +156,7 @@ impl Worker {
             shared,
             bell,
             inbox,
+            questions,
             log,
             epoll,
             listeners,
@@ -142,7 +167,7 @@ impl Worker {
             draining: false,
             disks_to_ring: 0,
             turn_bytes: 0,
-            turns: Turns::default(),
+            tally,
         })
     }
 
@@ -150,7 +175,9 @@ impl Worker {
     ///
     /// # Errors
     /// When epoll fails, which it does not.
-    pub fn run(mut self) -> io::Result<Turns> {
+    pub fn run(mut self) -> io::Result<()> {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.decider.finished() {
             let timeout = self
@@ -163,12 +190,18 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             }
             let begun = self.now();
+            self.tally.wakeups.add(
+                timeout
+                    .is_none_or(|timeout| timeout != Timespec::default())
+                    .into(),
+            );
             self.turn(&events, begun);
             self.tell_load(begun);
+            self.publish();
             let took_us = self.now().since_us(begun);
-            self.turns.add(took_us);
+            self.tally.turns.add(took_us);
         }
-        Ok(self.turns)
+        Ok(())
     }
 
     /// Let the other workers see what this one carries.
@@ -184,12 +217,17 @@ impl Worker {
     }
 
     fn turn(&mut self, events: &[Event], now: Instant) {
+        let mut rung = false;
         for event in events {
             match event.data.u64() {
-                BELL => self.hear(now),
+                BELL => {
+                    rung = true;
+                    self.hear(now);
+                }
                 WATCH => {
                     if let Some(watch) = &mut self.watch {
                         watch.hear(&mut self.hot);
+                        self.count_ready();
                     }
                 }
                 LISTENER => self.decider.on(In::Incoming, now),
@@ -198,18 +236,37 @@ impl Worker {
         }
         self.hear_disks(now);
         self.turn_bytes = 0;
-        for _ in 0..OUTS_PER_TURN_MAX {
+        for nth in 1..=OUTS_PER_TURN_MAX {
             let Some(out) = self.decider.poll(now) else {
                 break;
             };
             self.execute(out, now);
             if self.turn_bytes >= TURN_BYTES_MAX {
+                self.tally.turns_cut_by_bytes.add(1);
                 break;
             }
+            if nth == OUTS_PER_TURN_MAX {
+                self.tally.turns_cut_by_orders.add(1);
+            }
+        }
+        // Told behind the orders, or a connection might be shown between its news and what is done about them.
+        while let Some(question) = rung.then(|| self.questions.try_recv().ok()).flatten() {
+            self.tell(&question, now);
         }
         self.shared
             .disks
             .ring(std::mem::take(&mut self.disks_to_ring));
+    }
+
+    /// Let others see what the machine has counted.
+    fn publish(&self) {
+        self.tally.decided.follow(self.decider.counts());
+        self.tally
+            .connections
+            .set(self.decider.connections().into());
+        self.tally
+            .target_us
+            .set(self.decider.target_us().unwrap_or(0));
     }
 
     fn tcp_event(&mut self, conn: ConnId, flags: EventFlags, now: Instant) {

@@ -122,6 +122,8 @@ impl Setup {
         for place in &self.listen {
             server.arg("--listen").arg(place);
         }
+        // Servers of tests leave nothing where people's servers are looked for.
+        server.env("ACKPACE_ADMIN", "off");
         server.args(&self.args).arg(&self.root);
         server.stdout(Stdio::piped()).stderr(Stdio::piped());
         let (user, descriptors_max, mut before) = (self.user, self.descriptors_max, self.before);

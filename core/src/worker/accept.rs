@@ -8,6 +8,7 @@ use crate::conn::ConnId;
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 use crate::send::Margin;
 use crate::units::Instant;
+use crate::why::TopUp;
 
 impl Worker {
     pub(super) fn accepted(&mut self, id: ConnId, address: Option<Address>, now: Instant) {
@@ -46,6 +47,7 @@ impl Worker {
             margin: Margin::new(now),
             pace_asked: false,
             paced_until: None,
+            top_up: TopUp::First,
             arrivals: Arrivals::default(),
         });
         self.open += 1;

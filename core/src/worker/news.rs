@@ -2,13 +2,13 @@
 
 use super::messages::{Out, Received};
 use super::patience::Verdict;
-use super::stream::{Stall, Stream};
+use super::stream::Stream;
 use super::{Phase, Worker, conn_in};
 use crate::conn::{ConnId, Part, Plan, StreamId, TcpEvent, TcpSample};
 use crate::limits::{BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_WINDOW_BYTES_MIN};
 use crate::send::{TopUps, first_flight_rate_bytes_per_s};
 use crate::units::Instant;
-use crate::why::Why;
+use crate::why::{TopUp, Wait, What, Why};
 
 impl Worker {
     pub(super) fn tcp(&mut self, id: ConnId, event: TcpEvent, now: Instant) {
@@ -21,7 +21,11 @@ impl Worker {
             TcpEvent::Writable => {
                 conn.writable = true;
                 if let Some(stream) = &mut conn.stream {
-                    stream.stall(None, now);
+                    if stream.waits(now).0.is_net() {
+                        conn.top_up = TopUp::Called;
+                        self.counts.topped_up(TopUp::Called);
+                    }
+                    stream.go_on(&mut self.counts, now);
                     if let Some(top_ups) = &mut self.top_ups {
                         top_ups.called(now);
                     }
@@ -84,6 +88,13 @@ impl Worker {
         let stalled = conn.phase == Phase::Sending && !conn.writable && sample.unacked_bytes == 0;
         conn.writable |= stalled;
         let lingering = matches!(conn.phase, Phase::Lingering { .. });
+        if let Some(stream) = conn.stream.as_mut().filter(|_| sample.window_closed) {
+            let (wait, left_bytes) = (Wait::Window, stream.left_bytes());
+            if stream.waits(now).0.is_net() && stream.stand_still(wait, &mut self.counts, now) {
+                let what = What::Waits { wait, left_bytes };
+                self.decisions.record(now, Some(id), what);
+            }
+        }
         if conn.gone {
             let why = if lingering { Why::Done } else { Why::PeerReset };
             self.close(id, false, why, now);
@@ -197,6 +208,7 @@ impl Worker {
         conn.phase = Phase::Sending;
         conn.patience.response_begun(now);
         conn.margin.begin(now);
+        conn.top_up = TopUp::First;
         self.wake(id.conn.index, true);
     }
 
@@ -209,7 +221,8 @@ impl Worker {
         now: Instant,
     ) {
         let target_us = self.top_ups.as_ref().map(TopUps::target_us);
-        let Some(conn) = self.conn_mut(id.conn).filter(|conn| conn.nth == id.nth) else {
+        let conn = conn_in(&mut self.conns, id.conn).filter(|conn| conn.nth == id.nth);
+        let Some(conn) = conn else {
             return;
         };
         let Some(stream) = &mut conn.stream else {
@@ -219,6 +232,7 @@ impl Worker {
         conn.arrivals.sent(taken_bytes);
         conn.patience.sent(taken_bytes, now);
         conn.margin.given(taken_bytes);
+        let given_bytes = conn.margin.given_bytes();
         let grown = match (unsent_bytes, target_us) {
             (Some(unsent_bytes), Some(target_us)) => conn.margin.full(unsent_bytes, target_us, now),
             _ => false,
@@ -227,7 +241,27 @@ impl Worker {
         conn.writable &= !blocked;
         // A head goes on with its body, a body after the others had their piece.
         let goes_on = stream.sent_bytes <= stream.plan.head_len_bytes;
-        stream.stall(blocked.then_some(Stall::Net), now);
+        if blocked {
+            let lowat_bytes = conn.margin.lowat_bytes();
+            // The kernel stops at the margin; what it sent since may be gone from it.
+            let is_margin = |unsent_bytes: u64| unsent_bytes >= u64::from(lowat_bytes) / 2;
+            let wait = match target_us.and(unsent_bytes).is_some_and(is_margin) {
+                true => Wait::Margin,
+                false => Wait::Socket,
+            };
+            stream.stand_still(wait, &mut self.counts, now);
+            let what = What::ToppedUp {
+                top_up: conn.top_up,
+                wait,
+                given_bytes,
+                unsent_bytes,
+                lowat_bytes,
+                rate_bytes_per_s: conn.margin.rate_bytes_per_s(),
+            };
+            self.decisions.record(now, Some(id.conn), what);
+        } else {
+            stream.go_on(&mut self.counts, now);
+        }
         self.wake(id.conn.index, goes_on);
     }
 

@@ -7,7 +7,7 @@ use super::patience::Verdict;
 use super::{Phase, Worker};
 use crate::limits::SCAN_SLICE;
 use crate::units::Instant;
-use crate::why::Why;
+use crate::why::{TopUp, What, Why};
 
 impl Worker {
     /// Look at a few of the connections that are due: whose patience, or ours with whom, has run out?
@@ -69,14 +69,27 @@ impl Worker {
             rates_bytes_per_s = rates_bytes_per_s.saturating_add(rate_bytes_per_s);
             if !conn.writable && conn.margin.near(now) {
                 conn.writable = true;
+                conn.top_up = TopUp::Near;
+                self.counts.topped_up(TopUp::Near);
                 near.push(index as u32);
             }
         }
         for index in near {
             self.wake(index, false);
         }
+        self.counts.round();
         if let Some(top_ups) = &mut self.top_ups {
+            let from_us = top_ups.target_us();
             top_ups.done(known, rates_bytes_per_s, now);
+            let to_us = top_ups.target_us();
+            if from_us.abs_diff(to_us) * 10 >= from_us {
+                let what = What::Target {
+                    from_us,
+                    to_us,
+                    rates_bytes_per_s,
+                };
+                self.decisions.record(now, None, what);
+            }
         }
     }
 

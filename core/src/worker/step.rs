@@ -1,12 +1,12 @@
 //! One connection's next step, and how a response and a connection end.
 
 use super::messages::{Expect, Out};
-use super::stream::{Stall, Step, Stream};
+use super::stream::{Step, Stream};
 use super::{Phase, Worker};
 use crate::conn::{ConnId, StreamId, Want};
 use crate::limits::PIPELINED_MAX;
 use crate::units::Instant;
-use crate::why::Why;
+use crate::why::{Wait, What, Why};
 
 impl Worker {
     pub(super) fn conn_step(&mut self, now: Instant) -> Option<Out> {
@@ -50,7 +50,11 @@ impl Worker {
         let lowat_bytes = self.top_ups.map(|_| conn.margin.lowat_bytes());
         let out = match stream.step(&self.beliefs, now) {
             Step::Send { .. } | Step::Wait if !writable => {
-                stream.stall(Some(Stall::Net), now);
+                // It stands still for its socket already, or was about to when the disk came first.
+                if !stream.waits(now).0.is_net() {
+                    let wait = self.top_ups.map_or(Wait::Socket, |_| Wait::Margin);
+                    stream.stand_still(wait, &mut self.counts, now);
+                }
                 return None;
             }
             Step::Send {
@@ -86,7 +90,11 @@ impl Worker {
             }
             Step::Slice => Out::Slice(id),
             Step::Wait => {
-                stream.stall(Some(Stall::Disk), now);
+                let (wait, left_bytes) = (Wait::Disk, stream.left_bytes());
+                if stream.stand_still(wait, &mut self.counts, now) {
+                    let what = What::Waits { wait, left_bytes };
+                    self.decisions.record(now, Some(id.conn), what);
+                }
                 return None;
             }
             Step::Done => {
@@ -128,7 +136,7 @@ impl Worker {
     pub(super) fn end_stream(&mut self, index: u32, why: Why, now: Instant) -> Option<Stream> {
         let conn = self.conns.get_mut(index as usize)?.as_mut()?;
         let mut stream = conn.stream.take()?;
-        stream.stall(None, now);
+        stream.go_on(&mut self.counts, now);
         let id = StreamId {
             worker: self.settings.worker,
             conn: conn.id,
@@ -136,6 +144,15 @@ impl Worker {
         };
         conn.nth = conn.nth.wrapping_add(1);
         conn.patience.response_ended(now);
+        if why != Why::Done || stream.waited_net_us > 0 {
+            let (sent_bytes, took_us) = (stream.sent_bytes, now.since_us(stream.started_at));
+            let what = What::Ended {
+                why,
+                sent_bytes,
+                took_us,
+            };
+            self.decisions.record(now, Some(id.conn), what);
+        }
         self.outs.push_back(Out::Ended(id));
         if why != Why::Done || stream.wants() {
             self.outs.push_back(Out::Forget(id));
@@ -199,6 +216,10 @@ impl Worker {
             if count > 1 {
                 self.by_address.insert(address, count - 1);
             }
+        }
+        self.counts.closed(why);
+        if !matches!(why, Why::Done | Why::PeerClosed | Why::Idle) {
+            self.decisions.record(now, Some(id), What::Closed { why });
         }
         self.open -= 1;
         self.wheel.remove(id.index);

@@ -1,9 +1,11 @@
 //! One response under way: which bytes come next, and what has to happen before they can be sent.
 
+use super::counts::Counts;
 use crate::cache::{Beliefs, Verdict};
 use crate::conn::{ObjectId, Oracle, Part, Plan, Span};
 use crate::limits::{SEND_BYTES_MAX, WINDOW_BYTES};
 use crate::units::{Instant, US_PER_S};
+use crate::why::Wait;
 
 /// What a response needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +54,7 @@ pub(super) struct Stream {
     /// one window is fetched ahead of the one that is sent.
     ahead_bytes: Option<u64>,
     slice: SliceState,
-    stalled: Option<(Stall, Instant)>,
+    stalled: Option<(Wait, Instant)>,
 }
 
 /// A question or wish that is under way.
@@ -69,13 +71,6 @@ enum SliceState {
     Empty,
     Asked,
     Ready { len_bytes: u64, last: bool },
-}
-
-/// What a response that makes no progress waits for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stall {
-    Disk,
-    Net,
 }
 
 impl Stream {
@@ -289,17 +284,64 @@ impl Stream {
         self.sent_bytes += taken_bytes;
     }
 
-    /// The stream waits for `stall` from now on, or no longer (`None`); waiting times add up.
-    pub fn stall(&mut self, stall: Option<Stall>, now: Instant) {
-        if self.stalled.map(|(s, _)| s) == stall {
-            return;
+    /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up.
+    pub fn stand_still(&mut self, wait: Wait, counts: &mut Counts, now: Instant) -> bool {
+        if self.stalled.is_some_and(|(before, _)| before == wait) {
+            return false;
         }
+        self.go_on(counts, now);
+        self.stalled = Some((wait, now));
+        true
+    }
+
+    /// The stream waits no longer.
+    pub fn go_on(&mut self, counts: &mut Counts, now: Instant) {
+        if let Some((wait, since)) = self.stalled.take() {
+            let us = now.since_us(since);
+            counts.waited(wait, us);
+            *self.waited(wait) += us;
+        }
+    }
+
+    fn waited(&mut self, wait: Wait) -> &mut u64 {
+        if wait.is_net() {
+            &mut self.waited_net_us
+        } else {
+            &mut self.waited_disk_us
+        }
+    }
+
+    /// What it waits for, and for how long now.
+    pub fn waits(&self, now: Instant) -> (Wait, u64) {
         match self.stalled {
-            Some((Stall::Disk, since)) => self.waited_disk_us += now.since_us(since),
-            Some((Stall::Net, since)) => self.waited_net_us += now.since_us(since),
-            None => {}
+            Some((wait, since)) => (wait, now.since_us(since)),
+            None => (Wait::Turn, 0),
         }
-        self.stalled = stall.map(|stall| (stall, now));
+    }
+
+    /// Time that it stood still until now, for the disk and for its socket.
+    pub fn waited_us(&self, now: Instant) -> (u64, u64) {
+        let (disk_us, net_us) = (self.waited_disk_us, self.waited_net_us);
+        match self.waits(now) {
+            (Wait::Turn, _) => (disk_us, net_us),
+            (wait, us) if wait.is_net() => (disk_us, net_us + us),
+            (_, us) => (disk_us + us, net_us),
+        }
+    }
+
+    /// Bytes that are still to be given to the kernel; of a listing, those that are made.
+    pub fn left_bytes(&self) -> u64 {
+        let parts = self.plan.parts.iter().skip(usize::from(self.part));
+        let len_bytes = parts.map(|part| match part {
+            Part::Bytes(bytes) => bytes.len() as u64,
+            Part::Body { span, .. } => span.len_bytes,
+            Part::Slices => match self.slice {
+                SliceState::Ready { len_bytes, .. } => len_bytes,
+                SliceState::Empty | SliceState::Asked => 0,
+            },
+        });
+        let len_bytes = len_bytes.fold(0, u64::saturating_add);
+        len_bytes.saturating_sub(self.at_bytes)
     }
 
     /// Whether the disk may still owe the stream something.

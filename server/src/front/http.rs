@@ -71,6 +71,8 @@ pub struct Front {
     body: Option<BodySkip>,
     /// What the access log will say of answers that have not fully arrived, oldest first.
     records: VecDeque<(u16, RequestText, u16)>,
+    /// The status of the answer that was planned last; 0 before the first.
+    status: u16,
 }
 
 /// What to do for a request.
@@ -366,6 +368,7 @@ impl Front {
 
     /// Keep what the access log will say of the request.
     fn recorded(&mut self, nth: u16, status: u16, around: &Surroundings<'_>) {
+        self.status = status;
         if !around.logging {
             return;
         }
@@ -392,6 +395,11 @@ impl Front {
             }
         };
         self.records.push_back((nth, text, status));
+    }
+
+    /// The status of the answer that was planned last.
+    pub fn status(&self) -> u16 {
+        self.status
     }
 
     /// The request is planned: its head is used up. Its body, and the next request, follow.

@@ -80,6 +80,16 @@ impl Hot {
         }
     }
 
+    /// Whether it may ever hold anything.
+    pub fn is_on(&self) -> bool {
+        self.budget_bytes > 0
+    }
+
+    /// Files that it holds, and the memory that they take.
+    pub fn held(&self) -> (u64, u64) {
+        (self.slots.len() as u64, self.held_bytes as u64)
+    }
+
     /// The answer for a target, if it was made in this second.
     pub fn get(&mut self, target: &[u8], now_unix_s: u64) -> Option<(&Ready, &Content)> {
         let slot = &mut self.slots[*self.by_target.get(target)?];

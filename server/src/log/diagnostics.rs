@@ -46,9 +46,24 @@ impl Diagnostics {
         Ok(Diagnostics { pump })
     }
 
+    /// Where its counts are read.
+    pub fn handle(&self) -> DiagnosticsHandle {
+        DiagnosticsHandle(self.pump.handle())
+    }
+
     /// Writes what is queued and ends the writer; later events are lost.
     pub fn stop(self) -> Counts {
         self.pump.stop()
+    }
+}
+
+/// A look at the log of diagnostics from elsewhere.
+pub struct DiagnosticsHandle(Handle<Line>);
+
+impl DiagnosticsHandle {
+    /// What became of the lines so far.
+    pub fn counts(&self) -> Counts {
+        self.0.counts()
     }
 }
 

@@ -8,4 +8,4 @@ mod diagnostics;
 pub mod pump;
 
 pub use access::{AccessHandle, AccessLog, Record, RequestText};
-pub use diagnostics::Diagnostics;
+pub use diagnostics::{Diagnostics, DiagnosticsHandle};

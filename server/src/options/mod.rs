@@ -18,8 +18,8 @@ mod value;
 
 pub use duration::display as display_duration;
 pub use kinds::{
-    CongestionControl, FollowSymlinks, LogFormat, LogLevel, LogTarget, Pacing, SendBy, Sibling,
-    TypeOverride, Workers,
+    AdminAt, CongestionControl, FollowSymlinks, LogFormat, LogLevel, LogTarget, MetricsAt, Pacing,
+    SendBy, Sibling, TypeOverride, Workers,
 };
 pub use listen::Listen;
 pub use size::Size;
@@ -214,6 +214,30 @@ pub struct ServeOptions {
         help_heading = "Logging"
     )]
     pub log_level: LogLevel,
+
+    /// Where metrics are served: off or ADDR
+    ///
+    /// `/metrics` is OpenMetrics (or Prometheus' text format), `/healthz` says that the process lives, `/readyz` that it
+    /// takes new clients: 503 while it is stopping. An address is written as with `--listen`; there is no TLS and no
+    /// password, so keep it to this machine or a network that you trust. A scrape wakes each worker once.
+    /// docs/operating.md lists the metrics.
+    ///
+    /// Default: off, as a port that nobody asked for is one too many. Range: off, or a TCP address.
+    #[arg(long, value_name = "ADDR", default_value = "off", help_heading = "Watching",
+          value_parser = OsStringValueParser::new().try_map(MetricsAt::parse))]
+    pub metrics: MetricsAt,
+
+    /// For `ackpace top`: auto, off or PATH
+    ///
+    /// A unix socket by which `ackpace top` and `ackpace why` look inside; nothing can be changed by it. Its mode is 600:
+    /// only the user of the server, and root, may look. `auto` is a socket named by the process in the folder that
+    /// systemd gives (RuntimeDirectory), in $XDG_RUNTIME_DIR/ackpace, for root in /run/ackpace, else in a folder of the
+    /// user in /tmp: where these commands look for it. A file called `off` is reached by `./off`.
+    ///
+    /// Default: `auto`, so that a server can be asked when it is needed. Range: auto, off, or a path of at most 107 bytes.
+    #[arg(long, value_name = "PATH", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = "Watching",
+          value_parser = OsStringValueParser::new().try_map(AdminAt::parse))]
+    pub admin: AdminAt,
 
     /// Time to send the head of a request
     ///

@@ -1,5 +1,6 @@
 //! The shell's table of connections: sockets and what is held for their clients.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -19,6 +20,10 @@ pub struct Conn {
     pub socket: OwnedFd,
     /// Its client, for the log.
     pub remote: Remote,
+    /// The client's port; 0 on a unix socket.
+    pub port: u16,
+    /// The answer under way is one of those kept ready.
+    pub ready: bool,
     /// Its input and what was made of it.
     pub front: Front,
     /// The file that is being sent.
@@ -62,7 +67,7 @@ impl Conns {
     }
 
     /// Puts a new connection into a free place.
-    pub fn add(&mut self, socket: OwnedFd, remote: Remote) -> ConnId {
+    pub fn add(&mut self, socket: OwnedFd, peer: Option<SocketAddr>) -> ConnId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             self.places.len() as u32 - 1
@@ -75,7 +80,9 @@ impl Conns {
         place.conn = Some(Conn {
             id,
             socket,
-            remote,
+            remote: peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip())),
+            port: peer.map_or(0, |peer| peer.port()),
+            ready: false,
             front: Front::default(),
             file: None,
             listing: None,
@@ -92,6 +99,15 @@ impl Conns {
     pub fn get(&mut self, id: ConnId) -> Option<&mut Conn> {
         let place = self.places.get_mut(id.index as usize)?;
         place.conn.as_mut().filter(|conn| conn.id == id)
+    }
+
+    /// The connection of a client, if it is there.
+    pub fn of_peer(&self, peer: SocketAddr) -> Option<ConnId> {
+        let conns = self.places.iter().filter_map(|place| place.conn.as_ref());
+        conns
+            .filter(|conn| conn.port == peer.port() && conn.remote == Remote::Ip(peer.ip()))
+            .map(|conn| conn.id)
+            .next()
     }
 
     /// Takes a connection off its place.
@@ -122,9 +138,9 @@ mod tests {
     #[test]
     fn a_place_is_used_again_under_another_name() {
         let mut conns = Conns::new(None);
-        let first = conns.add(socket(), Remote::Unix);
+        let first = conns.add(socket(), None);
         assert!(conns.remove(first).is_some());
-        let second = conns.add(socket(), Remote::Unix);
+        let second = conns.add(socket(), None);
         assert_eq!(
             (first.index, first.generation + 1),
             (second.index, second.generation)

@@ -10,7 +10,6 @@ use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Outcome};
-use ackpace_wire::access_log::Remote;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -28,6 +27,7 @@ use crate::resolver::{Done, Job};
 use crate::store::file::File;
 use crate::store::residency::resident_bytes;
 use crate::store::root::Wait;
+use crate::tally::Way;
 use crate::tcp;
 
 /// What came of an attempt to send.
@@ -115,6 +115,7 @@ impl Worker {
                     // The client was gone before it was accepted, or sent us a network error (accept(2)).
                     Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
                     Err(error) => {
+                        self.tally.accept_errors.add(1);
                         tracing::warn!(
                             connections = self.decider.connections(),
                             "accept: {error}; trying again soon"
@@ -157,10 +158,8 @@ impl Worker {
             tracing::warn!("a client is turned away: no place is left in any worker");
             return self.shared.desks[self.index].closed();
         }
-        let address = client.peer.map(tcp::counted);
-        let conn = self
-            .conns
-            .add(client.socket, client.peer.map_or(Remote::Unix, Remote::Ip));
+        let address = client.peer.map(|peer| tcp::counted(peer.ip()));
+        let conn = self.conns.add(client.socket, client.peer);
         let Some(added) = self.conns.get(conn) else {
             return;
         };
@@ -170,6 +169,7 @@ impl Worker {
             self.conns.remove(conn);
             return self.shared.desks[self.index].closed();
         }
+        self.tally.accepted.add(1);
         self.decider.on(In::Accepted { conn, address }, now);
     }
 
@@ -222,11 +222,18 @@ impl Worker {
                 conn.file = Some(Arc::clone(file));
             }
             let plan = conn.front.ready(stream.nth, ready, content, &around);
+            conn.ready = true;
+            self.tally.ready_hits.add(1);
+            self.tally.answered(conn.front.status());
             conn.front.used(&mut self.heads);
             return self.decider.on(In::Resolved { stream, plan }, now);
         }
+        let missed = self.hot.is_on() && plain.is_some();
+        self.tally.ready_misses.add(missed.into());
+        conn.ready = false;
         match conn.front.task(stream.nth, refuse, &around) {
             Task::Answer(plan) => {
+                self.tally.answered(conn.front.status());
                 conn.front.used(&mut self.heads);
                 self.decider.on(In::Resolved { stream, plan }, now);
             }
@@ -283,6 +290,7 @@ impl Worker {
             return;
         };
         let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
+        self.tally.answered(conn.front.status());
         if let Answer::File(served) = &answer {
             self.keep_ready(stream, served, &plan);
         }
@@ -344,7 +352,15 @@ impl Worker {
                 body,
             };
             self.hot.keep(target, content, ready, now_unix_s);
+            self.count_ready();
         }
+    }
+
+    /// Let others see what is kept ready.
+    pub(super) fn count_ready(&self) {
+        let (files, bytes) = self.hot.held();
+        self.tally.ready_files.set(files);
+        self.tally.ready_bytes.set(bytes);
     }
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
@@ -473,6 +489,17 @@ impl Worker {
                 blocked,
             } => {
                 self.turn_bytes += taken_bytes;
+                let way = match part {
+                    Part::Body { .. } => Way::Sendfile,
+                    Part::Bytes(_) if conn.ready => Way::KeptReady,
+                    Part::Bytes(_) | Part::Slices => Way::Made,
+                };
+                self.tally.sent_bytes[way as usize].add(taken_bytes);
+                if blocked {
+                    let none = taken_bytes == 0;
+                    self.tally.sends_refused.add(none.into());
+                    self.tally.sends_cut.add((!none).into());
+                }
                 In::Sent {
                     stream,
                     taken_bytes,

@@ -1,6 +1,7 @@
 //! Sending by margins: who is topped up when the kernel calls for one.
 
 use super::*;
+use crate::why::{TopUp, Wait, What};
 
 const MS: u64 = 1000;
 /// 1 MB/s.
@@ -179,4 +180,115 @@ fn a_first_or_short_response_is_not_paced() {
         assert_eq!(paces(&outs), [], "{len_bytes} bytes");
         bench.deliver(outs);
     }
+}
+
+#[test]
+fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
+    let (mut bench, [first, second]) = two_at_a_known_rate();
+    bench.wait_us(200 * MS);
+    bench.tcp(first.conn, TcpEvent::Writable);
+    bench.full(first, 200_000, 409_600);
+    bench.full(second, 400, 204_400); // it takes less than its margin: SO_SNDBUF is the tighter limit
+    let told = |conn: ConnId| {
+        let decisions = bench.worker.decisions();
+        let last = decisions
+            .filter(|decision| decision.conn == Some(conn))
+            .last();
+        last.map(|decision| decision.what)
+    };
+    let rate = |conn| {
+        bench
+            .worker
+            .look_into(conn, bench.now)
+            .map(|look| look.rate_bytes_per_s)
+    };
+    assert_eq!(
+        told(first.conn),
+        Some(What::ToppedUp {
+            top_up: TopUp::Called,
+            wait: Wait::Margin,
+            given_bytes: 200_000,
+            unsent_bytes: Some(409_600),
+            lowat_bytes: 409_600,
+            rate_bytes_per_s: rate(first.conn).expect("it is there"),
+        })
+    );
+    let second_told = told(second.conn).expect("it was topped up, too");
+    assert!(
+        matches!(
+            second_told,
+            What::ToppedUp {
+                top_up: TopUp::Near,
+                wait: Wait::Socket,
+                given_bytes: 400,
+                ..
+            }
+        ),
+        "{second_told:?}"
+    );
+    let counts = bench.worker.counts();
+    assert_eq!(counts.top_ups, [0, 3, 1], "{counts:?}");
+    assert_eq!(
+        counts.waits[Wait::Margin as usize],
+        4,
+        "two at first, then these"
+    );
+    assert_eq!(counts.waited_us[Wait::Margin as usize], 2 * (50 + 200) * MS);
+}
+
+#[test]
+fn a_client_whose_window_is_closed_is_said_to_be_what_is_waited_for() {
+    let mut bench = Bench::new(by_margin());
+    let stream = bench.downloading(0);
+    bench.sample = TcpSample {
+        unacked_bytes: 10_000,
+        window_closed: true,
+        ..TcpSample::default()
+    };
+    let wait = |bench: &Bench| {
+        let look = bench.worker.look_into(stream.conn, bench.now);
+        look.and_then(|look| look.response)
+            .map(|response| (response.wait, response.wait_us / MS))
+    };
+    bench.wait_us(2_000 * MS);
+    assert_eq!(
+        wait(&bench),
+        Some((Wait::Margin, 2_000)),
+        "nobody has asked TCP yet"
+    );
+    let census = bench.worker.census(bench.now);
+    assert_eq!((census.phases[3], census.waiting), (1, [0, 1, 0, 0, 0]));
+    assert_eq!(census.waiting_bytes[1], (1 << 40) - (128 << 10));
+    for _ in 0..8 {
+        bench.wait_us(1_000 * MS);
+    }
+    let (reason, ms) = wait(&bench).expect("it is under way");
+    assert!(reason == Wait::Window && ms < 10_000, "{reason:?} {ms}");
+    let look = bench
+        .worker
+        .look_into(stream.conn, bench.now)
+        .and_then(|look| look.response);
+    assert_eq!(
+        look.map(|response| response.waited_net_us),
+        Some(10_000 * MS),
+        "of one piece"
+    );
+    let waits = bench
+        .worker
+        .decisions()
+        .filter(|decision| matches!(decision.what, What::Waits { .. }));
+    assert_eq!(waits.count(), 1, "it is said once");
+    assert_eq!(bench.worker.looks(bench.now).count(), 1);
+}
+
+#[test]
+fn a_small_answer_that_goes_out_at_once_leaves_no_decision() {
+    let mut bench = Bench::new(by_margin());
+    let conn = bench.client(0);
+    for _ in 0..100 {
+        let stream = bench.request(conn);
+        bench.resolved(stream, plan([bytes(1000)], true));
+        bench.sent(stream, HEAD_BYTES + 1000, false);
+    }
+    assert_eq!(bench.worker.decisions().count(), 0);
 }

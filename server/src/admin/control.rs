@@ -1,0 +1,250 @@
+//! The control thread: a small loop over its two listeners and few clients, none of which can hold up another.
+//!
+//! A client has a bounded time for its request and its answer. When all places are taken the oldest client makes room: a
+//! thousand silent connections never keep a scraper out, which says all that it has to say at once.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+
+use super::{Board, questions, scrape};
+use crate::limits::{
+    ACCEPT_PAUSE, CONTROL_CLIENTS_MAX, QUESTION_BYTES_MAX, QUESTION_IDLE_MAX, SCRAPE_MAX,
+};
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaks {
+    /// HTTP, one request.
+    Http,
+    /// Lines of the admin socket.
+    Lines,
+}
+
+struct Client {
+    socket: OwnedFd,
+    speaks: Speaks,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Of the output, what was sent.
+    sent: usize,
+    until: Instant,
+    /// Nothing further is answered: what comes is thrown away until the client closes.
+    last: bool,
+}
+
+/// Whether a client stays.
+type Stays = bool;
+
+/// The thread's state.
+pub struct Control {
+    board: Board,
+    listeners: Vec<(OwnedFd, Speaks)>,
+    /// Oldest first.
+    clients: Vec<Client>,
+}
+
+impl Control {
+    /// Nobody is there yet.
+    pub fn new(board: Board, metrics: Option<OwnedFd>, admin: Option<OwnedFd>) -> Control {
+        let metrics = metrics.map(|socket| (socket, Speaks::Http));
+        let admin = admin.map(|socket| (socket, Speaks::Lines));
+        Control {
+            board,
+            listeners: metrics.into_iter().chain(admin).collect(),
+            clients: Vec::new(),
+        }
+    }
+
+    /// Answers until the process ends.
+    pub fn run(mut self) {
+        loop {
+            let (incoming, ready) = self.wait();
+            let (now, mut nth) = (Instant::now(), 0);
+            let board = &self.board;
+            self.clients.retain_mut(|client| {
+                let flags = ready.get(nth).copied().unwrap_or_else(PollFlags::empty);
+                nth += 1;
+                let stays = flags.is_empty() || client.turn(flags, board, now);
+                stays && now < client.until
+            });
+            for (listener, has_news) in incoming.into_iter().enumerate() {
+                if has_news {
+                    self.accept(listener, now);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until something happens: which listeners, and what at each client.
+    fn wait(&self) -> (Vec<bool>, Vec<PollFlags>) {
+        let listeners = self.listeners.iter();
+        let mut fds: Vec<PollFd<'_>> = listeners
+            .map(|(socket, _)| PollFd::new(socket, PollFlags::IN))
+            .collect();
+        fds.extend(
+            self.clients
+                .iter()
+                .map(|client| PollFd::new(&client.socket, client.waits_for())),
+        );
+        let until = self.clients.iter().map(|client| client.until).min();
+        let timeout = until.map(|until| {
+            let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return (Vec::new(), Vec::new()); // interrupted, or out of memory for a moment
+        }
+        let (listeners, clients) = fds.split_at(self.listeners.len());
+        (
+            listeners
+                .iter()
+                .map(|fd| !fd.revents().is_empty())
+                .collect(),
+            clients.iter().map(PollFd::revents).collect(),
+        )
+    }
+
+    fn accept(&mut self, listener: usize, now: Instant) {
+        let (socket, speaks) = &self.listeners[listener];
+        for _ in 0..CONTROL_CLIENTS_MAX {
+            match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    let of_its_kind = |client: &Client| client.speaks == *speaks;
+                    if self
+                        .clients
+                        .iter()
+                        .filter(|client| of_its_kind(client))
+                        .count()
+                        >= CONTROL_CLIENTS_MAX
+                    {
+                        if let Some(oldest) = self.clients.iter().position(of_its_kind) {
+                            self.clients.remove(oldest);
+                        }
+                    }
+                    self.clients.push(Client::new(socket, *speaks, now));
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => {}
+                Err(_) => {
+                    // Out of descriptors: this thread has nothing better to do than to wait for some.
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    fn new(socket: OwnedFd, speaks: Speaks, now: Instant) -> Client {
+        Client {
+            socket,
+            speaks,
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            until: now + speaks.patience(),
+            last: false,
+        }
+    }
+
+    /// While it has an answer to take, it is not asked for more.
+    fn waits_for(&self) -> PollFlags {
+        if self.sent < self.output.len() {
+            PollFlags::OUT
+        } else {
+            PollFlags::IN
+        }
+    }
+
+    fn turn(&mut self, flags: PollFlags, board: &Board, now: Instant) -> Stays {
+        if flags.contains(PollFlags::ERR) || flags.contains(PollFlags::NVAL) {
+            return false;
+        }
+        if self.sent < self.output.len() {
+            return self.push();
+        }
+        let mut piece = [0; 2048];
+        match recv(self.socket.as_fd(), &mut piece, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return false,
+            Ok((read, _)) if !self.last => self.input.extend_from_slice(&piece[..read]),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return true,
+            Err(_) => return false,
+        }
+        self.answer(board, now);
+        // Several lines may have come at once; as long as the client takes their answers they are all answered now.
+        while self.push() {
+            let more = self.speaks == Speaks::Lines && self.input.contains(&b'\n');
+            if self.sent < self.output.len() || self.last || !more {
+                return true;
+            }
+            self.answer(board, now);
+        }
+        false
+    }
+
+    /// Answers the requests that are whole, if there are any.
+    fn answer(&mut self, board: &Board, now: Instant) {
+        match self.speaks {
+            Speaks::Http => {
+                if let Some(answer) = scrape::answer(&self.input, board) {
+                    (self.output, self.last) = (answer, true);
+                }
+            }
+            Speaks::Lines => {
+                if let Some(at) = self.input.iter().position(|byte| *byte == b'\n') {
+                    self.output = questions::answer(&self.input[..at], board);
+                    self.input.drain(..=at);
+                    self.until = now + self.speaks.patience();
+                } else if self.input.len() >= QUESTION_BYTES_MAX {
+                    self.output = questions::refusal("the line is too long");
+                    self.last = true;
+                }
+            }
+        }
+        if !self.output.is_empty() {
+            self.sent = 0;
+        }
+        if self.last {
+            self.input = Vec::new();
+        }
+    }
+
+    /// Sends what it takes of the answer.
+    fn push(&mut self) -> Stays {
+        while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match send(
+                self.socket.as_fd(),
+                rest,
+                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+            ) {
+                Ok(sent) => self.sent += sent,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => return false,
+            }
+        }
+        if self.sent > 0 && self.last {
+            // What it still says is read away, or our close would be a reset that destroys the answer.
+            let _ = shutdown(&self.socket, Shutdown::Write);
+        }
+        (self.output, self.sent) = (Vec::new(), 0);
+        true
+    }
+}
+
+impl Speaks {
+    fn patience(self) -> Duration {
+        match self {
+            Speaks::Http => SCRAPE_MAX,
+            Speaks::Lines => QUESTION_IDLE_MAX,
+        }
+    }
+}

@@ -1,0 +1,649 @@
+//! The metrics: one table from which the page of a scrape and the table of docs/operating.md are made.
+//!
+//! The page is OpenMetrics 1.0 (or the older text format 0.0.4). The unit of a value is the last word of
+//! its name. Help says what to do when the number moves.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ackpace_core::why::{TopUp, Wait, Why};
+use ackpace_core::worker::PHASES;
+
+use super::{Board, Line, questions};
+use crate::count::Count;
+use crate::disk;
+use crate::tally::Way;
+use crate::turns::Turns;
+
+/// How the page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// Prometheus' text format 0.0.4.
+    Text,
+}
+
+impl Form {
+    /// Its media type.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Form::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Form::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// Where the samples of a metric come from.
+enum Source {
+    /// One number of the process.
+    One(fn(&Board) -> Value),
+    /// One for each worker.
+    Worker(fn(&Line) -> Value),
+    /// One for each worker and name of a list.
+    WorkerBy(
+        &'static str,
+        fn() -> Vec<&'static str>,
+        fn(&Line, usize) -> Value,
+    ),
+    /// One for each name of a list, over all workers.
+    By(
+        &'static str,
+        fn() -> Vec<&'static str>,
+        fn(&Line, usize) -> Value,
+    ),
+    /// One for each disk thread.
+    Disk(fn(&disk::Tally) -> Value),
+    /// One for each log.
+    Log(fn(&crate::log::pump::Counts) -> Value),
+    /// How long turns take, over all workers.
+    Turns,
+}
+
+/// A value as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Whole(u64),
+    /// Shown in seconds.
+    Us(u64),
+}
+
+struct Metric {
+    /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
+    name: &'static str,
+    /// The end of the name.
+    unit: &'static str,
+    kind: Kind,
+    help: &'static str,
+    source: Source,
+}
+
+const fn counter(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    source: Source,
+) -> Metric {
+    Metric {
+        name,
+        unit,
+        kind: Kind::Counter,
+        help,
+        source,
+    }
+}
+
+const fn gauge(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    source: Source,
+) -> Metric {
+    Metric {
+        name,
+        unit,
+        kind: Kind::Gauge,
+        help,
+        source,
+    }
+}
+
+fn whole(count: &Count) -> Value {
+    Value::Whole(count.get())
+}
+
+fn waits() -> Vec<&'static str> {
+    Wait::ALL.into_iter().map(Wait::name).collect()
+}
+
+/// A turn is no wait that ends: it is not timed.
+fn timed_waits() -> Vec<&'static str> {
+    waits().into_iter().take(Wait::Turn as usize).collect()
+}
+
+/// `requests_total` and the like, in the order of the page.
+const METRICS: [Metric; 34] = [
+    gauge(
+        "start_time_seconds",
+        "seconds",
+        "When the server started, since 1970.",
+        Source::One(|board| Value::Whole(board.started_unix_s)),
+    ),
+    gauge(
+        "draining_servers",
+        "servers",
+        "1 while the server is stopping: no new connections.",
+        Source::One(|board| Value::Whole(board.shared.stopping.load(Relaxed).into())),
+    ),
+    counter(
+        "wakeups",
+        "wakeups",
+        "Times a worker came back from waiting for events: the price of each GB. Over 160 per GB with slow clients: look at topups.",
+        Source::Worker(|line| whole(&line.tally.wakeups)),
+    ),
+    counter(
+        "cpu_seconds",
+        "seconds",
+        "CPU time of a worker's thread, from /proc. Near 1 a second: this worker is full.",
+        Source::Worker(|line| Value::Us(thread(line).map_or(0, |thread| thread.cpu_us))),
+    ),
+    counter(
+        "thread_switches",
+        "switches",
+        "Context switches of a worker's thread, from /proc: voluntary ones are its sleeps, others mean that it shares its core.",
+        Source::WorkerBy(
+            "kind",
+            || vec!["voluntary", "involuntary"],
+            |line, at| Value::Whole(thread(line).map_or(0, |thread| thread.switches[at])),
+        ),
+    ),
+    Metric {
+        name: "turn_seconds",
+        unit: "seconds",
+        kind: Kind::Histogram,
+        help: "How long the workers' turns take, from the events to the last order. Over a millisecond: new requests wait that long.",
+        source: Source::Turns,
+    },
+    counter(
+        "cut_turns",
+        "turns",
+        "Turns that ended at a bound before the work did, so that new events had their look.",
+        Source::By(
+            "bound",
+            || vec!["orders", "bytes"],
+            |line, at| {
+                whole(
+                    [
+                        &line.tally.turns_cut_by_orders,
+                        &line.tally.turns_cut_by_bytes,
+                    ][at],
+                )
+            },
+        ),
+    ),
+    gauge(
+        "open_connections",
+        "connections",
+        "Connections that are open now. At connections_max accepting pauses.",
+        Source::Worker(|line| whole(&line.tally.connections)),
+    ),
+    gauge(
+        "connections",
+        "connections",
+        "Connections by what they are doing, counted when they are asked for.",
+        Source::WorkerBy(
+            "phase",
+            || PHASES.to_vec(),
+            |line, at| whole(&line.tally.decided.phases[at]),
+        ),
+    ),
+    counter(
+        "accepted_connections",
+        "connections",
+        "Connections that were accepted. Uneven over workers: few clients, or one address.",
+        Source::Worker(|line| whole(&line.tally.accepted)),
+    ),
+    counter(
+        "accept_errors",
+        "errors",
+        "Accepting failed for want of descriptors or memory: raise LimitNOFILE.",
+        Source::Worker(|line| whole(&line.tally.accept_errors)),
+    ),
+    counter(
+        "closed_connections",
+        "connections",
+        "Connections that ended, by the reason that stands in the log, too.",
+        Source::By(
+            "why",
+            || Why::ALL.into_iter().map(Why::name).collect(),
+            |line, at| whole(&line.tally.decided.closed[at]),
+        ),
+    ),
+    counter(
+        "requests",
+        "requests",
+        "Requests that were answered, by the class of their status. 5xx: look at the log.",
+        Source::By(
+            "status",
+            || vec!["1xx", "2xx", "3xx", "4xx", "5xx"],
+            |line, at| whole(&line.tally.answers[at + 1]),
+        ),
+    ),
+    counter(
+        "sent_bytes",
+        "bytes",
+        "Bytes given to sockets, heads included, by the way they take: from the page cache (sendfile), from small files kept ready, made for the answer.",
+        Source::WorkerBy(
+            "way",
+            || Way::ALL.into_iter().map(Way::name).collect(),
+            |line, at| whole(&line.tally.sent_bytes[at]),
+        ),
+    ),
+    counter(
+        "full_sends",
+        "sends",
+        "Sends that filled the socket: it took nothing (EAGAIN) or a part.",
+        Source::By(
+            "taken",
+            || vec!["none", "part"],
+            |line, at| whole([&line.tally.sends_refused, &line.tally.sends_cut][at]),
+        ),
+    ),
+    counter(
+        "ready_hits",
+        "hits",
+        "Requests that were answered from the small files kept ready.",
+        Source::Worker(|line| whole(&line.tally.ready_hits)),
+    ),
+    counter(
+        "ready_misses",
+        "misses",
+        "Requests that looked there in vain; big files and each file's first request in a second are among them.",
+        Source::Worker(|line| whole(&line.tally.ready_misses)),
+    ),
+    gauge(
+        "ready_files",
+        "files",
+        "Small files kept ready.",
+        Source::Worker(|line| whole(&line.tally.ready_files)),
+    ),
+    gauge(
+        "ready_bytes",
+        "bytes",
+        "Memory of the small files kept ready. At object_cache with many misses: raise it.",
+        Source::Worker(|line| whole(&line.tally.ready_bytes)),
+    ),
+    gauge(
+        "waiting_responses",
+        "responses",
+        "Responses under way by what their next bytes wait for, counted when they are asked for: disk, margin (healthy), socket, window (the client does not read), turn.",
+        Source::By("why", waits, |line, at| {
+            whole(&line.tally.decided.waiting[at])
+        }),
+    ),
+    gauge(
+        "waiting_bytes",
+        "bytes",
+        "Bytes of these responses that the kernel does not have yet.",
+        Source::By("why", waits, |line, at| {
+            whole(&line.tally.decided.waiting_bytes[at])
+        }),
+    ),
+    counter(
+        "waits",
+        "waits",
+        "Waits of responses that ended, by what was waited for.",
+        Source::By("why", timed_waits, |line, at| {
+            whole(&line.tally.decided.waits[at])
+        }),
+    ),
+    counter(
+        "waited_seconds",
+        "seconds",
+        "Time of these waits, over all responses. Much for disk: the disk is what is slow.",
+        Source::By("why", timed_waits, |line, at| {
+            Value::Us(line.tally.decided.waited_us[at].get())
+        }),
+    ),
+    counter(
+        "topups",
+        "topups",
+        "Sockets that were filled again: the kernel called at half of the margin, or it was near that when another one was called for. Few near ones among many: clients are too different to share wake-ups.",
+        Source::By(
+            "why",
+            || vec![TopUp::Called.name(), TopUp::Near.name()],
+            |line, at| whole(&line.tally.decided.top_ups[at + TopUp::Called as usize]),
+        ),
+    ),
+    counter(
+        "topup_rounds",
+        "rounds",
+        "Looks at the margins of all connections of a worker.",
+        Source::Worker(|line| whole(&line.tally.decided.rounds)),
+    ),
+    gauge(
+        "target_seconds",
+        "seconds",
+        "T: the time for which sockets are filled; 0 with --send eager. At 0.1: many fast clients share the budget.",
+        Source::Worker(|line| Value::Us(line.tally.target_us.get())),
+    ),
+    gauge(
+        "rate_bytes_per_second",
+        "bytes_per_second",
+        "B_net: what all clients of a worker take together, as far as it is known, counted when they are asked for.",
+        Source::Worker(|line| whole(&line.tally.decided.rates_bytes_per_s)),
+    ),
+    counter(
+        "disk_reads",
+        "reads",
+        "Reads of cold windows that came to an end, by device.",
+        Source::Disk(|tally| Value::Whole(tally.reads.load(Relaxed))),
+    ),
+    counter(
+        "disk_failed_reads",
+        "reads",
+        "Those that failed: look at the log and at dmesg.",
+        Source::Disk(|tally| Value::Whole(tally.failed.load(Relaxed))),
+    ),
+    counter(
+        "disk_read_bytes",
+        "bytes",
+        "Bytes of those that did not fail.",
+        Source::Disk(|tally| Value::Whole(tally.bytes.load(Relaxed))),
+    ),
+    counter(
+        "disk_service_seconds",
+        "seconds",
+        "Time that reads took in the device; over disk_reads, the mean of one.",
+        Source::Disk(|tally| Value::Us(tally.service_us.load(Relaxed))),
+    ),
+    counter(
+        "log_lines",
+        "lines",
+        "Lines of the two logs that were written.",
+        Source::Log(|counts| Value::Whole(counts.written)),
+    ),
+    counter(
+        "log_dropped_lines",
+        "lines",
+        "Lines that were dropped since the log is written too slowly.",
+        Source::Log(|counts| Value::Whole(counts.dropped)),
+    ),
+    counter(
+        "log_failed_lines",
+        "lines",
+        "Lines that were lost since a write failed.",
+        Source::Log(|counts| Value::Whole(counts.failed)),
+    ),
+];
+
+/// The page of a scrape.
+pub fn render(board: &Board, form: Form) -> String {
+    questions::census(board);
+    let mut page = Page {
+        text: String::with_capacity(32 << 10),
+        form,
+    };
+    page.build();
+    for metric in &METRICS {
+        page.metric(metric, board);
+    }
+    if form == Form::OpenMetrics {
+        page.text.push_str("# EOF\n");
+    }
+    page.text
+}
+
+/// The table of docs/operating.md.
+pub fn table() -> String {
+    let mut text = String::from("| metric | labels | what it says |\n|---|---|---|\n");
+    let _ = writeln!(
+        text,
+        "| `ackpace_build_info` | `version` | Always 1; the release stands in the label. |"
+    );
+    for metric in &METRICS {
+        let total = match metric.kind {
+            Kind::Counter => "_total",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        let labels = match metric.source {
+            Source::One(_) => String::new(),
+            Source::Worker(_) => "`worker`".to_owned(),
+            Source::WorkerBy(label, ..) => format!("`worker`, `{label}`"),
+            Source::By(label, ..) => format!("`{label}`"),
+            Source::Disk(_) => "`device`".to_owned(),
+            Source::Log(_) => "`log`".to_owned(),
+            Source::Turns => "`le`".to_owned(),
+        };
+        let Metric { name, help, .. } = metric;
+        let _ = writeln!(text, "| `ackpace_{name}{total}` | {labels} | {help} |");
+    }
+    text
+}
+
+struct Page {
+    text: String,
+    form: Form,
+}
+
+impl Page {
+    /// The release, as Prometheus' own exporters tell it.
+    fn build(&mut self) {
+        let (kind, family) = match self.form {
+            Form::OpenMetrics => ("info", "ackpace_build"),
+            Form::Text => ("gauge", "ackpace_build_info"),
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        let _ = write!(
+            self.text,
+            "# TYPE {family} {kind}\n# HELP {family} The release of the server.\nackpace_build_info{{version=\"{version}\"}} 1\n"
+        );
+    }
+
+    fn metric(&mut self, metric: &Metric, board: &Board) {
+        self.describe(metric);
+        let workers = || board.workers.iter().enumerate();
+        match metric.source {
+            Source::One(value) => self.sample(metric, "", value(board)),
+            Source::Worker(value) => {
+                for (worker, line) in workers() {
+                    self.sample(metric, &format!("worker=\"{worker}\""), value(line));
+                }
+            }
+            Source::WorkerBy(label, names, value) => {
+                for (worker, line) in workers() {
+                    for (at, name) in names().into_iter().enumerate() {
+                        let labels = format!("worker=\"{worker}\",{label}=\"{name}\"");
+                        self.sample(metric, &labels, value(line, at));
+                    }
+                }
+            }
+            Source::By(label, names, value) => {
+                for (at, name) in names().into_iter().enumerate() {
+                    let values = board.workers.iter().map(|line| value(line, at));
+                    let sum = values.fold(Value::Whole(0), Value::plus);
+                    self.sample(metric, &format!("{label}=\"{name}\""), sum);
+                }
+            }
+            Source::Disk(value) => {
+                for (device, handle) in board.shared.disks.started() {
+                    self.sample(
+                        metric,
+                        &format!("device=\"{device}\""),
+                        value(handle.tally()),
+                    );
+                }
+            }
+            Source::Log(value) => {
+                let logs = [
+                    ("access", board.access_log.counts()),
+                    ("diagnostics", board.diagnostics.counts()),
+                ];
+                for (log, counts) in logs {
+                    self.sample(metric, &format!("log=\"{log}\""), value(&counts));
+                }
+            }
+            Source::Turns => {
+                let turns = Turns::default();
+                board
+                    .workers
+                    .iter()
+                    .for_each(|line| turns.merge(&line.tally.turns));
+                self.histogram(metric.name, &turns);
+            }
+        }
+    }
+
+    fn describe(&mut self, metric: &Metric) {
+        let Metric {
+            name, unit, help, ..
+        } = metric;
+        let (kind, total) = match (metric.kind, self.form) {
+            (Kind::Counter, Form::OpenMetrics) => ("counter", ""),
+            (Kind::Counter, Form::Text) => ("counter", "_total"),
+            (Kind::Gauge, _) => ("gauge", ""),
+            (Kind::Histogram, _) => ("histogram", ""),
+        };
+        let _ = writeln!(self.text, "# TYPE ackpace_{name}{total} {kind}");
+        if self.form == Form::OpenMetrics {
+            let _ = writeln!(self.text, "# UNIT ackpace_{name} {unit}");
+        }
+        let _ = writeln!(self.text, "# HELP ackpace_{name}{total} {help}");
+    }
+
+    fn sample(&mut self, metric: &Metric, labels: &str, value: Value) {
+        let total = if metric.kind == Kind::Counter {
+            "_total"
+        } else {
+            ""
+        };
+        let _ = write!(self.text, "ackpace_{}{total}", metric.name);
+        if !labels.is_empty() {
+            let _ = write!(self.text, "{{{labels}}}");
+        }
+        let _ = match value {
+            Value::Whole(value) => writeln!(self.text, " {value}"),
+            Value::Us(us) => writeln!(self.text, " {}", seconds(us)),
+        };
+    }
+
+    /// Buckets are powers of two in microseconds: exact, since turns are counted by those.
+    fn histogram(&mut self, name: &str, turns: &Turns) {
+        const POWERS: std::ops::RangeInclusive<u32> = 2..=20;
+        for power in POWERS {
+            let (le, below) = (seconds(1 << power), turns.below(power));
+            let _ = writeln!(self.text, "ackpace_{name}_bucket{{le=\"{le}\"}} {below}");
+        }
+        let count = turns.count();
+        let sum = seconds(turns.sum_us());
+        let _ = write!(
+            self.text,
+            "ackpace_{name}_bucket{{le=\"+Inf\"}} {count}\nackpace_{name}_sum {sum}\nackpace_{name}_count {count}\n"
+        );
+    }
+}
+
+impl Value {
+    fn plus(self, other: Value) -> Value {
+        match (self, other) {
+            (Value::Whole(a), Value::Whole(b)) => Value::Whole(a.wrapping_add(b)),
+            (Value::Whole(a) | Value::Us(a), Value::Whole(b) | Value::Us(b)) => {
+                Value::Us(a.wrapping_add(b))
+            }
+        }
+    }
+}
+
+fn seconds(us: u64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
+/// What the kernel counts of a worker's thread.
+struct Thread {
+    cpu_us: u64,
+    /// Voluntary, involuntary.
+    switches: [u64; 2],
+}
+
+/// Reads it (proc(5)); `None` for a thread that does not run.
+fn thread(line: &Line) -> Option<Thread> {
+    let task = format!("/proc/self/task/{}", line.tally.thread.get());
+    let schedstat = std::fs::read_to_string(format!("{task}/schedstat")).ok()?;
+    let cpu_ns: u64 = schedstat.split(' ').next()?.parse().ok()?;
+    let status = std::fs::read_to_string(format!("{task}/status")).ok()?;
+    let switches = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some(Thread {
+        cpu_us: cpu_ns / 1000,
+        switches: [
+            switches("voluntary_ctxt_switches:")?,
+            switches("nonvoluntary_ctxt_switches:")?,
+        ],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_ends_with_its_unit_and_stands_once() {
+        let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        assert_eq!(names.len(), before);
+        for Metric {
+            name, unit, help, ..
+        } in &METRICS
+        {
+            let ends = name.ends_with(&format!("_{unit}")) || name == unit;
+            assert!(ends, "{name} does not end with {unit}");
+            let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
+            assert!(name.chars().all(is_plain), "{name}");
+            assert!(
+                help.ends_with('.') && !help.contains(['\n', '\\', '"', '|']),
+                "{help}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_docs_is_that_of_the_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md");
+        let page = std::fs::read_to_string(path).expect("a page of the docs");
+        let (start, end) = (
+            "<!-- metrics: made from server/src/admin/metrics.rs -->\n",
+            "<!-- end of metrics -->",
+        );
+        let (before, rest) = page.split_once(start).expect("the start of the table");
+        let (found, after) = rest.split_once(end).expect("the end of the table");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            let page = format!("{before}{start}{}{end}{after}", table());
+            std::fs::write(path, page).expect("the docs can be written");
+        } else {
+            assert_eq!(
+                found,
+                table(),
+                "UPDATE_DOCS=1 cargo test -p ackpace writes it anew"
+            );
+        }
+    }
+
+    #[test]
+    fn seconds_have_six_places_and_sums_keep_their_unit() {
+        assert_eq!(seconds(1_500_002), "1.500002");
+        assert_eq!(Value::Whole(0).plus(Value::Us(3)), Value::Us(3));
+        assert_eq!(Value::Whole(1).plus(Value::Whole(2)), Value::Whole(3));
+    }
+}

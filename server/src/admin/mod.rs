@@ -1,0 +1,102 @@
+//! Looking at a running server: the control thread answers scrapes of metrics and the questions of `ackpace top` and
+//! `ackpace why`.
+//!
+//! Numbers are read where the workers count them ([`crate::tally`]), without their help. What lies inside of a
+//! worker (connections, decisions) is told by its own thread, on demand: the data path pays nothing for that
+//! while nobody asks.
+
+pub mod client;
+mod control;
+pub mod metrics;
+pub mod place;
+mod questions;
+mod scrape;
+mod view;
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::answers::Question;
+use crate::log::{AccessHandle, Diagnostics, DiagnosticsHandle};
+use crate::mailbox::Bell;
+use crate::tally::Tally;
+use crate::worker::Shared;
+
+/// One worker as the control thread reaches it.
+pub struct Line {
+    /// What it counts.
+    pub tally: Arc<Tally>,
+    /// Where questions go in; the bell is rung afterwards.
+    pub questions: Sender<Question>,
+    /// Its bell.
+    pub bell: Arc<Bell>,
+}
+
+impl Line {
+    /// A line to a worker with this bell, and the worker's end of it.
+    pub fn new(bell: Arc<Bell>) -> (Line, Receiver<Question>) {
+        let (questions, heard) = bounded(1);
+        let line = Line {
+            tally: Arc::default(),
+            questions,
+            bell,
+        };
+        (line, heard)
+    }
+}
+
+/// All that the control thread may look at.
+pub struct Board {
+    /// The workers.
+    pub workers: Vec<Line>,
+    /// What they share.
+    pub shared: Arc<Shared>,
+    /// The access log.
+    pub access_log: AccessHandle,
+    /// The log of diagnostics.
+    pub diagnostics: DiagnosticsHandle,
+    /// When the workers were last asked how their connections stand.
+    pub census_at: Cell<Option<Instant>>,
+    /// When the server started, in seconds since 1970.
+    pub started_unix_s: u64,
+}
+
+impl Board {
+    /// A look at these workers.
+    pub fn new(
+        workers: Vec<Line>,
+        shared: Arc<Shared>,
+        access_log: AccessHandle,
+        diagnostics: &Diagnostics,
+    ) -> Board {
+        Board {
+            workers,
+            shared,
+            access_log,
+            diagnostics: diagnostics.handle(),
+            census_at: Cell::new(None),
+            started_unix_s: crate::clock::unix_ms() / 1000,
+        }
+    }
+}
+
+/// Starts the control thread, which lives as long as the process. Nothing is started for nobody.
+///
+/// # Errors
+/// When the thread can't be started.
+pub fn start(board: Board, metrics: Option<OwnedFd>, admin: Option<OwnedFd>) -> io::Result<()> {
+    if metrics.is_none() && admin.is_none() {
+        return Ok(());
+    }
+    let control = control::Control::new(board, metrics, admin);
+    thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(move || control.run())?;
+    Ok(())
+}

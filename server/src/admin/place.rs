@@ -1,0 +1,263 @@
+//! Where the admin socket is: made by a server, found by `ackpace top` and `ackpace why`.
+//!
+//! Only the server's own user (and root) may use it: its mode is 600, and a folder that we make has 700.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+
+use crate::limits::{CONTROL_CLIENTS_MAX, STALE_SOCKETS_MAX};
+use crate::options::AdminAt;
+
+/// A server's admin socket. Dropping it leaves the file; see [`Bound::remove`].
+pub struct Bound {
+    /// Its path.
+    pub path: PathBuf,
+    /// Which file it is.
+    file: Identity,
+}
+
+/// Device, inode, and the time when it was made: numbers of inodes are used again at once.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(meta: &fs::Metadata) -> Identity {
+    (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec())
+}
+
+impl Bound {
+    /// Removes the path if it is still the one that was made.
+    pub fn remove(&self) {
+        let meta = fs::symlink_metadata(&self.path);
+        if meta.is_ok_and(|meta| identity(&meta) == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the socket that the options ask for; `None` for none.
+///
+/// # Errors
+/// One sentence when the operator named a path that can't be had. Where we choose the path ourselves, no failure stops a
+/// server.
+pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, Bound)>, String> {
+    match wanted {
+        AdminAt::Off => Ok(None),
+        AdminAt::Path(path) => bind_at(path).map(Some).map_err(|error| {
+            let cure = "name a path in a folder that this user may write, or stop the server that listens there";
+            format!("--admin {}: {error}; {cure}", path.display())
+        }),
+        AdminAt::Auto => {
+            let name = format!("{}.sock", std::process::id());
+            for folder in folders() {
+                let made = own_folder(&folder).and_then(|()| {
+                    remove_stale(&folder);
+                    bind_at(&folder.join(&name))
+                });
+                match made {
+                    Ok(made) => return Ok(Some(made)),
+                    Err(error) => tracing::debug!("no admin socket in {}: {error}", folder.display()),
+                }
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// Connects to the one server that runs here, or to that of a path.
+///
+/// # Errors
+/// One sentence: nobody is there, or several are.
+pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
+    if let Some(path) = path {
+        return UnixStream::connect(path).map_err(|error| {
+            let cure = "is a server running with that --admin, as this user?";
+            format!("{}: {error}; {cure}", path.display())
+        });
+    }
+    let mut refused = false;
+    let mut found: Vec<(PathBuf, UnixStream)> = Vec::new();
+    for path in all_folders().iter().flat_map(|folder| sockets(folder)) {
+        match UnixStream::connect(&path) {
+            Ok(stream) => found.push((path, stream)),
+            Err(error) => refused |= error.kind() == io::ErrorKind::PermissionDenied,
+        }
+    }
+    if found.len() > 1 {
+        let paths = found
+            .iter()
+            .map(|(path, _)| format!("\n  --admin {}", path.display()));
+        return Err(format!(
+            "several servers run here; say which:{}",
+            paths.collect::<String>()
+        ));
+    }
+    found.pop().map(|(_, stream)| stream).ok_or_else(|| {
+        let cure = match refused {
+            true => "there is one of another user: run this as that user or as root",
+            false => "start one, or name its socket by --admin PATH",
+        };
+        format!("no running server was found; {cure}")
+    })
+}
+
+/// Where a server of this user puts its socket, the best place first.
+fn folders() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid();
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    // systemd's RuntimeDirectory= may name several.
+    let service = variable("RUNTIME_DIRECTORY").map(PathBuf::from);
+    let session = variable("XDG_RUNTIME_DIR").map(|path| Path::new(&path).join("ackpace"));
+    let system = user.is_root().then(|| PathBuf::from("/run/ackpace"));
+    let shared = std::env::temp_dir().join(format!("ackpace-{}", user.as_raw()));
+    let all = [service, session, system, Some(shared)];
+    all.into_iter()
+        .flatten()
+        .filter(|path| path.is_absolute())
+        .collect()
+}
+
+/// Where to look for servers: of services, and for root those of users, too.
+fn all_folders() -> Vec<PathBuf> {
+    let mut all = folders();
+    all.push("/run/ackpace".into());
+    if rustix::process::geteuid().is_root() {
+        let users = fs::read_dir("/run/user").into_iter().flatten().flatten();
+        all.extend(users.map(|user| user.path().join("ackpace")));
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Makes the folder, or finds it to be ours alone to write.
+fn own_folder(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let meta = fs::symlink_metadata(folder)?;
+    let ours = meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o022 == 0;
+    if meta.is_dir() && ours {
+        return Ok(());
+    }
+    Err(io::Error::other(
+        "it is a link, another user's, or others may write to it",
+    ))
+}
+
+fn sockets(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    paths
+        .filter(|path| path.extension() == Some(OsStr::new("sock")))
+        .filter(|path| fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()))
+        .take(STALE_SOCKETS_MAX)
+        .collect()
+}
+
+/// Killed servers leave theirs behind.
+fn remove_stale(folder: &Path) {
+    for path in sockets(folder) {
+        if is_stale(&path) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn is_stale(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn bind_at(path: &Path) -> io::Result<(OwnedFd, Bound)> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if is_socket && is_stale(path) {
+        fs::remove_file(path)?;
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Before it has a name: Linux takes the mode of the path from the socket.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, CONTROL_CLIENTS_MAX as i32)?;
+    let meta = fs::symlink_metadata(path)?;
+    let bound = Bound {
+        path: path.to_owned(),
+        file: identity(&meta),
+    };
+    Ok((socket, bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(test: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("ackpace-place-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn a_socket_is_its_owners_alone_and_goes_away_with_its_server() {
+        let folder = folder("mode");
+        own_folder(&folder).expect("a new folder");
+        assert_eq!(
+            fs::symlink_metadata(&folder).expect("a folder").mode() & 0o777,
+            0o700
+        );
+        let path = folder.join("1.sock");
+        let (socket, bound) = bind_at(&path).expect("a free path");
+        assert_eq!(
+            fs::symlink_metadata(&path).expect("a socket").mode() & 0o777,
+            0o600
+        );
+        assert!(bind_at(&path).is_err(), "somebody listens there");
+        // Aside, but not gone: numbers of inodes are used again at once.
+        fs::rename(&path, folder.join("aside")).expect("our own path");
+        let (_other_socket, other) = bind_at(&path).expect("a free path");
+        drop(socket);
+        bound.remove();
+        assert!(path.exists(), "it is another server's now");
+        other.remove();
+        assert!(!path.exists());
+        fs::remove_dir_all(folder).expect("our own folder");
+    }
+
+    #[test]
+    fn abandoned_sockets_are_removed_and_living_ones_and_files_are_not() {
+        let folder = folder("stale");
+        own_folder(&folder).expect("a new folder");
+        let [dead, alive, file] = ["1.sock", "2.sock", "3.sock"].map(|name| folder.join(name));
+        drop(bind_at(&dead).expect("a free path"));
+        let living = bind_at(&alive).expect("a free path");
+        fs::write(&file, "mine").expect("a file");
+        remove_stale(&folder);
+        assert!(!dead.exists() && alive.exists() && file.exists());
+        assert!(bind_at(&file).is_err(), "it is no socket");
+        drop(living);
+        fs::remove_dir_all(folder).expect("our own folder");
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_is_not_used() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = folder("open");
+        own_folder(&folder).expect("a new folder");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("our own folder");
+        assert!(own_folder(&folder).is_err());
+        fs::remove_dir(&folder).expect("our own folder");
+        std::os::unix::fs::symlink("/tmp", &folder).expect("a link");
+        assert!(own_folder(&folder).is_err());
+        fs::remove_file(folder).expect("our own link");
+    }
+}

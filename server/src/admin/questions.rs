@@ -1,0 +1,342 @@
+//! The admin socket's requests: a line each, answered by one line of JSON.
+//!
+//! `ackpace/1 top [N]` and `ackpace/1 why ADDRESS:PORT|NAME`. Anything else is answered by an error that says so.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use ackpace_core::conn::ConnId;
+use ackpace_core::why::{Bytes, Time, Wait};
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use serde::Serialize;
+
+use super::Board;
+use crate::answers::{
+    Answer, Ask, Connection, Explained, Question, Refusal, Server, Target, Told, Top, VERSION,
+};
+use crate::limits::{CENSUS_INTERVAL, DECISIONS_SHOWN_MAX, TOP_CONNECTIONS_MAX, WORKER_ANSWER_MAX};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What somebody asks by the admin socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    Top(usize),
+    Why(Target),
+}
+
+/// The answer to one line, with its line feed.
+pub fn answer(line: &[u8], board: &Board) -> Vec<u8> {
+    let mut bytes = match parse(line) {
+        Ok(Request::Top(most)) => json(&top(most, board)),
+        Ok(Request::Why(target)) => match explained(target, board) {
+            Ok(explained) => json(&explained),
+            Err(error) => refusal(&error),
+        },
+        Err(error) => refusal(&error),
+    };
+    bytes.push(b'\n');
+    bytes
+}
+
+/// An answer that says why there is none; without a line feed.
+pub fn refusal(error: &str) -> Vec<u8> {
+    let error = error.to_owned();
+    json(&Refusal {
+        version: VERSION,
+        error,
+    })
+}
+
+fn json(answer: &impl Serialize) -> Vec<u8> {
+    // Numbers, texts and lists only: nothing that could fail.
+    serde_json::to_vec(answer).unwrap_or_default()
+}
+
+fn parse(line: &[u8]) -> Result<Request, String> {
+    let usage = || "ask \"ackpace/1 top [N]\" or \"ackpace/1 why ADDRESS:PORT\"".to_owned();
+    let line = std::str::from_utf8(line).map_err(|_| usage())?;
+    let words: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
+    match words[..] {
+        ["ackpace/1", "top"] => Ok(Request::Top(TOP_CONNECTIONS_MAX)),
+        ["ackpace/1", "top", most] => match most.parse() {
+            Ok(most) => Ok(Request::Top(TOP_CONNECTIONS_MAX.min(most))),
+            Err(_) => Err(usage()),
+        },
+        ["ackpace/1", "why", target] => Ok(Request::Why(target.parse()?)),
+        [version, ..] if version.starts_with("ackpace/") && version != "ackpace/1" => Err(format!(
+            "this server speaks ackpace/{VERSION}: use the ackpace of its release, {}",
+            env!("CARGO_PKG_VERSION")
+        )),
+        _ => Err(usage()),
+    }
+}
+
+impl std::str::FromStr for Target {
+    type Err = String;
+
+    /// `192.0.2.1:4242`, `[2001:db8::1]:4242`, or a name as `top` shows it: `0.12.3`.
+    fn from_str(text: &str) -> Result<Target, String> {
+        if let Ok(peer) = text.parse::<SocketAddr>() {
+            return Ok(Target::Peer(SocketAddr::new(
+                peer.ip().to_canonical(),
+                peer.port(),
+            )));
+        }
+        let mut numbers = text.splitn(3, '.').map(str::parse::<u32>);
+        if let (Some(Ok(worker)), Some(Ok(index)), Some(Ok(generation))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        {
+            if let Ok(worker) = u16::try_from(worker) {
+                let conn = ConnId { index, generation };
+                return Ok(Target::Name { worker, conn });
+            }
+        }
+        Err(format!(
+            "{} is no connection: name it by its client's address and port, such as 192.0.2.1:4242, or by its name in \
+             `ackpace top`, such as 0.12.3",
+            crate::options::shown(text)
+        ))
+    }
+}
+
+/// Asks every worker, and waits for all of them together.
+fn ask(board: &Board, ask: Ask) -> Vec<(u16, Answer)> {
+    let until = Instant::now() + WORKER_ANSWER_MAX;
+    let mut answers = Vec::new();
+    let asked: Vec<_> = board
+        .workers
+        .iter()
+        .map(|line| {
+            let (reply, told) = bounded(1);
+            // A worker that has not heard the last question yet hangs; it gets no further one.
+            let sent = line.questions.try_send(Question { ask, reply });
+            line.bell.ring();
+            sent.ok().map(|()| told)
+        })
+        .collect();
+    for (worker, told) in asked.into_iter().enumerate() {
+        let told = told.ok_or(RecvTimeoutError::Disconnected);
+        if let Ok(answer) = told.and_then(|told| told.recv_deadline(until)) {
+            answers.push((worker as u16, answer));
+        }
+    }
+    answers
+}
+
+/// Has every worker count how its connections stand, if that was long ago: at most once in [`CENSUS_INTERVAL`], so that
+/// nobody can keep the workers busy by scraping.
+pub fn census(board: &Board) {
+    let now = Instant::now();
+    let fresh = |last: Instant| now.saturating_duration_since(last) < CENSUS_INTERVAL;
+    if !board.census_at.get().is_some_and(fresh) {
+        board.census_at.set(Some(now));
+        ask(board, Ask::Census);
+    }
+}
+
+fn top(most: usize, board: &Board) -> Top {
+    let mut top = Top {
+        version: VERSION,
+        server: Server {
+            pid: std::process::id(),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_us: board.shared.clock.now().us,
+            draining: board.shared.stopping.load(Relaxed),
+        },
+        ..Top::default()
+    };
+    top.silent_workers = (0..board.workers.len() as u16).collect();
+    for (worker, answer) in ask(board, Ask::Top(most)) {
+        if let Answer::Top(row, connections) = answer {
+            top.silent_workers.retain(|silent| *silent != worker);
+            top.workers.push(row);
+            top.connections.extend(connections);
+        }
+    }
+    let sending: u64 = top.workers.iter().map(|row| row.sending).sum();
+    let connections = &mut top.connections;
+    connections.sort_by_key(|connection| std::cmp::Reverse(connection.rate_bytes_per_s));
+    connections.truncate(most);
+    top.left_out = sending.saturating_sub(connections.len() as u64);
+    top
+}
+
+fn explained(target: Target, board: &Board) -> Result<Explained, String> {
+    let answers = ask(board, Ask::Why(target));
+    let silent = board.workers.len() - answers.len();
+    for (_, answer) in answers {
+        if let Answer::Why(connection, decisions) = answer {
+            return Ok(Explained {
+                version: VERSION,
+                now: match &connection {
+                    Some(connection) => sentences(connection),
+                    None => vec!["the connection is closed".to_owned()],
+                },
+                connection: connection.map(|connection| *connection),
+                decisions: last(decisions),
+            });
+        }
+    }
+    Err(match silent {
+        0 => {
+            "there is no such connection now; `ackpace top` shows those that are sending".to_owned()
+        }
+        _ => format!(
+            "{silent} workers do not answer: they hang in a system call, look at dmesg; the others do not have it"
+        ),
+    })
+}
+
+/// Enough to understand, little enough to read.
+fn last(mut decisions: Vec<Told>) -> Vec<Told> {
+    decisions.drain(..decisions.len().saturating_sub(DECISIONS_SHOWN_MAX));
+    decisions
+}
+
+/// How a connection stands.
+fn sentences(connection: &Connection) -> Vec<String> {
+    let Connection { id, peer, .. } = connection;
+    let Some(response) = &connection.response else {
+        let phase = &connection.phase;
+        return vec![format!(
+            "{peer} (connection {id}) has no response under way: {phase}"
+        )];
+    };
+    let object = connection
+        .object
+        .as_deref()
+        .unwrap_or("an answer made for it");
+    let mut sentences = vec![format!(
+        "{peer} (connection {id}) gets {object}: {} are with the kernel, {} are left, after {}",
+        Bytes(response.sent_bytes),
+        Bytes(response.left_bytes),
+        Time(response.took_us)
+    )];
+    let wait = Wait::ALL
+        .into_iter()
+        .find(|wait| wait.name() == response.wait);
+    if let Some(wait) = wait {
+        let since = match wait {
+            Wait::Turn => String::new(),
+            _ => format!(", for {} now", Time(response.wait_us)),
+        };
+        sentences.push(format!("it waits for {}{since}", wait.sentence()));
+    }
+    if let (Some(window), Some(in_flight), Some(unsent)) = (
+        connection.window_bytes,
+        connection.in_flight_bytes,
+        connection.unsent_bytes,
+    ) {
+        let state = if window == 0 {
+            "closed (0 B)".to_owned()
+        } else {
+            Bytes(window).to_string()
+        };
+        sentences.push(format!(
+            "its client's window is {state}; {} are in flight and {} wait unsent in the socket; the window has held it \
+             up for {} in all",
+            Bytes(in_flight),
+            Bytes(unsent),
+            Time(connection.window_limited_us.unwrap_or_default())
+        ));
+    }
+    if let (Some(rtt_us), Some(cwnd), Some(again)) = (
+        connection.rtt_us,
+        connection.cwnd_bytes,
+        connection.retransmitted_segments,
+    ) {
+        let rate = match connection.rate_bytes_per_s {
+            0 => "at a rate that is not known yet".to_owned(),
+            rate => format!("at {}/s", Bytes(rate)),
+        };
+        sentences.push(format!(
+            "it takes its bytes {rate}; round trip {}, congestion window {}, {again} segments sent again",
+            Time(rtt_us),
+            Bytes(cwnd)
+        ));
+    }
+    sentences.push(format!(
+        "it has stood still for the disk for {}, for its socket for {}",
+        Time(response.waited_disk_us),
+        Time(response.waited_net_us)
+    ));
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::Response;
+
+    #[test]
+    fn a_line_is_understood_or_refused_with_a_cure() {
+        let name = Target::Name {
+            worker: 1,
+            conn: ConnId {
+                index: 2,
+                generation: 3,
+            },
+        };
+        let peer = |text: &str| Request::Why(Target::Peer(text.parse().expect("an address")));
+        for (line, request) in [
+            ("ackpace/1 top", Request::Top(TOP_CONNECTIONS_MAX)),
+            ("ackpace/1 top 5\r", Request::Top(5)),
+            ("ackpace/1 top 99999999", Request::Top(TOP_CONNECTIONS_MAX)),
+            ("ackpace/1 why 1.2.3", Request::Why(name)),
+            ("ackpace/1 why 192.0.2.1:80", peer("192.0.2.1:80")),
+            ("ackpace/1 why [::ffff:192.0.2.1]:80", peer("192.0.2.1:80")),
+        ] {
+            assert_eq!(parse(line.as_bytes()), Ok(request), "{line}");
+        }
+        for (line, part) in [
+            ("", "ask"),
+            ("top", "ask"),
+            ("ackpace/1 top x", "ask"),
+            ("ackpace/1 top 1 2", "ask"),
+            ("ackpace/2 top", "this server speaks ackpace/1"),
+            ("ackpace/1 why 1.2", "is no connection"),
+            ("ackpace/1 why 70000.1.1", "is no connection"),
+            ("ackpace/1 why \u{1b}[2J", "is no connection"),
+        ] {
+            let error = parse(line.as_bytes()).expect_err(line);
+            assert!(
+                error.contains(part) && !error.contains('\u{1b}'),
+                "{line}: {error}"
+            );
+        }
+        assert!(parse(&[0xff, 0xfe]).is_err());
+    }
+
+    #[test]
+    fn a_stalled_client_is_told_of_in_sentences() {
+        let connection = Connection {
+            id: "0.3.1".into(),
+            peer: "192.0.2.1:4242".into(),
+            phase: "sending".into(),
+            object: Some("/a.iso".into()),
+            window_bytes: Some(0),
+            in_flight_bytes: Some(0),
+            unsent_bytes: Some(131_072),
+            window_limited_us: Some(9_000_000),
+            response: Some(Response {
+                wait: "window".into(),
+                wait_us: 8_500_000,
+                sent_bytes: 1_000_000,
+                left_bytes: 4_000_000,
+                took_us: 10_000_000,
+                ..Response::default()
+            }),
+            ..Connection::default()
+        };
+        assert_eq!(
+            sentences(&connection),
+            [
+                "192.0.2.1:4242 (connection 0.3.1) gets /a.iso: 1.0 MB are with the kernel, 4.0 MB are left, after 10 s",
+                "it waits for its client, which does not read: its receive window is closed or full, for 8.5 s now",
+                "its client's window is closed (0 B); 0 B are in flight and 131 KB wait unsent in the socket; the window \
+                 has held it up for 9.0 s in all",
+                "it has stood still for the disk for 0 us, for its socket for 0 us",
+            ]
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! What `ackpace top` and `ackpace why` print for people.
+
+use std::fmt::Write;
+
+use ackpace_core::why::{Bytes, Time};
+
+use crate::answers::{Connection, Explained, Top};
+
+/// The page of `top`: a line for the server, one for each worker, one for each connection.
+pub fn top(top: &Top) -> String {
+    let server = &top.server;
+    let rates = top.workers.iter().map(|row| row.rate_bytes_per_s);
+    let rate = Bytes(rates.fold(0, u64::saturating_add));
+    let draining = if server.draining { ", draining" } else { "" };
+    let mut page = format!(
+        "ackpace {} (process {}), up {}{draining}: {rate}/s\n\n",
+        plain(&server.release),
+        server.pid,
+        Time(server.uptime_us)
+    );
+    let _ = writeln!(
+        page,
+        "{:>6} {:>11} {:>7} {:>9} {:>7} {:>9} {:>9}",
+        "worker", "connections", "sending", "rate/s", "T", "sent", "wake-ups"
+    );
+    for row in &top.workers {
+        let _ = writeln!(
+            page,
+            "{:>6} {:>11} {:>7} {:>9} {:>7} {:>9} {:>9}",
+            row.worker,
+            row.connections,
+            row.sending,
+            bytes(Some(row.rate_bytes_per_s)),
+            time(row.target_us),
+            bytes(Some(row.sent_bytes)),
+            row.wakeups
+        );
+    }
+    for worker in &top.silent_workers {
+        let _ = writeln!(
+            page,
+            "{worker:>6} does not answer: it hangs in a system call (see dmesg)"
+        );
+    }
+    if top.connections.is_empty() {
+        page.push_str("\nNo response is under way.\n");
+        return page;
+    }
+    let _ = writeln!(
+        page,
+        "\n{:10} {:21} {:>8} {:>7} {:>7} {:>9} {:>7} {:>8} {:>6} {:14} {:>8}  object",
+        "name",
+        "client",
+        "rate/s",
+        "T_n",
+        "unsent",
+        "in flight",
+        "RTT",
+        "cwnd",
+        "resent",
+        "waits for",
+        "left"
+    );
+    top.connections
+        .iter()
+        .for_each(|connection| row(connection, &mut page));
+    if top.left_out > 0 {
+        let _ = writeln!(page, "and {} more", top.left_out);
+    }
+    page
+}
+
+fn row(connection: &Connection, page: &mut String) {
+    let Connection { id, peer, .. } = connection;
+    let waits = connection
+        .response
+        .as_ref()
+        .map(|response| match response.wait_us {
+            0 => response.wait.clone(),
+            us => format!("{} {}", response.wait, Time(us)),
+        });
+    let left = connection
+        .response
+        .as_ref()
+        .map(|response| response.left_bytes);
+    let again = connection.retransmitted_segments;
+    let _ = writeln!(
+        page,
+        "{:10} {:21} {:>8} {:>7} {:>7} {:>9} {:>7} {:>8} {:>6} {:14} {:>8}  {}",
+        plain(id),
+        plain(peer),
+        bytes(Some(connection.rate_bytes_per_s).filter(|rate| *rate > 0)),
+        time(connection.margin_us),
+        bytes(connection.unsent_bytes),
+        bytes(connection.in_flight_bytes),
+        time(connection.rtt_us),
+        bytes(connection.cwnd_bytes),
+        again.map_or("-".to_owned(), |again| again.to_string()),
+        plain(&waits.unwrap_or_default()),
+        bytes(left),
+        plain(connection.object.as_deref().unwrap_or("-")),
+    );
+}
+
+/// The text of `why`: how it stands, then the decisions that led there.
+pub fn why(explained: &Explained) -> String {
+    let mut page = String::new();
+    for sentence in &explained.now {
+        let _ = writeln!(page, "{}.", plain(sentence));
+    }
+    if !explained.decisions.is_empty() {
+        page.push_str("\nThe last decisions:\n");
+    }
+    for told in &explained.decisions {
+        let ago = format!("{} ago", Time(told.ago_us));
+        let _ = writeln!(page, "{ago:>12}: {}", plain(&told.text));
+    }
+    page
+}
+
+fn bytes(value: Option<u64>) -> String {
+    value.map_or("-".to_owned(), |value| Bytes(value).to_string())
+}
+
+fn time(us: Option<u64>) -> String {
+    us.map_or("-".to_owned(), |us| Time(us).to_string())
+}
+
+/// A text without control characters: names of files come from outside, and a terminal obeys some.
+pub fn plain(text: &str) -> String {
+    let shown = |c: char| {
+        if c.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    text.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::{Response, Server, Told, WorkerRow};
+
+    #[test]
+    fn a_page_has_a_line_for_each_worker_and_connection() {
+        let page = top(&Top {
+            server: Server {
+                pid: 7,
+                release: "0.1.0".into(),
+                uptime_us: 90_000_000,
+                draining: true,
+            },
+            workers: vec![WorkerRow {
+                worker: 0,
+                connections: 12,
+                sending: 2,
+                rate_bytes_per_s: 2_500_000,
+                target_us: Some(400_000),
+                sent_bytes: 1_000_000_000,
+                wakeups: 99,
+            }],
+            silent_workers: vec![1],
+            connections: vec![Connection {
+                id: "0.1.2".into(),
+                peer: "192.0.2.1:4242".into(),
+                object: Some("/a\u{1b}[2J".into()),
+                rate_bytes_per_s: 2_500_000,
+                margin_us: Some(123_000),
+                response: Some(Response {
+                    wait: "margin".into(),
+                    wait_us: 12_000,
+                    left_bytes: 5_000,
+                    ..Response::default()
+                }),
+                ..Connection::default()
+            }],
+            left_out: 1,
+            ..Top::default()
+        });
+        for part in [
+            "ackpace 0.1.0 (process 7), up 90 s, draining: 2.5 MB/s",
+            "     0          12       2    2.5 MB  400 ms    1.0 GB        99",
+            "     1 does not answer",
+            "0.1.2      192.0.2.1:4242",
+            "margin 12 ms",
+            "/a\u{fffd}[2J",
+            "and 1 more",
+        ] {
+            assert!(page.contains(part), "no {part:?} in\n{page}");
+        }
+        assert!(!page.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn why_tells_how_it_stands_and_what_led_there() {
+        let text = why(&Explained {
+            now: vec!["it waits for its turn".into()],
+            decisions: vec![Told {
+                ago_us: 1_500_000,
+                of_worker: false,
+                text: "the connection was closed (idle)".into(),
+            }],
+            ..Explained::default()
+        });
+        assert_eq!(
+            text,
+            "it waits for its turn.\n\nThe last decisions:\n   1.5 s ago: the connection was closed (idle)\n"
+        );
+    }
+}

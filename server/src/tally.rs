@@ -1,0 +1,205 @@
+//! What one worker counts: written by its thread alone, read by whoever looks, at any time.
+//!
+//! Each number is an atomic that one thread writes by a plain load and store: that costs what a plain number would, needs
+//! no lock, no copy and no wake-up of the worker, and is there to be read even while the worker hangs in a system call.
+//! Two numbers may be from either side of a turn; each is right in itself. Only what the worker machine counts
+//! is copied, at the end of a turn in which it changed.
+
+use ackpace_core::why::{TopUp, Wait, Why};
+use ackpace_core::worker::{Census, Counts, PHASES};
+
+use crate::count::Count;
+use crate::turns::Turns;
+
+/// How bytes get into a socket: the index in [`Tally::sent_bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the page cache, by sendfile(2).
+    Sendfile,
+    /// From the small files kept ready, their heads included.
+    KeptReady,
+    /// Made for this answer: heads, listings, errors, boundaries.
+    Made,
+}
+
+impl Way {
+    /// Every way, each at the index of its number.
+    pub const ALL: [Way; 3] = [Way::Sendfile, Way::KeptReady, Way::Made];
+
+    /// A label of the metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Sendfile => "sendfile",
+            Way::KeptReady => "kept_ready",
+            Way::Made => "made",
+        }
+    }
+}
+
+/// What one worker counts. See the module. On cache lines of its own, so that no other thread slows its writer.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Tally {
+    /// Its thread (gettid(2)); 0 before it runs.
+    pub thread: Count,
+    /// Returns of epoll_wait(2) that was allowed to sleep.
+    pub wakeups: Count,
+    /// How long its turns took.
+    pub turns: Turns,
+    /// Turns that ended at the bound on orders.
+    pub turns_cut_by_orders: Count,
+    /// Turns that ended at the bound on bytes.
+    pub turns_cut_by_bytes: Count,
+    /// Connections that were accepted.
+    pub accepted: Count,
+    /// Failures of accept(2) for want of descriptors or memory.
+    pub accept_errors: Count,
+    /// Connections that are open now.
+    pub connections: Count,
+    /// Answers by the first digit of their status; 0 is not used.
+    pub answers: [Count; 6],
+    /// Bytes given to sockets, by [`Way`].
+    pub sent_bytes: [Count; 3],
+    /// Sends of which the socket took nothing (EAGAIN).
+    pub sends_refused: Count,
+    /// Sends of which the socket took a part.
+    pub sends_cut: Count,
+    /// Requests that were answered from the small files kept ready.
+    pub ready_hits: Count,
+    /// Requests that might have been, and were not there.
+    pub ready_misses: Count,
+    /// Memory of the small files kept ready.
+    pub ready_bytes: Count,
+    /// Small files kept ready.
+    pub ready_files: Count,
+    /// T in microseconds; 0 without margins.
+    pub target_us: Count,
+    /// What the worker machine counts.
+    pub decided: Decided,
+}
+
+/// What the worker machine counts ([`Counts`]), as of the last turn in which it changed, and how its connections stood
+/// when somebody last asked ([`Census`]).
+#[derive(Debug, Default)]
+pub struct Decided {
+    changes: Count,
+    /// By [`TopUp`].
+    pub top_ups: [Count; TopUp::ALL.len()],
+    /// Looks at everybody's margin.
+    pub rounds: Count,
+    /// By [`Wait`].
+    pub waits: [Count; Wait::ALL.len()],
+    /// By [`Wait`].
+    pub waited_us: [Count; Wait::ALL.len()],
+    /// By [`Why`].
+    pub closed: [Count; Why::ALL.len()],
+    /// Connections by [`PHASES`].
+    pub phases: [Count; PHASES.len()],
+    /// Responses under way by [`Wait`].
+    pub waiting: [Count; Wait::ALL.len()],
+    /// Their bytes by [`Wait`].
+    pub waiting_bytes: [Count; Wait::ALL.len()],
+    /// B_net.
+    pub rates_bytes_per_s: Count,
+}
+
+impl Tally {
+    /// Counts a response by its status code.
+    pub fn answered(&self, status: u16) {
+        if let Some(class) = self.answers.get(usize::from(status / 100)) {
+            class.add(1);
+        }
+    }
+}
+
+impl Decided {
+    /// Takes over how all connections stand.
+    pub fn stand(&self, census: &Census) {
+        let Census {
+            phases,
+            waiting,
+            waiting_bytes,
+            rates_bytes_per_s,
+        } = census;
+        for (counts, values) in [
+            (&self.phases[..], &phases[..]),
+            (&self.waiting, waiting),
+            (&self.waiting_bytes, waiting_bytes),
+        ] {
+            let both = counts.iter().zip(values);
+            both.for_each(|(count, value)| count.set(*value));
+        }
+        self.rates_bytes_per_s.set(*rates_bytes_per_s);
+    }
+
+    /// Takes over what has changed.
+    pub fn follow(&self, counts: &Counts) {
+        if self.changes.get() == counts.changes {
+            return;
+        }
+        let Counts {
+            changes,
+            top_ups,
+            rounds,
+            waits,
+            waited_us,
+            closed,
+        } = counts;
+        for (counts, values) in [
+            (&self.top_ups[..], &top_ups[..]),
+            (&self.waits, waits),
+            (&self.waited_us, waited_us),
+            (&self.closed, closed),
+        ] {
+            counts
+                .iter()
+                .zip(values)
+                .for_each(|(count, value)| count.set(*value));
+        }
+        self.rounds.set(*rounds);
+        self.changes.set(*changes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_counted_is_taken_over_when_it_changed() {
+        let decided = Decided::default();
+        let mut counts = Counts::default();
+        counts.closed[Why::Idle as usize] = 3;
+        decided.follow(&counts);
+        assert_eq!(
+            decided.closed[Why::Idle as usize].get(),
+            0,
+            "nothing is said to have changed"
+        );
+        (counts.changes, counts.rounds) = (1, 7);
+        let mut census = Census::default();
+        census.phases[3] = 2;
+        decided.stand(&census);
+        counts.waited_us[Wait::Window as usize] = 5;
+        decided.follow(&counts);
+        assert_eq!(decided.closed[Why::Idle as usize].get(), 3);
+        assert_eq!((decided.rounds.get(), decided.phases[3].get()), (7, 2));
+        assert_eq!(decided.waited_us[Wait::Window as usize].get(), 5);
+    }
+
+    #[test]
+    fn a_status_counts_in_its_class_and_nonsense_in_none() {
+        let tally = Tally::default();
+        [200, 206, 404, 0, 999]
+            .into_iter()
+            .for_each(|status| tally.answered(status));
+        let classes: Vec<u64> = tally.answers.iter().map(Count::get).collect();
+        assert_eq!(classes, [1, 0, 2, 0, 1, 0]);
+        assert!(
+            Way::ALL
+                .iter()
+                .enumerate()
+                .all(|(at, way)| *way as usize == at)
+        );
+    }
+}

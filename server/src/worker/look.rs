@@ -1,0 +1,130 @@
+//! What a worker tells of itself when an operator asks. Costs nothing while nobody does.
+
+use ackpace_core::conn::ConnId;
+use ackpace_core::units::Instant;
+use ackpace_core::why::{Decision, Wait, WindowFacts};
+use ackpace_core::worker::Look;
+use ackpace_wire::access_log::Remote;
+
+use super::Worker;
+use crate::answers::{Answer, Ask, Connection, Question, Response, Target, Told, WorkerRow};
+use crate::count::Count;
+use crate::tcp::{self, Facts};
+
+impl Worker {
+    pub(super) fn tell(&mut self, question: &Question, now: Instant) {
+        let answer = match question.ask {
+            Ask::Top(most) => self.top(most, now),
+            Ask::Census => {
+                self.tally.decided.stand(&self.decider.census(now));
+                Answer::Nothing
+            }
+            Ask::Why(target) => self.why(target, now),
+        };
+        // Who asked may have lost patience.
+        let _ = question.reply.try_send(answer);
+    }
+
+    fn top(&mut self, most: usize, now: Instant) -> Answer {
+        let mut looks: Vec<Look> = self.decider.looks(now).collect();
+        let rates = looks.iter().map(|look| look.rate_bytes_per_s);
+        let row = WorkerRow {
+            worker: self.index as u16,
+            connections: self.decider.connections().into(),
+            sending: looks.len() as u64,
+            rate_bytes_per_s: rates.fold(0, u64::saturating_add),
+            target_us: self.decider.target_us(),
+            sent_bytes: self.tally.sent_bytes.iter().map(Count::get).sum(),
+            wakeups: self.tally.wakeups.get(),
+        };
+        looks.sort_unstable_by_key(|look| std::cmp::Reverse(look.rate_bytes_per_s));
+        looks.truncate(most); // only these are asked what TCP knows: a system call each
+        let connections = looks.iter().filter_map(|look| self.connection(look));
+        Answer::Top(row, connections.collect())
+    }
+
+    fn why(&mut self, target: Target, now: Instant) -> Answer {
+        let id = match target {
+            Target::Name { worker, conn } => (usize::from(worker) == self.index).then_some(conn),
+            Target::Peer(peer) => self.conns.of_peer(peer),
+        };
+        let Some(id) = id else {
+            return Answer::Nothing;
+        };
+        let decisions = self.decisions_on(id, now);
+        let look = self.decider.look_into(id, now);
+        let connection = look.and_then(|look| self.connection(&look));
+        match connection.is_none() && decisions.iter().all(|told| told.of_worker) {
+            true => Answer::Nothing,
+            false => Answer::Why(connection.map(Box::new), decisions),
+        }
+    }
+
+    /// What was decided of a connection, and of all since its first decision.
+    fn decisions_on(&self, id: ConnId, now: Instant) -> Vec<Told> {
+        let told = |decision: &Decision| Told {
+            ago_us: now.since_us(decision.at),
+            of_worker: decision.conn.is_none(),
+            text: decision.what.to_string(),
+        };
+        let decisions = self.decider.decisions();
+        decisions
+            .skip_while(|decision| decision.conn != Some(id))
+            .filter(|decision| decision.conn.is_none_or(|conn| conn == id))
+            .map(told)
+            .collect()
+    }
+
+    /// Inside and outside of a connection.
+    fn connection(&mut self, look: &Look) -> Option<Connection> {
+        let conn = self.conns.get(look.conn)?;
+        let facts = tcp::facts(&conn.socket);
+        let peer = match conn.remote {
+            Remote::Ip(ip) => std::net::SocketAddr::new(ip, conn.port).to_string(),
+            Remote::Unix => "unix".to_owned(),
+        };
+        let object = conn
+            .file
+            .as_ref()
+            .map(|file| self.shared.site.shown(&file.path));
+        let response = look.response.map(|response| Response {
+            wait: seen(response.wait, facts.as_ref()).name().to_owned(),
+            wait_us: response.wait_us,
+            top_up: response.top_up.name().to_owned(),
+            sent_bytes: response.sent_bytes,
+            left_bytes: response.left_bytes,
+            took_us: response.took_us,
+            waited_disk_us: response.waited_disk_us,
+            waited_net_us: response.waited_net_us,
+        });
+        let ConnId { index, generation } = look.conn;
+        Some(Connection {
+            id: format!("{}.{index}.{generation}", self.index),
+            peer,
+            phase: look.phase.to_owned(),
+            object,
+            rate_bytes_per_s: look.rate_bytes_per_s,
+            margin_us: look.margin_us,
+            lowat_bytes: look.lowat_bytes,
+            unsent_bytes: facts.map(|facts| facts.unsent_bytes),
+            in_flight_bytes: facts.map(|facts| facts.in_flight_bytes),
+            rtt_us: facts.map(|facts| facts.rtt_us),
+            cwnd_bytes: facts.map(|facts| facts.cwnd_bytes),
+            window_bytes: facts.map(|facts| facts.window_bytes),
+            retransmitted_segments: facts.map(|facts| facts.retransmitted_segments),
+            window_limited_us: facts.map(|facts| facts.window_limited_us),
+            response,
+        })
+    }
+}
+
+/// What a response waits for, now that TCP was asked.
+fn seen(wait: Wait, facts: Option<&Facts>) -> Wait {
+    let window = facts.map(|facts| WindowFacts {
+        window_bytes: facts.window_bytes,
+        in_flight_bytes: facts.in_flight_bytes,
+        unsent_bytes: facts.unsent_bytes,
+        segment_bytes: facts.segment_bytes,
+    });
+    window.map_or(wait, |window| wait.seen_with(&window))
+}
