@@ -141,7 +141,7 @@ fn request(family: u8, port: u16, states: u32) -> Vec<u8> {
     bytes.extend(NLM_F_REQUEST_DUMP.to_ne_bytes());
     bytes.extend([0; 8]); // sequence, port id
     let wanted = [INET_DIAG_INFO, INET_DIAG_CONG, INET_DIAG_SKMEMINFO];
-    let extensions = wanted.iter().fold(0u8, |bits, n| bits | 1 << (n - 1));
+    let extensions = wanted.iter().fold(0u8, |bits, n| bits | (1 << (n - 1)));
     bytes.extend([family, libc::IPPROTO_TCP as u8, extensions, 0]);
     bytes.extend(states.to_ne_bytes());
     bytes.extend(port.to_be_bytes());

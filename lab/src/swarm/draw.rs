@@ -11,7 +11,7 @@ pub struct Dice(Pcg32);
 impl Dice {
     /// Draws of one client of one class; clients get streams of their own.
     pub fn of(seed: u64, class: usize, client: u32) -> Self {
-        let stream = (class as u64) << 32 | u64::from(client);
+        let stream = ((class as u64) << 32) | u64::from(client);
         Self(Pcg32::new(
             seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             stream,

@@ -247,7 +247,7 @@ fn pseudo_header_sum(ip: &[u8], transport_len_bytes: u16) -> u16 {
 fn sum_of_words(bytes: &[u8]) -> u32 {
     let words = bytes.chunks(2);
     words
-        .map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |low| u32::from(*low)))
+        .map(|word| (u32::from(word[0]) << 8) | word.get(1).map_or(0, |low| u32::from(*low)))
         .sum()
 }
 

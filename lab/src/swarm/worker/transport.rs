@@ -57,7 +57,7 @@ pub fn watch(
     if client.interest == interest {
         return Ok(());
     }
-    let data = u64::from(client.generation) << 32 | u64::from(index);
+    let data = (u64::from(client.generation) << 32) | u64::from(index);
     let data = epoll::EventData::new_u64(data);
     let flags = match interest {
         Interest::None => epoll::EventFlags::empty(),
