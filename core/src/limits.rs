@@ -43,6 +43,9 @@ pub const PACED_WINDOW_BYTES_MIN: u64 = 64 * KIB;
 pub const PACED_RTT_US_MIN: u64 = 2_000;
 /// A rate measured over less time than this is noise.
 pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
+/// Steps of requests and short answers before a body that waits has one, of up to [`SEND_BYTES_MAX`]: with a flood of
+/// small files, downloads still get most of the bytes.
+pub const SHORT_STEPS_MAX: u32 = 32;
 /// Requests of one connection answered in a row. More: the other connections come first.
 pub const PIPELINED_MAX: u32 = 64;
 

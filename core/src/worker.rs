@@ -99,6 +99,10 @@ pub struct Worker {
     beliefs: Beliefs,
     /// Connections with something to do now, each at most once.
     ready: VecDeque<u32>,
+    /// Those of them that are in the middle of a body: long work, done a step at a time between the others.
+    bulk: VecDeque<u32>,
+    /// Steps of the former since the last of the latter.
+    short_steps: u32,
     outs: VecDeque<Out>,
     listening: bool,
     incoming: bool,
@@ -128,6 +132,8 @@ impl Worker {
             by_address: BTreeMap::new(),
             beliefs: Beliefs::default(),
             ready: VecDeque::new(),
+            bulk: VecDeque::new(),
+            short_steps: 0,
             outs: VecDeque::new(),
             listening: true,
             incoming: false,
@@ -197,10 +203,17 @@ impl Worker {
             return;
         }
         conn.queued = true;
-        if goes_on {
-            self.ready.push_front(index)
+        let within_body = |stream: &Stream| stream.sent_bytes > stream.plan.head_len_bytes;
+        let bulk = conn.phase == Phase::Sending && conn.stream.as_ref().is_some_and(within_body);
+        let queue = if bulk {
+            &mut self.bulk
         } else {
-            self.ready.push_back(index)
+            &mut self.ready
+        };
+        if goes_on {
+            queue.push_front(index)
+        } else {
+            queue.push_back(index)
         }
     }
 }
@@ -323,7 +336,8 @@ impl Machine for Worker {
 
     fn deadline(&self) -> Option<Instant> {
         let accepts = self.willing() != self.listening || self.willing() && self.incoming;
-        if accepts || !self.ready.is_empty() || !self.outs.is_empty() {
+        let ready = !self.ready.is_empty() || !self.bulk.is_empty();
+        if accepts || ready || !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
         let paced = self.paced.first().map(|(until, _)| *until);

@@ -99,7 +99,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     log.stop();
     let turns = Turns::default();
     tallies.iter().for_each(|tally| turns.merge(&tally.turns));
-    tracing::debug!("turns: {turns}");
+    tracing::info!("turns: {turns}");
     diagnostics.stop();
     Ok(())
 }

@@ -4,13 +4,13 @@ use super::messages::{Expect, Out};
 use super::stream::{Step, Stream};
 use super::{Phase, Worker};
 use crate::conn::{ConnId, StreamId, Want};
-use crate::limits::PIPELINED_MAX;
+use crate::limits::{PIPELINED_MAX, SHORT_STEPS_MAX};
 use crate::units::Instant;
 use crate::why::{Wait, What, Why};
 
 impl Worker {
     pub(super) fn conn_step(&mut self, now: Instant) -> Option<Out> {
-        while let Some(index) = self.ready.pop_front() {
+        while let Some(index) = self.next_ready() {
             let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
                 continue;
             };
@@ -33,6 +33,22 @@ impl Worker {
             }
         }
         None
+    }
+
+    /// Whose turn it is: a new request is not to wait for a round of top-ups, nor a body for ever for requests.
+    fn next_ready(&mut self) -> Option<u32> {
+        let bulk_due = self.short_steps >= SHORT_STEPS_MAX || self.ready.is_empty();
+        let bulk = if bulk_due {
+            self.bulk.pop_front()
+        } else {
+            None
+        };
+        if bulk.is_some() {
+            self.short_steps = 0;
+            return bulk;
+        }
+        self.short_steps = self.short_steps.saturating_add(1);
+        self.ready.pop_front()
     }
 
     pub(super) fn send_step(&mut self, index: u32, now: Instant) -> Option<Out> {

@@ -26,6 +26,7 @@ pub fn all() -> Vec<Experiment> {
         idle::experiment(),
         paced::experiment(),
         paced::cubic(),
+        paced::visited(),
         speedup::experiment(),
         cold_disk::experiment(),
         pending::experiment(),

@@ -33,6 +33,9 @@ const PARETO_MBIT_PER_S: (f64, f64) = (1.0, 50.0);
 const PARETO_SHAPE: f64 = 1.2;
 const ACKS_ELSEWHERE: usize = 4;
 const UNPACED: usize = 5;
+/// Between two visits. Each wakes the server two or three times, so that frequent ones hide what downloads cost.
+const SELDOM_S: f64 = 1.0;
+const OFTEN_S: f64 = 0.02;
 
 /// With reno, which every machine has.
 pub fn experiment() -> Experiment {
@@ -44,12 +47,31 @@ pub fn cubic() -> Experiment {
     declared(
         "paced-cubic",
         "Clients that the network limits, with cubic",
-        |at| scene(at, "cubic"),
+        |at| scene(at, "cubic", SELDOM_S),
     )
 }
 
+/// The first mixes again, with a visitor who comes so often that the ends of the distribution show.
+pub fn visited() -> Experiment {
+    let judge = |metric| Judge::against(metric, &["nginx", "lighttpd"], Limit::None);
+    let wait = |metric, title| Figure::over("mix", metric, title);
+    Experiment {
+        sweep: vec![Axis::named("mix", "mix", &MIXES[..3])],
+        judged: vec![judge("ttfb_p50_us@visitor"), judge("ttfb_p99_us@visitor")],
+        figures: vec![
+            wait("ttfb_p50_us@visitor", "A new visitor's wait, median"),
+            wait("ttfb_p99_us@visitor", "The same, 99th percentile"),
+        ],
+        ..declared(
+            "paced-visited",
+            "A visitor beside clients that the network limits",
+            |at| scene(at, "reno", OFTEN_S),
+        )
+    }
+}
+
 fn reno(at: &Point) -> Scene {
-    scene(at, "reno")
+    scene(at, "reno", SELDOM_S)
 }
 
 fn declared(name: &'static str, title: &'static str, scene: fn(&Point) -> Scene) -> Experiment {
@@ -100,7 +122,7 @@ fn declared(name: &'static str, title: &'static str, scene: fn(&Point) -> Scene)
     }
 }
 
-fn scene(at: &Point, congestion_control: &str) -> Scene {
+fn scene(at: &Point, congestion_control: &str, pause_s: f64) -> Scene {
     let mix = at.count("mix");
     if mix == UNPACED {
         let clients = Clients {
@@ -144,7 +166,10 @@ fn scene(at: &Point, congestion_control: &str) -> Scene {
         classes.push(class);
     }
     topology.path.push(visitors_path());
-    classes.push(visitor());
+    classes.push(Class {
+        think_s: pause_s,
+        ..visitor()
+    });
     let mut place = Place::wan(&[BIG, PROBE], topology);
     if let (ACKS_ELSEWHERE, Network::Wan { receive, .. }) = (mix, &mut place.network) {
         *receive = Receive::ClientsCore;

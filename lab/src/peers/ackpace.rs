@@ -4,13 +4,15 @@ use super::{Site, bare};
 use std::process::Command;
 
 /// Arguments beside root and address. At this level the server prints its turn lengths when it ends.
-const ARGS: [&str; 6] = [
+const ARGS: [&str; 8] = [
     "--workers",
     "1",
+    "--admin",
+    "off",
     "--access-log",
     "off",
     "--log-level",
-    "debug",
+    "info",
 ];
 
 /// The command that serves the site; options may repeat one of ours, and then count instead of it.
@@ -58,7 +60,7 @@ mod tests {
         let options = ["--workers=2".to_owned(), "--rate-min".into(), "0".into()];
         let text = config(&options);
         assert!(
-            text.ends_with("off --log-level debug --workers=2 --rate-min 0"),
+            text.ends_with("off --log-level info --workers=2 --rate-min 0"),
             "{text}"
         );
         assert!(!text.contains("--workers 1"), "{text}");

@@ -292,3 +292,26 @@ fn a_small_answer_that_goes_out_at_once_leaves_no_decision() {
     }
     assert_eq!(bench.worker.decisions().count(), 0);
 }
+
+#[test]
+fn a_request_goes_before_a_round_of_top_ups() {
+    let (mut bench, [first, _]) = two_at_a_known_rate();
+    let visitor = bench.client(2);
+    bench.wait_us(200 * MS);
+    for (conn, event) in [
+        (first.conn, TcpEvent::Writable),
+        (visitor, TcpEvent::Readable),
+    ] {
+        bench.worker.on(In::Tcp { conn, event }, bench.now);
+    }
+    let outs = bench.outs();
+    let expect = Expect::Head;
+    assert_eq!(
+        outs[0],
+        Out::Receive {
+            conn: visitor,
+            expect
+        }
+    );
+    assert_eq!(sends(&outs).len(), 2, "and nobody is forgotten");
+}
