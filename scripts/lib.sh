@@ -149,7 +149,7 @@ ensure_clients() {
     clients_lacking=
     clients="curl:curl wget:wget aria2c:aria2 rclone:rclone apt-ftparchive:apt-utils python3:python3"
     # Devices that fail are made by root only.
-    [ "$(id -u)" != 0 ] || clients="$clients losetup:mount mkfs.ext4:e2fsprogs"
+    [ "$(id -u)" != 0 ] || clients="$clients losetup:mount mkfs.ext4:e2fsprogs ip:iproute2"
     for client in $clients; do
         have "${client%%:*}" || clients_lacking="$clients_lacking ${client#*:}"
     done
