@@ -26,6 +26,8 @@ fn lacks(test: &str) -> bool {
         "needs root"
     } else if !Path::new("/dev/net/tun").exists() {
         "needs /dev/net/tun"
+    } else if std::process::Command::new("ip").arg("-V").output().is_err() {
+        "needs ip (package iproute2)"
     } else {
         return false;
     };
