@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::clock::Clock;
 use crate::mailbox::{Bell, Mailboxes};
+use crate::sched;
 use crate::store::device::{Device, Devices};
 use crate::store::file::File;
 use crate::store::reader::Reader;
@@ -123,6 +124,7 @@ pub fn start(
         thread::Builder::new()
             .name(format!("read-{index}.{n}"))
             .spawn(move || {
+                sched::give_way();
                 for (read, file, span) in work {
                     let Some(device) = devices.get(index) else {
                         return;
@@ -147,7 +149,10 @@ pub fn start(
     };
     thread::Builder::new()
         .name(format!("disk-{index}"))
-        .spawn(move || shell.run())?;
+        .spawn(move || {
+            sched::give_way();
+            shell.run();
+        })?;
     Ok(handle)
 }
 

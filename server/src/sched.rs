@@ -2,16 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-/// For threads whose jobs may be long, such as reading a large directory: whoever waits for them
-/// waits for a disk anyway, and a worker must neither be interrupted in a turn nor wait for its own.
-/// SCHED_BATCH never interrupts others by waking up; the low weight gives way to a worker that wakes.
+/// For threads that wake often and work little, such as those that wait for a disk: SCHED_BATCH never
+/// interrupts others by waking up, so that a worker ends its turn first.
 ///
 /// A hint that needs no privilege; where it is refused, nothing is lost but the last millisecond of a latency.
-pub fn be_patient() {
-    const NICE: i32 = 10;
+pub fn give_way() {
     let no_priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the struct lives until the call returns; 0 is the calling thread.
     let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &no_priority) };
+}
+
+/// For threads whose jobs may be long, such as reading a large directory: whoever waits for them
+/// waits for a disk anyway, and a worker must neither be interrupted in a turn nor wait for its own. The low weight
+/// gives way to a worker that wakes.
+pub fn be_patient() {
+    const NICE: i32 = 10;
+    give_way();
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }
 
