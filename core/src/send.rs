@@ -8,7 +8,7 @@
 use crate::conn::TcpSample;
 use crate::limits::{
     LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN,
-    TARGET_US_MAX, TARGET_US_MIN,
+    RATE_SAMPLE_US_MIN, TARGET_US_MAX, TARGET_US_MIN,
 };
 use crate::rate::Rate;
 use crate::units::{Instant, KIB, US_PER_S};
@@ -27,6 +27,10 @@ pub struct Margin {
     looked_at: Instant,
     /// Given to the socket since then.
     given_bytes: u64,
+    /// The rate is measured from here, over several looks if they follow each other too fast.
+    measured_from: Instant,
+    /// What was in the socket then, and what was given since.
+    measured_bytes: u64,
     lowat_bytes: u32,
 }
 
@@ -38,6 +42,8 @@ impl Margin {
             level_bytes: 0,
             looked_at: now,
             given_bytes: 0,
+            measured_from: now,
+            measured_bytes: 0,
             lowat_bytes: LOWAT_BYTES_START,
         }
     }
@@ -71,12 +77,14 @@ impl Margin {
     pub fn begin(&mut self, now: Instant) {
         if self.level_bytes(now) == 0 {
             (self.level_bytes, self.given_bytes, self.looked_at) = (0, 0, now);
+            (self.measured_from, self.measured_bytes) = (now, 0);
         }
     }
 
     /// The socket took bytes.
     pub fn given(&mut self, bytes: u64) {
         self.given_bytes += bytes;
+        self.measured_bytes += bytes;
     }
 
     /// What the socket took since the last look at it.
@@ -87,11 +95,13 @@ impl Margin {
     /// The socket took less than it was offered, and holds `unsent_bytes` (SIOCOUTQNSD) now: the rate
     /// is measured, and the margin follows it. `true` if the margin grew, so that more fits in.
     pub fn full(&mut self, unsent_bytes: u64, target_us: u64, now: Instant) -> bool {
-        let had = self.level_bytes + self.given_bytes;
         let dry = unsent_bytes <= self.given_bytes;
-        let taken_bytes = had.saturating_sub(unsent_bytes);
-        self.rate
-            .sample(taken_bytes, now.since_us(self.looked_at), dry);
+        let us = now.since_us(self.measured_from);
+        if us >= RATE_SAMPLE_US_MIN {
+            let taken_bytes = self.measured_bytes.saturating_sub(unsent_bytes);
+            self.rate.sample(taken_bytes, us, dry);
+            (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
+        }
         (self.level_bytes, self.given_bytes, self.looked_at) = (unsent_bytes, 0, now);
         self.aim(target_us)
     }
@@ -249,6 +259,21 @@ mod tests {
         margin.begin(AT(60_000));
         fill(&mut margin, &mut 0, AT(60_000));
         assert_eq!((rate, margin.rate_bytes_per_s()), (1_000_000, 1_000_000));
+    }
+
+    #[test]
+    fn a_client_that_calls_every_millisecond_is_measured_all_the_same() {
+        let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+        margin.begin(AT(0));
+        fill(&mut margin, &mut socket, AT(0));
+        socket = 0; // slow at first: it waits for a disk
+        fill(&mut margin, &mut socket, AT(2_000));
+        assert_eq!(margin.lowat_bytes(), LOWAT_BYTES_MIN);
+        for ms in 2_001..2_100 {
+            socket = 0; // then it takes whatever there is, at once
+            fill(&mut margin, &mut socket, AT(ms));
+        }
+        assert_eq!(margin.lowat_bytes(), LOWAT_BYTES_MAX);
     }
 
     #[test]
