@@ -17,10 +17,11 @@ impl Rate {
     }
 
     /// The connection took `taken_bytes` in `us`. `dry`: it had nothing to take at some time, so that
-    /// it may be faster than this, but is not slower. Samples of a moment say nothing and are dropped.
-    pub fn sample(&mut self, taken_bytes: u64, us: u64, dry: bool) {
+    /// it may be faster than this, but is not slower. A sample of a moment says nothing: `false`, and it is to be
+    /// made longer.
+    pub fn sample(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
         if us < RATE_SAMPLE_US_MIN {
-            return;
+            return false;
         }
         let sample = u128::from(taken_bytes) * u128::from(US_PER_S) / u128::from(us);
         let sample = u64::try_from(sample).unwrap_or(u64::MAX);
@@ -31,6 +32,7 @@ impl Rate {
             _ if dry => now,
             _ => now - (now - sample) / 4,
         };
+        true
     }
 }
 
@@ -64,7 +66,7 @@ mod tests {
         #[test]
         fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0u64..1 << 40) {
             let mut rate = Rate { send_bytes_per_s: before };
-            (0..200).for_each(|_| rate.sample(taken, us, false));
+            prop_assert!((0..200).all(|_| rate.sample(taken, us, false)));
             let steady = (u128::from(taken) * 1_000_000 / u128::from(us)) as u64;
             prop_assert!(rate.send_bytes_per_s().abs_diff(steady) <= 4, "{rate:?} for {steady}");
         }

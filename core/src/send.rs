@@ -8,7 +8,7 @@
 use crate::conn::TcpSample;
 use crate::limits::{
     LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN,
-    RATE_SAMPLE_US_MIN, TARGET_US_MAX, TARGET_US_MIN,
+    TARGET_US_MAX, TARGET_US_MIN,
 };
 use crate::rate::Rate;
 use crate::units::{Instant, KIB, US_PER_S};
@@ -97,9 +97,8 @@ impl Margin {
     pub fn full(&mut self, unsent_bytes: u64, target_us: u64, now: Instant) -> bool {
         let dry = unsent_bytes <= self.given_bytes;
         let us = now.since_us(self.measured_from);
-        if us >= RATE_SAMPLE_US_MIN {
-            let taken_bytes = self.measured_bytes.saturating_sub(unsent_bytes);
-            self.rate.sample(taken_bytes, us, dry);
+        let taken_bytes = self.measured_bytes.saturating_sub(unsent_bytes);
+        if self.rate.sample(taken_bytes, us, dry) {
             (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
         }
         (self.level_bytes, self.given_bytes, self.looked_at) = (unsent_bytes, 0, now);
