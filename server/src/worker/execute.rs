@@ -336,11 +336,12 @@ impl Worker {
             object: served.file.id,
             version: served.version,
         };
-        if let Some(watch) = &mut self.watch {
+        let kept = self.hot.body(target, &content);
+        // What is kept is watched since it was read.
+        if let Some(watch) = self.watch.as_mut().filter(|_| kept.is_none()) {
             let (directory, name) = self.shared.site.place(&served.file.path);
             watch.add(&directory, name, target, &self.hot);
         }
-        let kept = self.hot.body(target, &content);
         let len_bytes = served.version.len_bytes;
         let copied = || match len_bytes {
             0..=HOT_COPY_BYTES_MAX => served.file.resident(&served.version).map(Body::Copied),
