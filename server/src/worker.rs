@@ -3,6 +3,8 @@
 //! It does what the machine says and reports what came of it; it decides nothing. A turn is bounded
 //! in orders and bytes, so that new requests are never far from a look.
 
+mod accept;
+mod answer;
 mod conns;
 mod execute;
 mod look;

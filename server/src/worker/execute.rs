@@ -1,32 +1,22 @@
-//! Executing the machine's orders, one by one.
+//! Executing the machine's orders, one by one. New connections are in `accept`, finding and planning in `answer`.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use ackpace_core::balance::{self, Load};
-use ackpace_core::conn::{ConnId, Part, Plan, Span, StreamId, TcpEvent, Version, Want};
+use ackpace_core::conn::{ConnId, Part, Span, StreamId, TcpEvent, Version, Want};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Outcome};
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
-use smallvec::SmallVec;
 
-use super::{LISTENER, Worker, data_of};
-use crate::clock::unix_ms;
-use crate::desk::Desk;
+use super::Worker;
 use crate::disk::Ask;
-use crate::front::http::{Surroundings, Task};
-use crate::front::site::{Answer, Served};
-use crate::hot::{Body, Content, Ready};
-use crate::limits::{HOT_COPY_BYTES_MAX, TEXTS_MAX};
-use crate::resolver::{Done, Job};
+use crate::limits::TEXTS_MAX;
+use crate::resolver::Job;
 use crate::store::file::File;
 use crate::store::residency::resident_bytes;
-use crate::store::root::Wait;
 use crate::tally::Way;
 use crate::tcp;
 
@@ -102,88 +92,6 @@ impl Worker {
         }
     }
 
-    pub(super) fn accept(&mut self, most: u32, now: Instant) {
-        let mut left = most;
-        for listener in 0..self.listeners.len() {
-            while left > 0 {
-                match tcp::accept(&self.listeners[listener]) {
-                    Ok(client) => {
-                        left -= 1;
-                        self.accepted(client, now);
-                    }
-                    Err(Errno::AGAIN) => break,
-                    // The client was gone before it was accepted, or sent us a network error (accept(2)).
-                    Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
-                    Err(error) => {
-                        self.tally.accept_errors.add(1);
-                        tracing::warn!(
-                            connections = self.decider.connections(),
-                            "accept: {error}; trying again soon"
-                        );
-                        self.decider.on(In::AcceptFailed, now);
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Give a new connection to who carries least, if we carry too much.
-    fn accepted(&mut self, client: tcp::Accepted, now: Instant) {
-        let shared = Arc::clone(&self.shared);
-        let (me, desks) = (self.index, &shared.desks);
-        if desks.len() == 1 || self.draining {
-            desks[me].opened();
-            return self.take_over(client, now);
-        }
-        let loads: SmallVec<[Load; 16]> = desks.iter().map(Desk::load).collect();
-        let to = balance::place(me, &loads);
-        let room = loads[to].connections < u64::from(self.decider.connections_max());
-        if to == me || !room {
-            desks[me].opened();
-            return self.take_over(client, now);
-        }
-        match desks[to].hand(client) {
-            Ok(()) => shared.lines[to].bell.ring(),
-            Err(client) => {
-                desks[me].opened();
-                self.take_over(client, now);
-            }
-        }
-    }
-
-    /// Serve a connection that counts as ours already.
-    pub(super) fn take_over(&mut self, client: tcp::Accepted, now: Instant) {
-        if self.decider.room() == 0 {
-            tracing::warn!("a client is turned away: no place is left in any worker");
-            return self.shared.desks[self.index].closed();
-        }
-        let address = client.peer.map(|peer| tcp::counted(peer.ip()));
-        let conn = self.conns.add(client.socket, client.peer);
-        let Some(added) = self.conns.get(conn) else {
-            return;
-        };
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        if let Err(error) = epoll::add(&self.epoll, &added.socket, data_of(conn), flags) {
-            tracing::warn!("epoll: {error}; a client is turned away");
-            self.conns.remove(conn);
-            return self.shared.desks[self.index].closed();
-        }
-        self.tally.accepted.add(1);
-        self.decider.on(In::Accepted { conn, address }, now);
-    }
-
-    fn listen(&mut self, on: bool) {
-        let flags = if on {
-            EventFlags::IN
-        } else {
-            EventFlags::empty()
-        };
-        for listener in &self.listeners {
-            let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(LISTENER), flags);
-        }
-    }
-
     fn receive(&mut self, id: ConnId, expect: Expect, now: Instant) {
         let Some(conn) = self.conns.get(id) else {
             return;
@@ -201,167 +109,6 @@ impl Worker {
             },
         };
         self.decider.on(event, now);
-    }
-
-    fn resolve(&mut self, stream: StreamId, refuse: bool, now: Instant) {
-        let around = Surroundings {
-            site: &self.shared.site,
-            draining: self.draining,
-            logging: self.log.is_on(),
-        };
-        let Some(conn) = self.conns.get(stream.conn) else {
-            return;
-        };
-        let plain = conn
-            .front
-            .plain_target()
-            .filter(|_| !refuse && !self.draining);
-        let ready = plain.and_then(|target| self.hot.get(target, unix_ms() / 1000));
-        if let Some((ready, content)) = ready {
-            if let Body::Open(file) = &ready.body {
-                conn.file = Some(Arc::clone(file));
-            }
-            let plan = conn.front.ready(stream.nth, ready, content, &around);
-            conn.ready = true;
-            self.tally.ready_hits.add(1);
-            self.tally.answered(conn.front.status());
-            conn.front.used(&mut self.heads);
-            return self.decider.on(In::Resolved { stream, plan }, now);
-        }
-        let missed = self.hot.is_on() && plain.is_some();
-        self.tally.ready_misses.add(missed.into());
-        conn.ready = false;
-        match conn.front.task(stream.nth, refuse, &around) {
-            Task::Answer(plan) => {
-                self.tally.answered(conn.front.status());
-                conn.front.used(&mut self.heads);
-                self.decider.on(In::Resolved { stream, plan }, now);
-            }
-            Task::Find(query) => {
-                conn.format = query.format;
-                match self.shared.site.find(&query, Wait::No) {
-                    Some(answer) => self.answer(stream, answer, now),
-                    None if self.shared.resolver.submit(stream, Job::Find(query)) => {}
-                    None => self.answer(stream, Answer::Exhausted, now),
-                }
-            }
-        }
-    }
-
-    pub(super) fn resolver_done(&mut self, stream: StreamId, done: Done, now: Instant) {
-        match done {
-            Done::Found(answer) => self.answer(stream, answer, now),
-            Done::Sliced(Ok(slice), listing) => {
-                let Some(conn) = self.conns.get(stream.conn) else {
-                    return;
-                };
-                (conn.slice, conn.listing) = (slice.bytes, listing);
-                let len_bytes = conn.slice.len() as u64;
-                self.decider.on(
-                    In::Sliced {
-                        stream,
-                        len_bytes,
-                        last: slice.last,
-                    },
-                    now,
-                );
-            }
-            Done::Sliced(Err(error), _) => {
-                tracing::warn!("a listing could not be continued: {error}");
-                self.decider.on(
-                    In::Failed {
-                        stream,
-                        why: Why::ListingFailed,
-                    },
-                    now,
-                );
-            }
-        }
-    }
-
-    /// Plan the answer now that it is known what lies there.
-    fn answer(&mut self, stream: StreamId, answer: Answer, now: Instant) {
-        let around = Surroundings {
-            site: &self.shared.site,
-            draining: self.draining,
-            logging: self.log.is_on(),
-        };
-        let Some(conn) = self.conns.get(stream.conn) else {
-            return;
-        };
-        let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
-        self.tally.answered(conn.front.status());
-        if let Answer::File(served) = &answer {
-            self.keep_ready(stream, served, &plan);
-        }
-        let Some(conn) = self.conns.get(stream.conn) else {
-            return;
-        };
-        match answer {
-            Answer::File(served) => conn.file = Some(served.file),
-            Answer::Listing(listing) => conn.listing = listing,
-            Answer::Astray(why) => tracing::debug!(remote = ?conn.remote, "404: {why}"),
-            Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
-            Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
-            Answer::Exhausted => {
-                self.hot.clear(); // it may be what keeps the descriptors
-                tracing::warn!("503: no descriptors, memory or places left for a request")
-            }
-            Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
-        }
-        conn.front.used(&mut self.heads);
-        self.decider.on(In::Resolved { stream, plan }, now);
-    }
-
-    /// Keep the answer ready for the next who asks, if it is a small file's and the same for everybody.
-    fn keep_ready(&mut self, stream: StreamId, served: &Served, plan: &Plan) {
-        let now_unix_s = unix_ms() / 1000;
-        let Some(conn) = self.conns.get(stream.conn) else {
-            return;
-        };
-        let target = conn
-            .front
-            .plain_target()
-            .filter(|_| !served.vary && !self.draining);
-        let Some(target) = target.filter(|target| self.hot.wants(target, served.version.len_bytes))
-        else {
-            return;
-        };
-        // Its validators are weak while it may still change within the second.
-        let old = served.modified_unix_s + 2 < now_unix_s as i64;
-        let (Some(Part::Bytes(head)), true) = (plan.parts.first(), old) else {
-            return;
-        };
-        let content = Content {
-            object: served.file.id,
-            version: served.version,
-        };
-        let kept = self.hot.body(target, &content);
-        // What is kept is watched since it was read.
-        if let Some(watch) = self.watch.as_mut().filter(|_| kept.is_none()) {
-            let (directory, name) = self.shared.site.place(&served.file.path);
-            watch.add(&directory, name, target, &self.hot);
-        }
-        let len_bytes = served.version.len_bytes;
-        let copied = || match len_bytes {
-            0..=HOT_COPY_BYTES_MAX => served.file.resident(&served.version).map(Body::Copied),
-            _ => Some(Body::Open(Arc::clone(&served.file))),
-        };
-        if let Some(body) = kept.or_else(copied) {
-            let ready = Ready {
-                head: Arc::clone(head),
-                body,
-            };
-            self.hot.keep(target, content, ready, now_unix_s);
-            self.count_ready();
-        }
-    }
-
-    /// Let others see what is kept ready.
-    pub(super) fn count_ready(&self) {
-        let (files, bytes) = self.hot.held();
-        self.tally.ready_files.set(files);
-        self.tally.ready_bytes.set(bytes);
     }
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {

@@ -1,0 +1,99 @@
+//! New connections: taken from the listeners, and by whom.
+
+use std::sync::Arc;
+
+use ackpace_core::balance::{self, Load};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
+use ackpace_core::worker::In;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+use super::{LISTENER, Worker, data_of};
+use crate::desk::Desk;
+use crate::tcp;
+
+impl Worker {
+    pub(super) fn accept(&mut self, most: u32, now: Instant) {
+        let mut left = most;
+        for listener in 0..self.listeners.len() {
+            while left > 0 {
+                match tcp::accept(&self.listeners[listener]) {
+                    Ok(client) => {
+                        left -= 1;
+                        self.accepted(client, now);
+                    }
+                    Err(Errno::AGAIN) => break,
+                    // The client was gone before it was accepted, or sent us a network error (accept(2)).
+                    Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
+                    Err(error) => {
+                        self.tally.accept_errors.add(1);
+                        tracing::warn!(
+                            connections = self.decider.connections(),
+                            "accept: {error}; trying again soon"
+                        );
+                        self.decider.on(In::AcceptFailed, now);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Give a new connection to who carries least, if we carry too much.
+    fn accepted(&mut self, client: tcp::Accepted, now: Instant) {
+        let shared = Arc::clone(&self.shared);
+        let (me, desks) = (self.index, &shared.desks);
+        if desks.len() == 1 || self.draining {
+            desks[me].opened();
+            return self.take_over(client, now);
+        }
+        let loads: SmallVec<[Load; 16]> = desks.iter().map(Desk::load).collect();
+        let to = balance::place(me, &loads);
+        let room = loads[to].connections < u64::from(self.decider.connections_max());
+        if to == me || !room {
+            desks[me].opened();
+            return self.take_over(client, now);
+        }
+        match desks[to].hand(client) {
+            Ok(()) => shared.lines[to].bell.ring(),
+            Err(client) => {
+                desks[me].opened();
+                self.take_over(client, now);
+            }
+        }
+    }
+
+    /// Serve a connection that counts as ours already.
+    pub(super) fn take_over(&mut self, client: tcp::Accepted, now: Instant) {
+        if self.decider.room() == 0 {
+            tracing::warn!("a client is turned away: no place is left in any worker");
+            return self.shared.desks[self.index].closed();
+        }
+        let address = client.peer.map(|peer| tcp::counted(peer.ip()));
+        let conn = self.conns.add(client.socket, client.peer);
+        let Some(added) = self.conns.get(conn) else {
+            return;
+        };
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        if let Err(error) = epoll::add(&self.epoll, &added.socket, data_of(conn), flags) {
+            tracing::warn!("epoll: {error}; a client is turned away");
+            self.conns.remove(conn);
+            return self.shared.desks[self.index].closed();
+        }
+        self.tally.accepted.add(1);
+        self.decider.on(In::Accepted { conn, address }, now);
+    }
+
+    pub(super) fn listen(&mut self, on: bool) {
+        let flags = if on {
+            EventFlags::IN
+        } else {
+            EventFlags::empty()
+        };
+        for listener in &self.listeners {
+            let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(LISTENER), flags);
+        }
+    }
+}

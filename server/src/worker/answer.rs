@@ -1,0 +1,181 @@
+//! Answers: what a request asks for is found, planned, and kept ready for the next who asks.
+
+use std::sync::Arc;
+
+use ackpace_core::conn::{Part, Plan, StreamId};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
+use ackpace_core::worker::In;
+
+use super::Worker;
+use crate::clock::unix_ms;
+use crate::front::http::{Surroundings, Task};
+use crate::front::site::{Answer, Served};
+use crate::hot::{Body, Content, Ready};
+use crate::limits::HOT_COPY_BYTES_MAX;
+use crate::resolver::{Done, Job};
+use crate::store::root::Wait;
+
+impl Worker {
+    pub(super) fn resolve(&mut self, stream: StreamId, refuse: bool, now: Instant) {
+        let around = Surroundings {
+            site: &self.shared.site,
+            draining: self.draining,
+            logging: self.log.is_on(),
+        };
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        let plain = conn
+            .front
+            .plain_target()
+            .filter(|_| !refuse && !self.draining);
+        let ready = plain.and_then(|target| self.hot.get(target, unix_ms() / 1000));
+        if let Some((ready, content)) = ready {
+            if let Body::Open(file) = &ready.body {
+                conn.file = Some(Arc::clone(file));
+            }
+            let plan = conn.front.ready(stream.nth, ready, content, &around);
+            conn.ready = true;
+            self.tally.ready_hits.add(1);
+            self.tally.answered(conn.front.status());
+            conn.front.used(&mut self.heads);
+            return self.decider.on(In::Resolved { stream, plan }, now);
+        }
+        let missed = self.hot.is_on() && plain.is_some();
+        self.tally.ready_misses.add(missed.into());
+        conn.ready = false;
+        match conn.front.task(stream.nth, refuse, &around) {
+            Task::Answer(plan) => {
+                self.tally.answered(conn.front.status());
+                conn.front.used(&mut self.heads);
+                self.decider.on(In::Resolved { stream, plan }, now);
+            }
+            Task::Find(query) => {
+                conn.format = query.format;
+                match self.shared.site.find(&query, Wait::No) {
+                    Some(answer) => self.answer(stream, answer, now),
+                    None if self.shared.resolver.submit(stream, Job::Find(query)) => {}
+                    None => self.answer(stream, Answer::Exhausted, now),
+                }
+            }
+        }
+    }
+
+    pub(super) fn resolver_done(&mut self, stream: StreamId, done: Done, now: Instant) {
+        match done {
+            Done::Found(answer) => self.answer(stream, answer, now),
+            Done::Sliced(Ok(slice), listing) => {
+                let Some(conn) = self.conns.get(stream.conn) else {
+                    return;
+                };
+                (conn.slice, conn.listing) = (slice.bytes, listing);
+                let len_bytes = conn.slice.len() as u64;
+                self.decider.on(
+                    In::Sliced {
+                        stream,
+                        len_bytes,
+                        last: slice.last,
+                    },
+                    now,
+                );
+            }
+            Done::Sliced(Err(error), _) => {
+                tracing::warn!("a listing could not be continued: {error}");
+                self.decider.on(
+                    In::Failed {
+                        stream,
+                        why: Why::ListingFailed,
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    /// Plan the answer now that it is known what lies there.
+    fn answer(&mut self, stream: StreamId, answer: Answer, now: Instant) {
+        let around = Surroundings {
+            site: &self.shared.site,
+            draining: self.draining,
+            logging: self.log.is_on(),
+        };
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
+        self.tally.answered(conn.front.status());
+        if let Answer::File(served) = &answer {
+            self.keep_ready(stream, served, &plan);
+        }
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        match answer {
+            Answer::File(served) => conn.file = Some(served.file),
+            Answer::Listing(listing) => conn.listing = listing,
+            Answer::Astray(why) => tracing::debug!(remote = ?conn.remote, "404: {why}"),
+            Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
+            Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
+            Answer::Exhausted => {
+                self.hot.clear(); // it may be what keeps the descriptors
+                tracing::warn!("503: no descriptors, memory or places left for a request")
+            }
+            Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
+        }
+        conn.front.used(&mut self.heads);
+        self.decider.on(In::Resolved { stream, plan }, now);
+    }
+
+    /// Keep the answer ready for the next who asks, if it is a small file's and the same for everybody.
+    fn keep_ready(&mut self, stream: StreamId, served: &Served, plan: &Plan) {
+        let now_unix_s = unix_ms() / 1000;
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        let target = conn
+            .front
+            .plain_target()
+            .filter(|_| !served.vary && !self.draining);
+        let Some(target) = target.filter(|target| self.hot.wants(target, served.version.len_bytes))
+        else {
+            return;
+        };
+        // Its validators are weak while it may still change within the second.
+        let old = served.modified_unix_s + 2 < now_unix_s as i64;
+        let (Some(Part::Bytes(head)), true) = (plan.parts.first(), old) else {
+            return;
+        };
+        let content = Content {
+            object: served.file.id,
+            version: served.version,
+        };
+        let kept = self.hot.body(target, &content);
+        // What is kept is watched since it was read.
+        if let Some(watch) = self.watch.as_mut().filter(|_| kept.is_none()) {
+            let (directory, name) = self.shared.site.place(&served.file.path);
+            watch.add(&directory, name, target, &self.hot);
+        }
+        let len_bytes = served.version.len_bytes;
+        let copied = || match len_bytes {
+            0..=HOT_COPY_BYTES_MAX => served.file.resident(&served.version).map(Body::Copied),
+            _ => Some(Body::Open(Arc::clone(&served.file))),
+        };
+        if let Some(body) = kept.or_else(copied) {
+            let ready = Ready {
+                head: Arc::clone(head),
+                body,
+            };
+            self.hot.keep(target, content, ready, now_unix_s);
+            self.count_ready();
+        }
+    }
+
+    /// Let others see what is kept ready.
+    pub(super) fn count_ready(&self) {
+        let (files, bytes) = self.hot.held();
+        self.tally.ready_files.set(files);
+        self.tally.ready_bytes.set(bytes);
+    }
+}
