@@ -77,6 +77,7 @@ impl<'a> Arena<'a> {
                 sockets: Arc::new(sockets),
                 disk: storage.emulated,
                 wan,
+                load_core: lab.world.load_core,
             },
             address,
             ports: 8001..,

@@ -108,19 +108,23 @@ pub struct Core {
     /// Time for which the hypervisor gave the core to others. No thread sees it but as a hole of
     /// milliseconds.
     pub stolen_s: f64,
+    /// Nothing to do.
+    pub idle_s: f64,
 }
 
-/// "softirq" and "steal" of proc_stat(5).
+/// "softirq", "steal", and "idle" with "iowait", of proc_stat(5).
 pub fn core(core: usize) -> Result<Core> {
     let stat = std::fs::read_to_string("/proc/stat").doing(|| "/proc/stat".into())?;
     let ticks = |field| core_ticks(&stat, core, field);
-    let (Some(softirq), Some(stolen)) = (ticks(6), ticks(7)) else {
+    let fields = (ticks(6), ticks(7), ticks(3), ticks(4));
+    let (Some(softirq), Some(stolen), Some(idle), Some(waiting)) = fields else {
         return Err(unreadable(Path::new("/proc/stat")));
     };
     let per_s = rustix::param::clock_ticks_per_second() as f64;
     Ok(Core {
         softirq_s: softirq as f64 / per_s,
         stolen_s: stolen as f64 / per_s,
+        idle_s: (idle + waiting) as f64 / per_s,
     })
 }
 

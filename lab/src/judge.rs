@@ -1,6 +1,7 @@
-//! What is judged: a metric, beside whom, and what has to hold.
+//! What is judged: a metric, beside whom, at which points, and what has to hold.
 
 use crate::stats::Interval;
+use crate::sweep::Point;
 
 /// What becomes of the rounds in one line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,10 +21,14 @@ pub struct Judge {
     pub metric: &'static str,
     /// Names of the contenders it is compared with. Empty: a line about the subject alone.
     pub against: &'static [&'static str],
+    /// One line beside the best of them, in place of a line for each.
+    pub best: bool,
     /// What has to hold.
     pub limit: Limit,
     /// What becomes of the rounds.
     pub fold: Fold,
+    /// At which points of the sweep it is a line.
+    pub at: fn(&Point) -> bool,
 }
 
 impl Judge {
@@ -32,23 +37,37 @@ impl Judge {
         Self {
             metric,
             against,
+            best: false,
             limit,
             fold: Fold::Median,
+            at: |_| true,
+        }
+    }
+
+    /// A line beside the best of these peers: by the limit, the one with the smallest figure, or the greatest.
+    pub fn best_of(metric: &'static str, against: &'static [&'static str], limit: Limit) -> Self {
+        Self {
+            best: true,
+            ..Self::against(metric, against, limit)
         }
     }
 
     /// A line about the subject alone.
     pub fn alone(metric: &'static str, fold: Fold, limit: Limit) -> Self {
         Self {
-            metric,
-            against: &[],
-            limit,
             fold,
+            ..Self::against(metric, &[], limit)
         }
+    }
+
+    /// The same, at some points only.
+    pub fn at(mut self, at: fn(&Point) -> bool) -> Self {
+        self.at = at;
+        self
     }
 }
 
-/// What a line has to hold.
+/// What a line has to hold. Values are as shown, in the unit of the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -68,25 +87,118 @@ pub enum Limit {
         /// and its interval below this.
         high_below: f64,
     },
+    /// The median ratio ours / peer is at least this.
+    MedianRatioAtLeast(f64),
+    /// The median ratio ours / peer is at most this.
+    MedianRatioAtMost(f64),
+    /// Our median exceeds the peer's by this at most.
+    MoreByAtMost(f64),
     /// Our median is below this.
     ValueBelow(f64),
+    /// Our median is at most this.
+    ValueAtMost(f64),
+    /// Our median is at least this.
+    ValueAtLeast(f64),
     /// Our value is 0.
     Zero,
 }
 
+/// What a line came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// Ours.
+    pub ours: f64,
+    /// The peer's, where there is one.
+    pub peer: Option<f64>,
+    /// Ratio ours / peer of the paired rounds.
+    pub ratio: Option<Interval>,
+}
+
 impl Limit {
-    /// Whether it holds; `None` if nothing has to.
-    pub fn met(self, ours: f64, ratio: Option<Interval>) -> Option<bool> {
+    /// Whether it holds; `None` if nothing has to. What was to be compared and has nothing beside it
+    /// does not hold.
+    pub fn met(self, found: Found) -> Option<bool> {
+        let ratio = |holds: fn(f64, f64) -> bool, limit| {
+            Some(found.ratio.is_some_and(|r| holds(r.median, limit)))
+        };
+        let Found { ours, .. } = found;
         match self {
             Self::None => None,
-            Self::RatioAtLeast { median, low_above } => {
-                Some(ratio.is_some_and(|r| r.median >= median && r.low > low_above))
-            }
-            Self::RatioAtMost { median, high_below } => {
-                Some(ratio.is_some_and(|r| r.median <= median && r.high < high_below))
-            }
+            Self::RatioAtLeast { median, low_above } => Some(
+                found
+                    .ratio
+                    .is_some_and(|r| r.median >= median && r.low > low_above),
+            ),
+            Self::RatioAtMost { median, high_below } => Some(
+                found
+                    .ratio
+                    .is_some_and(|r| r.median <= median && r.high < high_below),
+            ),
+            Self::MedianRatioAtLeast(limit) => ratio(|median, limit| median >= limit, limit),
+            Self::MedianRatioAtMost(limit) => ratio(|median, limit| median <= limit, limit),
+            Self::MoreByAtMost(limit) => Some(found.peer.is_some_and(|peer| ours - peer <= limit)),
             Self::ValueBelow(limit) => Some(ours < limit),
+            Self::ValueAtMost(limit) => Some(ours <= limit),
+            Self::ValueAtLeast(limit) => Some(ours >= limit),
             Self::Zero => Some(ours == 0.0),
+        }
+    }
+
+    /// Whether less is better, as far as the limit tells.
+    pub fn wants_little(self) -> bool {
+        !matches!(
+            self,
+            Self::RatioAtLeast { .. } | Self::MedianRatioAtLeast(_) | Self::ValueAtLeast(_)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(ours: f64, peer: f64) -> Found {
+        Found {
+            ours,
+            peer: Some(peer),
+            ratio: crate::stats::paired_ratio(&[ours; 7], &[peer; 7]),
+        }
+    }
+
+    #[test]
+    fn each_limit_has_a_side_that_holds_and_its_edge_belongs_to_it() {
+        for (limit, holds, breaks) in [
+            (Limit::MedianRatioAtMost(0.5), (1.0, 2.0), (1.1, 2.0)),
+            (Limit::MedianRatioAtLeast(0.5), (1.0, 2.0), (0.9, 2.0)),
+            (Limit::MoreByAtMost(5.0), (8.0, 3.0), (8.1, 3.0)),
+            (Limit::ValueAtMost(70.0), (70.0, 1.0), (70.1, 1.0)),
+            (Limit::ValueAtLeast(0.98), (0.98, 1.0), (0.97, 1.0)),
+            (Limit::ValueBelow(0.2), (0.1, 1.0), (0.2, 1.0)),
+            (Limit::Zero, (0.0, 1.0), (1.0, 1.0)),
+        ] {
+            let met = |(ours, peer)| limit.met(found(ours, peer));
+            assert_eq!(
+                (met(holds), met(breaks)),
+                (Some(true), Some(false)),
+                "{limit:?}"
+            );
+        }
+        assert_eq!(Limit::None.met(found(1.0, 1.0)), None);
+    }
+
+    #[test]
+    fn what_has_nothing_beside_it_does_not_hold() {
+        let alone = Found {
+            peer: None,
+            ratio: None,
+            ..found(1.0, 1.0)
+        };
+        for limit in [
+            Limit::MedianRatioAtMost(2.0),
+            Limit::MedianRatioAtLeast(0.5),
+            Limit::MoreByAtMost(5.0),
+        ] {
+            assert_eq!(limit.met(alone), Some(false), "{limit:?}");
         }
     }
 }

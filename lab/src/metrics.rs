@@ -102,6 +102,12 @@ pub const METRICS: &[Metric] = &[
         "share of its core that the clients used",
     ),
     metric(
+        "load_core_busy_share",
+        "clients' core busy",
+        1.0,
+        "share of the window in which the clients' core had anything to do, the emulated network and the kernel's part included (/proc/stat, ticks)",
+    ),
+    metric(
         "send_queue_mean_bytes",
         "send queue MB",
         1e-6,

@@ -1,7 +1,7 @@
 //! Rounds turned into a table of ratios.
 
 use crate::experiment::Experiment;
-use crate::judge::{Fold, Judge, Limit};
+use crate::judge::{Fold, Found, Judge, Limit};
 use crate::metrics;
 use crate::peers::Contender;
 use crate::rounds::{Round, Rounds};
@@ -40,7 +40,7 @@ pub fn rows(
     let mut rows = Vec::new();
     for point in points {
         for subject in contenders.iter().filter(|who| experiment.is_subject(who)) {
-            for judge in &experiment.judged {
+            for judge in experiment.judged.iter().filter(|judge| (judge.at)(point)) {
                 let case = match point.describe(&experiment.sweep) {
                     at if at.is_empty() => experiment.name.to_owned(),
                     at => format!("{}, {at}", experiment.name),
@@ -54,11 +54,31 @@ pub fn rows(
                     rows.extend(about.alone(&of.rounds, point));
                 }
                 let peers = judge.against.iter().filter(|peer| **peer != subject.name);
-                rows.extend(peers.filter_map(|peer| about.beside(peer, &of.rounds, point)));
+                let lines = peers.filter_map(|peer| about.beside(peer, &of.rounds, point));
+                if judge.best {
+                    rows.extend(best(lines, judge.limit));
+                } else {
+                    rows.extend(lines);
+                }
             }
         }
     }
     rows
+}
+
+/// The line beside the best peer, which says so.
+fn best(lines: impl Iterator<Item = Row>, limit: Limit) -> Option<Row> {
+    let sign = if limit.wants_little() { 1.0 } else { -1.0 };
+    let value = |row: &Row| {
+        row.peer
+            .as_ref()
+            .map_or(f64::INFINITY, |peer| peer.1 * sign)
+    };
+    let mut row = lines.min_by(|a, b| value(a).total_cmp(&value(b)))?;
+    row.peer = row
+        .peer
+        .map(|(name, value)| (format!("{name} (best)"), value));
+    Some(row)
 }
 
 struct About<'a> {
@@ -96,6 +116,11 @@ impl About<'_> {
     }
 
     fn row(&self, ours: f64, peer: Option<(String, f64)>, ratio: Option<Interval>) -> Row {
+        let found = Found {
+            ours,
+            peer: peer.as_ref().map(|peer| peer.1),
+            ratio,
+        };
         Row {
             case: self.case.clone(),
             metric: metrics::label(self.judge.metric),
@@ -104,7 +129,7 @@ impl About<'_> {
             peer,
             ratio,
             limit: self.judge.limit,
-            met: self.judge.limit.met(ours, ratio),
+            met: self.judge.limit.met(found),
         }
     }
 
@@ -201,7 +226,12 @@ pub fn must(limit: Limit) -> String {
         Limit::None => String::new(),
         Limit::RatioAtLeast { median, low_above } => format!(">= {median}, all > {low_above}"),
         Limit::RatioAtMost { median, high_below } => format!("<= {median}, all < {high_below}"),
+        Limit::MedianRatioAtLeast(limit) => format!(">= {limit}"),
+        Limit::MedianRatioAtMost(limit) => format!("<= {limit}"),
+        Limit::MoreByAtMost(limit) => format!("ours <= peer + {limit}"),
         Limit::ValueBelow(limit) => format!("ours < {limit}"),
+        Limit::ValueAtMost(limit) => format!("ours <= {limit}"),
+        Limit::ValueAtLeast(limit) => format!("ours >= {limit}"),
         Limit::Zero => "ours = 0".into(),
     }
 }
@@ -290,8 +320,6 @@ mod tests {
         let judge = Judge::against("jain", &["p"], limit);
         let met = |ours: f64| beside(&judge, &[ours; 7], &[1.0; 7]).unwrap().met;
         assert_eq!((met(1.03), met(1.04)), (Some(true), Some(false)));
-        assert_eq!(Limit::ValueBelow(0.2).met(0.2, None), Some(false));
-        assert_eq!(Limit::None.met(1.0, None), None);
     }
 
     #[test]
@@ -311,6 +339,30 @@ mod tests {
         assert_eq!(alone(Fold::Sum).ours, 4.0);
         assert_eq!(alone(Fold::Median).ours, 1.0);
         assert_eq!(alone(Fold::Median).met, Some(false));
+    }
+
+    #[test]
+    fn beside_the_best_is_one_line_whose_side_the_limit_tells() {
+        let rounds = rounds(&[
+            ("us", "jain", &[4.0; 7]),
+            ("p", "jain", &[2.0; 7]),
+            ("q", "jain", &[5.0; 7]),
+        ]);
+        let line = |limit| {
+            let judge = Judge::best_of("jain", &["p", "q"], limit);
+            let about = About {
+                case: "c".into(),
+                who: "us",
+                judge: &judge,
+            };
+            let lines = ["p", "q"].map(|peer| about.beside(peer, &rounds, &Point::default()));
+            let row = best(lines.into_iter().flatten(), limit).unwrap();
+            (row.peer.unwrap().0, row.met)
+        };
+        let cost = line(Limit::MedianRatioAtMost(1.0));
+        assert_eq!(cost, ("p (best)".into(), Some(false)));
+        let gain = line(Limit::MedianRatioAtLeast(1.0));
+        assert_eq!(gain, ("q (best)".into(), Some(false)));
     }
 
     #[test]

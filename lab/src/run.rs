@@ -8,7 +8,7 @@ use crate::needs::Machine;
 use crate::outcome::{self, Outcome, Scenery};
 use crate::peers::{self, Contender, Kind};
 use crate::rounds::{self, Plan};
-use crate::sweep::expand;
+use crate::sweep::{Axis, expand};
 use crate::{clock, experiments, facts, leftovers, lock, page, report, world};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,6 +31,9 @@ pub struct Args {
     /// Few short rounds, fewer points: a look, no proof
     #[arg(long)]
     quick: bool,
+    /// Only points with this value on an axis, as "mix=2" (kinds by number, from 0); may be given several times
+    #[arg(long, value_name = "AXIS=VALUE", value_parser = at)]
+    at: Vec<(String, f64)>,
     /// Who takes part, separated by commas; "ackpace --option value" is ours with options
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     contenders: Vec<String>,
@@ -60,6 +63,9 @@ struct Entry {
 /// Unknown names, what the machine lacks, a place that can't be built.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let entries = entries(&args.names, &args.contenders)?;
+    entries
+        .iter()
+        .try_for_each(|entry| check_at(entry, &args.at))?;
     let (ackpace, scratch) = paths(args, &entries)?;
     // What peers of all experiments need comes first: below, the machine's network is out of reach.
     let all: Vec<Contender> = entries
@@ -90,7 +96,13 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
         contenders,
     } = entry;
     let date = clock::now_utc();
-    let points = expand(&experiment.sweep, args.quick);
+    // A value that a quick look leaves out may be asked for all the same.
+    let mut points = expand(&experiment.sweep, args.quick && args.at.is_empty());
+    points.retain(|point| {
+        args.at
+            .iter()
+            .all(|(axis, value)| point.get(axis) == *value)
+    });
     let plan = Plan {
         experiment,
         contenders,
@@ -215,6 +227,35 @@ fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
     }
 }
 
+/// "AXIS=VALUE".
+fn at(text: &str) -> std::result::Result<(String, f64), String> {
+    let parts = text.split_once('=');
+    let value = parts.and_then(|(axis, value)| Some((axis.to_owned(), value.parse().ok()?)));
+    value.ok_or_else(|| "wanted: the name of an axis, \"=\" and a number".to_owned())
+}
+
+/// Whether the experiment has such points.
+fn check_at(entry: &Entry, at: &[(String, f64)]) -> Result<()> {
+    let axes = &entry.experiment.sweep;
+    for (name, value) in at {
+        let axis = axes.iter().find(|axis| axis.name == *name);
+        if axis.is_some_and(|axis| axis.values.contains(value)) {
+            continue;
+        }
+        let show = |axis: &Axis| {
+            let values: Vec<String> = axis.values.iter().map(f64::to_string).collect();
+            format!("{}={}", axis.name, values.join("|"))
+        };
+        let there: Vec<String> = axes.iter().map(show).collect();
+        return Err(LabError::Setup(format!(
+            "--at {name}={value}: {} has no such point; there are {}",
+            entry.experiment.name,
+            there.join(", ")
+        )));
+    }
+    Ok(())
+}
+
 fn unknown(name: &str, left: &[Experiment], taken: &[Entry]) -> LabError {
     let taken = taken.iter().map(|entry| entry.experiment.name);
     let mut names: Vec<&str> = left
@@ -309,6 +350,19 @@ mod tests {
             .unwrap()
             .to_string();
         assert!(error.contains("no contender \"ngnix\""), "{error}");
+    }
+
+    #[test]
+    fn a_point_that_is_not_there_is_told_what_there_is() {
+        assert_eq!(at("mix=2").unwrap(), ("mix".into(), 2.0));
+        assert!(at("mix").is_err() && at("mix=fast").is_err());
+        let entry = entries(&owned(&["cached"]), &[]).unwrap().remove(0);
+        let checked = |name: &str, value| check_at(&entry, &[(name.into(), value)]);
+        assert!(checked("connections", 20.0).is_ok());
+        for (name, value) in [("connections", 21.0), ("mix", 0.0)] {
+            let error = checked(name, value).unwrap_err().to_string();
+            assert!(error.contains("connections=1|20|200"), "{error}");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Instruments {
     pub disk: Option<Arc<Disk>>,
     /// The emulated network.
     pub wan: Option<Arc<Wan>>,
+    /// The clients' core.
+    pub load_core: usize,
 }
 
 /// A window that was begun.
@@ -36,6 +38,7 @@ pub struct Watch<'a> {
     instruments: &'a Instruments,
     usage: Usage,
     core: Core,
+    load_core: Core,
     disk: Option<disk::Counters>,
     wan: Option<wan::Counters>,
     sampler: Option<Sampler>,
@@ -76,6 +79,7 @@ impl<'a> Watch<'a> {
             wan: wan.transpose()?,
             usage: cpu::usage(server.pid())?,
             core: cpu::core(server.core)?,
+            load_core: cpu::core(instruments.load_core)?,
             sampler,
             start: Instant::now(),
         })
@@ -93,6 +97,9 @@ impl<'a> Watch<'a> {
         );
         let mut values = Values::default();
         values.set("server_core_share", spent.used_s / elapsed_s);
+        let idle_s = cpu::core(self.instruments.load_core)?.idle_s - self.load_core.idle_s;
+        let busy_share = 1.0 - idle_s / elapsed_s;
+        values.set("load_core_busy_share", busy_share.clamp(0.0, 1.0));
         values.set("server_waited_share", waited_s / elapsed_s);
         values.set("switches_per_s", switches as f64 / elapsed_s);
         if let (Some(disk), Some(before)) = (&self.instruments.disk, &self.disk) {

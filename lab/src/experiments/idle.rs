@@ -2,7 +2,7 @@
 
 use crate::corpus::PROBE;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
-use crate::judge::{Judge, Limit};
+use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
 use crate::sweep::Axis;
@@ -41,6 +41,12 @@ pub fn experiment() -> Experiment {
             }),
         },
         judged: vec![
+            Judge::alone(
+                "resident_per_connection_bytes",
+                Fold::Median,
+                Limit::ValueAtMost(1024.0),
+            )
+            .at(|point| point.count("connections") >= 10_000),
             Judge::against("resident_per_connection_bytes", peers, Limit::None),
             Judge::against("resident_bytes", peers, Limit::None),
             Judge::against("idle_cpu_share", peers, Limit::None),

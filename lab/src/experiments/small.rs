@@ -5,8 +5,9 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
-use crate::sweep::Axis;
-use crate::workloads::{Downloads, Workload};
+use crate::swarm::workload::{Arrivals, Choice, Class, Objects, Workload as Clients};
+use crate::sweep::{Axis, Point};
+use crate::workloads::{Downloads, Swarm, Workload};
 
 const SMALL: Set = Set::Files {
     name: "small",
@@ -19,22 +20,36 @@ const MEDIUM: Set = Set::Files {
     len_bytes: 32 << 10,
 };
 
+const ASKED: [&str; 3] = [
+    "4 KB, as fast as answered",
+    "4 KB, 30,000/s offered",
+    "32 KB, as fast as answered",
+];
+const SMALL_AT_MOST: usize = 0;
+const SMALL_OFFERED: usize = 1;
+/// About a quarter of what the slowest of the peers can do on one core: nobody is at his limit, and neither are
+/// the clients, who check every byte.
+const OFFERED_PER_S: f64 = 30_000.0;
+
 /// The price of a request when the body is next to nothing.
 pub fn experiment() -> Experiment {
     let peers: &[&str] = &["nginx", "lighttpd", "h2o"];
+    let at_most = |point: &Point| point.count("asked") == SMALL_AT_MOST;
+    let offered = |point: &Point| point.count("asked") == SMALL_OFFERED;
     Experiment {
         name: "small",
         title: "Small files on keep-alive connections",
-        asks: "One hundred files of 4 KB, or of 32 KB, that are in memory, asked for on 16 and 256 keep-alive connections, each of \
-            which asks again as soon as it was answered. How many requests a second does one core give, and what does \
-            one cost?",
+        asks: "One hundred files of 4 KB, or of 32 KB, that are in memory, asked for on 16 and 256 keep-alive connections. \
+            Where each connection asks again as soon as it was answered: how many requests a second does one core give? \
+            Where 30,000 requests a second are offered, at random times and whatever the answers do: what does one \
+            cost?",
         source: "",
         contenders: ["ackpace", "nginx", "lighttpd", "h2o"]
             .map(Contender::preset)
             .to_vec(),
         subjects: &[],
         sweep: vec![
-            Axis::new("len_kb", "length KB", &[4.0, 32.0]).quick(&[4.0]),
+            Axis::named("asked", "asked", &ASKED).quick(&[0.0, 1.0]),
             Axis::new("connections", "connections", &[16.0, 256.0]).logarithmic(),
         ],
         pace: Pace {
@@ -44,32 +59,75 @@ pub fn experiment() -> Experiment {
             window_s: 2.5,
             window_quick_s: 1.0,
         },
-        scene: |point| {
-            let of = if point.get("len_kb") > 4.0 {
-                MEDIUM
-            } else {
-                SMALL
-            };
-            Scene {
-                place: Place::memory(&[of]),
-                workload: Workload::Downloads(Downloads {
-                    of,
-                    connections: point.count("connections"),
-                    visitor: None,
-                    sample_queues: false,
-                }),
-            }
+        scene: |point| match point.count("asked") {
+            SMALL_AT_MOST => at_most_scene(SMALL, point),
+            SMALL_OFFERED => offered_scene(point),
+            _ => at_most_scene(MEDIUM, point),
         },
         judged: vec![
-            Judge::against("requests_per_s", peers, Limit::None),
-            Judge::against("cpu_us_per_request", peers, Limit::None),
+            Judge::against("requests_per_s", &["nginx"], Limit::MedianRatioAtLeast(1.3))
+                .at(at_most),
+            Judge::against("requests_per_s", &["lighttpd", "h2o"], Limit::None).at(at_most),
+            Judge::against(
+                "cpu_us_per_request",
+                &["nginx"],
+                Limit::MedianRatioAtMost(0.77),
+            )
+            .at(offered),
+            Judge::best_of(
+                "cpu_us_per_request",
+                &["lighttpd", "h2o"],
+                Limit::MedianRatioAtMost(1.0),
+            )
+            .at(offered),
+            Judge::against("requests_per_s", peers, Limit::None)
+                .at(|point| point.count("asked") > SMALL_OFFERED),
+            Judge::against("cpu_us_per_request", peers, Limit::None)
+                .at(|point| point.count("asked") != SMALL_OFFERED),
         ],
         figures: vec![
-            Figure::over("connections", "requests_per_s", "Requests a second").panels("len_kb"),
-            Figure::over("connections", "cpu_us_per_request", "CPU time of a request")
-                .panels("len_kb"),
-            Figure::over("connections", "load_core_share", "Use of the clients' core")
-                .lines("len_kb"),
+            Figure::over("asked", "requests_per_s", "Requests a second").lines("connections"),
+            Figure::over("asked", "cpu_us_per_request", "CPU time of a request")
+                .lines("connections"),
+            Figure::over("asked", "load_core_share", "Use of the clients' core")
+                .lines("connections"),
         ],
+    }
+}
+
+/// Each connection asks again as soon as it was answered; the kernel discards the bodies.
+fn at_most_scene(of: Set, point: &Point) -> Scene {
+    Scene {
+        place: Place::memory(&[of]),
+        workload: Workload::Downloads(Downloads {
+            of,
+            connections: point.count("connections"),
+            visitor: None,
+            sample_queues: false,
+        }),
+    }
+}
+
+/// Requests come at random times, as of people who do not know each other.
+fn offered_scene(point: &Point) -> Scene {
+    let objects = Objects {
+        digits: 5, // as in corpus::path
+        ..Objects::set(Choice::Uniform, "/small-{n}.bin", 100)
+    };
+    let class = Class {
+        arrivals: Some(Arrivals {
+            requests_per_s: Some(OFFERED_PER_S),
+            ..Arrivals::default()
+        }),
+        ..Class::new("all", point.count("connections") as u32, objects)
+    };
+    let clients = Clients {
+        seed: 1,
+        classes: vec![class],
+        ..Clients::default()
+    };
+    Scene {
+        place: Place::memory(&[SMALL]),
+        workload: Workload::Swarm(Swarm::new(clients)),
     }
 }

@@ -14,8 +14,12 @@ const BOTTOM: f64 = 46.0;
 const LANE: f64 = 28.0;
 /// Height of a heading there.
 const HEADING: f64 = 26.0;
-/// Labels of contenders in a picture of dots.
-const NAMES: f64 = 150.0;
+/// Least and greatest width of the names in a picture of dots.
+const NAMES: (f64, f64) = (110.0, 200.0);
+/// Width of a letter, on the safe side: names are measured without the font.
+const LETTER: f64 = 6.6;
+/// Height of each further line of a name that is longer than the column.
+const NAME_LINE: f64 = 14.0;
 /// Medians there.
 const VALUES: f64 = 70.0;
 /// Colours and marks that the style has.
@@ -95,17 +99,19 @@ pub fn lines(series: &[Series], axes: &Axes) -> String {
 /// A dot for each series, at its first point, in groups with a heading: names at the left, medians at
 /// the right.
 pub fn dots(groups: &[(String, Vec<Series>)], metric: &str, logarithmic: bool) -> String {
-    let lanes: usize = groups.iter().map(|(_, series)| series.len()).sum();
-    let headings = groups
-        .iter()
-        .filter(|(heading, _)| !heading.is_empty())
-        .count();
-    let height = (LANE * lanes as f64) + (HEADING * headings as f64) + BOTTOM + TOP;
     let all: Vec<Series> = groups
         .iter()
         .flat_map(|(_, series)| series.clone())
         .collect();
-    let x = Scale::measure(&ends(&all), NAMES, WIDTH - VALUES, logarithmic);
+    let names = Names::of(&all);
+    let lanes: f64 = all.iter().map(|one| names.lane(&one.name)).sum();
+    let headings = groups
+        .iter()
+        .filter(|(heading, _)| !heading.is_empty())
+        .count();
+    let height = lanes + (HEADING * headings as f64) + BOTTOM + TOP;
+    let left = names.width;
+    let x = Scale::measure(&ends(&all), left, WIDTH - VALUES, logarithmic);
     let mut svg = open(height, metric);
     let floor = height - BOTTOM;
     for tick in &x.ticks {
@@ -113,7 +119,7 @@ pub fn dots(groups: &[(String, Vec<Series>)], metric: &str, logarithmic: bool) -
         svg += &format!("<line class=grid x1={at:.1} x2={at:.1} y1={TOP} y2={floor} />");
         svg += &format!("<text class=tick text-anchor=middle x={at:.1} y={below}>{text}</text>");
     }
-    let (middle, foot) = ((NAMES + WIDTH - VALUES) / 2.0, height - 6.0);
+    let (middle, foot) = ((left + WIDTH - VALUES) / 2.0, height - 6.0);
     let name = escape(metric);
     svg += &format!("<text class=name text-anchor=middle x={middle} y={foot}>{name}</text>");
     let mut at = TOP;
@@ -124,20 +130,76 @@ pub fn dots(groups: &[(String, Vec<Series>)], metric: &str, logarithmic: bool) -
             at += HEADING;
         }
         for one in series {
-            svg += &dot(one, &x, at + LANE / 2.0, metric);
-            at += LANE;
+            let lane = names.lane(&one.name);
+            svg += &dot(one, &x, at + lane / 2.0, metric, &names);
+            at += lane;
         }
     }
     svg + "</svg>"
 }
 
+/// The column of names in a picture of dots: as wide as the longest of them, or, where that is too wide, with
+/// several lines for a name.
+struct Names {
+    width: f64,
+}
+
+impl Names {
+    fn of(series: &[Series]) -> Self {
+        let longest = series.iter().map(|one| one.name.chars().count()).max();
+        let width = longest.unwrap_or(0) as f64 * LETTER + 14.0;
+        Self {
+            width: width.clamp(NAMES.0, NAMES.1),
+        }
+    }
+
+    /// The name in lines, broken at spaces, or where there are none in the middle of a word.
+    fn lines(&self, name: &str) -> Vec<String> {
+        let most = ((self.width - 14.0) / LETTER) as usize;
+        let mut lines = vec![String::new()];
+        for word in name.split_whitespace() {
+            let letters: Vec<char> = word.chars().collect();
+            for piece in letters.chunks(most) {
+                let line = lines.len() - 1;
+                let used = lines[line].chars().count();
+                let piece: String = piece.iter().collect();
+                if used == 0 {
+                    lines[line] = piece;
+                } else if used + 1 + piece.chars().count() <= most {
+                    lines[line] += &format!(" {piece}");
+                } else {
+                    lines.push(piece);
+                }
+            }
+        }
+        lines
+    }
+
+    /// Height of a lane.
+    fn lane(&self, name: &str) -> f64 {
+        LANE + NAME_LINE * (self.lines(name).len() - 1) as f64
+    }
+
+    /// The name, its middle at a height.
+    fn text(&self, name: &str, at: f64) -> String {
+        let lines = self.lines(name);
+        let first = at + 4.0 - NAME_LINE * (lines.len() - 1) as f64 / 2.0;
+        let line = |(nth, text): (usize, &String)| {
+            let (right, base) = (self.width - 10.0, first + NAME_LINE * nth as f64);
+            let text = escape(text);
+            format!("<text class=who text-anchor=end x={right:.1} y={base:.1}>{text}</text>")
+        };
+        lines.iter().enumerate().map(line).collect()
+    }
+}
+
 /// One lane of a picture of dots.
-fn dot(one: &Series, x: &Scale, at: f64, metric: &str) -> String {
-    let (left, base, text) = (NAMES - 10.0, at + 4.0, escape(&one.name));
-    let mut svg = format!("<text class=who text-anchor=end x={left} y={base:.1}>{text}</text>");
+fn dot(one: &Series, x: &Scale, at: f64, metric: &str, names: &Names) -> String {
+    let (left, base) = (names.width, at + 4.0);
+    let mut svg = names.text(&one.name, at);
     let Some((_, value)) = one.points.first() else {
         return svg
-            + &format!("<text class=tick x={NAMES} y={base:.1}>failed or not measured</text>");
+            + &format!("<text class=tick x={left} y={base:.1}>failed or not measured</text>");
     };
     let (low, high) = (x.place(value.low), x.place(value.high));
     let title = says(&one.name, metric, value);
@@ -292,6 +354,29 @@ mod tests {
             "{svg}"
         );
         assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
+    }
+
+    #[test]
+    fn a_long_name_is_whole_in_lines_of_its_column() {
+        let name = "ackpace --send-horizon 200ms --object-cache off, connections = 16";
+        let all = vec![series(name, 0, &[(0.0, 5.0)]), series("nginx", 1, &[])];
+        let names = Names::of(&all);
+        let lines = names.lines(name);
+        assert!(names.width <= NAMES.1 && lines.len() > 1);
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.len() as f64 * LETTER <= names.width - 10.0)
+        );
+        assert_eq!(lines.join(" "), name);
+        assert_eq!(names.lines(&"x".repeat(70)).concat().len(), 70);
+        let svg = dots(&[(String::new(), all)], "ms", false);
+        assert!(
+            lines
+                .iter()
+                .all(|line| svg.contains(&format!(">{line}</text>"))),
+            "{svg}"
+        );
     }
 
     #[test]

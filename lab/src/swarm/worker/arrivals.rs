@@ -23,8 +23,9 @@ pub struct OpenLoop {
     next_us: u64,
     /// Intended times of requests without a connection, with their object if it is given.
     waiting: VecDeque<(u64, Option<u32>)>,
-    /// Clients without a request.
-    free: Vec<u32>,
+    /// Clients without a request. Who waited longest is next, so that all connections are in use: a server
+    /// that has many to look at shall not look as if it had three.
+    free: VecDeque<u32>,
 }
 
 enum Source {
@@ -70,7 +71,7 @@ impl OpenLoop {
             source,
             next_us,
             waiting: VecDeque::new(),
-            free: Vec::new(),
+            free: VecDeque::new(),
         };
         if let Source::Trace { .. } = open_loop.source {
             open_loop.next_us = begin_us + open_loop.row_us(thread);
@@ -158,7 +159,7 @@ impl Worker {
     pub(super) fn set_free(&mut self, index: usize, now_us: u64) {
         let class = self.clients[index].class;
         if let Some(open_loop) = &mut self.open_loops[class] {
-            open_loop.free.push(index as u32);
+            open_loop.free.push_back(index as u32);
             self.dispatch(class, now_us);
         }
     }
@@ -168,7 +169,7 @@ impl Worker {
             if open_loop.waiting.is_empty() {
                 return;
             }
-            let Some(index) = open_loop.free.pop() else {
+            let Some(index) = open_loop.free.pop_front() else {
                 return;
             };
             let index = index as usize;
