@@ -77,7 +77,6 @@ impl<'a> Arena<'a> {
                 sockets: Arc::new(sockets),
                 disk: storage.emulated,
                 wan,
-                load_core: lab.world.load_core,
             },
             address,
             ports: 8001..,

@@ -69,8 +69,17 @@ impl Usage {
 /// Usage of the process `root` and all its descendants since their start, from schedstat and status in
 /// /proc/PID/task/TID. Threads that ended are not in it: the contenders keep theirs.
 pub fn usage(root: i32) -> Result<Usage> {
+    usage_of(&tree(root)?)
+}
+
+/// Usage of our own process, without those that it started.
+pub fn own_usage() -> Result<Usage> {
+    usage_of(&[std::process::id() as i32])
+}
+
+fn usage_of(pids: &[i32]) -> Result<Usage> {
     let mut usage = Usage::default();
-    for pid in tree(root)? {
+    for pid in pids {
         let tasks = format!("/proc/{pid}/task");
         for task in std::fs::read_dir(&tasks).doing(|| tasks.clone())? {
             let task = task.doing(|| tasks.clone())?;
@@ -108,23 +117,19 @@ pub struct Core {
     /// Time for which the hypervisor gave the core to others. No thread sees it but as a hole of
     /// milliseconds.
     pub stolen_s: f64,
-    /// Nothing to do.
-    pub idle_s: f64,
 }
 
-/// "softirq", "steal", and "idle" with "iowait", of proc_stat(5).
+/// "softirq" and "steal" of proc_stat(5).
 pub fn core(core: usize) -> Result<Core> {
     let stat = std::fs::read_to_string("/proc/stat").doing(|| "/proc/stat".into())?;
     let ticks = |field| core_ticks(&stat, core, field);
-    let fields = (ticks(6), ticks(7), ticks(3), ticks(4));
-    let (Some(softirq), Some(stolen), Some(idle), Some(waiting)) = fields else {
+    let (Some(softirq), Some(stolen)) = (ticks(6), ticks(7)) else {
         return Err(unreadable(Path::new("/proc/stat")));
     };
     let per_s = rustix::param::clock_ticks_per_second() as f64;
     Ok(Core {
         softirq_s: softirq as f64 / per_s,
         stolen_s: stolen as f64 / per_s,
-        idle_s: (idle + waiting) as f64 / per_s,
     })
 }
 

@@ -102,10 +102,16 @@ pub const METRICS: &[Metric] = &[
         "share of its core that the clients used",
     ),
     metric(
-        "load_core_busy_share",
-        "clients' core busy",
+        "lab_core_share",
+        "lab's part of a core",
         1.0,
-        "share of the window in which the clients' core had anything to do, the emulated network and the kernel's part included (/proc/stat, ticks)",
+        "share of a core that the lab's own process used: the emulated network or disk, looking at queues, clients that are not a process of their own",
+    ),
+    metric(
+        "load_core_full_share",
+        "clients' core in use",
+        1.0,
+        "share of the clients' core that clients and lab used together: near 1 they are the bottleneck",
     ),
     metric(
         "send_queue_mean_bytes",

@@ -28,8 +28,6 @@ pub struct Instruments {
     pub disk: Option<Arc<Disk>>,
     /// The emulated network.
     pub wan: Option<Arc<Wan>>,
-    /// The clients' core.
-    pub load_core: usize,
 }
 
 /// A window that was begun.
@@ -38,7 +36,7 @@ pub struct Watch<'a> {
     instruments: &'a Instruments,
     usage: Usage,
     core: Core,
-    load_core: Core,
+    lab: Usage,
     disk: Option<disk::Counters>,
     wan: Option<wan::Counters>,
     sampler: Option<Sampler>,
@@ -79,7 +77,7 @@ impl<'a> Watch<'a> {
             wan: wan.transpose()?,
             usage: cpu::usage(server.pid())?,
             core: cpu::core(server.core)?,
-            load_core: cpu::core(instruments.load_core)?,
+            lab: cpu::own_usage()?,
             sampler,
             start: Instant::now(),
         })
@@ -97,9 +95,8 @@ impl<'a> Watch<'a> {
         );
         let mut values = Values::default();
         values.set("server_core_share", spent.used_s / elapsed_s);
-        let idle_s = cpu::core(self.instruments.load_core)?.idle_s - self.load_core.idle_s;
-        let busy_share = 1.0 - idle_s / elapsed_s;
-        values.set("load_core_busy_share", busy_share.clamp(0.0, 1.0));
+        let lab = cpu::own_usage()?.since(&self.lab);
+        values.set("lab_core_share", lab.used_s / elapsed_s);
         values.set("server_waited_share", waited_s / elapsed_s);
         values.set("switches_per_s", switches as f64 / elapsed_s);
         if let (Some(disk), Some(before)) = (&self.instruments.disk, &self.disk) {

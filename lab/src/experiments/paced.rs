@@ -165,7 +165,7 @@ fn judged() -> Vec<Judge> {
         Judge::alone("jain", Fold::Median, Limit::ValueAtLeast(0.98)).at(unpaced),
         Judge::against("jain", &["nginx", "lighttpd"], Limit::None).at(unpaced),
         Judge::alone(
-            "load_core_busy_share",
+            "load_core_full_share",
             Fold::Max,
             Limit::ValueBelow(CLIENTS_CORE_MAX),
         )

@@ -85,6 +85,9 @@ impl Swarm {
             profile.end(&mut values)?;
         }
         add(&mut values, &summary);
+        let (swarm, lab) = (values.get("load_core_share"), values.get("lab_core_share"));
+        let both = swarm.zip(lab).map(|(swarm, lab)| swarm + lab);
+        values.set_some("load_core_full_share", both);
         refuse_wrong_bytes(&server.name, &summary)?;
         super::finish(server, &mut values)?;
         let detail = serde_json::to_value(&summary).map_err(std::io::Error::from);
