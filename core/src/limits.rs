@@ -55,6 +55,10 @@ pub const WINDOW_BYTES: u64 = MIB;
 /// Reads given to one device. A read that the kernel has can't be withdrawn, so a deep queue is
 /// dead weight. Full: the next is chosen when one finishes.
 pub const READS_IN_FLIGHT_MAX: usize = 8;
+/// Reads begin and end at multiples of this: what O_DIRECT asks for (statx(2), STATX_DIOALIGN), with few exceptions.
+pub const READ_ALIGN_BYTES: u64 = 4 * KIB;
+/// The pool of prefetch memory is given out in pieces of this size. What is sent of a piece comes back with its last byte.
+pub const SLOT_BYTES: u64 = 64 * KIB;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
 pub const BELIEFS_MAX: usize = 4096;
 /// How long "this window is in memory" is believed without asking again.

@@ -18,6 +18,21 @@ pub const LIST_LEN_MAX: usize = 256;
 /// Devices (numbers of file systems) that get a place of their own. More: the later ones share the last place and its
 /// disk thread.
 pub const DEVICES_MAX: usize = 16;
+/// Numbers of file systems (`st_dev`) that are known with their device. More: the later ones share the last device.
+pub const FILE_SYSTEMS_MAX: usize = 64;
+/// Disks below one file system that are told apart. More: it counts as a device of which nothing is known.
+pub const LEAVES_MAX: usize = 64;
+/// Layers of dm and md between a file system and its disks. More: as above.
+pub const LAYERS_MAX: usize = 8;
+/// Pieces of memory that one system call takes (UIO_MAXIOV). More: a further call reads or sends the rest.
+pub const IOVECS_MAX: usize = 1024;
+/// How often a read is tried again when the kernel says that it was interrupted, or has no memory for it now. More: it
+/// failed.
+pub const READ_RETRIES_MAX: u32 = 64;
+/// Calls that ask for the extents of one file, 64 extents each. More: what lies behind them is not known.
+pub const FIEMAP_CALLS_MAX: u32 = 16;
+/// Pause before reads that the kernel had no memory to start are started again.
+pub const RING_RETRY: Duration = Duration::from_millis(10);
 /// Results of resolvers that are turned into answers in one turn, some 10 us each. More: the next turn takes them.
 pub const RESULTS_PER_TURN_MAX: usize = 16;
 /// How often a name that changes while it is opened is tried again. More: it is not there at any one time, so 404.

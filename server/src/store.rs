@@ -5,6 +5,7 @@
 
 pub mod device;
 pub mod file;
+pub mod pool;
 pub mod reader;
 pub mod residency;
 pub mod root;

@@ -1,0 +1,378 @@
+//! Memory for what is read past the page cache: one mapping, lent out in slots of [`SLOT_BYTES`].
+//!
+//! A [`Lease`] owns its slots until it is dropped; nobody else can see or fill them. Low slots are lent first, and memory
+//! that was never lent is never touched, so what the process occupies follows what it uses. Slots are not wiped: of a
+//! short read, only what came may be sent.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use ackpace_core::limits::SLOT_BYTES;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use smallvec::SmallVec;
+
+use crate::limits::IOVECS_MAX;
+use crate::mailbox::Bell;
+
+/// The slots, and who hears of those that come back. Any thread may lend and return.
+#[derive(Debug)]
+pub struct Pool {
+    base: NonNull<u8>,
+    slots: u32,
+    /// A bit for each slot, set while it is free.
+    free: Box<[AtomicU64]>,
+    /// Free slots that nobody has a claim to; never more than bits are set.
+    unclaimed: AtomicU32,
+    freed: AtomicU32,
+    hungry: AtomicU32,
+    bell: Arc<Bell>,
+}
+
+// SAFETY: the mapping belongs to the pool and is as long-lived; its bytes are reached through leases only, and the bits
+// of `free` give each slot to one lease at a time.
+unsafe impl Send for Pool {}
+// SAFETY: as above; all else in it is atomic.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// A pool of `slots`, at least one. Its address space is reserved now, its memory taken as slots are used.
+    ///
+    /// # Errors
+    /// When the address space is lacking (ENOMEM, RLIMIT_AS).
+    pub fn new(slots: u32, bell: Arc<Bell>) -> io::Result<Pool> {
+        let slots = slots.max(1);
+        let len_bytes = len_bytes(slots)?;
+        let (access, how) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        );
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), len_bytes, access, how)? };
+        let free = (0..slots.div_ceil(u64::BITS)).map(|word| {
+            let here = (slots - word * u64::BITS).min(u64::BITS);
+            AtomicU64::new(mask(0, here))
+        });
+        Ok(Pool {
+            base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            slots,
+            free: free.collect(),
+            unclaimed: AtomicU32::new(slots),
+            freed: AtomicU32::new(0),
+            hungry: AtomicU32::new(0),
+            bell,
+        })
+    }
+
+    /// All its slots.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Slots that nobody has.
+    pub fn free_slots(&self) -> u32 {
+        self.unclaimed.load(Ordering::Relaxed)
+    }
+
+    /// `count` slots, the lowest that are free; none if there are fewer.
+    pub fn lease(self: &Arc<Pool>, count: u32) -> Option<Lease> {
+        let claim = |free: u32| free.checked_sub(count);
+        self.unclaimed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim)
+            .ok()?;
+        Some(Lease {
+            runs: self.take(count),
+            pool: Arc::clone(self),
+            slots: count,
+            released: 0,
+        })
+    }
+
+    /// Slots that came back since the last call.
+    pub fn take_freed(&self) -> u32 {
+        self.freed.swap(0, Ordering::SeqCst)
+    }
+
+    /// Ring the bell, once, when `slots` more have come back than [`Pool::take_freed`] told of; 0: don't.
+    pub fn set_hungry(&self, slots: u32) {
+        self.hungry.store(slots, Ordering::SeqCst);
+        self.feed(); // they may have come back in between
+    }
+
+    /// Give the memory of free slots from `slots_kept` on back to the kernel. For the thread that lends: until it is
+    /// done, some free slots can't be lent.
+    pub fn trim(&self, slots_kept: u32) {
+        for (at, word) in self.free.iter().enumerate() {
+            let first = at as u32 * u64::BITS;
+            let beyond = !mask(0, slots_kept.saturating_sub(first).min(u64::BITS));
+            let wanted = (word.load(Ordering::Relaxed) & beyond).count_ones();
+            let claimed = self.claim_up_to(wanted);
+            let bits = take_bits(word, beyond, claimed);
+            for run in runs_of(first, bits) {
+                let (start, len_bytes) = (self.at(run.start_bytes()), run.len_bytes() as usize);
+                // SAFETY: the slots lie inside the mapping, and being taken, they are nobody else's. A refusal changes
+                // nothing: the memory is kept.
+                let _ = unsafe { madvise(start.cast(), len_bytes, Advice::LinuxDontNeed) };
+            }
+            word.fetch_or(bits, Ordering::Release);
+            self.unclaimed.fetch_add(claimed, Ordering::Relaxed);
+        }
+    }
+
+    fn claim_up_to(&self, wanted: u32) -> u32 {
+        let claim = |free: u32| Some(free - free.min(wanted));
+        let before = self
+            .unclaimed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
+        before.unwrap_or_else(|same| same).min(wanted)
+    }
+
+    /// Takes slots that were claimed. Since as many bits are set as there are claims, this ends: if others take bits
+    /// behind our back, bits that came back behind our back are found in the next round.
+    fn take(&self, count: u32) -> Runs {
+        let mut runs = Runs::new();
+        let mut left = count;
+        while left > 0 {
+            for (at, word) in self.free.iter().enumerate() {
+                let bits = take_bits(word, u64::MAX, left);
+                left -= bits.count_ones();
+                for run in runs_of(at as u32 * u64::BITS, bits) {
+                    push(&mut runs, run);
+                }
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        runs
+    }
+
+    fn give_back(&self, run: Run) {
+        let mut first = run.first;
+        let end = run.first + run.count;
+        while first < end {
+            let (word, bit) = (first / u64::BITS, first % u64::BITS);
+            let count = (end - first).min(u64::BITS - bit);
+            let bits = mask(bit, count);
+            // Release: whoever takes them next sees our last look at them done.
+            let before = self.free[word as usize].fetch_or(bits, Ordering::Release);
+            assert_eq!(before & bits, 0, "a slot comes back once");
+            first += count;
+        }
+        self.unclaimed.fetch_add(run.count, Ordering::Relaxed);
+        self.freed.fetch_add(run.count, Ordering::SeqCst);
+        self.feed();
+    }
+
+    /// Of a return and a growing hunger at the same time, the later one sees the earlier: both are SeqCst.
+    fn feed(&self) {
+        let hungry = self.hungry.load(Ordering::SeqCst);
+        if hungry == 0 || self.freed.load(Ordering::SeqCst) < hungry {
+            return;
+        }
+        let sated = self
+            .hungry
+            .compare_exchange(hungry, 0, Ordering::SeqCst, Ordering::SeqCst);
+        if sated.is_ok() {
+            self.bell.ring();
+        }
+    }
+
+    fn at(&self, offset_bytes: u64) -> *mut u8 {
+        assert!(offset_bytes < u64::from(self.slots) * SLOT_BYTES);
+        // SAFETY: the offset lies inside the mapping, as was just checked.
+        unsafe { self.base.as_ptr().add(offset_bytes as usize) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let Ok(len_bytes) = len_bytes(self.slots) else {
+            return;
+        };
+        // SAFETY: this is the mapping that `new` made; each lease holds the pool, so none is left.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), len_bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Some slots of a pool, for one owner. What it holds is one row of bytes, wherever the slots lie; all offsets count from
+/// its first byte, also after some of it was given back.
+#[derive(Debug)]
+pub struct Lease {
+    pool: Arc<Pool>,
+    runs: Runs,
+    /// Slots that it had at first.
+    slots: u32,
+    /// Those of them that went back.
+    released: u32,
+}
+
+impl Lease {
+    /// The bytes that it had room for at first.
+    pub fn len_bytes(&self) -> u64 {
+        u64::from(self.slots) * SLOT_BYTES
+    }
+
+    /// The slots that it has now.
+    pub fn slots(&self) -> u32 {
+        self.slots - self.released
+    }
+
+    /// Give back the slots that end within the first `bytes`: these are sent.
+    pub fn release_front(&mut self, bytes: u64) {
+        let whole = (bytes / SLOT_BYTES).min(u64::from(self.slots)) as u32;
+        while self.released < whole {
+            let count = self.runs[0].count.min(whole - self.released);
+            let gone = self.runs[0].split_front(count);
+            if self.runs[0].count == 0 {
+                self.runs.remove(0);
+            }
+            self.released += count;
+            self.pool.give_back(gone);
+        }
+    }
+
+    /// The memory of `len_bytes` from `from_bytes` on, for sending; slots that lie side by side are one slice. Of more
+    /// than [`IOVECS_MAX`] slices these come first.
+    ///
+    /// # Panics
+    /// If that is more than it has: the numbers are our own.
+    pub fn slices(&self, from_bytes: u64, len_bytes: u64) -> SmallVec<[IoSlice<'_>; 4]> {
+        let slice = |(at, len): (*mut u8, usize)| {
+            // SAFETY: the bytes are ours, inside the mapping, and were zeroed by the kernel at first; whoever writes to
+            // them has `&mut self`, or owns the lease and is the kernel.
+            IoSlice::new(unsafe { std::slice::from_raw_parts(at, len) })
+        };
+        self.pieces(from_bytes, len_bytes).map(slice).collect()
+    }
+
+    /// As [`Lease::slices`], for reading into it.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn iovecs(&mut self, from_bytes: u64, len_bytes: u64) -> SmallVec<[IoSliceMut<'_>; 4]> {
+        let slice = |(at, len): (*mut u8, usize)| {
+            // SAFETY: as for `slices`; the pieces do not overlap, and `&mut self` keeps all others away.
+            IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(at, len) })
+        };
+        self.pieces(from_bytes, len_bytes).map(slice).collect()
+    }
+
+    fn pieces(&self, from_bytes: u64, len_bytes: u64) -> impl Iterator<Item = (*mut u8, usize)> {
+        let gone_bytes = u64::from(self.released) * SLOT_BYTES;
+        let room_bytes = self.len_bytes().checked_sub(from_bytes);
+        let inside = from_bytes >= gone_bytes && room_bytes.is_some_and(|room| len_bytes <= room);
+        assert!(inside, "{len_bytes} bytes at {from_bytes} of {self:?}");
+        let (mut skip_bytes, mut left_bytes) = (from_bytes - gone_bytes, len_bytes);
+        let runs = self.runs.iter().filter_map(move |run| {
+            let skipped_bytes = skip_bytes.min(run.len_bytes());
+            let here_bytes = left_bytes.min(run.len_bytes() - skipped_bytes);
+            skip_bytes -= skipped_bytes;
+            left_bytes -= here_bytes;
+            let at_bytes = run.start_bytes() + skipped_bytes;
+            (here_bytes > 0).then(|| (self.pool.at(at_bytes), here_bytes as usize))
+        });
+        runs.take(IOVECS_MAX)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        for run in std::mem::take(&mut self.runs) {
+            self.pool.give_back(run);
+        }
+    }
+}
+
+type Runs = SmallVec<[Run; 4]>;
+
+/// Slots side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    first: u32,
+    count: u32,
+}
+
+impl Run {
+    fn start_bytes(self) -> u64 {
+        u64::from(self.first) * SLOT_BYTES
+    }
+
+    fn len_bytes(self) -> u64 {
+        u64::from(self.count) * SLOT_BYTES
+    }
+
+    fn split_front(&mut self, count: u32) -> Run {
+        let front = Run {
+            first: self.first,
+            count,
+        };
+        self.first += count;
+        self.count -= count;
+        front
+    }
+}
+
+fn push(runs: &mut Runs, run: Run) {
+    match runs.last_mut() {
+        Some(last) if last.first + last.count == run.first => last.count += run.count,
+        _ => runs.push(run),
+    }
+}
+
+/// Takes up to `count` of a word's bits, the lowest first, and only of `among`. Acquire: their last owner is done.
+fn take_bits(word: &AtomicU64, among: u64, count: u32) -> u64 {
+    let mut taken = 0u64;
+    loop {
+        let bits = word.load(Ordering::Relaxed) & among & !taken;
+        let wanted = lowest(bits, count - taken.count_ones());
+        if wanted == 0 {
+            return taken;
+        }
+        taken |= word.fetch_and(!wanted, Ordering::Acquire) & wanted;
+    }
+}
+
+fn lowest(bits: u64, count: u32) -> u64 {
+    let mut rest = bits;
+    for _ in 0..count.min(bits.count_ones()) {
+        rest &= rest - 1;
+    }
+    bits & !rest
+}
+
+/// The bits from `first` on, `count` of them.
+fn mask(first: u32, count: u32) -> u64 {
+    match count {
+        0 => 0,
+        count => (u64::MAX >> (u64::BITS - count)) << first,
+    }
+}
+
+/// The runs of set bits, where bit 0 is slot `first`.
+fn runs_of(first: u32, bits: u64) -> impl Iterator<Item = Run> {
+    let mut left = bits;
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let start = left.trailing_zeros();
+        let count = (left >> start).trailing_ones();
+        left &= !mask(start, count);
+        Some(Run {
+            first: first + start,
+            count,
+        })
+    })
+}
+
+fn len_bytes(slots: u32) -> io::Result<usize> {
+    let len_bytes = usize::try_from(u64::from(slots) * SLOT_BYTES);
+    len_bytes.map_err(|_| io::ErrorKind::OutOfMemory.into())
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;
