@@ -4,8 +4,10 @@
 //! [`reader`] reads what it lacks, [`device`] knows the disk below.
 
 pub mod device;
+pub mod direct;
 pub mod file;
 pub mod pool;
+pub mod progress;
 pub mod reader;
 pub mod residency;
 pub mod root;

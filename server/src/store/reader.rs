@@ -1,14 +1,17 @@
-//! The one place that reads a disk: brings a span of a file into the page cache and waits for it.
+//! How a thread reads a disk: a span of a file into the page cache, or past it into memory of ours. It waits for the bytes.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use ackpace_core::conn::{Oracle, Span};
 use ackpace_core::disk::ReadError;
 use rustix::fs::{Mode, OFlags, open, sendfile};
-use rustix::io::Errno;
+use rustix::io::{Errno, preadv};
 
 use super::device::Device;
+use super::direct::Direct;
 use super::file::File;
+use super::pool::Lease;
+use super::progress::{Next, Progress};
 use super::residency;
 
 /// What a reading thread owns.
@@ -68,6 +71,37 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// Read `span`, whose ends are multiples of `READ_ALIGN_BYTES`, into `lease` from its start. The bytes read: fewer
+    /// than asked for only where the file ends. What stood in the lease behind them is anybody's.
+    ///
+    /// # Errors
+    /// What the file system says, with the place where it said it; what lies before that was read.
+    ///
+    /// # Panics
+    /// If the span is not aligned, or longer than the lease: the numbers are our own.
+    pub fn read_direct(
+        &self,
+        direct: &Direct,
+        span: Span,
+        lease: &mut Lease,
+    ) -> Result<u64, ReadError> {
+        let mut progress = Progress::new(span);
+        let mut next = progress.next();
+        loop {
+            let (from_bytes, len_bytes) = match next {
+                Next::Done(result) => return result,
+                Next::Read {
+                    from_bytes,
+                    len_bytes,
+                } => (from_bytes, len_bytes),
+            };
+            let mut into = lease.iovecs(from_bytes, len_bytes);
+            let read = preadv(direct, &mut into, span.offset_bytes + from_bytes);
+            let answer = read.map(|read| read as u64).map_err(Errno::raw_os_error);
+            next = progress.on(answer, || direct.len_bytes());
+        }
     }
 }
 

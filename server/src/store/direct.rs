@@ -1,0 +1,326 @@
+//! A file's way past the page cache (O_DIRECT), and where it lies on its disk (FIEMAP).
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use ackpace_core::limits::READ_ALIGN_BYTES;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstat, fstatfs, open, statx};
+use rustix::io::Errno;
+
+use crate::limits::FIEMAP_CALLS_MAX;
+
+/// A file that is open for reads past the page cache, in multiples of [`READ_ALIGN_BYTES`].
+#[derive(Debug)]
+pub struct Direct {
+    fd: OwnedFd,
+}
+
+/// Why a file is read through the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its file system has no disk, or it is not of this machine.
+    FileSystem(&'static str),
+    /// The file system says that this file can't be read so: its data lies in its inode, or it is encrypted.
+    Refused,
+    /// Reads would have to begin at multiples of more than [`READ_ALIGN_BYTES`]: of this many bytes.
+    Alignment(u32),
+    /// It can't be opened so.
+    Open(Errno),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::FileSystem(what) => f.write_str(what),
+            Why::Refused => f.write_str("the file system has no O_DIRECT for it"),
+            Why::Alignment(bytes) => write!(f, "O_DIRECT would take reads of {bytes} bytes only"),
+            Why::Open(Errno::INVAL) => f.write_str("the file system has no O_DIRECT"),
+            Why::Open(Errno::NOENT) => f.write_str("O_DIRECT needs /proc, which is not mounted"),
+            Why::Open(error) => write!(f, "O_DIRECT: {error}"),
+        }
+    }
+}
+
+/// Opens the file behind `file` once more, past the page cache: the same inode, whatever became of its name. May wait for
+/// the disk.
+///
+/// # Errors
+/// Why the page cache is to be used.
+pub fn open_direct(file: &OwnedFd) -> Result<Direct, Why> {
+    if let Some(what) = no_disk_of_ours(file) {
+        return Err(Why::FileSystem(what));
+    }
+    let align_bytes = align_bytes(file).ok_or(Why::Refused)?;
+    if !align_bytes.is_power_of_two() || u64::from(align_bytes) > READ_ALIGN_BYTES {
+        return Err(Why::Alignment(align_bytes));
+    }
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = open(link, flags, Mode::empty()).map_err(Why::Open)?;
+    let same =
+        |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    match (fstat(file), fstat(&fd)) {
+        (Ok(before), Ok(now)) if same(before, now) => Ok(Direct { fd }),
+        (Err(error), _) | (_, Err(error)) => Err(Why::Open(error)),
+        _ => Err(Why::Open(Errno::STALE)), // somebody else's /proc
+    }
+}
+
+impl Direct {
+    /// The length of the file now.
+    pub fn len_bytes(&self) -> u64 {
+        fstat(&self.fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
+    }
+}
+
+impl AsFd for Direct {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// File systems that may take O_DIRECT but have no disk that we could spare, and what to say of them.
+fn no_disk_of_ours(file: &OwnedFd) -> Option<&'static str> {
+    let magic = fstatfs(file).ok()?.f_type as u64 & 0xffff_ffff; // statfs(2); some are signed
+    match magic {
+        0x0102_1994 | 0x8584_58f6 | 0x9584_58f6 => Some("the file is in memory (tmpfs)"),
+        0x794c_7630 => Some("overlayfs shows files of another file system"),
+        0x6969 => Some("NFS has its disks elsewhere"),
+        0xff53_4d42 | 0xfe53_4d42 | 0x517b => Some("SMB has its disks elsewhere"),
+        0x00c3_6400 => Some("Ceph has its disks elsewhere"),
+        0x0bd0_0bd0 => Some("Lustre has its disks elsewhere"),
+        0x0102_1997 => Some("9p has its disks elsewhere"),
+        0x5346_414f | 0x6b41_4653 => Some("AFS has its disks elsewhere"),
+        0x6573_5546 => Some("FUSE has its disks elsewhere"),
+        _ => None,
+    }
+}
+
+/// What memory and offsets must be multiples of; none if the file can't be read so at all.
+fn align_bytes(file: &OwnedFd) -> Option<u32> {
+    let unknown = Some(READ_ALIGN_BYTES as u32); // Linux before 6.1, or a file system that does not tell
+    let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+        return unknown;
+    };
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return unknown;
+    }
+    match (stat.stx_dio_mem_align, stat.stx_dio_offset_align) {
+        (0, _) | (_, 0) => None,
+        (memory_bytes, offset_bytes) => Some(memory_bytes.max(offset_bytes)),
+    }
+}
+
+/// A piece of a file that lies in one piece on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it starts in the file.
+    pub file_offset_bytes: u64,
+    /// Where it starts on the device of the file system (the partition). None where no data lies there that could be read
+    /// as it is: not written yet, kept in the inode, compressed.
+    pub phys_offset_bytes: Option<u64>,
+    /// How long it is.
+    pub len_bytes: u64,
+}
+
+impl Extent {
+    fn end_bytes(&self) -> u64 {
+        self.file_offset_bytes + self.len_bytes // checked when it was made
+    }
+
+    /// Whether `next` goes on where this one ends, in the file and on the device.
+    fn goes_on(&self, next: &Extent) -> bool {
+        let phys = match (self.phys_offset_bytes, next.phys_offset_bytes) {
+            (Some(at_bytes), Some(next_bytes)) => at_bytes + self.len_bytes == next_bytes,
+            (None, None) => true,
+            _ => false,
+        };
+        phys && self.end_bytes() == next.file_offset_bytes
+    }
+}
+
+/// The first `max` extents of a file, in its order, neighbours joined; holes are left out. What lies behind the last one
+/// may be unknown. None where the file system does not tell, or contradicts itself. Waits for the disk, if need be, but
+/// for no writing.
+pub fn extents(fd: &impl AsFd, max: usize) -> Option<Vec<Extent>> {
+    let mut extents: Vec<Extent> = Vec::new();
+    let mut from_bytes = 0;
+    for _ in 0..FIEMAP_CALLS_MAX {
+        let map = fiemap(fd.as_fd(), from_bytes)?;
+        let mapped = map.extents.get(..map.mapped_extents as usize)?;
+        for (nth, raw) in mapped.iter().enumerate() {
+            if nth > 0 && raw.logical < from_bytes {
+                return None; // it overlaps the one before
+            }
+            let extent = checked(raw, from_bytes)?;
+            from_bytes = extent.end_bytes();
+            let full = extents.len() == max;
+            match extents.last_mut().filter(|last| last.goes_on(&extent)) {
+                Some(last) => last.len_bytes += extent.len_bytes,
+                None if full => return Some(extents),
+                None => extents.push(extent),
+            }
+        }
+        if mapped.last().is_none_or(|raw| raw.flags & LAST != 0) {
+            break;
+        }
+    }
+    Some(extents)
+}
+
+/// What the file system says, if it can be: it does not come back before `from_bytes`, and nothing overflows.
+fn checked(raw: &RawExtent, from_bytes: u64) -> Option<Extent> {
+    // Asked for the middle of an extent, it tells the whole one.
+    let cut_bytes = from_bytes.saturating_sub(raw.logical);
+    let len_bytes = raw.len.checked_sub(cut_bytes).filter(|len| *len > 0)?;
+    let file_offset_bytes = raw.logical + cut_bytes;
+    file_offset_bytes.checked_add(len_bytes)?;
+    let phys_bytes = raw.phys.checked_add(cut_bytes)?;
+    phys_bytes.checked_add(len_bytes)?;
+    Some(Extent {
+        file_offset_bytes,
+        phys_offset_bytes: (raw.flags & ELSEWHERE == 0).then_some(phys_bytes),
+        len_bytes,
+    })
+}
+
+/// linux/fiemap.h: the last extent of the file.
+const LAST: u32 = 0x1;
+/// Its place is unknown, or is not that of its bytes: UNKNOWN, DELALLOC, ENCODED, DATA_ENCRYPTED, NOT_ALIGNED,
+/// DATA_INLINE, DATA_TAIL, UNWRITTEN.
+const ELSEWHERE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800;
+/// Extents told by one call: 3.5 KiB of stack.
+const EXTENTS_PER_CALL: usize = 64;
+
+/// `struct fiemap_extent` of linux/fiemap.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawExtent {
+    logical: u64,
+    phys: u64,
+    len: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+/// `struct fiemap`, and room for what it tells.
+#[repr(C)]
+struct Fiemap {
+    start: u64,
+    len: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [RawExtent; EXTENTS_PER_CALL],
+}
+
+/// `struct fiemap` without its open end: what the number of the call is made of.
+type Head = [u64; 4];
+
+fn fiemap(fd: BorrowedFd<'_>, start: u64) -> Option<Fiemap> {
+    let request = rustix::ioctl::opcode::read_write::<Head>(b'f', 11);
+    let mut map = Fiemap {
+        start,
+        len: u64::MAX - start,
+        flags: 0, // without FIEMAP_FLAG_SYNC: nobody waits for a writer
+        mapped_extents: 0,
+        extent_count: EXTENTS_PER_CALL as u32,
+        reserved: 0,
+        extents: [RawExtent::default(); EXTENTS_PER_CALL],
+    };
+    loop {
+        // SAFETY: the struct has the kernel's layout, says how many extents it has room for, and outlives the call.
+        let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, &mut map) };
+        if result == 0 {
+            return Some(map);
+        }
+        if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(logical: u64, phys: u64, len: u64, flags: u32) -> RawExtent {
+        RawExtent {
+            logical,
+            phys,
+            len,
+            flags,
+            ..RawExtent::default()
+        }
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let good = checked(&raw(8192, 1 << 30, 4096, 0), 8192).expect("a good one");
+        assert_eq!(
+            (good.file_offset_bytes, good.phys_offset_bytes),
+            (8192, Some(1 << 30))
+        );
+        for (bad, from_bytes) in [
+            (raw(0, 0, 0, 0), 0),
+            (raw(u64::MAX - 1, 0, 2, 0), 0),
+            (raw(0, u64::MAX - 1, 2, 0), 0),
+            (raw(0, 0, u64::MAX, 0), u64::MAX),
+            (raw(0, 4096, 4096, 0), 4096), // it was told already
+        ] {
+            assert_eq!(checked(&bad, from_bytes), None);
+        }
+        let cut = checked(&raw(0, 4096, 8192, 0), 4096).expect("its second half");
+        assert_eq!(
+            (cut.file_offset_bytes, cut.phys_offset_bytes, cut.len_bytes),
+            (4096, Some(8192), 4096)
+        );
+    }
+
+    #[test]
+    fn data_that_does_not_lie_where_it_says_has_no_place() {
+        for bit in 1..32 {
+            let flags = 1u32 << bit;
+            let extent = checked(&raw(0, 4096, 4096, flags), 0).expect("a good one");
+            let merged_or_shared = [0x1000, 0x2000].contains(&flags) || flags > 0x2000;
+            let last_reserved = [0x10, 0x20, 0x40].contains(&flags);
+            assert_eq!(
+                extent.phys_offset_bytes.is_some(),
+                merged_or_shared || last_reserved,
+                "{flags:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_neighbours_in_file_and_device_are_one() {
+        let extent = |file_offset_bytes, phys_offset_bytes| Extent {
+            file_offset_bytes,
+            phys_offset_bytes,
+            len_bytes: 4096,
+        };
+        let first = extent(0, Some(8192));
+        assert!(first.goes_on(&extent(4096, Some(12288))));
+        assert!(!first.goes_on(&extent(4096, Some(4096))));
+        assert!(!first.goes_on(&extent(8192, Some(12288))), "a hole between");
+        assert!(!first.goes_on(&extent(4096, None)));
+        assert!(extent(0, None).goes_on(&extent(4096, None)));
+    }
+
+    #[test]
+    fn what_tells_no_extents_is_no_error() {
+        let pipe = rustix::pipe::pipe().expect("a pipe").0;
+        assert_eq!(extents(&pipe, 64), None);
+    }
+
+    #[test]
+    fn files_in_memory_are_refused_with_their_reason() {
+        let Ok(file) = rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC) else {
+            return;
+        };
+        let why = open_direct(&file).map(|_| ()).expect_err("no disk");
+        assert_eq!(why.to_string(), "the file is in memory (tmpfs)");
+    }
+}
