@@ -1,7 +1,8 @@
 //! Files: where they lie, who may see them, whether their bytes are in memory, and how they get there.
 //!
 //! [`root`] finds a name, [`file`] holds what is open, [`residency`] tells what the page cache has,
-//! [`reader`] reads what it lacks, [`device`] knows the disk below.
+//! [`reader`] reads what it lacks, [`device`] knows the disk below. Past the page cache: [`direct`] opens a file so,
+//! [`reader`] and [`ring`] read it in the steps of [`progress`], into memory that [`pool`] lends.
 
 pub mod device;
 pub mod direct;
@@ -10,4 +11,5 @@ pub mod pool;
 pub mod progress;
 pub mod reader;
 pub mod residency;
+pub mod ring;
 pub mod root;

@@ -19,53 +19,49 @@ pub struct Progress {
     rounded: bool,
 }
 
+/// What to read now; it begins and ends at multiples of [`READ_ALIGN_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where, from the start of the span.
+    pub from_bytes: u64,
+    /// How much; not 0.
+    pub len_bytes: u64,
+}
+
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Read `len_bytes` from `from_bytes` on; offsets count from the start of the span.
-    Read {
-        /// A multiple of [`READ_ALIGN_BYTES`].
-        from_bytes: u64,
-        /// Not 0, and a multiple too.
-        len_bytes: u64,
-    },
+    /// Read this.
+    Read(Piece),
     /// It is over: so many bytes from the start of the span are there, fewer only where the file ends. Or it failed at an
     /// offset of the file, up to which the bytes are there.
     Done(Result<u64, ReadError>),
 }
 
 impl Progress {
-    /// A read of `span`.
+    /// A read of `span`, and its first piece: all of it.
     ///
     /// # Panics
-    /// If it does not begin and end at multiples of [`READ_ALIGN_BYTES`]: the disk machine rounds its orders.
-    pub fn new(span: Span) -> Progress {
-        let aligned = (span.offset_bytes | span.len_bytes) % READ_ALIGN_BYTES == 0;
-        assert!(aligned, "{span:?} is not aligned");
-        Progress {
+    /// If it is empty, or does not begin and end at multiples of [`READ_ALIGN_BYTES`]: the disk machine rounds its orders.
+    pub fn new(span: Span) -> (Progress, Piece) {
+        let len_bytes = span.len_bytes;
+        let aligned = (span.offset_bytes | len_bytes) % READ_ALIGN_BYTES == 0;
+        assert!(aligned && len_bytes > 0, "{span:?} can't be read as it is");
+        let progress = Progress {
             span,
             got_bytes: 0,
-            piece_bytes: span.len_bytes,
+            piece_bytes: len_bytes,
             retries: 0,
             rounded: false,
-        }
-    }
-
-    /// The span that is read.
-    pub fn span(&self) -> Span {
-        self.span
-    }
-
-    /// The first step, or the one that [`Progress::on`] said last.
-    pub fn next(&self) -> Next {
-        let left_bytes = self.span.len_bytes - self.got_bytes;
-        match left_bytes.min(self.piece_bytes) {
-            0 => Next::Done(Ok(self.got_bytes)),
-            len_bytes => Next::Read {
-                from_bytes: self.got_bytes,
+        };
+        let from_bytes = 0;
+        (
+            progress,
+            Piece {
+                from_bytes,
                 len_bytes,
             },
-        }
+        )
     }
 
     /// The answer to the last step: bytes read, or an errno. `file_len_bytes` is asked where the file seems to end.
@@ -93,6 +89,17 @@ impl Progress {
             self.piece_bytes = SLOT_BYTES; // the bad place healed, or was passed
         }
         self.next()
+    }
+
+    fn next(&self) -> Next {
+        let left_bytes = self.span.len_bytes - self.got_bytes;
+        match left_bytes.min(self.piece_bytes) {
+            0 => Next::Done(Ok(self.got_bytes)),
+            len_bytes => Next::Read(Piece {
+                from_bytes: self.got_bytes,
+                len_bytes,
+            }),
+        }
     }
 
     fn fail(&mut self, errno: i32) -> Next {
@@ -149,16 +156,13 @@ mod tests {
         bad_block: Option<u64>,
         most_bytes: u64,
     ) -> (Result<u64, ReadError>, u32) {
-        let mut progress = Progress::new(span);
-        let (mut next, mut calls) = (progress.next(), 0);
+        let (mut progress, mut piece) = Progress::new(span);
+        let mut calls = 0;
         loop {
-            let (from_bytes, len_bytes) = match next {
-                Next::Done(result) => return (result, calls),
-                Next::Read {
-                    from_bytes,
-                    len_bytes,
-                } => (from_bytes, len_bytes),
-            };
+            let Piece {
+                from_bytes,
+                len_bytes,
+            } = piece;
             calls += 1;
             assert_eq!((from_bytes | len_bytes) % BLOCK, 0);
             assert!(len_bytes > 0 && from_bytes + len_bytes <= span.len_bytes);
@@ -171,7 +175,10 @@ mod tests {
             } else {
                 Ok(left_bytes.min(len_bytes).min(most_bytes))
             };
-            next = progress.on(answer, || file_bytes);
+            match progress.on(answer, || file_bytes) {
+                Next::Done(result) => return (result, calls),
+                Next::Read(next) => piece = next,
+            }
         }
     }
 
@@ -213,12 +220,12 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_while_it_is_read_is_asked_again_once() {
-        let mut progress = Progress::new(span(BLOCK, 4 * BLOCK));
+        let (mut progress, _) = Progress::new(span(BLOCK, 4 * BLOCK));
         let next = progress.on(Ok(BLOCK + 7), || 10 * BLOCK);
-        let again = Next::Read {
+        let again = Next::Read(Piece {
             from_bytes: BLOCK,
             len_bytes: 3 * BLOCK,
-        };
+        });
         assert_eq!(next, again);
         let next = progress.on(Ok(100), || 10 * BLOCK);
         assert_eq!(next, Next::Done(Ok(BLOCK + 100)), "odd again: let it be");
@@ -226,10 +233,9 @@ mod tests {
 
     #[test]
     fn what_concerns_the_whole_device_fails_at_once_and_interruptions_are_survived() {
-        let mut progress = Progress::new(span(0, 1 << 20));
-        let first = progress.next();
+        let (mut progress, first) = Progress::new(span(0, 1 << 20));
         for _ in 0..READ_RETRIES_MAX {
-            assert_eq!(progress.on(Err(libc::EINTR), || 0), first);
+            assert_eq!(progress.on(Err(libc::EINTR), || 0), Next::Read(first));
         }
         let failed = |errno| {
             Next::Done(Err(ReadError {
@@ -242,7 +248,7 @@ mod tests {
             failed(libc::EAGAIN),
             "not for ever"
         );
-        let mut progress = Progress::new(span(0, 1 << 20));
+        let (mut progress, _) = Progress::new(span(0, 1 << 20));
         assert_eq!(
             progress.on(Err(libc::ETIMEDOUT), || 0),
             failed(libc::ETIMEDOUT)

@@ -80,27 +80,22 @@ impl Reader {
     /// What the file system says, with the place where it said it; what lies before that was read.
     ///
     /// # Panics
-    /// If the span is not aligned, or longer than the lease: the numbers are our own.
+    /// If the span is empty, not aligned, or longer than the lease: the numbers are our own.
     pub fn read_direct(
         &self,
         direct: &Direct,
         span: Span,
         lease: &mut Lease,
     ) -> Result<u64, ReadError> {
-        let mut progress = Progress::new(span);
-        let mut next = progress.next();
+        let (mut progress, mut piece) = Progress::new(span);
         loop {
-            let (from_bytes, len_bytes) = match next {
-                Next::Done(result) => return result,
-                Next::Read {
-                    from_bytes,
-                    len_bytes,
-                } => (from_bytes, len_bytes),
-            };
-            let mut into = lease.iovecs(from_bytes, len_bytes);
-            let read = preadv(direct, &mut into, span.offset_bytes + from_bytes);
+            let mut into = lease.iovecs(piece.from_bytes, piece.len_bytes);
+            let read = preadv(direct, &mut into, span.offset_bytes + piece.from_bytes);
             let answer = read.map(|read| read as u64).map_err(Errno::raw_os_error);
-            next = progress.on(answer, || direct.len_bytes());
+            match progress.on(answer, || direct.len_bytes()) {
+                Next::Read(next) => piece = next,
+                Next::Done(result) => return result,
+            }
         }
     }
 }

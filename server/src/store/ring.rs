@@ -1,0 +1,350 @@
+//! Reads past the page cache by io_uring: one ring for the thread of each device, and no threads below it.
+//!
+//! The kernel writes into a lease while a read is under way, so the ring owns the lease until then, even if the ring itself
+//! ends before.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ackpace_core::conn::Span;
+use ackpace_core::disk::ReadError;
+use io_uring::{IoUring, opcode, types};
+
+use super::direct::Direct;
+use super::pool::Lease;
+use super::progress::{Next, Piece, Progress};
+use crate::limits::RING_RETRY;
+
+/// A read to make. `tag` comes back with the result.
+#[derive(Debug)]
+pub struct Order<T> {
+    /// What the caller knows it by.
+    pub tag: T,
+    /// The file.
+    pub direct: Arc<Direct>,
+    /// What to read; its ends are multiples of `READ_ALIGN_BYTES`.
+    pub span: Span,
+    /// Where to: from its start on. At least as long as the span.
+    pub lease: Lease,
+}
+
+/// A read that was made, or failed.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// As in its [`Order`].
+    pub tag: T,
+    /// What was to be read.
+    pub span: Span,
+    /// The bytes.
+    pub lease: Lease,
+    /// How many they are, as told by [`super::reader::Reader::read_direct`].
+    pub result: Result<u64, ReadError>,
+}
+
+/// Reads under way. Of one thread at a time.
+pub struct Ring<T> {
+    ring: IoUring,
+    /// By the number that the kernel gives back.
+    flights: Box<[Option<Box<Flight<T>>>]>,
+    free: Vec<u32>,
+}
+
+/// A read that the kernel has.
+struct Flight<T> {
+    order: Order<T>,
+    progress: Progress,
+    vectors: Vectors,
+}
+
+/// Where the kernel writes to.
+struct Vectors(Vec<libc::iovec>);
+
+// SAFETY: the pointers lead into the lease that stands beside them, which is Send itself; nothing but the kernel follows
+// them.
+unsafe impl Send for Vectors {}
+
+impl<T> Ring<T> {
+    /// A ring for `entries` reads at once.
+    ///
+    /// # Errors
+    /// Where io_uring is refused: [`refusal`] says it in a line. Threads read as well.
+    pub fn new(entries: u32) -> io::Result<Ring<T>> {
+        let ring = IoUring::new(entries.next_power_of_two())?;
+        Ok(Ring {
+            ring,
+            flights: (0..entries).map(|_| None).collect(),
+            free: (0..entries).rev().collect(),
+        })
+    }
+
+    /// Start a read. The kernel may take it later: see [`Ring::retry_after`].
+    ///
+    /// # Errors
+    /// The order itself, if as many reads as there are entries are under way.
+    ///
+    /// # Panics
+    /// If the span is empty, not aligned, or longer than the lease: the numbers are our own.
+    pub fn submit(&mut self, order: Order<T>) -> Result<(), Order<T>> {
+        let Some(place) = self.free.pop() else {
+            return Err(order);
+        };
+        let (progress, first) = Progress::new(order.span);
+        let vectors = Vectors(Vec::new());
+        let flight = Flight {
+            order,
+            progress,
+            vectors,
+        };
+        self.start(place, Box::new(flight), first);
+        Ok(())
+    }
+
+    /// Reads that the ring holds.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+
+    /// The reads that ended since the last call. To be called when the descriptor can be read, or after
+    /// [`Ring::retry_after`].
+    pub fn completions(&mut self) -> impl Iterator<Item = Done<T>> + '_ {
+        self.enter();
+        std::iter::from_fn(move || self.completion())
+    }
+
+    /// When to call [`Ring::completions`] again although nothing can be read from the descriptor: the kernel had no memory
+    /// to start a read. None: all are started.
+    pub fn retry_after(&mut self) -> Option<Duration> {
+        (!self.ring.submission().is_empty()).then_some(RING_RETRY)
+    }
+
+    fn completion(&mut self) -> Option<Done<T>> {
+        loop {
+            let entry = self.ring.completion().next()?;
+            let place = entry.user_data() as u32;
+            let flight = self.flights.get_mut(place as usize).and_then(Option::take);
+            let Some(mut flight) = flight else {
+                debug_assert!(false, "the kernel answers what it was asked");
+                continue;
+            };
+            let answer = u64::try_from(entry.result()).map_err(|_| -entry.result());
+            let direct = &flight.order.direct;
+            match flight.progress.on(answer, || direct.len_bytes()) {
+                Next::Read(piece) => self.start(place, flight, piece),
+                Next::Done(result) => {
+                    self.free.push(place);
+                    let Order {
+                        tag, span, lease, ..
+                    } = flight.order;
+                    return Some(Done {
+                        tag,
+                        span,
+                        lease,
+                        result,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Hands one piece of a read to the kernel.
+    fn start(&mut self, place: u32, mut flight: Box<Flight<T>>, piece: Piece) {
+        let into = flight.order.lease.iovecs(piece.from_bytes, piece.len_bytes);
+        let vectors = into.into_iter().map(|mut into| libc::iovec {
+            iov_base: into.as_mut_ptr().cast(),
+            iov_len: into.len(),
+        });
+        flight.vectors = Vectors(vectors.collect());
+        let file = types::Fd(flight.order.direct.as_fd().as_raw_fd());
+        let vectors = &flight.vectors.0;
+        let entry = opcode::Readv::new(file, vectors.as_ptr(), vectors.len() as u32)
+            .offset(flight.order.span.offset_bytes + piece.from_bytes)
+            .build()
+            .user_data(place.into());
+        self.flights[place as usize] = Some(flight);
+        // SAFETY: the file, the vectors and the memory that they name belong to the flight. It is kept until the kernel
+        // has answered, or for ever; and until then nobody looks at the memory.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        assert!(
+            pushed.is_ok(),
+            "each flight has one entry, and there is room for all"
+        );
+        self.enter();
+    }
+
+    /// Tells the kernel of entries that it has not taken yet. What it has no memory for now stays where it is.
+    fn enter(&mut self) {
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Ok(taken) if taken > 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+    }
+}
+
+impl<T> AsFd for Ring<T> {
+    /// Can be read when a read has ended (poll(2)).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the ring's, and open as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    /// Does not wait: a device may hang. The memory of reads that are under way is given up, since the kernel still
+    /// writes there.
+    fn drop(&mut self) {
+        while self.completion().is_some() {}
+        for flight in self.flights.iter_mut().filter_map(Option::take) {
+            std::mem::forget(flight);
+        }
+    }
+}
+
+/// Why there is no ring, and what to do, for the log.
+pub fn refusal(error: &io::Error) -> String {
+    let cause = match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            "forbidden; look at sysctl kernel.io_uring_disabled and at the seccomp profile"
+                .to_owned()
+        }
+        Some(libc::ENOSYS) => {
+            "not there; the kernel was built without it, or a seccomp profile hides it".to_owned()
+        }
+        Some(libc::ENOMEM) => {
+            "no memory may be locked for it; raise RLIMIT_MEMLOCK (LimitMEMLOCK=)".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    format!("lost: io_uring: {cause}. Until then threads read the disk")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+    use crate::mailbox::Bell;
+    use crate::store::direct::open_direct;
+    use crate::store::pool::Pool;
+
+    const LEN: usize = 300_000;
+
+    /// A ring, if this machine has one.
+    fn ring(entries: u32) -> Option<Ring<u32>> {
+        let ring = Ring::new(entries);
+        ring.map_err(|error| println!("skipped: ring: {}", refusal(&error)))
+            .ok()
+    }
+
+    fn pool(slots: u32) -> Arc<Pool> {
+        let bell = Arc::new(Bell::new().expect("a descriptor"));
+        Arc::new(Pool::new(slots, bell).expect("address space"))
+    }
+
+    fn content() -> Vec<u8> {
+        (0..LEN as u32)
+            .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect()
+    }
+
+    /// A file past the page cache, if the directory for temporary files is on a disk.
+    fn direct(name: &str) -> Option<Arc<Direct>> {
+        let path = std::env::temp_dir().join(format!("ackpace-ring-{name}-{}", std::process::id()));
+        std::fs::write(&path, content()).expect("a file");
+        let file = std::fs::File::open(&path).expect("our file").into();
+        std::fs::remove_file(&path).expect("our file");
+        let direct = open_direct(&file).map_err(|why| println!("skipped: ring: {why}"));
+        direct.ok().map(Arc::new)
+    }
+
+    fn order(tag: u32, direct: &Arc<Direct>, span: (u64, u64), pool: &Arc<Pool>) -> Order<u32> {
+        let (offset_bytes, len_bytes) = span;
+        Order {
+            tag,
+            direct: Arc::clone(direct),
+            span: Span {
+                offset_bytes,
+                len_bytes,
+            },
+            lease: pool.lease(3).expect("slots"),
+        }
+    }
+
+    fn wait(ring: &mut Ring<u32>, count: usize) -> Vec<Done<u32>> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            let mut fds = [PollFd::new(ring, PollFlags::IN)];
+            poll(&mut fds, None).expect("poll");
+            all.extend(ring.completions());
+        }
+        all.sort_by_key(|done| done.tag);
+        all
+    }
+
+    #[test]
+    fn reads_come_back_with_their_bytes_and_a_full_ring_gives_the_order_back() {
+        let (Some(mut ring), Some(direct)) = (ring(3), direct("bytes")) else {
+            return;
+        };
+        let (pool, content) = (pool(12), content());
+        // Two slots in one go, the end of the file, and behind it.
+        for (tag, span) in [
+            (0, (4096, 131_072)),
+            (1, (262_144, 65_536)),
+            (2, (524_288, 4096)),
+        ] {
+            assert!(ring.submit(order(tag, &direct, span, &pool)).is_ok());
+        }
+        let refused = ring.submit(order(3, &direct, (0, 4096), &pool));
+        assert_eq!(refused.map_err(|order| order.tag), Err(3));
+        let all = wait(&mut ring, 3);
+        let got: Vec<_> = all.iter().map(|done| done.result).collect();
+        assert_eq!(got, [Ok(131_072), Ok(LEN as u64 - 262_144), Ok(0)]);
+        for done in &all {
+            let got_bytes = done.result.expect("read");
+            let slices = done.lease.slices(0, got_bytes);
+            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+            let from = (done.span.offset_bytes as usize).min(LEN);
+            assert!(
+                bytes == content[from..from + got_bytes as usize],
+                "other bytes"
+            );
+        }
+        assert_eq!((ring.in_flight(), ring.retry_after()), (0, None));
+        drop(all);
+        assert_eq!(pool.free_slots(), 12);
+    }
+
+    #[test]
+    fn the_memory_of_reads_that_a_ring_did_not_see_the_end_of_is_never_lent_again() {
+        let (Some(mut ring), Some(direct)) = (ring(8), direct("drop")) else {
+            return;
+        };
+        let pool = pool(24);
+        for tag in 0..8 {
+            assert!(
+                ring.submit(order(tag, &direct, (0, 131_072), &pool))
+                    .is_ok()
+            );
+        }
+        let held = Arc::strong_count(&pool);
+        drop(ring);
+        // Those that ended came back; each of the others keeps the pool, and its slots.
+        let left = Arc::strong_count(&pool) as u32 - 1;
+        assert!(held == 9 && left <= 8, "{held} then {left}");
+        assert_eq!(pool.free_slots(), 24 - 3 * left);
+    }
+
+    #[test]
+    fn what_refuses_a_ring_is_said_with_its_cure() {
+        let text = |errno| refusal(&io::Error::from_raw_os_error(errno));
+        assert!(text(libc::EPERM).contains("kernel.io_uring_disabled"));
+        assert!(text(libc::ENOSYS).contains("seccomp"));
+        assert!(text(libc::ENOMEM).contains("RLIMIT_MEMLOCK"));
+        assert!(text(libc::EMFILE).contains("os error 24"));
+    }
+}
