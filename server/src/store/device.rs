@@ -1,30 +1,32 @@
-//! Devices: what lies below a file system, as far as reading it matters.
+//! Devices: the disks below a file system, as far as reading it matters.
 //!
-//! A device is one `st_dev`. What is not known of it (an overlay, a network file system) gets
-//! cautious defaults.
+//! A device is a set of disks ([`super::leaves`]): file systems on the same disks share it, since what one of them reads
+//! the other one waits for. A file system of whose disks nothing is known (btrfs, an overlay, a network file system) is a
+//! device of its own, with cautious facts.
 
-use std::fs;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ackpace_core::conn::Oracle;
-use ackpace_core::units::KIB;
 
+use super::leaves::{self, Below};
 use super::residency;
-use crate::limits::DEVICES_MAX;
+use crate::limits::{DEVICES_MAX, FILE_SYSTEMS_MAX};
 
 /// One device.
 #[derive(Debug)]
 pub struct Device {
     /// Its number in the table of devices.
     pub index: u16,
-    /// The number that stat(2) gives its files.
-    pub st_dev: u64,
+    /// The numbers (`st_rdev`) of its disks, ascending; empty where they are not known.
+    pub disks: Box<[u64]>,
+    /// It has an arm, or it is not known whether it has one.
+    pub rotational: bool,
     /// Its files are memory (tmpfs, ramfs): always resident.
     pub memory: bool,
-    /// The longest piece that one readahead(2) is sure to start (`max(read_ahead_kb, max_sectors_kb)`).
-    pub readahead_bytes: u64,
+    readahead_bytes: AtomicU64,
     /// cachestat(2) does not see the pages that we read, as on overlayfs, whose pages belong to
     /// another inode.
     blind: AtomicBool,
@@ -33,7 +35,8 @@ pub struct Device {
 impl Device {
     /// How the residency of one of its files can be known.
     pub fn oracle(&self, file: &impl AsFd) -> Oracle {
-        if self.memory {
+        // Other file systems may share the last place of the table.
+        if self.memory && is_memory(file) {
             Oracle::Always
         } else if self.blind.load(Ordering::Relaxed) || !residency::may_ask(file) {
             Oracle::Remember
@@ -46,17 +49,54 @@ impl Device {
     pub fn mark_blind(&self) {
         self.blind.store(true, Ordering::Relaxed);
     }
+
+    /// How many disks it has; 1 where that is not known.
+    pub fn spindles(&self) -> usize {
+        self.disks.len().max(1)
+    }
+
+    /// The longest piece that one readahead(2) is sure to start on any of its file systems.
+    pub fn readahead_bytes(&self) -> u64 {
+        self.readahead_bytes.load(Ordering::Relaxed)
+    }
 }
 
 /// All devices met so far. A full table lets further ones share the last place.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Devices {
+    file_systems: [OnceLock<FileSystem>; FILE_SYSTEMS_MAX],
     places: [OnceLock<Device>; DEVICES_MAX],
     meeting: Mutex<()>,
+    sysfs: PathBuf,
+}
+
+/// A file system that was met.
+#[derive(Debug)]
+struct FileSystem {
+    st_dev: u64,
+    /// Its device.
+    index: u16,
+    base_bytes: u64,
+}
+
+impl Default for Devices {
+    fn default() -> Devices {
+        Devices::with_sysfs("/sys")
+    }
 }
 
 impl Devices {
-    /// The device of a file with this `st_dev`, and whether it was met for the first time.
+    /// An empty table that asks the sysfs mounted at `sysfs`.
+    pub fn with_sysfs(sysfs: impl Into<PathBuf>) -> Devices {
+        Devices {
+            file_systems: std::array::from_fn(|_| OnceLock::new()),
+            places: std::array::from_fn(|_| OnceLock::new()),
+            meeting: Mutex::default(),
+            sysfs: sysfs.into(),
+        }
+    }
+
+    /// The device of a file with this `st_dev`.
     pub fn of(&self, file: &impl AsFd, st_dev: u64) -> &Device {
         if let Some(known) = self.known(st_dev) {
             return known;
@@ -65,15 +105,27 @@ impl Devices {
         if let Some(known) = self.known(st_dev) {
             return known;
         }
-        let free = self.places.iter().position(|place| place.get().is_none());
-        let index = free.unwrap_or(DEVICES_MAX - 1);
-        self.places[index].get_or_init(|| Device {
-            index: index as u16,
+        let below = leaves::below(&self.sysfs, st_dev);
+        let readahead_bytes = leaves::readahead_bytes(&self.sysfs, st_dev);
+        let base_bytes = below.as_ref().map_or(0, |below| below.base_bytes);
+        let device = self.meet(file, below, readahead_bytes);
+        device
+            .readahead_bytes
+            .fetch_min(readahead_bytes, Ordering::Relaxed);
+        let met = FileSystem {
             st_dev,
-            memory: is_memory(file),
-            readahead_bytes: readahead_bytes(st_dev),
-            blind: AtomicBool::new(false),
-        })
+            index: device.index,
+            base_bytes,
+        };
+        let free = self.file_systems.iter().find(|name| name.get().is_none());
+        free.map(|name| name.get_or_init(|| met));
+        device
+    }
+
+    /// What to add to a place on the file system with this `st_dev`, so that places on all file systems of its device
+    /// can be compared. For one that was met.
+    pub fn base_bytes(&self, st_dev: u64) -> u64 {
+        self.met(st_dev).map_or(0, |met| met.base_bytes)
     }
 
     /// The device at a place that was given out.
@@ -81,11 +133,34 @@ impl Devices {
         self.places.get(usize::from(index))?.get()
     }
 
+    /// The device with these disks, or a new one.
+    fn meet(&self, file: &impl AsFd, below: Option<Below>, readahead_bytes: u64) -> &Device {
+        let disks = below.as_ref().map_or(&[][..], |below| &below.disks);
+        let mut places = self.places.iter().map_while(OnceLock::get);
+        let same = places.find(|device| !disks.is_empty() && *device.disks == *disks);
+        if let Some(same) = same {
+            return same;
+        }
+        let free = self.places.iter().position(|place| place.get().is_none());
+        let index = free.unwrap_or(DEVICES_MAX - 1);
+        let memory = is_memory(file);
+        self.places[index].get_or_init(|| Device {
+            index: index as u16,
+            rotational: below.as_ref().map_or(!memory, |below| below.rotational),
+            disks: below.map(|below| below.disks).unwrap_or_default(),
+            memory,
+            readahead_bytes: AtomicU64::new(readahead_bytes),
+            blind: AtomicBool::new(false),
+        })
+    }
+
     fn known(&self, st_dev: u64) -> Option<&Device> {
-        self.places
-            .iter()
-            .map_while(OnceLock::get)
-            .find(|device| device.st_dev == st_dev)
+        self.get(self.met(st_dev)?.index)
+    }
+
+    fn met(&self, st_dev: u64) -> Option<&FileSystem> {
+        let mut met = self.file_systems.iter().map_while(OnceLock::get);
+        met.find(|met| met.st_dev == st_dev)
     }
 }
 
@@ -95,31 +170,22 @@ fn is_memory(file: &impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|fs| matches!(fs.f_type as u64, TMPFS | RAMFS))
 }
 
-/// A partition has no queue of its own: its disk has, one folder up.
-fn readahead_bytes(st_dev: u64) -> u64 {
-    let (major, minor) = (rustix::fs::major(st_dev), rustix::fs::minor(st_dev));
-    let value = |name: &str| {
-        ["", "../"].iter().find_map(|up| {
-            let path = format!("/sys/dev/block/{major}:{minor}/{up}queue/{name}");
-            fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
-        })
-    };
-    let kib = value("read_ahead_kb")
-        .max(value("max_sectors_kb"))
-        .unwrap_or(128);
-    (kib * KIB).max(128 * KIB)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use ackpace_core::units::KIB;
+    use rustix::fs::makedev;
+
     use super::*;
+    use crate::store::leaves::tests::Sysfs;
 
     #[test]
     fn a_device_keeps_its_place_and_a_full_table_shares_its_last_one() {
         let devices = Devices::default();
         let file = fs::File::open("/").expect("the root directory");
         let first = devices.of(&file, 1 << 40);
-        assert_eq!((first.index, first.readahead_bytes), (0, 128 * KIB));
+        assert_eq!((first.index, first.readahead_bytes()), (0, 128 * KIB));
         for n in 1..DEVICES_MAX as u64 + 3 {
             devices.of(&file, (1 << 40) + n);
         }
@@ -128,6 +194,47 @@ mod tests {
             devices.of(&file, (1 << 40) + 100).index as usize,
             DEVICES_MAX - 1
         );
+    }
+
+    #[test]
+    fn file_systems_on_the_same_disks_share_a_device() {
+        let sys = Sysfs::of_a_server("shared");
+        let devices = Devices::with_sysfs(&sys.dir);
+        let file = fs::File::open("/").expect("the root directory");
+        let of = |major, minor| devices.of(&file, makedev(major, minor));
+        let first = of(8, 1);
+        assert_eq!(
+            (first.spindles(), first.rotational, first.readahead_bytes()),
+            (1, true, 256 * KIB)
+        );
+        assert_eq!(of(8, 2).index, first.index, "another partition of the disk");
+        assert_eq!(devices.base_bytes(makedev(8, 2)), 409_600 * 512);
+        let array = of(253, 0);
+        assert_eq!(
+            (array.index, array.spindles()),
+            (1, 2),
+            "more disks than that one"
+        );
+        assert_eq!(array.readahead_bytes(), 1280 * KIB);
+        assert_eq!(of(9, 0).index, array.index, "the same two, one layer down");
+        assert_eq!(array.readahead_bytes(), 128 * KIB, "what both are sure of");
+        assert!(!of(259, 0).rotational);
+        // Of these nothing is known, so they share nothing.
+        let (one, other) = (of(0, 50), of(0, 51));
+        assert_ne!(one.index, other.index);
+        assert_eq!((one.spindles(), one.rotational), (1, true));
+        assert_eq!(devices.base_bytes(makedev(0, 50)), 0);
+    }
+
+    #[test]
+    fn more_file_systems_than_have_a_place_still_get_a_device() {
+        let sys = Sysfs::of_a_server("many");
+        let devices = Devices::with_sysfs(&sys.dir);
+        let file = fs::File::open("/").expect("the root directory");
+        for n in 0..FILE_SYSTEMS_MAX as u32 + 9 {
+            let index = devices.of(&file, makedev(0, 100 + n)).index;
+            assert_eq!(usize::from(index), (n as usize).min(DEVICES_MAX - 1));
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Reader {
     pub fn promote(&self, file: &File, device: &Device, span: Span) -> Result<(), ReadError> {
         let mut at_bytes = span.offset_bytes;
         while at_bytes < span.end_bytes() {
-            let len_bytes = device.readahead_bytes.min(span.end_bytes() - at_bytes);
+            let len_bytes = device.readahead_bytes().min(span.end_bytes() - at_bytes);
             // A hint: a file system without readahead reads in the next step.
             let _ = readahead(&file.fd, at_bytes, len_bytes as usize);
             at_bytes += len_bytes;
