@@ -15,7 +15,7 @@ pub const CONFIG_ERRORS_MAX: usize = 20;
 /// Values of one list in the configuration. More: the list is refused.
 pub const LIST_LEN_MAX: usize = 256;
 
-/// Devices (numbers of file systems) that get a place of their own. More: the later ones share the last place and its
+/// Devices (sets of disks) that get a place of their own. More: the later ones share the last place and its
 /// disk thread.
 pub const DEVICES_MAX: usize = 16;
 /// Numbers of file systems (`st_dev`) that are known with their device. More: the later ones share the last device.
