@@ -267,6 +267,7 @@ pub fn profile(spec: &LinkSpec) -> Result<Profile, String> {
             }
         }
     };
+    let mark = number("mark", spec.mark, 0.0..=1.0)?;
     Ok(Profile {
         rate_bits_per_s: rate.map(|mbit| (mbit * 1e6).round() as u64),
         delay_us: us(delay_ms),
@@ -274,6 +275,7 @@ pub fn profile(spec: &LinkSpec) -> Result<Profile, String> {
         may_reorder: spec.may_reorder.unwrap_or(false),
         queue,
         loss,
+        mark: mark.unwrap_or(0.0),
     })
 }
 

@@ -121,6 +121,9 @@ pub struct LinkSpec {
     pub loss: Option<f64>,
     /// Losses in bursts (Gilbert-Elliott) instead.
     pub bursts: Option<BurstsSpec>,
+    /// Probability that a packet which allows it is marked "congestion experienced" (RFC 3168), whatever the
+    /// queue holds.
+    pub mark: Option<f64>,
 }
 
 /// Random early detection: thresholds of the average queue.
@@ -210,7 +213,7 @@ impl PathSpec {
 }
 
 impl LinkSpec {
-    /// This link with what a change names; the rest stays. A rate, queue or loss of 0 removes it.
+    /// This link with what a change names; the rest stays. A rate, queue, loss or mark of 0 removes it.
     pub fn changed(&self, change: &LinkSpec) -> LinkSpec {
         let removed_at_0 = |new: Option<f64>, old| new.or(old).filter(|value| *value != 0.0);
         let has_queue = change.queue_bytes.is_some() || change.queue_ms.is_some();
@@ -227,6 +230,7 @@ impl LinkSpec {
             red: change.red.clone().or_else(|| self.red.clone()),
             loss: removed_at_0(loss_of.loss, None),
             bursts: loss_of.bursts.clone(),
+            mark: removed_at_0(change.mark, self.mark),
         }
     }
 }

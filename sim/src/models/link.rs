@@ -39,6 +39,9 @@ pub struct Profile {
     pub queue: Queue,
     /// What the wire loses.
     pub loss: Loss,
+    /// Probability, 0 to 1, that a packet which allows it is marked "congestion experienced" whatever the
+    /// queue says: congestion somewhere further on, as its receiver sees it.
+    pub mark: f64,
 }
 
 /// The queue before the transmitter.
@@ -146,7 +149,7 @@ impl Link {
         self.totals.offered_packets += 1;
         self.totals.offered_bytes += len_bytes;
         let mark_ce = match self.admit(now_ns, len_bytes, ecn_capable) {
-            Ok(mark_ce) => mark_ce,
+            Ok(mark_ce) => mark_ce || ecn_capable && self.marks(),
             Err(why) => return self.dropped(why),
         };
         let departs_ns = self.transmit(now_ns, len_bytes);
@@ -248,6 +251,11 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// Whether the next packet is marked without regard to the queue. Draws only where marks are wanted.
+    fn marks(&mut self) -> bool {
+        self.profile.mark > 0.0 && unit(&mut self.rng) < self.profile.mark
     }
 
     /// Gives the transmitter one more packet; when its last bit has left.
