@@ -25,6 +25,12 @@ pub enum Command {
         /// How long.
         for_s: f64,
     },
+    /// `leave CLASS`: all its clients reset their connections at once and are gone for good. The answer comes
+    /// when they are.
+    Leave {
+        /// Name of the class.
+        class: String,
+    },
     /// `reset`: the figures count from now on.
     Reset,
     /// `stop`: the run ends, with its summary.
@@ -54,10 +60,13 @@ impl Command {
                 class: class.into(),
                 for_s: number(for_s, 0.0)?.min(1e7),
             }),
+            ["leave", class] => Ok(Self::Leave {
+                class: class.into(),
+            }),
             ["reset"] => Ok(Self::Reset),
             ["stop"] => Ok(Self::Stop),
             _ => Err(
-                "allowed are: rate CLASS BITS_PER_S, requests CLASS PER_S, pause CLASS SECONDS, reset, stop"
+                "allowed are: rate CLASS BITS_PER_S, requests CLASS PER_S, pause CLASS SECONDS, leave CLASS, reset, stop"
                     .into(),
             ),
         }
@@ -69,6 +78,7 @@ impl Command {
             Self::Rate { class, bits_per_s } => format!("rate {class} {bits_per_s}"),
             Self::Requests { class, per_s } => format!("requests {class} {per_s}"),
             Self::Pause { class, for_s } => format!("pause {class} {for_s}"),
+            Self::Leave { class } => format!("leave {class}"),
             Self::Reset => "reset".into(),
             Self::Stop => "stop".into(),
         }
@@ -85,6 +95,7 @@ mod tests {
             "rate slow 2000000",
             "requests a 1.5",
             "pause a 3",
+            "leave a",
             "reset",
             "stop",
         ] {

@@ -19,6 +19,8 @@ use crate::error::{Doing, LabError, Result};
 
 /// Texts of faults that a class keeps for its summary.
 const TEXTS: usize = 8;
+/// Threads drop the clients of a class within this time; a busy one takes a turn of some milliseconds.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 /// Threads of a swarm that run, and what is planned for them.
 pub struct Fleet {
@@ -170,6 +172,7 @@ impl Fleet {
                 .collect();
             found.ok_or_else(|| format!("no class \"{name}\"; there are: {}", names.join(", ")))
         };
+        let (leaving, left) = channel::<()>();
         let order = match command {
             Command::Rate { class, bits_per_s } => number(class).map(|class| Order::Rate {
                 class,
@@ -184,17 +187,24 @@ impl Fleet {
                 class,
                 for_us: us(*for_s),
             }),
+            Command::Leave { class } => number(class).map(|class| Order::Leave {
+                class,
+                _left: leaving.clone(),
+            }),
             Command::Reset => Ok(Order::Reset),
             Command::Stop => Ok(Order::Stop),
         };
-        let at_us = self.setup.now_us();
         if let Ok(order) = &order {
             self.order(order);
         }
+        let refused = order.err(); // and with the order goes our own end of its channel
+        drop(leaving);
+        // Nothing is ever sent: the channel closes when the last thread has carried the order out.
+        let _ = left.recv_timeout(LEAVE_MAX);
         Answer {
             command: command.line(),
-            at_s: at_us as f64 / 1e6,
-            refused: order.err(),
+            at_s: self.setup.now_us() as f64 / 1e6,
+            refused,
         }
     }
 

@@ -86,7 +86,7 @@ pub struct FaultLine {
 pub struct Answer {
     /// The command as it came.
     pub command: String,
-    /// When it was given to the threads, since the begin of the run.
+    /// When it was given to the threads, since the begin of the run; `leave`: when all had left.
     pub at_s: f64,
     /// Why it was not carried out.
     pub refused: Option<String>,

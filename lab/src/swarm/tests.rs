@@ -246,6 +246,30 @@ fn another_range_and_bytes_beyond_the_answer_are_wrong_answers() {
 }
 
 #[test]
+fn a_class_that_is_told_to_leave_is_gone_when_the_answer_comes() {
+    let classes = vec![class("leaver", 3, 1), class("other", 2, 1)];
+    let mut said = false;
+    let (got, lines) = run_with(classes, server(Manner::Hang), |line, speaker| match line {
+        Line::Second(second) if !said && second.classes[0].connected == 3 => {
+            said = true;
+            let class = "leaver".into();
+            speaker.send(Command::Leave { class }).unwrap();
+        }
+        Line::Answer(answer) if answer.command != "stop" => {
+            speaker.send(Command::Stop).unwrap();
+        }
+        _ => {}
+    });
+    let answers = lines.iter().filter(|line| match line {
+        Line::Answer(answer) => answer.command == "leave leaver" && answer.refused.is_none(),
+        _ => false,
+    });
+    assert_eq!(answers.count(), 1);
+    assert_eq!((got[0].aborted, got[1].aborted), (3, 0));
+    assert!(got[0].errors.is_empty() && got[1].errors.is_empty());
+}
+
+#[test]
 fn no_server_is_an_error_of_each_request() {
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()

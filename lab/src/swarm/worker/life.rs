@@ -167,6 +167,21 @@ impl Worker {
         false
     }
 
+    /// All clients of a class reset their connections, one right after the other, and are gone.
+    pub(super) fn leave_all(&mut self, class: usize, now_us: u64) {
+        for index in 0..self.clients.len() {
+            if self.clients[index].class != class || self.clients[index].gone {
+                continue;
+            }
+            if self.clients[index].socket.is_some() {
+                self.tallies[class].aborted += 1;
+                self.depart(index, Leave::Rst, now_us);
+            }
+            self.retire(index, now_us);
+            self.schedule(index);
+        }
+    }
+
     fn seek(&mut self, index: usize, now_us: u64) {
         let object = self.clients[index].object;
         self.tallies[self.clients[index].class].seeks += 1;

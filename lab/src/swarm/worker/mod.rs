@@ -62,6 +62,13 @@ pub enum Order {
         /// How long.
         for_us: u64,
     },
+    /// All clients of a class reset their connections, for good.
+    Leave {
+        /// Number of the class.
+        class: usize,
+        /// Dropped when they have.
+        _left: Sender<()>,
+    },
     /// Figures count from now on.
     Reset,
     /// Report and end.
@@ -335,6 +342,7 @@ impl Worker {
                 }
             }
             Order::Pause { class, for_us } => self.pause_all(class, for_us, now_us),
+            Order::Leave { class, .. } => self.leave_all(class, now_us),
             Order::Reset => self.reset(now_us),
             Order::Stop => self.stop = true,
         }
