@@ -126,6 +126,11 @@ impl<'a> Arena<'a> {
 
     /// Starts a contender that shall hold so many connections at once.
     pub fn start(&mut self, contender: &Contender, connections: usize) -> Result<Running> {
+        if let (Some(disk), place::Disk::Emulated { read_ahead_kb, .. }) =
+            (&self.instruments.disk, &self.place.disk)
+        {
+            disk.set_read_ahead_kb(contender.read_ahead_kb.unwrap_or(*read_ahead_kb))?;
+        }
         // A port of its own each time: none waits for the last one's connections to be forgotten.
         let port = self.ports.next().unwrap_or(u16::MAX);
         let site = Site {

@@ -96,6 +96,8 @@ pub struct Figure {
     pub panels: Option<&'static str>,
     /// Whether the metric is drawn by its logarithm.
     pub logarithmic: bool,
+    /// Whether it is drawn over the seconds of the window: for workloads that keep curves.
+    pub curve: bool,
 }
 
 impl Figure {
@@ -108,12 +110,21 @@ impl Figure {
             lines: None,
             panels: None,
             logarithmic: false,
+            curve: false,
         }
     }
 
     /// A dot for each contender.
     pub fn plain(metric: &'static str, title: &'static str) -> Self {
         Self::over("", metric, title)
+    }
+
+    /// A line for each contender over the seconds of the window.
+    pub fn curve(metric: &'static str, title: &'static str) -> Self {
+        Self {
+            curve: true,
+            ..Self::plain(metric, title)
+        }
     }
 
     /// The same with a picture for each value of another axis.

@@ -29,6 +29,8 @@ pub struct Judge {
     pub fold: Fold,
     /// At which points of the sweep it is a line.
     pub at: fn(&Point) -> bool,
+    /// Name of an axis and a value: the subject is compared with itself at that point.
+    pub over_itself: Option<(&'static str, f64)>,
 }
 
 impl Judge {
@@ -41,6 +43,7 @@ impl Judge {
             limit,
             fold: Fold::Median,
             at: |_| true,
+            over_itself: None,
         }
     }
 
@@ -56,6 +59,14 @@ impl Judge {
     pub fn alone(metric: &'static str, fold: Fold, limit: Limit) -> Self {
         Self {
             fold,
+            ..Self::against(metric, &[], limit)
+        }
+    }
+
+    /// A line beside the subject itself where an axis has this value.
+    pub fn over_itself(metric: &'static str, axis: &'static str, value: f64, limit: Limit) -> Self {
+        Self {
+            over_itself: Some((axis, value)),
             ..Self::against(metric, &[], limit)
         }
     }

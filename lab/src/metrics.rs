@@ -1,8 +1,11 @@
 //! What is measured, by name: each figure of a round has a key, and a key says what a reader sees.
 
+use crate::disk_metrics::DISK_METRICS;
+pub use crate::metric::Metric;
+use crate::metric::metric;
 use std::collections::BTreeMap;
 
-/// Figures of one contender in one round, by the keys of [`METRICS`]; "KEY@NAME" is the figure of one
+/// Figures of one contender in one round, by the keys of [`all`]; "KEY@NAME" is the figure of one
 /// class of clients, or of one set of files.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 #[serde(transparent)]
@@ -32,21 +35,13 @@ impl Values {
     }
 }
 
-/// A figure that the lab measures.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Metric {
-    /// Name in the JSON file; its unit stands last.
-    pub key: &'static str,
-    /// Name in tables and figures, with the unit that it is shown in.
-    pub label: &'static str,
-    /// Shown value = measured value * scale.
-    pub scale: f64,
-    /// What it means and where it comes from.
-    pub means: &'static str,
+/// Everything that any workload measures, in the order of tables.
+pub fn all() -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().chain(DISK_METRICS)
 }
 
-/// Everything that any workload measures.
-pub const METRICS: &[Metric] = &[
+/// The first part of [`all`].
+const METRICS: &[Metric] = &[
     metric(
         "goodput_bytes_per_s",
         "goodput MB/s",
@@ -427,19 +422,10 @@ pub const METRICS: &[Metric] = &[
     ),
 ];
 
-const fn metric(key: &'static str, label: &'static str, scale: f64, means: &'static str) -> Metric {
-    Metric {
-        key,
-        label,
-        scale,
-        means,
-    }
-}
-
 /// The metric of a key, that of a class or set included. `None` for a name that nobody measures.
 pub fn find(key: &str) -> Option<&'static Metric> {
     let key = key.split('@').next().unwrap_or(key);
-    METRICS.iter().find(|metric| metric.key == key)
+    all().find(|metric| metric.key == key)
 }
 
 /// What a reader sees of a key: "goodput MB/s", "goodput MB/s (films)".
@@ -462,7 +448,7 @@ mod tests {
 
     #[test]
     fn each_key_is_listed_once() {
-        let mut keys: Vec<_> = METRICS.iter().map(|metric| metric.key).collect();
+        let mut keys: Vec<_> = all().map(|metric| metric.key).collect();
         keys.sort_unstable();
         let all = keys.len();
         keys.dedup();

@@ -50,7 +50,9 @@ pub fn rows(
                     who: &subject.name,
                     judge,
                 };
-                if judge.against.is_empty() {
+                if let Some((axis, value)) = judge.over_itself {
+                    rows.extend(about.elsewhere(&of.rounds, point, &point.with(axis, value)));
+                } else if judge.against.is_empty() {
                     rows.extend(about.alone(&of.rounds, point));
                 }
                 let peers = judge.against.iter().filter(|peer| **peer != subject.name);
@@ -101,10 +103,24 @@ impl About<'_> {
     }
 
     fn beside(&self, peer: &str, rounds: &[Round], point: &Point) -> Option<Row> {
-        let (ours, theirs) = (
-            self.values(rounds, self.who, point),
-            self.values(rounds, peer, point),
-        );
+        let theirs = self.values(rounds, peer, point);
+        self.compared(peer, theirs, rounds, point)
+    }
+
+    /// Beside itself at another point.
+    fn elsewhere(&self, rounds: &[Round], point: &Point, other: &Point) -> Option<Row> {
+        let theirs = self.values(rounds, self.who, other);
+        self.compared("itself there", theirs, rounds, point)
+    }
+
+    fn compared(
+        &self,
+        peer: &str,
+        theirs: std::collections::BTreeMap<usize, f64>,
+        rounds: &[Round],
+        point: &Point,
+    ) -> Option<Row> {
+        let ours = self.values(rounds, self.who, point);
         // Rounds that both have: only those were measured side by side.
         let pairs = ours
             .iter()
@@ -363,6 +379,35 @@ mod tests {
         assert_eq!(cost, ("p (best)".into(), Some(false)));
         let gain = line(Limit::MedianRatioAtLeast(1.0));
         assert_eq!(gain, ("q (best)".into(), Some(false)));
+    }
+
+    #[test]
+    fn a_line_may_be_beside_the_subject_itself_at_another_point() {
+        let mut all = rounds(&[("us", "jain", &[3.0; 7])]);
+        for mut round in rounds(&[("us", "jain", &[2.0; 7])]) {
+            round.point = Point::of(&[("disk", 1.0)]);
+            all.push(round);
+        }
+        let rounds = all;
+        let limit = Limit::MedianRatioAtLeast(1.5);
+        let judge = Judge::over_itself("jain", "disk", 1.0, limit);
+        let about = About {
+            case: "c".into(),
+            who: "us",
+            judge: &judge,
+        };
+        let here = Point::default();
+        let row = about.elsewhere(&rounds, &here, &here.with("disk", 1.0));
+        let row = row.unwrap();
+        assert_eq!(
+            (row.ours, row.peer.unwrap().1, row.met),
+            (3.0, 2.0, Some(true))
+        );
+        assert!(
+            about
+                .elsewhere(&rounds, &here, &here.with("disk", 2.0))
+                .is_none()
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct Round {
     pub place: usize,
     /// Who.
     pub contender: String,
-    /// Figures, by the keys of `metrics::METRICS`.
+    /// Figures, by the keys of `metrics::all`.
     pub values: Values,
     /// What else the workload tells.
     pub detail: serde_json::Value,

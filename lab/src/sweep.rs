@@ -85,6 +85,13 @@ impl Point {
         self.get(axis) as usize
     }
 
+    /// The same with another value on an axis.
+    pub fn with(&self, axis: &'static str, value: f64) -> Self {
+        let mut point = self.clone();
+        point.0.insert(axis, value);
+        point
+    }
+
     /// Axes and values, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
         self.0.iter().map(|(name, value)| (*name, *value))
@@ -120,14 +127,12 @@ impl Point {
 pub fn expand(axes: &[Axis], quick: bool) -> Vec<Point> {
     let mut points = vec![Point::default()];
     for axis in axes {
-        let with = |point: &Point, value: f64| {
-            let mut point = point.clone();
-            point.0.insert(axis.name, value);
-            point
-        };
         points = points
             .iter()
-            .flat_map(|point| axis.taken(quick).iter().map(|value| with(point, *value)))
+            .flat_map(|point| {
+                let values = axis.taken(quick).iter();
+                values.map(|value| point.with(axis.name, *value))
+            })
             .collect();
     }
     points

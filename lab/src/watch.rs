@@ -179,6 +179,7 @@ fn add_disk(values: &mut Values, before: &disk::Counters, now: &disk::Counters, 
     );
     values.set("disk_read_bytes", read_bytes);
     values.set("disk_bytes_per_s", read_bytes / elapsed_s);
+    values.set("disk_reads_per_s", added(|c| c.reads) / elapsed_s);
     if now.reads > before.reads {
         values.set("disk_read_mean_bytes", read_bytes / added(|c| c.reads));
     }
@@ -193,6 +194,16 @@ fn add_disk(values: &mut Values, before: &disk::Counters, now: &disk::Counters, 
         }
     }
     values.set("disk_again_bytes", again_bytes as f64);
+    values.set(
+        "disk_again_pages_per_s",
+        again_bytes as f64 / 4096.0 / elapsed_s,
+    );
+    let (read, again) = now
+        .values()
+        .fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+    if read > again {
+        values.set("disk_amplification", read as f64 / (read - again) as f64);
+    }
 }
 
 /// Bytes read and read again of each set of files, which are named SET-NUMBER.bin.

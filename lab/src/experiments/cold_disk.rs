@@ -2,7 +2,7 @@
 
 use crate::corpus::{PROBE, Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
-use crate::judge::{Judge, Limit};
+use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
 use crate::swarm::workload::{Choice, Class, Objects, Rate, Workload as Clients};
@@ -56,6 +56,17 @@ pub fn experiment() -> Experiment {
             judge("client_goodput_min_bytes_per_s@film"),
             judge("stalls@film"),
             judge("ttfb_p99_us@visitor"),
+            // Of a file in memory, whatever the disk does.
+            Judge::alone(
+                "completion_p99_us@visitor",
+                Fold::Median,
+                Limit::ValueBelow(1.0),
+            ),
+            Judge::against(
+                "cpu_s_per_gb",
+                &["nginx-directio"],
+                Limit::MedianRatioAtMost(1.25),
+            ),
             judge("disk_again_bytes"),
         ],
         figures: vec![

@@ -1,18 +1,28 @@
 //! The experiments: one file for each question. A new one is a file and a line below.
 
+mod array;
+mod burst;
 mod cached;
 mod cold_disk;
 mod cold_stall;
+mod congested;
+mod crowd;
 mod disk_queue;
+mod fig14;
 mod idle;
 mod listing;
 mod locality;
+mod overload;
 mod paced;
 mod pending;
 mod profile;
+mod reset;
+mod seek;
 mod sendfile;
+mod slow_disk;
 mod small;
 mod speedup;
+mod sweep_once;
 
 use crate::experiment::Experiment;
 
@@ -32,6 +42,16 @@ pub fn all() -> Vec<Experiment> {
         pending::experiment(),
         disk_queue::experiment(),
         locality::experiment(),
+        fig14::experiment(),
+        fig14::over(),
+        burst::experiment(),
+        reset::experiment(),
+        congested::experiment(),
+        overload::experiment(),
+        seek::experiment(),
+        crowd::experiment(),
+        sweep_once::experiment(),
+        array::experiment(),
         profile::experiment(),
         sendfile::experiment(),
     ]

@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::swarm::workload::{Class, Objects, Start, Workload as Clients};
 use crate::wan::topology::PathSpec;
 use crate::wan::{LinkSpec, Topology};
-use crate::workloads::{Act, Swarm, Workload};
+use crate::workloads::{Act, Deed, Swarm, Workload};
 
 const BIG: Set = Set::Files {
     name: "big",
@@ -70,10 +70,12 @@ pub fn experiment() -> Experiment {
 fn rises(path: &str) -> Act {
     Act {
         after_s: 0.0,
-        path: path.into(),
-        change: LinkSpec {
-            rate_mbit_per_s: Some(200.0),
-            ..LinkSpec::default()
+        deed: Deed::Link {
+            path: path.into(),
+            change: LinkSpec {
+                rate_mbit_per_s: Some(200.0),
+                ..LinkSpec::default()
+            },
         },
     }
 }

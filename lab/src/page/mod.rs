@@ -1,6 +1,7 @@
 //! The page of a run: one file of HTML with SVG pictures and no script, for people.
 
 mod chart;
+mod curve;
 mod scale;
 mod tables;
 #[cfg(test)]
@@ -80,10 +81,12 @@ fn pictures(outcome: &Outcome, figure: &Figure) -> String {
     };
     let of_panel = |value: f64| {
         let title = format!(
-            "{}, {} = {}",
+            "{}, {}",
             figure.title,
-            panels.label,
-            scale::label(value)
+            match panels.names.is_empty() {
+                true => format!("{} = {}", panels.label, scale::label(value)),
+                false => panels.show(value),
+            }
         );
         picture(outcome, figure, title, &[(panels.name, value)])
     };
@@ -92,6 +95,9 @@ fn pictures(outcome: &Outcome, figure: &Figure) -> String {
 }
 
 fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f64)]) -> String {
+    if figure.curve {
+        return curve::picture(outcome, figure, &title, fixed);
+    }
     let label = metrics::label(figure.metric);
     let over = outcome.axes.iter().find(|axis| axis.name == figure.over);
     let lines = outcome

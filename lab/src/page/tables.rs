@@ -2,7 +2,7 @@
 
 use super::chart::escape;
 use super::values;
-use crate::metrics::{self, METRICS};
+use crate::metrics;
 use crate::outcome::Outcome;
 use crate::report::{Row, must, number};
 use crate::rounds::Failure;
@@ -150,11 +150,8 @@ pub fn medians(outcome: &Outcome) -> String {
         .flat_map(|round| round.values.keys())
         .collect();
     // In the order of the list of metrics, totals before classes.
-    let place = |key: &str| {
-        METRICS
-            .iter()
-            .position(|metric| key.split('@').next() == Some(metric.key))
-    };
+    let place =
+        |key: &str| metrics::all().position(|metric| key.split('@').next() == Some(metric.key));
     keys.sort_by_key(|key| (place(key), *key));
     keys.dedup();
     let mut tables = String::new();

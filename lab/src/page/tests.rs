@@ -94,6 +94,25 @@ fn outcome() -> Outcome {
 }
 
 #[test]
+fn a_figure_over_time_has_a_mark_for_each_second_that_was_kept() {
+    let mut outcome = outcome();
+    for round in &mut outcome.rounds.rounds {
+        round.detail =
+            serde_json::json!({"curves": {"goodput_bytes_per_s@film": [1e6, 2e6, 3e6, 4e6]}});
+    }
+    let page = render(
+        &outcome,
+        &[Figure::curve("goodput_bytes_per_s@film", "Over time").panels("clients")],
+    );
+    assert!(page.contains("<figcaption>Over time, clients = 10</figcaption>"));
+    assert!(page.contains("seconds of the window = 4"), "{page}");
+    let figures = page.split("<section class=figures>").nth(1).unwrap();
+    let figures = figures.split("</section>").next().unwrap();
+    // Two panels, two contenders that have rounds, four seconds.
+    assert_eq!(figures.matches("class=mark").count(), 2 * 2 * 4);
+}
+
+#[test]
 fn a_page_is_whole_by_itself_and_hides_no_failure() {
     let figure = Figure::over("clients", "goodput_bytes_per_s", "Goodput");
     let page = render(&outcome(), &[figure]);

@@ -50,6 +50,8 @@ pub struct Contender {
     /// "listen WORDS" for what nginx shall add to its listen directive. `{AXIS}` stands for the
     /// value of the point.
     pub options: Vec<String>,
+    /// The kernel's read-ahead on the emulated disk while it runs; without it the place's.
+    pub read_ahead_kb: Option<u64>,
 }
 
 /// A contender that experiments and the command line know by name: name, program, settings, and what
@@ -135,6 +137,7 @@ impl Contender {
                 name: (*name).to_owned(),
                 kind: *kind,
                 options: options.iter().map(|option| (*option).to_owned()).collect(),
+                read_ahead_kb: None,
             },
             None => panic!("no contender {name}: {}", Self::known()),
         }
@@ -146,6 +149,14 @@ impl Contender {
         self.options
             .extend(options.iter().map(|option| (*option).to_owned()));
         self
+    }
+
+    /// The same under another name with another read-ahead of the disk.
+    pub fn reading_ahead(self, name: &str, read_ahead_kb: u64) -> Self {
+        Self {
+            read_ahead_kb: Some(read_ahead_kb),
+            ..self.with(name, &[])
+        }
     }
 
     /// From the command line: the name of a preset, or "ackpace --option value" for ours with

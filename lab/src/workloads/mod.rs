@@ -1,5 +1,6 @@
 //! What the clients do, and what they saw: a file for each kind.
 
+mod after;
 mod downloads;
 mod idle;
 mod listing;
@@ -9,7 +10,7 @@ mod swarm;
 pub use downloads::Downloads;
 pub use idle::Idle;
 pub use listing::Listing;
-pub use swarm::{Act, Swarm};
+pub use swarm::{Act, Deed, Swarm};
 
 use crate::arena::Arena;
 use crate::error::{LabError, Result};
@@ -43,7 +44,7 @@ pub struct Pace {
 
 /// What a round gave.
 pub struct Seen {
-    /// Figures, by the keys of `metrics::METRICS`.
+    /// Figures, by the keys of `metrics::all`.
     pub values: Values,
     /// Everything else that is worth keeping.
     pub detail: serde_json::Value,

@@ -1,6 +1,7 @@
 //! Clients of the swarm: a process of its own on the clients' core, in the clients' network, told by lines
 //! when the window begins and ends. It checks every byte itself.
 
+use super::after::{Gone, curves, resident_share};
 use super::{Pace, Seen};
 use crate::arena::Arena;
 use crate::error::{Doing, LabError, Result};
@@ -8,7 +9,7 @@ use crate::metrics::Values;
 use crate::peers::Running;
 use crate::place::Network;
 use crate::swarm::command::Command as Order;
-use crate::swarm::summary::{ClassSummary, Line, Summary};
+use crate::swarm::summary::{Answer, ClassSummary, Line, Second, Summary};
 use crate::swarm::workload::Workload as Clients;
 use crate::wan::{Direction, LinkSpec};
 use crate::watch::{Watch, Work};
@@ -20,15 +21,32 @@ use std::time::{Duration, Instant};
 /// The swarm answers an order, and ends, within this time.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// The own link of a path changes, on the way to the client, while clients are measured.
+/// Something happens while clients are measured.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Act {
     /// Seconds after the window's begin.
     pub after_s: f64,
-    /// Name of the path.
-    pub path: String,
-    /// What changes of its link.
-    pub change: LinkSpec,
+    /// What.
+    pub deed: Deed,
+}
+
+/// What may happen.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// The own link of a path changes, on the way to the client.
+    Link {
+        /// Name of the path.
+        path: String,
+        /// What changes of its link.
+        change: LinkSpec,
+    },
+    /// All clients of a class reset their connections at once. From then on the disk's requests are looked at:
+    /// the class has a set of files of its own, of the same name.
+    Leave {
+        /// Name of the class and of its files.
+        class: String,
+    },
 }
 
 /// Clients of the swarm.
@@ -42,6 +60,12 @@ pub struct Swarm {
     pub acts: Vec<Act>,
     /// Whether perf looks at the server's core in the window.
     pub profile: bool,
+    /// Whether the page shows figures over time: then the window begins with a second of the swarm.
+    pub curves: bool,
+    /// A set of files of which is told how much is in memory at the end of the window.
+    pub lasting: Option<&'static str>,
+    /// Goodput of a server that can't be better, if the experiment knows it.
+    pub ideal_bytes_per_s: Option<f64>,
 }
 
 impl Swarm {
@@ -52,6 +76,9 @@ impl Swarm {
             settle_s: 0.0,
             acts: Vec::new(),
             profile: false,
+            curves: false,
+            lasting: None,
+            ideal_bytes_per_s: None,
         }
     }
 
@@ -69,17 +96,25 @@ impl Swarm {
             let what = "has no connection after the warm-up: congestion control unchecked";
             return Err(LabError::contender(&server.name, what));
         }
-        swarm.order(&Order::Reset)?;
+        if self.curves {
+            swarm.await_second()?;
+        }
+        let begin_s = swarm.order(&Order::Reset)?.at_s;
         let profile = self
             .profile
             .then(|| super::profile::Profile::start(arena, &server));
         let profile = profile.transpose()?;
         let watch = Watch::begin(&server, &arena.instruments, true)?;
-        self.window(&mut swarm, arena, pace.window)?;
+        let gone = self.window(&mut swarm, arena, pace.window)?;
+        let resident_share = self.lasting.map(|set| resident_share(arena, set));
         let cache_bytes = server.group.page_cache_bytes();
         let watched = watch.end()?;
-        let summary = swarm.end()?;
+        let (summary, seconds) = swarm.end()?;
         let mut values = watched.values(work(&summary));
+        values.set_some("resident_share", resident_share.transpose()?);
+        if let Some(gone) = gone {
+            gone.add(&mut values, arena)?;
+        }
         values.set_some("page_residence_s", residence_s(&values, cache_bytes));
         if let Some(profile) = profile {
             profile.end(&mut values)?;
@@ -88,13 +123,19 @@ impl Swarm {
         let (swarm, lab) = (values.get("load_core_share"), values.get("lab_core_share"));
         let both = swarm.zip(lab).map(|(swarm, lab)| swarm + lab);
         values.set_some("load_core_full_share", both);
+        if let (Some(ideal), Some(goodput)) =
+            (self.ideal_bytes_per_s, values.get("goodput_bytes_per_s"))
+        {
+            values.set("goodput_of_ideal_share", goodput / ideal);
+        }
         refuse_wrong_bytes(&server.name, &summary)?;
         super::finish(server, &mut values)?;
         let detail = serde_json::to_value(&summary).map_err(std::io::Error::from);
-        Ok(Seen {
-            values,
-            detail: detail.doing(|| "the swarm's summary".into())?,
-        })
+        let mut detail = detail.doing(|| "the swarm's summary".into())?;
+        if self.curves {
+            detail["curves"] = curves(&seconds, begin_s);
+        }
+        Ok(Seen { values, detail })
     }
 
     /// Links are again as declared: the last round may have changed them.
@@ -105,24 +146,40 @@ impl Swarm {
             return Ok(());
         };
         for act in &self.acts {
-            let declared = topology.path.iter().find(|path| path.name == act.path);
+            let Deed::Link { path, .. } = &act.deed else {
+                continue;
+            };
+            let declared = topology.path.iter().find(|one| one.name == *path);
             if let Some(declared) = declared {
-                wan.set_path(&act.path, Direction::Down, &declared.down)?;
+                wan.set_path(path, Direction::Down, &declared.down)?;
             }
         }
         Ok(())
     }
 
-    fn window(&self, swarm: &mut Process, arena: &Arena, window: Duration) -> Result<()> {
-        let start = Instant::now();
+    /// The window and what happens in it; who left.
+    fn window(&self, swarm: &mut Process, arena: &Arena, window: Duration) -> Result<Option<Gone>> {
+        let (start, mut gone) = (Instant::now(), None);
         for act in &self.acts {
             let at = Duration::from_secs_f64(act.after_s).min(window);
             swarm.hear_for(at.saturating_sub(start.elapsed()))?;
-            if let Some(wan) = &arena.instruments.wan {
-                wan.set_path(&act.path, Direction::Down, &act.change)?;
+            match (&act.deed, &arena.instruments.wan) {
+                (Deed::Link { path, change }, Some(wan)) => {
+                    wan.set_path(path, Direction::Down, change)?;
+                }
+                (Deed::Link { .. }, None) => {}
+                (Deed::Leave { class }, _) => {
+                    let traced = Gone::trace(arena)?;
+                    let class = class.clone();
+                    swarm.order(&Order::Leave {
+                        class: class.clone(),
+                    })?;
+                    gone = traced.map(|traced| traced.gone(class));
+                }
             }
         }
-        swarm.hear_for(window.saturating_sub(start.elapsed()))
+        swarm.hear_for(window.saturating_sub(start.elapsed()))?;
+        Ok(gone)
     }
 }
 
@@ -132,6 +189,7 @@ struct Process {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<std::result::Result<Line, String>>,
+    seconds: Vec<Second>,
 }
 
 impl Process {
@@ -174,15 +232,16 @@ impl Process {
             child,
             input,
             lines,
+            seconds: Vec::new(),
         })
     }
 
-    /// Listens for a while; what it says each second is for others.
+    /// Listens for a while and keeps what it says each second.
     fn hear_for(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
             match self.lines.recv_timeout(left) {
-                Ok(Ok(_)) => {}
+                Ok(Ok(line)) => self.keep(&line),
                 Ok(Err(what)) => return Err(LabError::Setup(format!("swarm: {what}"))),
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
@@ -198,19 +257,38 @@ impl Process {
         writeln!(input, "{order}").doing(|| format!("swarm: {order}"))
     }
 
-    /// Gives an order and waits until it is carried out.
-    fn order(&mut self, order: &Order) -> Result<()> {
-        self.say(&order.line())?;
-        self.wait(|line| matches!(line, Line::Answer(_)).then_some(()))
+    fn keep(&mut self, line: &Line) {
+        if let Line::Second(second) = line {
+            self.seconds.push(second.clone());
+        }
     }
 
-    /// Ends it; its figures since the last reset.
-    fn end(mut self) -> Result<Summary> {
+    /// Gives an order and waits until it is carried out.
+    fn order(&mut self, order: &Order) -> Result<Answer> {
+        self.say(&order.line())?;
+        let answer = self.wait(|line| match line {
+            Line::Answer(answer) => Some(answer),
+            _ => None,
+        })?;
+        match &answer.refused {
+            None => Ok(answer),
+            Some(why) => Err(LabError::Setup(format!("swarm: {}: {why}", answer.command))),
+        }
+    }
+
+    /// Waits until a second of its own is over.
+    fn await_second(&mut self) -> Result<()> {
+        self.wait(|line| matches!(line, Line::Second(_)).then_some(()))
+    }
+
+    /// Ends it; its figures since the last reset, and all seconds.
+    fn end(mut self) -> Result<(Summary, Vec<Second>)> {
         self.say(&Order::Stop.line())?;
-        self.wait(|line| match line {
+        let summary = self.wait(|line| match line {
             Line::Summary(summary) => Some(summary),
             _ => None,
-        })
+        })?;
+        Ok((summary, std::mem::take(&mut self.seconds)))
     }
 
     fn wait<T>(&mut self, wanted: impl Fn(Line) -> Option<T>) -> Result<T> {
@@ -219,6 +297,7 @@ impl Process {
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(Ok(line)) => {
+                    self.keep(&line);
                     if let Some(found) = wanted(line) {
                         return Ok(found);
                     }
@@ -297,6 +376,8 @@ fn add_class(values: &mut Values, class: &ClassSummary, at: &str) {
     set("client_goodput_min_bytes_per_s", some(each.min));
     set("client_goodput_p50_bytes_per_s", some(each.p50));
     set("client_goodput_mean_bytes_per_s", some(each.mean));
+    set("demand_met_min", class.demand_met.map(|met| met.min));
+    set("demand_met_mean", class.demand_met.map(|met| met.mean));
     set("demand_met_p1", class.demand_met.map(|met| met.p1));
     set("demand_met_p50", class.demand_met.map(|met| met.p50));
     let us = |time: Option<u64>| time.map(|us| us as f64);

@@ -1,0 +1,127 @@
+//! One disk, four striped ones, flash: does the server use what there is?
+
+use super::slow_disk::{self, place, viewers};
+use crate::corpus::Set;
+use crate::disk::profile;
+use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::judge::{Fold, Judge, Limit};
+use crate::peers::Contender;
+use crate::place::Disk;
+use crate::swarm::workload::Workload as Clients;
+use crate::sweep::{Axis, Point};
+use crate::workloads::{Swarm, Workload};
+use ackpace_sim::models::array::Device;
+use ackpace_sim::models::closed::{self, Host, Pattern};
+
+const PROFILES: [&str; 3] = ["7200-sata", "raid0-4x7200", "flash"];
+const CLIENTS: u32 = 100;
+/// 800 MB/s together: more than any of the devices has.
+const CLIENT_BITS_PER_S: u64 = 64_000_000;
+const FILM: Set = Set::Files {
+    name: "film",
+    count: CLIENTS as usize + 1,
+    len_bytes: 2 << 30,
+};
+const MEMORY_MIB: u64 = 1024;
+const PEERS: &[&str] = &["nginx", "nginx-aio", "nginx-directio"];
+/// Requests under way when the model is asked for its own rate, and their length: the kernel's longest.
+const DEPTH: usize = 8;
+const REQUEST_BYTES: u64 = 512 << 10;
+
+/// Goodput over devices.
+pub fn experiment() -> Experiment {
+    let mut contenders = PEERS
+        .iter()
+        .map(|name| Contender::preset(name))
+        .collect::<Vec<_>>();
+    contenders.push(slow_disk::ours("ackpace", &[]));
+    let array: fn(&Point) -> bool = |at| at.count("device") == 1;
+    let flash: fn(&Point) -> bool = |at| at.count("device") == 2;
+    let goodput = "goodput_bytes_per_s";
+    let over = |metric, title| Figure::over("device", metric, title);
+    Experiment {
+        name: "array",
+        title: "One disk, four striped ones, flash",
+        asks: "100 clients of 8 MB/s want more than the device has: a disk of 7,200 rpm, four of these in stripes of 256 KB, and \
+            flash with eight channels. Do four disks give four times what one gives, and does flash give what it can (the same model, \
+            read at random with 8 requests of 512 KB under way)? The emulated devices and the clients share a core: its figure beside \
+            tells when that, and no server, was the limit.",
+        source: "",
+        contenders,
+        subjects: &[],
+        sweep: vec![Axis::named(
+            "device",
+            "device",
+            &["one disk", "four disks", "flash"],
+        )],
+        pace: Pace {
+            rounds: 3,
+            rounds_quick: 1,
+            warm_up_s: 8.0,
+            window_s: 15.0,
+            window_quick_s: 5.0,
+        },
+        scene,
+        judged: vec![
+            Judge::over_itself(goodput, "device", 0.0, Limit::MedianRatioAtLeast(3.5)).at(array),
+            Judge::alone(
+                "goodput_of_ideal_share",
+                Fold::Median,
+                Limit::ValueAtLeast(0.95),
+            )
+            .at(flash),
+            Judge::best_of(goodput, PEERS, Limit::None),
+            Judge::alone("lab_core_share", Fold::Max, Limit::None),
+        ],
+        figures: vec![
+            over(goodput, "Goodput"),
+            over("disk_busy_share", "Devices busy"),
+            over("cpu_s_per_gb", "CPU time of the server"),
+            over("disk_read_mean_bytes", "Length of a read"),
+        ],
+    }
+}
+
+fn scene(at: &Point) -> Scene {
+    let profile = PROFILES[at.count("device").min(PROFILES.len() - 1)];
+    let clients = Clients {
+        seed: 1,
+        classes: vec![viewers("film", CLIENTS, CLIENT_BITS_PER_S)],
+        ..Clients::default()
+    };
+    let mut place = place(&[FILM], MEMORY_MIB);
+    place.disk = Disk::Emulated {
+        profile,
+        read_ahead_kb: 128,
+        cached: &[],
+    };
+    Scene {
+        place,
+        workload: Workload::Swarm(Swarm {
+            ideal_bytes_per_s: (profile == "flash")
+                .then(|| model_bytes_per_s(profile))
+                .flatten(),
+            ..Swarm::new(clients)
+        }),
+    }
+}
+
+/// What the model of a device gives to a host that wants nothing else.
+fn model_bytes_per_s(name: &str) -> Option<f64> {
+    let mut device = Device::new(&profile::load(name).ok()?);
+    let reads = Pattern::Random { seed: 1 };
+    let reads = reads.reads(device.size_bytes(), REQUEST_BYTES, 1000);
+    let host = Host::of_depth(DEPTH);
+    Some(closed::run(&mut device, &reads, host, 0).bytes_per_s())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flash_has_a_rate_below_that_of_its_channels() {
+        let rate = model_bytes_per_s("flash").unwrap();
+        assert!((300e6..520e6).contains(&rate), "{rate}");
+    }
+}

@@ -1,0 +1,158 @@
+//! A burst of new clients: who bears it?
+
+use super::slow_disk::{self, films, place};
+use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::judge::{Judge, Limit};
+use crate::peers::Contender;
+use crate::place::{Network, Receive};
+use crate::swarm::workload::{Abort, Choice, Class, Leave, Objects, Start, Workload as Clients};
+use crate::sweep::{Axis, Point};
+use crate::wan::topology::PathSpec;
+use crate::wan::{LinkSpec, Topology};
+use crate::workloads::{Swarm, Workload};
+
+const EACH: u32 = 100;
+const CLASSES: [(&str, f64, &str); 3] = [
+    ("near", 10.0, "10.1.0.1-10.1.0.100"),
+    ("far", 200.0, "10.2.0.1-10.2.0.100"),
+    ("burst", 10.0, "10.3.0.1-10.3.0.100"),
+];
+const LINK_MBIT_PER_S: f64 = 1.0;
+const MEMORY_MIB: u64 = 128;
+/// The window begins when the swarm's first second after this is over: at 15.
+const WARM_UP_S: f64 = 14.5;
+const BURST_AT_S: f64 = 15.0 + 5.0;
+/// Linux doubles what is asked for: 128 KB of SO_SNDBUF, records included, as the paper's kernel had.
+const CONVENTIONAL: &str = "listen sndbuf=64k";
+
+/// Rates of near and far clients around a burst.
+pub fn experiment() -> Experiment {
+    let conventional = Contender::preset("nginx").with("conventional", &[CONVENTIONAL]);
+    let threads = Contender::preset("nginx-aio").with("conventional, aio", &[CONVENTIONAL]);
+    let curve = |metric, title| Figure::curve(metric, title).panels("burst_s");
+    let told = |metric| Judge::against(metric, &["conventional", "conventional, aio"], Limit::None);
+    Experiment {
+        name: "burst",
+        title: "100 more clients for a moment: who bears it",
+        asks: "100 clients at a round trip of 10 ms and 100 at 200 ms take films at 1 Mbit/s, the rate of their links. Five seconds into \
+            the window 100 more come, for 1 or 3 seconds. A conventional server has written far ahead for the far clients and little for the near ones, \
+            who therefore bear the burst; the paper reads first for whom little is written. ackpace writes the same time ahead for \
+            both, so what the paper had to even out is even.",
+        source: "TPF, Figure 15",
+        contenders: vec![
+            conventional,
+            threads,
+            slow_disk::ours("TDAP, full buffers", &["--send", "eager"]),
+            slow_disk::ours("ackpace", &[]),
+        ],
+        subjects: &["ackpace"],
+        sweep: vec![Axis::new("burst_s", "burst s", &[1.0, 3.0])],
+        pace: Pace {
+            rounds: 3,
+            rounds_quick: 1,
+            warm_up_s: WARM_UP_S,
+            window_s: 60.0,
+            window_quick_s: 15.0,
+        },
+        scene,
+        judged: vec![
+            told("client_goodput_mean_bytes_per_s@near"),
+            told("client_goodput_mean_bytes_per_s@far"),
+            told("client_goodput_min_bytes_per_s@near"),
+            told("stalls@near"),
+            told("stalls@far"),
+            told("ttfb_p99_us@burst"),
+        ],
+        figures: vec![
+            curve(
+                "client_goodput_mean_bytes_per_s@near",
+                "Clients at 10 ms, over time",
+            ),
+            curve(
+                "client_goodput_mean_bytes_per_s@far",
+                "Clients at 200 ms, over time",
+            ),
+            curve(
+                "client_goodput_mean_bytes_per_s@burst",
+                "Those who came for a moment",
+            ),
+            Figure::over(
+                "burst_s",
+                "ttfb_p99_us@burst",
+                "First byte for the burst, 99th percentile",
+            ),
+        ],
+    }
+}
+
+fn scene(at: &Point) -> Scene {
+    let burst_s = at.get("burst_s");
+    let files = CLASSES.map(|(name, ..)| films(name, EACH, 3 * (EACH + 1)));
+    let classes = CLASSES.map(|(name, _, source)| Class {
+        source: Some(source.into()),
+        start: Some(match name {
+            "burst" => Start {
+                after_s: BURST_AT_S,
+                ..Start::default()
+            },
+            _ => Start {
+                over_s: 5.0,
+                ..Start::default()
+            },
+        }),
+        abort: (name == "burst").then_some(Abort {
+            share: 1.0,
+            how: Leave::Rst,
+            after_bytes: None,
+            after_s: Some(burst_s),
+            come_back: false,
+        }),
+        ..Class::new(name, EACH, own(name))
+    });
+    let clients = Clients {
+        seed: 1,
+        classes: classes.to_vec(),
+        ..Clients::default()
+    };
+    let mut place = place(&files, MEMORY_MIB);
+    place.network = Network::Wan {
+        topology: Topology {
+            path: CLASSES.map(path).to_vec(),
+            grain_us: 200,
+            ..Topology::default()
+        },
+        receive: Receive::ServerCore,
+    };
+    Scene {
+        place,
+        workload: Workload::Swarm(Swarm {
+            curves: true,
+            ..Swarm::new(clients)
+        }),
+    }
+}
+
+fn own(name: &str) -> Objects {
+    Objects {
+        digits: 5,
+        p: Some(0.0),
+        ..Objects::set(Choice::Locality, &format!("/{name}-{{n}}.bin"), EACH + 1)
+    }
+}
+
+fn path((name, rtt_ms, clients): (&str, f64, &str)) -> PathSpec {
+    PathSpec {
+        per_client: true,
+        down: LinkSpec {
+            rate_mbit_per_s: Some(LINK_MBIT_PER_S),
+            delay_ms: Some(rtt_ms / 2.0),
+            queue_ms: Some(100.0),
+            ..LinkSpec::default()
+        },
+        up: LinkSpec {
+            delay_ms: Some(rtt_ms / 2.0),
+            ..LinkSpec::default()
+        },
+        ..PathSpec::new(name, clients)
+    }
+}

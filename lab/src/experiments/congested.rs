@@ -1,0 +1,148 @@
+//! A fifth of the clients meet congestion: may their reads wait?
+
+use super::slow_disk::{self, films, place};
+use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::judge::{Judge, Limit};
+use crate::place::{Network, Receive};
+use crate::swarm::workload::{Choice, Class, Objects, Start, Workload as Clients};
+use crate::wan::topology::{Ecn, PathSpec};
+use crate::wan::{LinkSpec, Topology};
+use crate::workloads::{Act, Deed, Swarm, Workload};
+
+const STEADY: u32 = 240;
+const MARKED: u32 = 60;
+const RTT_MS: f64 = 100.0;
+/// 56 MB/s in all: a little more than the disk has.
+const LINK_MBIT_PER_S: f64 = 1.5;
+const MEMORY_MIB: u64 = 256;
+const MARK_AT_S: f64 = 5.0;
+
+/// Windows halved for 20 %.
+pub fn experiment() -> Experiment {
+    let ways = ["rate", "paper", "off"];
+    let contenders = ways.map(|way| slow_disk::ours(&format!("delay {way}"), &["--delay", way]));
+    let told = |metric| Judge::against(metric, &["delay off"], Limit::None);
+    Experiment {
+        name: "congested",
+        title: "Congestion windows halved for 20 % of the clients",
+        asks: "300 clients at a round trip of 100 ms, behind links of 1.5 Mbit/s, want a little more than the disk has. Five seconds into the \
+            window every packet to 60 of them is marked \"congestion experienced\" for the length of one round trip (ECN, reno): \
+            their windows are halved once. Their reads may wait, and others go first. What do all get, and those who met no \
+            congestion? By the measured rate, by the paper's rule (half of T_D later), and not at all.",
+        source: "TPF, Figure 16b (EDRC)",
+        contenders: contenders.to_vec(),
+        subjects: &["delay rate", "delay paper"],
+        sweep: Vec::new(),
+        pace: Pace {
+            rounds: 5,
+            rounds_quick: 1,
+            warm_up_s: 14.5, // the window begins with the swarm's next second
+            window_s: 25.0,
+            window_quick_s: 12.0,
+        },
+        scene: |_| scene(),
+        judged: vec![
+            told("goodput_bytes_per_s"),
+            told("goodput_bytes_per_s@steady"),
+            told("goodput_bytes_per_s@marked"),
+            told("disk_again_bytes"),
+        ],
+        figures: vec![
+            Figure::curve("goodput_bytes_per_s", "All clients, over time (Figure 16b)"),
+            Figure::curve("goodput_bytes_per_s@steady", "Those who met no congestion"),
+            Figure::curve("goodput_bytes_per_s@marked", "Those who did"),
+            Figure::plain("goodput_bytes_per_s", "Goodput"),
+        ],
+    }
+}
+
+fn scene() -> Scene {
+    let classes = [
+        ("steady", STEADY, "10.1.0.1-10.1.0.240"),
+        ("marked", MARKED, "10.2.0.1-10.2.0.60"),
+    ];
+    let mut path = vec![link(PathSpec {
+        per_client: true,
+        ..PathSpec::new("steady", classes[0].2)
+    })];
+    let names: Vec<String> = (1..=MARKED).map(|nth| format!("marked-{nth}")).collect();
+    for (name, nth) in names.iter().zip(1..) {
+        path.push(link(PathSpec::new(name, &format!("10.2.0.{nth}"))));
+    }
+    let marks = |after_s: f64, mark: f64| {
+        let act = move |name: &String| Act {
+            after_s,
+            deed: Deed::Link {
+                path: name.clone(),
+                change: LinkSpec {
+                    mark: Some(mark),
+                    ..LinkSpec::default()
+                },
+            },
+        };
+        names.iter().map(act).collect::<Vec<_>>()
+    };
+    let clients = Clients {
+        seed: 1,
+        classes: classes
+            .map(|(name, count, source)| class(name, count, source))
+            .to_vec(),
+        ..Clients::default()
+    };
+    let all = STEADY + MARKED + 2;
+    let mut place = place(
+        &[films("steady", STEADY, all), films("marked", MARKED, all)],
+        MEMORY_MIB,
+    );
+    place.network = Network::Wan {
+        topology: Topology {
+            ecn: Ecn::On,
+            grain_us: 200,
+            run_us: 10_000,
+            path,
+            ..Topology::default()
+        },
+        receive: Receive::ServerCore,
+    };
+    Scene {
+        place,
+        workload: Workload::Swarm(Swarm {
+            acts: [marks(MARK_AT_S, 1.0), marks(MARK_AT_S + RTT_MS / 1e3, 0.0)].concat(),
+            curves: true,
+            ..Swarm::new(clients)
+        }),
+    }
+}
+
+fn class(name: &str, clients: u32, source: &str) -> Class {
+    let objects = Objects {
+        digits: 5,
+        p: Some(0.0),
+        ..Objects::set(Choice::Locality, &format!("/{name}-{{n}}.bin"), clients + 1)
+    };
+    Class {
+        source: Some(source.into()),
+        start: Some(Start {
+            over_s: 5.0,
+            ..Start::default()
+        }),
+        ..Class::new(name, clients, objects)
+    }
+}
+
+fn link(spec: PathSpec) -> PathSpec {
+    PathSpec {
+        down: LinkSpec {
+            rate_mbit_per_s: Some(LINK_MBIT_PER_S),
+            delay_ms: Some(RTT_MS / 2.0),
+            queue_ms: Some(200.0),
+            mark: Some(0.0), // so that the link is again as it was before the next round
+            ..LinkSpec::default()
+        },
+        up: LinkSpec {
+            delay_ms: Some(RTT_MS / 2.0),
+            ..LinkSpec::default()
+        },
+        ..spec
+    }
+}

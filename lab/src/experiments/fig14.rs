@@ -1,0 +1,135 @@
+//! High and low rates on one disk: what reading by rate gives to whom.
+
+use super::slow_disk::{self, NGINX, films, place, viewers};
+use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::judge::{Fold, Judge, Limit};
+use crate::swarm::workload::Workload as Clients;
+use crate::sweep::{Axis, Point};
+use crate::workloads::{Swarm, Workload};
+
+const HIGH: u32 = 180;
+const LOW_MOST: u32 = 300;
+const HIGH_BITS_PER_S: u64 = 1_000_000;
+const LOW_BITS_PER_S: u64 = 200_000;
+const MEMORY_MIB: u64 = 128;
+/// 30 MB/s with 300 low ones become 72: one and a half times what the disk can give to so many.
+const OVER: u64 = 24;
+const STEPS: &[&str] = &["as Linux", "+ IDSR", "+ TDAP"];
+
+/// The paper's mix over the number of slow clients.
+pub fn experiment() -> Experiment {
+    let contenders = [slow_disk::nginx(), slow_disk::ablation()].concat();
+    let with_300: fn(&Point) -> bool = |at| at.count("low") == LOW_MOST as usize;
+    let least =
+        |metric, limit| Judge::alone(metric, Fold::Median, Limit::ValueAtLeast(limit)).at(with_300);
+    let told = |metric| Judge::best_of(metric, NGINX, Limit::None);
+    let step = |metric| Judge::against(metric, STEPS, Limit::None);
+    let over = |metric, title| Figure::over("low", metric, title);
+    let mut figures = vec![
+        over(
+            "client_goodput_mean_bytes_per_s@high",
+            "Clients of 1 Mbit/s (Figure 14a)",
+        ),
+        over(
+            "client_goodput_mean_bytes_per_s@low",
+            "Clients of 200 kbit/s (Figure 14b)",
+        ),
+        over("goodput_bytes_per_s", "All (Figure 14c)"),
+        over("demand_met_min@high", "The worst-off client of 1 Mbit/s"),
+    ];
+    figures.extend(slow_disk::disk_figures(over));
+    Experiment {
+        name: "fig14",
+        title: "1 Mbit/s and 200 kbit/s from one hard disk",
+        asks: "180 clients take films at 1 Mbit/s and 100 to 300 take theirs at 200 kbit/s, each its own, from a hard disk of 2003, \
+            by a server with 128 MB. The disk could serve them all if it were read in pieces that fit. How much of its demand does \
+            each class get, and its worst-off client? nginx as it may be set up, and ackpace as a conventional server would be \
+            (+ nothing), with sending by ACKs (+ IDSR), with reading by rate (+ TDAP), and as it is.",
+        source: "TPF, Figure 14",
+        contenders,
+        subjects: &["ackpace"],
+        sweep: vec![
+            Axis::new("low", "clients of 200 kbit/s", &[100.0, 200.0, 300.0]).quick(&[300.0]),
+        ],
+        pace: PACE,
+        scene: |at| scene(at.count("low") as u32, 10),
+        judged: vec![
+            least("demand_met_mean@high", 0.984),
+            least("demand_met_min@high", 0.92),
+            least("demand_met_mean@low", 0.992),
+            Judge::alone("memory_peak_bytes", Fold::Max, Limit::ValueAtMost(120.0)).at(with_300),
+            told("demand_met_mean@high"),
+            told("demand_met_mean@low"),
+            step("demand_met_mean@high"),
+            step("demand_met_min@high"),
+            step("demand_met_mean@low"),
+            step("disk_reads_per_s"),
+            step("disk_again_pages_per_s"),
+        ],
+        figures,
+    }
+}
+
+/// The same with more demand than the disk can meet, as in the paper.
+pub fn over() -> Experiment {
+    let told = |metric| Judge::best_of(metric, NGINX, Limit::MedianRatioAtLeast(1.0));
+    let step = |metric| Judge::against(metric, STEPS, Limit::None);
+    let mut figures = vec![
+        Figure::plain("demand_met_mean@high", "Demand met, fast clients"),
+        Figure::plain("demand_met_mean@low", "Demand met, slow clients"),
+        Figure::plain(
+            "demand_met_min@high",
+            "Demand met, the worst-off fast client",
+        ),
+        Figure::plain("goodput_bytes_per_s", "All"),
+    ];
+    figures.extend(slow_disk::disk_figures(Figure::plain));
+    Experiment {
+        name: "fig14-over",
+        title: "The same mix with more demand than the disk can meet",
+        asks: "180 clients of 2.4 Mbit/s and 300 of 480 kbit/s: one and a half times what the disk can give. This is where the paper's \
+            server was: nobody gets his rate, and the question is who gets how much, and how much the disk brings in all.",
+        sweep: Vec::new(),
+        scene: |_| scene(LOW_MOST, OVER),
+        judged: vec![
+            told("goodput_bytes_per_s"),
+            Judge::best_of("demand_met_mean@high", NGINX, Limit::None),
+            Judge::best_of("demand_met_mean@low", NGINX, Limit::None),
+            step("goodput_bytes_per_s"),
+            step("demand_met_mean@high"),
+            step("demand_met_mean@low"),
+            step("disk_reads_per_s"),
+            step("disk_again_pages_per_s"),
+        ],
+        figures,
+        ..experiment()
+    }
+}
+
+const PACE: Pace = Pace {
+    rounds: 3,
+    rounds_quick: 1,
+    warm_up_s: 12.0,
+    window_s: 20.0,
+    window_quick_s: 8.0,
+};
+
+/// `tenths` of the paper's rates.
+fn scene(low: u32, tenths: u64) -> Scene {
+    let all = HIGH + LOW_MOST + 2;
+    let clients = Clients {
+        seed: 1,
+        classes: vec![
+            viewers("high", HIGH, HIGH_BITS_PER_S * tenths / 10),
+            viewers("low", low, LOW_BITS_PER_S * tenths / 10),
+        ],
+        ..Clients::default()
+    };
+    Scene {
+        place: place(
+            &[films("high", HIGH, all), films("low", LOW_MOST, all)],
+            MEMORY_MIB,
+        ),
+        workload: Workload::Swarm(Swarm::new(clients)),
+    }
+}

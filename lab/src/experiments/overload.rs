@@ -1,0 +1,123 @@
+//! More demand than a disk can meet, over the memory that there is for it.
+
+use super::slow_disk::{self, NGINX, films, place, viewers};
+use crate::experiment::{Experiment, Figure, Pace, Scene};
+use crate::judge::{Fold, Judge, Limit};
+use crate::swarm::workload::Workload as Clients;
+use crate::sweep::{Axis, Point};
+use crate::workloads::{Swarm, Workload};
+
+const CLIENTS: u32 = 200;
+const CLIENT_BYTES_PER_S: u64 = 300_000;
+/// Of the disk, for reads of films in the order of their places: arm, platter and command,
+const POSITIONING_S: f64 = 3.96e-3;
+/// and what the medium gives in the mean of the outer half.
+const MEDIUM_BYTES_PER_S: f64 = 56e6;
+
+/// Goodput over memory.
+pub fn experiment() -> Experiment {
+    let small: fn(&Point) -> bool = |at| at.count("memory_mib") == 64;
+    let usual: fn(&Point) -> bool = |at| at.count("memory_mib") == 256;
+    let target: fn(&Point) -> bool = |at| [64, 256].contains(&at.count("memory_mib"));
+    let other: fn(&Point) -> bool = |at| ![64, 256].contains(&at.count("memory_mib"));
+    let nginx = |limit| {
+        let limit = Limit::MedianRatioAtLeast(limit);
+        Judge::best_of("goodput_bytes_per_s", NGINX, limit)
+    };
+    let over = |metric, title| Figure::over("memory_mib", metric, title);
+    let mut figures = vec![
+        over("goodput_bytes_per_s", "Goodput"),
+        over(
+            "goodput_of_ideal_share",
+            "Goodput over that of the ideal reader",
+        ),
+        over("client_goodput_min_bytes_per_s", "The worst-off client"),
+        over("cpu_s_per_gb", "CPU time of the server"),
+        over("disk_bytes_per_s", "What the disk brings"),
+    ];
+    figures.extend(slow_disk::disk_figures(over));
+    Experiment {
+        name: "overload",
+        title: "200 clients of 300 KB/s: what a disk gives over the memory for it",
+        asks: "200 clients would take 60 MB/s, more than the disk has with so many places to read from. The longer a read, the less \
+            time is lost by seeking, and the more memory holds what was read until its client took it. A reader that can't be \
+            better reads X bytes each time, where X * B(X) = 2 * c * M (M bytes of buffers that drain at the clients' rate c) and B(X) = X / (t + X / R). \
+            How near does each server come, and nginx at its best, in a cgroup of so much memory?",
+        source: "TPF, section 3.2 (TDAP)",
+        contenders: [slow_disk::nginx(), vec![slow_disk::ours("ackpace", &[])]].concat(),
+        subjects: &[],
+        sweep: vec![
+            Axis::new(
+                "memory_mib",
+                "memory MiB",
+                &[64.0, 128.0, 256.0, 512.0, 1024.0],
+            )
+            .quick(&[64.0, 256.0])
+            .logarithmic(),
+        ],
+        pace: Pace {
+            rounds: 5,
+            rounds_quick: 1,
+            warm_up_s: 12.0,
+            window_s: 20.0,
+            window_quick_s: 8.0,
+        },
+        scene,
+        judged: vec![
+            Judge::alone(
+                "goodput_of_ideal_share",
+                Fold::Median,
+                Limit::ValueAtLeast(0.97),
+            )
+            .at(target),
+            nginx(1.20).at(small),
+            nginx(1.10).at(usual),
+            Judge::best_of("goodput_bytes_per_s", NGINX, Limit::None).at(other),
+            Judge::against(
+                "cpu_s_per_gb",
+                &["nginx-directio"],
+                Limit::MedianRatioAtMost(1.25),
+            ),
+            Judge::alone("disk_again_pages_per_s", Fold::Max, Limit::None),
+        ],
+        figures,
+    }
+}
+
+fn scene(at: &Point) -> Scene {
+    let memory_mib = at.count("memory_mib") as u64;
+    let clients = Clients {
+        seed: 1,
+        classes: vec![viewers("film", CLIENTS, CLIENT_BYTES_PER_S * 8)],
+        ..Clients::default()
+    };
+    let ideal = ideal_bytes_per_s((memory_mib << 20) as f64);
+    Scene {
+        place: place(&[films("film", CLIENTS, CLIENTS + 1)], memory_mib),
+        workload: Workload::Swarm(Swarm {
+            ideal_bytes_per_s: Some(ideal.min((CLIENT_BYTES_PER_S * u64::from(CLIENTS)) as f64)),
+            ..Swarm::new(clients)
+        }),
+    }
+}
+
+/// B(X) at the X for which the buffers are just enough.
+fn ideal_bytes_per_s(memory_bytes: f64) -> f64 {
+    let product = 2.0 * CLIENT_BYTES_PER_S as f64 * memory_bytes;
+    // X^2 = product * (t + X / R)
+    let half = product / MEDIUM_BYTES_PER_S / 2.0;
+    let read_bytes = half + (half * half + product * POSITIONING_S).sqrt();
+    read_bytes / (POSITIONING_S + read_bytes / MEDIUM_BYTES_PER_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ideal_is_that_of_the_targets() {
+        let mb = |mib: u64| ideal_bytes_per_s((mib << 20) as f64) / 1e6;
+        assert!((mb(64) - 44.9).abs() < 0.05, "{}", mb(64));
+        assert!((mb(256) - 52.2).abs() < 0.05, "{}", mb(256));
+    }
+}

@@ -1,0 +1,139 @@
+//! What the experiments of TPF's disk part share: films on the outer half of a hard disk, one for each client, servers with
+//! little memory, and the ways in which they may read.
+
+use crate::corpus::Set;
+use crate::experiment::Figure;
+use crate::peers::Contender;
+use crate::place::{Disk, Network, Place};
+use crate::swarm::workload::{Choice, Class, Objects, Rate, Start};
+
+/// A hard disk of the papers' time.
+pub const PROFILE: &str = "10k-scsi-2003";
+/// Films take the outer half of it: there it reads 56 MB/s in the mean.
+const SPAN_BYTES: u64 = 38 << 30;
+/// What ackpace may use of its cgroup; the rest is for what the kernel charges to it (sockets, tables, code).
+const SHARE: [&str; 2] = ["--memory-max", "75%"];
+/// The kernel's usual read-ahead, and what a rotating loop device gets by itself: the better one counts.
+const READ_AHEAD_KB: u64 = 128;
+const READ_AHEAD_LONG_KB: u64 = 2560;
+/// Clients that begin all at once in step flatter everybody.
+const BEGIN_OVER_S: f64 = 4.0;
+
+/// nginx as it may be set up for a slow disk. Its own reads of `nginx-directio` know no read-ahead.
+pub const NGINX: &[&str] = &[
+    "nginx",
+    "nginx 2560 KB",
+    "nginx-aio",
+    "nginx-aio 2560 KB",
+    "nginx-directio",
+];
+
+/// The contenders named [`NGINX`].
+pub fn nginx() -> Vec<Contender> {
+    let mut all = Vec::new();
+    for name in ["nginx", "nginx-aio"] {
+        let preset = Contender::preset(name);
+        let long = format!("{name} 2560 KB");
+        all.push(preset.clone());
+        all.push(preset.reading_ahead(&long, READ_AHEAD_LONG_KB));
+    }
+    all.push(Contender::preset("nginx-directio"));
+    all
+}
+
+/// Ours, with a share of the memory that fits a small cgroup, and these options.
+pub fn ours(name: &str, options: &[&str]) -> Contender {
+    let all = [&SHARE[..], options].concat();
+    Contender::preset("ackpace").with(name, &all)
+}
+
+/// Ours as a conventional server, then with one mechanism of the paper after the other; the last is the default.
+pub fn ablation() -> Vec<Contender> {
+    let blind = ["--read", "page-cache", "--prefetch", "fixed"];
+    let undirected = ["--cancel", "off", "--delay", "off", "--order", "arrival"];
+    let blind = [&blind[..], &undirected].concat();
+    vec![
+        ours("as Linux", &[&["--send", "eager"], &blind[..]].concat()),
+        ours("+ IDSR", &blind),
+        ours("+ TDAP", &["--cancel", "off", "--delay", "off"]),
+        ours("ackpace", &[]),
+    ]
+}
+
+/// A film for each of so many clients. `parts` of these share the span of the disk.
+pub fn films(name: &'static str, clients: u32, parts: u32) -> Set {
+    Set::Files {
+        name,
+        count: clients as usize + 1, // client k gets number k + 1
+        len_bytes: (SPAN_BYTES / u64::from(parts)) >> 20 << 20,
+    }
+}
+
+/// Clients that each get their film of this name, at a rate.
+pub fn viewers(name: &str, clients: u32, bits_per_s: u64) -> Class {
+    let objects = Objects {
+        digits: 5,
+        p: Some(0.0),
+        ..Objects::set(Choice::Locality, &format!("/{name}-{{n}}.bin"), clients + 1)
+    };
+    Class {
+        rate: Some(Rate::fixed(bits_per_s)),
+        start: Some(Start {
+            over_s: BEGIN_OVER_S,
+            ..Start::default()
+        }),
+        ..Class::new(name, clients, objects)
+    }
+}
+
+/// The disk with these files, a server with so much memory beside it.
+pub fn place(files: &[Set], memory_mib: u64) -> Place {
+    Place {
+        files: files.to_vec(),
+        disk: Disk::Emulated {
+            profile: PROFILE,
+            read_ahead_kb: READ_AHEAD_KB,
+            cached: &[],
+        },
+        network: Network::Loopback,
+        memory_limit_bytes: Some(memory_mib << 20),
+    }
+}
+
+/// What the disk itself says: `of` makes a figure of a metric and a title.
+pub fn disk_figures(of: impl Fn(&'static str, &'static str) -> Figure) -> Vec<Figure> {
+    [
+        ("disk_reads_per_s", "Requests at the disk"),
+        ("disk_read_mean_bytes", "Length of a read"),
+        ("disk_again_pages_per_s", "Thrashed pages"),
+        ("memory_peak_bytes", "Memory"),
+    ]
+    .map(|(metric, title)| of(metric, title))
+    .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nginx_takes_part_under_the_names_that_are_judged() {
+        let names: Vec<String> = nginx().into_iter().map(|who| who.name).collect();
+        assert_eq!(names, NGINX);
+        let long = nginx()
+            .into_iter()
+            .filter(|who| who.read_ahead_kb.is_some());
+        assert_eq!(long.count(), 2);
+    }
+
+    #[test]
+    fn each_step_of_the_ablation_has_its_options_in_pairs() {
+        for who in ablation() {
+            let names = who.options.iter().step_by(2);
+            assert!(
+                names.into_iter().all(|name| name.starts_with("--")),
+                "{who:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A picture over the seconds of the window: what the rounds kept of each second.
+
+use super::chart::{self, Axes, Series, escape, swatch};
+use crate::experiment::Figure;
+use crate::metrics;
+use crate::outcome::Outcome;
+use crate::rounds::Round;
+use crate::stats;
+
+/// The picture; `fixed`: values of axes that its points have.
+pub fn picture(outcome: &Outcome, figure: &Figure, title: &str, fixed: &[(&str, f64)]) -> String {
+    let series: Vec<Series> = outcome
+        .contenders
+        .iter()
+        .enumerate()
+        .map(|(style, who)| Series {
+            name: who.name.clone(),
+            style,
+            dash: 0,
+            points: points(outcome, figure, &who.name, fixed),
+        })
+        .collect();
+    let seconds = series.iter().map(|one| one.points.len()).max().unwrap_or(0);
+    let values: Vec<f64> = (1..=seconds.max(1)).map(|second| second as f64).collect();
+    let svg = chart::lines(
+        &series,
+        &Axes {
+            x: "seconds of the window",
+            y: &metrics::label(figure.metric),
+            x_logarithmic: false,
+            y_logarithmic: figure.logarithmic,
+            values: &values,
+        },
+    );
+    let names = series
+        .iter()
+        .map(|one| format!("<span>{}{}</span>", swatch(one.style, 0), escape(&one.name)));
+    let keys = match outcome.axes.is_empty() {
+        false => String::new(), // the page has a legend
+        true => format!("<p class=legend>{}</p>", names.collect::<String>()),
+    };
+    format!(
+        "<figure>\n<figcaption>{}</figcaption>\n{keys}{svg}\n</figure>\n",
+        escape(title)
+    )
+}
+
+/// Each second with the interval of its rounds.
+fn points(
+    outcome: &Outcome,
+    figure: &Figure,
+    who: &str,
+    fixed: &[(&str, f64)],
+) -> Vec<(f64, stats::Interval)> {
+    let is_one = |round: &&Round| {
+        let there = fixed
+            .iter()
+            .all(|(axis, value)| round.point.get(axis) == *value);
+        round.contender == who && there
+    };
+    let curves: Vec<Vec<f64>> = outcome
+        .rounds
+        .rounds
+        .iter()
+        .filter(is_one)
+        .filter_map(|round| {
+            let curve = round.detail["curves"][figure.metric].as_array()?;
+            Some(curve.iter().filter_map(serde_json::Value::as_f64).collect())
+        })
+        .collect();
+    let scale = metrics::scale(figure.metric);
+    let seconds = curves.iter().map(Vec::len).max().unwrap_or(0);
+    let at = |nth: usize| {
+        let values: Vec<f64> = curves
+            .iter()
+            .filter_map(|curve| Some(curve.get(nth)? * scale))
+            .collect();
+        Some(((nth + 1) as f64, stats::interval(&values)?))
+    };
+    (0..seconds).filter_map(at).collect()
+}
