@@ -243,3 +243,33 @@ fn memory_that_is_trimmed_away_is_empty_and_what_is_lent_is_kept() {
     assert!(stamped(&kept, 1), "it is below the bound");
     assert!(stamped(&trimmed, 0), "it was given back to the kernel");
 }
+
+#[test]
+fn only_what_is_lent_takes_memory_and_never_more_than_the_slots() {
+    let (pool, _) = pool(100); // three huge pages, and four slots more
+    assert_eq!(pool.base.as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
+    assert_eq!(taken_bytes(&pool), 0);
+    let mut low = pool.lease(2).expect("free");
+    stamp(&mut low, 1);
+    let few = taken_bytes(&pool);
+    assert!((1..=HUGE_PAGE_BYTES as u64).contains(&few), "{few}");
+    stamp(&mut pool.lease(98).expect("free"), 1);
+    assert!(taken_bytes(&pool) <= 100 * SLOT_BYTES);
+    drop(low);
+    pool.trim(0);
+    assert_eq!(taken_bytes(&pool), 0);
+}
+
+/// What the mapping of a pool occupies: the pages that /proc/self/pagemap (proc(5)) shows as present.
+fn taken_bytes(pool: &Pool) -> u64 {
+    const PRESENT: u64 = 1 << 63;
+    let page_bytes = rustix::param::page_size();
+    let pages = slots_bytes(pool.slots) / page_bytes;
+    let mut words = vec![0u8; pages * 8];
+    let map = std::fs::File::open("/proc/self/pagemap").expect("/proc");
+    let at_bytes = pool.base.as_ptr() as usize / page_bytes * 8;
+    std::os::unix::fs::FileExt::read_exact_at(&map, &mut words, at_bytes as u64).expect("our map");
+    let words = words.chunks_exact(8);
+    let words = words.map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+    (words.filter(|word| word & PRESENT != 0).count() * page_bytes) as u64
+}
