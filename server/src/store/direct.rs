@@ -143,29 +143,44 @@ impl Extent {
 /// may be unknown. None where the file system does not tell, or contradicts itself. Waits for the disk, if need be, but
 /// for no writing.
 pub fn extents(fd: &impl AsFd, max: usize) -> Option<Vec<Extent>> {
-    let mut extents: Vec<Extent> = Vec::new();
-    let mut from_bytes = 0;
+    let mut known = Known::default();
     for _ in 0..FIEMAP_CALLS_MAX {
-        let map = fiemap(fd.as_fd(), from_bytes)?;
+        let map = fiemap(fd.as_fd(), known.end_bytes)?;
         let mapped = map.extents.get(..map.mapped_extents as usize)?;
-        for (nth, raw) in mapped.iter().enumerate() {
-            if nth > 0 && raw.logical < from_bytes {
-                return None; // it overlaps the one before
-            }
-            let extent = checked(raw, from_bytes)?;
-            from_bytes = extent.end_bytes();
-            let full = extents.len() == max;
-            match extents.last_mut().filter(|last| last.goes_on(&extent)) {
-                Some(last) => last.len_bytes += extent.len_bytes,
-                None if full => return Some(extents),
-                None => extents.push(extent),
-            }
-        }
-        if mapped.last().is_none_or(|raw| raw.flags & LAST != 0) {
+        if known.add(mapped, max)? {
             break;
         }
     }
-    Some(extents)
+    Some(known.extents)
+}
+
+/// What calls have told so far.
+#[derive(Default)]
+struct Known {
+    extents: Vec<Extent>,
+    /// The end of the last one.
+    end_bytes: u64,
+}
+
+impl Known {
+    /// Adds what one call told; whether that is enough. None: it can't be.
+    fn add(&mut self, mapped: &[RawExtent], max: usize) -> Option<bool> {
+        for (nth, raw) in mapped.iter().enumerate() {
+            if nth > 0 && raw.logical < self.end_bytes {
+                return None; // it overlaps the one before
+            }
+            let extent = checked(raw, self.end_bytes)?;
+            self.end_bytes = extent.end_bytes();
+            let full = self.extents.len() == max;
+            let last = self.extents.last_mut();
+            match last.filter(|last| last.goes_on(&extent)) {
+                Some(last) => last.len_bytes += extent.len_bytes,
+                None if full => return Some(true),
+                None => self.extents.push(extent),
+            }
+        }
+        Some(mapped.last().is_none_or(|raw| raw.flags & LAST != 0))
+    }
 }
 
 /// What the file system says, if it can be: it does not come back before `from_bytes`, and nothing overflows.
@@ -194,7 +209,7 @@ const EXTENTS_PER_CALL: usize = 64;
 
 /// `struct fiemap_extent` of linux/fiemap.h.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct RawExtent {
     logical: u64,
     phys: u64,
@@ -244,6 +259,8 @@ fn fiemap(fd: BorrowedFd<'_>, start: u64) -> Option<Fiemap> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn raw(logical: u64, phys: u64, len: u64, flags: u32) -> RawExtent {
@@ -307,6 +324,73 @@ mod tests {
         assert!(!first.goes_on(&extent(8192, Some(12288))), "a hole between");
         assert!(!first.goes_on(&extent(4096, None)));
         assert!(extent(0, None).goes_on(&extent(4096, None)));
+    }
+
+    /// Small numbers, so that they meet, and such that overflow.
+    fn any_number() -> impl Strategy<Value = u64> + Clone {
+        prop_oneof![4 => (0..64u64).prop_map(|n| n * 4096), 1 => any::<u64>()]
+    }
+
+    fn any_call() -> impl Strategy<Value = Vec<RawExtent>> {
+        let raws = (any_number(), any_number(), any_number(), 0..16u32);
+        let raws = raws.prop_map(|(logical, phys, len, flags)| raw(logical, phys, len, flags));
+        let sorted = |mut raws: Vec<RawExtent>| {
+            raws.sort_by_key(|raw| raw.logical);
+            raws
+        };
+        prop_oneof![
+            prop::collection::vec(raws.clone(), 0..6),
+            prop::collection::vec(raws, 0..6).prop_map(sorted),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
+        #[test]
+        fn whatever_is_told_the_extents_are_few_in_order_and_inside_of_64_bits(
+            calls in prop::collection::vec(any_call(), 0..5),
+            max in 1..8usize,
+        ) {
+            let mut known = Known::default();
+            for call in calls {
+                if known.add(&call, max) != Some(false) {
+                    break;
+                }
+            }
+            prop_assert!(known.extents.len() <= max);
+            let mut end_bytes = 0;
+            for extent in &known.extents {
+                prop_assert!(extent.file_offset_bytes >= end_bytes && extent.len_bytes > 0);
+                end_bytes = extent.file_offset_bytes.checked_add(extent.len_bytes).expect("no overflow");
+                if let Some(phys_bytes) = extent.phys_offset_bytes {
+                    prop_assert!(phys_bytes.checked_add(extent.len_bytes).is_some());
+                }
+            }
+            for pair in known.extents.windows(2) {
+                prop_assert!(!pair[0].goes_on(&pair[1]), "neighbours are joined");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_file_in_one_piece_is_one_extent_however_many_it_is_told_as() {
+        let piece = 128 << 20; // what ext4 tells at most
+        let call = |from: u64| -> Vec<RawExtent> {
+            let pieces = (from..from + 64).map(|nth| raw(nth * piece, (nth + 5) * piece, piece, 0));
+            pieces.collect()
+        };
+        let mut known = Known::default();
+        assert_eq!(known.add(&call(0), 2), Some(false));
+        assert_eq!(known.add(&call(64), 2), Some(false));
+        assert_eq!(known.extents.len(), 1);
+        assert_eq!(known.extents[0].len_bytes, 128 * piece);
+        let apart = [raw(200 * piece, 0, piece, 0), raw(300 * piece, 0, piece, 0)];
+        assert_eq!(known.add(&apart, 2), Some(true), "two are enough");
+        let overlapping = [
+            raw(400 * piece, 0, 2 * piece, 0),
+            raw(401 * piece, 0, piece, 0),
+        ];
+        assert_eq!(known.add(&overlapping, 9), None);
     }
 
     #[test]
