@@ -445,17 +445,50 @@ pub fn send_file(
 /// TCP_NOTSENT_LOWAT (tcp(7)): the socket takes no more than this beyond what is in flight, and calls when
 /// half of it is left.
 pub fn set_lowat(socket: &OwnedFd, bytes: u32) {
-    let value = bytes as libc::c_int; // at most 8 MiB
+    // At most 8 MiB.
+    set_int(
+        socket,
+        libc::IPPROTO_TCP,
+        libc::TCP_NOTSENT_LOWAT,
+        bytes as libc::c_int,
+    );
+}
+
+/// Lets a socket, and what a listener accepts, hold from the start what the kernel's own tuning might let it grow to
+/// (`tcp_wmem`): that follows the congestion window, which losses keep small, so that a fast client's buffer is less than
+/// its margin and calls many times in T. Nothing more is held for that: TCP_NOTSENT_LOWAT is the bound. Where the kernel grants less
+/// (`net.core.wmem_max`), its tuning stays on.
+pub fn open_send_buffer(socket: &OwnedFd) {
+    const SO_BUF_LOCK: libc::c_int = 72; // asm-generic/socket.h; Linux 5.14
+    let tuned = fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem");
+    let most: Option<libc::c_int> = tuned
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
+    let (Some(most), Ok(_)) = (most, sockopt::tcp_nodelay(socket)) else {
+        return; // not TCP
+    };
+    let half = most / 2; // the kernel doubles what it is given, for its own needs
+    if !set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, half) {
+        set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, half);
+    }
+    let granted = sockopt::socket_send_buffer_size(socket).unwrap_or(0);
+    if granted < half as usize * 2 {
+        set_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
+    }
+}
+
+fn set_int(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> bool {
     // SAFETY: the kernel reads one int, which lives here.
-    unsafe {
+    let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NOTSENT_LOWAT,
+            level,
+            name,
             (&raw const value).cast(),
             size_of_val(&value) as libc::socklen_t,
-        );
-    }
+        )
+    };
+    result == 0
 }
 
 /// SO_MAX_PACING_RATE (socket(7)), bytes per second; `None` takes the bound away. A hint.
@@ -727,6 +760,29 @@ mod tests {
             .write_all(b"still open")
             .expect("the descriptor was not closed");
         assert!(inherit(1).is_err() && inherit(999_999).is_err());
+    }
+
+    #[test]
+    fn what_a_listener_accepts_may_hold_as_much_as_the_kernel_ever_gives() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let addr = listener.local_addr().expect("bound");
+        let listener = OwnedFd::from(listener);
+        let sizes = || {
+            let _client = TcpStream::connect(addr).expect("a connection");
+            let accepted = accept(&listener).expect("the client").socket;
+            sockopt::socket_send_buffer_size(&accepted).expect("a socket")
+        };
+        let before = sizes();
+        open_send_buffer(&listener);
+        let tuned = fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").expect("Linux");
+        let most = tuned.split_whitespace().nth(2).map(str::parse::<usize>);
+        let after = sizes();
+        // With a low net.core.wmem_max and without rights it stays as tuned, or grows as far as that allows.
+        let most = most.expect("three numbers").expect("a number");
+        assert!(
+            after == most / 2 * 2 || after >= before && after < most,
+            "{before} {after}"
+        );
     }
 
     #[test]

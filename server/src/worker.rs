@@ -135,7 +135,9 @@ impl Worker {
         };
         for listener in &listeners {
             if let Some(bytes) = lowat_bytes {
-                tcp::set_lowat(listener, bytes); // inherited by what is accepted
+                // Inherited by what is accepted.
+                tcp::set_lowat(listener, bytes);
+                tcp::open_send_buffer(listener);
             }
             epoll::add(
                 &epoll,
