@@ -27,10 +27,10 @@ pub const SEND_BYTES_MAX: u64 = 2 * MIB;
 /// longer than this saves little and costs memory.
 pub const TARGET_US_MIN: u64 = 100_000;
 /// The longest T, for workers with little to send.
-pub const TARGET_US_MAX: u64 = 400_000;
-/// What the sockets of one worker are to hold unsent together, as long as T stays at least [`TARGET_US_MIN`]: T is 200 ms
+pub const TARGET_US_MAX: u64 = 350_000;
+/// What the sockets of one worker are to hold unsent together, as long as T stays at least [`TARGET_US_MIN`]: T is 220 ms
 /// at 2 Gbit/s. More connections, or faster ones: a shorter T. Rates that change make it up to half as much again.
-pub const SEND_QUEUE_BYTES: u64 = 48 * MIB;
+pub const SEND_QUEUE_BYTES: u64 = 52 * MIB;
 /// TCP_NOTSENT_LOWAT is never less: the kernel's buffers for sending are of this size.
 pub const LOWAT_BYTES_MIN: u32 = 64 * KIB as u32;
 /// TCP_NOTSENT_LOWAT is never more: SO_SNDBUF grows up to about this (tcp_wmem).

@@ -2,7 +2,7 @@
 //!
 //! A socket is filled up to the margin that its connection takes in T ([`TopUps::target_us`]), by
 //! TCP_NOTSENT_LOWAT (tcp(7)): the kernel calls when half of it is left, without a timer and whatever the
-//! rate has become. One call tops up *everybody* who is predicted to have come near enough to it, so
+//! rate has become. One call tops up *everybody* for whom it would come soon, too, so
 //! that a worker wakes a few times in T, however many connections it has.
 
 use crate::conn::TcpSample;
@@ -13,8 +13,12 @@ use crate::limits::{
 use crate::rate::Rate;
 use crate::units::{Instant, KIB, US_PER_S};
 
-/// Who has at most this part of its margin left is topped up with the others: β, in tenths.
-const NEAR_TENTHS: u64 = 9;
+/// The next round may be this part of T after the last, in tenths. With steady clients it comes behind five of them, when the first
+/// who had its share is down to its half; clients that losses make unsteady call earlier, and then all have their turn
+/// rather than that each calls for itself (`sim/tests/sending.txt`).
+const ROUND_AFTER_TENTHS: u64 = 2;
+/// A round serves whoever would call within this part of T, in tenths: by then the next has come.
+const ROUND_REACHES_TENTHS: u64 = 6;
 /// Values of TCP_NOTSENT_LOWAT are multiples of this, so that small changes of the rate cost no system call.
 const LOWAT_STEP_BYTES: u64 = 16 * KIB;
 
@@ -105,14 +109,21 @@ impl Margin {
         self.aim(target_us)
     }
 
-    /// Whether the connection is to be topped up when somebody else is. The bound is what the socket
-    /// took last, not what it might: SO_SNDBUF may be the tighter limit.
-    pub fn near(&self, now: Instant) -> bool {
-        let full_bytes = self.level_bytes.min(u64::from(self.lowat_bytes));
-        self.rate.send_bytes_per_s() > 0 && self.level_bytes(now) * 10 <= full_bytes * NEAR_TENTHS
+    /// Whether the connection is to be topped up when somebody else is: the kernel would call for it before `until`, and its
+    /// socket has room. A slow client's may have none for long, since the kernel's buffers are large: it holds up to twice its
+    /// margin.
+    pub fn joins(&self, until: Instant, now: Instant) -> bool {
+        let calls = self.level_bytes(until) * 2 <= self.full_bytes();
+        let room = self.level_bytes(now) < u64::from(self.lowat_bytes);
+        self.rate.send_bytes_per_s() > 0 && calls && room
     }
 
-    /// Let the margin follow the rate, once that is known, if it is a quarter above or a third below.
+    /// What counts as full: what the socket took last, not what it might, as SO_SNDBUF may be the tighter limit.
+    fn full_bytes(&self) -> u64 {
+        self.level_bytes.min(u64::from(self.lowat_bytes))
+    }
+
+    /// Let the margin follow the rate, once that is known, if it is a quarter above or a fifth below.
     fn aim(&mut self, target_us: u64) -> bool {
         if self.rate.send_bytes_per_s() == 0 {
             return false;
@@ -126,7 +137,7 @@ impl Margin {
             (bytes * LOWAT_STEP_BYTES).clamp(LOWAT_BYTES_MIN.into(), LOWAT_BYTES_MAX.into()) as u32;
         let (grows, shrinks) = (
             u64::from(want) * 4 > u64::from(self.lowat_bytes) * 5,
-            u64::from(want) * 3 < u64::from(self.lowat_bytes) * 2,
+            u64::from(want) * 5 < u64::from(self.lowat_bytes) * 4,
         );
         if grows || shrinks {
             self.lowat_bytes = want;
@@ -152,6 +163,7 @@ pub fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
 pub struct TopUps {
     budget_bytes: u64,
     target_us: u64,
+    /// When the next round may be.
     next_at: Instant,
     due: bool,
     /// When the last round was, and what it found: whose rate is known, and what they take together.
@@ -180,9 +192,10 @@ impl TopUps {
         self.due |= now >= self.next_at;
     }
 
-    /// Whether to begin a round now; says so once.
-    pub fn take_due(&mut self) -> bool {
-        core::mem::take(&mut self.due)
+    /// The round to make now, by its reach: whom the kernel would call for until then is topped up. Says so once.
+    pub fn take_due(&mut self, now: Instant) -> Option<Instant> {
+        let reach_us = self.target_us * ROUND_REACHES_TENTHS / 10;
+        core::mem::take(&mut self.due).then(|| now.plus_us(reach_us))
     }
 
     /// How many connections have a known rate, and the sum of these, bytes per second; nothing if the last round is
@@ -193,15 +206,14 @@ impl TopUps {
         (known, rates_bytes_per_s)
     }
 
-    /// A round is done; `rates_bytes_per_s` is the sum of the `known` rates of all who are sending. The next is
-    /// due T (β - 1/2) later: before that nobody who was topped up in this one is down to its half.
+    /// A round is done; `rates_bytes_per_s` is the sum of the `known` rates of all who are sending.
     pub fn done(&mut self, known: u64, rates_bytes_per_s: u64, now: Instant) {
         self.measured = Some((now, known, rates_bytes_per_s));
         let us = u128::from(self.budget_bytes) * u128::from(US_PER_S);
         let us = us / u128::from(rates_bytes_per_s.max(1));
         let us = u64::try_from(us).unwrap_or(u64::MAX);
         self.target_us = us.clamp(TARGET_US_MIN, TARGET_US_MAX);
-        self.next_at = now.plus_us(self.target_us * (NEAR_TENTHS - 5) / 10);
+        self.next_at = now.plus_us(self.target_us * ROUND_AFTER_TENTHS / 10);
     }
 }
 
@@ -240,7 +252,8 @@ mod tests {
             "{margin:?}"
         );
         assert_eq!(margin.lowat_bytes(), 507_904); // .2 s, up to the next 16 KiB
-        assert!(!margin.near(AT(19 * 50 + 10)) && margin.near(AT(19 * 50 + 25)));
+        let joins = |ms| margin.joins(AT(ms), AT(ms));
+        assert!(!joins(19 * 50 + 90) && joins(19 * 50 + 105));
         assert_eq!(
             margin.margin_us(AT(19 * 50)).map(|us| us / MS / 10),
             Some(20)
@@ -279,29 +292,51 @@ mod tests {
     fn nobody_is_near_before_its_rate_is_known() {
         let mut margin = Margin::new(AT(0));
         margin.given(1000);
-        assert!(!margin.near(AT(10_000)));
+        assert!(!margin.joins(AT(10_000), AT(10_000)));
         assert_eq!(margin.margin_us(AT(1)), None);
+    }
+
+    /// A client at 300 KB/s, T = 200 ms: a margin of 64 KiB, but a socket that was just filled with two buffers of that.
+    fn overfull() -> Margin {
+        let mut margin = Margin::new(AT(0));
+        margin.begin(AT(0));
+        margin.given(130_000);
+        margin.full(130_000, 200 * MS, AT(0));
+        margin.given(30_000);
+        margin.full(130_000, 200 * MS, AT(100));
+        assert_eq!(margin.lowat_bytes(), LOWAT_BYTES_MIN);
+        margin
+    }
+
+    #[test]
+    fn who_would_call_before_the_next_round_is_served_in_this_one() {
+        let margin = overfull();
+        // 61 KB of 64 are left after 230 ms, half of them after 328 ms.
+        assert!(!margin.joins(AT(420), AT(330)) && margin.joins(AT(430), AT(330)));
+        let full = AT(310); // more than the margin: the socket would take nothing
+        assert!(!margin.joins(AT(900), full));
     }
 
     #[test]
     fn t_comes_from_the_budget_within_bounds() {
         let mut rounds = TopUps::new(48 << 20);
-        for (rates, target_ms) in [(0, 400), (240_000_000, 209), (10_000_000_000, 100)] {
+        for (rates, target_ms) in [(0, 350), (240_000_000, 209), (10_000_000_000, 100)] {
             rounds.done(1, rates, AT(0));
             assert_eq!(rounds.target_us() / MS, target_ms);
         }
     }
 
     #[test]
-    fn rounds_are_t_times_four_tenths_apart() {
+    fn rounds_are_a_fifth_of_t_apart_and_reach_three_fifths() {
         let mut rounds = TopUps::new(48 << 20);
         rounds.done(1, 10_000_000_000, AT(0)); // T = 100 ms
         assert_eq!(rounds.measured(AT(1)), (1, 10_000_000_000));
         assert_eq!(rounds.measured(AT(2_001)), (0, 0), "they may all be gone");
-        rounds.called(AT(39));
-        assert!(!rounds.take_due());
-        rounds.called(AT(40));
-        assert!(rounds.take_due() && !rounds.take_due());
+        rounds.called(AT(19));
+        assert_eq!(rounds.take_due(AT(19)), None);
+        rounds.called(AT(20));
+        assert_eq!(rounds.take_due(AT(20)), Some(AT(80)));
+        assert_eq!(rounds.take_due(AT(20)), None, "it is said once");
     }
 
     #[test]
@@ -340,7 +375,7 @@ mod tests {
                 now = now.plus_us(us);
                 margin.given(given);
                 margin.full(unsent, TARGET_US_MAX, now);
-                margin.near(now.plus_us(us));
+                margin.joins(now.plus_us(us), now);
                 prop_assert!((LOWAT_BYTES_MIN..=LOWAT_BYTES_MAX).contains(&margin.lowat_bytes()));
                 prop_assert_eq!(u64::from(margin.lowat_bytes()) % LOWAT_STEP_BYTES, 0);
             }

@@ -313,8 +313,8 @@ impl Machine for Worker {
             if let Some(out) = self.outs.pop_front() {
                 return Some(out);
             }
-            if self.top_ups.as_mut().is_some_and(TopUps::take_due) {
-                self.top_up(now);
+            if let Some(until) = self.top_ups.as_mut().and_then(|t| t.take_due(now)) {
+                self.top_up(until, now);
             }
             if self.paced.first().is_some_and(|(until, _)| *until <= now) {
                 self.unpace();

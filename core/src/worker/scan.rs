@@ -58,8 +58,8 @@ impl Worker {
         Some(since.plus_us(self.settings.drain_timeout_us))
     }
 
-    /// Top up everybody who is near the margin at which the kernel would call for it, in one go.
-    pub(super) fn top_up(&mut self, now: Instant) {
+    /// Top up everybody for whom the kernel would call before `until`, in one go.
+    pub(super) fn top_up(&mut self, until: Instant, now: Instant) {
         let (mut known, mut rates_bytes_per_s, mut near) = (0, 0u64, Vec::new());
         for (index, conn) in self.conns.iter_mut().enumerate() {
             let sending = conn.as_mut().filter(|conn| conn.phase == Phase::Sending);
@@ -67,7 +67,7 @@ impl Worker {
             let rate_bytes_per_s = conn.margin.rate_bytes_per_s();
             known += u64::from(rate_bytes_per_s > 0);
             rates_bytes_per_s = rates_bytes_per_s.saturating_add(rate_bytes_per_s);
-            if !conn.writable && conn.margin.near(now) {
+            if !conn.writable && conn.margin.joins(until, now) {
                 conn.writable = true;
                 conn.top_up = TopUp::Near;
                 self.counts.topped_up(TopUp::Near);

@@ -11,10 +11,15 @@ use ackpace_core::conn::{
 use ackpace_core::limits::LOWAT_BYTES_START;
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_core::worker::{In, Out, Received, Send, Settings, Worker};
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::RngCore;
 use smallvec::smallvec;
 
 /// Room of a socket beyond what is in flight, without a lowat: what SO_SNDBUF grows to.
 const SOCKET_BYTES: u64 = 2 << 20;
+/// How long an unsteady client keeps a rate.
+const STRETCH_US: u64 = 100_000;
 /// The kernel's buffers for sending are this large.
 const SKB_BYTES: u64 = 64 << 10;
 
@@ -27,6 +32,9 @@ pub struct Client {
     pub starts_at: Instant,
     /// From when on its path carries ten times as much.
     pub speeds_up_at: Option<Instant>,
+    /// Its rate is drawn anew each tenth of a second, from half to one and a half times as much, by this seed: what losses do
+    /// to a congestion window, and worse.
+    pub unsteady: Option<u64>,
 }
 
 /// What came of a run, from `measured_from` on.
@@ -173,10 +181,11 @@ impl Run {
 
     fn turn(&mut self) {
         let now = self.now;
+        let mut woken = self.worker.deadline().is_some_and(|at| at <= now);
         for (index, socket) in self.sockets.iter_mut().enumerate() {
             let conn = conn_id(index);
             if !socket.connected && socket.client.starts_at <= now {
-                socket.connected = true;
+                (socket.connected, woken) = (true, true);
                 self.worker.on(
                     In::Accepted {
                         conn,
@@ -185,13 +194,13 @@ impl Run {
                     now,
                 );
             } else if socket.full && socket.calls(now) {
-                socket.full = false;
+                (socket.full, woken) = (false, true);
                 let event = TcpEvent::Writable;
                 self.worker.on(In::Tcp { conn, event }, now);
             }
         }
         if now >= self.measured_from {
-            self.outcome.wakes += 1;
+            self.outcome.wakes += u64::from(woken);
         }
         while let Some(out) = self.worker.poll(now) {
             self.execute(out);
@@ -284,7 +293,22 @@ impl Socket {
 
     fn rate_bytes_per_s(&self, at: Instant) -> u64 {
         let fast = self.client.speeds_up_at.is_some_and(|up| up <= at);
-        self.client.rate_bytes_per_s * if fast { 10 } else { 1 }
+        let rate = self.client.rate_bytes_per_s * if fast { 10 } else { 1 };
+        let percent = |seed: u64| {
+            let stretch = u128::from(at.us / STRETCH_US);
+            50 + Pcg64Mcg::new((u128::from(seed) << 64) | stretch).next_u64() % 101
+        };
+        rate * self.client.unsteady.map_or(100, percent) / 100
+    }
+
+    /// When its rate changes next, if it does.
+    fn changes_at(&self) -> Option<Instant> {
+        let up = self.client.speeds_up_at.filter(|up| *up > self.drained_at);
+        let stretch = self.drained_at.us / STRETCH_US + 1;
+        let next = self.client.unsteady.map(|_| Instant {
+            us: stretch * STRETCH_US,
+        });
+        [up, next].into_iter().flatten().min()
     }
 
     /// What may be taken: with a lowat, whole kernel buffers until it is reached.
@@ -319,8 +343,7 @@ impl Socket {
         let bytes = (self.unsent_bytes + 1).saturating_sub(self.calls_below_bytes());
         let rate = self.rate_bytes_per_s(self.drained_at);
         let at = self.drained_at.plus_us((bytes * US_PER_S).div_ceil(rate));
-        let up = self.client.speeds_up_at.filter(|up| *up > self.drained_at);
-        Some(up.map_or(at, |up| at.min(up)))
+        Some(self.changes_at().map_or(at, |change| at.min(change)))
     }
 
     /// Bytes that left, and the time in which there was nothing to send.

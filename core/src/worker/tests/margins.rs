@@ -62,10 +62,10 @@ fn two_at_a_known_rate() -> (Bench, [StreamId; 2]) {
         let outs = bench.full(stream, TAKEN_BYTES, 128 << 10);
         assert_eq!(
             sends(&outs),
-            [(stream.conn.index, 409_600)],
-            "T is 400 ms at first"
+            [(stream.conn.index, 360_448)],
+            "T is 350 ms at first"
         );
-        let outs = bench.full(stream, 281_520, 409_600);
+        let outs = bench.full(stream, 232_368, 360_448);
         assert_eq!(sends(&outs), []);
     }
     (bench, streams)
@@ -76,41 +76,45 @@ fn a_call_for_one_tops_up_whoever_is_near() {
     let (mut bench, [first, second]) = two_at_a_known_rate();
     bench.wait_us(200 * MS);
     let outs = bench.tcp(first.conn, TcpEvent::Writable);
-    let both = [(0, 409_600), (1, 409_600)];
+    let both = [(0, 360_448), (1, 360_448)];
     assert_eq!(sends(&outs), both, "nobody called for the second");
-    assert_eq!(sends(&bench.full(first, 200_000, 409_600)), []);
-    assert_eq!(sends(&bench.full(second, 200_000, 409_600)), []);
+    assert_eq!(sends(&bench.full(first, 200_000, 360_448)), []);
+    assert_eq!(sends(&bench.full(second, 200_000, 360_448)), []);
 }
 
 #[test]
-fn whoever_is_nearly_full_is_left_alone() {
+fn a_socket_that_holds_more_than_its_margin_is_left_alone() {
     let (mut bench, [first, second]) = two_at_a_known_rate();
     bench.wait_us(200 * MS);
-    bench.tcp(first.conn, TcpEvent::Writable); // a round: the next is due 160 ms later
-    bench.full(first, 200_000, 409_600);
-    bench.full(second, 200_000, 409_600);
-    bench.wait_us(130 * MS);
-    bench.tcp(second.conn, TcpEvent::Writable);
-    bench.full(second, 130_000, 409_600);
-    bench.wait_us(35 * MS);
+    bench.tcp(first.conn, TcpEvent::Writable); // a round: the next is due 70 ms later
+    bench.full(first, 200_000, 360_448);
+    bench.full(second, 360_000, 520_000); // the kernel's buffers are large
+    bench.wait_us(145 * MS);
     let outs = bench.tcp(first.conn, TcpEvent::Writable);
-    assert_eq!(sends(&outs), [(0, 409_600)], "the second has 366 ms left");
-    bench.full(first, 165_000, 409_600);
-    bench.wait_us(165 * MS);
+    assert_eq!(
+        sends(&outs),
+        [(0, 360_448)],
+        "the second would take nothing"
+    );
+    bench.full(first, 145_000, 360_448);
+    bench.wait_us(145 * MS);
     let outs = bench.tcp(first.conn, TcpEvent::Writable);
-    assert_eq!(sends(&outs), [(0, 409_600), (1, 409_600)], "now it is near");
+    assert_eq!(sends(&outs), [(0, 360_448), (1, 360_448)], "now it does");
 }
 
 #[test]
-fn between_two_rounds_a_call_tops_up_its_own_connection_only() {
-    let (mut bench, [first, second]) = two_at_a_known_rate();
-    bench.wait_us(200 * MS);
-    bench.tcp(first.conn, TcpEvent::Writable);
-    bench.full(first, 200_000, 409_600);
-    bench.full(second, 200_000, 409_600);
-    bench.wait_us(100 * MS); // less than .4 T
-    let outs = bench.tcp(first.conn, TcpEvent::Writable);
-    assert_eq!(sends(&outs), [(0, 409_600)]);
+fn shortly_after_a_round_a_call_tops_up_its_own_connection_only() {
+    for (later_ms, who) in [(69, vec![0]), (70, vec![0, 1])] {
+        let (mut bench, [first, second]) = two_at_a_known_rate();
+        bench.wait_us(200 * MS);
+        bench.tcp(first.conn, TcpEvent::Writable);
+        bench.full(first, 200_000, 360_448);
+        bench.full(second, 200_000, 360_448);
+        bench.wait_us(later_ms * MS);
+        let outs = bench.tcp(first.conn, TcpEvent::Writable);
+        let sent: Vec<u32> = sends(&outs).iter().map(|(index, _)| *index).collect();
+        assert_eq!(sent, who, "T is 350 ms");
+    }
 }
 
 #[test]
@@ -187,8 +191,8 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
     let (mut bench, [first, second]) = two_at_a_known_rate();
     bench.wait_us(200 * MS);
     bench.tcp(first.conn, TcpEvent::Writable);
-    bench.full(first, 200_000, 409_600);
-    bench.full(second, 400, 204_400); // it takes less than its margin: SO_SNDBUF is the tighter limit
+    bench.full(first, 200_000, 360_448);
+    bench.full(second, 400, 170_400); // it takes less than its margin: SO_SNDBUF is the tighter limit
     let told = |conn: ConnId| {
         let decisions = bench.worker.decisions();
         let last = decisions
@@ -208,8 +212,8 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
             top_up: TopUp::Called,
             wait: Wait::Margin,
             given_bytes: 200_000,
-            unsent_bytes: Some(409_600),
-            lowat_bytes: 409_600,
+            unsent_bytes: Some(360_448),
+            lowat_bytes: 360_448,
             rate_bytes_per_s: rate(first.conn).expect("it is there"),
         })
     );
