@@ -30,6 +30,7 @@ pub struct Group {
 struct Memory {
     folder: PathBuf,
     peak: &'static str,
+    kills: &'static str,
 }
 
 /// The machine's hierarchies, as far as they serve us.
@@ -74,17 +75,19 @@ impl Group {
         text.trim().parse().ok()
     }
 
+    /// Processes that the kernel ended since the group was full and nothing could be freed. `None` where it does not
+    /// tell.
+    pub fn oom_kills(&self) -> Option<u64> {
+        let memory = self.memory.as_ref()?;
+        let text = std::fs::read_to_string(memory.folder.join(memory.kills)).ok()?;
+        number_of(&text, "oom_kill")
+    }
+
     /// Page cache that is charged to the group now. `None` where the kernel does not tell.
     pub fn page_cache_bytes(&self) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let text = std::fs::read_to_string(memory.folder.join("memory.stat")).ok()?;
-        let of = |name: &str| {
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|number| number.parse().ok())
-        };
-        of("total_cache").or_else(|| of("file")) // v1, v2
+        number_of(&text, "total_cache").or_else(|| number_of(&text, "file")) // v1, v2
     }
 
     fn add_unified(&mut self, root: &Path, spec: &Spec) -> Result<()> {
@@ -101,6 +104,7 @@ impl Group {
         self.memory = Some(Memory {
             folder,
             peak: "memory.peak",
+            kills: "memory.events",
         });
         Ok(())
     }
@@ -120,6 +124,7 @@ impl Group {
         self.memory = Some(Memory {
             folder,
             peak: "memory.max_usage_in_bytes",
+            kills: "memory.oom_control",
         });
         Ok(())
     }
@@ -232,6 +237,14 @@ fn read_hierarchies(mounts: &str, given: impl Fn(&Path) -> String) -> Hierarchie
     found
 }
 
+/// The number behind a name that begins a line.
+fn number_of(text: &str, name: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line?.trim().parse().ok()
+}
+
 fn lacking(what: &str, which: &str) -> LabError {
     LabError::Setup(format!("no cgroup can {what} here ({which})"))
 }
@@ -243,6 +256,15 @@ fn write(path: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_found_by_their_whole_names() {
+        let v1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        assert_eq!(number_of(v1, "oom_kill"), Some(3));
+        let v2 = "low 0\noom 4\noom_kill 2\noom_group_kill 0\n";
+        assert_eq!(number_of(v2, "oom_kill"), Some(2));
+        assert_eq!(number_of("file_mapped 7\n", "file"), None);
+    }
 
     #[test]
     fn hierarchies_of_both_versions_are_found_among_the_mounts() {

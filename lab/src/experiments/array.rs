@@ -7,7 +7,7 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Disk;
-use crate::swarm::workload::Workload as Clients;
+use crate::swarm::workload::{Class, Workload as Clients};
 use crate::sweep::{Axis, Point};
 use crate::workloads::{Swarm, Workload};
 use ackpace_sim::models::array::Device;
@@ -70,7 +70,7 @@ pub fn experiment() -> Experiment {
                 Limit::ValueAtLeast(0.95),
             )
             .at(flash),
-            Judge::best_of(goodput, PEERS, Limit::None),
+            Judge::best_of(goodput, PEERS, Limit::MedianRatioAtLeast(1.0)),
             Judge::alone("lab_core_share", Fold::Max, Limit::None),
         ],
         figures: vec![
@@ -86,7 +86,10 @@ fn scene(at: &Point) -> Scene {
     let profile = PROFILES[at.count("device").min(PROFILES.len() - 1)];
     let clients = Clients {
         seed: 1,
-        classes: vec![viewers("film", CLIENTS, CLIENT_BITS_PER_S)],
+        classes: vec![Class {
+            receive_buffer_bytes: Some(512 << 10), // on loopback it holds the server's pages
+            ..viewers("film", CLIENTS, CLIENT_BITS_PER_S)
+        }],
         ..Clients::default()
     };
     let mut place = place(&[FILM], MEMORY_MIB);

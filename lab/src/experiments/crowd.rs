@@ -62,6 +62,7 @@ pub fn experiment() -> Experiment {
 
 fn scene() -> Scene {
     let crowd = Class {
+        receive_buffer_bytes: Some(1 << 20), // on loopback it holds the server's pages
         rate: Some(Rate::fixed(CLIENT_BITS_PER_S)),
         start: Some(Start {
             over_s: 2.0,

@@ -14,6 +14,8 @@ const LOW_BITS_PER_S: u64 = 200_000;
 const MEMORY_MIB: u64 = 128;
 /// 30 MB/s with 300 low ones become 72: one and a half times what the disk can give to so many.
 const OVER: u64 = 24;
+/// Nginx at its best must not be better.
+const NOT_LESS: Limit = Limit::MedianRatioAtLeast(1.0);
 const STEPS: &[&str] = &["as Linux", "+ IDSR", "+ TDAP"];
 
 /// The paper's mix over the number of slow clients.
@@ -22,7 +24,7 @@ pub fn experiment() -> Experiment {
     let with_300: fn(&Point) -> bool = |at| at.count("low") == LOW_MOST as usize;
     let least =
         |metric, limit| Judge::alone(metric, Fold::Median, Limit::ValueAtLeast(limit)).at(with_300);
-    let told = |metric| Judge::best_of(metric, NGINX, Limit::None);
+    let told = |metric| Judge::best_of(metric, NGINX, NOT_LESS);
     let step = |metric| Judge::against(metric, STEPS, Limit::None);
     let over = |metric, title| Figure::over("low", metric, title);
     let mut figures = vec![
@@ -72,7 +74,7 @@ pub fn experiment() -> Experiment {
 
 /// The same with more demand than the disk can meet, as in the paper.
 pub fn over() -> Experiment {
-    let told = |metric| Judge::best_of(metric, NGINX, Limit::MedianRatioAtLeast(1.0));
+    let told = |metric| Judge::best_of(metric, NGINX, NOT_LESS);
     let step = |metric| Judge::against(metric, STEPS, Limit::None);
     let mut figures = vec![
         Figure::plain("demand_met_mean@high", "Demand met, fast clients"),
@@ -93,8 +95,6 @@ pub fn over() -> Experiment {
         scene: |_| scene(LOW_MOST, OVER),
         judged: vec![
             told("goodput_bytes_per_s"),
-            Judge::best_of("demand_met_mean@high", NGINX, Limit::None),
-            Judge::best_of("demand_met_mean@low", NGINX, Limit::None),
             step("goodput_bytes_per_s"),
             step("demand_met_mean@high"),
             step("demand_met_mean@low"),
@@ -117,7 +117,7 @@ const PACE: Pace = Pace {
 /// `tenths` of the paper's rates.
 fn scene(low: u32, tenths: u64) -> Scene {
     let all = HIGH + LOW_MOST + 2;
-    let clients = Clients {
+    let mut clients = Clients {
         seed: 1,
         classes: vec![
             viewers("high", HIGH, HIGH_BITS_PER_S * tenths / 10),
@@ -125,11 +125,15 @@ fn scene(low: u32, tenths: u64) -> Scene {
         ],
         ..Clients::default()
     };
-    Scene {
-        place: place(
+    let place = slow_disk::remote(
+        place(
             &[films("high", HIGH, all), films("low", LOW_MOST, all)],
             MEMORY_MIB,
         ),
+        &mut clients,
+    );
+    Scene {
+        place,
         workload: Workload::Swarm(Swarm::new(clients)),
     }
 }

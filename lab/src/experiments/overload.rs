@@ -72,7 +72,7 @@ pub fn experiment() -> Experiment {
             .at(target),
             nginx(1.20).at(small),
             nginx(1.10).at(usual),
-            Judge::best_of("goodput_bytes_per_s", NGINX, Limit::None).at(other),
+            nginx(1.0).at(other),
             Judge::against(
                 "cpu_s_per_gb",
                 &["nginx-directio"],
@@ -86,14 +86,18 @@ pub fn experiment() -> Experiment {
 
 fn scene(at: &Point) -> Scene {
     let memory_mib = at.count("memory_mib") as u64;
-    let clients = Clients {
+    let mut clients = Clients {
         seed: 1,
         classes: vec![viewers("film", CLIENTS, CLIENT_BYTES_PER_S * 8)],
         ..Clients::default()
     };
     let ideal = ideal_bytes_per_s((memory_mib << 20) as f64);
+    let place = slow_disk::remote(
+        place(&[films("film", CLIENTS, CLIENTS + 1)], memory_mib),
+        &mut clients,
+    );
     Scene {
-        place: place(&[films("film", CLIENTS, CLIENTS + 1)], memory_mib),
+        place,
         workload: Workload::Swarm(Swarm {
             ideal_bytes_per_s: Some(ideal.min((CLIENT_BYTES_PER_S * u64::from(CLIENTS)) as f64)),
             ..Swarm::new(clients)

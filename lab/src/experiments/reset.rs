@@ -60,7 +60,7 @@ pub fn experiment() -> Experiment {
 
 fn scene() -> Scene {
     let all = STAY + LEAVE + 2;
-    let clients = Clients {
+    let mut clients = Clients {
         seed: 1,
         classes: vec![
             viewers("film", STAY, CLIENT_BITS_PER_S),
@@ -68,11 +68,15 @@ fn scene() -> Scene {
         ],
         ..Clients::default()
     };
-    Scene {
-        place: place(
+    let place = slow_disk::remote(
+        place(
             &[films("film", STAY, all), films("leaver", LEAVE, all)],
             MEMORY_MIB,
         ),
+        &mut clients,
+    );
+    Scene {
+        place,
         workload: Workload::Swarm(Swarm {
             acts: vec![Act {
                 after_s: AFTER_S,

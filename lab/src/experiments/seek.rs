@@ -89,14 +89,17 @@ fn scene() -> Scene {
         }),
         ..Class::new("seeker", 32, object) // connections: more than ever wait at once
     };
-    let clients = Clients {
+    let mut clients = Clients {
         seed: 1,
         classes: vec![viewers("film", STREAMS, STREAM_BITS_PER_S), seeker],
         ..Clients::default()
     };
+    let place = slow_disk::remote(
+        place(&[films("film", STREAMS, STREAMS + 1), SOUGHT], MEMORY_MIB),
+        &mut clients,
+    );
     Scene {
-        // Between the films' span and the rest of the disk.
-        place: place(&[films("film", STREAMS, STREAMS + 1), SOUGHT], MEMORY_MIB),
+        place,
         workload: Workload::Swarm(Swarm::new(clients)),
     }
 }

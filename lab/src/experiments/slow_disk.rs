@@ -4,8 +4,10 @@
 use crate::corpus::Set;
 use crate::experiment::Figure;
 use crate::peers::Contender;
-use crate::place::{Disk, Network, Place};
-use crate::swarm::workload::{Choice, Class, Objects, Rate, Start};
+use crate::place::{Disk, Network, Place, Receive};
+use crate::swarm::workload::{Choice, Class, Objects, Rate, Start, Workload as Clients};
+use crate::wan::Topology;
+use crate::wan::topology::PathSpec;
 
 /// A hard disk of the papers' time.
 pub const PROFILE: &str = "10k-scsi-2003";
@@ -98,6 +100,28 @@ pub fn place(files: &[Set], memory_mib: u64) -> Place {
         network: Network::Loopback,
         memory_limit_bytes: Some(memory_mib << 20),
     }
+}
+
+/// Puts the clients into a network of their own, on paths that limit nothing. On loopback, what a client has not read yet would
+/// still be the pages that the server sent, held in memory and charged to it: a limit of 128 MB is soon full of them,
+/// and the kernel ends the server.
+pub fn remote(mut place: Place, clients: &mut Clients) -> Place {
+    let mut path = Vec::new();
+    for (net, class) in (1..).zip(&mut clients.classes) {
+        let last = class.clients.unwrap_or(1);
+        let range = format!("10.{net}.0.1-10.{net}.{}.{}", last / 256, last % 256);
+        path.push(PathSpec::new(&class.name, &range));
+        class.source = Some(range);
+    }
+    place.network = Network::Wan {
+        topology: Topology {
+            grain_us: 200,
+            path,
+            ..Topology::default()
+        },
+        receive: Receive::ServerCore,
+    };
+    place
 }
 
 /// What the disk itself says: `of` makes a figure of a metric and a title.

@@ -77,6 +77,7 @@ fn scene() -> Scene {
         )
     };
     let once = Class {
+        receive_buffer_bytes: Some(1 << 20), // on loopback it holds the server's pages
         start: Some(Start {
             after_s: SWEEP_FROM_S,
             over_s: 0.5,

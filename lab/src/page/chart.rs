@@ -23,7 +23,7 @@ const NAME_LINE: f64 = 14.0;
 /// Medians there.
 const VALUES: f64 = 70.0;
 /// Colours and marks that the style has.
-pub const STYLES: usize = 8;
+pub const STYLES: usize = 9;
 
 /// One line of a picture.
 #[derive(Clone, Debug)]
