@@ -233,6 +233,15 @@ pub enum What {
         /// B_net, what all connections take together.
         rates_bytes_per_s: u64,
     },
+    /// The first window of a response is spread over a round trip.
+    Paced {
+        /// The window: what would leave at once.
+        window_bytes: u64,
+        /// How fast it leaves instead.
+        rate_bytes_per_s: u64,
+        /// For how long: the round trip time.
+        for_us: u64,
+    },
     /// A response ended early, or after it had waited.
     Ended {
         /// Why.
@@ -291,6 +300,18 @@ impl fmt::Display for What {
                 Time(from_us),
                 Time(to_us),
                 Bytes(rates_bytes_per_s)
+            ),
+            What::Paced {
+                window_bytes,
+                rate_bytes_per_s,
+                for_us,
+            } => write!(
+                f,
+                "paced at {}/s for {}, a round trip, since nothing was in flight: its window of {} would leave at once, and \
+                 overflow a queue on the way",
+                Bytes(rate_bytes_per_s),
+                Time(for_us),
+                Bytes(window_bytes)
             ),
             What::Ended {
                 why,
@@ -478,6 +499,16 @@ mod tests {
         assert_eq!(
             target.to_string(),
             "the margin of all connections goes from 400 ms to 209 ms, since together they take 240 MB/s"
+        );
+        let paced = What::Paced {
+            window_bytes: 400_000,
+            rate_bytes_per_s: 25_000_000,
+            for_us: 20_000,
+        };
+        assert_eq!(
+            paced.to_string(),
+            "paced at 25 MB/s for 20 ms, a round trip, since nothing was in flight: its window of 400 KB would leave at \
+             once, and overflow a queue on the way"
         );
         let ended = What::Ended {
             why: Why::PauseTimeout,

@@ -87,6 +87,8 @@ pub struct Decided {
     pub top_ups: [Count; TopUp::ALL.len()],
     /// Looks at everybody's margin.
     pub rounds: Count,
+    /// Responses whose first window was paced.
+    pub paced: Count,
     /// By [`Wait`].
     pub waits: [Count; Wait::ALL.len()],
     /// By [`Wait`].
@@ -141,6 +143,7 @@ impl Decided {
             changes,
             top_ups,
             rounds,
+            paced,
             waits,
             waited_us,
             closed,
@@ -157,6 +160,7 @@ impl Decided {
                 .for_each(|(count, value)| count.set(*value));
         }
         self.rounds.set(*rounds);
+        self.paced.set(*paced);
         self.changes.set(*changes);
     }
 }
@@ -176,14 +180,15 @@ mod tests {
             0,
             "nothing is said to have changed"
         );
-        (counts.changes, counts.rounds) = (1, 7);
+        (counts.changes, counts.rounds, counts.paced) = (1, 7, 4);
         let mut census = Census::default();
         census.phases[3] = 2;
         decided.stand(&census);
         counts.waited_us[Wait::Window as usize] = 5;
         decided.follow(&counts);
         assert_eq!(decided.closed[Why::Idle as usize].get(), 3);
-        assert_eq!((decided.rounds.get(), decided.phases[3].get()), (7, 2));
+        assert_eq!((decided.rounds.get(), decided.paced.get()), (7, 4));
+        assert_eq!(decided.phases[3].get(), 2);
         assert_eq!(decided.waited_us[Wait::Window as usize].get(), 5);
     }
 

@@ -12,6 +12,8 @@ pub struct Counts {
     pub top_ups: [u64; TopUp::ALL.len()],
     /// Looks at everybody's margin.
     pub rounds: u64,
+    /// Responses whose first window was paced.
+    pub paced: u64,
     /// Waits that ended, by [`Wait`]; none for a turn.
     pub waits: [u64; Wait::ALL.len()],
     /// Time that they took.
@@ -63,6 +65,11 @@ impl Counts {
 
     pub(super) fn round(&mut self) {
         self.rounds += 1;
+        self.changes += 1;
+    }
+
+    pub(super) fn paced(&mut self) {
+        self.paced += 1;
         self.changes += 1;
     }
 

@@ -40,15 +40,23 @@ impl Worker {
     /// Spread the first window of a response over a round trip, if it would be a burst. The kernel keeps the
     /// pace until it is told otherwise, which would hold back a window that grows: so it is, a round trip later.
     fn pace(&mut self, conn: ConnId, sample: &TcpSample, now: Instant) {
-        let rate_bytes_per_s = first_flight_rate_bytes_per_s(sample);
-        let Some(paced) = conn_in(&mut self.conns, conn).filter(|_| rate_bytes_per_s.is_some())
-        else {
+        let Some(rate_bytes_per_s) = first_flight_rate_bytes_per_s(sample) else {
+            return;
+        };
+        let Some(paced) = conn_in(&mut self.conns, conn) else {
             return;
         };
         self.outs.push_back(Out::Pace {
             conn,
-            rate_bytes_per_s,
+            rate_bytes_per_s: Some(rate_bytes_per_s),
         });
+        let what = What::Paced {
+            window_bytes: sample.cwnd_bytes,
+            rate_bytes_per_s,
+            for_us: sample.rtt_us,
+        };
+        self.decisions.record(now, Some(conn), what);
+        self.counts.paced();
         let until = now.plus_us(sample.rtt_us);
         if let Some(before) = paced.paced_until.replace(until) {
             self.paced.remove(&(before, conn));

@@ -130,7 +130,7 @@ fn timed_waits() -> Vec<&'static str> {
 }
 
 /// `requests_total` and the like, in the order of the page.
-const METRICS: [Metric; 34] = [
+const METRICS: [Metric; 35] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -328,6 +328,12 @@ const METRICS: [Metric; 34] = [
         "rounds",
         "Looks at the margins of all connections of a worker.",
         Source::Worker(|line| whole(&line.tally.decided.rounds)),
+    ),
+    counter(
+        "paced_responses",
+        "responses",
+        "Responses on a used connection whose first window was spread over a round trip (--pacing).",
+        Source::Worker(|line| whole(&line.tally.decided.paced)),
     ),
     gauge(
         "target_seconds",

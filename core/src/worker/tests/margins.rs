@@ -155,6 +155,15 @@ fn the_first_window_of_a_later_response_is_paced_for_a_round_trip() {
     let stream = bench.request(conn);
     let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 1 << 20)], true));
     assert_eq!(paces(&outs), [Some(25_000_000)]);
+    let told: Vec<What> = bench.worker.decisions().map(|told| told.what).collect();
+    let (window_bytes, rate_bytes_per_s, for_us) = (400_000, 25_000_000, 20 * MS);
+    let what = What::Paced {
+        window_bytes,
+        rate_bytes_per_s,
+        for_us,
+    };
+    assert!(told.contains(&what), "{told:?}");
+    assert_eq!(bench.worker.counts().paced, 1);
     let place = |wanted: fn(&Out) -> bool| outs.iter().position(wanted);
     let (pace, send) = (
         place(|out| matches!(out, Out::Pace { .. })),
@@ -182,6 +191,7 @@ fn a_first_or_short_response_is_not_paced() {
         let stream = bench.request(conn);
         let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, len_bytes)], true));
         assert_eq!(paces(&outs), [], "{len_bytes} bytes");
+        assert_eq!(bench.worker.counts().paced, 0);
         bench.deliver(outs);
     }
 }
