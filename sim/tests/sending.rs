@@ -5,7 +5,7 @@
 use ackpace_core::limits::{SEND_QUEUE_BYTES, TARGET_US_MAX, TARGET_US_MIN};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::Send;
-use ackpace_sim::worlds::sending::{Client, Outcome, World};
+use ackpace_sim::worlds::sending::{Client, Outcome, Pace, World};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -25,7 +25,7 @@ fn spread(clients: usize, rate: u64, seed: u64) -> Vec<Client> {
             us: below(1_000_000),
         },
         speeds_up_at: None,
-        unsteady: None,
+        pace: Pace::Steady,
     };
     (0..clients).map(client).collect()
 }
@@ -37,7 +37,7 @@ fn pareto(seed: u64) -> Vec<Client> {
         let part = (nth as f64 + 0.5) / 300.0;
         let tail = 1.0 - part * (1.0 - (1.0_f64 / 50.0).powf(1.2));
         client.rate_bytes_per_s = (MBIT as f64 * tail.powf(-1.0 / 1.2)) as u64;
-        client.unsteady = Some(seed + nth as u64);
+        client.pace = Pace::Unsteady(seed + nth as u64);
     }
     clients
 }
@@ -91,7 +91,7 @@ fn margins_save_wake_ups_and_queue_and_no_client_waits() {
         );
         // A round comes when the first of the steady is down to its half, .5 T after the last one at best. The unsteady
         // call earlier: a round comes .2 T after the last one, and a few calls between them.
-        let steady = clients.iter().all(|client| client.unsteady.is_none());
+        let steady = clients.iter().all(|client| client.pace == Pace::Steady);
         let target_us = SEND_QUEUE_BYTES * 5_000_000 / margin.sent_bytes;
         let target_us = target_us.clamp(TARGET_US_MIN, TARGET_US_MAX);
         let wakes_max = match steady {
@@ -115,6 +115,26 @@ fn a_client_that_becomes_ten_times_faster_is_not_kept_waiting() {
     }
     let outcome = run(clients, MARGIN);
     assert!(outcome.idle_us <= 5_000, "{} us", outcome.idle_us);
+}
+
+#[test]
+fn clients_that_change_their_pace_a_hundredfold_each_second_cost_neither_wake_ups_nor_queue() {
+    let mut clients = spread(100, 20 * MBIT, SEED);
+    for client in clients.iter_mut().step_by(2) {
+        client.pace = Pace::Swings;
+    }
+    let [eager, margin] = [Send::Eager, MARGIN].map(|send| run(clients.clone(), send));
+    assert!(margin.sent_bytes * 100 >= eager.sent_bytes * 99);
+    // Half of them become a hundred times faster in one moment, each second: their sockets hold T of the mean, not of the slow rate.
+    assert!(margin.idle_us <= 5_000 * 50, "{} us", margin.idle_us);
+    // No more than rounds at the shortest T, which T is not.
+    let (wakes, eager_wakes) = (margin.wakes, eager.wakes);
+    let rounds = 5_000_000 * 10 / (2 * TARGET_US_MIN);
+    assert!(
+        wakes <= rounds && wakes * 4 <= eager_wakes,
+        "{wakes} of {eager_wakes} wakes"
+    );
+    assert!(margin.queue_max_bytes <= 2 * SEND_QUEUE_BYTES);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use smallvec::smallvec;
 
 /// Room of a socket beyond what is in flight, without a lowat: what SO_SNDBUF grows to.
 const SOCKET_BYTES: u64 = 2 << 20;
-/// How long an unsteady client keeps a rate.
+/// How long a path that is not steady keeps a rate.
 const STRETCH_US: u64 = 100_000;
 /// The kernel's buffers for sending are this large.
 const SKB_BYTES: u64 = 64 << 10;
@@ -32,9 +32,20 @@ pub struct Client {
     pub starts_at: Instant,
     /// From when on its path carries ten times as much.
     pub speeds_up_at: Option<Instant>,
-    /// Its rate is drawn anew each tenth of a second, from half to one and a half times as much, by this seed: what losses do
-    /// to a congestion window, and worse.
-    pub unsteady: Option<u64>,
+    /// How its path keeps to that.
+    pub pace: Pace,
+}
+
+/// What a path does with its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// It keeps it.
+    Steady,
+    /// It is drawn anew each tenth of a second, from half to one and a half times as much, by this seed: what losses do to a
+    /// congestion window, and worse.
+    Unsteady(u64),
+    /// A hundredth of it in every second second.
+    Swings,
 }
 
 /// What came of a run, from `measured_from` on.
@@ -294,20 +305,27 @@ impl Socket {
     fn rate_bytes_per_s(&self, at: Instant) -> u64 {
         let fast = self.client.speeds_up_at.is_some_and(|up| up <= at);
         let rate = self.client.rate_bytes_per_s * if fast { 10 } else { 1 };
-        let percent = |seed: u64| {
-            let stretch = u128::from(at.us / STRETCH_US);
-            50 + Pcg64Mcg::new((u128::from(seed) << 64) | stretch).next_u64() % 101
+        let stretch = at.us / STRETCH_US;
+        let percent = match self.client.pace {
+            Pace::Steady => 100,
+            Pace::Unsteady(seed) => {
+                let mut dice = Pcg64Mcg::new((u128::from(seed) << 64) | u128::from(stretch));
+                50 + dice.next_u64() % 101
+            }
+            Pace::Swings if stretch / 10 % 2 == 0 => 100,
+            Pace::Swings => 1,
         };
-        rate * self.client.unsteady.map_or(100, percent) / 100
+        rate * percent / 100
     }
 
     /// When its rate changes next, if it does.
     fn changes_at(&self) -> Option<Instant> {
         let up = self.client.speeds_up_at.filter(|up| *up > self.drained_at);
         let stretch = self.drained_at.us / STRETCH_US + 1;
-        let next = self.client.unsteady.map(|_| Instant {
+        let next = Instant {
             us: stretch * STRETCH_US,
-        });
+        };
+        let next = (self.client.pace != Pace::Steady).then_some(next);
         [up, next].into_iter().flatten().min()
     }
 
