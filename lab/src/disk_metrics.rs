@@ -59,6 +59,12 @@ pub const DISK_METRICS: &[Metric] = &[
         "share of the bytes that the disk brought in the five seconds after the resets which were for clients that had stayed",
     ),
     metric(
+        "resident_before_share",
+        "in memory before",
+        1.0,
+        "share of the pages of a set of files that are in memory at the begin of the window (mincore)",
+    ),
+    metric(
         "resident_share",
         "still in memory",
         1.0,

@@ -6,7 +6,7 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Disk;
-use crate::swarm::workload::{Choice, Class, Objects, Start, Workload as Clients};
+use crate::swarm::workload::{Afterwards, Choice, Class, Objects, Start, Workload as Clients};
 use crate::workloads::{Swarm, Workload};
 
 const HOT_COUNT: u32 = 24;
@@ -23,7 +23,8 @@ const ONCE: Set = Set::Files {
 };
 /// 256 MB/s together: 10 GB in 40 s.
 const SWEEPER_BITS_PER_S: u64 = 128_000_000;
-const SWEEP_FROM_S: f64 = 4.0;
+/// When the hot files have been asked for, and the window has begun.
+const SWEEP_FROM_S: f64 = 5.5;
 const MEMORY_MIB: u64 = 256;
 const PEERS: &[&str] = &["nginx", "nginx-aio", "nginx-directio"];
 
@@ -46,17 +47,19 @@ pub fn experiment() -> Experiment {
         pace: Pace {
             rounds: 3,
             rounds_quick: 1,
-            warm_up_s: 5.0,
-            window_s: 40.0,
-            window_quick_s: 8.0,
+            warm_up_s: 4.5,
+            window_s: 42.0,
+            window_quick_s: 10.0,
         },
         scene: |_| scene(),
         judged: vec![
             Judge::alone("resident_share", Fold::Median, Limit::ValueAtLeast(0.98)),
+            Judge::alone("resident_before_share", Fold::Median, Limit::None),
             Judge::against("resident_share", PEERS, Limit::None),
             Judge::against("goodput_bytes_per_s@once", PEERS, Limit::None),
         ],
         figures: vec![
+            Figure::plain("resident_before_share", "Hot pages in memory before"),
             Figure::plain("resident_share", "Hot pages still in memory"),
             Figure::plain("goodput_bytes_per_s@once", "Goodput of the downloads"),
             Figure::plain("cpu_s_per_gb", "CPU time of the server"),
@@ -67,6 +70,7 @@ pub fn experiment() -> Experiment {
 fn scene() -> Scene {
     let hot = Class {
         requests_each: Some(60), // each file some twenty times; done before the sweep begins
+        afterwards: Afterwards::Idle,
         ..Class::new(
             "hot",
             8,

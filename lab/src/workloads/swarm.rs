@@ -62,7 +62,7 @@ pub struct Swarm {
     pub profile: bool,
     /// Whether the page shows figures over time: then the window begins with a second of the swarm.
     pub curves: bool,
-    /// A set of files of which is told how much is in memory at the end of the window.
+    /// A set of files of which is told how much is in memory at both ends of the window.
     pub lasting: Option<&'static str>,
     /// Goodput of a server that can't be better, if the experiment knows it.
     pub ideal_bytes_per_s: Option<f64>,
@@ -104,14 +104,17 @@ impl Swarm {
             .profile
             .then(|| super::profile::Profile::start(arena, &server));
         let profile = profile.transpose()?;
+        let resident = |set| resident_share(arena, set);
+        let before_share = self.lasting.map(resident).transpose()?;
         let watch = Watch::begin(&server, &arena.instruments, true)?;
         let gone = self.window(&mut swarm, arena, pace.window)?;
-        let resident_share = self.lasting.map(|set| resident_share(arena, set));
+        let after_share = self.lasting.map(resident).transpose()?;
         let cache_bytes = server.group.page_cache_bytes();
         let watched = watch.end()?;
         let (summary, seconds) = swarm.end()?;
         let mut values = watched.values(work(&summary));
-        values.set_some("resident_share", resident_share.transpose()?);
+        values.set_some("resident_before_share", before_share);
+        values.set_some("resident_share", after_share);
         if let Some(gone) = gone {
             gone.add(&mut values, arena)?;
         }
