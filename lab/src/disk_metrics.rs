@@ -1,8 +1,8 @@
-//! Figures of slow disks and of those who left: the second part of the list of metrics.
+//! Figures of slow disks, of congestion and of those who left: the second part of the list of metrics.
 
 use crate::metric::{Metric, metric};
 
-/// What is measured where a disk is slow.
+/// What is measured of disks and of clients whose network changes.
 pub const DISK_METRICS: &[Metric] = &[
     metric(
         "demand_met_min",
@@ -39,6 +39,12 @@ pub const DISK_METRICS: &[Metric] = &[
         "disk over distinct bytes",
         1.0,
         "bytes read from the emulated disk in this round over the distinct ones among them: 1 = nothing was read twice",
+    ),
+    metric(
+        "link_marked_packets",
+        "packets marked",
+        1.0,
+        "packets to clients that were marked \"congestion experienced\"",
     ),
     metric(
         "dead_reads",

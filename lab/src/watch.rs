@@ -225,6 +225,7 @@ fn add_wan(values: &mut Values, before: &wan::Counters, now: &wan::Counters) {
     let elapsed_us = now.elapsed_us.saturating_sub(before.elapsed_us) as f64;
     let lost = |c: &LinkCounters| c.dropped_full_packets + c.dropped_red_packets + c.lost_packets;
     let (mut idle, mut links, mut offered, mut dropped) = (0.0, 0u32, 0, 0);
+    let mut marked = 0;
     for (before, now) in before.links.iter().zip(&now.links) {
         if !now.name.ends_with(" down") {
             continue;
@@ -243,10 +244,12 @@ fn add_wan(values: &mut Values, before: &wan::Counters, now: &wan::Counters) {
         }
         offered += now.offered_packets.saturating_sub(before.offered_packets);
         dropped += lost(now).saturating_sub(lost(before));
+        marked += now.marked_packets.saturating_sub(before.marked_packets);
     }
     if links > 0 {
         values.set("link_idle_share", idle / f64::from(links));
     }
+    values.set("link_marked_packets", marked as f64);
     if offered > 0 {
         values.set("link_drop_share", dropped as f64 / offered as f64);
     }

@@ -46,6 +46,7 @@ pub fn experiment() -> Experiment {
             told("goodput_bytes_per_s@steady"),
             told("goodput_bytes_per_s@marked"),
             told("disk_again_bytes"),
+            told("link_marked_packets"),
         ],
         figures: vec![
             Figure::curve("goodput_bytes_per_s", "All clients, over time (Figure 16b)"),
@@ -65,7 +66,7 @@ fn scene() -> Scene {
         per_client: true,
         ..PathSpec::new("steady", classes[0].2)
     })];
-    let names: Vec<String> = (1..=MARKED).map(|nth| format!("marked-{nth}")).collect();
+    let names: Vec<String> = (1..=MARKED).map(|nth| format!("marked/{nth}")).collect();
     for (name, nth) in names.iter().zip(1..) {
         path.push(link(PathSpec::new(name, &format!("10.2.0.{nth}"))));
     }
