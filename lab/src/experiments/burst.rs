@@ -34,7 +34,7 @@ pub fn experiment() -> Experiment {
         nginx.reading_ahead(name, READ_AHEAD_KB)
     };
     let curve = |metric, title| Figure::curve(metric, title).panels("burst_s");
-    let told = |metric| Judge::against(metric, &["conventional", "conventional, aio"], Limit::None);
+    let told = |metric| Judge::against(metric, &["conventional", "conventional aio"], Limit::None);
     Experiment {
         name: "burst",
         title: "100 more clients for a moment: who bears it",
@@ -45,8 +45,8 @@ pub fn experiment() -> Experiment {
         source: "TPF, Figure 15",
         contenders: vec![
             conventional("nginx", "conventional"),
-            conventional("nginx-aio", "conventional, aio"),
-            slow_disk::ours("TDAP, full buffers", &["--send", "eager"]),
+            conventional("nginx-aio", "conventional aio"),
+            slow_disk::ours("TDAP on full buffers", &["--send", "eager"]),
             slow_disk::ours("ackpace", &[]),
         ],
         subjects: &["ackpace"],
