@@ -98,6 +98,13 @@ mod tests {
                     assert!(axis(wanted), "{name}: no axis {wanted}");
                 }
             }
+            for who in &experiment.contenders {
+                assert!(
+                    !who.name.contains(','),
+                    "--contenders parts at commas: {}",
+                    who.name
+                );
+            }
             for judge in &experiment.judged {
                 assert!(
                     metrics::find(judge.metric).is_some(),
