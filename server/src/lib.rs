@@ -15,6 +15,7 @@ pub mod greeting;
 pub mod help;
 pub mod hot;
 pub mod limits;
+pub mod listeners;
 pub mod log;
 pub mod mailbox;
 pub mod memory;

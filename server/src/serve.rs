@@ -24,6 +24,7 @@ use crate::front::listing::Held;
 use crate::front::site::Site;
 use crate::greeting;
 use crate::limits::WORKERS_MAX;
+use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
 use crate::options::{LogTarget, MetricsAt, Pacing, SendBy, ServeOptions, Sibling, Workers};
@@ -33,8 +34,6 @@ use crate::store::device::Devices;
 use crate::store::file::Files;
 use crate::store::root::Root;
 use crate::tally::Tally;
-use crate::tcp::bind_metrics;
-use crate::tcp::{Listeners, remove_unix};
 use crate::turns::Turns;
 use crate::worker::{Equipment, Shared, Worker};
 

@@ -1,0 +1,438 @@
+//! Where clients come in: addresses, unix sockets and inherited ones are bound, or an error says what to do.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
+};
+
+use crate::limits::BACKLOG;
+use crate::options::{CongestionControl, Listen};
+
+/// Why a listener could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The system refused.
+    #[error("--listen {listen}: {error}{cure}")]
+    Refused {
+        /// As the operator would write it.
+        listen: String,
+        /// The system's answer.
+        error: io::Error,
+        /// What to do, if there is something.
+        cure: &'static str,
+    },
+    /// A descriptor that was passed is no listening stream socket.
+    #[error(
+        "--listen fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does"
+    )]
+    Inherited {
+        /// The descriptor.
+        fd: RawFd,
+        /// What it is instead.
+        problem: String,
+    },
+    /// Something else stands where the socket should be.
+    #[error(
+        "--listen unix:{0}: the path exists and is not a socket; name another path or remove it"
+    )]
+    NotASocket(PathBuf),
+    /// The kernel refuses the congestion control.
+    #[error(
+        "--congestion-control {control}: {error}; the kernel has {available}, of which ordinary users may use {allowed} \
+         (sysctl net.ipv4.tcp_available_congestion_control, net.ipv4.tcp_allowed_congestion_control; modprobe tcp_NAME)"
+    )]
+    CongestionControl {
+        /// As the operator wrote it.
+        control: String,
+        /// The system's answer.
+        error: io::Error,
+        /// What the kernel has.
+        available: String,
+        /// What it allows to everybody.
+        allowed: String,
+    },
+    /// It is for a listener that is not there.
+    #[error("--congestion-control {0}: there is no --listen of this address")]
+    NoListener(String),
+    /// Another server answers there.
+    #[error("--listen unix:{0}: another server listens there; stop it or name another path")]
+    UnixInUse(PathBuf),
+}
+
+/// Where clients may connect, bound for all workers.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For each worker, its sockets: own ones for TCP, so that the kernel spreads the connections, shared ones otherwise.
+    pub by_worker: Vec<Vec<OwnedFd>>,
+    /// For people: `http://127.0.0.1:8080`.
+    pub urls: Vec<String>,
+    /// Paths of unix sockets, with device and inode, to be removed at the end if they are still ours.
+    pub unix: Vec<(PathBuf, u64, u64)>,
+}
+
+impl Listeners {
+    /// Binds everything, or nothing stays behind but an error.
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub fn bind(
+        listens: &[Listen],
+        workers: u16,
+        controls: &[CongestionControl],
+    ) -> Result<Listeners, ListenError> {
+        let has = |control: &CongestionControl| match &control.listen {
+            Some(listen) => listens.contains(listen),
+            None => true,
+        };
+        if let Some(lost) = controls.iter().find(|control| !has(control)) {
+            return Err(ListenError::NoListener(lost.to_string()));
+        }
+        let mut by_worker: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
+        let mut all = Listeners {
+            by_worker: Vec::new(),
+            urls: Vec::new(),
+            unix: Vec::new(),
+        };
+        for wanted in listens {
+            let refused = |error: Errno| refuse(wanted, error);
+            match wanted {
+                Listen::Tcp { addr, all: any } => {
+                    let bound = bind_tcp(*addr, *any, workers).map_err(refused)?;
+                    let local = local_address(&bound[0]).map_err(refused)?;
+                    for socket in &bound {
+                        set_congestion_control(socket, wanted, controls)?;
+                    }
+                    all.urls.push(format!(
+                        "http://{}",
+                        if *any { localhost(local) } else { local }
+                    ));
+                    by_worker
+                        .iter_mut()
+                        .zip(bound)
+                        .for_each(|(worker, socket)| worker.push(socket));
+                }
+                Listen::Unix(path) => {
+                    let socket = bind_unix(path, wanted)?;
+                    if let Ok(meta) = fs::symlink_metadata(path) {
+                        all.unix.push((path.clone(), meta.dev(), meta.ino()));
+                    }
+                    all.urls.push(format!("unix:{}", path.display()));
+                    share(&mut by_worker, socket).map_err(refused)?;
+                }
+                Listen::Fd(fd) => {
+                    let socket = inherit(*fd)?;
+                    set_congestion_control(&socket, wanted, controls)?;
+                    let url = local_address(&socket)
+                        .map_or(format!("fd:{fd}"), |local| format!("http://{local}"));
+                    all.urls.push(url);
+                    share(&mut by_worker, socket).map_err(refused)?;
+                }
+            }
+        }
+        all.by_worker = by_worker;
+        Ok(all)
+    }
+}
+
+/// A socket for metrics: its address, and what people write for it.
+///
+/// # Errors
+/// One sentence with what to do.
+pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), String> {
+    let wanted = Listen::Tcp { addr, all: any };
+    let bound = bind_tcp(addr, any, 1).and_then(|mut sockets| {
+        let socket = sockets.pop().ok_or(Errno::INVAL)?;
+        let local = local_address(&socket)?;
+        Ok((socket, if any { localhost(local) } else { local }))
+    });
+    match bound {
+        Ok((socket, local)) => Ok((socket, format!("http://{local}/metrics"))),
+        Err(error) => {
+            let refused = refuse(&wanted, error).to_string();
+            Err(refused.replacen("--listen", "--metrics", 1))
+        }
+    }
+}
+
+/// Removes unix sockets that are still the ones that we made.
+pub fn remove_unix(sockets: &[(PathBuf, u64, u64)]) {
+    for (path, dev, ino) in sockets {
+        if fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*dev, *ino)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn refuse(listen: &Listen, error: Errno) -> ListenError {
+    let cure = match error {
+        Errno::ADDRINUSE => "; another server listens there: stop it or choose another port",
+        Errno::ACCESS => {
+            "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one or pass the socket as fd:3"
+        }
+        Errno::ADDRNOTAVAIL => "; this machine does not have that address (see `ip address`)",
+        _ => "",
+    };
+    ListenError::Refused {
+        listen: listen.to_string(),
+        error: error.into(),
+        cure,
+    }
+}
+
+/// One socket for each worker. Several may share an address by SO_REUSEPORT only, with which a second
+/// server of the same user would quietly take half of our clients: so the address is tried without it first.
+fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec<OwnedFd>> {
+    let one = |addr: SocketAddr, shared: bool| {
+        let family = if addr.is_ipv6() {
+            AddressFamily::INET6
+        } else {
+            AddressFamily::INET
+        };
+        let socket = stream_socket(family)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, shared)?;
+        sockopt::set_tcp_nodelay(&socket, true)?; // inherited by what is accepted
+        if addr.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, !any)?;
+        }
+        bind(&socket, &addr)?;
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    };
+    let first = match one(addr, false) {
+        // A machine without IPv6: all of its addresses are IPv4.
+        Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if any => {
+            let addr = SocketAddr::from(([0, 0, 0, 0], addr.port()));
+            return bind_tcp(addr, false, workers);
+        }
+        first => first?,
+    };
+    if workers == 1 {
+        return Ok(vec![first]);
+    }
+    let addr = local_address(&first)?; // the port, if any was asked for
+    drop(first);
+    (0..workers).map(|_| one(addr, true)).collect()
+}
+
+/// Gives a listener the congestion control that was asked for, its own or that of all; what it accepts
+/// inherits it.
+fn set_congestion_control(
+    socket: &OwnedFd,
+    listen: &Listen,
+    controls: &[CongestionControl],
+) -> Result<(), ListenError> {
+    let own = controls
+        .iter()
+        .rev()
+        .find(|control| control.listen.as_ref() == Some(listen));
+    let common = || {
+        controls
+            .iter()
+            .rev()
+            .find(|control| control.listen.is_none())
+    };
+    let Some(control) = own.or_else(common) else {
+        return Ok(());
+    };
+    // An inherited socket that is not TCP has none.
+    if local_address(socket).is_err() && own.is_none() {
+        return Ok(());
+    }
+    let set = sockopt::set_tcp_congestion(socket, &control.name)
+        .and_then(|()| sockopt::tcp_congestion(socket));
+    let error = match set {
+        Ok(name) if name == control.name => return Ok(()),
+        Ok(_) => Errno::NOTSUP,
+        Err(error) => error,
+    };
+    let sysctl = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}_congestion_control"));
+        text.map_or("?".into(), |text| {
+            text.split_whitespace().collect::<Vec<_>>().join(", ")
+        })
+    };
+    Err(ListenError::CongestionControl {
+        control: control.to_string(),
+        error: error.into(),
+        available: sysctl("available"),
+        allowed: sysctl("allowed"),
+    })
+}
+
+fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+}
+
+fn bind_unix(path: &Path, wanted: &Listen) -> Result<OwnedFd, ListenError> {
+    let refused = |error: Errno| refuse(wanted, error);
+    let address = SocketAddrUnix::new(path).map_err(refused)?;
+    if let Ok(meta) = fs::symlink_metadata(path) {
+        if !meta.file_type().is_socket() {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
+        // A socket that nobody listens on is what a killed server leaves behind.
+        let probe = stream_socket(AddressFamily::UNIX).map_err(refused)?;
+        match rustix::net::connect(&probe, &address) {
+            Err(Errno::CONNREFUSED) => {
+                fs::remove_file(path).map_err(|error| ListenError::Refused {
+                    listen: wanted.to_string(),
+                    error,
+                    cure: "",
+                })?
+            }
+            _ => return Err(ListenError::UnixInUse(path.to_owned())),
+        }
+    }
+    let socket = stream_socket(AddressFamily::UNIX).map_err(refused)?;
+    bind(&socket, &address).map_err(refused)?;
+    listen(&socket, BACKLOG).map_err(refused)?;
+    Ok(socket)
+}
+
+fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
+    let problem = |problem: &str| ListenError::Inherited {
+        fd,
+        problem: problem.to_owned(),
+    };
+    if fd < 3 {
+        return Err(problem("descriptors below 3 are standard input and output"));
+    }
+    // SAFETY: the number is only asked about; nothing is closed.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    match sockopt::socket_type(borrowed) {
+        Ok(SocketType::STREAM) => {}
+        Ok(_) => return Err(problem("it is a socket of another type")),
+        Err(Errno::NOTSOCK) => return Err(problem("it is not a socket")),
+        Err(_) => return Err(problem("it is not open")),
+    }
+    if !sockopt::socket_acceptconn(borrowed).unwrap_or(false) {
+        return Err(problem("it does not listen"));
+    }
+    // SAFETY: the operator passed this descriptor to us by `fd:`; nothing else in the process knows it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let ready = rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
+        .and_then(|()| rustix::io::ioctl_fionbio(&socket, true));
+    ready.map_err(|error| problem(&error.to_string()))?;
+    let _ = sockopt::set_tcp_nodelay(&socket, true); // not for unix sockets
+    Ok(socket)
+}
+
+fn share(by_worker: &mut [Vec<OwnedFd>], socket: OwnedFd) -> rustix::io::Result<()> {
+    for worker in by_worker {
+        worker.push(rustix::io::fcntl_dupfd_cloexec(&socket, 3)?);
+    }
+    Ok(())
+}
+
+fn local_address(socket: &impl AsFd) -> rustix::io::Result<SocketAddr> {
+    SocketAddr::try_from(rustix::net::getsockname(socket)?)
+}
+
+/// An address that a browser here can open, for one that stands for all.
+fn localhost(all: SocketAddr) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], all.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_second_server_is_told_that_the_address_is_taken() {
+        let first = Listeners::bind(
+            &[Listen::Tcp {
+                addr: ([127, 0, 0, 1], 0).into(),
+                all: false,
+            }],
+            2,
+            &[],
+        );
+        let first = first.expect("any free port");
+        let addr = local_address(&first.by_worker[0][0]).expect("bound");
+        assert_eq!(local_address(&first.by_worker[1][0]).expect("bound"), addr);
+        let second =
+            Listeners::bind(&[Listen::Tcp { addr, all: false }], 2, &[]).expect_err("taken");
+        assert!(
+            second.to_string().contains("another server listens there"),
+            "{second}"
+        );
+    }
+
+    #[test]
+    fn a_congestion_control_is_set_for_its_listener_or_refused() {
+        let parse = |text: &str| CongestionControl::parse(text.as_ref()).expect("well written");
+        let listens = [Listen::local(0)];
+        let bind = |texts: &[&str]| {
+            let controls: Vec<_> = texts.iter().map(|text| parse(text)).collect();
+            Listeners::bind(&listens, 1, &controls)
+        };
+        let bound = bind(&["nonsense", "127.0.0.1:0=reno"]).expect("reno is always there");
+        let name = sockopt::tcp_congestion(&bound.by_worker[0][0]).expect("a listener");
+        assert_eq!(name, "reno");
+        let refused = bind(&["nonsense"]).expect_err("unknown").to_string();
+        assert!(
+            refused.contains("nonsense") && refused.contains("reno"),
+            "{refused}"
+        );
+        let lost = bind(&[":9=reno"])
+            .expect_err("no such listener")
+            .to_string();
+        assert_eq!(
+            lost,
+            "--congestion-control :9=reno: there is no --listen of this address"
+        );
+    }
+
+    #[test]
+    fn an_abandoned_unix_socket_is_replaced_and_a_living_one_is_not() {
+        let path = std::env::temp_dir().join(format!("ackpace-unix-{}", std::process::id()));
+        let listen = [Listen::Unix(path.clone())];
+        let first = Listeners::bind(&listen, 1, &[]).expect("a fresh path");
+        assert!(matches!(
+            Listeners::bind(&listen, 1, &[]),
+            Err(ListenError::UnixInUse(_))
+        ));
+        drop(first.by_worker);
+        let second = Listeners::bind(&listen, 1, &[]).expect("nobody listens");
+        remove_unix(&second.unix);
+        assert!(!path.exists());
+        fs::write(&path, "mine").expect("a file");
+        assert!(matches!(
+            Listeners::bind(&listen, 1, &[]),
+            Err(ListenError::NotASocket(_))
+        ));
+        fs::remove_file(&path).expect("our own file");
+    }
+
+    #[test]
+    fn an_inherited_descriptor_must_listen() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let addr = listener.local_addr().expect("bound");
+        let mut client = TcpStream::connect(addr).expect("a connection");
+        let (server, _) = listener.accept().expect("the client");
+        let fd = server.as_raw_fd();
+        let refused = inherit(fd).expect_err("a connection is no listener");
+        assert!(refused.to_string().contains("does not listen"), "{refused}");
+        client
+            .write_all(b"still open")
+            .expect("the descriptor was not closed");
+        assert!(inherit(1).is_err() && inherit(999_999).is_err());
+    }
+}
