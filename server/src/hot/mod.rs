@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ackpace_core::conn::{ObjectId, Version};
 
-use crate::limits::{HOT_FILE_BYTES_MAX, HOT_OPEN_MAX, HOT_SEEN_MAX};
+use crate::limits::{HOT_COPY_BYTES_MAX, HOT_FILE_BYTES_MAX, HOT_OPEN_MAX, HOT_SEEN_MAX};
 use crate::store::file::File;
 
 /// What an answer consists of.
@@ -65,6 +65,26 @@ struct Slot {
     used: bool,
 }
 
+/// What is known of a file's answer that might be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Length of the file.
+    pub len_bytes: u64,
+    /// When it was last modified, seconds since 1970.
+    pub modified_unix_s: i64,
+    /// Others may get another answer for the same target.
+    pub varies: bool,
+}
+
+/// How a body is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// As a copy, sent with its head.
+    Copied,
+    /// As an open file.
+    Open,
+}
+
 impl Hot {
     /// An empty cache of `budget_bytes`; with 0 it stays empty.
     pub fn new(budget_bytes: u64) -> Hot {
@@ -97,15 +117,26 @@ impl Hot {
         (slot.made_unix_s == now_unix_s).then_some((&slot.ready, &slot.content))
     }
 
-    /// Whether an answer for this target, which was just looked up, is worth keeping: it has been asked
-    /// for before, and it may ever fit in.
-    pub fn wants(&mut self, target: &[u8], len_bytes: u64) -> bool {
-        if len_bytes > HOT_FILE_BYTES_MAX || self.budget_bytes == 0 {
-            return false;
+    /// Whether an answer for this target, which was just looked up, is worth keeping, and how: it is the same for everybody, has
+    /// been asked for before, and may ever fit in.
+    pub fn wants(&mut self, target: &[u8], candidate: &Candidate, now_unix_s: u64) -> Option<Keep> {
+        let len_bytes = candidate.len_bytes;
+        if candidate.varies || len_bytes > HOT_FILE_BYTES_MAX || self.budget_bytes == 0 {
+            return None;
         }
-        if self.holds(target) {
-            return true;
+        // Its validators are weak while it may still change within the second.
+        let old = candidate.modified_unix_s + 2 < now_unix_s as i64;
+        if !(self.holds(target) || self.asked_before(target)) || !old {
+            return None;
         }
+        match len_bytes {
+            0..=HOT_COPY_BYTES_MAX => Some(Keep::Copied),
+            _ => Some(Keep::Open),
+        }
+    }
+
+    /// Whether the target was among the last to be asked for; from now on it is.
+    fn asked_before(&mut self, target: &[u8]) -> bool {
         let hash = self.hasher.hash_one(target) | 1;
         let seen = &mut self.seen[(hash as usize >> 1) & (HOT_SEEN_MAX - 1)];
         std::mem::replace(seen, hash) == hash
@@ -294,10 +325,27 @@ mod tests {
     #[test]
     fn a_target_is_kept_when_it_is_asked_for_again() {
         let mut hot = Hot::new(10_000);
-        assert!(!hot.wants(b"/a", 10));
-        assert!(hot.wants(b"/a", 10));
-        assert!(!hot.wants(b"/a", HOT_FILE_BYTES_MAX + 1));
-        assert!(!Hot::new(0).wants(b"/a", 10) && !Hot::new(0).wants(b"/a", 10));
+        let small = Candidate {
+            len_bytes: 10,
+            modified_unix_s: 100,
+            varies: false,
+        };
+        let long = |len_bytes| Candidate { len_bytes, ..small };
+        assert_eq!(hot.wants(b"/a", &small, 103), None);
+        assert_eq!(hot.wants(b"/a", &small, 103), Some(Keep::Copied));
+        let open = long(HOT_COPY_BYTES_MAX + 1);
+        assert_eq!(hot.wants(b"/a", &open, 103), Some(Keep::Open));
+        let (too_long, fresh) = (long(HOT_FILE_BYTES_MAX + 1), 102);
+        assert_eq!(hot.wants(b"/a", &too_long, 103), None);
+        assert_eq!(hot.wants(b"/a", &small, fresh), None);
+        let varies = Candidate {
+            varies: true,
+            ..small
+        };
+        assert_eq!(hot.wants(b"/a", &varies, 103), None);
+        let mut none = Hot::new(0);
+        let twice = [(); 2].map(|()| none.wants(b"/a", &small, 103));
+        assert_eq!(twice, [None, None]);
     }
 
     #[test]

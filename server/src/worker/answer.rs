@@ -8,22 +8,18 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 
-use super::Worker;
+use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::site::{Answer, Served};
-use crate::hot::{Body, Content, Ready};
-use crate::limits::HOT_COPY_BYTES_MAX;
+use crate::hot::{Body, Candidate, Content, Keep, Ready};
+use crate::log::AccessHandle;
 use crate::resolver::{Done, Job};
 use crate::store::root::Wait;
 
 impl Worker {
     pub(super) fn resolve(&mut self, stream: StreamId, refuse: bool, now: Instant) {
-        let around = Surroundings {
-            site: &self.shared.site,
-            draining: self.draining,
-            logging: self.log.is_on(),
-        };
+        let around = around(&self.shared, self.draining, &self.log);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
@@ -96,11 +92,7 @@ impl Worker {
 
     /// Plan the answer now that it is known what lies there.
     fn answer(&mut self, stream: StreamId, answer: Answer, now: Instant) {
-        let around = Surroundings {
-            site: &self.shared.site,
-            draining: self.draining,
-            logging: self.log.is_on(),
-        };
+        let around = around(&self.shared, self.draining, &self.log);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
@@ -134,17 +126,16 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        let target = conn
-            .front
-            .plain_target()
-            .filter(|_| !served.vary && !self.draining);
-        let Some(target) = target.filter(|target| self.hot.wants(target, served.version.len_bytes))
-        else {
+        let target = conn.front.plain_target().filter(|_| !self.draining);
+        let candidate = Candidate {
+            len_bytes: served.version.len_bytes,
+            modified_unix_s: served.modified_unix_s,
+            varies: served.vary,
+        };
+        let (Some(target), Some(Part::Bytes(head))) = (target, plan.parts.first()) else {
             return;
         };
-        // Its validators are weak while it may still change within the second.
-        let old = served.modified_unix_s + 2 < now_unix_s as i64;
-        let (Some(Part::Bytes(head)), true) = (plan.parts.first(), old) else {
+        let Some(keep) = self.hot.wants(target, &candidate, now_unix_s) else {
             return;
         };
         let content = Content {
@@ -157,12 +148,11 @@ impl Worker {
             let (directory, name) = self.shared.site.place(&served.file.path);
             watch.add(&directory, name, target, &self.hot);
         }
-        let len_bytes = served.version.len_bytes;
-        let copied = || match len_bytes {
-            0..=HOT_COPY_BYTES_MAX => served.file.resident(&served.version).map(Body::Copied),
-            _ => Some(Body::Open(Arc::clone(&served.file))),
+        let body = || match keep {
+            Keep::Copied => served.file.resident(&served.version).map(Body::Copied),
+            Keep::Open => Some(Body::Open(Arc::clone(&served.file))),
         };
-        if let Some(body) = kept.or_else(copied) {
+        if let Some(body) = kept.or_else(body) {
             let ready = Ready {
                 head: Arc::clone(head),
                 body,
@@ -177,5 +167,14 @@ impl Worker {
         let (files, bytes) = self.hot.held();
         self.tally.ready_files.set(files);
         self.tally.ready_bytes.set(bytes);
+    }
+}
+
+/// What an answer depends on besides its request.
+fn around<'a>(shared: &'a Shared, draining: bool, log: &AccessHandle) -> Surroundings<'a> {
+    Surroundings {
+        site: &shared.site,
+        draining,
+        logging: log.is_on(),
     }
 }
