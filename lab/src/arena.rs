@@ -114,6 +114,11 @@ impl<'a> Arena<'a> {
         command
     }
 
+    /// Moves a command to the server's core; its network is none.
+    pub fn beside_server(&self, command: Command) -> Command {
+        world::on_core(command, self.lab.world.server_core, &[])
+    }
+
     /// The clients' core.
     pub fn load_core(&self) -> usize {
         self.lab.world.load_core
@@ -139,6 +144,7 @@ impl<'a> Arena<'a> {
             ackpace: &self.lab.ackpace,
             address: SocketAddr::new(self.address, port),
             connections,
+            memory_limit_bytes: self.place.memory_limit_bytes,
         };
         let ground = Ground {
             world: &self.lab.world,

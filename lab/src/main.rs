@@ -26,6 +26,7 @@ mod load;
 mod lock;
 mod metric;
 mod metrics;
+mod multiply;
 mod needs;
 mod outcome;
 mod page;
@@ -72,6 +73,9 @@ enum Command {
     Disk(disk::Args),
     /// Run thousands of clients against a server and check every byte that it sends
     Swarm(swarm::Args),
+    /// Multiply matrices until the input ends; runs start it beside a server
+    #[command(hide = true)]
+    Multiply,
     /// A wide-area network between two namespaces: up, down, set, show, exec, check
     Wan(wan::Args),
 }
@@ -91,6 +95,7 @@ fn go(command: &Command) -> Result<ExitCode> {
         Command::Run(args) => return run::run(args),
         Command::Disk(args) => return disk::run(args),
         Command::Swarm(args) => return swarm::run(args),
+        Command::Multiply => return multiply::run(),
         Command::Wan(args) => return wan::run(args),
         Command::List => print!("{}", list::text()),
         Command::Clean => {

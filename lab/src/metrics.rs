@@ -24,6 +24,11 @@ impl Values {
         }
     }
 
+    /// Notes all figures of others.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     /// A figure.
     pub fn get(&self, key: &str) -> Option<f64> {
         self.0.get(key).copied()
@@ -221,6 +226,24 @@ const METRICS: &[Metric] = &[
         "Jain's index",
         1.0,
         "fairness of the bytes per connection in the window: 1 = all got the same",
+    ),
+    metric(
+        "multiplications_per_s",
+        "multiplications/s",
+        1.0,
+        "products of two matrices of 128 x 128 that a process beside the server, on its core, made a second",
+    ),
+    metric(
+        "multiplying_core_share",
+        "multiplying",
+        1.0,
+        "share of the server's core that the multiplying process had; softirqs on top of it are in it",
+    ),
+    metric(
+        "multiplying_waited_share",
+        "waiting to multiply",
+        1.0,
+        "share of the window in which that process was ready and another had the core",
     ),
     metric(
         "responses",

@@ -8,6 +8,7 @@ mod cold_stall;
 mod congested;
 mod crowd;
 mod disk_queue;
+mod fig13;
 mod fig14;
 mod idle;
 mod listing;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<Experiment> {
         paced::cubic(),
         paced::visited(),
         speedup::experiment(),
+        fig13::experiment(),
         cold_disk::experiment(),
         pending::experiment(),
         disk_queue::experiment(),

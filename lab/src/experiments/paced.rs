@@ -11,7 +11,8 @@ use crate::wan::topology::PathSpec;
 use crate::wan::{LinkSpec, Topology};
 use crate::workloads::{Swarm, Workload};
 
-const BIG: Set = Set::Files {
+/// The file that all download, again and again.
+pub const BIG: Set = Set::Files {
     name: "big",
     count: 1,
     len_bytes: 384 << 20,
@@ -25,11 +26,11 @@ const MIXES: [&str; 6] = [
     "200 unpaced",
 ];
 /// The kernel makes frames of about a millisecond here: cut further, they would take all of the CPU.
-const RUN_US: u32 = 20_000;
+pub const RUN_US: u32 = 20_000;
 /// Above this, what the clients got says more of their core than of the server.
 const CLIENTS_CORE_MAX: f64 = 0.9;
 /// A hundredth of the round trip, and half of the CPU.
-const GRAIN_US: u32 = 200;
+pub const GRAIN_US: u32 = 200;
 const PARETO: usize = 3;
 const PARETO_MBIT_PER_S: (f64, f64) = (1.0, 50.0);
 const PARETO_SHAPE: f64 = 1.2;
@@ -39,6 +40,8 @@ const EQUAL_AT_MOST: f64 = 1.005;
 const THOUSAND: usize = 2;
 const ACKS_ELSEWHERE: usize = 4;
 const UNPACED: usize = 5;
+/// A client whose link is the limit is woken for so much.
+pub const READ_BYTES: u32 = 32 << 10;
 /// Between two visits. Each wakes the server two or three times, so that frequent ones hide what downloads cost.
 const SELDOM_S: f64 = 1.0;
 const OFTEN_S: f64 = 0.02;
@@ -214,6 +217,8 @@ fn scene(at: &Point, congestion_control: &str, pause_s: f64) -> Scene {
         }
         let mut class = downloads(name, *clients);
         class.source = Some(source);
+        // At 2 Mbit/s eight looks a second, and two thirds of the clients' own work saved.
+        class.receive_at_least_bytes = Some(READ_BYTES);
         class.start = Some(Start {
             over_s: 1.0,
             ..Start::default()
@@ -241,18 +246,19 @@ fn scene(at: &Point, congestion_control: &str, pause_s: f64) -> Scene {
 }
 
 /// Addresses of group `nth`: up to 1,022 clients each.
-fn range(nth: usize, clients: u32) -> String {
+pub fn range(nth: usize, clients: u32) -> String {
     let net = 1 + nth * 4;
     let last = clients; // from 10.NET.0.1 on
     format!("10.{net}.0.1-10.{net}.{}.{}", last / 256, last % 256)
 }
 
-fn downloads(name: &str, clients: u32) -> Class {
+/// Clients who get the big file.
+pub fn downloads(name: &str, clients: u32) -> Class {
     Class::new(name, clients, Objects::one(&path("big", 0)))
 }
 
 /// A link for each client.
-fn link(name: &str, source: &str, rate_mbit_per_s: f64) -> PathSpec {
+pub fn link(name: &str, source: &str, rate_mbit_per_s: f64) -> PathSpec {
     PathSpec {
         per_client: true,
         down: LinkSpec {

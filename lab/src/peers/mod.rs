@@ -85,9 +85,9 @@ const PRESETS: &[Preset] = &[
             "tcp_nopush on",
             "aio threads",
             "directio 512",
-            "output_buffers 1 1m",
+            "output_buffers 1 @BUFFER@",
         ],
-        "reads bypass the page cache, 1 MB each",
+        "reads bypass the page cache, 1 MB each, or less where memory has a limit",
     ),
     ("lighttpd", Kind::Lighttpd, &[], "with its defaults"),
     ("apache-event", Kind::ApacheEvent, &[], "event MPM, threads"),
@@ -101,6 +101,11 @@ const PRESETS: &[Preset] = &[
     ("caddy", Kind::Caddy, &[], "one core's worth of threads"),
 ];
 
+/// Most that a read of nginx with `directio` takes.
+const BUFFER_BYTES_MAX: u64 = 1 << 20;
+/// Its buffers are multiples of this, which is more than any alignment of direct I/O.
+const BUFFER_STEP_BYTES: u64 = 16 << 10;
+
 /// What a server is started for.
 pub struct Site<'a> {
     /// Directory to serve.
@@ -113,6 +118,8 @@ pub struct Site<'a> {
     pub address: SocketAddr,
     /// Connections that it has to hold at once.
     pub connections: usize,
+    /// Its memory, page cache included, if that has a limit.
+    pub memory_limit_bytes: Option<u64>,
 }
 
 /// Name, version and configuration of a contender, for the record.
@@ -275,6 +282,7 @@ fn write_config(site: &Site, name: &str, config: &str) -> Result<std::path::Path
         ("IP", site.address.ip().to_string()),
         ("PORT", site.address.port().to_string()),
         ("CONNECTIONS", connections.to_string()),
+        ("BUFFER", format!("{}k", buffer_bytes(site) >> 10)),
     ];
     let places: Vec<(&str, &str)> = places
         .iter()
@@ -282,6 +290,17 @@ fn write_config(site: &Site, name: &str, config: &str) -> Result<std::path::Path
         .collect();
     std::fs::write(&path, fill(config, &places)).doing(|| path.display().to_string())?;
     Ok(path)
+}
+
+/// A buffer for each connection that all may have at once: 1 MB, or what three quarters of the memory give, since a
+/// server whose buffers do not fit is killed by the kernel. The last quarter is for the server itself.
+fn buffer_bytes(site: &Site) -> u64 {
+    let all_bytes = site
+        .memory_limit_bytes
+        .map_or(u64::MAX, |limit| limit / 4 * 3);
+    let each_bytes = all_bytes / site.connections.max(1) as u64;
+    let whole = each_bytes / BUFFER_STEP_BYTES * BUFFER_STEP_BYTES;
+    whole.clamp(BUFFER_STEP_BYTES, BUFFER_BYTES_MAX)
 }
 
 /// Replaces each `@NAME@`.
@@ -323,6 +342,7 @@ mod tests {
             ackpace: Path::new("/bin/ackpace"),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8123)),
             connections: 5000,
+            memory_limit_bytes: None,
         };
         for (name, kind, _) in Contender::presets() {
             let contender = Contender::preset(name);
@@ -349,6 +369,28 @@ mod tests {
             );
         }
         std::fs::remove_dir_all(&scratch).unwrap();
+    }
+
+    #[test]
+    fn buffers_of_all_connections_fit_into_the_memory() {
+        let buffer_bytes = |memory_limit_bytes, connections| {
+            buffer_bytes(&Site {
+                root: Path::new("/served"),
+                scratch: Path::new("/scratch"),
+                ackpace: Path::new("/bin/ackpace"),
+                address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8123)),
+                connections,
+                memory_limit_bytes,
+            })
+        };
+        assert_eq!(buffer_bytes(None, 5000), 1 << 20);
+        assert_eq!(buffer_bytes(Some(256 << 20), 101), 1 << 20);
+        assert_eq!(buffer_bytes(Some(64 << 20), 200), 240 << 10);
+        assert_eq!(
+            buffer_bytes(Some(64 << 20), 100_000),
+            16 << 10,
+            "not less than a read needs"
+        );
     }
 
     #[test]

@@ -132,6 +132,18 @@ fn class(workload: &Workload, class: &Class) -> Verdict {
         seconds("start.after_s", start.after_s)?;
         seconds("start.over_s", start.over_s)?;
     }
+    if let Some(bytes) = class.receive_at_least_bytes {
+        if !(1..=1 << 20).contains(&bytes) {
+            return Err(format!(
+                "receive_at_least_bytes: {bytes}; allowed are 1 to 1048576"
+            ));
+        }
+        if class.rate.is_some() {
+            return Err(
+                "receive_at_least_bytes: not with rate, whose clients read by the clock".into(),
+            );
+        }
+    }
     if let Some(bytes) = class.receive_buffer_bytes {
         if !(4096..=1 << 30).contains(&bytes) {
             return Err(format!(
@@ -398,6 +410,14 @@ mod tests {
             ),
             ("stall_s = 0", "stall_s: 0; allowed is above 0"),
             ("think_s = nan", "think_s: NaN; allowed are 0"),
+            (
+                "receive_at_least_bytes = 0",
+                "receive_at_least_bytes: 0; allowed are 1 to 1048576",
+            ),
+            (
+                "receive_at_least_bytes = 9\nrate = { bits_per_s = 9000 }",
+                "receive_at_least_bytes: not with rate",
+            ),
             (
                 "receive_buffer_bytes = 1",
                 "receive_buffer_bytes: 1; allowed are 4096",

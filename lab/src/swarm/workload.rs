@@ -67,6 +67,9 @@ pub struct Class {
     /// SO_RCVBUF of the clients' sockets. Without it: the kernel's autotuning, or half a second of the
     /// rate (at least 64 KiB) for a client with a rate, else the kernel would take in what it does not.
     pub receive_buffer_bytes: Option<u32>,
+    /// SO_RCVLOWAT within a body: the client is not woken for less, so that thousands of them cost little where
+    /// the network is what limits them. Without it: for each packet. Not with a `rate`, which wakes by the clock.
+    pub receive_at_least_bytes: Option<u32>,
     /// A client that waits for a byte longer than this has stalled.
     #[serde(default = "one")]
     pub stall_s: f64,
@@ -320,6 +323,7 @@ impl Class {
             abort: None,
             change: Vec::new(),
             receive_buffer_bytes: None,
+            receive_at_least_bytes: None,
             stall_s: one(),
             timeout_s: thirty(),
         }

@@ -6,6 +6,7 @@ use super::{Pace, Seen};
 use crate::arena::Arena;
 use crate::error::{Doing, LabError, Result};
 use crate::metrics::Values;
+use crate::multiply::{Counted, Multiplication};
 use crate::peers::Running;
 use crate::place::Network;
 use crate::swarm::command::Command as Order;
@@ -66,6 +67,8 @@ pub struct Swarm {
     pub lasting: Option<&'static str>,
     /// Goodput of a server that can't be better, if the experiment knows it.
     pub ideal_bytes_per_s: Option<f64>,
+    /// Whether matrices are multiplied on the server's core.
+    pub multiplies: bool,
 }
 
 impl Swarm {
@@ -79,6 +82,7 @@ impl Swarm {
             curves: false,
             lasting: None,
             ideal_bytes_per_s: None,
+            multiplies: false,
         }
     }
 
@@ -90,6 +94,8 @@ impl Swarm {
 
     pub(super) fn run(&self, server: Running, arena: &Arena, pace: Pace) -> Result<Seen> {
         self.undo(arena)?;
+        let multiplication = self.multiplies.then(|| Multiplication::start(arena));
+        let mut multiplication = multiplication.transpose()?;
         let mut swarm = Process::start(&self.clients, &server, arena)?;
         swarm.hear_for(pace.warm_up + Duration::from_secs_f64(self.settle_s))?;
         if !arena.congestion_control_checked(&server)? {
@@ -107,7 +113,9 @@ impl Swarm {
         let resident = |set| resident_share(arena, set);
         let before_share = self.lasting.map(resident).transpose()?;
         let watch = Watch::begin(&server, &arena.instruments, true)?;
+        let counted = multiplication.as_mut().map(Counted::begin).transpose()?;
         let gone = self.window(&mut swarm, arena, pace.window)?;
+        let multiplied = counted.map(Counted::end).transpose()?;
         let after_share = self.lasting.map(resident).transpose()?;
         let cache_bytes = server.group.page_cache_bytes();
         let watched = watch.end()?;
@@ -118,6 +126,7 @@ impl Swarm {
         if let Some(gone) = gone {
             gone.add(&mut values, arena)?;
         }
+        values.extend(multiplied.unwrap_or_default());
         values.set_some("page_residence_s", residence_s(&values, cache_bytes));
         if let Some(profile) = profile {
             profile.end(&mut values)?;

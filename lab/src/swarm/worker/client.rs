@@ -119,6 +119,8 @@ pub struct Client {
     pub left_bytes: u64,
     /// Body bytes of this answer.
     pub taken_bytes: u64,
+    /// SO_RCVLOWAT of the socket.
+    pub low_water_bytes: u32,
     /// Since when it waits for a byte; `NEVER_US` if it does not.
     pub starved_us: u64,
     /// Requests that ended, well or not.
@@ -170,6 +172,7 @@ impl Client {
             offset_bytes: 0,
             left_bytes: 0,
             taken_bytes: 0,
+            low_water_bytes: 1,
             starved_us: NEVER_US,
             served: 0,
             failures: 0,

@@ -212,6 +212,13 @@ impl Worker {
         if got < room || !paced {
             client.starve(now_us);
         }
+        if client.state == State::Body {
+            let least = self.setup.classes[client.class]
+                .class
+                .receive_at_least_bytes;
+            let least = u64::from(least.unwrap_or(1)).min(client.left_bytes);
+            transport::set_low_water(client, least.max(1) as u32);
+        }
         if paced && client.state == State::Body {
             let short = if got < room { LOOK_AGAIN_US } else { 0 };
             let ready_us = client.pace.ready_us(client.left_bytes).max(now_us + short);
@@ -319,6 +326,7 @@ impl Worker {
             drop(transport::take(client));
             client.state = State::Off;
         } else {
+            transport::set_low_water(client, 1);
             self.watch(index, Interest::Read);
         }
         self.over(index);

@@ -79,6 +79,7 @@ pub fn take(client: &mut Client) -> Option<OwnedFd> {
     client.interest = Interest::None;
     client.generation = client.generation.wrapping_add(1);
     client.reused = false;
+    client.low_water_bytes = 1;
     client.closing = false;
     client.half_closed = false;
     client.socket.take()
@@ -113,6 +114,31 @@ fn discard(socket: &OwnedFd) -> isize {
     let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
     // SAFETY: with MSG_TRUNC, tcp(7), nothing is written to the buffer, which may be null.
     unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 1 << 20, flags) }
+}
+
+/// Wakes the client for so many bytes at once, not for fewer (SO_RCVLOWAT, socket(7)).
+pub fn set_low_water(client: &mut Client, bytes: u32) {
+    let Some(socket) = &client.socket else {
+        return;
+    };
+    if bytes == client.low_water_bytes {
+        return;
+    }
+    let value = bytes as libc::c_int;
+    // SAFETY: the option's value is an int that outlives the call.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    // Where it is refused the client is woken more often, no more.
+    if done == 0 {
+        client.low_water_bytes = bytes;
+    }
 }
 
 /// Receives without waiting.

@@ -1,5 +1,6 @@
 //! Rate, round trip and loss of single paths.
 
+use super::stamps::round_trips;
 use super::tcp_info::tcp_info;
 use super::traffic::{Buffers, Pair, QUEUE_MS, Sender, connect_all, datagrams, drain, pump};
 use super::{Outcome, Row, address, punctuality};
@@ -86,7 +87,7 @@ pub fn rate() -> Result<Outcome> {
     Ok(Outcome { rows, notes })
 }
 
-/// Round trips of small messages and TCP's own smallest, against the sum of the delays.
+/// Round trips of datagrams as the kernel stamps them and TCP's own smallest, against the sum of the delays.
 pub fn rtt() -> Result<Outcome> {
     let rtts_ms = [1.0, 12.0, 50.0, 100.0, 200.0];
     let path = |(nth, rtt_ms): (usize, &f64)| {
@@ -103,20 +104,23 @@ pub fn rtt() -> Result<Outcome> {
     let pairs = connect_all(&wan, &clients(rtts_ms.len())?, PORT, |_| {
         Buffers::both(1 << 20)
     })?;
-    let echoed = std::thread::scope(|scope| {
-        let spawn = |pair| scope.spawn(move || echo(pair, Duration::from_secs(6)));
-        let threads: Vec<_> = pairs.iter().map(spawn).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Vec<f64>>>| {
-            let joined = thread.join();
-            joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect::<Result<Vec<_>>>()
-    })?;
+    let open = |nth: usize| datagrams(&wan, address(&client(nth))?, PORT + nth as u16);
+    let timed = (0..rtts_ms.len()).map(open).collect::<Result<Vec<_>>>()?;
+    let echoed = at_once(&pairs, |pair| echo(pair, Duration::from_secs(3)))?;
+    let stamped = at_once(&timed, |pair| round_trips(pair, Duration::from_secs(5)))?;
     let mut rows = Vec::new();
-    for ((rtt_ms, pair), times_ms) in rtts_ms.iter().zip(&pairs).zip(echoed) {
+    let mut notes = Vec::new();
+    for (nth, (rtt_ms, pair)) in rtts_ms.iter().zip(&pairs).enumerate() {
         let kernel_ms = f64::from(tcp_info(&pair.server)?.rtt_min_us) / 1e3;
-        let median_ms = stats::median(&times_ms).unwrap_or(f64::NAN);
-        let kinds = [("echo, median", median_ms), ("TCP's minimum", kernel_ms)];
+        let median_ms = |times_ms: &[f64]| stats::median(times_ms).unwrap_or(f64::NAN);
+        notes.push(format!(
+            "{rtt_ms} ms: a byte there and back over TCP took {:+.3} ms, with two threads to wake",
+            median_ms(&echoed[nth]) - rtt_ms
+        ));
+        let kinds = [
+            ("median", median_ms(&stamped[nth])),
+            ("TCP's minimum", kernel_ms),
+        ];
         for (kind, got_ms) in kinds {
             rows.push(Row {
                 what: format!("{rtt_ms} ms, {kind}"),
@@ -128,11 +132,26 @@ pub fn rtt() -> Result<Outcome> {
             });
         }
     }
-    let notes = vec![
-        "echo: one byte there and back over TCP, so it holds the time to wake two threads".into(),
-        punctuality(&wan.counters()?),
-    ];
+    notes.insert(
+        0,
+        "median: of datagrams, from the call that sends to the kernel's stamp at the other end, both ways".into(),
+    );
+    notes.push(punctuality(&wan.counters()?));
     Ok(Outcome { rows, notes })
+}
+
+/// The same of all pairs at once, in a thread for each.
+fn at_once<T: Send>(pairs: &[Pair], measure: impl Fn(&Pair) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let measure = &measure;
+    std::thread::scope(|scope| {
+        let spawn = |pair| scope.spawn(move || measure(pair));
+        let threads: Vec<_> = pairs.iter().map(spawn).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<T>>| {
+            let joined = thread.join();
+            joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
 }
 
 /// Datagrams that are missing, against the loss that was asked for.

@@ -4,6 +4,7 @@
 mod links;
 mod reno;
 mod speed;
+mod stamps;
 mod tcp_info;
 mod traffic;
 
@@ -19,7 +20,7 @@ pub struct Args {
     /// Only this part; repeatable
     #[arg(long, value_enum)]
     only: Vec<Part>,
-    /// Seconds for which reno is measured
+    /// Seconds for which reno is measured, at each of three round trips
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(5..=3600))]
     reno_seconds: u64,
     /// Write the rows as JSON

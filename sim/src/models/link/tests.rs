@@ -223,14 +223,24 @@ fn red_keeps_its_average_between_the_thresholds_and_marks_before_it_drops() {
 
 #[test]
 fn marks_meet_their_share_of_the_packets_that_allow_it_and_nothing_is_dropped_for_them() {
-    let profile = Profile { mark: 0.2, ..plain() };
+    let profile = Profile {
+        mark: 0.2,
+        ..plain()
+    };
     let mut link = Link::new(profile, SEED);
     flood(&mut link, 20_000, 0.5, |_, _, _| ());
     let totals = link.totals();
     let share = totals.marked_packets as f64 / totals.delivered_packets as f64;
     assert!((share - 0.2).abs() < 0.01, "seed {SEED}: {share}");
     assert_eq!(totals.offered_packets, totals.delivered_packets);
-    let Verdict::Deliver { mark_ce, .. } = Link::new(Profile { mark: 1.0, ..plain() }, SEED).offer(0, 1500, false) else {
+    let Verdict::Deliver { mark_ce, .. } = Link::new(
+        Profile {
+            mark: 1.0,
+            ..plain()
+        },
+        SEED,
+    )
+    .offer(0, 1500, false) else {
         panic!("an idle link drops nothing");
     };
     assert!(!mark_ce, "it did not allow it");
