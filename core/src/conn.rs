@@ -143,22 +143,30 @@ impl Plan {
 /// gets it holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// The kernel's page cache; sendfile(2) moves it.
+    /// The kernel's page cache; sendfile(2) moves it. Nobody holds it: it may be gone when it is to be sent.
     PageCache,
+    /// Slots of the device's pool, read past the page cache for one stream. The shell has them; each is free as soon as
+    /// its last byte is sent.
+    Slots,
 }
 
-/// A stream's wish for bytes from the disk. A later wish of the same stream replaces it.
+/// A stream's wish for the bytes that follow those it has. It stands until it is answered; a later wish of the same
+/// stream replaces it. How many bytes are read, and when, is the disk machine's to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     /// For whom.
     pub stream: StreamId,
     /// Of which file.
     pub object: ObjectId,
-    /// Which bytes: inside one window of [`crate::limits::WINDOW_BYTES`].
+    /// From the first byte that it has not (the paper's PP) to the last one that it will need.
     pub span: Span,
     /// When the stream runs out of bytes. Absolute, so that the chooser computes T_n = dry_at - now
     /// (TPF eq. 5) for all streams without asking anyone.
     pub dry_at: Instant,
+    /// B_n; 0: not known yet.
+    pub rate_bytes_per_s: u64,
+    /// Answers that the stream has had: a wish from before the last one is void.
+    pub heard: u32,
 }
 
 /// What the transport says of a connection: one vocabulary for epoll, TCP_INFO and whatever comes.

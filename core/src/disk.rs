@@ -1,70 +1,138 @@
-//! The disk machine: which read goes to the device next. Only it reads.
+//! The disk machine: which read goes to the device next, and how long it is. Only it reads.
 //!
-//! Today: first come, first served, at most [`READS_IN_FLIGHT_MAX`] windows in the device at once.
-//! There is no queue of requests: a wish stays a wish until a place in the device is free, so a
-//! client that left costs no read (TPF 3.3), and streams that wish for the same window share one read.
+//! There is no queue of requests (TPF's EDRC without one): each stream has one standing wish, for the bytes that follow
+//! those it has. A wish becomes a read when it is due ([`crate::prefetch`]), when the arm comes by
+//! ([`agenda`]), when memory is free and a place in the device is; its length is found in that moment. Until then,
+//! whoever leaves costs nothing, and whoever slows down is simply due later.
+//!
+//! A file with one reader is read past the page cache into slots of a pool of fixed size: a one-time download
+//! displaces nothing. A file with several is read through the page cache, window by window, once for all who wait.
 
-use alloc::collections::BTreeMap;
-use alloc::collections::VecDeque;
+mod agenda;
+mod layout;
+mod objects;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+pub use self::agenda::Order;
+use self::agenda::{Agenda, Entry, Spot};
+pub use self::layout::{Extent, Layout};
+use self::objects::Objects;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
-use crate::limits::{READS_IN_FLIGHT_MAX, WINDOW_BYTES};
+use crate::limits::{
+    FIRST_READ_BYTES, IN_DEVICE_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX,
+    READS_IN_FLIGHT_MIN, READS_PER_SPINDLE_MAX, SLOT_BYTES, WAKE_US, WINDOW_BYTES,
+};
 use crate::machine::Machine;
+use crate::model::Model;
+use crate::prefetch::{Load, Prefetch};
 use crate::units::Instant;
 
+/// What the operator may choose, and what is known of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long reads are.
+    pub prefetch: Prefetch,
+    /// In which order they are made.
+    pub order: Order,
+    /// Whether the wishes of those who left are dropped. If not, the due ones are read all the same, as by a server that
+    /// has given its requests away.
+    pub cancel: bool,
+    /// Files with one reader are read past the page cache. If not, all goes through it.
+    pub direct: bool,
+    /// M, the size of the pool for direct reads; whole slots of it count.
+    pub memory_bytes: u64,
+    /// It has an arm.
+    pub rotational: bool,
+    /// How many disks it is made of.
+    pub spindles: u32,
+}
+
 /// Number of a read, unique in one machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
 
 /// Where and how a read failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadError {
-    /// The `errno` of the system call.
+    /// The `errno` of the system call; 0: the file ended before the bytes that were promised.
     pub errno: i32,
     /// The first byte that could not be read.
     pub offset_bytes: u64,
 }
 
+/// Where a read goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Into {
+    /// The kernel's page cache.
+    PageCache,
+    /// So many slots of the pool, which are free: the machine counts them.
+    Slots(u32),
+}
+
 /// What the machine is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum In {
     /// A stream wishes for bytes; replaces its earlier wish.
     Want(Want),
     /// A stream is gone: it, and the earlier ones of its connection's place, wish for nothing more.
     Forget(StreamId),
-    /// A read came back after `service_us` in the device.
+    /// Where a file lies; empty if nobody knows.
+    Mapped {
+        /// Which.
+        object: ObjectId,
+        /// Where.
+        layout: Layout,
+    },
+    /// A read came back.
     Done {
         /// Which.
         read: ReadId,
-        /// Whether the bytes are there. A file that ends early is no error here: who sends notices.
-        result: Result<(), ReadError>,
-        /// Time from order to completion.
-        service_us: u64,
+        /// Bytes from its start that are there: fewer than asked for if the file ends. Through the page cache
+        /// a file that ends early is no error either: who sends notices.
+        result: Result<u64, ReadError>,
+    },
+    /// So many slots of the pool are free again.
+    Freed(u32),
+    /// The device can't be read past the page cache.
+    Indirect,
+    /// The pool has this size from now on.
+    Budget {
+        /// M.
+        memory_bytes: u64,
     },
 }
 
 /// What the machine orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// Read `span` of `object` into the page cache.
+    /// Find out where the file lies; answered by `Mapped`, and not waited for by others.
+    Map(ObjectId),
+    /// Read.
     Read {
         /// Name of the read for its `Done`.
         read: ReadId,
         /// The file.
         object: ObjectId,
-        /// The bytes, inside one window.
+        /// The bytes; into slots: multiples of [`READ_ALIGN_BYTES`], beyond the end of the file perhaps.
         span: Span,
+        /// Where to.
+        into: Into,
     },
-    /// Tell the stream that its wish is fulfilled.
+    /// Tell the stream that bytes of its wish are there, from its start.
     Filled {
+        /// By which read.
+        read: ReadId,
         /// Who wished.
         stream: StreamId,
-        /// What it wished for.
+        /// Which bytes.
         span: Span,
-        /// Where the bytes are.
+        /// Where they are; slots go to this stream.
         held: Held,
-        /// The stream stands still for lack of them: wake its worker. Otherwise the worker finds
+        /// The stream stands still for lack of them, or soon will: wake its worker. Otherwise the worker finds
         /// the news when it wakes for another reason.
         urgent: bool,
     },
@@ -75,18 +143,8 @@ pub enum Out {
         /// Why.
         error: ReadError,
     },
-}
-
-/// Chooses reads for one device. See the module.
-#[derive(Default)]
-pub struct Disk {
-    /// Wishes without a read, by age.
-    wishes: BTreeMap<u64, Want>,
-    /// The age of the wish of each connection's place.
-    ages: BTreeMap<Place, u64>,
-    flights: Vec<Flight>,
-    outs: VecDeque<Out>,
-    next: u64,
+    /// The stream stands still and has an answer that its worker has not heard: wake it.
+    Nudge(StreamId),
 }
 
 /// A worker and a place in its table of connections, which has one stream at a time: news of a
@@ -97,111 +155,445 @@ fn place(stream: StreamId) -> Place {
     (stream.worker, stream.conn.index)
 }
 
+/// Places of streams that left but are read for (`cancel` off).
+const ORPHANS: u16 = u16::MAX;
+
+/// A stream that reads from this device.
+struct Reader {
+    want: Want,
+    /// Where its wish stands; `None`: it waits for its file's layout, or is being read, or is answered.
+    spot: Option<Spot>,
+    /// Its wish is answered, and it has not wished again.
+    answered: bool,
+    /// Answers given.
+    told: u32,
+    /// The sweep in which it was last read.
+    served: Option<u64>,
+}
+
 /// A read in the device and who waits for it.
 struct Flight {
     read: ReadId,
     object: ObjectId,
     span: Span,
-    waiters: Vec<Want>,
+    held: Held,
+    waiters: Vec<Place>,
 }
 
-impl Flight {
-    fn covers(&self, want: &Want) -> bool {
-        self.object == want.object && self.span.covers(want.span)
-    }
+/// Chooses reads for one device. See the module.
+pub struct Disk {
+    settings: Settings,
+    model: Model,
+    readers: BTreeMap<Place, Reader>,
+    /// What those take together whose rate is known, and how many these are.
+    rates_bytes_per_s: u64,
+    rates_known: u64,
+    objects: Objects,
+    agenda: Agenda,
+    flights: Vec<Flight>,
+    slots_used: u32,
+    /// Slots that the next read lacks.
+    slots_lacking: u32,
+    /// Mean length of the last reads.
+    mean_read_bytes: u64,
+    outs: VecDeque<Out>,
+    next: u64,
 }
 
 impl Disk {
+    /// A device that nobody reads from.
+    pub fn new(settings: Settings) -> Disk {
+        Disk {
+            settings,
+            model: Model::new(settings.rotational),
+            readers: BTreeMap::new(),
+            rates_bytes_per_s: 0,
+            rates_known: 0,
+            objects: Objects::default(),
+            agenda: Agenda::new(settings.order),
+            flights: Vec::new(),
+            slots_used: 0,
+            slots_lacking: 0,
+            mean_read_bytes: WINDOW_BYTES,
+            outs: VecDeque::new(),
+            next: 0,
+        }
+    }
+
     /// Whether nothing is wished for, read or to be told.
     pub fn idle(&self) -> bool {
-        let quiet = self.flights.is_empty() && self.outs.is_empty();
-        quiet && self.wishes.is_empty() && self.ages.is_empty()
+        self.flights.is_empty() && self.outs.is_empty() && self.agenda.is_empty()
     }
 
-    fn want(&mut self, want: Want) {
-        let age = self.ages.get(&place(want.stream)).copied();
-        let repeated = age.filter(|age| {
-            self.wishes
-                .get(age)
-                .is_some_and(|old| same_window(old, &want))
-        });
-        if let Some(age) = repeated {
-            // Its place is kept: hurry is no reason to overtake in a fair queue.
-            self.wishes.insert(age, want);
-            return;
-        }
-        self.clear(place(want.stream));
-        if let Some(flight) = self.flights.iter_mut().find(|flight| flight.covers(&want)) {
-            flight.waiters.push(want);
-            return;
-        }
-        self.next += 1;
-        self.ages.insert(place(want.stream), self.next);
-        self.wishes.insert(self.next, want);
+    /// Slots that must come free before the next read can be made; 0: it waits for something else.
+    pub fn slots_lacking(&self) -> u32 {
+        self.slots_lacking
     }
 
-    fn clear(&mut self, gone: Place) {
-        if let Some(age) = self.ages.remove(&gone) {
-            self.wishes.remove(&age);
+    /// What is asked of the device together. Those whose rate is not known yet are taken for as fast as the others: a
+    /// crowd that has just come shall not believe that it has the memory to itself.
+    pub fn load(&self) -> Load {
+        let streams = self.readers.len() as u64;
+        let all = u128::from(self.rates_bytes_per_s) * u128::from(streams);
+        let all = all.checked_div(self.rates_known.into()).unwrap_or(0);
+        Load {
+            streams,
+            rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
+            memory_bytes: self.settings.memory_bytes,
         }
+    }
+
+    fn add_rate(&mut self, rate_bytes_per_s: u64) {
+        self.rates_bytes_per_s += rate_bytes_per_s;
+        self.rates_known += u64::from(rate_bytes_per_s > 0);
+    }
+
+    fn remove_rate(&mut self, rate_bytes_per_s: u64) {
+        self.rates_bytes_per_s -= rate_bytes_per_s;
+        self.rates_known -= u64::from(rate_bytes_per_s > 0);
+    }
+
+    /// What is known of the device.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// T_D now.
+    pub fn target_us(&self) -> u64 {
+        self.settings.prefetch.target_us(&self.load(), &self.model)
+    }
+
+    /// K: reads that the device gets at once. With long reads one more than it works at; with short ones its own
+    /// queue saves positioning.
+    pub fn reads_max(&self) -> usize {
+        let spindles = self.settings.spindles.max(1) as usize;
+        let each = if self.settings.rotational {
+            let enough = IN_DEVICE_BYTES.div_ceil(self.mean_read_bytes.max(1)) as usize;
+            enough.clamp(READS_IN_FLIGHT_MIN, READS_PER_SPINDLE_MAX)
+        } else {
+            READS_PER_SPINDLE_MAX
+        };
+        (each * spindles).min(READS_IN_FLIGHT_MAX)
+    }
+
+    /// Reads that the device has now.
+    pub fn reads_in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    fn slots_max(&self) -> u32 {
+        u32::try_from(self.settings.memory_bytes / SLOT_BYTES).unwrap_or(u32::MAX)
+    }
+
+    fn want(&mut self, want: Want, now: Instant) {
+        let at = place(want.stream);
+        match self.readers.get(&at) {
+            Some(reader) if reader.want.stream == want.stream => {
+                if want.heard != reader.told {
+                    // From before our last answer. It will wish again when it has heard that.
+                    if want.dry_at <= now.plus_us(WAKE_US) {
+                        self.outs.push_back(Out::Nudge(want.stream));
+                    }
+                    return;
+                }
+                if reader.want.object != want.object {
+                    self.objects.leave(reader.want.object, at);
+                    self.objects.enter(want.object, at, want.heard > 0, now);
+                }
+            }
+            _ => {
+                self.leave(at);
+                self.enter(at, want, now);
+            }
+        }
+        self.renew(at, want);
+        if !self.waits(at, &want) {
+            self.stand(at);
+        }
+    }
+
+    /// Whether a read under way brings what the stream wishes for; it waits for no other.
+    fn waits(&mut self, at: Place, want: &Want) -> bool {
+        let mut waits = false;
         for flight in &mut self.flights {
-            flight.waiters.retain(|want| place(want.stream) != gone);
+            let waiting = flight.waiters.contains(&at);
+            let brings =
+                flight.object == want.object && flight.span.contains(want.span.offset_bytes);
+            if !waits && brings && (waiting || flight.held == Held::PageCache) {
+                waits = true;
+                if !waiting {
+                    flight.waiters.push(at);
+                }
+            } else {
+                flight.waiters.retain(|waiter| *waiter != at);
+            }
         }
+        waits
     }
 
-    fn done(&mut self, read: ReadId, result: Result<(), ReadError>, now: Instant) {
-        let Some(at) = self.flights.iter().position(|flight| flight.read == read) else {
+    /// A stream begins to read from this device.
+    fn enter(&mut self, at: Place, want: Want, now: Instant) {
+        self.objects.enter(want.object, at, want.heard > 0, now);
+        self.add_rate(want.rate_bytes_per_s);
+        let reader = Reader {
+            want,
+            spot: None,
+            answered: false,
+            told: want.heard,
+            served: None,
+        };
+        self.readers.insert(at, reader);
+    }
+
+    /// The stream of this place is gone, if there is one.
+    fn leave(&mut self, at: Place) {
+        let Some(reader) = self.readers.remove(&at) else {
             return;
         };
-        for Want {
-            stream,
+        self.remove_rate(reader.want.rate_bytes_per_s);
+        self.objects.leave(reader.want.object, at);
+        if let Some(spot) = reader.spot {
+            self.agenda.remove(at, spot);
+        }
+        for flight in &mut self.flights {
+            flight.waiters.retain(|waiter| *waiter != at);
+        }
+        let due = matches!(reader.spot, Some(Spot::Due(_) | Spot::Urgent(_)));
+        if due && !self.settings.cancel {
+            self.orphan(reader.want);
+        }
+    }
+
+    /// Read for nobody, as if the request had been given away.
+    fn orphan(&mut self, mut want: Want) {
+        self.next += 1;
+        want.stream.worker = ORPHANS;
+        want.stream.conn.index = self.next as u32;
+        let at = place(want.stream);
+        self.enter(at, want, want.dry_at);
+        self.stand(at);
+    }
+
+    /// A wish is new, or newly dated.
+    fn renew(&mut self, at: Place, want: Want) {
+        let Some(reader) = self.readers.get_mut(&at) else {
+            return;
+        };
+        let before = core::mem::replace(&mut reader.want, want);
+        reader.answered = false;
+        if let Some(spot) = reader.spot.take() {
+            self.agenda.remove(at, spot);
+        }
+        self.remove_rate(before.rate_bytes_per_s);
+        self.add_rate(want.rate_bytes_per_s);
+    }
+
+    /// Put a wish on the agenda, once it is known where its file lies.
+    fn stand(&mut self, at: Place) {
+        let Some(object) = self.readers.get(&at).map(|reader| reader.want.object) else {
+            return;
+        };
+        let mut ask = false;
+        if !self.objects.is_mapped(object, at, &mut ask) {
+            if ask {
+                self.outs.push_back(Out::Map(object));
+            }
+            return;
+        }
+        if let Some(entry) = self.entry(at) {
+            let spot = self.agenda.add(&entry);
+            self.set_spot(at, spot);
+        }
+    }
+
+    fn set_spot(&mut self, at: Place, spot: Spot) {
+        if let Some(reader) = self.readers.get_mut(&at) {
+            reader.spot = Some(spot);
+        }
+    }
+
+    fn entry(&self, at: Place) -> Option<Entry> {
+        let reader = self.readers.get(&at)?;
+        let Want {
+            object,
             span,
             dry_at,
+            rate_bytes_per_s,
             ..
-        } in self.flights.swap_remove(at).waiters
-        {
-            self.outs.push_back(match result {
-                Ok(()) => Out::Filled {
+        } = reader.want;
+        Some(Entry {
+            place: at,
+            due_at: self.settings.prefetch.due_at(dry_at, rate_bytes_per_s),
+            device_bytes: self.objects.device_bytes(object, span.offset_bytes),
+            served: reader.served,
+            urgent: reader.told == 0 && at.0 != ORPHANS,
+        })
+    }
+
+    fn mapped(&mut self, object: ObjectId, layout: Layout) {
+        for at in self.objects.mapped(object, layout) {
+            let waits = self.readers.get(&at).is_some_and(|reader| {
+                reader.want.object == object && reader.spot.is_none() && !reader.answered
+            });
+            let flies = self
+                .flights
+                .iter()
+                .any(|flight| flight.waiters.contains(&at));
+            if waits && !flies {
+                self.stand(at);
+            }
+        }
+    }
+
+    fn done(&mut self, read: ReadId, result: Result<u64, ReadError>, now: Instant) {
+        let Some(nth) = self.flights.iter().position(|flight| flight.read == read) else {
+            return;
+        };
+        let flight = self.flights.swap_remove(nth);
+        self.model.done(flight.span.len_bytes, now);
+        for at in flight.waiters {
+            if at.0 == ORPHANS {
+                self.leave(at);
+                continue;
+            }
+            let Some(reader) = self.readers.get_mut(&at) else {
+                continue;
+            };
+            let Want {
+                stream,
+                span: wish,
+                dry_at,
+                ..
+            } = reader.want;
+            let there = result.map(|bytes| common(wish, first(flight.span, bytes)));
+            (reader.told, reader.answered) = (reader.told.wrapping_add(1), true);
+            self.outs.push_back(match there {
+                Ok(Some(span)) => Out::Filled {
+                    read,
                     stream,
                     span,
-                    held: Held::PageCache,
-                    urgent: dry_at <= now,
+                    held: flight.held,
+                    urgent: dry_at <= now.plus_us(WAKE_US),
+                },
+                Ok(None) => Out::Failed {
+                    stream,
+                    error: ReadError {
+                        errno: 0,
+                        offset_bytes: wish.offset_bytes,
+                    },
                 },
                 Err(error) => Out::Failed { stream, error },
             });
         }
     }
 
-    /// The oldest wish becomes a read of its window's rest; all wishes that it covers join.
-    fn choose(&mut self) -> Option<Out> {
-        if self.flights.len() >= READS_IN_FLIGHT_MAX {
+    /// The best wish becomes a read, if the device and the pool have room for it.
+    fn choose(&mut self, now: Instant) -> Option<Out> {
+        self.slots_lacking = 0;
+        if self.flights.len() >= self.reads_max() {
             return None;
         }
-        let (_, want) = self.wishes.first_key_value()?;
-        self.next += 1;
-        let mut flight = Flight {
-            read: ReadId(self.next),
-            object: want.object,
-            span: want.span,
-            waiters: Vec::new(),
-        };
-        self.wishes.retain(|_, wish| {
-            let joins = flight.covers(wish);
-            if joins {
-                flight.waiters.push(*wish);
-            }
-            !joins
-        });
-        for waiter in &flight.waiters {
-            self.ages.remove(&place(waiter.stream));
+        let target_us = self.target_us();
+        let horizon = now.plus_us(target_us / 2);
+        while let Some(at) = self.agenda.next_due(horizon) {
+            let Some(entry) = self.entry(at) else { break };
+            let spot = self.agenda.ripen(&entry);
+            self.set_spot(at, spot);
         }
-        let order = Out::Read {
-            read: flight.read,
-            object: flight.object,
-            span: flight.span,
+        let candidates = self.agenda.candidates();
+        let mut fitting = candidates.into_iter().flatten();
+        fitting.find_map(|at| self.read_for(at, target_us, now))
+    }
+
+    fn read_for(&mut self, at: Place, target_us: u64, now: Instant) -> Option<Out> {
+        let reader = self.readers.get(&at)?;
+        let (want, spot) = (reader.want, reader.spot?);
+        let read_bytes = self.settings.prefetch.read_bytes(
+            target_us,
+            want.dry_at.since_us(now),
+            want.rate_bytes_per_s,
+            reader.told,
+        );
+        let (span, into) = if self.objects.is_shared(want.object, now) {
+            (rest_of_window(want.span), Into::PageCache)
+        } else if self.settings.direct {
+            let slots = self.slots_for(want.span, read_bytes)?;
+            (in_slots(want.span, slots), Into::Slots(slots))
+        } else {
+            (first(want.span, read_bytes), Into::PageCache)
         };
+        Some(self.read(at, spot, span, into, now))
+    }
+
+    /// Slots for a read of about this length. If memory is short it waits for them, but never with an idle device.
+    fn slots_for(&mut self, wish: Span, read_bytes: u64) -> Option<u32> {
+        let ahead_bytes = wish.offset_bytes % READ_ALIGN_BYTES;
+        let slots = |bytes: u64| (bytes + ahead_bytes).div_ceil(SLOT_BYTES) as u32;
+        // Whole slots, rounded down: what is not filled would wait in vain for its last byte.
+        let whole = (read_bytes / SLOT_BYTES).max(1) as u32;
+        let most = (self.slots_max() / 4).max(1);
+        let want = whole.min(slots(wish.len_bytes)).min(most);
+        let free = self.slots_max().saturating_sub(self.slots_used);
+        if want <= free {
+            return Some(want);
+        }
+        let least = slots(READ_BYTES_MIN.min(wish.len_bytes));
+        if self.flights.is_empty() && least <= free {
+            return Some(free);
+        }
+        let lacking = if self.flights.is_empty() { least } else { want };
+        self.slots_lacking = lacking - free;
+        None
+    }
+
+    fn read(&mut self, at: Place, spot: Spot, span: Span, into: Into, now: Instant) -> Out {
+        self.next += 1;
+        let (read, idle) = (ReadId(self.next), self.flights.is_empty());
+        let object = self.readers[&at].want.object;
+        let end_bytes = self.objects.device_bytes(object, span.end_bytes());
+        let sweep = self.agenda.take(at, spot, end_bytes);
+        if let Some(reader) = self.readers.get_mut(&at) {
+            (reader.spot, reader.served) = (None, Some(sweep));
+        }
+        let mut flight = Flight {
+            read,
+            object,
+            span,
+            held: Held::PageCache,
+            waiters: alloc::vec![at],
+        };
+        match into {
+            Into::Slots(slots) => {
+                self.slots_used += slots;
+                flight.held = Held::Slots;
+            }
+            Into::PageCache => self.join(&mut flight),
+        }
+        self.model.begun(idle, now);
+        self.mean_read_bytes = (self.mean_read_bytes * 15 + span.len_bytes) / 16;
         self.flights.push(flight);
-        Some(order)
+        Out::Read {
+            read,
+            object,
+            span,
+            into,
+        }
+    }
+
+    /// All whose next bytes are in the window join its read.
+    fn join(&mut self, flight: &mut Flight) {
+        for at in self.objects.readers(flight.object) {
+            let Some(reader) = self.readers.get_mut(&at) else {
+                continue;
+            };
+            if !flight.span.contains(reader.want.span.offset_bytes) {
+                continue;
+            }
+            if let Some(spot) = reader.spot.take() {
+                self.agenda.remove(at, spot);
+                flight.waiters.push(at);
+            }
+        }
     }
 }
 
@@ -211,198 +603,65 @@ impl Machine for Disk {
 
     fn on(&mut self, event: In, now: Instant) {
         match event {
-            In::Want(want) => self.want(want),
-            In::Forget(stream) => self.clear(place(stream)),
-            In::Done {
-                read,
-                result,
-                service_us: _,
-            } => self.done(read, result, now),
+            In::Want(want) => self.want(want, now),
+            In::Forget(stream) => self.leave(place(stream)),
+            In::Mapped { object, layout } => self.mapped(object, layout),
+            In::Done { read, result } => self.done(read, result, now),
+            In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
+            In::Indirect => self.settings.direct = false,
+            In::Budget { memory_bytes } => self.settings.memory_bytes = memory_bytes,
         }
     }
 
-    fn poll(&mut self, _now: Instant) -> Option<Out> {
-        self.outs.pop_front().or_else(|| self.choose())
+    fn poll(&mut self, now: Instant) -> Option<Out> {
+        self.outs.pop_front().or_else(|| self.choose(now))
     }
 
+    /// When the next wish becomes due, if the device has room for it.
     fn deadline(&self) -> Option<Instant> {
-        None // a wish waits for nothing but a place in the device
+        if !self.outs.is_empty() {
+            return Some(Instant { us: 0 });
+        }
+        if self.flights.len() >= self.reads_max() || self.slots_lacking > 0 {
+            return None;
+        }
+        self.agenda.next_at(self.target_us() / 2)
     }
 }
 
-fn same_window(a: &Want, b: &Want) -> bool {
-    a.object == b.object && a.span.offset_bytes / WINDOW_BYTES == b.span.offset_bytes / WINDOW_BYTES
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::conn::ConnId;
-
-    const NOW: Instant = Instant { us: 5_000 };
-
-    fn stream(index: u32) -> StreamId {
-        StreamId {
-            worker: 0,
-            conn: ConnId {
-                index,
-                generation: 0,
-            },
-            nth: 0,
-        }
-    }
-
-    fn want(index: u32, file: u32, window: u64) -> Want {
-        let object = ObjectId {
-            device: 0,
-            index: file,
-            generation: 0,
-        };
-        let span = Span {
-            offset_bytes: window * WINDOW_BYTES,
-            len_bytes: WINDOW_BYTES,
-        };
-        Want {
-            stream: stream(index),
-            object,
-            span,
-            dry_at: NOW,
-        }
-    }
-
-    fn orders(disk: &mut Disk) -> Vec<Out> {
-        std::iter::from_fn(|| disk.poll(NOW)).collect()
-    }
-
-    fn read_of(out: &Out) -> ReadId {
-        match out {
-            Out::Read { read, .. } => *read,
-            other => panic!("expected a read, got {other:?}"),
-        }
-    }
-
-    fn done(read: ReadId, result: Result<(), ReadError>) -> In {
-        In::Done {
-            read,
-            result,
-            service_us: 1,
-        }
-    }
-
-    #[test]
-    fn the_device_never_holds_more_than_its_places() {
-        let mut disk = Disk::default();
-        for n in 0..20 {
-            disk.on(In::Want(want(n, n, 0)), NOW);
-        }
-        let first = orders(&mut disk);
-        assert_eq!(first.len(), READS_IN_FLIGHT_MAX);
-        disk.on(done(read_of(&first[3]), Ok(())), NOW);
-        let next = orders(&mut disk);
-        assert_eq!(next.len(), 2, "one answer, one new read: {next:?}");
-        assert!(matches!(next[0], Out::Filled { stream: s, urgent: true, .. } if s == stream(3)));
-    }
-
-    #[test]
-    fn streams_that_wish_for_one_window_share_one_read() {
-        let mut disk = Disk::default();
-        disk.on(In::Want(want(1, 9, 4)), NOW);
-        disk.on(In::Want(want(2, 9, 4)), NOW);
-        let first = orders(&mut disk);
-        assert_eq!(first.len(), 1);
-        disk.on(In::Want(want(3, 9, 4)), NOW);
-        assert_eq!(orders(&mut disk), [], "a read under way is joined");
-        disk.on(done(read_of(&first[0]), Ok(())), NOW);
-        assert_eq!(orders(&mut disk).len(), 3);
-    }
-
-    #[test]
-    fn nothing_is_read_or_told_to_a_client_that_left() {
-        let mut disk = Disk::default();
-        for n in 0..10 {
-            disk.on(In::Want(want(n, n, 0)), NOW);
-        }
-        let first = orders(&mut disk);
-        for n in 0..10 {
-            disk.on(In::Forget(stream(n)), NOW);
-        }
-        for out in &first {
-            disk.on(done(read_of(out), Ok(())), NOW);
-        }
-        assert_eq!(orders(&mut disk), []);
-    }
-
-    #[test]
-    fn an_error_reaches_each_waiter_with_its_place() {
-        let mut disk = Disk::default();
-        disk.on(In::Want(want(1, 9, 4)), NOW);
-        disk.on(In::Want(want(2, 9, 4)), NOW);
-        let read = read_of(&orders(&mut disk)[0]);
-        let error = ReadError {
-            errno: 5,
-            offset_bytes: 4 * WINDOW_BYTES + 8192,
-        };
-        disk.on(done(read, Err(error)), NOW);
-        let told = [1, 2].map(|n| Out::Failed {
-            stream: stream(n),
-            error,
-        });
-        assert_eq!(orders(&mut disk), told);
-    }
-
-    #[test]
-    fn a_repeated_wish_keeps_its_place_and_a_new_one_goes_to_the_end() {
-        let mut disk = Disk::default();
-        for n in 0..10 {
-            disk.on(In::Want(want(n, n, 0)), NOW);
-        }
-        let first = orders(&mut disk);
-        disk.on(In::Want(want(8, 8, 0)), NOW); // again
-        disk.on(done(read_of(&first[0]), Ok(())), NOW);
-        let object = |out: &Out| matches!(out, Out::Read { object, .. } if object.index == 8);
-        assert!(
-            orders(&mut disk).iter().any(object),
-            "stream 8 was next and stays next"
-        );
-    }
-
-    proptest! {
-        /// Whatever happens: places are kept, every living wish is answered once, the dead hear nothing.
-        #[test]
-        fn every_living_wish_is_answered_once(steps in prop::collection::vec((0u32..12, 0u32..3, 0u64..3, 0u8..4), 1..200)) {
-            let mut disk = Disk::default();
-            let mut open: BTreeMap<StreamId, Want> = BTreeMap::new();
-            let mut device: BTreeSet<ReadId> = BTreeSet::new();
-            let pump = |disk: &mut Disk, device: &mut BTreeSet<ReadId>, open: &mut BTreeMap<StreamId, Want>| {
-                for out in orders(disk) {
-                    match out {
-                        Out::Read { read, .. } => { device.insert(read); }
-                        Out::Filled { stream, span, .. } => {
-                            let asked = open.remove(&stream);
-                            assert_eq!(asked.map(|w| w.span), Some(span), "answered what nobody asked");
-                        }
-                        Out::Failed { .. } => unreachable!("no read fails here"),
-                    }
-                }
-                assert!(device.len() <= READS_IN_FLIGHT_MAX);
-            };
-            for (index, file, window, kind) in steps {
-                match kind {
-                    0 => { disk.on(In::Forget(stream(index)), NOW); open.remove(&stream(index)); }
-                    1 => if let Some(read) = device.pop_first() { disk.on(done(read, Ok(())), NOW); },
-                    _ => { let w = want(index, file, window); disk.on(In::Want(w), NOW); open.insert(w.stream, w); }
-                }
-                pump(&mut disk, &mut device, &mut open);
-            }
-            while let Some(read) = device.pop_first() {
-                disk.on(done(read, Ok(())), NOW);
-                pump(&mut disk, &mut device, &mut open);
-            }
-            prop_assert!(open.is_empty(), "never answered: {open:?}");
-        }
+/// The first `len_bytes` of a span.
+fn first(span: Span, len_bytes: u64) -> Span {
+    Span {
+        len_bytes: span.len_bytes.min(len_bytes),
+        ..span
     }
 }
+
+/// What two spans share.
+fn common(a: Span, b: Span) -> Option<Span> {
+    let offset_bytes = a.offset_bytes.max(b.offset_bytes);
+    let end_bytes = a.end_bytes().min(b.end_bytes());
+    (offset_bytes < end_bytes).then(|| Span {
+        offset_bytes,
+        len_bytes: end_bytes - offset_bytes,
+    })
+}
+
+/// From the start of a wish to the end of its window.
+fn rest_of_window(wish: Span) -> Span {
+    first(wish, WINDOW_BYTES - wish.offset_bytes % WINDOW_BYTES)
+}
+
+/// What is read for a wish into so many slots: from its start, rounded down, as far as they reach or it goes, rounded up.
+fn in_slots(wish: Span, slots: u32) -> Span {
+    let offset_bytes = wish.offset_bytes / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
+    let room_bytes = u64::from(slots) * SLOT_BYTES;
+    let need_bytes = wish.end_bytes() - offset_bytes;
+    let len_bytes = room_bytes.min(need_bytes.next_multiple_of(READ_ALIGN_BYTES));
+    Span {
+        offset_bytes,
+        len_bytes,
+    }
+}
+
+const _: () = assert!(FIRST_READ_BYTES % SLOT_BYTES == 0 && SLOT_BYTES % READ_ALIGN_BYTES == 0);

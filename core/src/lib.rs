@@ -21,6 +21,8 @@ pub mod conn;
 pub mod disk;
 pub mod limits;
 pub mod machine;
+pub mod model;
+pub mod prefetch;
 pub mod rate;
 pub mod send;
 pub mod units;

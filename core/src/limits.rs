@@ -41,6 +41,10 @@ pub const LOWAT_BYTES_START: u32 = 128 * KIB as u32;
 pub const PACED_WINDOW_BYTES_MIN: u64 = 64 * KIB;
 /// Paths with a shorter round trip than this are local: nothing is gained by spreading a window over it.
 pub const PACED_RTT_US_MIN: u64 = 2_000;
+/// If a client had nothing to take for a while, its first rate is not guessed from less than this.
+pub const FIRST_SAMPLE_BYTES_MIN: u64 = 64 * KIB;
+/// For prefetch a rate is measured over at least this, and the first one over half of it.
+pub const STRETCH_US_MIN: u64 = US_PER_S;
 /// A rate measured over less time than this is noise.
 pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// Steps of requests and short answers before a body that waits has one, of up to [`SEND_BYTES_MAX`]: with a flood of
@@ -52,13 +56,46 @@ pub const PIPELINED_MAX: u32 = 64;
 /// Files are judged resident or cold, wanted and read in windows of this size: at 4 ms of
 /// positioning and 56 MB/s, reads of 1 MB get 45 MB/s from a disk, twice as much gains 9 %.
 pub const WINDOW_BYTES: u64 = MIB;
-/// Reads given to one device. A read that the kernel has can't be withdrawn, so a deep queue is
-/// dead weight. Full: the next is chosen when one finishes.
-pub const READS_IN_FLIGHT_MAX: usize = 8;
+/// Reads given to one device at once, at most. A read that the kernel has can't be withdrawn, so a deep queue is
+/// dead weight: see `core/src/disk.rs` for how many it is at a time. Full: the next is chosen when one finishes.
+pub const READS_IN_FLIGHT_MAX: usize = 64;
+/// Reads given to a disk with an arm at once, at least: it is never idle while we choose.
+pub const READS_IN_FLIGHT_MIN: usize = 2;
+/// Reads given to one disk at once, at most: with small reads its own queue saves positioning.
+pub const READS_PER_SPINDLE_MAX: usize = 8;
+/// What a disk with an arm is given at once, if its reads are small: two long ones.
+pub const IN_DEVICE_BYTES: u64 = 2 * MIB;
+/// The first read of a stream whose rate nobody knows yet.
+pub const FIRST_READ_BYTES: u64 = 128 * KIB;
+/// No read is shorter, unless its file ends: a disk positions longer than it reads this. If memory is short, it waits.
+pub const READ_BYTES_MIN: u64 = 64 * KIB;
+/// H_max: no read is longer. A disk with an arm is near its medium's rate by then.
+pub const READ_BYTES_MAX: u64 = 4 * MIB;
+/// T_D is at least this long where memory allows: short ones save nothing.
+pub const READ_TARGET_US_MIN: u64 = US_PER_S;
+/// T_D is at most this long: a client may leave.
+pub const READ_TARGET_US_MAX: u64 = 20 * US_PER_S;
 /// Reads begin and end at multiples of this: what O_DIRECT asks for (statx(2), STATX_DIOALIGN), with few exceptions.
 pub const READ_ALIGN_BYTES: u64 = 4 * KIB;
 /// The pool of prefetch memory is given out in pieces of this size. What is sent of a piece comes back with its last byte.
-pub const SLOT_BYTES: u64 = 64 * KIB;
+pub const SLOT_BYTES: u64 = 16 * KIB;
+/// First reads of new streams before the sweep has its turn: a flood of new clients does not starve those who are served.
+pub const URGENT_IN_A_ROW_MAX: u32 = 4;
+/// A stream that runs dry this soon wakes its worker when its bytes are there; others are heard when it wakes anyway.
+pub const WAKE_US: u64 = 200_000;
+/// A stream whose rate nobody knows is believed to have bytes for this long once it has been given some.
+pub const UNKNOWN_MARGIN_US: u64 = 300_000;
+/// A client whose window stays closed for this long pauses: what was fetched for it is given back.
+pub const PAUSED_US: u64 = 20 * US_PER_S;
+/// The disk machine hears that a stream runs dry at another time if that is so much later or earlier.
+pub const REDATE_US_MIN: u64 = 100_000;
+/// Pieces fetched for one stream ahead of what is sent, each as long as reads of one kind follow each other. More: it wishes again later.
+pub const FETCHED_MAX: usize = 8;
+/// Two readers of a file within this time make it a popular one, which is read through the page cache. Of files that nobody
+/// reads now, the last [`OBJECTS_REMEMBERED_MAX`] are known.
+pub const POPULAR_US: u64 = 3600 * US_PER_S;
+/// Extents known of one file. More: the rest is taken to follow the last.
+pub const EXTENTS_MAX: usize = 64;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
 pub const BELIEFS_MAX: usize = 4096;
 /// How long "this window is in memory" is believed without asking again.
@@ -98,16 +135,17 @@ pub const DECISIONS_MAX: usize = 1024;
 pub const RESOLVERS_MAX: usize = 8;
 /// A listing is made and sent in pieces of about this size.
 pub const SLICE_BYTES: usize = 16 * KIB as usize;
-/// Names held by all listings under way. Full: a listing is answered 503 and logged.
+/// Names held by all listings under way; less where memory is little. Full: a listing is answered 503 and logged.
 pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
 /// Files whose identity is remembered after their last stream, so that what is known of their
 /// residency survives between requests. Full: the oldest is forgotten.
 pub const OBJECTS_REMEMBERED_MAX: usize = 4096;
 
 /// What one connection costs at its worst, kernel memory aside: its state in the worker's two
-/// tables and its mailboxes, a request head lent from the pool, and one slice of a listing.
-pub const fn connection_bytes_max(head_bytes_max: u64) -> u64 {
-    1024 + head_bytes_max + 2 * SLICE_BYTES as u64
+/// tables and its mailboxes, a request head lent from the pool, and, where directories are listed, one slice.
+pub const fn connection_bytes_max(head_bytes_max: u64, listing: bool) -> u64 {
+    let slices = if listing { 2 } else { 0 };
+    1024 + head_bytes_max + slices * SLICE_BYTES as u64
 }
 
 const _: () = assert!(

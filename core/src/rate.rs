@@ -1,12 +1,13 @@
 //! How fast a connection takes its bytes: TPF's B_n, measured at the socket's own margin.
 
-use crate::limits::RATE_SAMPLE_US_MIN;
+use crate::limits::{FIRST_SAMPLE_BYTES_MIN, RATE_SAMPLE_US_MIN, STRETCH_US_MIN};
 use crate::units::US_PER_S;
 
 /// The rate of one connection. 0 means: not known yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     send_bytes_per_s: u64,
+    mean_bytes_per_s: u64,
 }
 
 impl Rate {
@@ -16,6 +17,42 @@ impl Rate {
         self.send_bytes_per_s
     }
 
+    /// B_n for prefetch, bytes per second: the mean over seconds. What is read too early takes memory from others, so
+    /// it rises slowly and falls fast; and a client's own buffer, which takes some at once, does not count for much.
+    pub fn prefetch_bytes_per_s(&self) -> u64 {
+        self.mean_bytes_per_s
+    }
+
+    /// It is faster than that, nobody knows how much; for prefetch a quarter is enough to find out.
+    pub fn raise(&mut self) {
+        self.send_bytes_per_s = self.send_bytes_per_s.saturating_mul(2);
+        self.mean_bytes_per_s = self
+            .mean_bytes_per_s
+            .saturating_add(self.mean_bytes_per_s / 4);
+    }
+
+    /// The same as [`Rate::sample`] over a longer time, for prefetch.
+    pub fn stretch(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
+        let mean = self.mean_bytes_per_s;
+        let least_us = if mean == 0 {
+            STRETCH_US_MIN / 2
+        } else {
+            STRETCH_US_MIN
+        };
+        if us < least_us {
+            return false;
+        }
+        let sample = per_s(taken_bytes, us);
+        self.mean_bytes_per_s = match mean {
+            0 if dry && taken_bytes < FIRST_SAMPLE_BYTES_MIN => 0, // nothing to go by
+            0 => sample,
+            _ if sample >= mean => mean + (sample - mean) / 4,
+            _ if dry => mean,
+            _ => mean - (mean - sample) / 2,
+        };
+        true
+    }
+
     /// The connection took `taken_bytes` in `us`. `dry`: it had nothing to take at some time, so that
     /// it may be faster than this, but is not slower. A sample of a moment says nothing: `false`, and it is to be
     /// made longer.
@@ -23,8 +60,10 @@ impl Rate {
         if us < RATE_SAMPLE_US_MIN {
             return false;
         }
-        let sample = u128::from(taken_bytes) * u128::from(US_PER_S) / u128::from(us);
-        let sample = u64::try_from(sample).unwrap_or(u64::MAX);
+        if dry && self.send_bytes_per_s == 0 && taken_bytes < FIRST_SAMPLE_BYTES_MIN {
+            return true; // nothing to go by; the next sample begins here
+        }
+        let sample = per_s(taken_bytes, us);
         let now = self.send_bytes_per_s;
         self.send_bytes_per_s = match now {
             0 => sample,
@@ -34,6 +73,11 @@ impl Rate {
         };
         true
     }
+}
+
+fn per_s(bytes: u64, us: u64) -> u64 {
+    let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -62,13 +106,32 @@ mod tests {
         assert_eq!(rate.send_bytes_per_s(), 1_000_000);
     }
 
+    #[test]
+    fn for_prefetch_moments_do_not_count_and_it_falls_fast() {
+        let mut rate = Rate::default();
+        assert!(!rate.stretch(500_000, 100 * MS, false), "a moment");
+        rate.stretch(100_000, 1_000 * MS, false);
+        assert_eq!(rate.prefetch_bytes_per_s(), 100_000);
+        rate.stretch(500_000, 1_000 * MS, false);
+        assert_eq!(rate.prefetch_bytes_per_s(), 200_000);
+        rate.stretch(100_000, 1_000 * MS, false);
+        assert_eq!(rate.prefetch_bytes_per_s(), 150_000);
+        rate.stretch(100, 1_000 * MS, true);
+        assert_eq!(
+            rate.prefetch_bytes_per_s(),
+            150_000,
+            "it had nothing to take"
+        );
+    }
+
     proptest! {
         #[test]
         fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0u64..1 << 40) {
-            let mut rate = Rate { send_bytes_per_s: before };
+            let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before };
             prop_assert!((0..200).all(|_| rate.sample(taken, us, false)));
             let steady = (u128::from(taken) * 1_000_000 / u128::from(us)) as u64;
             prop_assert!(rate.send_bytes_per_s().abs_diff(steady) <= 4, "{rate:?} for {steady}");
+
         }
     }
 }

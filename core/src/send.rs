@@ -8,8 +8,9 @@
 use crate::conn::TcpSample;
 use crate::limits::{
     LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN,
-    TARGET_US_MAX, TARGET_US_MIN,
+    TARGET_US_MAX, TARGET_US_MIN, UNKNOWN_MARGIN_US,
 };
+use crate::prefetch::us_for;
 use crate::rate::Rate;
 use crate::units::{Instant, KIB, US_PER_S};
 
@@ -19,6 +20,8 @@ use crate::units::{Instant, KIB, US_PER_S};
 const ROUND_AFTER_TENTHS: u64 = 2;
 /// A round serves whoever would call within this part of T, in tenths: by then the next has come.
 const ROUND_REACHES_TENTHS: u64 = 6;
+/// A socket that is empty says something of its client only if more than this should be left in it.
+const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
 /// Values of TCP_NOTSENT_LOWAT are multiples of this, so that small changes of the rate cost no system call.
 const LOWAT_STEP_BYTES: u64 = 16 * KIB;
 
@@ -35,7 +38,35 @@ pub struct Margin {
     measured_from: Instant,
     /// What was in the socket then, and what was given since.
     measured_bytes: u64,
+    /// The same over a longer time: since when, what was taken, and whether there was nothing to take at some time.
+    stretch_from: Instant,
+    stretch_bytes: u64,
+    stretch_dry: bool,
     lowat_bytes: u32,
+}
+
+/// What a connection has in its socket, and how fast it takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Supply {
+    /// D1: held unsent, as predicted.
+    pub socket_bytes: u64,
+    /// B_n for prefetch; 0: not known yet.
+    pub rate_bytes_per_s: u64,
+    /// The socket took less than it was offered.
+    pub full: bool,
+}
+
+impl Supply {
+    /// When the connection runs dry, if `memory_bytes` (D2) wait for it besides.
+    pub fn dry_at(&self, memory_bytes: u64, now: Instant) -> Instant {
+        let bytes = self.socket_bytes.saturating_add(memory_bytes);
+        match self.rate_bytes_per_s {
+            // It took all, as fast as it came.
+            0 if memory_bytes == 0 && !self.full => now,
+            0 => now.plus_us(UNKNOWN_MARGIN_US),
+            rate => now.plus_us(us_for(bytes, rate)),
+        }
+    }
 }
 
 impl Margin {
@@ -48,6 +79,9 @@ impl Margin {
             given_bytes: 0,
             measured_from: now,
             measured_bytes: 0,
+            stretch_from: now,
+            stretch_bytes: 0,
+            stretch_dry: false,
             lowat_bytes: LOWAT_BYTES_START,
         }
     }
@@ -57,6 +91,47 @@ impl Margin {
         self.rate.send_bytes_per_s()
     }
 
+    /// What the connection has and takes, for who fetches its bytes. `full`: its socket took less than it was offered.
+    pub fn supply(&self, full: bool, now: Instant) -> Supply {
+        let rate_bytes_per_s = self.rate.prefetch_bytes_per_s();
+        Supply {
+            socket_bytes: self.level_at(rate_bytes_per_s, now),
+            rate_bytes_per_s,
+            full,
+        }
+    }
+
+    /// The socket took all of `taken_bytes` that it was offered, and holds `unsent_bytes` now. If it was
+    /// empty although half of what it held should have been left, its client is twice as fast as was believed, or more: how
+    /// much is not seen, since it had nothing to take. (Less than that may be the client's own buffer, which takes some at once.)
+    pub fn taken(&mut self, taken_bytes: u64, unsent_bytes: u64, now: Instant) {
+        let half_bytes = (self.level_bytes + self.given_bytes) / 2;
+        let unbelieved = self.level_bytes(now) >= half_bytes.max(UNBELIEVED_BYTES_MIN);
+        self.given(taken_bytes);
+        let dry = unsent_bytes <= taken_bytes;
+        self.look(unsent_bytes, dry, now);
+        if dry && unbelieved {
+            self.rate.raise();
+        }
+    }
+
+    /// The socket holds `unsent_bytes` now. `dry`: it held nothing at some time since the last look.
+    fn look(&mut self, unsent_bytes: u64, dry: bool, now: Instant) {
+        let had_bytes = self.level_bytes + self.given_bytes;
+        self.stretch_bytes += had_bytes.saturating_sub(unsent_bytes);
+        self.stretch_dry |= dry;
+        let us = now.since_us(self.stretch_from);
+        if self.rate.stretch(self.stretch_bytes, us, self.stretch_dry) {
+            (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
+        }
+        let us = now.since_us(self.measured_from);
+        let taken_bytes = self.measured_bytes.saturating_sub(unsent_bytes);
+        if self.rate.sample(taken_bytes, us, dry) {
+            (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
+        }
+        (self.level_bytes, self.given_bytes, self.looked_at) = (unsent_bytes, 0, now);
+    }
+
     /// TCP_NOTSENT_LOWAT that the socket shall have.
     pub fn lowat_bytes(&self) -> u32 {
         self.lowat_bytes
@@ -64,8 +139,12 @@ impl Margin {
 
     /// D1 as it should be now.
     pub fn level_bytes(&self, now: Instant) -> u64 {
+        self.level_at(self.rate.send_bytes_per_s(), now)
+    }
+
+    fn level_at(&self, rate_bytes_per_s: u64, now: Instant) -> u64 {
         let us = u128::from(now.since_us(self.looked_at));
-        let taken = us * u128::from(self.rate.send_bytes_per_s()) / u128::from(US_PER_S);
+        let taken = us * u128::from(rate_bytes_per_s) / u128::from(US_PER_S);
         let had = self.level_bytes + self.given_bytes;
         had.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
     }
@@ -82,6 +161,7 @@ impl Margin {
         if self.level_bytes(now) == 0 {
             (self.level_bytes, self.given_bytes, self.looked_at) = (0, 0, now);
             (self.measured_from, self.measured_bytes) = (now, 0);
+            (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
         }
     }
 
@@ -99,13 +179,7 @@ impl Margin {
     /// The socket took less than it was offered, and holds `unsent_bytes` (SIOCOUTQNSD) now: the rate
     /// is measured, and the margin follows it. `true` if the margin grew, so that more fits in.
     pub fn full(&mut self, unsent_bytes: u64, target_us: u64, now: Instant) -> bool {
-        let dry = unsent_bytes <= self.given_bytes;
-        let us = now.since_us(self.measured_from);
-        let taken_bytes = self.measured_bytes.saturating_sub(unsent_bytes);
-        if self.rate.sample(taken_bytes, us, dry) {
-            (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
-        }
-        (self.level_bytes, self.given_bytes, self.looked_at) = (unsent_bytes, 0, now);
+        self.look(unsent_bytes, unsent_bytes <= self.given_bytes, now);
         self.aim(target_us)
     }
 

@@ -29,9 +29,10 @@ pub use self::counts::{Census, Counts, PHASES};
 pub use self::look::{Look, Response};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Send, Settings};
 use self::patience::Patience;
-use self::stream::{Step, Stream};
+use self::step::wanted;
+use self::stream::Stream;
 use crate::cache::Beliefs;
-use crate::conn::{ConnId, Plan, StreamId, Want};
+use crate::conn::{ConnId, Plan, StreamId};
 use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX};
 use crate::machine::Machine;
 use crate::send::{Margin, TopUps};
@@ -252,21 +253,13 @@ impl Machine for Worker {
                 stream,
                 resident_bytes,
             } => {
-                let probed = stream_in(&mut self.conns, stream);
-                let want = probed.and_then(|s| s.probed(resident_bytes, &mut self.beliefs, now));
-                if let Some(Step::Want {
-                    object,
-                    span,
-                    dry_at,
-                }) = want
-                {
-                    self.outs.push_back(Out::Want(Want {
-                        stream,
-                        object,
-                        span,
-                        dry_at,
-                    }));
-                }
+                let conn = conn_in(&mut self.conns, stream.conn).filter(|c| c.nth == stream.nth);
+                let want = conn.and_then(|conn| {
+                    let supply = conn.margin.supply(!conn.writable, now);
+                    let asked = conn.stream.as_mut()?;
+                    asked.probed(resident_bytes, &mut self.beliefs, &supply, now)
+                });
+                self.outs.extend(want.and_then(|want| wanted(stream, want)));
                 self.wake(stream.conn.index, true);
             }
             In::Sent {
@@ -275,7 +268,6 @@ impl Machine for Worker {
                 blocked,
                 unsent_bytes,
             } => {
-                let unsent_bytes = unsent_bytes.filter(|_| blocked);
                 self.sent(stream, taken_bytes, blocked, unsent_bytes, now);
             }
             In::Sliced {
@@ -289,13 +281,7 @@ impl Machine for Worker {
                     self.wake(stream.conn.index, false);
                 }
             }
-            In::Filled { stream, span } => {
-                if let Some(s) = stream_in(&mut self.conns, stream) {
-                    s.go_on(&mut self.counts, now);
-                    s.filled(span, &mut self.beliefs, now);
-                    self.wake(stream.conn.index, false);
-                }
-            }
+            In::Filled { stream, span, held } => self.filled(stream, span, held, now),
             In::Failed { stream, why } => {
                 if self.stream_mut(stream).is_some() {
                     self.response_done(stream.conn.index, why, now);

@@ -1,26 +1,33 @@
-//! The thread of one device: drives the disk machine, hands its reads to reading threads, and its
+//! The thread of one device: drives the disk machine, hands its reads to the kernel or to reading threads, and its
 //! news to the workers.
 
-use std::collections::HashMap;
+mod readers;
+#[cfg(test)]
+mod tests;
+mod wanted;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
-use ackpace_core::conn::{ObjectId, Span, StreamId, Want};
-use ackpace_core::disk::{Disk, In, Out, ReadError, ReadId};
-use ackpace_core::limits::READS_IN_FLIGHT_MAX;
+use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want};
+use ackpace_core::disk::{Disk, In, Into, Out, ReadError, ReadId, Settings};
+use ackpace_core::limits::{READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
-use crossbeam_queue::ArrayQueue;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::readers::{Finished, Job, Readers};
+use self::wanted::Wanted;
 use crate::clock::Clock;
 use crate::mailbox::{Bell, Mailboxes};
 use crate::sched;
-use crate::store::device::{Device, Devices};
+use crate::store::device::Devices;
 use crate::store::file::File;
-use crate::store::reader::Reader;
+use crate::store::pool::{Lease, Pool};
+use crate::store::ring::{self, Ring};
 
 /// What a worker asks.
 #[derive(Debug)]
@@ -32,12 +39,32 @@ pub enum Ask {
 }
 
 /// What a worker is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum News {
-    /// A wish is fulfilled.
-    Filled(StreamId, Span),
+    /// A wish is fulfilled, as far as the span goes.
+    Filled(StreamId, Span, Fill),
     /// It can't be.
     Failed(StreamId, ReadError),
+}
+
+/// Where the bytes of a fulfilled wish are.
+#[derive(Debug)]
+pub enum Fill {
+    /// In the page cache.
+    PageCache,
+    /// In memory that goes to the stream.
+    Piece(Piece),
+}
+
+/// Bytes of a file in slots of the pool.
+#[derive(Debug)]
+pub struct Piece {
+    /// The slots.
+    pub lease: Lease,
+    /// Where in the file their first byte is.
+    pub from_bytes: u64,
+    /// Which bytes of the file are there.
+    pub span: Span,
 }
 
 /// One worker's side of the conversation with all disks.
@@ -52,10 +79,13 @@ pub struct Line {
 pub struct Handle {
     asks: Vec<Mailboxes<Ask>>,
     bell: Arc<Bell>,
+    pool: Arc<Pool>,
+    /// What of the pool may be used now.
+    budget_bytes: AtomicU64,
     tally: Tally,
 }
 
-/// What the reading threads of a device count together; a read takes longer than these additions by far.
+/// What the thread of a device counts.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Reads that came to an end, failed ones too.
@@ -66,6 +96,43 @@ pub struct Tally {
     pub bytes: AtomicU64,
     /// What all took together.
     pub service_us: AtomicU64,
+    /// Those of all reads that went past the page cache.
+    pub direct: AtomicU64,
+    /// Streams that read from the device now (N).
+    pub streams: AtomicU64,
+    /// What they take together (B_net), bytes per second.
+    pub rates_bytes_per_s: AtomicU64,
+    /// T_D, the time for which a stream's bytes are to last after a read.
+    pub target_us: AtomicU64,
+    /// t_p, the time of positioning at the present load.
+    pub positioning_us: AtomicU64,
+    /// R, the rate of the medium.
+    pub media_bytes_per_s: AtomicU64,
+    /// K, reads given to the device at once.
+    pub reads_max: AtomicU64,
+    /// Reads in the device now.
+    pub in_flight: AtomicU64,
+    /// Memory of the pool in use, bytes.
+    pub memory_used_bytes: AtomicU64,
+    /// M, bytes.
+    pub memory_bytes: AtomicU64,
+    /// Turns after which the next read waited for memory.
+    pub memory_waits: AtomicU64,
+}
+
+/// What a disk thread is given.
+#[derive(Clone)]
+pub struct Equipment {
+    /// All devices met.
+    pub devices: Arc<Devices>,
+    /// The workers' sides.
+    pub lines: Arc<Vec<Line>>,
+    /// Connections that a worker may have.
+    pub places: u32,
+    /// The time of all machines.
+    pub clock: Clock,
+    /// How it chooses; what depends on the device is filled in here.
+    pub settings: Settings,
 }
 
 impl Handle {
@@ -74,9 +141,15 @@ impl Handle {
         self.asks[usize::from(worker)].put(place, ask);
     }
 
-    /// What was read.
+    /// What was read, and how the device is loaded.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// Use no more of the pool than this: what is in use beyond it comes back as it is sent.
+    pub fn set_budget(&self, bytes: u64) {
+        self.budget_bytes.store(bytes, Relaxed);
+        self.ring();
     }
 
     /// Wake the disk thread: once a turn is enough.
@@ -85,67 +158,54 @@ impl Handle {
     }
 }
 
-/// A finished read.
-struct Finished {
-    read: ReadId,
-    result: Result<(), ReadError>,
-    service_us: u64,
-}
-
-type Order = (ReadId, Arc<File>, Span);
-
 /// Starts the thread of a device and its readers. They live as long as the process: a read that hangs
 /// in the kernel can't be called back.
 ///
 /// # Errors
-/// When threads or descriptors are lacking.
-pub fn start(
-    index: u16,
-    devices: Arc<Devices>,
-    lines: Arc<Vec<Line>>,
-    places: u32,
-    clock: Clock,
-) -> io::Result<Arc<Handle>> {
+/// When threads, descriptors or address space are lacking.
+pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
+    let device = equipment
+        .devices
+        .get(index)
+        .ok_or(io::ErrorKind::NotFound)?;
+    let settings = Settings {
+        rotational: device.rotational,
+        spindles: device.spindles() as u32,
+        ..equipment.settings
+    };
+    let bell = Arc::new(Bell::new()?);
+    let slots = u32::try_from(settings.memory_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
     let handle = Arc::new(Handle {
-        asks: lines.iter().map(|_| Mailboxes::new(places)).collect(),
-        bell: Arc::new(Bell::new()?),
+        asks: equipment
+            .lines
+            .iter()
+            .map(|_| Mailboxes::new(equipment.places))
+            .collect(),
+        pool: Arc::new(Pool::new(slots, Arc::clone(&bell))?),
+        bell,
+        budget_bytes: AtomicU64::new(settings.memory_bytes),
         tally: Tally::default(),
     });
-    let (orders, work) = crossbeam_channel::bounded::<Order>(READS_IN_FLIGHT_MAX);
-    let finished = Arc::new(ArrayQueue::new(READS_IN_FLIGHT_MAX));
-    for n in 0..READS_IN_FLIGHT_MAX {
-        let reader = Reader::new()?;
-        let (work, devices, finished, handle) = (
-            work.clone(),
-            Arc::clone(&devices),
-            Arc::clone(&finished),
-            Arc::clone(&handle),
-        );
-        thread::Builder::new()
-            .name(format!("read-{index}.{n}"))
-            .spawn(move || {
-                sched::give_way();
-                for (read, file, span) in work {
-                    let Some(device) = devices.get(index) else {
-                        return;
-                    };
-                    let len_bytes = span.len_bytes;
-                    let done = finish(&reader, device, &clock, (read, file, span));
-                    handle.tally.count(&done, len_bytes);
-                    let pushed = finished.push(done);
-                    assert!(pushed.is_ok(), "no more reads finish than are in flight");
-                    handle.ring();
-                }
-            })?;
-    }
+    let ring = match Ring::new(READS_IN_FLIGHT_MAX as u32) {
+        Ok(ring) => Some(ring),
+        Err(error) => {
+            tracing::warn!("{}", ring::refusal(&error));
+            None
+        }
+    };
+    let readers = Readers::start(index, Arc::clone(&handle.bell), equipment)?;
     let shell = Shell {
-        disk: Disk::default(),
+        disk: Disk::new(settings),
         files: Wanted::default(),
+        landed: None,
         handle: Arc::clone(&handle),
-        lines,
-        orders,
-        finished,
-        clock,
+        lines: Arc::clone(&equipment.lines),
+        readers,
+        ring,
+        clock: equipment.clock,
+        budget_bytes: settings.memory_bytes,
+        cancel: settings.cancel,
+        indirect: !settings.direct,
     };
     thread::Builder::new()
         .name(format!("disk-{index}"))
@@ -156,98 +216,64 @@ pub fn start(
     Ok(handle)
 }
 
-fn finish(reader: &Reader, device: &Device, clock: &Clock, order: Order) -> Finished {
-    let (read, file, span) = order;
-    let begun = clock.now();
-    let result = reader.promote(&file, device, span);
-    let service_us = clock.now().since_us(begun);
-    Finished {
-        read,
-        result,
-        service_us,
-    }
-}
-
-impl Tally {
-    fn count(&self, done: &Finished, len_bytes: u64) {
-        let bytes = if done.result.is_ok() { len_bytes } else { 0 };
-        self.reads.fetch_add(1, Relaxed);
-        self.failed.fetch_add(done.result.is_err().into(), Relaxed);
-        self.bytes.fetch_add(bytes, Relaxed);
-        self.service_us.fetch_add(done.service_us, Relaxed);
-    }
-}
-
-/// The files of living wishes: what the machine's orders refer to.
-#[derive(Default)]
-struct Wanted {
-    /// The wish of each connection's place in its worker's table.
-    by_place: HashMap<(u16, u32), ObjectId>,
-    by_object: HashMap<ObjectId, (Arc<File>, u32)>,
-}
-
-impl Wanted {
-    /// A wish replaces the earlier one of its place.
-    fn add(&mut self, stream: StreamId, file: Arc<File>) {
-        self.remove(stream);
-        self.by_place
-            .insert((stream.worker, stream.conn.index), file.id);
-        self.by_object.entry(file.id).or_insert((file, 0)).1 += 1;
-    }
-
-    fn remove(&mut self, stream: StreamId) {
-        let Some(object) = self.by_place.remove(&(stream.worker, stream.conn.index)) else {
-            return;
-        };
-        if let Some((_, wishes)) = self.by_object.get_mut(&object) {
-            *wishes -= 1;
-            if *wishes == 0 {
-                self.by_object.remove(&object);
-            }
-        }
-    }
-
-    fn get(&self, object: ObjectId) -> Option<Arc<File>> {
-        self.by_object
-            .get(&object)
-            .map(|(file, _)| Arc::clone(file))
-    }
-}
-
 struct Shell {
     disk: Disk,
     files: Wanted,
+    /// The memory of the read that has just come back, until the machine says whose it is.
+    landed: Option<(ReadId, Lease, Span)>,
     handle: Arc<Handle>,
     lines: Arc<Vec<Line>>,
-    orders: crossbeam_channel::Sender<Order>,
-    finished: Arc<ArrayQueue<Finished>>,
+    readers: Readers,
+    /// `None` where io_uring is refused: the reading threads read all.
+    ring: Option<Ring<(ReadId, Instant)>>,
     clock: Clock,
+    /// As the machine knows it.
+    budget_bytes: u64,
+    cancel: bool,
+    /// The device can't be read past the page cache; that was said.
+    indirect: bool,
 }
 
 impl Shell {
     fn run(mut self) {
         loop {
-            let mut fds = [PollFd::new(&*self.handle.bell, PollFlags::IN)];
-            let _ = poll(&mut fds, None);
-            self.handle.bell.heard();
+            self.wait();
             self.turn();
         }
     }
 
+    /// Until something is asked or read, or a wish is due.
+    fn wait(&mut self) {
+        let due = self
+            .disk
+            .deadline()
+            .map(|at| Duration::from_micros(at.since_us(self.clock.now())));
+        let retry = self.ring.as_mut().and_then(Ring::retry_after);
+        let timeout = [due, retry]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|left| Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            });
+        let bell = PollFd::new(&*self.handle.bell, PollFlags::IN);
+        let _ = match &self.ring {
+            Some(ring) => poll(
+                &mut [bell, PollFd::new(ring, PollFlags::IN)],
+                timeout.as_ref(),
+            ),
+            None => poll(&mut [bell], timeout.as_ref()),
+        };
+        self.handle.bell.heard();
+    }
+
     fn turn(&mut self) {
         let now = self.clock.now();
-        while let Some(Finished {
-            read,
-            result,
-            service_us,
-        }) = self.finished.pop()
-        {
-            let done = In::Done {
-                read,
-                result,
-                service_us,
-            };
-            self.disk.on(done, now);
+        self.memory_came_back(now);
+        self.hear_ring(now);
+        while let Some(finished) = self.readers.finished() {
+            self.finished(finished, now);
         }
         // The news is told before anything new is heard: it speaks of the wishes before.
         self.pump(now);
@@ -258,6 +284,72 @@ impl Shell {
             }
         }
         self.pump(now);
+        handle.pool.set_hungry(self.disk.slots_lacking());
+        self.publish();
+    }
+
+    fn memory_came_back(&mut self, now: Instant) {
+        let freed = self.handle.pool.take_freed();
+        if freed > 0 {
+            self.disk.on(In::Freed(freed), now);
+        }
+        let memory_bytes = self.handle.budget_bytes.load(Relaxed);
+        if memory_bytes != self.budget_bytes {
+            self.budget_bytes = memory_bytes;
+            self.disk.on(In::Budget { memory_bytes }, now);
+            self.handle.pool.trim((memory_bytes / SLOT_BYTES) as u32);
+        }
+    }
+
+    fn hear_ring(&mut self, now: Instant) {
+        let Some(ring) = &mut self.ring else { return };
+        let done: Vec<_> = ring.completions().collect();
+        for done in done {
+            let (read, begun) = done.tag;
+            self.read_done(
+                read,
+                done.span,
+                Some(done.lease),
+                done.result,
+                now.since_us(begun),
+                now,
+            );
+        }
+    }
+
+    fn finished(&mut self, finished: Finished, now: Instant) {
+        match finished {
+            Finished::Mapped { object, layout } => self.disk.on(In::Mapped { object, layout }, now),
+            Finished::Refused(why) => {
+                if !std::mem::replace(&mut self.indirect, true) {
+                    tracing::info!("read through the page cache: {why}");
+                }
+                self.disk.on(In::Indirect, now);
+            }
+            Finished::Read {
+                read,
+                span,
+                lease,
+                result,
+                service_us,
+            } => self.read_done(read, span, lease, result, service_us, now),
+        }
+    }
+
+    fn read_done(
+        &mut self,
+        read: ReadId,
+        span: Span,
+        lease: Option<Lease>,
+        result: Result<u64, ReadError>,
+        service_us: u64,
+        now: Instant,
+    ) {
+        self.handle.tally.count(result, service_us, lease.is_some());
+        self.landed = lease.map(|lease| (read, lease, span));
+        self.disk.on(In::Done { read, result }, now);
+        self.pump(now);
+        self.landed = None; // nobody's: its stream is gone
     }
 
     fn pump(&mut self, now: Instant) {
@@ -273,7 +365,11 @@ impl Shell {
                 self.disk.on(In::Want(want), now);
             }
             Ask::Forget(stream) => {
-                self.files.remove(stream);
+                if self.cancel {
+                    self.files.remove(stream);
+                } else {
+                    self.files.part(stream);
+                }
                 self.disk.on(In::Forget(stream), now);
             }
         }
@@ -281,41 +377,97 @@ impl Shell {
 
     fn execute(&mut self, out: Out, now: Instant) {
         match out {
-            Out::Read { read, object, span } => {
-                let Some(file) = self.files.get(object) else {
-                    debug_assert!(false, "a read is ordered for a living wish only");
-                    // Not lost, whatever went wrong here: its waiters are told, its place in the device is free.
-                    let result = Err(ReadError {
-                        errno: libc::EBADF,
-                        offset_bytes: span.offset_bytes,
-                    });
-                    let service_us = 0;
-                    let done = In::Done {
-                        read,
-                        result,
-                        service_us,
-                    };
-                    return self.disk.on(done, now);
+            Out::Map(object) => match self.files.get(object) {
+                Some(file) => self.readers.submit(Job::Map(file)),
+                None => {
+                    let layout = ackpace_core::disk::Layout::default();
+                    self.disk.on(In::Mapped { object, layout }, now);
+                }
+            },
+            Out::Read {
+                read,
+                object,
+                span,
+                into,
+            } => self.read(read, object, span, into, now),
+            Out::Filled {
+                read,
+                stream,
+                span,
+                held,
+                urgent,
+            } => {
+                let landed = self.landed.take_if(|(of, ..)| *of == read);
+                let fill = match (held, landed) {
+                    (Held::Slots, Some((_, lease, all))) => Fill::Piece(Piece {
+                        lease,
+                        from_bytes: all.offset_bytes,
+                        span,
+                    }),
+                    (Held::Slots, None) => unreachable!("a read into slots has one stream"),
+                    (Held::PageCache, _) => Fill::PageCache,
                 };
-                let sent = self.orders.try_send((read, file, span));
+                self.tell(stream, News::Filled(stream, span, fill), urgent);
+            }
+            Out::Failed { stream, error } => {
+                self.tell(stream, News::Failed(stream, error), true);
+            }
+            Out::Nudge(stream) => {
+                if let Some(line) = self.lines.get(usize::from(stream.worker)) {
+                    line.bell.ring();
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: Into, now: Instant) {
+        let lease = match into {
+            Into::PageCache => None,
+            Into::Slots(slots) => self.handle.pool.lease(slots),
+        };
+        let lost = matches!(into, Into::Slots(_)) && lease.is_none();
+        let file = self.files.get(object).filter(|_| !lost);
+        let Some(file) = file else {
+            debug_assert!(
+                false,
+                "a read is ordered for a living wish and with free slots only"
+            );
+            // Not lost, whatever went wrong here: its waiters are told, its place in the device is free.
+            let error = ReadError {
+                errno: libc::EBADF,
+                offset_bytes: span.offset_bytes,
+            };
+            return self.disk.on(
+                In::Done {
+                    read,
+                    result: Err(error),
+                },
+                now,
+            );
+        };
+        match (lease, &mut self.ring, file.direct()) {
+            (Some(lease), Some(ring), Some(direct)) => {
+                let direct = Arc::clone(direct);
+                let tag = (read, now);
+                let order = ring::Order {
+                    tag,
+                    direct,
+                    span,
+                    lease,
+                };
+                let submitted = ring.submit(order);
                 assert!(
-                    sent.is_ok(),
+                    submitted.is_ok(),
                     "the machine knows how many reads are in flight"
                 );
             }
-            Out::Filled {
-                stream,
+            (Some(lease), ..) => self.readers.submit(Job::Direct {
+                read,
+                file,
                 span,
-                held: _,
-                urgent,
-            } => {
-                self.files.remove(stream);
-                self.tell(stream, News::Filled(stream, span), urgent);
-            }
-            Out::Failed { stream, error } => {
-                self.files.remove(stream);
-                self.tell(stream, News::Failed(stream, error), true);
-            }
+                lease,
+            }),
+            (None, ..) => self.readers.submit(Job::Promote { read, file, span }),
         }
     }
 
@@ -328,107 +480,37 @@ impl Shell {
             line.bell.ring();
         }
     }
+
+    /// Let others see how the device is loaded.
+    fn publish(&self) {
+        let (tally, load, model) = (&self.handle.tally, self.disk.load(), self.disk.model());
+        tally.streams.store(load.streams, Relaxed);
+        tally
+            .rates_bytes_per_s
+            .store(load.rates_bytes_per_s, Relaxed);
+        tally.target_us.store(self.disk.target_us(), Relaxed);
+        tally.positioning_us.store(model.positioning_us(), Relaxed);
+        tally
+            .media_bytes_per_s
+            .store(model.media_bytes_per_s(), Relaxed);
+        tally.reads_max.store(self.disk.reads_max() as u64, Relaxed);
+        let in_flight = self.disk.reads_in_flight() as u64;
+        tally.in_flight.store(in_flight, Relaxed);
+        let used = self.handle.pool.slots() - self.handle.pool.free_slots();
+        let used_bytes = u64::from(used) * SLOT_BYTES;
+        tally.memory_used_bytes.store(used_bytes, Relaxed);
+        tally.memory_bytes.store(load.memory_bytes, Relaxed);
+        let waits = self.disk.slots_lacking() > 0;
+        tally.memory_waits.fetch_add(waits.into(), Relaxed);
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use ackpace_core::conn::ConnId;
-    use rustix::fs::fstat;
-
-    use super::*;
-    use crate::store::file::Files;
-
-    /// The shell without its threads, and the readers' end of its orders.
-    fn shell() -> (Shell, crossbeam_channel::Receiver<Order>) {
-        let bell = || Arc::new(Bell::new().expect("a descriptor"));
-        let line = Line {
-            news: Mailboxes::new(4),
-            bell: bell(),
-        };
-        let (orders, work) = crossbeam_channel::bounded(READS_IN_FLIGHT_MAX);
-        let handle = Handle {
-            asks: vec![Mailboxes::new(4)],
-            bell: bell(),
-            tally: Tally::default(),
-        };
-        let shell = Shell {
-            disk: Disk::default(),
-            files: Wanted::default(),
-            handle: Arc::new(handle),
-            lines: Arc::new(vec![line]),
-            orders,
-            finished: Arc::new(ArrayQueue::new(READS_IN_FLIGHT_MAX)),
-            clock: Clock::start(),
-        };
-        (shell, work)
-    }
-
-    fn wish(index: u32, dry_at: Instant) -> Ask {
-        let fd = std::os::fd::OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
-        let stat = fstat(&fd).expect("an open descriptor");
-        let file = Files::default().intern(fd, &stat, b"name", &Devices::default());
-        let conn = ConnId {
-            index,
-            generation: 0,
-        };
-        let stream = StreamId {
-            worker: 0,
-            conn,
-            nth: 0,
-        };
-        let span = Span {
-            offset_bytes: 0,
-            len_bytes: 4096,
-        };
-        let want = Want {
-            stream,
-            object: file.id,
-            span,
-            dry_at,
-        };
-        Ask::Want(want, file)
-    }
-
-    fn finish(shell: &Shell, order: &Order) {
-        let finished = Finished {
-            read: order.0,
-            result: Ok(()),
-            service_us: 1,
-        };
-        assert!(shell.finished.push(finished).is_ok());
-    }
-
-    #[test]
-    fn a_wish_that_is_repeated_while_it_is_fulfilled_is_read_again() {
-        let (mut shell, work) = shell();
-        let later = Instant { us: u64::MAX };
-        shell.handle.ask(0, 1, wish(1, later));
-        shell.turn();
-        let first = work.try_recv().expect("the first read");
-        finish(&shell, &first);
-        shell.handle.ask(0, 1, wish(1, Instant { us: 0 }));
-        shell.turn();
-        assert!(matches!(shell.lines[0].news.take(), Some(News::Filled(..))));
-        let second = work
-            .try_recv()
-            .expect("the repeated wish is no less a wish");
-        finish(&shell, &second);
-        shell.turn();
-        assert!(matches!(shell.lines[0].news.take(), Some(News::Filled(..))));
-        assert!(shell.files.by_object.is_empty(), "no file is held");
-    }
-
-    #[test]
-    fn what_is_forgotten_before_its_read_costs_none() {
-        let (mut shell, work) = shell();
-        let Ask::Want(want, file) = wish(2, Instant { us: 0 }) else {
-            return;
-        };
-        let stream = want.stream;
-        shell.handle.ask(0, 2, Ask::Want(want, file));
-        shell.handle.ask(0, 2, Ask::Forget(stream));
-        shell.turn();
-        assert!(work.try_recv().is_err());
-        assert!(shell.files.by_object.is_empty() && shell.lines[0].news.take().is_none());
+impl Tally {
+    fn count(&self, result: Result<u64, ReadError>, service_us: u64, direct: bool) {
+        self.reads.fetch_add(1, Relaxed);
+        self.failed.fetch_add(result.is_err().into(), Relaxed);
+        self.bytes.fetch_add(result.unwrap_or(0), Relaxed);
+        self.service_us.fetch_add(service_us, Relaxed);
+        self.direct.fetch_add(direct.into(), Relaxed);
     }
 }

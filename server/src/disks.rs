@@ -3,31 +3,23 @@
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::clock::Clock;
-use crate::disk::{self, Handle, Line};
+use crate::disk::{self, Equipment, Handle};
 use crate::limits::DEVICES_MAX;
-use crate::store::device::Devices;
 
 /// All disk threads of the process, by the number of their device.
 pub struct Disks {
     handles: [OnceLock<Arc<Handle>>; DEVICES_MAX],
     starting: Mutex<()>,
-    devices: Arc<Devices>,
-    lines: Arc<Vec<Line>>,
-    places: u32,
-    clock: Clock,
+    equipment: Equipment,
 }
 
 impl Disks {
-    /// No thread yet. `places`: the connections that a worker may have.
-    pub fn new(devices: Arc<Devices>, lines: Arc<Vec<Line>>, places: u32, clock: Clock) -> Disks {
+    /// No thread yet.
+    pub fn new(equipment: Equipment) -> Disks {
         Disks {
             handles: Default::default(),
             starting: Mutex::default(),
-            devices,
-            lines,
-            places,
-            clock,
+            equipment,
         }
     }
 
@@ -42,9 +34,12 @@ impl Disks {
         }
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if place.get().is_none() {
-            let (devices, lines) = (Arc::clone(&self.devices), Arc::clone(&self.lines));
-            let handle = disk::start(device, devices, lines, self.places, self.clock)?;
-            return Ok(place.get_or_init(|| handle));
+            let handle = disk::start(device, &self.equipment)?;
+            place.get_or_init(|| handle);
+            let disks = self.started().count().max(1) as u64;
+            let each_bytes = self.equipment.settings.memory_bytes / disks;
+            self.started()
+                .for_each(|(_, disk)| disk.set_budget(each_bytes));
         }
         place.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }

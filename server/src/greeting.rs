@@ -5,8 +5,6 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use ackpace_core::conn::{Oracle, Span};
-use ackpace_core::limits::{READS_IN_FLIGHT_MAX, WINDOW_BYTES};
-use ackpace_core::units::MIB;
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
@@ -58,10 +56,7 @@ fn reach(listen: &Listen, url: &str) -> String {
 
 /// How a place is read, and the line for a kernel feature that is lost, with cause and cure.
 fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<String>) {
-    let cold = format!(
-        "cold windows of {} MiB by the disk thread, {READS_IN_FLIGHT_MAX} at once",
-        WINDOW_BYTES / MIB
-    );
+    let cold = "what is not in memory by the thread of its disk".to_owned();
     // The one file, or the directory itself, stands for what lies below.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(dir, only.unwrap_or(b"."), flags, Mode::empty());

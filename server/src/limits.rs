@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use ackpace_core::limits::READS_IN_FLIGHT_MAX;
-
 /// Bytes of a configuration file. More: it is refused; a file of one server has a few KiB.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a configuration file up to which all syntax errors are reported. More: only the first one is, since each
@@ -62,12 +60,18 @@ pub const BACKLOG: i32 = 4096;
 
 /// New connections that wait for the worker they were given to. More: they stay with the worker that accepted them.
 pub const HANDED_MAX: usize = 256;
+/// Threads of one device for reads through the page cache, and for all where io_uring is refused. More reads: they wait.
+pub const READERS_MAX: usize = 8;
+/// Slices of the pool that one send takes. More: a further call.
+pub const SLICES_MAX: usize = 64;
+/// Files that are read for clients that left (`cancel` off). More: the oldest is closed.
+pub const PARTED_FILES_MAX: usize = 4096;
 /// Workers that are started by themselves: one for each core, and not more than this.
 pub const WORKERS_MAX: u16 = 64;
 /// Connections below which a worker is not worth starting. Less memory: the start is refused.
 pub const CONNECTIONS_MIN: u32 = 16;
 /// Open descriptors that are not connections or files of responses: listeners, bells, logs, disk threads.
-pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (1 + READS_IN_FLIGHT_MAX)) as u64;
+pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (2 + READERS_MAX)) as u64;
 
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
 pub const CONTROL_CLIENTS_MAX: usize = 32;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use ackpace_core::disk::{self, Order};
 use ackpace_core::limits::SEND_QUEUE_BYTES;
+use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::duration_us;
 use ackpace_core::worker::{Send, Settings};
 use ackpace_wire::content_type::Overrides;
@@ -17,6 +19,7 @@ use signal_hook::iterator::Signals;
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
 use crate::desk::Desk;
+use crate::disk::Equipment as DiskEquipment;
 use crate::disk::Line;
 use crate::disks::Disks;
 use crate::failure::Failure;
@@ -27,7 +30,10 @@ use crate::limits::WORKERS_MAX;
 use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
-use crate::options::{LogTarget, MetricsAt, Pacing, SendBy, ServeOptions, Sibling, Workers};
+use crate::options::{
+    Cancel, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, ServeOptions,
+    Sibling, Workers,
+};
 use crate::resolver::{Resolver, Return};
 use crate::shares::{self, Shares};
 use crate::store::device::Devices;
@@ -43,8 +49,8 @@ use crate::worker::{Equipment, Shared, Worker};
 /// What the operator has to mend: a root that can't be served, memory that is not there.
 pub fn check(options: &ServeOptions) -> Result<(), Failure> {
     let workers = workers(options);
-    site(options).map(drop)?;
-    shares(options, workers).map(drop)
+    let shares = shares(options, workers)?;
+    site(options, &shares).map(drop)
 }
 
 /// The text of `ackpace limits`.
@@ -64,7 +70,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let workers = workers(&options);
     raise_descriptor_limit();
     let shares = shares(&options, workers)?;
-    let site = Arc::new(site(&options)?);
+    let site = Arc::new(site(&options, &shares)?);
     let listeners = Listeners::bind(&options.listen, workers, &options.congestion_control)
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
@@ -146,12 +152,13 @@ fn start(
         inboxes.push(inbox);
     }
     let lines = Arc::new(lines);
-    let disks = Arc::new(Disks::new(
-        Arc::clone(&site.devices),
-        Arc::clone(&lines),
+    let disks = Arc::new(Disks::new(DiskEquipment {
+        devices: Arc::clone(&site.devices),
+        lines: Arc::clone(&lines),
         places,
         clock,
-    ));
+        settings: disk_settings(options, shares),
+    }));
     let resolver = Resolver::start(&site, returns, places)?;
     let desks = (0..listeners.by_worker.len())
         .map(|_| Desk::default())
@@ -224,7 +231,7 @@ fn wait(mut signals: Signals, shared: &Arc<Shared>, threads: Threads) {
     let _ = stopper.join();
 }
 
-fn site(options: &ServeOptions) -> Result<Site, Failure> {
+fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {
     let mend = |error: String| Failure::operator(error);
     let root = Root::open(&options.root, options.follow_symlinks, &options.allow_roots);
     let types = options
@@ -244,7 +251,7 @@ fn site(options: &ServeOptions) -> Result<Site, Failure> {
             .iter()
             .map(|sibling| coding(*sibling))
             .collect(),
-        listings_held: Held::default(),
+        listings_held: Held::new(shares.listing_bytes),
     })
 }
 
@@ -290,6 +297,31 @@ fn settings(options: &ServeOptions, worker: u16, connections_max: u32, arrivals:
             SendBy::Eager => Send::Eager,
         },
         pacing: options.pacing == Pacing::FirstFlight,
+    }
+}
+
+/// What all disks have in common.
+fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
+    disk::Settings {
+        prefetch: match options.prefetch {
+            PrefetchBy::Tdap => Prefetch::Tdap,
+            PrefetchBy::Rate => Prefetch::Rate {
+                target_us: duration_us(options.prefetch_time),
+            },
+            PrefetchBy::Fixed => Prefetch::Fixed {
+                read_bytes: options.prefetch_size.resolve(0), // a share is refused
+            },
+        },
+        order: match options.order {
+            OrderBy::CLook => Order::CLook,
+            OrderBy::Deadline => Order::Deadline,
+            OrderBy::Arrival => Order::Arrival,
+        },
+        cancel: options.cancel == Cancel::On,
+        direct: options.read == ReadBy::Direct,
+        memory_bytes: shares.prefetch_bytes,
+        rotational: true,
+        spindles: 1,
     }
 }
 

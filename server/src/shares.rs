@@ -11,7 +11,7 @@ use crate::limits::{
     LOG_QUEUE_BYTES_MAX,
 };
 use crate::memory;
-use crate::options::ServeOptions;
+use crate::options::{LogTarget, ServeOptions};
 
 /// What each owner of memory may use at worst. The kernel's memory (page cache, sockets) is not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,12 @@ pub struct Shares {
     pub connections_per_worker: u32,
     /// Small files kept ready by all workers together: `object_cache`, or an eighth of the memory.
     pub object_cache_bytes: u64,
+    /// What is read ahead of clients, from all disks together: `prefetch_memory`, or three quarters of the memory.
+    pub prefetch_bytes: u64,
+    /// Names of all listings under way, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
+    pub listing_bytes: u64,
+    /// Queues of the logs that are written.
+    pub log_bytes: u64,
 }
 
 impl Shares {
@@ -42,6 +48,16 @@ impl Shares {
             workers,
             connections_per_worker: CONNECTIONS_MIN,
             object_cache_bytes: (options.object_cache.resolve(usable_bytes)).min(memory_bytes / 8),
+            listing_bytes: match options.listing {
+                true => core::LISTING_BYTES_MAX.min(memory_bytes / 8),
+                false => 0,
+            },
+            log_bytes: match options.access_log {
+                LogTarget::Off => LOG_QUEUE_BYTES_MAX,
+                LogTarget::Stdout | LogTarget::File(_) => 2 * LOG_QUEUE_BYTES_MAX,
+            },
+            prefetch_bytes: (options.prefetch_memory.resolve(usable_bytes))
+                .min(memory_bytes / 4 * 3),
         };
         let least_bytes = shares.total_bytes();
         if memory_bytes < least_bytes {
@@ -54,7 +70,8 @@ impl Shares {
             ));
         }
         let left_bytes = memory_bytes - least_bytes;
-        let more = left_bytes / u64::from(workers) / (connection_bytes() + mailboxes_bytes());
+        let each_bytes = shares.connection_bytes() + mailboxes_bytes();
+        let more = left_bytes / u64::from(workers) / each_bytes;
         let affordable = u64::from(CONNECTIONS_MIN) + more;
         let connections_per_worker = affordable.min(options.connections_max) as u32; // at most 16,384
         Ok(Shares {
@@ -69,7 +86,7 @@ impl Shares {
         vec![
             (
                 "connections: state, request heads, slices of listings",
-                connections * connection_bytes(),
+                connections * self.connection_bytes(),
             ),
             (
                 "mailboxes between workers and disks",
@@ -80,8 +97,9 @@ impl Shares {
                 heads_kept_bytes() * u64::from(self.workers),
             ),
             ("small files kept ready", self.object_cache_bytes),
-            ("names of listings under way", core::LISTING_BYTES_MAX),
-            ("queues of the two logs", 2 * LOG_QUEUE_BYTES_MAX),
+            ("what is read ahead of clients", self.prefetch_bytes),
+            ("names of listings under way", self.listing_bytes),
+            ("queues of the logs", self.log_bytes),
             (
                 "metrics, answers of the admin socket, decisions",
                 2 * CONTROL_ANSWER_BYTES + decisions_bytes() * u64::from(self.workers),
@@ -93,14 +111,14 @@ impl Shares {
         ]
     }
 
+    /// What one more connection costs at worst, its mailboxes aside.
+    fn connection_bytes(&self) -> u64 {
+        core::connection_bytes_max(wire::HEAD_BYTES_MAX as u64, self.listing_bytes > 0)
+    }
+
     fn total_bytes(&self) -> u64 {
         self.owners().iter().map(|(_, bytes)| bytes).sum()
     }
-}
-
-/// What one more connection costs at worst, its mailboxes aside.
-fn connection_bytes() -> u64 {
-    core::connection_bytes_max(wire::HEAD_BYTES_MAX as u64)
 }
 
 /// A box at each device's thread and one for the news that come back.
@@ -204,11 +222,15 @@ fn bounds(options: &ServeOptions, shares: &Shares) -> Vec<(String, &'static str)
         ),
         (
             core::READS_IN_FLIGHT_MAX.to_string(),
-            "reads in one device; the next is chosen when one finishes",
+            "reads in one device, far fewer in a disk with an arm; the next is chosen when one finishes",
+        ),
+        (
+            mib(core::READ_BYTES_MAX),
+            "of a file are read at once for one client",
         ),
         (
             mib(core::WINDOW_BYTES),
-            "of a file are judged, wanted and read at once",
+            "of a file are judged at once, and read if it has several readers",
         ),
         (
             core::RESOLVERS_MAX.to_string(),

@@ -16,6 +16,8 @@ use crate::turns::Turns;
 pub enum Way {
     /// From the page cache, by sendfile(2).
     Sendfile,
+    /// From memory of ours into which they were read past the page cache.
+    Direct,
     /// From the small files kept ready, their heads included.
     KeptReady,
     /// Made for this answer: heads, listings, errors, boundaries.
@@ -24,12 +26,13 @@ pub enum Way {
 
 impl Way {
     /// Every way, each at the index of its number.
-    pub const ALL: [Way; 3] = [Way::Sendfile, Way::KeptReady, Way::Made];
+    pub const ALL: [Way; 4] = [Way::Sendfile, Way::Direct, Way::KeptReady, Way::Made];
 
     /// A label of the metrics.
     pub fn name(self) -> &'static str {
         match self {
             Way::Sendfile => "sendfile",
+            Way::Direct => "direct",
             Way::KeptReady => "kept_ready",
             Way::Made => "made",
         }
@@ -59,7 +62,7 @@ pub struct Tally {
     /// Answers by the first digit of their status; 0 is not used.
     pub answers: [Count; 6],
     /// Bytes given to sockets, by [`Way`].
-    pub sent_bytes: [Count; 3],
+    pub sent_bytes: [Count; Way::ALL.len()],
     /// Sends of which the socket took nothing (EAGAIN).
     pub sends_refused: Count,
     /// Sends of which the socket took a part.

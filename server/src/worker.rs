@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ackpace_core::conn::{ConnId, StreamId, TcpEvent};
+use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent};
 use ackpace_core::disk::ReadError;
 use ackpace_core::limits::{
     EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TURN_BYTES_MAX,
@@ -32,7 +32,7 @@ use self::conns::Conns;
 use crate::answers::Question;
 use crate::clock::Clock;
 use crate::desk::Desk;
-use crate::disk::{Line, News};
+use crate::disk::{Fill, Line, News};
 use crate::disks::Disks;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
@@ -292,10 +292,27 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         while let Some(news) = shared.lines[self.index].news.take() {
             match news {
-                News::Filled(stream, span) => self.decider.on(In::Filled { stream, span }, now),
+                News::Filled(stream, span, fill) => self.filled(stream, span, fill, now),
                 News::Failed(stream, error) => self.read_failed(stream, error, now),
             }
         }
+    }
+
+    /// Bytes of a stream are there; memory that comes for one who left goes back at once.
+    fn filled(&mut self, stream: StreamId, span: Span, fill: Fill, now: Instant) {
+        let held = match fill {
+            Fill::PageCache => Held::PageCache,
+            Fill::Piece(piece) => {
+                let alive = self.decider.plan(stream).is_some();
+                if let Some(conn) = self.conns.get(stream.conn).filter(|_| alive) {
+                    conn.pieces
+                        .retain(|before| before.span.offset_bytes < span.offset_bytes);
+                    conn.pieces.push_back(piece);
+                }
+                Held::Slots
+            }
+        };
+        self.decider.on(In::Filled { stream, span, held }, now);
     }
 
     /// Somebody rang: a disk, a resolver, or whoever stops the server.

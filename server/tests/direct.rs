@@ -38,7 +38,7 @@ fn threads_and_the_ring_read_what_the_page_cache_shows() {
             ),
             write_in_pieces(dir, "fragmented"),
         ];
-        let (pool, mut random) = (pool(128), Random(SEED));
+        let (pool, mut random) = (pool(POOL_SLOTS), Random(SEED));
         for file in files {
             let len_bytes = file.content.len() as u64;
             let mut spans = vec![span(0, 4 * MIB), span(0, 4096), span(len_bytes, 4096)];
@@ -53,7 +53,7 @@ fn threads_and_the_ring_read_what_the_page_cache_shows() {
                 file.check(span, &pool);
             }
         }
-        assert_eq!(pool.free_slots(), 128, "all came back");
+        assert_eq!(pool.free_slots(), POOL_SLOTS, "all came back");
     });
 }
 
@@ -65,7 +65,7 @@ fn a_file_that_is_renamed_or_deleted_is_still_the_one_that_was_opened() {
         fs::rename(dir.join("other"), dir.join("file")).expect("a rename");
         let direct = open_direct(&file.fd).expect("the old inode");
         assert_eq!(direct.len_bytes(), 100_000);
-        file.check(span(0, MIB), &pool(32));
+        file.check(span(0, MIB), &pool(POOL_SLOTS));
     });
 }
 
@@ -74,7 +74,7 @@ fn data_in_the_inode_is_refused_or_right() {
     on_ext4("inline", &["-O", "inline_data"], |dir, _| {
         let file = write(dir, "small", &[(0, 50)]);
         match open_direct(&file.fd) {
-            Ok(_) => file.check(span(0, 4096), &pool(2)),
+            Ok(_) => file.check(span(0, 4096), &pool(POOL_SLOTS)),
             Err(why) => assert_eq!(why, Why::Refused),
         }
         let map = extents(&file.fd, 64).expect("ext4 tells");
@@ -141,7 +141,7 @@ fn a_disk_that_ends_too_early_is_an_error_at_the_first_lost_block() {
             errno: libc::EIO,
             offset_bytes: lost_bytes,
         };
-        for (how, result, lease) in file.read(all, &pool(128)) {
+        for (how, result, lease) in file.read(all, &pool(POOL_SLOTS)) {
             assert_eq!(result, Err(error), "{how}");
             let got_bytes = lost_bytes - 2 * MIB;
             let expected = &file.content[2 * MIB as usize..lost_bytes as usize];
@@ -274,6 +274,8 @@ fn span(offset_bytes: u64, len_bytes: u64) -> Span {
         len_bytes: (end_bytes - from_bytes).min(4 * MIB),
     }
 }
+
+const POOL_SLOTS: u32 = (8 * MIB / SLOT_BYTES) as u32;
 
 fn pool(slots: u32) -> Arc<Pool> {
     let bell = Arc::new(Bell::new().expect("a descriptor"));

@@ -209,6 +209,8 @@ fn a_disk_that_fails_midway_ends_the_response_and_is_logged_with_file_and_offset
     let server = Setup::new(&root)
         .before(move || mount_for_child(&name, &dir))
         .start();
+    // Twice, so that it is popular and stays in the page cache.
+    assert_eq!(server.get("/small", "").text(), "small");
     assert_eq!(server.get("/small", "").text(), "small");
     let mut conn = stalled(&server);
     assert!(conn.exactly(4096) == content[..4096], "other bytes");

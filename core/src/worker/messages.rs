@@ -1,6 +1,6 @@
 //! What the worker machine is told and what it orders: its whole contract with a shell.
 
-use crate::conn::{ConnId, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
+use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.
@@ -136,7 +136,8 @@ pub enum In {
         taken_bytes: u64,
         /// It takes no more for now.
         blocked: bool,
-        /// What it holds unsent now, asked if it is blocked (SIOCOUTQNSD); `None` where nobody can say.
+        /// What it holds unsent now (SIOCOUTQNSD), asked if it is blocked or was sent bytes of a file; `None` where
+        /// nobody can say.
         unsent_bytes: Option<u64>,
     },
     /// The result of a `Slice`.
@@ -154,6 +155,8 @@ pub enum In {
         stream: StreamId,
         /// What is in memory now.
         span: Span,
+        /// Where.
+        held: Held,
     },
     /// The response can't go on.
     Failed {
@@ -237,6 +240,8 @@ pub enum Out {
     Want(Want),
     /// The stream is gone: its wishes and its listing are forgotten by every stage in this turn.
     Forget(StreamId),
+    /// Give back what was fetched for the stream and is not sent: its client does not read.
+    Release(StreamId),
     /// The kernel has all bytes of the response, or it is cut off: close what was open for it.
     Ended(StreamId),
     /// Make the next slice of the listing; answered by `Sliced` or `Failed`.
@@ -252,6 +257,8 @@ pub enum Out {
         from_bytes: u64,
         /// How many at most.
         len_bytes: u64,
+        /// Where the bytes of a file are.
+        held: Held,
         /// More of the response follows (MSG_MORE).
         more: bool,
         /// The socket's TCP_NOTSENT_LOWAT from now on; `None`: as it is.

@@ -3,9 +3,11 @@
 use super::messages::{Out, Received};
 use super::patience::Verdict;
 use super::stream::Stream;
-use super::{Phase, Worker, conn_in};
-use crate::conn::{ConnId, Part, Plan, StreamId, TcpEvent, TcpSample};
-use crate::limits::{BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_WINDOW_BYTES_MIN};
+use super::{Phase, Worker, conn_in, stream_in};
+use crate::conn::{ConnId, Held, Part, Plan, Span, StreamId, TcpEvent, TcpSample};
+use crate::limits::{
+    BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_WINDOW_BYTES_MIN, PAUSED_US, TARGET_US_MIN,
+};
 use crate::send::{TopUps, first_flight_rate_bytes_per_s};
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
@@ -101,6 +103,19 @@ impl Worker {
             if stream.waits(now).0.is_net() && stream.stand_still(wait, &mut self.counts, now) {
                 let what = What::Waits { wait, left_bytes };
                 self.decisions.record(now, Some(id), what);
+            }
+            // Whoever pauses keeps nothing that others could use: it is read again when he goes on. A client that reads
+            // slowly closes its window, too, but not for long.
+            let (waits, us) = stream.waits(now);
+            if waits == wait && us >= PAUSED_US && stream.let_go() {
+                let (worker, nth) = (self.settings.worker, conn.nth);
+                let stream = StreamId {
+                    worker,
+                    conn: id,
+                    nth,
+                };
+                self.outs
+                    .extend([Out::Forget(stream), Out::Release(stream)]);
             }
         }
         if conn.gone {
@@ -239,12 +254,19 @@ impl Worker {
         stream.sent(taken_bytes);
         conn.arrivals.sent(taken_bytes);
         conn.patience.sent(taken_bytes, now);
-        conn.margin.given(taken_bytes);
+        if let Some(unsent_bytes) = unsent_bytes.filter(|_| !blocked) {
+            conn.margin.taken(taken_bytes, unsent_bytes, now);
+        } else {
+            conn.margin.given(taken_bytes);
+        }
         let given_bytes = conn.margin.given_bytes();
-        let grown = match (unsent_bytes, target_us) {
-            (Some(unsent_bytes), Some(target_us)) => conn.margin.full(unsent_bytes, target_us, now),
-            _ => false,
-        };
+        let grown = unsent_bytes
+            .filter(|_| blocked)
+            .is_some_and(|unsent_bytes| {
+                // Without margins the rate is measured all the same: who fetches bytes goes by it.
+                let target = target_us.unwrap_or(TARGET_US_MIN);
+                conn.margin.full(unsent_bytes, target, now) && target_us.is_some()
+            });
         let blocked = blocked && !grown;
         conn.writable &= !blocked;
         // A head goes on with its body, a body after the others had their piece.
@@ -271,6 +293,15 @@ impl Worker {
             stream.go_on(&mut self.counts, now);
         }
         self.wake(id.conn.index, goes_on);
+    }
+
+    /// The disk has bytes for a stream.
+    pub(super) fn filled(&mut self, id: StreamId, span: Span, held: Held, now: Instant) {
+        if let Some(stream) = stream_in(&mut self.conns, id) {
+            stream.go_on(&mut self.counts, now);
+            stream.filled(span, held, &mut self.beliefs, now);
+            self.wake(id.conn.index, false);
+        }
     }
 
     /// End a connection that we have lost patience with; with RST if the kernel still holds bytes

@@ -8,6 +8,28 @@ use crate::limits::{PIPELINED_MAX, SHORT_STEPS_MAX};
 use crate::units::Instant;
 use crate::why::{Wait, What, Why};
 
+/// The order that a stream's wish is.
+pub(super) fn wanted(stream: StreamId, step: Step) -> Option<Out> {
+    let Step::Want {
+        object,
+        span,
+        dry_at,
+        rate_bytes_per_s,
+        heard,
+    } = step
+    else {
+        return None;
+    };
+    Some(Out::Want(Want {
+        stream,
+        object,
+        span,
+        dry_at,
+        rate_bytes_per_s,
+        heard,
+    }))
+}
+
 impl Worker {
     pub(super) fn conn_step(&mut self, now: Instant) -> Option<Out> {
         while let Some(index) = self.next_ready() {
@@ -64,7 +86,11 @@ impl Worker {
         );
         let writable = conn.writable;
         let lowat_bytes = self.top_ups.map(|_| conn.margin.lowat_bytes());
-        let out = match stream.step(&self.beliefs, now) {
+        if !writable && stream.waits(now).0 == Wait::Window {
+            return None; // a paused client shall not fetch what it does not read
+        }
+        let supply = conn.margin.supply(!writable, now);
+        let out = match stream.step(&self.beliefs, &supply, now) {
             Step::Send { .. } | Step::Wait if !writable => {
                 // It stands still for its socket already, or was about to when the disk came first.
                 if !stream.waits(now).0.is_net() {
@@ -77,12 +103,14 @@ impl Worker {
                 part,
                 from_bytes,
                 len_bytes,
+                held,
                 more,
             } => Out::Send {
                 stream: id,
                 part,
                 from_bytes,
                 len_bytes,
+                held,
                 more,
                 lowat_bytes,
             },
@@ -91,18 +119,9 @@ impl Worker {
                 object,
                 span,
             },
-            Step::Want {
-                object,
-                span,
-                dry_at,
-            } => {
+            step @ Step::Want { .. } => {
                 self.wake(index, false);
-                Out::Want(Want {
-                    stream: id,
-                    object,
-                    span,
-                    dry_at,
-                })
+                return wanted(id, step);
             }
             Step::Slice => Out::Slice(id),
             Step::Wait => {

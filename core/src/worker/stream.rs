@@ -2,10 +2,19 @@
 
 use super::counts::Counts;
 use crate::cache::{Beliefs, Verdict};
-use crate::conn::{ObjectId, Oracle, Part, Plan, Span};
-use crate::limits::{SEND_BYTES_MAX, WINDOW_BYTES};
-use crate::units::{Instant, US_PER_S};
+use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span};
+use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, REDATE_US_MIN, SEND_BYTES_MAX, WINDOW_BYTES};
+use crate::send::Supply;
+use crate::units::Instant;
 use crate::why::Wait;
+use smallvec::SmallVec;
+
+/// The range of a file that is sent.
+struct Body {
+    object: ObjectId,
+    oracle: Oracle,
+    span: Span,
+}
 
 /// What a response needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,15 +24,18 @@ pub(super) enum Step {
         part: u16,
         from_bytes: u64,
         len_bytes: u64,
+        held: Held,
         more: bool,
     },
     /// Ask whether these bytes of the file are in memory.
     Probe { object: ObjectId, span: Span },
-    /// Have them read.
+    /// Have more of the file read, from the start of the span.
     Want {
         object: ObjectId,
         span: Span,
         dry_at: Instant,
+        rate_bytes_per_s: u64,
+        heard: u32,
     },
     /// Have the next slice of a listing made.
     Slice,
@@ -47,23 +59,32 @@ pub(super) struct Stream {
     /// A question to the page cache, answered at once.
     probe: Option<Asked>,
     /// The wish that the disk machine has of this stream.
-    wish: Option<Asked>,
-    /// That wish was repeated: the disk machine may answer twice.
-    repeated: bool,
-    /// End of the file range known to be wanted or resident, for a stream that reads from the disk:
-    /// one window is fetched ahead of the one that is sent.
-    ahead_bytes: Option<u64>,
+    wish: Option<Wish>,
+    /// Answers had from the disk machine.
+    heard: u32,
+    /// What was fetched for the stream and is not sent yet, from where it stands on, in order: where each piece ends
+    /// in the file, and where it is.
+    fetched: SmallVec<[(u64, Held); 2]>,
     slice: SliceState,
     stalled: Option<(Wait, Instant)>,
 }
 
-/// A question or wish that is under way.
+/// A question to the page cache.
 #[derive(Clone, Copy)]
 struct Asked {
     object: ObjectId,
     span: Span,
-    /// The stream stands still until it is answered, and the disk machine knows.
-    dry: bool,
+    /// To the end of what is sent of the file.
+    end_bytes: u64,
+}
+
+/// What the disk machine was asked for.
+#[derive(Clone, Copy)]
+struct Wish {
+    object: ObjectId,
+    span: Span,
+    dry_at: Instant,
+    rate_bytes_per_s: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,15 +107,15 @@ impl Stream {
             at_bytes: 0,
             probe: None,
             wish: None,
-            repeated: false,
-            ahead_bytes: None,
+            heard: 0,
+            fetched: SmallVec::new(),
             slice: SliceState::Empty,
             stalled: None,
         }
     }
 
     /// The next step. Asking for something marks it as asked; sending changes nothing until [`Stream::sent`].
-    pub fn step(&mut self, beliefs: &Beliefs, now: Instant) -> Step {
+    pub fn step(&mut self, beliefs: &Beliefs, supply: &Supply, now: Instant) -> Step {
         loop {
             let mut parts = 1;
             let len_bytes = match self.plan.parts.get(usize::from(self.part)) {
@@ -120,6 +141,7 @@ impl Stream {
             };
             if self.at_bytes >= len_bytes {
                 (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
+                self.fetched.clear(); // nothing is fetched beyond a part
                 continue;
             }
             if let Some(&Part::Body {
@@ -129,21 +151,31 @@ impl Stream {
                 ..
             }) = self.plan.parts.get(usize::from(self.part))
             {
-                return self.body_step(beliefs, object, oracle, span, now);
+                return self.body_step(
+                    beliefs,
+                    &Body {
+                        object,
+                        oracle,
+                        span,
+                    },
+                    supply,
+                    now,
+                );
             }
             let left_bytes = len_bytes - self.at_bytes;
             let more = matches!(self.slice, SliceState::Ready { last: false, .. });
-            return self.send(left_bytes, left_bytes, more);
+            return self.send(Held::PageCache, left_bytes, left_bytes, more);
         }
     }
 
     /// Send what is ready of what is left of the part, in pieces that let others have their turn.
-    fn send(&self, ready_bytes: u64, left_bytes: u64, more: bool) -> Step {
+    fn send(&self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> Step {
         let len_bytes = ready_bytes.min(SEND_BYTES_MAX);
         Step::Send {
             part: self.part,
             from_bytes: self.at_bytes,
             len_bytes,
+            held,
             more: more || len_bytes < left_bytes || self.parts_follow(),
         }
     }
@@ -160,87 +192,138 @@ impl Stream {
         })
     }
 
-    fn body_step(
-        &mut self,
-        beliefs: &Beliefs,
-        object: ObjectId,
-        oracle: Oracle,
-        span: Span,
-        now: Instant,
-    ) -> Step {
-        let offset_bytes = span.offset_bytes + self.at_bytes;
-        let window = rest_of_window(offset_bytes, span.end_bytes());
-        match beliefs.verdict(object, oracle, window, now) {
-            Verdict::Resident => {}
-            verdict => return self.ask(object, window, verdict, now, now),
+    fn body_step(&mut self, beliefs: &Beliefs, body: &Body, supply: &Supply, now: Instant) -> Step {
+        let span = body.span;
+        let at_bytes = span.offset_bytes + self.at_bytes;
+        self.fetched.retain(|(end_bytes, _)| *end_bytes > at_bytes);
+        if let Some(step) = self.look_ahead(beliefs, body, supply, now) {
+            return step;
         }
-        if let Some(ahead_bytes) = self
-            .ahead_bytes
-            .filter(|&a| a == window.end_bytes() && a < span.end_bytes())
-        {
-            let next = rest_of_window(ahead_bytes, span.end_bytes());
-            let verdict = beliefs.verdict(object, oracle, next, now);
-            if verdict == Verdict::Resident {
-                self.ahead_bytes = None;
-            } else if self.wish.is_none() {
-                let dry_at = now.plus_us(self.us_to_send(window.len_bytes, now));
-                return self.ask(object, next, verdict, dry_at, now);
+        let left_bytes = span.len_bytes - self.at_bytes;
+        let (end_bytes, held) = self
+            .fetched
+            .first()
+            .copied()
+            .unwrap_or((span.end_bytes(), Held::PageCache));
+        if held == Held::Slots {
+            return self.send(held, end_bytes - at_bytes, left_bytes, false);
+        }
+        let window = rest_of_window(at_bytes, end_bytes);
+        match beliefs.verdict(body.object, body.oracle, window, now) {
+            Verdict::Resident => {}
+            Verdict::Probe | Verdict::Cold if self.fetched.is_empty() && self.wish.is_some() => {
+                return Step::Wait;
+            }
+            Verdict::Probe => return self.ask(body, window),
+            Verdict::Cold => {
+                self.fetched.clear();
+                return self.want(body.object, at_bytes, span.end_bytes(), supply, now);
             }
         }
         let mut ready = window;
-        while ready.len_bytes < SEND_BYTES_MAX && ready.end_bytes() < span.end_bytes() {
-            let next = rest_of_window(ready.end_bytes(), span.end_bytes());
-            if beliefs.verdict(object, oracle, next, now) != Verdict::Resident {
+        while ready.len_bytes < SEND_BYTES_MAX && ready.end_bytes() < end_bytes {
+            let next = rest_of_window(ready.end_bytes(), end_bytes);
+            if beliefs.verdict(body.object, body.oracle, next, now) != Verdict::Resident {
                 break;
             }
             ready.len_bytes += next.len_bytes;
         }
-        self.send(ready.len_bytes, span.len_bytes - self.at_bytes, false)
+        self.send(held, ready.len_bytes, left_bytes, false)
     }
 
-    /// Probe or want `span`, once; a wish is repeated when the stream has meanwhile run dry. What
-    /// is needed now goes before what was wished for ahead.
-    fn ask(
+    /// A stream that reads from the disk always has a wish for what follows that which it has: when it is due is for the
+    /// disk machine to say. The wish is dated anew when the client has become faster or slower.
+    fn look_ahead(
         &mut self,
-        object: ObjectId,
-        span: Span,
-        verdict: Verdict,
-        dry_at: Instant,
+        beliefs: &Beliefs,
+        body: &Body,
+        supply: &Supply,
         now: Instant,
-    ) -> Step {
-        let dry = dry_at <= now;
-        let wished = self.wish.filter(|wish| same_window(wish.span, span));
-        if wished.is_some_and(|wish| wish.dry || !dry) {
-            return Step::Wait;
+    ) -> Option<Step> {
+        let at_bytes = body.span.offset_bytes + self.at_bytes;
+        let end_bytes = body.span.end_bytes();
+        if let Some(wish) = self.wish {
+            let ahead_bytes = wish.span.offset_bytes.saturating_sub(at_bytes);
+            let moved = wish.is_moved(
+                supply.dry_at(ahead_bytes, now),
+                supply.rate_bytes_per_s,
+                now,
+            );
+            return moved
+                .then(|| self.want(wish.object, wish.span.offset_bytes, end_bytes, supply, now));
         }
-        if wished.is_some() || verdict == Verdict::Cold {
-            return self.want(Asked { object, span, dry }, dry_at);
+        let &(mut ahead_bytes, _) = self.fetched.last()?;
+        while ahead_bytes < end_bytes && self.fetched.len() < FETCHED_MAX {
+            let next = rest_of_window(ahead_bytes, end_bytes);
+            match beliefs.verdict(body.object, body.oracle, next, now) {
+                // Somebody else had it read. Far ahead it may be gone again until it is sent.
+                Verdict::Resident if ahead_bytes - at_bytes < READ_BYTES_MAX => {
+                    ahead_bytes = next.end_bytes();
+                    self.fetch(ahead_bytes, Held::PageCache);
+                }
+                Verdict::Resident => return None,
+                Verdict::Probe => return Some(self.ask(body, next)),
+                Verdict::Cold => {
+                    return Some(self.want(body.object, ahead_bytes, end_bytes, supply, now));
+                }
+            }
         }
-        self.probe = Some(Asked { object, span, dry });
+        None
+    }
+
+    fn ask(&mut self, body: &Body, span: Span) -> Step {
+        let (object, end_bytes) = (body.object, body.span.end_bytes());
+        self.probe = Some(Asked {
+            object,
+            span,
+            end_bytes,
+        });
         Step::Probe { object, span }
     }
 
-    fn want(&mut self, asked: Asked, dry_at: Instant) -> Step {
-        let Asked { object, span, .. } = asked;
-        let before = self.wish.replace(asked);
-        self.repeated = before.is_some_and(|wish| same_window(wish.span, span));
+    fn want(
+        &mut self,
+        object: ObjectId,
+        from_bytes: u64,
+        end_bytes: u64,
+        supply: &Supply,
+        now: Instant,
+    ) -> Step {
+        let at_bytes = self.body_at_bytes();
+        let span = Span {
+            offset_bytes: from_bytes,
+            len_bytes: end_bytes - from_bytes,
+        };
+        let dry_at = supply.dry_at(from_bytes.saturating_sub(at_bytes), now);
+        let rate_bytes_per_s = supply.rate_bytes_per_s;
+        self.wish = Some(Wish {
+            object,
+            span,
+            dry_at,
+            rate_bytes_per_s,
+        });
         Step::Want {
             object,
             span,
             dry_at,
+            rate_bytes_per_s,
+            heard: self.heard,
         }
     }
 
-    /// How long the stream needs for `len_bytes` at its mean rate so far.
-    fn us_to_send(&self, len_bytes: u64, now: Instant) -> u64 {
-        let us = now
-            .since_us(self.started_at)
-            .saturating_sub(self.waited_disk_us)
-            .max(1);
-        let rate_bytes_per_s =
-            u128::from(self.sent_bytes.max(1)) * u128::from(US_PER_S) / u128::from(us);
-        let us = u128::from(len_bytes) * u128::from(US_PER_S) / rate_bytes_per_s.max(1);
-        u64::try_from(us).unwrap_or(u64::MAX)
+    /// Where in the file the stream stands.
+    fn body_at_bytes(&self) -> u64 {
+        match self.plan.parts.get(usize::from(self.part)) {
+            Some(Part::Body { span, .. }) => span.offset_bytes + self.at_bytes,
+            _ => 0,
+        }
+    }
+
+    fn fetch(&mut self, end_bytes: u64, held: Held) {
+        match self.fetched.last_mut() {
+            Some((end, before)) if *before == held => *end = end_bytes,
+            _ => self.fetched.push((end_bytes, held)),
+        }
     }
 
     /// The answer to a probe: how many bytes from the start of the asked span are in memory.
@@ -249,28 +332,47 @@ impl Stream {
         &mut self,
         resident_bytes: u64,
         beliefs: &mut Beliefs,
+        supply: &Supply,
         now: Instant,
     ) -> Option<Step> {
-        let asked = self.probe.take()?;
-        if resident_bytes >= asked.span.len_bytes {
-            beliefs.seen(asked.object, asked.span, now);
+        let Asked {
+            object,
+            span,
+            end_bytes,
+        } = self.probe.take()?;
+        if resident_bytes >= span.len_bytes {
+            beliefs.seen(object, span, now);
             return None;
         }
-        beliefs.gone(asked.object, asked.span);
-        let dry_at = if asked.dry {
-            now
-        } else {
-            now.plus_us(self.us_to_send(WINDOW_BYTES, now))
-        };
-        Some(self.want(asked, dry_at))
+        beliefs.gone(object, span);
+        if self.body_at_bytes() == span.offset_bytes {
+            self.fetched.clear(); // dropped from the page cache before it was sent, if it was there
+        }
+        Some(self.want(object, span.offset_bytes, end_bytes, supply, now))
     }
 
-    /// The disk delivered `span`: it counts as seen, and the next window is fetched ahead.
-    pub fn filled(&mut self, span: Span, beliefs: &mut Beliefs, now: Instant) {
-        if let Some(wish) = self.wish.take_if(|wish| same_window(wish.span, span)) {
-            beliefs.seen(wish.object, span, now);
-            self.ahead_bytes = Some(window_end_bytes(span.offset_bytes));
+    /// The disk machine answered: these bytes are there.
+    pub fn filled(&mut self, span: Span, held: Held, beliefs: &mut Beliefs, now: Instant) {
+        self.heard = self.heard.wrapping_add(1);
+        let wished = |wish: &mut Wish| wish.span.offset_bytes == span.offset_bytes;
+        let Some(wish) = self.wish.take_if(wished) else {
+            return;
+        };
+        self.fetch(span.end_bytes(), held);
+        let mut from_bytes = span.offset_bytes;
+        while held == Held::PageCache && from_bytes < span.end_bytes() {
+            let piece = rest_of_window(from_bytes, span.end_bytes());
+            beliefs.seen(wish.object, piece, now);
+            from_bytes = piece.end_bytes();
         }
+    }
+
+    /// Hold nothing and wish for nothing, since the client does not read; `false` if that was so already.
+    pub fn let_go(&mut self) -> bool {
+        let held = !self.fetched.is_empty() || self.wish.is_some();
+        self.fetched.clear();
+        self.wish = None;
+        held
     }
 
     /// A slice of a listing was made.
@@ -344,9 +446,23 @@ impl Stream {
         len_bytes.saturating_sub(self.at_bytes)
     }
 
-    /// Whether the disk may still owe the stream something.
+    /// Whether the disk machine knows of the stream.
     pub fn wants(&self) -> bool {
-        self.wish.is_some() || self.repeated
+        self.wish.is_some() || self.heard > 0
+    }
+}
+
+impl Wish {
+    /// Whether the disk machine should hear that the stream runs dry at another time than it said.
+    fn is_moved(&self, dry_at: Instant, rate_bytes_per_s: u64, now: Instant) -> bool {
+        if rate_bytes_per_s == 0 {
+            return dry_at <= now && self.dry_at > now; // all else is a guess
+        }
+        let (before, after) = (self.dry_at, dry_at);
+        let late = before <= now && after <= now;
+        let moved_us = before.since_us(after) + after.since_us(before);
+        self.rate_bytes_per_s == 0
+            || !late && moved_us > REDATE_US_MIN.max(before.since_us(now) / 8)
     }
 }
 
@@ -360,8 +476,4 @@ fn rest_of_window(offset_bytes: u64, end_bytes: u64) -> Span {
 
 fn window_end_bytes(offset_bytes: u64) -> u64 {
     (offset_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES)
-}
-
-fn same_window(a: Span, b: Span) -> bool {
-    a.offset_bytes / WINDOW_BYTES == b.offset_bytes / WINDOW_BYTES
 }

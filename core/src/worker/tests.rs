@@ -15,7 +15,7 @@ mod world;
 use std::sync::Arc;
 
 use super::*;
-use crate::conn::{ObjectId, Oracle, Part, Plan, Span, TcpEvent, TcpSample, Version};
+use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span, TcpEvent, TcpSample, Version};
 use crate::limits::{
     ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PIPELINED_MAX,
     SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
@@ -209,7 +209,8 @@ impl Bench {
     }
 
     fn filled(&mut self, stream: StreamId, span: Span) -> Vec<Out> {
-        self.tell(In::Filled { stream, span })
+        let held = Held::PageCache;
+        self.tell(In::Filled { stream, span, held })
     }
 
     fn probed(&mut self, stream: StreamId, resident_bytes: u64) -> Vec<Out> {

@@ -14,7 +14,18 @@ pub const PROFILE: &str = "10k-scsi-2003";
 /// Films take the outer half of it: there it reads 56 MB/s in the mean.
 const SPAN_BYTES: u64 = 38 << 30;
 /// What ackpace may use of its cgroup; the rest is for what the kernel charges to it (sockets, tables, code).
-const SHARE: [&str; 2] = ["--memory-max", "75%"];
+const SHARE: [&str; 9] = [
+    "--memory-max",
+    "90%",
+    "--prefetch-memory",
+    "55%",
+    "--object-cache",
+    "0",
+    "--listing=false",
+    // Clients of a slow disk may be gone without a word; others stop at once, too.
+    "--drain-timeout",
+    "1s",
+];
 /// The kernel's usual read-ahead, and what a rotating loop device gets by itself: the better one counts.
 const READ_AHEAD_KB: u64 = 128;
 const READ_AHEAD_LONG_KB: u64 = 2560;

@@ -130,7 +130,7 @@ fn timed_waits() -> Vec<&'static str> {
 }
 
 /// `requests_total` and the like, in the order of the page.
-const METRICS: [Metric; 35] = [
+const METRICS: [Metric; 46] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -370,6 +370,72 @@ const METRICS: [Metric; 35] = [
         "seconds",
         "Time that reads took in the device; over disk_reads, the mean of one.",
         Source::Disk(|tally| Value::Us(tally.service_us.load(Relaxed))),
+    ),
+    counter(
+        "disk_direct_reads",
+        "reads",
+        "Reads that went past the page cache.",
+        Source::Disk(|tally| Value::Whole(tally.direct.load(Relaxed))),
+    ),
+    gauge(
+        "disk_streams",
+        "streams",
+        "N: responses that read from the device.",
+        Source::Disk(|tally| Value::Whole(tally.streams.load(Relaxed))),
+    ),
+    gauge(
+        "disk_rates_bytes_per_second",
+        "bytes_per_second",
+        "B_net: what they take together. At disk_media or above it, the device can't keep up.",
+        Source::Disk(|tally| Value::Whole(tally.rates_bytes_per_s.load(Relaxed))),
+    ),
+    gauge(
+        "disk_target_seconds",
+        "seconds",
+        "T_D: how long a client's bytes are to last after a read.",
+        Source::Disk(|tally| Value::Us(tally.target_us.load(Relaxed))),
+    ),
+    gauge(
+        "disk_positioning_seconds",
+        "seconds",
+        "t_p: time between two reads in which nothing is read, at the present load.",
+        Source::Disk(|tally| Value::Us(tally.positioning_us.load(Relaxed))),
+    ),
+    gauge(
+        "disk_media_bytes_per_second",
+        "bytes_per_second",
+        "R: what the device gives while it reads.",
+        Source::Disk(|tally| Value::Whole(tally.media_bytes_per_s.load(Relaxed))),
+    ),
+    gauge(
+        "disk_reads_at_once",
+        "reads",
+        "K: reads that the device gets at once.",
+        Source::Disk(|tally| Value::Whole(tally.reads_max.load(Relaxed))),
+    ),
+    gauge(
+        "disk_in_flight_reads",
+        "reads",
+        "Reads that it has now.",
+        Source::Disk(|tally| Value::Whole(tally.in_flight.load(Relaxed))),
+    ),
+    gauge(
+        "prefetch_used_bytes",
+        "bytes",
+        "Memory in which bytes wait for their clients.",
+        Source::Disk(|tally| Value::Whole(tally.memory_used_bytes.load(Relaxed))),
+    ),
+    gauge(
+        "prefetch_memory_bytes",
+        "bytes",
+        "What of it there is. If all is used, clients wait though the device could read: raise prefetch_memory.",
+        Source::Disk(|tally| Value::Whole(tally.memory_bytes.load(Relaxed))),
+    ),
+    counter(
+        "prefetch_waits",
+        "waits",
+        "Times that the next read waited for memory.",
+        Source::Disk(|tally| Value::Whole(tally.memory_waits.load(Relaxed))),
     ),
     counter(
         "log_lines",

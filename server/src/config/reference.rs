@@ -276,7 +276,10 @@ mod tests {
                 }
             }
         }
-        assert_eq!(compared, 11, "5 durations, 4 numbers, 2 sizes");
+        assert_eq!(
+            compared, 15,
+            "6 durations, 4 numbers, both ends of a size, and 3 other sizes"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ackpace_core::limits::{LISTING_BYTES_MAX, SLICE_BYTES};
+use ackpace_core::limits::SLICE_BYTES;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::plan::{LAST_CHUNK, push_chunk};
 use ackpace_wire::limits::README_BYTES_MAX;
@@ -17,9 +17,22 @@ use rustix::io::Errno;
 use crate::sched::Breath;
 use crate::store::root::{Found, Miss, Root, Wait};
 
-/// Bytes of names that all listings of a site hold together.
-#[derive(Clone, Debug, Default)]
-pub struct Held(Arc<AtomicU64>);
+/// Bytes of names that all listings of a site hold together, and may hold.
+#[derive(Clone, Debug)]
+pub struct Held {
+    used_bytes: Arc<AtomicU64>,
+    most_bytes: u64,
+}
+
+impl Held {
+    /// Nothing yet; `most_bytes` at most.
+    pub fn new(most_bytes: u64) -> Held {
+        Held {
+            used_bytes: Arc::default(),
+            most_bytes,
+        }
+    }
+}
 
 /// Where the directories of a listing lie, and what of them is shown.
 #[derive(Clone, Copy)]
@@ -218,13 +231,17 @@ impl Names {
 
     fn push(&mut self, name: &[u8], kind: FileType, directory: bool) -> Result<(), Miss> {
         let cost_bytes = (name.len() + size_of::<Name>()) as u64;
-        let held_bytes = self.held.0.fetch_add(cost_bytes, Ordering::Relaxed) + cost_bytes;
+        let held_bytes = self
+            .held
+            .used_bytes
+            .fetch_add(cost_bytes, Ordering::Relaxed)
+            + cost_bytes;
         self.held_bytes += cost_bytes;
         let (Ok(start), Ok(len)) = (u32::try_from(self.bytes.len()), u16::try_from(name.len()))
         else {
             return Err(Miss::Exhausted);
         };
-        if held_bytes > LISTING_BYTES_MAX {
+        if held_bytes > self.held.most_bytes {
             return Err(Miss::Exhausted);
         }
         self.bytes.extend_from_slice(name);
@@ -263,6 +280,8 @@ impl Names {
 
 impl Drop for Names {
     fn drop(&mut self) {
-        self.held.0.fetch_sub(self.held_bytes, Ordering::Relaxed);
+        self.held
+            .used_bytes
+            .fetch_sub(self.held_bytes, Ordering::Relaxed);
     }
 }

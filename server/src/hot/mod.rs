@@ -287,14 +287,8 @@ mod tests {
     fn files_that_are_kept_open_are_bounded() {
         let file = || {
             let fd = std::fs::File::open("/dev/null").expect("a device").into();
-            let (oracle, path) = (ackpace_core::conn::Oracle::Ask, Box::default());
-            let id = content(1).object;
-            Arc::new(File {
-                fd,
-                id,
-                oracle,
-                path,
-            })
+            let oracle = ackpace_core::conn::Oracle::Ask;
+            Arc::new(File::new(fd, content(1).object, oracle, b"", 0))
         };
         let mut hot = Hot::new(1 << 30);
         for index in 0..2 * HOT_OPEN_MAX as u32 {

@@ -66,6 +66,46 @@ pub enum SendBy {
     Eager,
 }
 
+/// How files are read from disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReadBy {
+    /// Past the page cache, as long as they have one reader.
+    Direct,
+    /// Through it.
+    PageCache,
+}
+
+/// How much is read ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrefetchBy {
+    /// By each client's rate and the disk's load.
+    Tdap,
+    /// By each client's rate, for a constant time.
+    Rate,
+    /// The same for all.
+    Fixed,
+}
+
+/// Whether the reads of those who left are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Cancel {
+    /// They are.
+    On,
+    /// They are made.
+    Off,
+}
+
+/// In which order a disk is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OrderBy {
+    /// As files lie on it.
+    CLook,
+    /// Who runs dry first.
+    Deadline,
+    /// Who asked first.
+    Arrival,
+}
+
 /// A coding whose precompressed sibling (`page.html.zst` beside `page.html`) may be sent instead of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Sibling {

@@ -18,8 +18,8 @@ mod value;
 
 pub use duration::display as display_duration;
 pub use kinds::{
-    AdminAt, CongestionControl, FollowSymlinks, LogFormat, LogLevel, LogTarget, MetricsAt, Pacing,
-    SendBy, Sibling, TypeOverride, Workers,
+    AdminAt, Cancel, CongestionControl, FollowSymlinks, LogFormat, LogLevel, LogTarget, MetricsAt,
+    OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, Sibling, TypeOverride, Workers,
 };
 pub use listen::Listen;
 pub use size::Size;
@@ -344,6 +344,92 @@ pub struct ServeOptions {
     #[arg(long, value_name = "SIZE", default_value = "32MiB", help_heading = "Resources",
           value_parser = |text: &str| size::within(text, 0, 90))]
     pub object_cache: Size,
+
+    /// Memory for what is read ahead of clients
+    ///
+    /// What one client alone downloads from a disk waits here until its socket takes it, and displaces nothing from the
+    /// page cache. All of the disk's clients share it, each by its rate; it is never exceeded. It is part of `memory_max`
+    /// and never more than three quarters of that; several disks have equal parts.
+    ///
+    /// Default: enough for thousands of streams on one disk where memory is plenty. More helps a slow disk with many fast clients, whose reads become
+    /// longer; what is not used is not taken. Range: 1MiB or more, or 1% to 90%. Memory: this much.
+    #[arg(long, value_name = "SIZE", default_value = "10%", help_heading = "Reading",
+          value_parser = |text: &str| size::within(text, 1 << 20, 90))]
+    pub prefetch_memory: Size,
+
+    /// How files are read from disks
+    ///
+    /// With `direct`, a file with one reader is read past the page cache (O_DIRECT), so that a one-time download displaces
+    /// nothing; a file with several goes through it, once for all. With `page-cache`, all goes through it. Where a file system
+    /// has no O_DIRECT, the page cache is used and a line in the log says so.
+    ///
+    /// Default: `direct`. Range: direct or page-cache.
+    #[arg(
+        long,
+        value_name = "WAY",
+        default_value = "direct",
+        help_heading = "Reading"
+    )]
+    pub read: ReadBy,
+
+    /// How much is read ahead of a client
+    ///
+    /// With `tdap`, as much as lasts until the disk comes by again at the present load, at each client's own rate. With
+    /// `rate`, as much as lasts for `prefetch_time`. With `fixed`, `prefetch_size` whenever no more is left than that, as a
+    /// kernel's readahead does; with this and `rate` the others can be compared.
+    ///
+    /// Default: `tdap`. Range: tdap, rate or fixed.
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "tdap",
+        help_heading = "Reading"
+    )]
+    pub prefetch: PrefetchBy,
+
+    /// Time that a read lasts with prefetch = rate
+    ///
+    /// What is read for a client is to last for this time; it is read again when half of that is left.
+    ///
+    /// Default: `3s`, as in the paper that this comes from. Range: 100ms to 1min.
+    #[arg(long, value_name = "TIME", default_value = "3s", help_heading = "Reading",
+          value_parser = |text: &str| duration::within(text, 100..=MINUTE_MS))]
+    pub prefetch_time: Duration,
+
+    /// Length of a read with prefetch = fixed
+    ///
+    /// Default: `128KiB`, as the kernel reads ahead. Range: 64KiB to 4MiB.
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = "Reading",
+          value_parser = |text: &str| size::bytes_within(text, 64 << 10, 4 << 20))]
+    pub prefetch_size: Size,
+
+    /// Whether reads for clients that left are dropped
+    ///
+    /// With `off`, what was due to be read for a client that is gone is read all the same, as by servers that have given
+    /// their requests to the kernel: for comparison.
+    ///
+    /// Default: `on`. Range: on or off.
+    #[arg(
+        long,
+        value_name = "WHETHER",
+        default_value = "on",
+        help_heading = "Reading"
+    )]
+    pub cancel: Cancel,
+
+    /// Order in which a disk is read
+    ///
+    /// With `c-look`, as files lie on the disk, in one direction, each client at most once in a sweep. With `deadline`, who
+    /// runs dry first; with `arrival`, who asked first: both for comparison.
+    ///
+    /// Default: `c-look`, which moves a disk's arm least. Range: c-look, deadline or arrival.
+    #[arg(
+        long,
+        value_name = "ORDER",
+        default_value = "c-look",
+        help_heading = "Reading"
+    )]
+    pub order: OrderBy,
 
     /// Memory at most, as a size or %
     ///

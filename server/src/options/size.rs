@@ -113,6 +113,20 @@ pub fn within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, Va
     )))
 }
 
+/// A size in bytes within bounds; a share of the memory makes no sense for it.
+///
+/// # Errors
+/// What is wrong with the text, and what is allowed.
+pub fn bytes_within(text: &str, least_bytes: u64, most_bytes: u64) -> Result<Size, ValueError> {
+    match text.parse()? {
+        size @ Size::Bytes(bytes) if (least_bytes..=most_bytes).contains(&bytes) => Ok(size),
+        _ => {
+            let (least, most) = (Size::Bytes(least_bytes), Size::Bytes(most_bytes));
+            Err(ValueError::out_of_range(text, least, most))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

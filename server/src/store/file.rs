@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSliceMut;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ackpace_core::conn::{ObjectId, Oracle, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
@@ -11,6 +11,7 @@ use rustix::fs::{Advice, Stat, fadvise, fstat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::device::Devices;
+use super::direct::{Direct, Why, open_direct};
 
 /// A file that is open, and what is known of it.
 #[derive(Debug)]
@@ -23,9 +24,45 @@ pub struct File {
     pub oracle: Oracle,
     /// Where it was found, relative to the root: for the log.
     pub path: Box<[u8]>,
+    /// The file system that it is on, as stat(2) names it.
+    pub st_dev: u64,
+    direct: OnceLock<Result<Arc<Direct>, Why>>,
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl File {
+    /// A file that is open, with its name in the machines, how its residency is known, where it was found, and
+    /// its file system.
+    pub fn new(fd: OwnedFd, id: ObjectId, oracle: Oracle, path: &[u8], st_dev: u64) -> File {
+        File {
+            fd,
+            id,
+            oracle,
+            path: path.into(),
+            st_dev,
+            direct: OnceLock::new(),
+        }
+    }
+
+    /// Its way past the page cache, if that was opened before.
+    pub fn direct(&self) -> Option<&Arc<Direct>> {
+        self.direct.get()?.as_ref().ok()
+    }
+
+    /// Its way past the page cache, opened now if need be: may wait for the disk.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn open_direct(&self) -> Result<Arc<Direct>, Why> {
+        let opened = || open_direct(&self.fd).map(Arc::new);
+        self.direct.get_or_init(opened).clone()
+    }
+
     /// What the file is now.
     ///
     /// # Errors
@@ -102,12 +139,7 @@ impl Files {
         // The kernel's own readahead would read behind the disk machine's back.
         let _ = fadvise(&fd, 0, None, Advice::Random);
         let oracle = device.oracle(&fd);
-        let file = Arc::new(File {
-            fd,
-            id,
-            oracle,
-            path: path.into(),
-        });
+        let file = Arc::new(File::new(fd, id, oracle, path, stat.st_dev));
         if inner
             .known
             .insert(key, (id, Arc::downgrade(&file)))

@@ -209,13 +209,13 @@ mod tests {
 
     #[test]
     fn a_bad_block_in_a_long_read_costs_few_calls() {
-        // One long read, pieces of 64 KiB up to the bad one, then blocks.
+        // One long read, slots up to the bad one, then blocks.
         let (result, calls) = play(span(0, 1 << 20), 1 << 21, Some(37), u64::MAX);
         let error = ReadError {
             errno: libc::EIO,
             offset_bytes: 37 * BLOCK,
         };
-        assert_eq!((result, calls), (Err(error), 1 + 3 + 6));
+        assert_eq!((result, calls), (Err(error), 1 + 10 + 2));
     }
 
     #[test]

@@ -4,11 +4,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use ackpace_core::conn::{Oracle, Span};
 use ackpace_core::disk::ReadError;
-use rustix::fs::{Mode, OFlags, open, sendfile};
+use rustix::fs::{Mode, OFlags, fstat, open, sendfile};
 use rustix::io::{Errno, preadv};
 
 use super::device::Device;
-use super::direct::Direct;
 use super::file::File;
 use super::pool::Lease;
 use super::progress::{Next, Progress};
@@ -73,7 +72,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Read `span`, whose ends are multiples of `READ_ALIGN_BYTES`, into `lease` from its start. The bytes read: fewer
+    /// Read `span` of a file that is open past the page cache (or not, where that is refused), whose ends are multiples of
+    /// `READ_ALIGN_BYTES`, into `lease` from its start. The bytes read: fewer
     /// than asked for only where the file ends. What stood in the lease behind them is anybody's.
     ///
     /// # Errors
@@ -83,16 +83,17 @@ impl Reader {
     /// If the span is empty, not aligned, or longer than the lease: the numbers are our own.
     pub fn read_direct(
         &self,
-        direct: &Direct,
+        file: &impl AsFd,
         span: Span,
         lease: &mut Lease,
     ) -> Result<u64, ReadError> {
+        let len_bytes = || fstat(file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let (mut progress, mut piece) = Progress::new(span);
         loop {
             let mut into = lease.iovecs(piece.from_bytes, piece.len_bytes);
-            let read = preadv(direct, &mut into, span.offset_bytes + piece.from_bytes);
+            let read = preadv(file, &mut into, span.offset_bytes + piece.from_bytes);
             let answer = read.map(|read| read as u64).map_err(Errno::raw_os_error);
-            match progress.on(answer, || direct.len_bytes()) {
+            match progress.on(answer, len_bytes) {
                 Next::Read(next) => piece = next,
                 Next::Done(result) => return result,
             }

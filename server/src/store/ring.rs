@@ -226,6 +226,8 @@ pub fn refusal(error: &io::Error) -> String {
 mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
+    use ackpace_core::limits::SLOT_BYTES;
+
     use super::*;
     use crate::mailbox::Bell;
     use crate::store::direct::open_direct;
@@ -239,6 +241,9 @@ mod tests {
         ring.map_err(|error| println!("skipped: ring: {}", refusal(&error)))
             .ok()
     }
+
+    /// Of each lease: more than any read here takes.
+    const SLOTS: u32 = (192 * 1024 / SLOT_BYTES) as u32;
 
     fn pool(slots: u32) -> Arc<Pool> {
         let bell = Arc::new(Bell::new().expect("a descriptor"));
@@ -270,7 +275,7 @@ mod tests {
                 offset_bytes,
                 len_bytes,
             },
-            lease: pool.lease(3).expect("slots"),
+            lease: pool.lease(SLOTS).expect("slots"),
         }
     }
 
@@ -290,8 +295,8 @@ mod tests {
         let (Some(mut ring), Some(direct)) = (ring(3), direct("bytes")) else {
             return;
         };
-        let (pool, content) = (pool(12), content());
-        // Two slots in one go, the end of the file, and behind it.
+        let (pool, content) = (pool(4 * SLOTS), content());
+        // Several slots in one go, the end of the file, and behind it.
         for (tag, span) in [
             (0, (4096, 131_072)),
             (1, (262_144, 65_536)),
@@ -316,7 +321,7 @@ mod tests {
         }
         assert_eq!((ring.in_flight(), ring.retry_after()), (0, None));
         drop(all);
-        assert_eq!(pool.free_slots(), 12);
+        assert_eq!(pool.free_slots(), 4 * SLOTS);
     }
 
     #[test]
@@ -324,7 +329,7 @@ mod tests {
         let (Some(mut ring), Some(direct)) = (ring(8), direct("drop")) else {
             return;
         };
-        let pool = pool(24);
+        let pool = pool(8 * SLOTS);
         for tag in 0..8 {
             assert!(
                 ring.submit(order(tag, &direct, (0, 131_072), &pool))
@@ -336,7 +341,7 @@ mod tests {
         // Those that ended came back; each of the others keeps the pool, and its slots.
         let left = Arc::strong_count(&pool) as u32 - 1;
         assert!(held == 9 && left <= 8, "{held} then {left}");
-        assert_eq!(pool.free_slots(), 24 - 3 * left);
+        assert_eq!(pool.free_slots(), (8 - left) * SLOTS);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The shell's table of connections: sockets and what is held for their clients.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use ackpace_core::conn::ConnId;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
+use crate::disk::Piece;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::store::file::File;
@@ -28,6 +30,8 @@ pub struct Conn {
     pub front: Front,
     /// The file that is being sent.
     pub file: Option<Arc<File>>,
+    /// What was read for its client past the page cache and is not sent yet, in the order of the file.
+    pub pieces: VecDeque<Piece>,
     /// The listing that is being sent, between two slices, and in which form.
     pub listing: Option<Box<Listing>>,
     /// How a listing was asked for.
@@ -85,6 +89,7 @@ impl Conns {
             ready: false,
             front: Front::default(),
             file: None,
+            pieces: VecDeque::new(),
             listing: None,
             format: Format::Html,
             slice: Vec::new(),

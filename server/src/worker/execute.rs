@@ -1,19 +1,21 @@
 //! Executing the machine's orders, one by one. New connections are in `accept`, finding and planning in `answer`.
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
-use ackpace_core::conn::{ConnId, Part, Span, StreamId, TcpEvent, Version, Want};
+use ackpace_core::conn::{ConnId, Held, Part, Span, StreamId, TcpEvent, Version, Want};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Outcome};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
+use smallvec::SmallVec;
 
 use super::Worker;
-use crate::disk::Ask;
-use crate::limits::TEXTS_MAX;
+use crate::disk::{Ask, Piece};
+use crate::limits::{SLICES_MAX, TEXTS_MAX};
 use crate::resolver::Job;
 use crate::store::file::File;
 use crate::store::residency::resident_bytes;
@@ -46,6 +48,11 @@ impl Worker {
             } => self.probe(stream, span, now),
             Out::Want(want) => self.want(want, now),
             Out::Forget(stream) => self.forget(stream),
+            Out::Release(stream) => {
+                if let Some(conn) = self.conns.get(stream.conn) {
+                    conn.pieces.clear();
+                }
+            }
             Out::Ended(stream) => self.ended(stream),
             Out::Slice(stream) => self.slice(stream, now),
             Out::Send {
@@ -53,6 +60,7 @@ impl Worker {
                 part,
                 from_bytes,
                 len_bytes,
+                held,
                 more,
                 lowat_bytes,
             } => {
@@ -61,7 +69,7 @@ impl Worker {
                     offset_bytes: from_bytes,
                     len_bytes,
                 };
-                self.send(stream, part, span, more, now);
+                self.send(stream, part, span, (held, more), now);
             }
             Out::Pace {
                 conn,
@@ -176,6 +184,7 @@ impl Worker {
             if std::mem::take(&mut conn.corked) {
                 tcp::cork(&conn.socket, false);
             }
+            conn.pieces.clear();
             (conn.file, conn.listing, conn.slice) = (None, None, Vec::new());
         }
     }
@@ -199,7 +208,14 @@ impl Worker {
         }
     }
 
-    fn send(&mut self, stream: StreamId, part: u16, span: Span, more: bool, now: Instant) {
+    fn send(
+        &mut self,
+        stream: StreamId,
+        part: u16,
+        span: Span,
+        (held, more): (Held, bool),
+        now: Instant,
+    ) {
         let (Some(conn), Some(plan)) = (self.conns.get(stream.conn), self.decider.plan(stream))
         else {
             return;
@@ -227,7 +243,10 @@ impl Worker {
                     offset_bytes: at_bytes,
                     ..span
                 };
-                send_body(&conn.socket, file, version, span)
+                match held {
+                    Held::PageCache => send_body(&conn.socket, file, version, span),
+                    Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, file, version, span),
+                }
             }
             (Part::Body { .. }, None) => Sent::Broken(Why::ReadFailed),
         };
@@ -238,6 +257,7 @@ impl Worker {
             } => {
                 self.turn_bytes += taken_bytes;
                 let way = match part {
+                    Part::Body { .. } if held == Held::Slots => Way::Direct,
                     Part::Body { .. } => Way::Sendfile,
                     Part::Bytes(_) if conn.ready => Way::KeptReady,
                     Part::Bytes(_) | Part::Slices => Way::Made,
@@ -252,7 +272,7 @@ impl Worker {
                     stream,
                     taken_bytes,
                     blocked,
-                    unsent_bytes: if blocked {
+                    unsent_bytes: if blocked || matches!(part, Part::Body { .. }) {
                         tcp::unsent_bytes(&conn.socket)
                     } else {
                         None
@@ -355,6 +375,61 @@ fn send_body(socket: &OwnedFd, file: &File, promised: &Version, span: Span) -> S
             taken_bytes: taken as u64,
             blocked: (taken as u64) < span.len_bytes,
         },
+        Err(error) => send_error(error),
+    }
+}
+
+/// As [`send_body`], from the memory into which the piece was read; what is sent of that goes back at once.
+fn send_pieces(
+    socket: &OwnedFd,
+    pieces: &mut VecDeque<Piece>,
+    file: &File,
+    promised: &Version,
+    span: Span,
+) -> Sent {
+    if !file.version().is_ok_and(|now| promised.still_holds(&now)) {
+        return Sent::Broken(Why::FileChanged);
+    }
+    let mut slices = SmallVec::<[IoSlice; 8]>::new();
+    let (mut at_bytes, mut offered) = (span.offset_bytes, 0);
+    for piece in &*pieces {
+        if !piece.span.contains(at_bytes) || slices.len() >= SLICES_MAX {
+            continue;
+        }
+        let len_bytes = piece.span.end_bytes().min(span.end_bytes()) - at_bytes;
+        let room = SLICES_MAX - slices.len();
+        let lent = piece.lease.slices(at_bytes - piece.from_bytes, len_bytes);
+        for slice in lent.into_iter().take(room) {
+            offered += slice.len();
+            at_bytes += slice.len() as u64;
+            slices.push(slice);
+        }
+        if at_bytes >= span.end_bytes() {
+            break;
+        }
+    }
+    if slices.is_empty() {
+        return Sent::Broken(Why::ReadFailed);
+    }
+    let sent = tcp::send_texts(socket, &slices, false);
+    drop(slices);
+    match sent {
+        Ok(taken) => {
+            let until_bytes = span.offset_bytes + taken as u64;
+            while let Some(piece) = pieces.front_mut() {
+                if until_bytes < piece.span.end_bytes() {
+                    piece
+                        .lease
+                        .release_front(until_bytes.saturating_sub(piece.from_bytes));
+                    break;
+                }
+                pieces.pop_front();
+            }
+            Sent::Taken {
+                taken_bytes: taken as u64,
+                blocked: taken < offered,
+            }
+        }
         Err(error) => send_error(error),
     }
 }

@@ -14,6 +14,7 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
         part,
         from_bytes,
         len_bytes,
+        held: Held::PageCache,
         more,
         lowat_bytes: None,
     };

@@ -4,8 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::*;
+use crate::conn::Held;
 use crate::disk::{self, Disk, ReadError, ReadId};
 use crate::limits::BELIEF_TRUST_US;
+use crate::limits::SLOT_BYTES;
+use crate::prefetch::Prefetch;
 
 /// Residency is kept in quarters of a window, so that half-known windows occur.
 const CHUNK: u64 = WINDOW / 4;
@@ -13,6 +16,16 @@ const CHUNK: u64 = WINDOW / 4;
 const SOCKET_BYTES: u64 = WINDOW + WINDOW / 2;
 /// More orders than one event can ever cause: beyond, the machine turns in circles.
 const OUTS_MAX: u32 = 5_000;
+
+const DISK: disk::Settings = disk::Settings {
+    prefetch: Prefetch::Tdap,
+    order: disk::Order::CLook,
+    cancel: true,
+    direct: true,
+    memory_bytes: 16 * WINDOW,
+    rotational: true,
+    spindles: 1,
+};
 
 /// Numbers that look random, the same for the same seed (splitmix64).
 pub(super) struct Dice(pub u64);
@@ -99,7 +112,11 @@ pub(super) struct Shell {
     pub clients: BTreeMap<ConnId, Client>,
     pub backlog: VecDeque<Option<Address>>,
     pub resolving: BTreeMap<StreamId, Request>,
-    pub reading: BTreeMap<ReadId, (ObjectId, Span)>,
+    pub reading: BTreeMap<ReadId, (ObjectId, Span, disk::Into)>,
+    /// Slots that are read, and those that streams hold, each with the bytes that are in them.
+    landed: BTreeMap<ReadId, u32>,
+    leases: BTreeMap<StreamId, Vec<(Span, u32)>>,
+    slots: u32,
     listings: BTreeSet<StreamId>,
     wishes: BTreeSet<StreamId>,
     mailbox: Vec<In>,
@@ -123,13 +140,16 @@ impl Shell {
     pub fn new(settings: Settings, seed: u64) -> Shell {
         Shell {
             worker: Worker::new(settings),
-            disk: Disk::default(),
+            disk: Disk::new(DISK),
             now: Instant { us: 1 },
             dice: Dice(seed),
             clients: BTreeMap::new(),
             backlog: VecDeque::new(),
             resolving: BTreeMap::new(),
             reading: BTreeMap::new(),
+            landed: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            slots: 0,
             listings: BTreeSet::new(),
             wishes: BTreeSet::new(),
             mailbox: Vec::new(),
@@ -188,18 +208,41 @@ impl Shell {
         let mut woken = false;
         while let Some(out) = self.disk.poll(self.now) {
             match out {
-                disk::Out::Read { read, object, span } => {
-                    self.reading.insert(read, (object, span));
+                disk::Out::Map(object) => {
+                    let layout = disk::Layout::default();
+                    let mapped = disk::In::Mapped { object, layout };
+                    self.disk.on(mapped, self.now);
+                }
+                disk::Out::Read {
+                    read,
+                    object,
+                    span,
+                    into,
+                } => {
+                    if let disk::Into::Slots(slots) = into {
+                        self.slots += slots;
+                        assert!(u64::from(self.slots) * SLOT_BYTES <= DISK.memory_bytes);
+                    }
+                    self.reading.insert(read, (object, span, into));
                 }
                 disk::Out::Filled {
+                    read,
                     stream,
                     span,
+                    held,
                     urgent,
-                    ..
                 } => {
                     self.wishes.remove(&stream);
-                    self.mailbox.push(In::Filled { stream, span });
+                    if let Some(slots) = self.landed.remove(&read) {
+                        assert_eq!(held, Held::Slots);
+                        self.leases.entry(stream).or_default().push((span, slots));
+                    }
+                    self.mailbox.push(In::Filled { stream, span, held });
                     woken |= urgent;
+                }
+                disk::Out::Nudge(stream) => {
+                    assert!(self.alive(stream), "a nudge for the dead");
+                    woken = true;
                 }
                 disk::Out::Failed { stream, .. } => {
                     let why = Why::ReadFailed;
@@ -209,6 +252,8 @@ impl Shell {
                 }
             }
         }
+        let lost = std::mem::take(&mut self.landed).into_values().sum();
+        self.free(lost); // read for one who left
         if woken {
             for event in std::mem::take(&mut self.mailbox) {
                 self.on(event);
@@ -217,13 +262,33 @@ impl Shell {
         woken
     }
 
+    fn free(&mut self, slots: u32) {
+        self.slots -= slots;
+        self.disk.on(disk::In::Freed(slots), self.now);
+    }
+
+    /// Give back what a stream holds of the pool before this byte of its file.
+    fn release(&mut self, stream: StreamId, before_bytes: u64) {
+        let leases = self.leases.remove(&stream).unwrap_or_default();
+        let (sent, held): (Vec<_>, Vec<_>) = leases
+            .into_iter()
+            .partition(|(span, _)| span.end_bytes() <= before_bytes);
+        self.free(sent.iter().map(|(_, slots)| slots).sum());
+        if !held.is_empty() {
+            self.leases.insert(stream, held);
+        }
+    }
+
+    fn alive(&self, stream: StreamId) -> bool {
+        let conn = self.worker.conn(stream.conn);
+        conn.is_some_and(|conn| conn.nth == stream.nth)
+    }
+
     /// What holds whenever all is quiet.
     fn check(&self) {
-        let alive = |stream: &StreamId| {
-            let conn = self.worker.conn(stream.conn);
-            conn.is_some_and(|conn| conn.nth == stream.nth)
-        };
+        let alive = |stream: &StreamId| self.alive(*stream);
         assert!(self.wishes.iter().all(alive), "a wish outlives its stream");
+        assert!(self.leases.keys().all(alive), "a lease does");
         assert!(self.listings.iter().all(alive), "a listing does");
         assert!(self.resolving.keys().all(alive), "a request does");
         assert!(self.responses.keys().all(alive), "a response does");
@@ -275,7 +340,6 @@ impl Shell {
             }
             Out::Want(want) => {
                 self.client(want.stream.conn, &out);
-                assert!(!span_is_split(want.span), "{want:?}");
                 self.wishes.insert(want.stream);
                 self.disk.on(disk::In::Want(want), self.now);
             }
@@ -286,8 +350,10 @@ impl Shell {
                 self.resolving.remove(&stream);
                 self.disk.on(disk::In::Forget(stream), self.now);
             }
+            Out::Release(stream) => self.release(stream, u64::MAX),
             Out::Ended(stream) => {
                 let ended = self.responses.remove(&stream).expect("ended twice");
+                self.release(stream, u64::MAX);
                 self.listings.remove(&stream);
                 self.wholes += u32::from(ended.whole());
                 if self.arrivals {
@@ -303,10 +369,11 @@ impl Shell {
                 part,
                 from_bytes,
                 len_bytes,
+                held,
                 ..
             } => {
                 self.client(stream.conn, &out);
-                self.send(stream, part, from_bytes, len_bytes);
+                self.send(stream, part, from_bytes, len_bytes, held);
             }
             Out::Pace { conn, .. } => {
                 self.client(conn, &out);
@@ -428,7 +495,7 @@ impl Shell {
         });
     }
 
-    fn send(&mut self, stream: StreamId, part: u16, from_bytes: u64, len_bytes: u64) {
+    fn send(&mut self, stream: StreamId, part: u16, from_bytes: u64, len_bytes: u64, held: Held) {
         let response = self.responses.get_mut(&stream).expect("a response");
         assert_eq!(response.at, (part, from_bytes), "a byte twice or never");
         assert!(len_bytes > 0 && len_bytes <= SEND_BYTES_MAX);
@@ -443,13 +510,14 @@ impl Shell {
         };
         if let Some((object, span)) = body {
             let offset_bytes = span.offset_bytes + from_bytes;
-            self.check_resident(
-                object,
-                Span {
-                    offset_bytes,
-                    len_bytes,
-                },
-            );
+            let span = Span {
+                offset_bytes,
+                len_bytes,
+            };
+            match held {
+                Held::PageCache => self.check_resident(object, span),
+                Held::Slots => self.check_slots(stream, span),
+            }
             if self.mishap(60) {
                 let why = Why::FileChanged;
                 return self.on(In::Failed { stream, why });
@@ -476,6 +544,9 @@ impl Shell {
         response.sent_bytes += taken_bytes;
         response.at.1 += taken_bytes;
         response.settle();
+        if let Some((_, span)) = body {
+            self.release(stream, span.offset_bytes + from_bytes + taken_bytes);
+        }
         self.on(In::Sent {
             stream,
             taken_bytes,
@@ -508,28 +579,23 @@ impl Shell {
     }
 
     pub fn read_done(&mut self, fails: bool) {
-        let Some((read, (object, span))) = self.reading.pop_first() else {
+        let Some((read, (object, span, into))) = self.reading.pop_first() else {
             return;
         };
-        let errno = 5;
-        let offset_bytes = span.offset_bytes;
+        let (errno, offset_bytes) = (5, span.offset_bytes);
         let result = match fails {
             true => Err(ReadError {
                 errno,
                 offset_bytes,
             }),
-            false => Ok(()),
+            false => Ok(span.len_bytes),
         };
-        if !fails {
-            self.resident.extend(chunks(object, span));
+        match into {
+            disk::Into::Slots(slots) => drop(self.landed.insert(read, slots)),
+            disk::Into::PageCache if !fails => self.resident.extend(chunks(object, span)),
+            disk::Into::PageCache => {}
         }
-        let service_us = 1;
-        let done = disk::In::Done {
-            read,
-            result,
-            service_us,
-        };
-        self.disk.on(done, self.now);
+        self.disk.on(disk::In::Done { read, result }, self.now);
     }
 
     /// The kernel needs memory for something else.
@@ -546,6 +612,19 @@ impl Shell {
         cold.map_or(span.len_bytes, |(_, chunk)| {
             (chunk * CHUNK).saturating_sub(span.offset_bytes)
         })
+    }
+
+    fn check_slots(&self, stream: StreamId, span: Span) {
+        let mut at_bytes = span.offset_bytes;
+        for (held, _) in self.leases.get(&stream).into_iter().flatten() {
+            if held.contains(at_bytes) {
+                at_bytes = held.end_bytes();
+            }
+        }
+        assert!(
+            at_bytes >= span.end_bytes(),
+            "{stream:?} does not hold {span:?}"
+        );
     }
 
     /// A worker never reads: what it sends is in memory, or was a moment ago.
@@ -579,6 +658,7 @@ impl Shell {
         assert!(self.worker.conns.iter().all(Option::is_none));
         assert!(self.responses.is_empty() && self.untold.is_empty());
         assert!(self.wishes.is_empty() && self.reading.is_empty());
+        assert!(self.leases.is_empty() && self.slots == 0, "slots are lost");
         assert!(self.disk.idle(), "the disk machine keeps something");
     }
 }
@@ -586,8 +666,4 @@ impl Shell {
 fn chunks(object: ObjectId, span: Span) -> impl Iterator<Item = (u32, u64)> {
     let last = span.end_bytes().div_ceil(CHUNK);
     (span.offset_bytes / CHUNK..last).map(move |chunk| (object.index, chunk))
-}
-
-fn span_is_split(span: Span) -> bool {
-    span.offset_bytes / WINDOW != (span.end_bytes() - 1) / WINDOW
 }

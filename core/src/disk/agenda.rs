@@ -1,0 +1,259 @@
+//! Whose turn it is at the device: who is due, and in which order the arm comes by.
+
+use alloc::collections::BTreeSet;
+
+use super::Place;
+use crate::limits::URGENT_IN_A_ROW_MAX;
+use crate::units::Instant;
+
+/// In which order those who are due are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As they lie on the device, in one direction, from the start again after the end (C-LOOK). Each at most once
+    /// in a sweep.
+    CLook,
+    /// Who runs dry first (EDF): seeks more, and in overload starves nobody but serves nobody well.
+    Deadline,
+    /// Who wished first.
+    Arrival,
+}
+
+/// Where a wish stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// Not due yet.
+    Later(Instant),
+    Due(Key),
+    /// Its stream has nothing yet and stands still: it does not wait for a sweep.
+    Urgent(Key),
+}
+
+/// Which sweep, and where in it.
+type Key = (u64, u64);
+
+/// See the module.
+pub(super) struct Agenda {
+    order: Order,
+    later: BTreeSet<(Instant, Place)>,
+    due: BTreeSet<(Key, Place)>,
+    urgent: BTreeSet<(Key, Place)>,
+    /// The sweep under way, and where the arm is in it.
+    sweep: u64,
+    arm_bytes: u64,
+    arrivals: u64,
+    /// Urgent ones chosen in a row.
+    hurried: u32,
+}
+
+/// A wish as the agenda sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub place: Place,
+    pub due_at: Instant,
+    /// Where its bytes lie.
+    pub device_bytes: u64,
+    /// The sweep in which its stream was last read.
+    pub served: Option<u64>,
+    pub urgent: bool,
+}
+
+impl Agenda {
+    pub fn new(order: Order) -> Agenda {
+        Agenda {
+            order,
+            later: BTreeSet::new(),
+            due: BTreeSet::new(),
+            urgent: BTreeSet::new(),
+            sweep: 0,
+            arm_bytes: 0,
+            arrivals: 0,
+            hurried: 0,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.later.is_empty() && self.due.is_empty() && self.urgent.is_empty()
+    }
+
+    /// Wait until it is due.
+    pub fn add(&mut self, entry: &Entry) -> Spot {
+        if entry.urgent {
+            let key = self.key(entry);
+            self.urgent.insert((key, entry.place));
+            return Spot::Urgent(key);
+        }
+        self.later.insert((entry.due_at, entry.place));
+        Spot::Later(entry.due_at)
+    }
+
+    pub fn remove(&mut self, place: Place, spot: Spot) {
+        match spot {
+            Spot::Later(due_at) => self.later.remove(&(due_at, place)),
+            Spot::Due(key) => self.due.remove(&(key, place)),
+            Spot::Urgent(key) => self.urgent.remove(&(key, place)),
+        };
+    }
+
+    /// Who becomes due by `horizon`; to be given to [`Agenda::ripen`].
+    pub fn next_due(&self, horizon: Instant) -> Option<Place> {
+        let (_, place) = self.later.first().filter(|(at, _)| *at <= horizon)?;
+        Some(*place)
+    }
+
+    /// When the next becomes due for a horizon of `ahead_us`.
+    pub fn next_at(&self, ahead_us: u64) -> Option<Instant> {
+        let (at, _) = self.later.first()?;
+        Some(Instant {
+            us: at.us.saturating_sub(ahead_us),
+        })
+    }
+
+    /// It is due now.
+    pub fn ripen(&mut self, entry: &Entry) -> Spot {
+        self.later.remove(&(entry.due_at, entry.place));
+        let key = self.key(entry);
+        self.due.insert((key, entry.place));
+        Spot::Due(key)
+    }
+
+    /// The next two candidates, best first: those who have nothing go first, but the sweep has its turn after each few
+    /// of them, so that neither starves.
+    pub fn candidates(&self) -> [Option<Place>; 2] {
+        let place = |set: &BTreeSet<(Key, Place)>| set.first().map(|(_, place)| *place);
+        let (urgent, due) = (place(&self.urgent), place(&self.due));
+        if urgent.is_none() || self.hurried >= URGENT_IN_A_ROW_MAX && due.is_some() {
+            [due, urgent]
+        } else {
+            [urgent, due]
+        }
+    }
+
+    /// Take one that was a candidate: the arm goes to the end of what is read for it. Returned is the sweep.
+    pub fn take(&mut self, place: Place, spot: Spot, end_bytes: u64) -> u64 {
+        self.remove(place, spot);
+        self.hurried = match spot {
+            Spot::Urgent(_) => self.hurried + 1,
+            _ => 0,
+        };
+        if let Spot::Due((sweep, _)) = spot {
+            if self.order == Order::CLook {
+                (self.sweep, self.arm_bytes) = (sweep, end_bytes);
+            }
+        }
+        self.sweep
+    }
+
+    fn key(&mut self, entry: &Entry) -> Key {
+        match self.order {
+            Order::CLook => {
+                let passed = entry.device_bytes < self.arm_bytes;
+                let served = entry.served == Some(self.sweep);
+                let behind = passed || served;
+                (self.sweep + u64::from(behind), entry.device_bytes)
+            }
+            Order::Deadline => (0, entry.due_at.us),
+            Order::Arrival => {
+                self.arrivals += 1;
+                (0, self.arrivals)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    fn entry(n: u32, device_bytes: u64, served: Option<u64>) -> Entry {
+        Entry {
+            place: (0, n),
+            due_at: Instant { us: 0 },
+            device_bytes,
+            served,
+            urgent: false,
+        }
+    }
+
+    #[test]
+    fn the_arm_goes_one_way_and_starts_again() {
+        let mut agenda = Agenda::new(Order::CLook);
+        let mut spots = BTreeMap::new();
+        for (n, at) in [(1, 500), (2, 100), (3, 900)] {
+            let entry = entry(n, at, None);
+            agenda.add(&entry);
+            spots.insert(entry.place, agenda.ripen(&entry));
+        }
+        let mut order = Vec::new();
+        for round in 0..5 {
+            let [Some(place), None] = agenda.candidates() else {
+                break;
+            };
+            let spot = spots[&place];
+            let Spot::Due((_, at)) = spot else { panic!() };
+            agenda.take(place, spot, at + 10);
+            order.push(place.1);
+            if round == 0 {
+                let late = entry(4, 50, None); // behind the arm: next time
+                agenda.add(&late);
+                spots.insert(late.place, agenda.ripen(&late));
+            }
+        }
+        assert_eq!(order, [2, 1, 3, 4]);
+    }
+
+    #[test]
+    fn urgent_ones_and_the_sweep_take_turns() {
+        let mut agenda = Agenda::new(Order::CLook);
+        let mut spots = BTreeMap::new();
+        for n in 0..2 {
+            let due = entry(n, u64::from(n), None);
+            agenda.add(&due);
+            spots.insert(due.place, agenda.ripen(&due));
+        }
+        for n in 0..5 {
+            let urgent = Entry {
+                urgent: true,
+                ..entry(10 + n, 0, None)
+            };
+            spots.insert(urgent.place, agenda.add(&urgent));
+        }
+        let mut order = Vec::new();
+        while let Some(place) = agenda.candidates()[0] {
+            agenda.take(place, spots[&place], 0);
+            order.push(place.1);
+        }
+        assert_eq!(order, [10, 11, 12, 13, 0, 14, 1]);
+    }
+
+    proptest! {
+        /// Streams that are always due again: nobody is read twice in a sweep, nobody waits for more than two sweeps.
+        #[test]
+        fn each_is_read_once_in_a_sweep(places in prop::collection::vec(0u64..1 << 30, 1..40), len in 1u64..1 << 22) {
+            let mut agenda = Agenda::new(Order::CLook);
+            let mut spots = BTreeMap::new();
+            let mut at: Vec<u64> = places;
+            for (n, device_bytes) in at.iter().enumerate() {
+                let entry = entry(n as u32, *device_bytes, None);
+                agenda.add(&entry);
+                spots.insert(entry.place, agenda.ripen(&entry));
+            }
+            let mut served: BTreeMap<u32, u64> = BTreeMap::new();
+            let streams = at.len();
+            let mut last_turn = vec![0usize; streams];
+            for turn in 0..streams * 6 {
+                let place = agenda.candidates()[0].expect("all are due");
+                let n = place.1 as usize;
+                at[n] += len;
+                let sweep = agenda.take(place, spots[&place], at[n]);
+                prop_assert_ne!(served.insert(place.1, sweep), Some(sweep), "twice in a sweep");
+                prop_assert!(turn - last_turn[n] <= 2 * streams, "starved");
+                last_turn[n] = turn;
+                let again = entry(place.1, at[n], Some(sweep));
+                agenda.add(&again);
+                spots.insert(place, agenda.ripen(&again));
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Where the bytes of a file lie on its device, as far as the order of reads needs it.
+
+use alloc::vec::Vec;
+
+use crate::limits::EXTENTS_MAX;
+
+/// A piece of a file that lies in one piece on the device (FIEMAP, `struct fiemap_extent`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins in the file.
+    pub file_bytes: u64,
+    /// Where it begins on the device.
+    pub device_bytes: u64,
+    /// How long it is.
+    pub len_bytes: u64,
+}
+
+/// All that is known of one file. A file being written may have moved since: an order that is a little wrong costs a seek.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    extents: Vec<Extent>,
+}
+
+impl Layout {
+    /// Of extents in any order, at most [`EXTENTS_MAX`] of which are kept; none: the file's own order is all there is.
+    pub fn new(mut extents: Vec<Extent>) -> Layout {
+        extents.sort_by_key(|extent| extent.file_bytes);
+        extents.truncate(EXTENTS_MAX);
+        extents.shrink_to_fit();
+        Layout { extents }
+    }
+
+    /// Where a byte of the file lies. In a hole, and behind the last extent: as if it followed the extent before.
+    /// `None` if nothing is known.
+    pub fn device_bytes(&self, file_bytes: u64) -> Option<u64> {
+        let behind = self
+            .extents
+            .partition_point(|extent| extent.file_bytes <= file_bytes);
+        let extent = self.extents.get(behind.saturating_sub(1))?;
+        let into = file_bytes.saturating_sub(extent.file_bytes);
+        Some(extent.device_bytes.saturating_add(into))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_found_in_their_extent_and_holes_behind_the_one_before() {
+        let extent = |file_bytes, device_bytes, len_bytes| Extent {
+            file_bytes,
+            device_bytes,
+            len_bytes,
+        };
+        let layout = Layout::new(alloc::vec![extent(8192, 500, 100), extent(0, 9000, 4096)]);
+        assert_eq!(layout.device_bytes(10), Some(9010));
+        assert_eq!(layout.device_bytes(5000), Some(14_000), "a hole");
+        assert_eq!(layout.device_bytes(8292), Some(600), "behind the end");
+        let lies = Layout::new(alloc::vec![extent(0, u64::MAX, u64::MAX)]);
+        assert_eq!(lies.device_bytes(u64::MAX), Some(u64::MAX));
+        assert_eq!(Layout::default().device_bytes(0), None);
+    }
+}

@@ -1,0 +1,435 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::conn::ConnId;
+use crate::units::{KIB, MIB};
+
+const NOW: Instant = Instant { us: 5_000_000 };
+const FILE_BYTES: u64 = 1 << 30;
+
+const SETTINGS: Settings = Settings {
+    prefetch: Prefetch::Tdap,
+    order: Order::CLook,
+    cancel: true,
+    direct: true,
+    memory_bytes: 64 * MIB,
+    rotational: true,
+    spindles: 1,
+};
+
+fn stream(index: u32) -> StreamId {
+    StreamId {
+        worker: 0,
+        conn: ConnId {
+            index,
+            generation: 0,
+        },
+        nth: 0,
+    }
+}
+
+fn object(index: u32) -> ObjectId {
+    ObjectId {
+        device: 0,
+        index,
+        generation: 0,
+    }
+}
+
+/// A stream that stands still, of 1 MB/s, with `from_bytes` of its file behind it.
+fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
+    Want {
+        stream: stream(index),
+        object: object(file),
+        span: Span {
+            offset_bytes: from_bytes,
+            len_bytes: FILE_BYTES - from_bytes,
+        },
+        dry_at: NOW,
+        rate_bytes_per_s: if heard == 0 { 0 } else { 1_000_000 },
+        heard,
+    }
+}
+
+/// All orders until there is none; files are found at once, one behind the other.
+fn orders(disk: &mut Disk, now: Instant) -> Vec<Out> {
+    let mut outs = Vec::new();
+    while let Some(out) = disk.poll(now) {
+        if let Out::Map(object) = out {
+            let extent = Extent {
+                file_bytes: 0,
+                device_bytes: u64::from(object.index) * FILE_BYTES,
+                len_bytes: FILE_BYTES,
+            };
+            let layout = Layout::new(vec![extent]);
+            disk.on(In::Mapped { object, layout }, now);
+        } else {
+            outs.push(out);
+        }
+    }
+    outs
+}
+
+fn disk_with(settings: Settings, streams: u32) -> (Disk, Vec<Out>) {
+    let mut disk = Disk::new(settings);
+    for n in 0..streams {
+        disk.on(In::Want(want(n, n, 0, 0)), NOW);
+    }
+    let outs = orders(&mut disk, NOW);
+    (disk, outs)
+}
+
+fn read_of(out: &Out) -> (ReadId, Span, Into) {
+    match *out {
+        Out::Read {
+            read, span, into, ..
+        } => (read, span, into),
+        ref other => panic!("expected a read, got {other:?}"),
+    }
+}
+
+fn done(out: &Out) -> In {
+    let (read, span, _) = read_of(out);
+    In::Done {
+        read,
+        result: Ok(span.len_bytes),
+    }
+}
+
+#[test]
+fn the_device_never_holds_more_than_its_places() {
+    let (mut disk, first) = disk_with(SETTINGS, 20);
+    assert_eq!(first.len(), disk.reads_max());
+    disk.on(done(&first[1]), NOW);
+    let next = orders(&mut disk, NOW);
+    assert!(
+        matches!(next[0], Out::Filled { stream: s, urgent: true, held: Held::Slots, .. } if s == stream(1))
+    );
+    assert!(next.len() >= 2, "an answer, and the next read: {next:?}");
+}
+
+#[test]
+fn a_first_read_is_short_and_the_next_follows_the_rate() {
+    let (mut disk, first) = disk_with(SETTINGS, 1);
+    let (_, span, into) = read_of(&first[0]);
+    assert_eq!((span.len_bytes, into), (FIRST_READ_BYTES, Into::Slots(8)));
+    disk.on(done(&first[0]), NOW);
+    orders(&mut disk, NOW);
+    let not_due = Want {
+        dry_at: NOW.plus_us(600_000),
+        ..want(0, 0, FIRST_READ_BYTES, 1)
+    };
+    disk.on(In::Want(not_due), NOW);
+    assert_eq!(orders(&mut disk, NOW), [], "T_D is 1 s for one stream");
+    assert_eq!(disk.deadline(), Some(NOW.plus_us(100_000)));
+    let next = orders(&mut disk, NOW.plus_us(100_000));
+    let (_, span, _) = read_of(&next[0]);
+    assert_eq!(
+        span,
+        Span {
+            offset_bytes: FIRST_READ_BYTES,
+            len_bytes: 500_000 / SLOT_BYTES * SLOT_BYTES
+        },
+        "half a second of 1 MB/s"
+    );
+}
+
+#[test]
+fn nothing_is_read_or_told_to_a_client_that_left() {
+    let (mut disk, first) = disk_with(SETTINGS, 20);
+    for n in 0..20 {
+        disk.on(In::Forget(stream(n)), NOW);
+    }
+    for out in &first {
+        disk.on(done(out), NOW);
+    }
+    assert_eq!(orders(&mut disk, NOW), []);
+    assert!(disk.idle() && disk.load().streams == 0 && disk.load().rates_bytes_per_s == 0);
+}
+
+#[test]
+fn without_cancelling_those_who_left_are_read_for_and_hear_nothing() {
+    let settings = Settings {
+        cancel: false,
+        ..SETTINGS
+    };
+    let (mut disk, mut reads) = disk_with(settings, 20);
+    for n in 0..20 {
+        disk.on(In::Forget(stream(n)), NOW);
+    }
+    let mut count = 0;
+    while let Some(read) = reads.pop() {
+        count += 1;
+        disk.on(done(&read), NOW);
+        reads.extend(orders(&mut disk, NOW));
+    }
+    assert_eq!(count, 20);
+    assert!(disk.idle() && disk.load().streams == 0);
+}
+
+#[test]
+fn a_file_with_two_readers_is_read_once_through_the_page_cache() {
+    let mut disk = Disk::new(SETTINGS);
+    disk.on(In::Want(want(1, 9, 0, 0)), NOW);
+    disk.on(In::Want(want(2, 9, 4096, 0)), NOW);
+    let first = orders(&mut disk, NOW);
+    assert_eq!(first.len(), 1);
+    let (_, span, into) = read_of(&first[0]);
+    assert_eq!((span.end_bytes(), into), (WINDOW_BYTES, Into::PageCache));
+    disk.on(In::Want(want(3, 9, 8192, 0)), NOW);
+    assert_eq!(orders(&mut disk, NOW), [], "a read under way is joined");
+    disk.on(done(&first[0]), NOW);
+    let told = orders(&mut disk, NOW);
+    let cached = |out: &Out| matches!(out, Out::Filled { held: Held::PageCache, span, .. } if span.end_bytes() == WINDOW_BYTES);
+    assert!(told.len() == 3 && told.iter().all(cached), "{told:?}");
+}
+
+#[test]
+fn the_last_reader_of_a_shared_file_cancels_its_read() {
+    let mut disk = Disk::new(SETTINGS);
+    for n in 0..2 {
+        disk.on(In::Want(want(n, 8, 0, 0)), NOW); // keeps the device busy
+        disk.on(In::Want(want(10 + n, 9, 0, 0)), NOW);
+    }
+    disk.on(In::Forget(stream(10)), NOW);
+    disk.on(In::Forget(stream(11)), NOW);
+    let reads: Vec<_> = orders(&mut disk, NOW).iter().map(read_of).collect();
+    assert_eq!(reads.len(), 1, "only the other file's: {reads:?}");
+}
+
+#[test]
+fn an_answer_that_was_not_heard_voids_the_wish_and_wakes_who_stands_still() {
+    let (mut disk, first) = disk_with(SETTINGS, 1);
+    disk.on(done(&first[0]), NOW);
+    assert!(matches!(orders(&mut disk, NOW)[..], [Out::Filled { .. }]));
+    disk.on(In::Want(want(0, 0, 0, 0)), NOW);
+    assert_eq!(orders(&mut disk, NOW), [Out::Nudge(stream(0))]);
+    disk.on(In::Want(want(0, 0, FIRST_READ_BYTES, 1)), NOW);
+    assert_eq!(
+        orders(&mut disk, NOW).len(),
+        1,
+        "it heard, and wishes for more"
+    );
+}
+
+#[test]
+fn an_error_reaches_each_waiter_and_an_early_end_is_one() {
+    let mut disk = Disk::new(SETTINGS);
+    disk.on(In::Want(want(1, 9, 0, 0)), NOW);
+    disk.on(In::Want(want(2, 9, 0, 0)), NOW);
+    let (read, ..) = read_of(&orders(&mut disk, NOW)[0]);
+    let error = ReadError {
+        errno: 5,
+        offset_bytes: 8192,
+    };
+    disk.on(
+        In::Done {
+            read,
+            result: Err(error),
+        },
+        NOW,
+    );
+    let told = [1, 2].map(|n| Out::Failed {
+        stream: stream(n),
+        error,
+    });
+    assert_eq!(orders(&mut disk, NOW), told);
+    disk.on(In::Want(want(3, 3, MIB, 0)), NOW);
+    let (read, ..) = read_of(&orders(&mut disk, NOW)[0]);
+    disk.on(
+        In::Done {
+            read,
+            result: Ok(0),
+        },
+        NOW,
+    );
+    let error = ReadError {
+        errno: 0,
+        offset_bytes: MIB,
+    };
+    assert_eq!(
+        orders(&mut disk, NOW),
+        [Out::Failed {
+            stream: stream(3),
+            error
+        }]
+    );
+}
+
+#[test]
+fn an_unaligned_wish_is_read_from_its_block_and_told_as_wished() {
+    let mut disk = Disk::new(SETTINGS);
+    let wish = Want {
+        span: Span {
+            offset_bytes: 10_000,
+            len_bytes: 100,
+        },
+        ..want(1, 1, 0, 0)
+    };
+    disk.on(In::Want(wish), NOW);
+    let outs = orders(&mut disk, NOW);
+    let (_, span, into) = read_of(&outs[0]);
+    assert_eq!(
+        (span, into),
+        (
+            Span {
+                offset_bytes: 8192,
+                len_bytes: 4096
+            },
+            Into::Slots(1)
+        )
+    );
+    disk.on(done(&outs[0]), NOW);
+    assert!(matches!(orders(&mut disk, NOW)[..], [Out::Filled { span, .. }] if span == wish.span));
+}
+
+#[test]
+fn a_full_pool_waits_and_says_for_how_much() {
+    let settings = Settings {
+        memory_bytes: 4 * READ_BYTES_MIN,
+        ..SETTINGS
+    };
+    let (mut disk, mut reads) = disk_with(settings, 10);
+    let mut count = 0;
+    while let Some(out) = reads.pop() {
+        count += 1;
+        disk.on(done(&out), NOW);
+        let outs = orders(&mut disk, NOW);
+        reads.extend(outs.iter().filter(|out| matches!(out, Out::Read { .. })));
+    }
+    assert_eq!(count, 4, "a quarter of the pool each");
+    let lacking = disk.slots_lacking();
+    assert_eq!(u64::from(lacking) * SLOT_BYTES, READ_BYTES_MIN);
+    disk.on(In::Freed(lacking), NOW);
+    assert_eq!(orders(&mut disk, NOW).len(), 1);
+}
+
+#[test]
+fn small_reads_go_deeper_than_long_ones() {
+    let mut disk = Disk::new(SETTINGS);
+    disk.mean_read_bytes = 2 * MIB;
+    assert_eq!(disk.reads_max(), READS_IN_FLIGHT_MIN);
+    disk.mean_read_bytes = 128 * KIB;
+    assert_eq!(disk.reads_max(), READS_PER_SPINDLE_MAX);
+    disk.settings.spindles = 4;
+    assert_eq!(disk.reads_max(), 4 * READS_PER_SPINDLE_MAX);
+}
+
+/// Does what the machine says, with files that never fail.
+#[derive(Default)]
+struct Shell {
+    device: BTreeMap<ReadId, (Span, u32)>,
+    /// Slots that streams hold.
+    held: BTreeMap<StreamId, u32>,
+    wishes: BTreeMap<StreamId, Want>,
+    heard: BTreeMap<StreamId, u32>,
+    landed: BTreeMap<ReadId, u32>,
+    slots: u32,
+}
+
+impl Shell {
+    fn pump(&mut self, disk: &mut Disk) {
+        for out in orders(disk, NOW) {
+            match out {
+                Out::Read {
+                    read, span, into, ..
+                } => {
+                    let slots = match into {
+                        Into::Slots(slots) => slots,
+                        Into::PageCache => 0,
+                    };
+                    self.slots += slots;
+                    let used_bytes = u64::from(self.slots) * SLOT_BYTES;
+                    assert!(used_bytes <= disk.settings.memory_bytes, "above the pool");
+                    self.device.insert(read, (span, slots));
+                }
+                Out::Filled {
+                    read, stream, span, ..
+                } => {
+                    let want = self.wishes.remove(&stream).expect("told what nobody asked");
+                    assert!(span.offset_bytes == want.span.offset_bytes && want.span.covers(span));
+                    *self.held.entry(stream).or_default() += self.landed.remove(&read).unwrap_or(0);
+                    *self.heard.entry(stream).or_default() += 1;
+                }
+                Out::Nudge(_) | Out::Failed { .. } | Out::Map(_) => unreachable!("{out:?}"),
+            }
+        }
+        assert!(self.device.len() <= READS_PER_SPINDLE_MAX);
+        let lost: u32 = std::mem::take(&mut self.landed).into_values().sum();
+        self.free(disk, lost); // read for one who left
+    }
+
+    fn wish(&mut self, disk: &mut Disk, index: u32, file: u32, offset: u64, rate: u64) {
+        let heard = self.heard.get(&stream(index)).copied().unwrap_or(0);
+        let want = Want {
+            rate_bytes_per_s: rate,
+            ..want(index, file, offset, heard)
+        };
+        disk.on(In::Want(want), NOW);
+        self.wishes.insert(want.stream, want);
+    }
+
+    fn forget(&mut self, disk: &mut Disk, stream: StreamId) {
+        disk.on(In::Forget(stream), NOW);
+        self.wishes.remove(&stream);
+        self.heard.remove(&stream);
+        self.send(disk, stream);
+    }
+
+    fn send(&mut self, disk: &mut Disk, stream: StreamId) {
+        let slots = self.held.remove(&stream).unwrap_or(0);
+        self.free(disk, slots);
+    }
+
+    fn free(&mut self, disk: &mut Disk, slots: u32) {
+        self.slots -= slots;
+        disk.on(In::Freed(slots), NOW);
+    }
+
+    fn finish(&mut self, disk: &mut Disk) -> bool {
+        let Some((read, (span, slots))) = self.device.pop_first() else {
+            return false;
+        };
+        self.landed.insert(read, slots);
+        let result = Ok(span.len_bytes);
+        disk.on(In::Done { read, result }, NOW);
+        self.pump(disk);
+        true
+    }
+}
+
+proptest! {
+    /// Whatever happens: the pool is never exceeded, every living wish is answered once, the dead hear nothing.
+    #[test]
+    fn every_living_wish_is_answered_once_within_the_pool(
+        steps in prop::collection::vec((0u32..12, 0u32..4, 0u64..3 << 20, 0u8..5, 0u64..2_000_000), 1..200),
+        mib in 1u64..32,
+    ) {
+        let mut disk = Disk::new(Settings { memory_bytes: mib * MIB, ..SETTINGS });
+        let mut shell = Shell::default();
+        for (index, file, offset, kind, rate) in steps {
+            match kind {
+                0 => shell.forget(&mut disk, stream(index)),
+                1 => drop(shell.finish(&mut disk)),
+                2 => shell.send(&mut disk, stream(index)),
+                _ => shell.wish(&mut disk, index, file, offset, rate),
+            }
+            shell.pump(&mut disk);
+        }
+        for _ in 0..10_000 {
+            if shell.wishes.is_empty() && shell.device.is_empty() {
+                break;
+            }
+            if !shell.finish(&mut disk) {
+                (0..12).for_each(|index| shell.send(&mut disk, stream(index)));
+                shell.pump(&mut disk);
+            }
+        }
+        prop_assert!(shell.wishes.is_empty(), "never answered: {:?}", shell.wishes);
+        (0..12).for_each(|index| shell.forget(&mut disk, stream(index)));
+        prop_assert_eq!((shell.slots, disk.slots_used, disk.load().rates_bytes_per_s), (0, 0, 0));
+        prop_assert!(disk.idle());
+    }
+}

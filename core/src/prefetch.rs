@@ -1,0 +1,205 @@
+//! How much to read ahead for whom: TPF's TDAP, from each connection's rate and from what it still has.
+//!
+//! T_n (eq. 5) is the time until stream n runs dry. A stream is due when T_n ≤ T_D/2, and then read up to T_D in
+//! one piece, D4 (eq. 7). The paper leaves T_D's unit open (eq. 6); here it follows from what a sweep takes:
+//! N streams cost N positionings, and while they are served all of them go on taking bytes, so that a
+//! sweep in which each is read once lasts C = N t_p / (1 - B_net/R). Whoever is read at T_D/2 = C is served in time.
+//!
+//! Memory bounds T_D from above. Between its visits a stream's buffer falls from T_D to T_D - S, where S is the time of
+//! a sweep or half of T_D, whichever is longer: the mean of all buffers is B (T_D - S/2) and shall be M. What the sockets
+//! hold counts as T_n, too, but not against M: half a socket for each stream comes on top.
+
+use crate::limits::{
+    FIRST_READ_BYTES, LOWAT_BYTES_MIN, READ_BYTES_MAX, READ_BYTES_MIN, READ_TARGET_US_MAX,
+    READ_TARGET_US_MIN,
+};
+use crate::model::Model;
+use crate::units::{Instant, US_PER_S};
+
+/// How the length of a read is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// By T_D of the present load. See the module.
+    Tdap,
+    /// By a constant T_D.
+    Rate {
+        /// T_D.
+        target_us: u64,
+    },
+    /// The same for all, as a kernel's readahead does: read when no more than one such read is left.
+    Fixed {
+        /// Length of each read.
+        read_bytes: u64,
+    },
+}
+
+/// What is asked of a device together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// N.
+    pub streams: u64,
+    /// B_net, the sum of their rates.
+    pub rates_bytes_per_s: u64,
+    /// M, the memory in which their bytes may wait.
+    pub memory_bytes: u64,
+}
+
+impl Prefetch {
+    /// T_D at this load of a device.
+    pub fn target_us(self, load: &Load, model: &Model) -> u64 {
+        match self {
+            Prefetch::Tdap => tdap_us(load, model),
+            Prefetch::Rate { target_us } => target_us,
+            Prefetch::Fixed { .. } => 0,
+        }
+    }
+
+    /// When a stream that runs dry at `dry_at` is due, for T_D of 0.
+    pub fn due_at(self, dry_at: Instant, rate_bytes_per_s: u64) -> Instant {
+        match self {
+            Prefetch::Fixed { read_bytes } => Instant {
+                us: dry_at
+                    .us
+                    .saturating_sub(us_for(read_bytes, rate_bytes_per_s)),
+            },
+            Prefetch::Tdap | Prefetch::Rate { .. } => dry_at,
+        }
+    }
+
+    /// D4: how much to read for a stream of this rate that runs dry in `margin_us` (T_n).
+    /// It is read for the `nth` time, from 0 on. As long as its rate is not known, a short read finds that out.
+    pub fn read_bytes(
+        self,
+        target_us: u64,
+        margin_us: u64,
+        rate_bytes_per_s: u64,
+        nth: u32,
+    ) -> u64 {
+        match self {
+            Prefetch::Fixed { read_bytes } => read_bytes,
+            _ if rate_bytes_per_s == 0 => match nth {
+                0 => FIRST_READ_BYTES,
+                _ => (READ_BYTES_MIN << (nth - 1).min(16)).min(READ_BYTES_MAX),
+            },
+            Prefetch::Tdap | Prefetch::Rate { .. } => {
+                let us = u128::from(target_us.saturating_sub(margin_us));
+                let bytes = us * u128::from(rate_bytes_per_s) / u128::from(US_PER_S);
+                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+                bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX)
+            }
+        }
+    }
+}
+
+/// How long `bytes` last at a rate; for ever if that is 0.
+pub fn us_for(bytes: u64, rate_bytes_per_s: u64) -> u64 {
+    let us = (u128::from(bytes) * u128::from(US_PER_S)).checked_div(rate_bytes_per_s.into());
+    us.map_or(u64::MAX, |us| u64::try_from(us).unwrap_or(u64::MAX))
+}
+
+fn tdap_us(load: &Load, model: &Model) -> u64 {
+    let cycle_us = cycle_us(load, model);
+    // What leaves memory: what is asked for, or what the device can give.
+    let most = model.throughput_bytes_per_s(READ_BYTES_MAX).max(1);
+    let rate = load.rates_bytes_per_s.min(most).max(1);
+    let memory_us = us_for(room_bytes(load), rate);
+    let idle_us = memory_us.saturating_mul(4) / 3; // S = T_D/2
+    let busy_us = memory_us.saturating_add(cycle_us / 2); // S = C
+    let full_us = memory_us.saturating_mul(2); // S = T_D: it can't keep up
+    let most_us = idle_us.max(busy_us.min(full_us));
+    cycle_us
+        .saturating_mul(2)
+        .clamp(READ_TARGET_US_MIN, READ_TARGET_US_MAX)
+        .min(most_us)
+}
+
+/// What may wait in the pool and in the sockets, on average: the pool is full for a moment whenever a read is given to
+/// the device, so a tenth of it is left out.
+fn room_bytes(load: &Load) -> u64 {
+    let sockets_bytes = load.streams.saturating_mul(LOWAT_BYTES_MIN.into());
+    (load.memory_bytes / 10 * 9).saturating_add(sockets_bytes)
+}
+
+/// C: the time of a sweep in which each stream is read once; without end in overload (B_net ≥ R).
+fn cycle_us(load: &Load, model: &Model) -> u64 {
+    let media = model.media_bytes_per_s();
+    let left = media.saturating_sub(load.rates_bytes_per_s);
+    let us = u128::from(load.streams) * u128::from(model.positioning_us()) * u128::from(media);
+    let us = us.checked_div(left.into());
+    us.map_or(u64::MAX, |us| u64::try_from(us).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::MIB;
+    use proptest::prelude::*;
+
+    const TDAP: Prefetch = Prefetch::Tdap;
+
+    fn load(streams: u64, each: u64, memory_mib: u64) -> Load {
+        Load {
+            streams,
+            rates_bytes_per_s: streams * each,
+            memory_bytes: memory_mib * MIB,
+        }
+    }
+
+    /// t_p 4 ms, R 56 MB/s.
+    fn disk() -> Model {
+        let mut model = Model::new(true);
+        let mut now = Instant { us: 1 };
+        model.begun(true, now);
+        for n in 0..2_000u64 {
+            let len_bytes = 65_536 + n * 7_919 % 2_000_000;
+            now = now.plus_us(4_000 + len_bytes * US_PER_S / 56_000_000);
+            model.done(len_bytes, now);
+        }
+        model
+    }
+
+    #[test]
+    fn with_memory_enough_t_d_is_two_sweeps() {
+        // 480 streams, 30 MB/s: C = 480 * 4 ms / (1 - 30/56) = 4.1 s
+        let target_us = TDAP.target_us(&load(480, 62_500, 10_000), &disk());
+        assert!(target_us.abs_diff(8_270_000) < 300_000, "{target_us}");
+    }
+
+    #[test]
+    fn little_memory_shortens_t_d_and_overload_fills_it() {
+        let disk = disk();
+        let short_us = TDAP.target_us(&load(480, 62_500, 48), &disk);
+        assert!((4_500_000..5_200_000).contains(&short_us), "{short_us}");
+        // 200 x 300 KB/s is more than the disk has: all of the memory is half a buffer each.
+        let full_us = TDAP.target_us(&load(200, 300_000, 256), &disk);
+        let read_bytes = TDAP.read_bytes(full_us, 0, 300_000, 1);
+        assert!((2_700_000..3_200_000).contains(&read_bytes), "{read_bytes}");
+    }
+
+    #[test]
+    fn a_read_follows_the_rate_within_its_bounds() {
+        let read = |rate| TDAP.read_bytes(4_000_000, 1_000_000, rate, 0);
+        assert_eq!(read(0), FIRST_READ_BYTES);
+        assert_eq!(read(1_000), READ_BYTES_MIN);
+        assert_eq!(read(125_000), 375_000);
+        assert_eq!(read(1 << 40), READ_BYTES_MAX);
+        let fixed = Prefetch::Fixed {
+            read_bytes: 131_072,
+        };
+        assert_eq!(fixed.read_bytes(0, 0, 125_000, 0), 131_072);
+        let dry_at = Instant { us: 5_000_000 };
+        assert_eq!(fixed.due_at(dry_at, 131_072).us, 4_000_000);
+    }
+
+    proptest! {
+        #[test]
+        fn the_mean_of_all_buffers_fits_into_memory(streams in 1u64..10_000, each in 1_000u64..10_000_000, mib in 16u64..4_096) {
+            let (load, disk) = (load(streams, each, mib), disk());
+            let target_us = TDAP.target_us(&load, &disk);
+            let rate = load.rates_bytes_per_s.min(disk.throughput_bytes_per_s(READ_BYTES_MAX));
+            let sweep_us = cycle_us(&load, &disk).clamp(target_us / 2, target_us);
+            let mean = u128::from(rate) * u128::from(target_us - sweep_us / 2) / u128::from(US_PER_S);
+            prop_assert!(mean <= u128::from(room_bytes(&load)) * 101 / 100, "{mean} in {load:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The reading threads of a device: for what the kernel offers no other way than to wait.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use ackpace_core::conn::{ObjectId, Span};
+use ackpace_core::disk::{Extent, Layout, ReadError, ReadId};
+use ackpace_core::limits::EXTENTS_MAX;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::Equipment;
+use crate::clock::Clock;
+use crate::limits::READERS_MAX;
+use crate::mailbox::Bell;
+use crate::sched;
+use crate::store::device::{Device, Devices};
+use crate::store::direct::{Why, extents};
+use crate::store::file::File;
+use crate::store::pool::Lease;
+use crate::store::reader::Reader;
+
+/// Work for a reading thread.
+pub(super) enum Job {
+    /// Open the file past the page cache, and find out where it lies.
+    Map(Arc<File>),
+    /// Read into the page cache.
+    Promote {
+        read: ReadId,
+        file: Arc<File>,
+        span: Span,
+    },
+    /// Read into slots: past the page cache, or, where that is refused, through it.
+    Direct {
+        read: ReadId,
+        file: Arc<File>,
+        span: Span,
+        lease: Lease,
+    },
+}
+
+/// What came of it.
+pub(super) enum Finished {
+    Mapped {
+        object: ObjectId,
+        layout: Layout,
+    },
+    /// The device's files can't be read past the page cache.
+    Refused(Why),
+    Read {
+        read: ReadId,
+        span: Span,
+        lease: Option<Lease>,
+        result: Result<u64, ReadError>,
+        service_us: u64,
+    },
+}
+
+/// The threads and what goes to and fro. Both ways hold at most one message for each read in flight and each stream
+/// that wishes: the machine sees to that.
+pub(super) struct Readers {
+    orders: Sender<Job>,
+    finished: Receiver<Finished>,
+}
+
+impl Readers {
+    /// Starts the threads of a device.
+    pub fn start(index: u16, bell: Arc<Bell>, equipment: &Equipment) -> io::Result<Readers> {
+        let (orders, work) = unbounded::<Job>();
+        let (done, finished) = unbounded();
+        for n in 0..READERS_MAX {
+            let thread = Thread {
+                reader: Reader::new()?,
+                index,
+                devices: Arc::clone(&equipment.devices),
+                clock: equipment.clock,
+                direct: equipment.settings.direct,
+                done: done.clone(),
+            };
+            let (work, bell) = (work.clone(), Arc::clone(&bell));
+            thread::Builder::new()
+                .name(format!("read-{index}.{n}"))
+                .spawn(move || {
+                    sched::give_way();
+                    for job in work {
+                        thread.perform(job);
+                        bell.ring();
+                    }
+                })?;
+        }
+        Ok(Readers { orders, finished })
+    }
+
+    #[cfg(test)]
+    pub fn by_hand() -> (Readers, Receiver<Job>, Sender<Finished>) {
+        let ((orders, work), (done, finished)) = (unbounded(), unbounded());
+        (Readers { orders, finished }, work, done)
+    }
+
+    /// Hand over a job; the threads live as long as we do.
+    pub fn submit(&self, job: Job) {
+        let sent = self.orders.send(job);
+        debug_assert!(
+            sent.is_ok(),
+            "the reading threads live as long as the process"
+        );
+    }
+
+    /// The next that is done.
+    pub fn finished(&self) -> Option<Finished> {
+        self.finished.try_recv().ok()
+    }
+}
+
+struct Thread {
+    reader: Reader,
+    index: u16,
+    devices: Arc<Devices>,
+    clock: Clock,
+    /// Files are to be read past the page cache.
+    direct: bool,
+    done: Sender<Finished>,
+}
+
+impl Thread {
+    fn perform(&self, job: Job) {
+        let begun = self.clock.now();
+        let service_us = || self.clock.now().since_us(begun);
+        let finished = match job {
+            Job::Map(file) => {
+                let refused = self.direct.then(|| file.open_direct().err()).flatten();
+                // What is true of one file only is not true of its device.
+                if let Some(why) = refused.filter(|why| *why != Why::Refused) {
+                    let _ = self.done.send(Finished::Refused(why));
+                }
+                Finished::Mapped {
+                    object: file.id,
+                    layout: layout(&file, &self.devices),
+                }
+            }
+            Job::Promote { read, file, span } => {
+                let device = self.devices.get(self.index);
+                let result = device.map_or(Ok(()), |device: &Device| {
+                    self.reader.promote(&file, device, span)
+                });
+                Finished::Read {
+                    read,
+                    span,
+                    lease: None,
+                    result: result.map(|()| span.len_bytes),
+                    service_us: service_us(),
+                }
+            }
+            Job::Direct {
+                read,
+                file,
+                span,
+                mut lease,
+            } => {
+                let result = match file.open_direct() {
+                    Ok(direct) => self.reader.read_direct(&*direct, span, &mut lease),
+                    Err(_) => self.reader.read_direct(&*file, span, &mut lease),
+                };
+                Finished::Read {
+                    read,
+                    span,
+                    lease: Some(lease),
+                    result,
+                    service_us: service_us(),
+                }
+            }
+        };
+        let _ = self.done.send(finished);
+    }
+}
+
+/// Where the file lies among all that is on its device.
+fn layout(file: &File, devices: &Devices) -> Layout {
+    let base_bytes = devices.base_bytes(file.st_dev);
+    let found = extents(&file.fd, EXTENTS_MAX).unwrap_or_default();
+    let known = found.into_iter().filter_map(|extent| {
+        Some(Extent {
+            file_bytes: extent.file_offset_bytes,
+            device_bytes: extent.phys_offset_bytes?.saturating_add(base_bytes),
+            len_bytes: extent.len_bytes,
+        })
+    });
+    Layout::new(known.collect())
+}

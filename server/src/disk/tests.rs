@@ -1,0 +1,209 @@
+use ackpace_core::conn::ConnId;
+use ackpace_core::disk::{Layout, Order};
+use ackpace_core::prefetch::Prefetch;
+use crossbeam_channel::{Receiver, Sender};
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+
+use super::*;
+use crate::store::file::Files;
+
+const FILE_BYTES: u64 = 300_000;
+
+/// The shell without its threads, and the other end of its readers.
+struct Bench {
+    shell: Shell,
+    work: Receiver<Job>,
+    done: Sender<Finished>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let bell = || Arc::new(Bell::new().expect("a descriptor"));
+        let line = Line {
+            news: Mailboxes::new(4),
+            bell: bell(),
+        };
+        let settings = Settings {
+            prefetch: Prefetch::Tdap,
+            order: Order::CLook,
+            cancel: true,
+            direct: true,
+            memory_bytes: 1 << 20,
+            rotational: true,
+            spindles: 1,
+        };
+        let slots = (settings.memory_bytes / SLOT_BYTES) as u32;
+        let handle = Handle {
+            asks: vec![Mailboxes::new(4)],
+            pool: Arc::new(Pool::new(slots, bell()).expect("address space")),
+            bell: bell(),
+            budget_bytes: AtomicU64::new(settings.memory_bytes),
+            tally: Tally::default(),
+        };
+        let (readers, work, done) = Readers::by_hand();
+        let shell = Shell {
+            disk: Disk::new(settings),
+            files: Wanted::default(),
+            landed: None,
+            handle: Arc::new(handle),
+            lines: Arc::new(vec![line]),
+            readers,
+            ring: None,
+            clock: Clock::start(),
+            budget_bytes: settings.memory_bytes,
+            cancel: true,
+            indirect: false,
+        };
+        Bench { shell, work, done }
+    }
+
+    /// The next read that is ordered; questions for layouts are answered.
+    fn read(&mut self) -> Option<(ReadId, Span, Lease)> {
+        loop {
+            match self.work.try_recv().ok()? {
+                Job::Map(file) => {
+                    let layout = Layout::default();
+                    let object = file.id;
+                    self.finish(Finished::Mapped { object, layout });
+                }
+                Job::Direct {
+                    read, span, lease, ..
+                } => return Some((read, span, lease)),
+                Job::Promote { .. } => panic!("nobody shares the file"),
+            }
+        }
+    }
+
+    fn finish(&mut self, finished: Finished) {
+        self.done.send(finished).expect("the shell listens");
+        self.shell.turn();
+    }
+
+    fn fill(&mut self, (read, span, lease): (ReadId, Span, Lease)) {
+        self.finish(Finished::Read {
+            read,
+            span,
+            lease: Some(lease),
+            result: Ok(span.len_bytes),
+            service_us: 1,
+        });
+    }
+
+    fn free_slots(&self) -> u32 {
+        self.shell.handle.pool.free_slots()
+    }
+
+    fn news(&self) -> Option<News> {
+        self.shell.lines[0].news.take()
+    }
+}
+
+fn file() -> Arc<File> {
+    let fd = memfd_create("file", MemfdFlags::empty()).expect("a file");
+    ftruncate(&fd, FILE_BYTES).expect("room for it");
+    let stat = fstat(&fd).expect("an open descriptor");
+    Files::default().intern(fd, &stat, b"name", &Devices::default())
+}
+
+fn wish(index: u32, heard: u32, from_bytes: u64) -> Ask {
+    let file = file();
+    let conn = ConnId {
+        index,
+        generation: 0,
+    };
+    let stream = StreamId {
+        worker: 0,
+        conn,
+        nth: 0,
+    };
+    let span = Span {
+        offset_bytes: from_bytes,
+        len_bytes: FILE_BYTES - from_bytes,
+    };
+    let want = Want {
+        stream,
+        object: file.id,
+        span,
+        dry_at: Instant { us: 0 },
+        rate_bytes_per_s: 0,
+        heard,
+    };
+    Ask::Want(want, file)
+}
+
+fn stream_of(ask: &Ask) -> StreamId {
+    match ask {
+        Ask::Want(want, _) => want.stream,
+        Ask::Forget(stream) => *stream,
+    }
+}
+
+#[test]
+fn what_is_read_goes_to_the_stream_with_its_memory() {
+    let mut bench = Bench::new();
+    let all = bench.free_slots();
+    bench.shell.handle.ask(0, 1, wish(1, 0, 0));
+    bench.shell.turn();
+    let read = bench.read().expect("a read");
+    assert!(bench.free_slots() < all);
+    bench.fill(read);
+    let Some(News::Filled(_, span, Fill::Piece(piece))) = bench.news() else {
+        panic!("the bytes are there");
+    };
+    assert_eq!((span.offset_bytes, piece.from_bytes), (0, 0));
+    drop(piece);
+    assert_eq!(bench.free_slots(), all);
+}
+
+#[test]
+fn a_wish_from_before_the_answer_is_void_and_the_next_is_not() {
+    let mut bench = Bench::new();
+    bench.shell.handle.ask(0, 1, wish(1, 0, 0));
+    bench.shell.turn();
+    let read = bench.read().expect("a read");
+    let end_bytes = read.1.end_bytes();
+    bench.shell.handle.ask(0, 1, wish(1, 0, 0));
+    bench.fill(read);
+    assert!(bench.read().is_none(), "it has not heard of the first");
+    bench.shell.handle.ask(0, 1, wish(1, 1, end_bytes));
+    bench.shell.turn();
+    let next = bench.read().expect("it has");
+    assert_eq!(next.1.offset_bytes, end_bytes);
+}
+
+#[test]
+fn what_is_forgotten_before_its_read_costs_none() {
+    let mut bench = Bench::new();
+    let ask = wish(2, 0, 0);
+    let stream = stream_of(&ask);
+    bench.shell.handle.ask(0, 2, ask);
+    bench.shell.handle.ask(0, 2, Ask::Forget(stream));
+    bench.shell.turn();
+    assert!(bench.work.is_empty() && bench.shell.files.is_empty() && bench.news().is_none());
+}
+
+#[test]
+fn memory_of_a_read_for_one_who_left_comes_back() {
+    let mut bench = Bench::new();
+    let all = bench.free_slots();
+    let ask = wish(1, 0, 0);
+    let stream = stream_of(&ask);
+    bench.shell.handle.ask(0, 1, ask);
+    bench.shell.turn();
+    let read = bench.read().expect("a read");
+    bench.shell.handle.ask(0, 1, Ask::Forget(stream));
+    bench.shell.turn();
+    bench.fill(read);
+    assert!(bench.news().is_none() && bench.shell.files.is_empty());
+    assert_eq!(bench.free_slots(), all);
+}
+
+#[test]
+fn a_smaller_budget_is_obeyed_from_the_next_read_on() {
+    let mut bench = Bench::new();
+    bench.shell.handle.set_budget(4 * SLOT_BYTES);
+    bench.shell.handle.ask(0, 1, wish(1, 0, 0));
+    bench.shell.turn();
+    let (_, span, _) = bench.read().expect("a read");
+    assert_eq!(span.len_bytes, SLOT_BYTES, "a quarter of it");
+}

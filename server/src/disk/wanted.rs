@@ -1,0 +1,69 @@
+//! The files of living wishes: what the machine's orders refer to.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use ackpace_core::conn::{ObjectId, StreamId};
+
+use crate::limits::PARTED_FILES_MAX;
+use crate::store::file::File;
+
+/// A stream's file is held from its first wish until it is forgotten.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// The file of each connection's place in its worker's table.
+    by_place: HashMap<(u16, u32), ObjectId>,
+    by_object: HashMap<ObjectId, (Arc<File>, u32)>,
+    /// Files of streams that left, if they are still to be read.
+    parted: VecDeque<Arc<File>>,
+}
+
+impl Wanted {
+    /// A wish replaces the earlier one of its place.
+    pub fn add(&mut self, stream: StreamId, file: Arc<File>) {
+        let (place, object) = ((stream.worker, stream.conn.index), file.id);
+        if self.by_place.get(&place) == Some(&object) {
+            return;
+        }
+        self.remove(stream);
+        self.by_place.insert(place, object);
+        self.by_object.entry(object).or_insert((file, 0)).1 += 1;
+    }
+
+    /// The stream is gone.
+    pub fn remove(&mut self, stream: StreamId) {
+        let Some(object) = self.by_place.remove(&(stream.worker, stream.conn.index)) else {
+            return;
+        };
+        if let Some((_, wishes)) = self.by_object.get_mut(&object) {
+            *wishes -= 1;
+            if *wishes == 0 {
+                self.by_object.remove(&object);
+            }
+        }
+    }
+
+    /// The stream is gone, but what it wished for is read all the same.
+    pub fn part(&mut self, stream: StreamId) {
+        let object = self.by_place.get(&(stream.worker, stream.conn.index));
+        if let Some(file) = object.and_then(|object| self.get(*object)) {
+            self.parted.push_back(file);
+        }
+        if self.parted.len() > PARTED_FILES_MAX {
+            self.parted.pop_front();
+        }
+        self.remove(stream);
+    }
+
+    /// The file, if somebody wants it.
+    pub fn get(&self, object: ObjectId) -> Option<Arc<File>> {
+        let wanted = self.by_object.get(&object).map(|(file, _)| file);
+        let parted = || self.parted.iter().find(|file| file.id == object);
+        wanted.or_else(parted).map(Arc::clone)
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.by_object.is_empty() && self.by_place.is_empty()
+    }
+}

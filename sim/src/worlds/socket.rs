@@ -1,0 +1,173 @@
+//! Clients and their sockets: those of Linux as far as sending goes. What a socket takes beyond what is in flight is
+//! bounded by TCP_NOTSENT_LOWAT, and once it was full it calls when less than half of that is left.
+
+use ackpace_core::conn::ConnId;
+use ackpace_core::limits::LOWAT_BYTES_START;
+use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_core::worker::{Send, Settings};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::RngCore;
+
+/// Room of a socket beyond what is in flight, without a lowat: what SO_SNDBUF grows to.
+const SOCKET_BYTES: u64 = 2 << 20;
+/// How long a path that is not steady keeps a rate.
+const STRETCH_US: u64 = 100_000;
+/// The kernel's buffers for sending are this large.
+const SKB_BYTES: u64 = 64 << 10;
+
+/// One client.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// What its path carries.
+    pub rate_bytes_per_s: u64,
+    /// When it asks.
+    pub starts_at: Instant,
+    /// From when on its path carries ten times as much.
+    pub speeds_up_at: Option<Instant>,
+    /// How its path keeps to that.
+    pub pace: Pace,
+}
+
+/// What a path does with its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// It keeps it.
+    Steady,
+    /// It is drawn anew each tenth of a second, from half to one and a half times as much, by this seed: what losses do to a
+    /// congestion window, and worse.
+    Unsteady(u64),
+    /// A hundredth of it in every second second.
+    Swings,
+}
+
+pub(super) struct Socket {
+    pub client: Client,
+    pub asked: bool,
+    pub connected: bool,
+    pub unsent_bytes: u64,
+    /// Sent up to here; a rest below one byte is carried along.
+    pub drained_at: Instant,
+    pub carry: u64,
+    pub lowat_bytes: Option<u64>,
+    /// It was full, and will call.
+    pub full: bool,
+}
+
+impl Socket {
+    pub fn new(client: Client) -> Socket {
+        Socket {
+            client,
+            asked: false,
+            connected: false,
+            unsent_bytes: 0,
+            drained_at: Instant { us: 0 },
+            carry: 0,
+            lowat_bytes: None,
+            full: false,
+        }
+    }
+
+    pub fn rate_bytes_per_s(&self, at: Instant) -> u64 {
+        let fast = self.client.speeds_up_at.is_some_and(|up| up <= at);
+        let rate = self.client.rate_bytes_per_s * if fast { 10 } else { 1 };
+        let stretch = at.us / STRETCH_US;
+        let percent = match self.client.pace {
+            Pace::Steady => 100,
+            Pace::Unsteady(seed) => {
+                let mut dice = Pcg64Mcg::new((u128::from(seed) << 64) | u128::from(stretch));
+                50 + dice.next_u64() % 101
+            }
+            Pace::Swings if stretch / 10 % 2 == 0 => 100,
+            Pace::Swings => 1,
+        };
+        rate * percent / 100
+    }
+
+    /// When its rate changes next, if it does.
+    pub fn changes_at(&self) -> Option<Instant> {
+        let up = self.client.speeds_up_at.filter(|up| *up > self.drained_at);
+        let stretch = self.drained_at.us / STRETCH_US + 1;
+        let next = Instant {
+            us: stretch * STRETCH_US,
+        };
+        let next = (self.client.pace != Pace::Steady).then_some(next);
+        [up, next].into_iter().flatten().min()
+    }
+
+    /// What may be taken: with a lowat, whole kernel buffers until it is reached.
+    pub fn room_bytes(&self) -> u64 {
+        match self.lowat_bytes {
+            Some(lowat) if self.unsent_bytes >= lowat => 0,
+            Some(lowat) => (lowat - self.unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
+            None => SOCKET_BYTES.saturating_sub(self.unsent_bytes),
+        }
+    }
+
+    /// Below this, a socket that was full calls: tcp(7), sk_stream_write_space.
+    pub fn calls_below_bytes(&self) -> u64 {
+        match self.lowat_bytes {
+            Some(lowat) => lowat / 2,
+            None => SOCKET_BYTES * 2 / 3,
+        }
+    }
+
+    pub fn calls(&self, now: Instant) -> bool {
+        now >= self.drained_at && self.unsent_bytes < self.calls_below_bytes()
+    }
+
+    /// When it connects or calls, if nothing happens before.
+    pub fn next_at(&self) -> Option<Instant> {
+        if !self.connected {
+            return Some(self.client.starts_at);
+        }
+        if !self.full {
+            return None;
+        }
+        let bytes = (self.unsent_bytes + 1).saturating_sub(self.calls_below_bytes());
+        let rate = self.rate_bytes_per_s(self.drained_at);
+        let at = self.drained_at.plus_us((bytes * US_PER_S).div_ceil(rate));
+        Some(self.changes_at().map_or(at, |change| at.min(change)))
+    }
+
+    /// Bytes that left, and the time in which there was nothing to send.
+    pub fn drain(&mut self, until: Instant) -> (u64, u64) {
+        let us = until.since_us(self.drained_at);
+        let rate = self.rate_bytes_per_s(self.drained_at);
+        self.drained_at = until;
+        if !self.asked || us == 0 {
+            return (0, 0);
+        }
+        let could = us * rate + self.carry;
+        let sent_bytes = (could / US_PER_S).min(self.unsent_bytes);
+        let lacking = could / US_PER_S - sent_bytes;
+        self.carry = if lacking == 0 { could % US_PER_S } else { 0 };
+        self.unsent_bytes -= sent_bytes;
+        (sent_bytes, lacking * US_PER_S / rate)
+    }
+}
+
+pub(super) fn conn_id(index: usize) -> ConnId {
+    ConnId {
+        index: index as u32,
+        generation: 0,
+    }
+}
+
+pub(super) fn settings(send: Send) -> Settings {
+    Settings {
+        worker: 0,
+        connections_max: 16_384,
+        connections_per_address: 0,
+        header_timeout_us: 10 * US_PER_S,
+        idle_timeout_us: 75 * US_PER_S,
+        send_timeout_us: 60 * US_PER_S,
+        pause_timeout_us: 600 * US_PER_S,
+        rate_min_bytes_per_s: 100,
+        drain_timeout_us: 30 * US_PER_S,
+        arrivals: false,
+        send,
+        pacing: false,
+    }
+}
+
+const _: () = assert!(LOWAT_BYTES_START as u64 <= SOCKET_BYTES);
