@@ -18,7 +18,7 @@ const SHARE: [&str; 9] = [
     "--memory-max",
     "90%",
     "--prefetch-memory",
-    "55%",
+    "67%",
     "--object-cache",
     "0",
     "--listing=false",
