@@ -408,7 +408,7 @@ const METRICS: [Metric; 46] = [
         Source::Disk(|tally| Value::Whole(tally.media_bytes_per_s.load(Relaxed))),
     ),
     gauge(
-        "disk_reads_at_once",
+        "disk_depth_reads",
         "reads",
         "K: reads that the device gets at once.",
         Source::Disk(|tally| Value::Whole(tally.reads_max.load(Relaxed))),
