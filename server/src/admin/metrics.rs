@@ -240,7 +240,7 @@ const METRICS: [Metric; 46] = [
     counter(
         "sent_bytes",
         "bytes",
-        "Bytes given to sockets, heads included, by the way they take: from the page cache (sendfile), from small files kept ready, made for the answer.",
+        "Bytes given to sockets, heads included, by the way they take: from the page cache (sendfile), from memory read past it (direct), from small files kept ready, made for the answer.",
         Source::WorkerBy(
             "way",
             || Way::ALL.into_iter().map(Way::name).collect(),
