@@ -325,7 +325,8 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
     }
 }
 
-/// A connection with a response needs two descriptors; the soft limit is often 1024 for the sake of select(2).
+/// A connection with a response needs up to three descriptors (socket, file, the file past the page cache); the soft
+/// limit is often 1024 for the sake of select(2).
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -180,7 +180,7 @@ fn bounds(options: &ServeOptions, shares: &Shares) -> Vec<(String, &'static str)
             "connections of a worker; more wait in the listen backlog",
         ),
         (
-            (2 * connections + DESCRIPTORS_OWN).to_string(),
+            (3 * connections + DESCRIPTORS_OWN).to_string(),
             "descriptors wanted at worst; out of them: accepting pauses, requests get 503",
         ),
         (

@@ -314,7 +314,7 @@ pub struct ServeOptions {
     /// Connections of one worker at most
     ///
     /// When it is reached, the worker stops accepting, and the kernel's listen backlog holds what comes until a
-    /// connection ends. The process needs as many file descriptors, and one more for each file being sent.
+    /// connection ends. The process needs as many file descriptors, and one or two more for each file being sent.
     ///
     /// Default: what the memory bound of a worker is calculated for. Range: 1 to 16384.
     /// Memory: a few KiB for each open connection, and 16 KiB more while it sends the head of a request; `ackpace limits`
