@@ -1,6 +1,6 @@
 //! What a device does, learned from its completions: the time to position and the rate of the medium.
 //!
-//! A read of X bytes takes t_p + X/R (DESIGN of the emulated disk, and every disk with an arm). Both are fitted
+//! A read of X bytes takes t_p + X/R (the lab's emulated disk, and every disk with an arm). Both are fitted
 //! to the times between completions while the device is busy, so that t_p is the one at the present number
 //! of streams, with whatever the drive's own queue saves; old reads fade.
 
