@@ -5,7 +5,7 @@
 use ackpace_core::limits::{SEND_QUEUE_BYTES, TARGET_US_MAX, TARGET_US_MIN};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::Send;
-use ackpace_sim::worlds::sending::{Client, Outcome, Pace, World};
+use ackpace_sim::worlds::sending::{Change, Client, Outcome, Pace, SOCKET_BYTES, World};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -24,8 +24,9 @@ fn spread(clients: usize, rate: u64, seed: u64) -> Vec<Client> {
         starts_at: Instant {
             us: below(1_000_000),
         },
-        speeds_up_at: None,
+        change: None,
         pace: Pace::Steady,
+        socket_bytes: SOCKET_BYTES,
     };
     (0..clients).map(client).collect()
 }
@@ -111,7 +112,10 @@ fn margins_save_wake_ups_and_queue_and_no_client_waits() {
 fn a_client_that_becomes_ten_times_faster_is_not_kept_waiting() {
     let mut clients = spread(24, 20 * MBIT, SEED);
     for client in &mut clients[..2] {
-        client.speeds_up_at = Some(Instant { us: 5_000_000 });
+        client.change = Some(Change {
+            at: Instant { us: 5_000_000 },
+            percent: 1_000,
+        });
     }
     let outcome = run(clients, MARGIN);
     assert!(outcome.idle_us <= 5_000, "{} us", outcome.idle_us);

@@ -12,7 +12,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Out, Received, Send, Worker};
 use smallvec::smallvec;
 
-pub use super::socket::{Client, Pace};
+pub use super::socket::{Change, Client, Pace, SOCKET_BYTES};
 use super::socket::{Socket, conn_id, settings};
 
 /// What came of a run, from `measured_from` on.

@@ -8,8 +8,8 @@ use ackpace_core::worker::{Send, Settings};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::RngCore;
 
-/// Room of a socket beyond what is in flight, without a lowat: what SO_SNDBUF grows to.
-const SOCKET_BYTES: u64 = 2 << 20;
+/// What SO_SNDBUF grows to.
+pub const SOCKET_BYTES: u64 = 2 << 20;
 /// How long a path that is not steady keeps a rate.
 const STRETCH_US: u64 = 100_000;
 /// The kernel's buffers for sending are this large.
@@ -22,10 +22,21 @@ pub struct Client {
     pub rate_bytes_per_s: u64,
     /// When it asks.
     pub starts_at: Instant,
-    /// From when on its path carries ten times as much.
-    pub speeds_up_at: Option<Instant>,
+    /// From some time on its path carries more or less.
+    pub change: Option<Change>,
     /// How its path keeps to that.
     pub pace: Pace,
+    /// SO_SNDBUF: room of its socket beyond what is in flight, where no lowat bounds that.
+    pub socket_bytes: u64,
+}
+
+/// What becomes of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When.
+    pub at: Instant,
+    /// Of its rate; above 0.
+    pub percent: u64,
 }
 
 /// What a path does with its rate.
@@ -68,8 +79,8 @@ impl Socket {
     }
 
     pub fn rate_bytes_per_s(&self, at: Instant) -> u64 {
-        let fast = self.client.speeds_up_at.is_some_and(|up| up <= at);
-        let rate = self.client.rate_bytes_per_s * if fast { 10 } else { 1 };
+        let change = self.client.change.filter(|change| change.at <= at);
+        let rate = self.client.rate_bytes_per_s * change.map_or(100, |change| change.percent) / 100;
         let stretch = at.us / STRETCH_US;
         let percent = match self.client.pace {
             Pace::Steady => 100,
@@ -85,13 +96,14 @@ impl Socket {
 
     /// When its rate changes next, if it does.
     pub fn changes_at(&self) -> Option<Instant> {
-        let up = self.client.speeds_up_at.filter(|up| *up > self.drained_at);
+        let change = self.client.change.map(|change| change.at);
+        let change = change.filter(|at| *at > self.drained_at);
         let stretch = self.drained_at.us / STRETCH_US + 1;
         let next = Instant {
             us: stretch * STRETCH_US,
         };
         let next = (self.client.pace != Pace::Steady).then_some(next);
-        [up, next].into_iter().flatten().min()
+        [change, next].into_iter().flatten().min()
     }
 
     /// What may be taken: with a lowat, whole kernel buffers until it is reached.
@@ -99,7 +111,7 @@ impl Socket {
         match self.lowat_bytes {
             Some(lowat) if self.unsent_bytes >= lowat => 0,
             Some(lowat) => (lowat - self.unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
-            None => SOCKET_BYTES.saturating_sub(self.unsent_bytes),
+            None => self.client.socket_bytes.saturating_sub(self.unsent_bytes),
         }
     }
 
@@ -107,7 +119,7 @@ impl Socket {
     pub fn calls_below_bytes(&self) -> u64 {
         match self.lowat_bytes {
             Some(lowat) => lowat / 2,
-            None => SOCKET_BYTES * 2 / 3,
+            None => self.client.socket_bytes * 2 / 3,
         }
     }
 

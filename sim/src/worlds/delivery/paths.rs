@@ -1,0 +1,143 @@
+//! The clients' sides of all connections: when something happens on which, in the order of time.
+//!
+//! A socket is looked at only when something happens on it, so that a world of ten thousand costs no more for each event
+//! than one of ten.
+
+use std::collections::BTreeSet;
+
+use ackpace_core::units::Instant;
+
+use super::Download;
+use crate::worlds::socket::Socket;
+
+/// What a client does.
+pub(super) enum Deed {
+    Connects,
+    Resets,
+    /// Its socket takes more.
+    Calls,
+}
+
+/// See the module.
+pub(super) struct Paths {
+    sockets: Vec<Socket>,
+    resets_at: Vec<Option<Instant>>,
+    gone: Vec<bool>,
+    /// What happens next on whom, and the same by connection.
+    events: BTreeSet<(Instant, usize)>,
+    next_at: Vec<Option<Instant>>,
+    counted_from: Instant,
+    counted_bytes: Vec<u64>,
+}
+
+impl Paths {
+    /// Nobody has connected. What arrives counts from `counted_from` on.
+    pub fn new(downloads: &[Download], counted_from: Instant) -> Paths {
+        let count = downloads.len();
+        let sockets = downloads.iter().map(|d| Socket::new(d.client));
+        let mut paths = Paths {
+            sockets: sockets.collect(),
+            resets_at: downloads.iter().map(|d| d.resets_at).collect(),
+            gone: vec![false; count],
+            events: BTreeSet::new(),
+            next_at: vec![None; count],
+            counted_from,
+            counted_bytes: vec![0; count],
+        };
+        (0..count).for_each(|n| paths.renew(n));
+        paths
+    }
+
+    /// When something happens next.
+    pub fn next_at(&self) -> Option<Instant> {
+        self.events.first().map(|(at, _)| *at)
+    }
+
+    /// What happens by `now`, one after the other.
+    pub fn next_deed(&mut self, now: Instant) -> Option<(usize, Deed)> {
+        while let Some((_, n)) = self.events.first().copied().filter(|(at, _)| *at <= now) {
+            let deed = self.deed(n, now);
+            self.renew(n);
+            if let Some(deed) = deed {
+                return Some((n, deed));
+            }
+        }
+        None
+    }
+
+    fn deed(&mut self, n: usize, now: Instant) -> Option<Deed> {
+        let reset = self.resets_at[n].is_some_and(|at| at <= now);
+        let socket = self.drained(n, now);
+        if !socket.connected {
+            socket.connected = true;
+            return Some(Deed::Connects);
+        }
+        if reset {
+            self.gone[n] = true;
+            return Some(Deed::Resets);
+        }
+        (socket.full && socket.calls(now)).then(|| {
+            socket.full = false;
+            Deed::Calls
+        })
+    }
+
+    /// A socket as it is now, for a change that does not concern when something happens.
+    pub fn drained(&mut self, n: usize, now: Instant) -> &mut Socket {
+        if !self.gone[n] {
+            self.drain(n, now);
+        }
+        &mut self.sockets[n]
+    }
+
+    /// Bytes are given to a socket: what it takes.
+    pub fn give(
+        &mut self,
+        n: usize,
+        len_bytes: u64,
+        lowat_bytes: Option<u32>,
+        now: Instant,
+    ) -> u64 {
+        let socket = self.drained(n, now);
+        socket.lowat_bytes = lowat_bytes.map(u64::from).or(socket.lowat_bytes);
+        let taken_bytes = len_bytes.min(socket.room_bytes());
+        socket.unsent_bytes += taken_bytes;
+        socket.full = taken_bytes < len_bytes;
+        self.renew(n);
+        taken_bytes
+    }
+
+    /// Bytes that arrived at each client, when all is over at `now`.
+    pub fn finish(mut self, now: Instant) -> Vec<u64> {
+        (0..self.sockets.len()).for_each(|n| {
+            self.drained(n, now);
+        });
+        self.counted_bytes
+    }
+
+    /// Cut where counting begins and where its rate changes.
+    fn drain(&mut self, n: usize, until: Instant) {
+        let socket = &mut self.sockets[n];
+        while socket.drained_at < until {
+            let from = socket.drained_at;
+            let cuts = [socket.changes_at(), Some(self.counted_from)];
+            let cuts = cuts.into_iter().flatten().filter(|cut| *cut > from);
+            let (sent_bytes, _) = socket.drain(cuts.min().map_or(until, |cut| cut.min(until)));
+            if from >= self.counted_from {
+                self.counted_bytes[n] += sent_bytes;
+            }
+        }
+    }
+
+    fn renew(&mut self, n: usize) {
+        let socket = &self.sockets[n];
+        let reset = self.resets_at[n].filter(|_| socket.connected);
+        let next = [socket.next_at(), reset].into_iter().flatten().min();
+        let next = next.filter(|_| !self.gone[n]);
+        let before = std::mem::replace(&mut self.next_at[n], next);
+        if before != next {
+            before.map(|at| self.events.remove(&(at, n)));
+            next.map(|at| self.events.insert((at, n)));
+        }
+    }
+}

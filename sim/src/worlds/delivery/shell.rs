@@ -1,0 +1,406 @@
+//! The shell of both machines: it does what they order, and counts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ackpace_core::Machine;
+use ackpace_core::conn::{
+    Held, ObjectId, Oracle, Part, Plan, Span, StreamId, TcpEvent, TcpSample, Version,
+};
+use ackpace_core::disk::{self, Disk, Extent, Layout, ReadId};
+use ackpace_core::limits::SLOT_BYTES;
+use ackpace_core::units::Instant;
+use ackpace_core::worker::{In, Out, Received, Worker};
+use smallvec::smallvec;
+
+use super::paths::{Deed, Paths};
+use super::{Download, Outcome, World};
+use crate::models::array::Device;
+use crate::models::disk::request::{Kind, Request};
+use crate::worlds::socket::{conn_id, settings};
+
+const HEAD_BYTES: u64 = 300;
+
+struct Flight {
+    object: ObjectId,
+    span: Span,
+    slots: u32,
+}
+
+struct Lease {
+    span: Span,
+    slots: u32,
+}
+
+/// One run of a world.
+pub(super) struct Run<'a> {
+    world: &'a World,
+    worker: Worker,
+    disk: Disk,
+    device: Device,
+    paths: Paths,
+    /// Clients that still want each file.
+    alive: Vec<u32>,
+    read_by_file_bytes: Vec<u64>,
+    asked_at: Vec<Instant>,
+    news: VecDeque<In>,
+    rung: bool,
+    flights: BTreeMap<ReadId, Flight>,
+    landed: Option<(ReadId, u32)>,
+    leases: BTreeMap<u32, Vec<Lease>>,
+    slots: u32,
+    /// The page cache is never short of memory here.
+    cached: BTreeMap<u32, Vec<Span>>,
+    now: Instant,
+    outcome: Outcome,
+}
+
+impl<'a> Run<'a> {
+    /// Nothing has happened yet.
+    pub fn new(world: &'a World) -> Run<'a> {
+        let count = world.downloads.len();
+        let mut alive = vec![0; world.files as usize];
+        for download in &world.downloads {
+            alive[download.file as usize] += 1;
+        }
+        Run {
+            world,
+            worker: Worker::new(settings(world.send)),
+            disk: Disk::new(world.disk),
+            device: Device::new(&world.profile),
+            paths: Paths::new(&world.downloads, world.measured_from),
+            read_by_file_bytes: vec![0; alive.len()],
+            alive,
+            asked_at: vec![Instant { us: 0 }; count],
+            news: VecDeque::new(),
+            rung: false,
+            flights: BTreeMap::new(),
+            landed: None,
+            leases: BTreeMap::new(),
+            slots: 0,
+            cached: BTreeMap::new(),
+            now: Instant { us: 0 },
+            outcome: Outcome {
+                first_byte_us: vec![None; count],
+                ..Outcome::default()
+            },
+        }
+    }
+
+    /// What came of it.
+    pub fn finish(mut self, now: Instant) -> Outcome {
+        self.outcome.by_client_bytes = self.paths.finish(now);
+        let files = self.world.downloads.iter().map(|d| d.file as usize);
+        let read_bytes = files.map(|file| self.read_by_file_bytes[file]);
+        self.outcome.read_by_client_bytes = read_bytes.collect();
+        self.outcome.target_us = self.disk.target_us();
+        self.outcome.positioning_us = self.disk.model().positioning_us();
+        self.outcome.media_bytes_per_s = self.disk.model().media_bytes_per_s();
+        self.outcome
+    }
+
+    /// The next events of clients and device, and what the machines make of them. `false`: there are none by `ends_at`.
+    pub fn turn(&mut self, ends_at: Instant) -> bool {
+        let device = self.device.next_ns().map(|ns| Instant {
+            us: ns.div_ceil(1000),
+        });
+        let next = [
+            self.paths.next_at(),
+            self.worker.deadline(),
+            self.disk.deadline(),
+            device,
+        ];
+        let next = next.into_iter().flatten().min().map(|at| at.max(self.now));
+        let Some(now) = next.filter(|at| *at <= ends_at) else {
+            return false;
+        };
+        self.now = now;
+        let mut woken = self.worker.deadline().is_some_and(|at| at <= now);
+        while let Some((n, deed)) = self.paths.next_deed(now) {
+            woken = true;
+            self.client_turn(n, deed);
+        }
+        while let Some(done) = self.device.complete(now.us * 1000) {
+            self.read_done(ReadId(done.request.id));
+        }
+        self.disk_turn();
+        // Between two rings the worker hears its news when it wakes for another reason.
+        while woken || std::mem::take(&mut self.rung) {
+            woken = false;
+            while let Some(news) = self.news.pop_front() {
+                self.worker.on(news, now);
+            }
+            while let Some(out) = self.worker.poll(now) {
+                self.execute(out);
+            }
+            self.disk_turn();
+        }
+        true
+    }
+
+    fn counts(&self) -> bool {
+        self.now >= self.world.measured_from
+    }
+
+    fn client_turn(&mut self, n: usize, deed: Deed) {
+        let conn = conn_id(n);
+        let event = match deed {
+            Deed::Connects => In::Accepted {
+                conn,
+                address: None,
+            },
+            Deed::Resets => {
+                self.alive[self.world.downloads[n].file as usize] -= 1;
+                let event = TcpEvent::Reset;
+                In::Tcp { conn, event }
+            }
+            Deed::Calls => {
+                let event = TcpEvent::Writable;
+                In::Tcp { conn, event }
+            }
+        };
+        self.worker.on(event, self.now);
+    }
+
+    fn read_done(&mut self, read: ReadId) {
+        let Some(flight) = self.flights.remove(&read) else {
+            return;
+        };
+        if flight.slots > 0 {
+            self.landed = Some((read, flight.slots));
+        } else {
+            let spans = self.cached.entry(flight.object.index).or_default();
+            spans.push(flight.span);
+        }
+        let result = Ok(flight.span.len_bytes);
+        self.disk.on(disk::In::Done { read, result }, self.now);
+        self.disk_turn();
+        if let Some((_, slots)) = self.landed.take() {
+            self.free(slots);
+        }
+    }
+
+    fn free(&mut self, slots: u32) {
+        self.slots -= slots;
+        self.disk.on(disk::In::Freed(slots), self.now);
+    }
+
+    fn disk_turn(&mut self) {
+        while let Some(out) = self.disk.poll(self.now) {
+            match out {
+                disk::Out::Map(object) => {
+                    let extent = Extent {
+                        file_bytes: 0,
+                        device_bytes: self.device_bytes(object),
+                        len_bytes: self.world.file_bytes,
+                    };
+                    let layout = Layout::new(vec![extent]);
+                    self.disk.on(disk::In::Mapped { object, layout }, self.now);
+                }
+                disk::Out::Read {
+                    read,
+                    object,
+                    span,
+                    into,
+                } => self.read(read, object, span, into),
+                disk::Out::Filled {
+                    read,
+                    stream,
+                    span,
+                    held,
+                    urgent,
+                } => {
+                    if let Some((_, slots)) = self.landed.take_if(|(of, _)| *of == read) {
+                        let leases = self.leases.entry(stream.conn.index).or_default();
+                        leases.push(Lease { span, slots });
+                    }
+                    self.news.push_back(In::Filled { stream, span, held });
+                    self.rung |= urgent;
+                }
+                disk::Out::Failed { .. } => unreachable!("no read fails here"),
+                disk::Out::Nudge(_) => self.rung = true,
+            }
+        }
+    }
+
+    fn device_bytes(&self, object: ObjectId) -> u64 {
+        let each = self.device.size_bytes() / u64::from(self.world.files.max(1));
+        u64::from(object.index) * (each / 4096 * 4096)
+    }
+
+    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: disk::Into) {
+        let slots = match into {
+            disk::Into::Slots(slots) => slots,
+            disk::Into::PageCache => 0,
+        };
+        self.slots += slots;
+        if self.counts() {
+            self.outcome.reads += 1;
+            self.outcome.read_bytes += span.len_bytes;
+            self.read_by_file_bytes[object.index as usize] += span.len_bytes;
+            let alive = self.alive[object.index as usize];
+            self.outcome.dead_read_bytes += if alive == 0 { span.len_bytes } else { 0 };
+        }
+        let pool_bytes = u64::from(self.slots) * SLOT_BYTES;
+        self.outcome.pool_max_bytes = self.outcome.pool_max_bytes.max(pool_bytes);
+        let request = Request {
+            id: read.0,
+            offset_bytes: self.device_bytes(object) + span.offset_bytes,
+            len_bytes: span.len_bytes,
+            kind: Kind::Read,
+        };
+        self.device.submit(self.now.us * 1000, request);
+        let flight = Flight {
+            object,
+            span,
+            slots,
+        };
+        self.flights.insert(read, flight);
+    }
+
+    fn execute(&mut self, out: Out) {
+        let now = self.now;
+        match out {
+            Out::Receive { conn, .. } => {
+                let socket = self.paths.drained(conn.index as usize, now);
+                let (body, more) = (false, false);
+                let received = if std::mem::replace(&mut socket.asked, true) {
+                    Received::Nothing
+                } else {
+                    self.asked_at[conn.index as usize] = now;
+                    Received::Request { body, more }
+                };
+                self.worker.on(In::Received { conn, received }, now);
+            }
+            Out::Resolve { stream, .. } => {
+                let download = self.world.downloads[stream.conn.index as usize];
+                let plan = plan(&download, self.world.file_bytes);
+                self.worker.on(In::Resolved { stream, plan }, now);
+            }
+            Out::Probe {
+                stream,
+                object,
+                span,
+            } => {
+                let resident_bytes = self.resident_bytes(object, span);
+                self.worker.on(
+                    In::Probed {
+                        stream,
+                        resident_bytes,
+                    },
+                    now,
+                );
+            }
+            Out::Want(want) => self.disk.on(disk::In::Want(want), now),
+            Out::Forget(stream) => self.disk.on(disk::In::Forget(stream), now),
+            Out::Release(stream) | Out::Ended(stream) => self.release(stream, u64::MAX),
+            Out::Send {
+                stream,
+                part,
+                from_bytes,
+                len_bytes,
+                held,
+                lowat_bytes,
+                ..
+            } => self.send(stream, (part, from_bytes, len_bytes), held, lowat_bytes),
+            Out::Sample(conn) => {
+                let socket = self.paths.drained(conn.index as usize, now);
+                let sample = TcpSample {
+                    unacked_bytes: socket.unsent_bytes,
+                    ..TcpSample::default()
+                };
+                let event = TcpEvent::Sample(sample);
+                self.worker.on(In::Tcp { conn, event }, now);
+            }
+            Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Slice(_) => {}
+            Out::Arrived { .. } | Out::Shutdown(_) | Out::Close { .. } => {}
+        }
+    }
+
+    fn resident_bytes(&self, object: ObjectId, span: Span) -> u64 {
+        let mut at_bytes = span.offset_bytes;
+        let spans = self.cached.get(&object.index);
+        for known in spans.into_iter().flatten() {
+            if known.contains(at_bytes) {
+                at_bytes = known.end_bytes();
+            }
+        }
+        (at_bytes - span.offset_bytes).min(span.len_bytes)
+    }
+
+    /// Slots come back one by one, as what is in them is sent.
+    fn release(&mut self, stream: StreamId, before_bytes: u64) {
+        let Some(leases) = self.leases.get_mut(&stream.conn.index) else {
+            return;
+        };
+        let mut freed = 0;
+        leases.retain_mut(|lease| {
+            let left_bytes = lease.span.end_bytes().saturating_sub(before_bytes);
+            let slots = left_bytes.div_ceil(SLOT_BYTES).min(lease.slots.into()) as u32;
+            freed += lease.slots - slots;
+            lease.slots = slots;
+            slots > 0
+        });
+        if freed > 0 {
+            self.free(freed);
+        }
+    }
+
+    fn send(
+        &mut self,
+        stream: StreamId,
+        (part, from_bytes, len_bytes): (u16, u64, u64),
+        held: Held,
+        lowat_bytes: Option<u32>,
+    ) {
+        let n = stream.conn.index as usize;
+        let taken_bytes = self.paths.give(n, len_bytes, lowat_bytes, self.now);
+        let blocked = taken_bytes < len_bytes;
+        let unsent_bytes = Some(self.paths.drained(n, self.now).unsent_bytes);
+        let download = self.world.downloads[n];
+        if part == 1 && taken_bytes > 0 {
+            let us = self.now.since_us(self.asked_at[n]);
+            self.outcome.first_byte_us[n].get_or_insert(us);
+        }
+        if part == 1 && held == Held::Slots {
+            self.release(stream, download.from_bytes + from_bytes + taken_bytes);
+        }
+        let sent = In::Sent {
+            stream,
+            taken_bytes,
+            blocked,
+            unsent_bytes,
+        };
+        self.worker.on(sent, self.now);
+    }
+}
+
+/// A head and a file on the disk.
+fn plan(download: &Download, file_bytes: u64) -> Plan {
+    const HEAD: &[u8] = &[b'h'; HEAD_BYTES as usize];
+    let object = ObjectId {
+        device: 0,
+        index: download.file,
+        generation: 0,
+    };
+    let version = Version {
+        len_bytes: file_bytes,
+        mtime_ns: 0,
+    };
+    let span = Span {
+        offset_bytes: download.from_bytes,
+        len_bytes: file_bytes - download.from_bytes,
+    };
+    Plan {
+        parts: smallvec![
+            Part::Bytes(HEAD.into()),
+            Part::Body {
+                object,
+                version,
+                oracle: Oracle::Ask,
+                span,
+            }
+        ],
+        head_len_bytes: HEAD_BYTES,
+        keep_alive: true,
+    }
+}
