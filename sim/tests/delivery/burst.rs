@@ -1,0 +1,59 @@
+//! TPF 4.4, Fig. 15: a burst of new clients, beside clients whose sockets hold little and much.
+//!
+//! There is no round trip here. What a long one did in the paper was to leave more bytes pending in the socket: here
+//! half of the clients have small sockets and half have large ones, and bytes are sent eagerly, as by the
+//! server of the paper. (Ours fills sockets by time, whatever the round trip.)
+
+use super::*;
+
+const EACH: usize = 100;
+const BURST_AT: u64 = 30;
+
+fn bursty(disk: Settings, burst_s: u64) -> World {
+    let mut clients = downloads(&[(3 * EACH, MBIT)]);
+    for (n, download) in clients.iter_mut().enumerate() {
+        download.client.socket_bytes = if n / EACH == 1 { 2 * MBIT } else { 16_384 };
+        if n / EACH == 2 {
+            let at = seconds(BURST_AT).plus_us(download.client.starts_at.us / 60);
+            download.client.starts_at = at;
+            download.resets_at = Some(seconds(BURST_AT + burst_s));
+        }
+    }
+    World {
+        send: Send::Eager,
+        measured_from: seconds(BURST_AT),
+        ends_at: seconds(BURST_AT + burst_s + 1),
+        ..world(clients, disk)
+    }
+}
+
+#[test]
+fn a_burst_of_new_clients_takes_little_from_those_who_were_there() {
+    let mut table = String::from(
+        "burst s  reads    small sockets     min   large sockets     min   the burst, KB/s\n",
+    );
+    for burst_s in [1, 3] {
+        let [fixed, tdap] = [("fixed", FIXED), ("tdap", Prefetch::Tdap)].map(|(name, prefetch)| {
+            let disk = Settings {
+                prefetch,
+                ..settings(64)
+            };
+            let world = bursty(disk, burst_s);
+            let outcome = world.run();
+            let (small, small_min) = kb_per_s(&world, &outcome, 0..EACH);
+            let (large, large_min) = kb_per_s(&world, &outcome, EACH..2 * EACH);
+            let (burst, _) = kb_per_s(&world, &outcome, 2 * EACH..3 * EACH);
+            table += &format!(
+                "{burst_s:7}  {name:5} {small:16.1} {small_min:7.1} {large:15.1} {large_min:7.1} {burst:17.1}\n"
+            );
+            [small, large]
+        });
+        for (fixed, tdap) in fixed.into_iter().zip(tdap) {
+            assert!(
+                tdap >= 1.3 * fixed && tdap * 1e3 >= 0.94 * MBIT as f64,
+                "seed {SEED}, {burst_s} s: the burst took it\n{table}"
+            );
+        }
+    }
+    compare("burst", &table);
+}

@@ -1,0 +1,147 @@
+//! Unequal clients on one disk: the claims of TDAP and EDRC as asserts, and tables that say how much.
+//!
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the tables anew. The world's page cache is never short of memory and
+//! costs no time, so that what is read through it is read under the best conditions.
+
+mod burst;
+mod departures;
+mod mix;
+mod overload;
+
+use std::ops::Range;
+
+use ackpace_core::disk::{Order, Settings};
+use ackpace_core::limits::SEND_QUEUE_BYTES;
+use ackpace_core::prefetch::Prefetch;
+use ackpace_core::units::{Instant, MIB};
+use ackpace_core::worker::Send;
+use ackpace_sim::models::disk::profile::{Discipline, DiskProfile, Profile, QueueProfile, Seek};
+use ackpace_sim::worlds::delivery::{Download, Outcome, World};
+use ackpace_sim::worlds::sending::{Client, Pace, SOCKET_BYTES};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// Of all worlds here.
+const SEED: u64 = 20_260_102;
+const MBIT: u64 = 125_000;
+/// What a kernel reads ahead.
+const FIXED: Prefetch = Prefetch::Fixed {
+    read_bytes: 131_072,
+};
+
+/// The lab's `10k-scsi-2003`.
+fn scsi() -> DiskProfile {
+    DiskProfile {
+        size_bytes: 73_400_000_000,
+        rpm: 10_000,
+        rate_outer_bytes_per_s: 62_000_000,
+        rate_inner_bytes_per_s: 38_000_000,
+        zones: 16,
+        heads: 8,
+        seek: Seek {
+            settle_ns: 400_000,
+            sqrt_ns: 6_000_000,
+            linear_ns: 3_300_000,
+        },
+        overhead_ns: 150_000,
+        bus_bytes_per_s: 200_000_000,
+        segments: 16,
+        segment_bytes: 524_288,
+        queue: QueueProfile {
+            discipline: Discipline::Sptf,
+            depth: 32,
+            age_max_ns: 1_000_000_000,
+        },
+    }
+}
+
+fn settings(memory_mib: u64) -> Settings {
+    Settings {
+        prefetch: Prefetch::Tdap,
+        order: Order::CLook,
+        cancel: true,
+        direct: true,
+        memory_bytes: memory_mib * MIB,
+        rotational: true,
+        spindles: 1,
+    }
+}
+
+fn seconds(s: u64) -> Instant {
+    Instant { us: s * 1_000_000 }
+}
+
+/// So many clients of each rate, each with its own file; files lie in any order. They start within three seconds.
+fn downloads(rates: &[(usize, u64)]) -> Vec<Download> {
+    let mut dice = Pcg64Mcg::seed_from_u64(SEED);
+    let rates = rates.iter().flat_map(|(count, rate)| vec![*rate; *count]);
+    let rates: Vec<u64> = rates.collect();
+    let mut files: Vec<u32> = (0..rates.len() as u32).collect();
+    for n in (1..files.len()).rev() {
+        files.swap(n, (dice.next_u64() % (n as u64 + 1)) as usize);
+    }
+    let download = |(rate, file): (&u64, &u32)| Download {
+        client: Client {
+            rate_bytes_per_s: *rate,
+            starts_at: Instant {
+                us: dice.next_u64() % 3_000_000,
+            },
+            change: None,
+            pace: Pace::Steady,
+            socket_bytes: SOCKET_BYTES,
+        },
+        file: *file,
+        from_bytes: 0,
+        resets_at: None,
+    };
+    rates.iter().zip(&files).map(download).collect()
+}
+
+/// These downloads from the disk of 2003, measured from the 20th to the 60th second.
+fn world(downloads: Vec<Download>, disk: Settings) -> World {
+    World {
+        files: downloads.len() as u32,
+        downloads,
+        file_bytes: 120_000_000,
+        profile: Profile::Disk(scsi()),
+        disk,
+        send: Send::Margin {
+            budget_bytes: SEND_QUEUE_BYTES,
+        },
+        measured_from: seconds(20),
+        ends_at: seconds(60),
+    }
+}
+
+/// Mean and slowest of some clients, KB/s.
+fn kb_per_s(world: &World, outcome: &Outcome, clients: Range<usize>) -> (f64, f64) {
+    let us = world.ends_at.since_us(world.measured_from);
+    let mean = outcome.mean_bytes_per_s(clients.clone(), us);
+    (mean / 1e3, outcome.min_bytes_per_s(clients, us) / 1e3)
+}
+
+/// What the disk did.
+fn reads(world: &World, outcome: &Outcome) -> String {
+    let us = world.ends_at.since_us(world.measured_from) as f64;
+    format!(
+        "{:8.0} {:8.0} {:8.1}",
+        outcome.reads as f64 * 1e6 / us,
+        outcome.read_bytes as f64 / outcome.reads.max(1) as f64 / 1e3,
+        outcome.pool_max_bytes as f64 / 1e6,
+    )
+}
+
+fn compare(name: &str, table: &str) {
+    let path = format!("{}/tests/delivery/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_TABLES").is_some() {
+        std::fs::write(&path, table).expect("the table");
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(known == table, "{path} differs; seed {SEED}; now:\n{table}");
+}
+
+#[test]
+fn the_same_world_runs_the_same_way() {
+    let run = || world(downloads(&[(40, MBIT), (40, MBIT / 5)]), settings(16)).run();
+    assert_eq!(run(), run());
+}
