@@ -28,7 +28,7 @@ use crate::limits::{
 };
 use crate::machine::Machine;
 use crate::model::Model;
-use crate::prefetch::{Load, Prefetch};
+use crate::prefetch::{Lateness, Load, Prefetch};
 use crate::units::Instant;
 
 /// What the operator may choose, and what is known of the device.
@@ -184,6 +184,7 @@ struct Flight {
 pub struct Disk {
     settings: Settings,
     model: Model,
+    late: Lateness,
     readers: BTreeMap<Place, Reader>,
     /// What those take together whose rate is known, and how many these are.
     rates_bytes_per_s: u64,
@@ -206,6 +207,7 @@ impl Disk {
         Disk {
             settings,
             model: Model::new(settings.rotational),
+            late: Lateness::default(),
             readers: BTreeMap::new(),
             rates_bytes_per_s: 0,
             rates_known: 0,
@@ -240,6 +242,7 @@ impl Disk {
             streams,
             rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
             memory_bytes: self.settings.memory_bytes,
+            late_percent: self.late.percent(),
         }
     }
 
@@ -543,6 +546,7 @@ impl Disk {
         }
         let lacking = if self.flights.is_empty() { least } else { want };
         self.slots_lacking = lacking - free;
+        self.late.short_of_memory();
         None
     }
 
@@ -569,6 +573,7 @@ impl Disk {
             }
             Into::PageCache => self.join(&mut flight),
         }
+        self.late_or_not(at, now);
         self.model.begun(idle, now);
         self.mean_read_bytes = (self.mean_read_bytes * 15 + span.len_bytes) / 16;
         self.flights.push(flight);
@@ -577,6 +582,14 @@ impl Disk {
             object,
             span,
             into,
+        }
+    }
+
+    /// Whether a stream whose rate is known was found dry.
+    fn late_or_not(&mut self, at: Place, now: Instant) {
+        let want = self.readers.get(&at).map(|reader| reader.want);
+        if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
+            self.late.turn(want.dry_at <= now);
         }
     }
 

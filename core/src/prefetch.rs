@@ -16,6 +16,14 @@ use crate::limits::{
 use crate::model::Model;
 use crate::units::{Instant, US_PER_S};
 
+/// A turn of a dry stream makes the sweep this much longer, another one this much shorter: one in three may be dry.
+const LATE_UP: f64 = 1.01;
+const LATE_DOWN: f64 = 0.995;
+/// Each wait for memory makes it this much shorter.
+const LATE_SHORT: f64 = 0.9;
+/// A sweep is not taken for longer than so many times what is calculated.
+const LATE_MAX: f64 = 8.0;
+
 /// How the length of a read is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
@@ -42,6 +50,40 @@ pub struct Load {
     pub rates_bytes_per_s: u64,
     /// M, the memory in which their bytes may wait.
     pub memory_bytes: u64,
+    /// How much longer than calculated a sweep is taken to be, in hundredths, 100 or more: see [`Lateness`].
+    pub late_percent: u64,
+}
+
+/// Learns from streams that are found dry when their turn comes that a sweep takes longer than calculated, or that clients
+/// are faster than is known: who is always dry is measured at what he is given. Longer reads make sweeps more
+/// efficient, up to what memory allows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lateness {
+    factor: f64,
+}
+
+impl Default for Lateness {
+    fn default() -> Lateness {
+        Lateness { factor: 1.0 }
+    }
+}
+
+impl Lateness {
+    /// A stream had its turn; `dry`: it had nothing left.
+    pub fn turn(&mut self, dry: bool) {
+        let step = if dry { LATE_UP } else { LATE_DOWN };
+        self.factor = (self.factor * step).clamp(1.0, LATE_MAX);
+    }
+
+    /// The next read waits for memory: longer ones would wait longer.
+    pub fn short_of_memory(&mut self) {
+        self.factor = (self.factor * LATE_SHORT).max(1.0);
+    }
+
+    /// For [`Load::late_percent`].
+    pub fn percent(&self) -> u64 {
+        (self.factor * 100.0) as u64
+    }
 }
 
 impl Prefetch {
@@ -98,7 +140,7 @@ pub fn us_for(bytes: u64, rate_bytes_per_s: u64) -> u64 {
 }
 
 fn tdap_us(load: &Load, model: &Model) -> u64 {
-    let cycle_us = cycle_us(load, model);
+    let cycle_us = cycle_us(load, model).saturating_mul(load.late_percent.max(100)) / 100;
     // What leaves memory: what is asked for, or what the device can give.
     let most = model.throughput_bytes_per_s(READ_BYTES_MAX).max(1);
     let rate = load.rates_bytes_per_s.min(most).max(1);
@@ -142,6 +184,7 @@ mod tests {
             streams,
             rates_bytes_per_s: streams * each,
             memory_bytes: memory_mib * MIB,
+            late_percent: 100,
         }
     }
 
@@ -174,6 +217,26 @@ mod tests {
         let full_us = TDAP.target_us(&load(200, 300_000, 256), &disk);
         let read_bytes = TDAP.read_bytes(full_us, 0, 300_000, 1);
         assert!((2_700_000..3_200_000).contains(&read_bytes), "{read_bytes}");
+    }
+
+    #[test]
+    fn dry_streams_make_reads_longer_and_steady_ones_shorter_again() {
+        let mut late = Lateness::default();
+        late.turn(false);
+        assert_eq!(late.percent(), 100);
+        (0..100).for_each(|_| late.turn(true));
+        assert!((260..280).contains(&late.percent()), "{late:?}");
+        (0..100_000).for_each(|_| late.turn(true));
+        assert_eq!(late.percent(), 800);
+        (0..10_000).for_each(|_| late.turn(false));
+        assert_eq!(late.percent(), 100);
+        let disk = disk();
+        let calm = load(200, 200_000, 10_000);
+        let late = Load {
+            late_percent: 150,
+            ..calm
+        };
+        assert!(TDAP.target_us(&late, &disk) > TDAP.target_us(&calm, &disk));
     }
 
     #[test]

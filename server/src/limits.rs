@@ -68,6 +68,8 @@ pub const SLICES_MAX: usize = 64;
 pub const PARTED_FILES_MAX: usize = 4096;
 /// Workers that are started by themselves: one for each core, and not more than this.
 pub const WORKERS_MAX: u16 = 64;
+/// Connections of a worker for which memory is set aside before files are read ahead. More: if there is memory.
+pub const CONNECTIONS_COMMON: u64 = 1024;
 /// Connections below which a worker is not worth starting. Less memory: the start is refused.
 pub const CONNECTIONS_MIN: u32 = 16;
 /// Open descriptors that are not connections or files of responses: listeners, bells, logs, disk threads.

@@ -7,8 +7,8 @@ use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
 use crate::limits::{
-    CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, DESCRIPTORS_OWN, DEVICES_MAX, HEAD_BUFFERS_KEPT_MAX,
-    LOG_QUEUE_BYTES_MAX,
+    CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, DESCRIPTORS_OWN, DEVICES_MAX,
+    HEAD_BUFFERS_KEPT_MAX, LOG_QUEUE_BYTES_MAX,
 };
 use crate::memory;
 use crate::options::{LogTarget, ServeOptions};
@@ -24,7 +24,8 @@ pub struct Shares {
     pub connections_per_worker: u32,
     /// Small files kept ready by all workers together: `object_cache`, or an eighth of the memory.
     pub object_cache_bytes: u64,
-    /// What is read ahead of clients, from all disks together: `prefetch_memory`, or three quarters of the memory.
+    /// What is read ahead of clients, from all disks together: `prefetch_memory`, or what
+    /// [`CONNECTIONS_COMMON`] connections of each worker leave.
     pub prefetch_bytes: u64,
     /// Names of all listings under way, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
     pub listing_bytes: u64,
@@ -56,8 +57,16 @@ impl Shares {
                 LogTarget::Off => LOG_QUEUE_BYTES_MAX,
                 LogTarget::Stdout | LogTarget::File(_) => 2 * LOG_QUEUE_BYTES_MAX,
             },
-            prefetch_bytes: (options.prefetch_memory.resolve(usable_bytes))
-                .min(memory_bytes / 4 * 3),
+            prefetch_bytes: 0,
+        };
+        // Where memory is little, what is read ahead leaves room for a common number of connections.
+        let each_bytes = shares.connection_bytes() + mailboxes_bytes();
+        let common = options.connections_max.min(CONNECTIONS_COMMON) * u64::from(workers);
+        let room_bytes = memory_bytes.saturating_sub(shares.total_bytes() + common * each_bytes);
+        let prefetch_bytes = options.prefetch_memory.resolve(usable_bytes);
+        let shares = Shares {
+            prefetch_bytes: prefetch_bytes.min(room_bytes.max(core::READ_BYTES_MAX)),
+            ..shares
         };
         let least_bytes = shares.total_bytes();
         if memory_bytes < least_bytes {
@@ -70,7 +79,6 @@ impl Shares {
             ));
         }
         let left_bytes = memory_bytes - least_bytes;
-        let each_bytes = shares.connection_bytes() + mailboxes_bytes();
         let more = left_bytes / u64::from(workers) / each_bytes;
         let affordable = u64::from(CONNECTIONS_MIN) + more;
         let connections_per_worker = affordable.min(options.connections_max) as u32; // at most 16,384

@@ -81,6 +81,7 @@ fn help_has_every_option_and_fits_a_terminal() {
     for heading in [
         "What to serve",
         "Listening",
+        "Reading",
         "Logging",
         "Watching",
         "Time limits",
@@ -90,7 +91,7 @@ fn help_has_every_option_and_fits_a_terminal() {
         assert!(help.contains(&format!("\n{heading}:\n")), "{heading}");
     }
     assert!(help.lines().all(|line| line.chars().count() <= 80));
-    assert!(help.lines().count() < 80, "short help");
+    assert!(help.lines().count() < 90, "short help");
     assert_eq!(good("help", &["-h"]), help);
     assert_eq!(good("help", &["help"]), help);
 }

@@ -14,11 +14,13 @@ pub const PROFILE: &str = "10k-scsi-2003";
 /// Films take the outer half of it: there it reads 56 MB/s in the mean.
 const SPAN_BYTES: u64 = 38 << 30;
 /// What ackpace may use of its cgroup; the rest is for what the kernel charges to it (sockets, tables, code).
-const SHARE: [&str; 9] = [
+const SHARE: [&str; 11] = [
     "--memory-max",
     "90%",
     "--prefetch-memory",
     "67%",
+    "--connections-max",
+    "600",
     "--object-cache",
     "0",
     "--listing=false",

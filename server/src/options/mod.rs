@@ -349,7 +349,7 @@ pub struct ServeOptions {
     ///
     /// What one client alone downloads from a disk waits here until its socket takes it, and displaces nothing from the
     /// page cache. All of the disk's clients share it, each by its rate; it is never exceeded. It is part of `memory_max`
-    /// and never more than three quarters of that; several disks have equal parts.
+    /// and leaves room there for 1024 connections of each worker; several disks have equal parts.
     ///
     /// Default: enough for thousands of streams on one disk where memory is plenty. More helps a slow disk with many fast clients, whose reads become
     /// longer; what is not used is not taken. Range: 1MiB or more, or 1% to 90%. Memory: this much.
