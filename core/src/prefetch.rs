@@ -10,8 +10,8 @@
 //! hold counts as T_n, too, but not against M: half a socket for each stream comes on top.
 
 use crate::limits::{
-    FIRST_READ_BYTES, LOWAT_BYTES_MIN, READ_BYTES_MAX, READ_BYTES_MIN, READ_TARGET_US_MAX,
-    READ_TARGET_US_MIN,
+    FIRST_READ_BYTES, LATE_PERCENT_MAX, LOWAT_BYTES_MIN, READ_BYTES_MAX, READ_BYTES_MIN,
+    READ_TARGET_US_MAX, READ_TARGET_US_MIN,
 };
 use crate::model::Model;
 use crate::units::{Instant, US_PER_S};
@@ -21,8 +21,6 @@ const LATE_UP: f64 = 1.01;
 const LATE_DOWN: f64 = 0.995;
 /// Each wait for memory makes it this much shorter.
 const LATE_SHORT: f64 = 0.9;
-/// A sweep is not taken for longer than so many times what is calculated.
-const LATE_MAX: f64 = 8.0;
 
 /// How the length of a read is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +70,7 @@ impl Lateness {
     /// A stream had its turn; `dry`: it had nothing left.
     pub fn turn(&mut self, dry: bool) {
         let step = if dry { LATE_UP } else { LATE_DOWN };
-        self.factor = (self.factor * step).clamp(1.0, LATE_MAX);
+        self.factor = (self.factor * step).clamp(1.0, LATE_PERCENT_MAX as f64 / 100.0);
     }
 
     /// The next read waits for memory: longer ones would wait longer.
