@@ -87,6 +87,9 @@ pub const URGENT_IN_A_ROW_MAX: u32 = 4;
 pub const WAKE_US: u64 = 200_000;
 /// A stream whose rate nobody knows is believed to have bytes for this long once it has been given some.
 pub const UNKNOWN_MARGIN_US: u64 = 300_000;
+/// A stream whose rate nobody knows, and that has more than it takes, is believed to have enough for this long: it is read
+/// for again when it takes some.
+pub const UNTAKEN_US: u64 = 600 * US_PER_S;
 /// A client whose window stays closed for this long pauses: what was fetched for it is given back.
 pub const PAUSED_US: u64 = 20 * US_PER_S;
 /// The disk machine hears that a stream runs dry at another time if that is so much later or earlier.
@@ -158,3 +161,4 @@ const _: () = assert!(
     LINGER_QUIET_US <= LINGER_US,
     "waiting for more is part of lingering"
 );
+const _: () = assert!(UNTAKEN_US > READ_TARGET_US_MAX, "who has enough is not due");

@@ -3,7 +3,10 @@
 use super::counts::Counts;
 use crate::cache::{Beliefs, Verdict};
 use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span};
-use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, REDATE_US_MIN, SEND_BYTES_MAX, WINDOW_BYTES};
+use crate::limits::{
+    FETCHED_MAX, READ_BYTES_MAX, REDATE_US_MIN, SEND_BYTES_MAX, UNKNOWN_MARGIN_US, UNTAKEN_US,
+    WINDOW_BYTES,
+};
 use crate::send::Supply;
 use crate::units::Instant;
 use crate::why::Wait;
@@ -243,16 +246,15 @@ impl Stream {
         let at_bytes = body.span.offset_bytes + self.at_bytes;
         let end_bytes = body.span.end_bytes();
         if let Some(wish) = self.wish {
-            let ahead_bytes = wish.span.offset_bytes.saturating_sub(at_bytes);
-            let moved = wish.is_moved(
-                supply.dry_at(ahead_bytes, now),
-                supply.rate_bytes_per_s,
-                now,
-            );
+            let dry_at = self.dry_at(wish.span.offset_bytes, supply, now);
+            let moved = wish.is_moved(dry_at, supply.rate_bytes_per_s, now);
             return moved
                 .then(|| self.want(wish.object, wish.span.offset_bytes, end_bytes, supply, now));
         }
-        let &(mut ahead_bytes, _) = self.fetched.last()?;
+        let &(mut ahead_bytes, held) = self.fetched.last()?;
+        if held == Held::Slots && supply.rate_bytes_per_s == 0 && !supply.full {
+            return None; // what it has is offered first: whether all of it is taken says what to read
+        }
         while ahead_bytes < end_bytes && self.fetched.len() < FETCHED_MAX {
             let next = rest_of_window(ahead_bytes, end_bytes);
             match beliefs.verdict(body.object, body.oracle, next, now) {
@@ -289,12 +291,11 @@ impl Stream {
         supply: &Supply,
         now: Instant,
     ) -> Step {
-        let at_bytes = self.body_at_bytes();
         let span = Span {
             offset_bytes: from_bytes,
             len_bytes: end_bytes - from_bytes,
         };
-        let dry_at = supply.dry_at(from_bytes.saturating_sub(at_bytes), now);
+        let dry_at = self.dry_at(from_bytes, supply, now);
         let rate_bytes_per_s = supply.rate_bytes_per_s;
         self.wish = Some(Wish {
             object,
@@ -309,6 +310,16 @@ impl Stream {
             rate_bytes_per_s,
             heard: self.heard,
         }
+    }
+
+    /// When the stream runs dry, if it has all before `from_bytes`. A client whose rate nobody knows is not read further
+    /// ahead for than a third of what it took: it may take nothing more, and thousands of such clients would fill the pool.
+    fn dry_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
+        let ahead_bytes = from_bytes.saturating_sub(self.body_at_bytes());
+        if supply.rate_bytes_per_s == 0 && supply.full && ahead_bytes >= self.sent_bytes / 3 {
+            return now.plus_us(UNTAKEN_US);
+        }
+        supply.dry_at(ahead_bytes, now)
     }
 
     /// Where in the file the stream stands.
@@ -456,7 +467,9 @@ impl Wish {
     /// Whether the disk machine should hear that the stream runs dry at another time than it said.
     fn is_moved(&self, dry_at: Instant, rate_bytes_per_s: u64, now: Instant) -> bool {
         if rate_bytes_per_s == 0 {
-            return dry_at <= now && self.dry_at > now; // all else is a guess
+            let soon = now.plus_us(UNKNOWN_MARGIN_US);
+            let taken = dry_at <= soon && self.dry_at > soon;
+            return taken || dry_at <= now && self.dry_at > now; // all else is a guess
         }
         let (before, after) = (self.dry_at, dry_at);
         let late = before <= now && after <= now;

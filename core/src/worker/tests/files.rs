@@ -1,7 +1,7 @@
 //! Windows of files: resident ones are sent, cold ones are wanted first.
 
 use super::*;
-use crate::limits::BELIEF_TRUST_US;
+use crate::limits::{BELIEF_TRUST_US, UNKNOWN_MARGIN_US, UNTAKEN_US};
 
 fn window(n: u64) -> Span {
     Span {
@@ -188,4 +188,32 @@ fn another_client_finds_what_the_first_had_read() {
     bench.resolved(stream, plan([body(Oracle::Remember, 500, 9)], true));
     let outs = bench.sent(stream, HEAD_BYTES, false);
     assert_eq!(send_of(&outs), Some((1, 0, 9)));
+}
+
+#[test]
+fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
+    const READ: u64 = 128 << 10;
+    let (mut bench, stream, outs) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    assert_eq!(wants_of(&outs), [(0, bench.now)]);
+    let held = Held::Slots;
+    let read = |n: u64| Span {
+        offset_bytes: n * READ,
+        len_bytes: READ,
+    };
+    let fill = |bench: &mut Bench, n| {
+        let span = read(n);
+        bench.tell(In::Filled { stream, span, held })
+    };
+    let outs = fill(&mut bench, 0);
+    assert_eq!(wants_of(&outs), [], "what it has is offered first");
+    let outs = bench.sent(stream, READ, false);
+    assert_eq!(wants_of(&outs), [(0, bench.now)], "it took all at once");
+    fill(&mut bench, 1);
+    let outs = bench.sent(stream, 0, true);
+    let far = bench.now.plus_us(UNTAKEN_US);
+    assert_eq!(wants_of(&outs), [(0, far)]);
+    bench.wait_us(50_000);
+    let outs = bench.tcp(stream.conn, TcpEvent::Writable);
+    let soon = bench.now.plus_us(UNKNOWN_MARGIN_US);
+    assert_eq!(wants_of(&outs), [(0, soon)], "{outs:?}");
 }
