@@ -7,8 +7,8 @@
 
 use crate::conn::TcpSample;
 use crate::limits::{
-    LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN,
-    TARGET_US_MAX, TARGET_US_MIN, UNKNOWN_MARGIN_US,
+    FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, PACED_RTT_US_MIN,
+    PACED_WINDOW_BYTES_MIN, TARGET_US_MAX, TARGET_US_MIN, UNKNOWN_MARGIN_US,
 };
 use crate::prefetch::us_for;
 use crate::rate::Rate;
@@ -120,6 +120,11 @@ impl Margin {
         let had_bytes = self.level_bytes + self.given_bytes;
         self.stretch_bytes += had_bytes.saturating_sub(unsent_bytes);
         self.stretch_dry |= dry;
+        let unknown = self.rate.prefetch_bytes_per_s() == 0;
+        if dry && unknown && self.stretch_bytes < FIRST_SAMPLE_BYTES_MIN {
+            // A first rate is measured from where there is something to take.
+            (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
+        }
         let us = now.since_us(self.stretch_from);
         if self.rate.stretch(self.stretch_bytes, us, self.stretch_dry) {
             (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
@@ -360,6 +365,55 @@ mod tests {
             fill(&mut margin, &mut socket, AT(ms));
         }
         assert_eq!(margin.lowat_bytes(), LOWAT_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_first_rate_is_measured_from_where_there_is_something_to_take() {
+        let mut margin = Margin::new(AT(0));
+        margin.begin(AT(0));
+        margin.taken(300, 300, AT(0)); // the head, into an empty socket
+        margin.taken(131_072, 131_072, AT(200)); // it was empty before
+        assert_eq!(margin.supply(false, AT(200)).rate_bytes_per_s, 0);
+        margin.full(130_072, 200 * MS, AT(1_200));
+        assert_eq!(margin.supply(true, AT(1_200)).rate_bytes_per_s, 1_000);
+    }
+
+    #[test]
+    fn who_took_more_than_was_believed_is_called_faster_and_who_did_not_is_not() {
+        let known = || {
+            let mut margin = Margin::new(AT(0));
+            margin.begin(AT(0));
+            margin.given(200_000);
+            margin.full(100_000, 200 * MS, AT(1_000)); // 100 KB/s, and a second's worth is left
+            margin
+        };
+        assert_eq!(known().rate_bytes_per_s(), 100_000);
+        let mut faster = known();
+        faster.taken(50_000, 50_000, AT(1_200)); // 80 KB should have been left
+        assert!(faster.rate_bytes_per_s() > 200_000, "{faster:?}");
+        let mut as_believed = known();
+        as_believed.taken(50_000, 50_000, AT(2_500)); // nothing should have been left
+        assert_eq!(as_believed.rate_bytes_per_s(), 100_000);
+        let mut not_dry = known();
+        not_dry.taken(50_000, 130_000, AT(1_200));
+        assert_eq!(not_dry.rate_bytes_per_s(), 100_000);
+    }
+
+    #[test]
+    fn a_stream_runs_dry_when_socket_and_memory_are_used_up() {
+        let supply = |rate_bytes_per_s, full| Supply {
+            socket_bytes: 100_000,
+            rate_bytes_per_s,
+            full,
+        };
+        let dry_at = |supply: Supply, memory_bytes| supply.dry_at(memory_bytes, AT(5_000));
+        assert_eq!(dry_at(supply(100_000, true), 300_000), AT(9_000));
+        assert_eq!(dry_at(supply(100_000, false), 0), AT(6_000));
+        assert_eq!(dry_at(supply(0, false), 0), AT(5_000), "it took all");
+        let guess = AT(5_000).plus_us(UNKNOWN_MARGIN_US);
+        assert_eq!(dry_at(supply(0, true), 0), guess);
+        assert_eq!(dry_at(supply(0, false), 1), guess);
+        assert!(dry_at(supply(1, true), u64::MAX) > AT(u64::MAX / 2_000));
     }
 
     #[test]
