@@ -177,6 +177,8 @@ struct Flight {
     object: ObjectId,
     span: Span,
     held: Held,
+    /// The first one of its stream.
+    hurried: bool,
     waiters: Vec<Place>,
 }
 
@@ -503,9 +505,22 @@ impl Disk {
             let spot = self.agenda.ripen(&entry);
             self.set_spot(at, spot);
         }
+        let holds_back = self.holds_back();
         let candidates = self.agenda.candidates();
         let mut fitting = candidates.into_iter().flatten();
-        fitting.find_map(|at| self.read_for(at, target_us, now))
+        fitting.find_map(|at| {
+            let spot = self.readers.get(&at)?.spot?;
+            let waits = holds_back && !matches!(spot, Spot::Urgent(_));
+            (!waits).then(|| self.read_for(at, target_us, now))?
+        })
+    }
+
+    /// Whether the sweep waits for a first read: a drive takes whatever is near its arm, and would leave that one until
+    /// it is old.
+    fn holds_back(&self) -> bool {
+        let enough = READS_IN_FLIGHT_MIN * self.settings.spindles.max(1) as usize;
+        let hurried = self.flights.iter().any(|flight| flight.hurried);
+        self.settings.rotational && hurried && self.flights.len() >= enough
     }
 
     fn read_for(&mut self, at: Place, target_us: u64, now: Instant) -> Option<Out> {
@@ -564,6 +579,7 @@ impl Disk {
             object,
             span,
             held: Held::PageCache,
+            hurried: matches!(spot, Spot::Urgent(_)),
             waiters: alloc::vec![at],
         };
         match into {
