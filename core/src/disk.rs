@@ -529,7 +529,7 @@ impl Disk {
         let read_bytes = self.settings.prefetch.read_bytes(
             target_us,
             want.dry_at.since_us(now),
-            want.rate_bytes_per_s,
+            self.rate_for(&want, now),
             reader.told,
         );
         let (span, into) = if self.objects.is_shared(want.object, now) {
@@ -541,6 +541,15 @@ impl Disk {
             (first(want.span, read_bytes), Into::PageCache)
         };
         Some(self.read(at, spot, span, into, now))
+    }
+
+    /// B_n for a read. Of a stream that stands still nobody knows more than that it is at least so fast: it is
+    /// read as much as the others, or it would stay as slow as it was read for.
+    fn rate_for(&self, want: &Want, now: Instant) -> u64 {
+        let dry = want.rate_bytes_per_s > 0 && want.dry_at <= now;
+        let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
+        let least = mean.filter(|_| dry).unwrap_or(0);
+        want.rate_bytes_per_s.max(least)
     }
 
     /// Slots for a read of about this length. If memory is short it waits for them, but never with an idle device.

@@ -317,6 +317,107 @@ fn small_reads_go_deeper_than_long_ones() {
     assert_eq!(disk.reads_max(), 4 * READS_PER_SPINDLE_MAX);
 }
 
+/// Streams that were read before and stand still: each reads 64 KiB, so that the device takes many.
+fn sweep_of(settings: Settings, streams: u32) -> Disk {
+    let mut disk = Disk::new(settings);
+    disk.mean_read_bytes = 64 * KIB;
+    for n in 0..streams {
+        disk.on(In::Want(want(n, n, 0, 1)), NOW);
+    }
+    disk
+}
+
+#[test]
+fn the_sweep_waits_while_a_first_read_is_in_the_device() {
+    let rate = Prefetch::Fixed {
+        read_bytes: READ_BYTES_MIN,
+    };
+    let settings = Settings {
+        prefetch: rate,
+        ..SETTINGS
+    };
+    let mut disk = sweep_of(settings, 40);
+    let mut reads = orders(&mut disk, NOW);
+    assert_eq!(reads.len(), READS_PER_SPINDLE_MAX);
+    disk.on(In::Want(want(99, 99, 0, 0)), NOW);
+    disk.on(done(&reads.remove(0)), NOW);
+    let first = orders(&mut disk, NOW).remove(1);
+    assert!(matches!(first, Out::Read { object: o, .. } if o == object(99)));
+    while reads.len() > READS_IN_FLIGHT_MIN - 1 {
+        disk.on(done(&reads.remove(0)), NOW);
+        let outs = orders(&mut disk, NOW);
+        let more = outs.iter().any(|out| matches!(out, Out::Read { .. }));
+        assert_eq!(more, reads.len() < READS_IN_FLIGHT_MIN - 1, "{outs:?}");
+    }
+    disk.on(done(&first), NOW);
+    let outs = orders(&mut disk, NOW);
+    let more = outs.iter().filter(|out| matches!(out, Out::Read { .. }));
+    assert_eq!(more.count(), READS_PER_SPINDLE_MAX - reads.len());
+}
+
+#[test]
+fn who_stands_still_is_read_for_as_much_as_the_others() {
+    let mut disk = Disk::new(SETTINGS);
+    for n in 0..9 {
+        let later = Want {
+            dry_at: NOW.plus_us(30_000_000),
+            ..want(n, n, 0, 1)
+        };
+        disk.on(In::Want(later), NOW);
+    }
+    let slow = |n, dry_at| Want {
+        dry_at,
+        rate_bytes_per_s: 100_000,
+        ..want(n, n, 0, 1)
+    };
+    disk.on(In::Want(slow(9, NOW)), NOW);
+    disk.on(In::Want(slow(10, NOW.plus_us(1_000))), NOW);
+    let outs = orders(&mut disk, NOW);
+    let len = |n: usize| read_of(&outs[n]).1.len_bytes;
+    assert!(len(0) > 5 * len(1), "{outs:?}");
+    assert!(len(0) <= 10 * len(1) + SLOT_BYTES, "{outs:?}");
+}
+
+#[test]
+fn a_device_that_takes_no_direct_reads_is_read_through_the_page_cache() {
+    let (mut disk, first) = disk_with(SETTINGS, 1);
+    assert!(matches!(read_of(&first[0]).2, Into::Slots(_)));
+    disk.on(In::Indirect, NOW);
+    disk.on(done(&first[0]), NOW);
+    orders(&mut disk, NOW);
+    disk.on(In::Want(want(0, 0, FIRST_READ_BYTES, 1)), NOW);
+    let next = orders(&mut disk, NOW);
+    assert_eq!(read_of(&next[0]).2, Into::PageCache);
+}
+
+#[test]
+fn a_pool_that_shrinks_waits_for_what_is_out_and_one_that_grows_reads_on() {
+    let (mut disk, first) = disk_with(SETTINGS, 30);
+    let (taken, small) = (first.len() as u64, FIRST_READ_BYTES);
+    disk.on(
+        In::Budget {
+            memory_bytes: small,
+        },
+        NOW,
+    );
+    for read in &first {
+        disk.on(done(read), NOW);
+    }
+    let is_read = |out: &Out| matches!(out, Out::Read { .. });
+    assert!(!orders(&mut disk, NOW).iter().any(is_read));
+    // All of it is out still: what comes back makes no room before that fits.
+    let out_slots = (taken * small / SLOT_BYTES) as u32;
+    disk.on(In::Freed(out_slots - 8), NOW);
+    assert!(!orders(&mut disk, NOW).iter().any(is_read), "still full");
+    disk.on(
+        In::Budget {
+            memory_bytes: 64 * MIB,
+        },
+        NOW,
+    );
+    assert!(orders(&mut disk, NOW).iter().any(is_read));
+}
+
 /// Does what the machine says, with files that never fail.
 #[derive(Default)]
 struct Shell {
