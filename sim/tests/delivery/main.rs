@@ -5,6 +5,7 @@
 
 mod burst;
 mod departures;
+mod many;
 mod mix;
 mod overload;
 

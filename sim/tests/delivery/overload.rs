@@ -88,6 +88,10 @@ fn in_overload_reads_in_the_order_of_the_disk_come_near_the_ideal_reader() {
                 outcome.pool_max_bytes <= disk.memory_bytes,
                 "above the pool"
             );
+            assert!(
+                min >= 0.9 * mean,
+                "seed {SEED}, {memory_mib} MiB, {order:?}: somebody starves\n{table}"
+            );
             goodputs.push(goodput);
         }
         table += &format!("{memory_mib:8}  X = {} KB\n", read_bytes / 1000);
@@ -98,8 +102,8 @@ fn in_overload_reads_in_the_order_of_the_disk_come_near_the_ideal_reader() {
             clook >= 0.95 * ideal,
             "seed {SEED}, {memory_mib} MiB: far from the ideal reader\n{table}"
         );
-        // The arm has least to go where buffers are small and many.
-        let gain = if memory_mib == 64 { 1.15 } else { 1.03 };
+        // The arm saves most where reads are short and many.
+        let gain = if memory_mib == 64 { 1.06 } else { 1.03 };
         assert!(
             clook >= gain * deadline && clook >= gain * arrival,
             "seed {SEED}, {memory_mib} MiB: the arm goes no shorter way\n{table}"

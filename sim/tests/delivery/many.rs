@@ -1,0 +1,131 @@
+//! Many connections, many for one file, and one that comes when all are busy.
+
+use super::*;
+use ackpace_sim::models::disk::profile::ArrayProfile;
+
+/// Four disks of 2003, striped.
+fn array() -> Profile {
+    Profile::Array(ArrayProfile {
+        disk: scsi(),
+        disks: 4,
+        chunk_bytes: 512 << 10,
+        mirrored: false,
+    })
+}
+
+#[test]
+fn nine_thousand_slow_clients_take_neither_the_disks_nor_the_pool_from_a_thousand_fast_ones() {
+    const FAST: usize = 1_000;
+    const SLOW: usize = 9_000;
+    let mut clients = downloads(&[(FAST, 50_000), (SLOW, 1_000)]);
+    for download in &mut clients {
+        download.client.starts_at.us *= 10; // within 30 s
+    }
+    let disk = Settings {
+        spindles: 4,
+        ..settings(1024)
+    };
+    let world = World {
+        profile: array(),
+        file_bytes: 20_000_000,
+        measured_from: seconds(60),
+        ends_at: seconds(120),
+        ..world(clients, disk)
+    };
+    let outcome = world.run();
+    let (fast, fast_min) = kb_per_s(&world, &outcome, 0..FAST);
+    let (slow, slow_min) = kb_per_s(&world, &outcome, FAST..FAST + SLOW);
+    let table = format!(
+        "1000 of 50 KB/s     min   9000 of 1 KB/s     min  reads/s  KB/read  pool MB\n\
+         {fast:15.1} {fast_min:7.1} {slow:16.2} {slow_min:7.2} {}\n",
+        reads(&world, &outcome)
+    );
+    assert!(outcome.pool_max_bytes <= disk.memory_bytes, "{table}");
+    assert!(fast >= 0.98 * 50.0 && fast_min >= 0.75 * 50.0, "{table}");
+    assert!(slow_min >= 0.99, "{table}");
+    compare("many", &table);
+}
+
+/// A client that takes next to nothing, whether it means harm or not, and one that is faster than the disk.
+#[test]
+fn who_takes_nothing_is_not_read_for() {
+    let run = |rate, send| {
+        let world = World {
+            send,
+            measured_from: seconds(0),
+            ends_at: seconds(15),
+            file_bytes: 1 << 30,
+            ..world(downloads(&[(1, rate)]), settings(64))
+        };
+        world.run()
+    };
+    let margin = Send::Margin {
+        budget_bytes: SEND_QUEUE_BYTES,
+    };
+    for rate in [1, 1_000] {
+        let still = run(rate, margin);
+        assert!(still.pool_max_bytes <= 128 << 10, "{still:?}");
+        assert!(still.read_bytes <= 192 << 10, "{still:?}");
+        // A socket of 2 MiB is filled first: who takes that is read for as if it was fast.
+        let still = run(rate, Send::Eager);
+        assert!(still.read_bytes <= 5 << 20, "{still:?}");
+    }
+    let fast = run(100_000_000, margin).by_client_bytes[0] as f64 / 15e6;
+    assert!(fast >= 50.0, "{fast} MB/s");
+}
+
+#[test]
+fn a_crowd_on_one_cold_file_has_it_read_once() {
+    const FILE_BYTES: u64 = 60_000_000;
+    let mut crowd = downloads(&[(100, 1_000_000)]);
+    for download in &mut crowd {
+        download.file = 7;
+    }
+    let world = World {
+        measured_from: seconds(0),
+        ends_at: seconds(80),
+        file_bytes: FILE_BYTES,
+        ..world(crowd, settings(256))
+    };
+    let outcome = world.run();
+    let least_bytes = outcome.by_client_bytes.iter().min().copied();
+    assert!(least_bytes >= Some(FILE_BYTES), "somebody lacks bytes");
+    let times = outcome.read_bytes as f64 / FILE_BYTES as f64;
+    assert!(times <= 1.05, "seed {SEED}: read {times} times");
+}
+
+#[test]
+fn a_new_streams_first_byte_waits_for_no_sweep() {
+    const BUSY: usize = 300;
+    const NEW: usize = 76;
+    let mut table =
+        String::from("each, KB/s  pool MiB  first byte, median ms   worst   goodput, MB/s\n");
+    for (rate, memory_mib) in [(MBIT, 64), (MBIT, 256), (2 * MBIT, 64), (2 * MBIT, 256)] {
+        let mut clients = downloads(&[(BUSY + NEW, rate)]);
+        for (n, download) in clients[BUSY..].iter_mut().enumerate() {
+            let client = &mut download.client;
+            let at = seconds(20).plus_us(n as u64 * 500_000);
+            client.starts_at = at.plus_us(client.starts_at.us % 500_000);
+            download.resets_at = Some(client.starts_at.plus_us(2_000_000));
+        }
+        let world = world(clients, settings(memory_mib));
+        let outcome = world.run();
+        let first_us = outcome.first_byte_us[BUSY..].iter();
+        let mut first_us: Vec<u64> = first_us.map(|us| us.unwrap_or(u64::MAX)).collect();
+        first_us.sort_unstable();
+        let (median_us, worst_us) = (first_us[NEW / 2], first_us[NEW - 1]);
+        let (mean, _) = kb_per_s(&world, &outcome, 0..BUSY);
+        table += &format!(
+            "{:10} {memory_mib:9} {:22} {:7} {:15.1}\n",
+            rate / 1000,
+            median_us / 1000,
+            worst_us / 1000,
+            mean * BUSY as f64 / 1e3,
+        );
+        assert!(
+            median_us <= 120_000 && worst_us <= 300_000,
+            "seed {SEED}: a first byte waits\n{table}"
+        );
+    }
+    compare("first-byte", &table);
+}
