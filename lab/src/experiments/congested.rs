@@ -3,6 +3,7 @@
 use super::slow_disk::{self, films, place};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
+use crate::peers::Contender;
 use crate::place::{Network, Receive};
 use crate::swarm::workload::{Choice, Class, Objects, Start, Workload as Clients};
 use crate::wan::topology::{Ecn, PathSpec};
@@ -19,19 +20,23 @@ const MARK_AT_S: f64 = 5.0;
 
 /// Windows halved for 20 %.
 pub fn experiment() -> Experiment {
-    let ways = ["rate", "paper", "off"];
-    let contenders = ways.map(|way| slow_disk::ours(&format!("delay {way}"), &["--delay", way]));
-    let told = |metric| Judge::against(metric, &["delay off"], Limit::None);
+    let fixed = ["--prefetch", "fixed", "--prefetch-size", "512KiB"];
+    let contenders = vec![
+        Contender::preset("nginx-aio"),
+        slow_disk::ours("fixed reads", &fixed),
+        slow_disk::ours("ackpace", &[]),
+    ];
+    let told = |metric| Judge::against(metric, &["fixed reads", "nginx-aio"], Limit::None);
     Experiment {
         name: "congested",
         title: "Congestion windows halved for 20 % of the clients",
         asks: "300 clients at a round trip of 100 ms, behind links of 1.5 Mbit/s, want a little more than the disk has. Five seconds into the \
             window every packet to 60 of them is marked \"congestion experienced\" for the length of one round trip (ECN, reno): \
-            their windows are halved once. Their reads may wait, and others go first. What do all get, and those who met no \
-            congestion? By the measured rate, by the paper's rule (half of T_D later), and not at all.",
+            their windows are halved once. Their reads may wait, and others go first: by the measured rate they are due later. What do \
+            all get, and those who met no congestion?",
         source: "TPF, Figure 16b (EDRC)",
-        contenders: contenders.to_vec(),
-        subjects: &["delay rate", "delay paper"],
+        contenders,
+        subjects: &["ackpace"],
         sweep: Vec::new(),
         pace: Pace {
             rounds: 5,

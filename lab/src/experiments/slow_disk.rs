@@ -65,12 +65,12 @@ pub fn ours(name: &str, options: &[&str]) -> Contender {
 /// Ours as a conventional server, then with one mechanism of the paper after the other; the last is the default.
 pub fn ablation() -> Vec<Contender> {
     let blind = ["--read", "page-cache", "--prefetch", "fixed"];
-    let undirected = ["--cancel", "off", "--delay", "off", "--order", "arrival"];
+    let undirected = ["--cancel", "off", "--order", "arrival"];
     let blind = [&blind[..], &undirected].concat();
     vec![
         ours("as Linux", &[&["--send", "eager"], &blind[..]].concat()),
         ours("+ IDSR", &blind),
-        ours("+ TDAP", &["--cancel", "off", "--delay", "off"]),
+        ours("+ TDAP", &["--cancel", "off"]),
         ours("ackpace", &[]),
     ]
 }

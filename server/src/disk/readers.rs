@@ -130,7 +130,7 @@ impl Thread {
             Job::Map(file) => {
                 let refused = self.direct.then(|| file.open_direct().err()).flatten();
                 // What is true of one file only is not true of its device.
-                if let Some(why) = refused.filter(|why| *why != Why::Refused) {
+                if let Some(why) = refused.filter(|why| why.is_of_device()) {
                     let _ = self.done.send(Finished::Refused(why));
                 }
                 Finished::Mapped {

@@ -28,6 +28,17 @@ pub enum Why {
     Open(Errno),
 }
 
+impl Why {
+    /// Whether it holds for all files of the device, and for ever: not for this file only, nor while descriptors are short.
+    pub fn is_of_device(self) -> bool {
+        match self {
+            Why::FileSystem(_) | Why::Alignment(_) => true,
+            Why::Open(error) => matches!(error, Errno::INVAL | Errno::NOENT),
+            Why::Refused => false,
+        }
+    }
+}
+
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -271,6 +282,23 @@ mod tests {
             flags,
             ..RawExtent::default()
         }
+    }
+
+    #[test]
+    fn what_holds_for_one_file_or_one_moment_does_not_hold_for_the_device() {
+        let of_device = [
+            Why::FileSystem("in memory"),
+            Why::Alignment(65_536),
+            Why::Open(Errno::INVAL),
+            Why::Open(Errno::NOENT),
+        ];
+        assert!(of_device.iter().all(|why| why.is_of_device()));
+        let not = [
+            Why::Refused,
+            Why::Open(Errno::MFILE),
+            Why::Open(Errno::ACCESS),
+        ];
+        assert!(!not.iter().any(|why| why.is_of_device()));
     }
 
     #[test]

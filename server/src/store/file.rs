@@ -59,8 +59,14 @@ impl File {
     /// # Errors
     /// Why there is none.
     pub fn open_direct(&self) -> Result<Arc<Direct>, Why> {
-        let opened = || open_direct(&self.fd).map(Arc::new);
-        self.direct.get_or_init(opened).clone()
+        if let Some(known) = self.direct.get() {
+            return known.clone();
+        }
+        let opened = open_direct(&self.fd).map(Arc::new);
+        if matches!(opened, Err(Why::Open(_))) {
+            return opened; // descriptors may be short just now
+        }
+        self.direct.get_or_init(|| opened).clone()
     }
 
     /// What the file is now.
