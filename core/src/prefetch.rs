@@ -97,12 +97,12 @@ impl Prefetch {
     /// When a stream that runs dry at `dry_at` is due, for T_D of 0.
     pub fn due_at(self, dry_at: Instant, rate_bytes_per_s: u64) -> Instant {
         match self {
-            Prefetch::Fixed { read_bytes } => Instant {
+            Prefetch::Fixed { read_bytes } if rate_bytes_per_s > 0 => Instant {
                 us: dry_at
                     .us
                     .saturating_sub(us_for(read_bytes, rate_bytes_per_s)),
             },
-            Prefetch::Tdap | Prefetch::Rate { .. } => dry_at,
+            _ => dry_at,
         }
     }
 
@@ -250,6 +250,7 @@ mod tests {
         assert_eq!(fixed.read_bytes(0, 0, 125_000, 0), 131_072);
         let dry_at = Instant { us: 5_000_000 };
         assert_eq!(fixed.due_at(dry_at, 131_072).us, 4_000_000);
+        assert_eq!(fixed.due_at(dry_at, 0), dry_at, "nobody knows");
     }
 
     proptest! {

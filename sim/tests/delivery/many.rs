@@ -49,13 +49,14 @@ fn nine_thousand_slow_clients_take_neither_the_disks_nor_the_pool_from_a_thousan
 /// A client that takes next to nothing, whether it means harm or not, and one that is faster than the disk.
 #[test]
 fn who_takes_nothing_is_not_read_for() {
-    let run = |rate, send| {
+    let tdap = settings(64);
+    let run = |disk, rate, send| {
         let world = World {
             send,
             measured_from: seconds(0),
             ends_at: seconds(15),
             file_bytes: 1 << 30,
-            ..world(downloads(&[(1, rate)]), settings(64))
+            ..world(downloads(&[(1, rate)]), disk)
         };
         world.run()
     };
@@ -63,14 +64,19 @@ fn who_takes_nothing_is_not_read_for() {
         budget_bytes: SEND_QUEUE_BYTES,
     };
     for rate in [1, 1_000] {
-        let still = run(rate, margin);
+        let still = run(tdap, rate, margin);
         assert!(still.pool_max_bytes <= 128 << 10, "{still:?}");
         assert!(still.read_bytes <= 192 << 10, "{still:?}");
         // A socket of 2 MiB is filled first: who takes that is read for as if it was fast.
-        let still = run(rate, Send::Eager);
+        let still = run(tdap, rate, Send::Eager);
         assert!(still.read_bytes <= 5 << 20, "{still:?}");
     }
-    let fast = run(100_000_000, margin).by_client_bytes[0] as f64 / 15e6;
+    let fixed = Settings {
+        prefetch: FIXED,
+        ..settings(64)
+    };
+    assert!(run(fixed, 1, margin).read_bytes <= 512 << 10);
+    let fast = run(tdap, 100_000_000, margin).by_client_bytes[0] as f64 / 15e6;
     assert!(fast >= 50.0, "{fast} MB/s");
 }
 
