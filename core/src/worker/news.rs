@@ -298,7 +298,10 @@ impl Worker {
     /// The disk has bytes for a stream.
     pub(super) fn filled(&mut self, id: StreamId, span: Span, held: Held, now: Instant) {
         if let Some(stream) = stream_in(&mut self.conns, id) {
-            stream.go_on(&mut self.counts, now);
+            // Who stands still for his socket does so still: a client that pauses wishes for nothing.
+            if !stream.waits(now).0.is_net() {
+                stream.go_on(&mut self.counts, now);
+            }
             stream.filled(span, held, &mut self.beliefs, now);
             self.wake(id.conn.index, false);
         }

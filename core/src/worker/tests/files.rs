@@ -1,7 +1,7 @@
 //! Windows of files: resident ones are sent, cold ones are wanted first.
 
 use super::*;
-use crate::limits::{BELIEF_TRUST_US, UNKNOWN_MARGIN_US, UNTAKEN_US};
+use crate::limits::{BELIEF_TRUST_US, PAUSED_US, UNKNOWN_MARGIN_US, UNTAKEN_US};
 
 fn window(n: u64) -> Span {
     Span {
@@ -216,4 +216,44 @@ fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);
     let soon = bench.now.plus_us(UNKNOWN_MARGIN_US);
     assert_eq!(wants_of(&outs), [(0, soon)], "{outs:?}");
+}
+
+#[test]
+fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
+    const READ: u64 = 128 << 10;
+    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    let held = Held::Slots;
+    let fill = |bench: &mut Bench, offset_bytes| {
+        let span = Span {
+            offset_bytes,
+            len_bytes: READ,
+        };
+        bench.tell(In::Filled { stream, span, held })
+    };
+    fill(&mut bench, 0);
+    bench.sent(stream, 50_000, true);
+    bench.sample = TcpSample {
+        unacked_bytes: 50_000,
+        window_closed: true,
+        ..TcpSample::default()
+    };
+    let gives_back = |outs: &[Out]| {
+        let orders = [Out::Forget(stream), Out::Release(stream)];
+        orders.map(|order| outs.iter().filter(|out| **out == order).count())
+    };
+    let outs = bench.wait_us(PAUSED_US);
+    assert_eq!(gives_back(&outs), [0, 0], "it may be just slow");
+    let outs = bench.wait_s(60);
+    assert_eq!(gives_back(&outs), [1, 1], "once");
+    assert_eq!(wants_of(&outs), [], "and it wishes for nothing");
+    assert_eq!(fill(&mut bench, READ), [], "too late");
+    bench.sample.window_closed = false;
+    let outs = bench.tcp(stream.conn, TcpEvent::Writable);
+    let at = |out: &Out| match *out {
+        Out::Want(want) => Some(want.span.offset_bytes),
+        _ => None,
+    };
+    assert_eq!(outs.iter().filter_map(at).collect::<Vec<_>>(), [50_000]);
+    let outs = fill(&mut bench, 50_000);
+    assert_eq!(send_of(&outs), Some((1, 50_000, READ)));
 }
