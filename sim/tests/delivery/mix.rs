@@ -64,3 +64,38 @@ fn tdap_feeds_fast_connections_without_starving_slow_ones_in_little_memory() {
     }
     compare("mix", &table);
 }
+
+/// The paper's own regime: more is asked for than the disk has, the fast lose more than the slow, and TDAP gets most out of it.
+#[test]
+fn when_the_disk_cannot_feed_all_tdap_serves_more_and_the_slow_lose_less_than_the_fast() {
+    const HIGH: usize = 270;
+    const ALL: usize = HIGH + 450;
+    let mut table = String::from(
+        "pool MiB  reads               high     min     low     min   all, MB/s  reads/s  KB/read  pool MB\n",
+    );
+    let served = contenders(64).map(|(name, disk)| {
+        let world = world(downloads(&[(HIGH, MBIT), (ALL - HIGH, LOW)]), disk);
+        let outcome = world.run();
+        let (high, high_min) = kb_per_s(&world, &outcome, 0..HIGH);
+        let (low, low_min) = kb_per_s(&world, &outcome, HIGH..ALL);
+        let (mean, _) = kb_per_s(&world, &outcome, 0..ALL);
+        let all = mean * ALL as f64 / 1e3;
+        let reads = reads(&world, &outcome);
+        table += &format!(
+            "      64  {name:17} {high:6.1} {high_min:7.1} {low:7.1} {low_min:7.1} {all:11.1} {reads}\n"
+        );
+        (high, low, all)
+    });
+    let [cached, fixed, _, (high, low, all)] = served;
+    for (fixed_high, _, fixed_all) in [cached, fixed] {
+        assert!(
+            high >= 1.4 * fixed_high && all >= 1.2 * fixed_all,
+            "seed {SEED}: the paper's gain is gone\n{table}"
+        );
+    }
+    assert!(
+        low / LOW as f64 > high / MBIT as f64 && low * 1e3 >= 0.85 * LOW as f64,
+        "seed {SEED}: the slow lose more\n{table}"
+    );
+    compare("mix-over", &table);
+}
