@@ -138,7 +138,14 @@ pub fn us_for(bytes: u64, rate_bytes_per_s: u64) -> u64 {
 }
 
 fn tdap_us(load: &Load, model: &Model) -> u64 {
-    let cycle_us = cycle_us(load, model).saturating_mul(load.late_percent.max(100)) / 100;
+    // Longer reads help where the medium itself is short. Below that, who is dry has just come, or is measured anew.
+    let short = load.rates_bytes_per_s / 3 >= model.media_bytes_per_s() / 5;
+    let late_percent = if short {
+        load.late_percent.max(100)
+    } else {
+        100
+    };
+    let cycle_us = cycle_us(load, model).saturating_mul(late_percent) / 100;
     // What leaves memory: what is asked for, or what the device can give.
     let most = model.throughput_bytes_per_s(READ_BYTES_MAX).max(1);
     let rate = load.rates_bytes_per_s.min(most).max(1);
@@ -229,6 +236,12 @@ mod tests {
         (0..10_000).for_each(|_| late.turn(false));
         assert_eq!(late.percent(), 100);
         let disk = disk();
+        let easy = load(100, 200_000, 10_000);
+        let hurt = Load {
+            late_percent: 150,
+            ..easy
+        };
+        assert_eq!(TDAP.target_us(&hurt, &disk), TDAP.target_us(&easy, &disk));
         let calm = load(200, 200_000, 10_000);
         let late = Load {
             late_percent: 150,

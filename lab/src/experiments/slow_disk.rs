@@ -164,13 +164,18 @@ mod tests {
     }
 
     #[test]
-    fn each_step_of_the_ablation_has_its_options_in_pairs() {
+    fn each_value_of_the_ablation_follows_its_option() {
         for who in ablation() {
-            let names = who.options.iter().step_by(2);
-            assert!(
-                names.into_iter().all(|name| name.starts_with("--")),
-                "{who:?}"
-            );
+            let is_name = |text: &String| text.starts_with("--") && !text.contains('=');
+            let lone = |text: &String| text.starts_with("--") && text.contains('=');
+            let mut options = who.options.iter().filter(|text| !lone(text));
+            while let Some(name) = options.next() {
+                let value = options.next();
+                assert!(
+                    is_name(name) && value.is_some_and(|v| !is_name(v)),
+                    "{who:?}"
+                );
+            }
         }
     }
 }
