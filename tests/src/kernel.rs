@@ -80,6 +80,55 @@ pub fn forget_cached(file: &File) {
     assert_eq!(result, 0, "posix_fadvise");
 }
 
+/// Bytes of a file that are in the page cache, by mincore(2): works for the owner of the file.
+///
+/// # Panics
+/// When the file can't be mapped.
+pub fn cached_bytes(file: &File) -> usize {
+    const PAGE: usize = 4096;
+    let len = file.metadata().expect("an open file").len() as usize;
+    // SAFETY: a new mapping, read by nobody, and gone again at the end.
+    let at = unsafe {
+        let fd = file.as_raw_fd();
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_NONE,
+            libc::MAP_SHARED,
+            fd,
+            0,
+        )
+    };
+    assert_ne!(at, libc::MAP_FAILED, "mmap");
+    let mut pages = vec![0u8; len.div_ceil(PAGE)];
+    // SAFETY: the mapping is as long as it says, and the vector has a byte for each of its pages.
+    let result = unsafe { libc::mincore(at, len, pages.as_mut_ptr()) };
+    assert_eq!(result, 0, "mincore");
+    // SAFETY: our own mapping.
+    unsafe { libc::munmap(at, len) };
+    pages.iter().filter(|page| **page & 1 == 1).count() * PAGE
+}
+
+/// Whether the file system of a file has O_DIRECT, by its own word.
+pub fn has_direct(path: &Path) -> bool {
+    use std::os::unix::fs::OpenOptionsExt;
+    let direct = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path);
+    // tmpfs takes the flag and has no disk; overlayfs passes it on to another file system.
+    let mut fs = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    direct.is_ok_and(|file| {
+        // SAFETY: an open descriptor and memory for the answer, which is looked at only if there is one.
+        let told = unsafe { libc::fstatfs(file.as_raw_fd(), fs.as_mut_ptr()) == 0 };
+        // SAFETY: as above.
+        told && !matches!(
+            unsafe { fs.assume_init_ref() }.f_type as u64,
+            0x0102_1994 | 0x794c_7630
+        )
+    })
+}
+
 /// Sees whether anybody opens a file (inotify(7); opening it as a mere place, O_PATH, does not count).
 pub struct OpenWatch(OwnedFd);
 

@@ -19,7 +19,8 @@ pub use binary::server_binary;
 pub use client::{Outcome, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use kernel::{
-    OpenWatch, forget_cached, limit_receive_buffer, mount_for_child, raise_own_limit, reset_on_drop,
+    OpenWatch, cached_bytes, forget_cached, has_direct, limit_receive_buffer, mount_for_child,
+    raise_own_limit, reset_on_drop,
 };
 pub use server::{Server, Setup};
 pub use text::{Rng, pattern};

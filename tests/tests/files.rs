@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use ackpace_tests::{
-    Conn, Rng, Server, Setup, Tree, client, eventually, forget_cached, limit_receive_buffer,
-    mount_for_child, needs_root, pattern, run,
+    Conn, Rng, Server, Setup, Tree, cached_bytes, client, eventually, forget_cached, has_direct,
+    limit_receive_buffer, mount_for_child, needs_root, pattern, run, skip,
 };
 
 const LEN: usize = 32 << 20;
@@ -176,7 +176,7 @@ impl Device {
         assert!(made.success, "mkfs.ext4: {}", made.err);
         let looped = run(losetup.args(["--find", "--show"]).arg(&image));
         if !looped.success {
-            ackpace_tests::skip(&format!("losetup: {}", looped.err.trim()));
+            skip(&format!("losetup: {}", looped.err.trim()));
             return None;
         }
         let name = looped.out.trim().to_owned();
@@ -248,6 +248,27 @@ fn a_file_that_is_not_cached_is_served_from_the_disk() {
         let response = server.get("/big", &format!("Range: bytes={from}-\r\n"));
         assert!(response.body == content[from..], "other bytes");
     }
+    server.stop();
+}
+
+#[test]
+fn a_download_that_comes_once_leaves_the_page_cache_as_it_was_and_a_second_one_fills_it() {
+    let (tree, content) = tree();
+    if !has_direct(&tree.at("big")) {
+        return skip("the directory for temporary files is not on a disk with O_DIRECT");
+    }
+    let server = Server::start(&tree, &[]);
+    let file = File::open(tree.at("big")).expect("the file");
+    forget_cached(&file);
+    assert!(server.get("/big", "").body == content, "other bytes");
+    let once = cached_bytes(&file);
+    assert!(once < LEN / 8, "{once} bytes are in the page cache");
+    assert!(server.get("/big", "").body == content, "other bytes");
+    let twice = cached_bytes(&file);
+    assert!(
+        twice > LEN / 2,
+        "only {twice} bytes are, though it is popular"
+    );
     server.stop();
 }
 
