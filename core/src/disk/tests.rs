@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::conn::ConnId;
+use crate::limits::{FIRST_READ_BYTES, READ_BYTES_MIN};
+use crate::prefetch::Prefetch;
 use crate::units::{KIB, MIB};
 
 const NOW: Instant = Instant { us: 5_000_000 };

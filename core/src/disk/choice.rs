@@ -1,0 +1,173 @@
+//! The choice: whose wish becomes a read now, how long it is, and where it goes.
+
+use super::agenda::Spot;
+use super::{Disk, Flight, Into, Out, Place, ReadId, first};
+use crate::conn::{Held, Span, Want};
+use crate::limits::{
+    FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN, SLOT_BYTES,
+    WINDOW_BYTES,
+};
+use crate::units::Instant;
+
+impl Disk {
+    /// The best wish becomes a read, if the device and the pool have room for it.
+    pub(super) fn choose(&mut self, now: Instant) -> Option<Out> {
+        self.slots_lacking = 0;
+        if self.flights.len() >= self.reads_max() {
+            return None;
+        }
+        let target_us = self.target_us();
+        let horizon = now.plus_us(target_us / 2);
+        while let Some(at) = self.agenda.next_due(horizon) {
+            let Some(entry) = self.entry(at) else { break };
+            let spot = self.agenda.ripen(&entry);
+            self.set_spot(at, spot);
+        }
+        let holds_back = self.holds_back();
+        let candidates = self.agenda.candidates();
+        let mut fitting = candidates.into_iter().flatten();
+        fitting.find_map(|at| {
+            let spot = self.readers.get(&at)?.spot?;
+            let waits = holds_back && !matches!(spot, Spot::Urgent(_));
+            (!waits).then(|| self.read_for(at, target_us, now))?
+        })
+    }
+
+    /// Whether the sweep waits for a first read: a drive takes whatever is near its arm, and would leave that one until
+    /// it is old.
+    fn holds_back(&self) -> bool {
+        let enough = READS_IN_FLIGHT_MIN * self.settings.spindles.max(1) as usize;
+        let hurried = self.flights.iter().any(|flight| flight.hurried);
+        self.settings.rotational && hurried && self.flights.len() >= enough
+    }
+
+    fn read_for(&mut self, at: Place, target_us: u64, now: Instant) -> Option<Out> {
+        let reader = self.readers.get(&at)?;
+        let (want, spot) = (reader.want, reader.spot?);
+        let read_bytes = self.settings.prefetch.read_bytes(
+            target_us,
+            want.dry_at.since_us(now),
+            self.rate_for(&want, now),
+            reader.told,
+        );
+        let (span, into) = if self.objects.is_shared(want.object, now) {
+            (rest_of_window(want.span), Into::PageCache)
+        } else if self.settings.direct {
+            let slots = self.slots_for(want.span, read_bytes)?;
+            (in_slots(want.span, slots), Into::Slots(slots))
+        } else {
+            (first(want.span, read_bytes), Into::PageCache)
+        };
+        Some(self.read(at, spot, span, into, now))
+    }
+
+    /// B_n for a read. Of a stream that stands still nobody knows more than that it is at least so fast: it is
+    /// read as much as the others, or it would stay as slow as it was read for.
+    fn rate_for(&self, want: &Want, now: Instant) -> u64 {
+        let dry = want.rate_bytes_per_s > 0 && want.dry_at <= now;
+        let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
+        let least = mean.filter(|_| dry).unwrap_or(0);
+        want.rate_bytes_per_s.max(least)
+    }
+
+    /// Slots for a read of about this length. If memory is short it waits for them, but never with an idle device.
+    fn slots_for(&mut self, wish: Span, read_bytes: u64) -> Option<u32> {
+        let ahead_bytes = wish.offset_bytes % READ_ALIGN_BYTES;
+        let slots = |bytes: u64| (bytes + ahead_bytes).div_ceil(SLOT_BYTES) as u32;
+        // Whole slots, rounded down: what is not filled would wait in vain for its last byte.
+        let whole = (read_bytes / SLOT_BYTES).max(1) as u32;
+        let most = (self.slots_max() / 4).max(1);
+        let want = whole.min(slots(wish.len_bytes)).min(most);
+        let free = self.slots_max().saturating_sub(self.slots_used);
+        if want <= free {
+            return Some(want);
+        }
+        let least = slots(READ_BYTES_MIN.min(wish.len_bytes));
+        if self.flights.is_empty() && least <= free {
+            return Some(free);
+        }
+        let lacking = if self.flights.is_empty() { least } else { want };
+        self.slots_lacking = lacking - free;
+        self.late.short_of_memory();
+        None
+    }
+
+    fn read(&mut self, at: Place, spot: Spot, span: Span, into: Into, now: Instant) -> Out {
+        self.next += 1;
+        let (read, idle) = (ReadId(self.next), self.flights.is_empty());
+        let object = self.readers[&at].want.object;
+        let end_bytes = self.objects.device_bytes(object, span.end_bytes());
+        let sweep = self.agenda.take(at, spot, end_bytes);
+        if let Some(reader) = self.readers.get_mut(&at) {
+            (reader.spot, reader.served) = (None, Some(sweep));
+        }
+        let mut flight = Flight {
+            read,
+            object,
+            span,
+            held: Held::PageCache,
+            hurried: matches!(spot, Spot::Urgent(_)),
+            waiters: alloc::vec![at],
+        };
+        match into {
+            Into::Slots(slots) => {
+                self.slots_used += slots;
+                flight.held = Held::Slots;
+            }
+            Into::PageCache => self.join(&mut flight),
+        }
+        self.late_or_not(at, now);
+        self.model.begun(idle, now);
+        self.mean_read_bytes = (self.mean_read_bytes * 15 + span.len_bytes) / 16;
+        self.flights.push(flight);
+        Out::Read {
+            read,
+            object,
+            span,
+            into,
+        }
+    }
+
+    /// Whether a stream whose rate is known was found dry.
+    fn late_or_not(&mut self, at: Place, now: Instant) {
+        let want = self.readers.get(&at).map(|reader| reader.want);
+        if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
+            self.late.turn(want.dry_at <= now);
+        }
+    }
+
+    /// All whose next bytes are in the window join its read.
+    fn join(&mut self, flight: &mut Flight) {
+        for at in self.objects.readers(flight.object) {
+            let Some(reader) = self.readers.get_mut(&at) else {
+                continue;
+            };
+            if !flight.span.contains(reader.want.span.offset_bytes) {
+                continue;
+            }
+            if let Some(spot) = reader.spot.take() {
+                self.agenda.remove(at, spot);
+                flight.waiters.push(at);
+            }
+        }
+    }
+}
+
+/// From the start of a wish to the end of its window.
+fn rest_of_window(wish: Span) -> Span {
+    first(wish, WINDOW_BYTES - wish.offset_bytes % WINDOW_BYTES)
+}
+
+/// What is read for a wish into so many slots: from its start, rounded down, as far as they reach or it goes, rounded up.
+fn in_slots(wish: Span, slots: u32) -> Span {
+    let offset_bytes = wish.offset_bytes / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
+    let room_bytes = u64::from(slots) * SLOT_BYTES;
+    let need_bytes = wish.end_bytes() - offset_bytes;
+    let len_bytes = room_bytes.min(need_bytes.next_multiple_of(READ_ALIGN_BYTES));
+    Span {
+        offset_bytes,
+        len_bytes,
+    }
+}
+
+const _: () = assert!(FIRST_READ_BYTES % SLOT_BYTES == 0 && SLOT_BYTES % READ_ALIGN_BYTES == 0);

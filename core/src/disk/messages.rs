@@ -1,0 +1,122 @@
+//! What the disk machine is told and what it orders: its whole contract with a shell.
+
+use super::agenda::Order;
+use super::layout::Layout;
+use crate::conn::{Held, ObjectId, Span, StreamId, Want};
+use crate::prefetch::Prefetch;
+
+/// What the operator may choose, and what is known of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long reads are.
+    pub prefetch: Prefetch,
+    /// In which order they are made.
+    pub order: Order,
+    /// Whether the wishes of those who left are dropped. If not, the due ones are read all the same, as by a server that
+    /// has given its requests away.
+    pub cancel: bool,
+    /// Files with one reader are read past the page cache. If not, all goes through it.
+    pub direct: bool,
+    /// M, the size of the pool for direct reads; whole slots of it count.
+    pub memory_bytes: u64,
+    /// It has an arm.
+    pub rotational: bool,
+    /// How many disks it is made of.
+    pub spindles: u32,
+}
+
+/// Number of a read, unique in one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadId(pub u64);
+
+/// Where and how a read failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadError {
+    /// The `errno` of the system call; 0: the file ended before the bytes that were promised.
+    pub errno: i32,
+    /// The first byte that could not be read.
+    pub offset_bytes: u64,
+}
+
+/// Where a read goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Into {
+    /// The kernel's page cache.
+    PageCache,
+    /// So many slots of the pool, which are free: the machine counts them.
+    Slots(u32),
+}
+
+/// What the machine is told.
+#[derive(Clone, Debug)]
+pub enum In {
+    /// A stream wishes for bytes; replaces its earlier wish.
+    Want(Want),
+    /// A stream is gone: it, and the earlier ones of its connection's place, wish for nothing more.
+    Forget(StreamId),
+    /// Where a file lies; empty if nobody knows.
+    Mapped {
+        /// Which.
+        object: ObjectId,
+        /// Where.
+        layout: Layout,
+    },
+    /// A read came back.
+    Done {
+        /// Which.
+        read: ReadId,
+        /// Bytes from its start that are there: fewer than asked for if the file ends. Through the page cache
+        /// a file that ends early is no error either: who sends notices.
+        result: Result<u64, ReadError>,
+    },
+    /// So many slots of the pool are free again.
+    Freed(u32),
+    /// The device can't be read past the page cache.
+    Indirect,
+    /// The pool has this size from now on.
+    Budget {
+        /// M.
+        memory_bytes: u64,
+    },
+}
+
+/// What the machine orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Out {
+    /// Find out where the file lies; answered by `Mapped`, and not waited for by others.
+    Map(ObjectId),
+    /// Read.
+    Read {
+        /// Name of the read for its `Done`.
+        read: ReadId,
+        /// The file.
+        object: ObjectId,
+        /// The bytes; into slots: multiples of [`READ_ALIGN_BYTES`], beyond the end of the file perhaps.
+        span: Span,
+        /// Where to.
+        into: Into,
+    },
+    /// Tell the stream that bytes of its wish are there, from its start.
+    Filled {
+        /// By which read.
+        read: ReadId,
+        /// Who wished.
+        stream: StreamId,
+        /// Which bytes.
+        span: Span,
+        /// Where they are; slots go to this stream.
+        held: Held,
+        /// The stream stands still for lack of them, or soon will: wake its worker. Otherwise the worker finds
+        /// the news when it wakes for another reason.
+        urgent: bool,
+    },
+    /// Tell the stream that its wish can't be fulfilled.
+    Failed {
+        /// Who wished.
+        stream: StreamId,
+        /// Why.
+        error: ReadError,
+    },
+    /// The stream stands still and has an answer that its worker has not heard: wake it.
+    Nudge(StreamId),
+}
