@@ -1,8 +1,8 @@
 //! The disk machine: which read goes to the device next, and how long it is. Only it reads.
 //!
 //! There is no queue of requests (TPF's EDRC without one): each stream has one standing wish, for the bytes that follow
-//! those it has. A wish becomes a read ([`choice`]) when it is due ([`crate::prefetch`]), when the arm comes by
-//! ([`agenda`]), when memory is free and a place in the device is; its length is found in that moment. Until then,
+//! those it has. A wish becomes a read (`disk/choice.rs`) when it is due ([`crate::prefetch`]), when the arm comes by
+//! (`disk/agenda.rs`), when memory is free and a place in the device is; its length is found in that moment. Until then,
 //! whoever leaves costs nothing, and whoever slows down is simply due later.
 //!
 //! A file with one reader is read past the page cache into slots of a pool of fixed size: a one-time download

@@ -5,15 +5,23 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use ackpace_tests::{Server, Setup, Tree, skip};
+use ackpace_tests::{Server, Setup, Tree, eventually, skip};
 
+/// Threads that serve connections. A thread has its parent's name until it runs for the first time.
 fn workers(server: &Server) -> usize {
-    let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
-    let names =
-        threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("comm")));
-    names
-        .filter(|name| name.as_ref().is_ok_and(|name| name.starts_with("worker-")))
-        .count()
+    let names = || {
+        let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+        let name = |thread: io::Result<fs::DirEntry>| {
+            fs::read_to_string(thread.ok()?.path().join("comm")).ok()
+        };
+        threads.filter_map(name).collect::<Vec<_>>()
+    };
+    let unnamed = |name: &&String| name.trim() == "ackpace";
+    eventually("all threads have their names", || {
+        names().iter().filter(unnamed).count() == 1
+    });
+    let worker = |name: &&String| name.starts_with("worker-");
+    names().iter().filter(worker).count()
 }
 
 /// Cores that this process may use.
