@@ -7,21 +7,20 @@ use std::path::PathBuf;
 
 use ackpace_tests::{Server, Setup, Tree, eventually, skip};
 
-/// Threads that serve connections. A thread has its parent's name until it runs for the first time.
-fn workers(server: &Server) -> usize {
-    let names = || {
+/// Waits until there are so many threads that serve connections: one has its parent's name until it runs for the first
+/// time. A request that is answered afterwards leaves others the time to show themselves.
+fn assert_workers(server: &Server, expected: usize) {
+    let workers = || {
         let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
         let name = |thread: io::Result<fs::DirEntry>| {
             fs::read_to_string(thread.ok()?.path().join("comm")).ok()
         };
-        threads.filter_map(name).collect::<Vec<_>>()
+        let names = threads.filter_map(name);
+        names.filter(|name| name.starts_with("worker-")).count()
     };
-    let unnamed = |name: &&String| name.trim() == "ackpace";
-    eventually("all threads have their names", || {
-        names().iter().filter(unnamed).count() == 1
-    });
-    let worker = |name: &&String| name.starts_with("worker-");
-    names().iter().filter(worker).count()
+    eventually("a thread for each worker", || workers() >= expected);
+    server.get("/", "");
+    assert_eq!(workers(), expected);
 }
 
 /// Cores that this process may use.
@@ -105,10 +104,10 @@ fn there_is_a_worker_for_each_core_of_the_affinity_mask() {
     }
     let tree = Tree::new();
     let all = Server::start(&tree, &[]);
-    assert_eq!(workers(&all), cores().min(64));
+    assert_workers(&all, cores().min(64));
     all.stop();
     let one = Setup::new(tree.path()).before(keep_one_core).start();
-    assert_eq!(workers(&one), 1);
+    assert_workers(&one, 1);
     one.stop();
 }
 
@@ -130,6 +129,6 @@ fn there_are_no_more_workers_than_the_quota_of_the_cgroup_feeds() {
     let server = Setup::new(tree.path())
         .before(move || enter(&procs))
         .start();
-    assert_eq!(workers(&server), 1);
+    assert_workers(&server, 1);
     server.stop();
 }

@@ -91,7 +91,7 @@ pub enum Out {
         read: ReadId,
         /// The file.
         object: ObjectId,
-        /// The bytes; into slots: multiples of [`READ_ALIGN_BYTES`], beyond the end of the file perhaps.
+        /// The bytes; into slots: multiples of [`crate::limits::READ_ALIGN_BYTES`], beyond the end of the file perhaps.
         span: Span,
         /// Where to.
         into: Into,
