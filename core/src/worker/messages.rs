@@ -136,7 +136,7 @@ pub enum In {
         taken_bytes: u64,
         /// It takes no more for now.
         blocked: bool,
-        /// What it holds unsent now (SIOCOUTQNSD), asked if it is blocked or was sent bytes of a file; `None` where
+        /// What it holds unsent now (SIOCOUTQNSD), asked if it is blocked or more of a file follows; `None` where
         /// nobody can say.
         unsent_bytes: Option<u64>,
     },

@@ -272,7 +272,7 @@ impl Worker {
                     stream,
                     taken_bytes,
                     blocked,
-                    unsent_bytes: if blocked || matches!(part, Part::Body { .. }) {
+                    unsent_bytes: if blocked || more && matches!(part, Part::Body { .. }) {
                         tcp::unsent_bytes(&conn.socket)
                     } else {
                         None
