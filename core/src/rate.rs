@@ -44,7 +44,6 @@ impl Rate {
         }
         let sample = per_s(taken_bytes, us);
         self.mean_bytes_per_s = match mean {
-            0 if dry && taken_bytes < FIRST_SAMPLE_BYTES_MIN => 0, // nothing to go by
             0 => sample,
             _ if sample >= mean => mean + (sample - mean) / 4,
             _ if dry => mean,
