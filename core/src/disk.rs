@@ -190,7 +190,7 @@ impl Disk {
                 }
                 if reader.want.object != want.object {
                     self.objects.leave(reader.want.object, at);
-                    self.objects.enter(want.object, at, want.heard > 0, now);
+                    self.enter_object(at, &want, now);
                 }
             }
             _ => {
@@ -225,7 +225,7 @@ impl Disk {
 
     /// A stream begins to read from this device.
     fn enter(&mut self, at: Place, want: Want, now: Instant) {
-        self.objects.enter(want.object, at, want.heard > 0, now);
+        self.enter_object(at, &want, now);
         self.add_rate(want.rate_bytes_per_s);
         let reader = Reader {
             want,
@@ -235,6 +235,12 @@ impl Disk {
             served: None,
         };
         self.readers.insert(at, reader);
+    }
+
+    fn enter_object(&mut self, at: Place, want: &Want, now: Instant) {
+        let (object, from_bytes) = (want.object, want.span.offset_bytes);
+        self.objects
+            .enter(object, at, from_bytes, want.heard > 0, now);
     }
 
     /// The stream of this place is gone, if there is one.

@@ -96,9 +96,15 @@ pub const PAUSED_US: u64 = 20 * US_PER_S;
 pub const REDATE_US_MIN: u64 = 100_000;
 /// Pieces fetched for one stream ahead of what is sent, each as long as reads of one kind follow each other. More: it wishes again later.
 pub const FETCHED_MAX: usize = 8;
-/// Two readers of a file within this time make it a popular one, which is read through the page cache. Of files that nobody
+/// Two readers of the same bytes of a file within this time make it a popular one, which is read through the page cache. Of files that nobody
 /// reads now, the last [`OBJECTS_REMEMBERED_MAX`] are known.
 pub const POPULAR_US: u64 = 3600 * US_PER_S;
+/// Who begins to read a file no further than this before the end of what another had of it goes on where that one ended:
+/// sockets and the pool held so much for a client whose connection broke. The price: who begins in the middle of a file
+/// that is shorter than this is never a second reader.
+pub const RESUME_BYTES_MAX: u64 = 16 * MIB;
+/// Places from which a file was read lately. More: the oldest is forgotten.
+pub const HAD_SPANS_MAX: usize = 4;
 /// Extents known of one file. More: the rest is taken to follow the last.
 pub const EXTENTS_MAX: usize = 64;
 /// Windows whose residency is remembered by one worker. A collision costs one question.

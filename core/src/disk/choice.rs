@@ -116,6 +116,7 @@ impl Disk {
             }
             Into::PageCache => self.join(&mut flight),
         }
+        self.objects.read(object, span);
         self.late_or_not(at, now);
         self.model.begun(idle, now);
         self.mean_read_bytes = (self.mean_read_bytes * 15 + span.len_bytes) / 16;
