@@ -26,8 +26,8 @@ pub use self::messages::{In, Into, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::limits::{
-    IN_DEVICE_BYTES, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN, READS_PER_SPINDLE_MAX, SLOT_BYTES,
-    WAKE_US, WINDOW_BYTES,
+    IN_DEVICE_BYTES, READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN,
+    READS_PER_SPINDLE_MAX, SLOT_BYTES, WAKE_US, WINDOW_BYTES,
 };
 use crate::machine::Machine;
 use crate::model::Model;
@@ -363,25 +363,35 @@ impl Disk {
                 dry_at,
                 ..
             } = reader.want;
-            let there = result.map(|bytes| common(wish, first(flight.span, bytes)));
-            (reader.told, reader.answered) = (reader.told.wrapping_add(1), true);
-            self.outs.push_back(match there {
-                Ok(Some(span)) => Out::Filled {
+            let got = match result {
+                Ok(bytes) => bytes,
+                // What lies before the bad place was read.
+                Err(error) => error.offset_bytes.saturating_sub(flight.span.offset_bytes),
+            };
+            let there = common(wish, first(flight.span, got));
+            let out = match (there, result) {
+                (Some(span), _) => Out::Filled {
                     read,
                     stream,
                     span,
                     held: flight.held,
                     urgent: dry_at <= now.plus_us(WAKE_US),
                 },
-                Ok(None) => Out::Failed {
+                (None, Err(error)) if is_behind(wish, error) => {
+                    self.stand(at); // it waited for this read with others, and has one of its own now
+                    continue;
+                }
+                (None, Err(error)) => Out::Failed { stream, error },
+                (None, Ok(_)) => Out::Failed {
                     stream,
                     error: ReadError {
                         errno: 0,
                         offset_bytes: wish.offset_bytes,
                     },
                 },
-                Err(error) => Out::Failed { stream, error },
-            });
+            };
+            (reader.told, reader.answered) = (reader.told.wrapping_add(1), true);
+            self.outs.push_back(out);
         }
     }
 }
@@ -424,6 +434,11 @@ fn first(span: Span, len_bytes: u64) -> Span {
         len_bytes: span.len_bytes.min(len_bytes),
         ..span
     }
+}
+
+/// Whether a wish begins behind the block that could not be read: nobody tried its bytes.
+fn is_behind(wish: Span, error: ReadError) -> bool {
+    wish.offset_bytes / READ_ALIGN_BYTES > error.offset_bytes / READ_ALIGN_BYTES
 }
 
 /// What two spans share.

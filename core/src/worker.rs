@@ -20,6 +20,7 @@ mod step;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod wish;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -282,6 +283,7 @@ impl Machine for Worker {
                 }
             }
             In::Filled { stream, span, held } => self.filled(stream, span, held, now),
+            In::Unfilled { stream } => self.unfilled(stream, now),
             In::Failed { stream, why } => {
                 if self.stream_mut(stream).is_some() {
                     self.response_done(stream.conn.index, why, now);

@@ -21,7 +21,6 @@ use ackpace_core::limits::{
 };
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
-use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Send, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
@@ -345,13 +344,7 @@ impl Worker {
                 io::Error::from_raw_os_error(error.errno)
             );
         }
-        self.decider.on(
-            In::Failed {
-                stream,
-                why: Why::ReadFailed,
-            },
-            now,
-        );
+        self.decider.on(In::Unfilled { stream }, now);
     }
 
     /// Take what waits in the backlogs, close the listeners, and let the machine end the rest.

@@ -66,7 +66,8 @@ pub enum In {
         /// Which.
         read: ReadId,
         /// Bytes from its start that are there: fewer than asked for if the file ends. Through the page cache
-        /// a file that ends early is no error either: who sends notices.
+        /// a file that ends early is no error either: who sends notices. Where it failed, all bytes before that place are
+        /// there.
         result: Result<u64, ReadError>,
     },
     /// So many slots of the pool are free again.
@@ -110,7 +111,7 @@ pub enum Out {
         /// the news when it wakes for another reason.
         urgent: bool,
     },
-    /// Tell the stream that its wish can't be fulfilled.
+    /// Tell the stream that its wish can't be fulfilled: not even its first byte is there.
     Failed {
         /// Who wished.
         stream: StreamId,

@@ -1,3 +1,7 @@
+//! The machine's behaviour, told by hand and by a shell that does random things; faults in [`faults`].
+
+mod faults;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -213,50 +217,6 @@ fn an_answer_that_was_not_heard_voids_the_wish_and_wakes_who_stands_still() {
         orders(&mut disk, NOW).len(),
         1,
         "it heard, and wishes for more"
-    );
-}
-
-#[test]
-fn an_error_reaches_each_waiter_and_an_early_end_is_one() {
-    let mut disk = Disk::new(SETTINGS);
-    disk.on(In::Want(want(1, 9, 0, 0)), NOW);
-    disk.on(In::Want(want(2, 9, 0, 0)), NOW);
-    let (read, ..) = read_of(&orders(&mut disk, NOW)[0]);
-    let error = ReadError {
-        errno: 5,
-        offset_bytes: 8192,
-    };
-    disk.on(
-        In::Done {
-            read,
-            result: Err(error),
-        },
-        NOW,
-    );
-    let told = [1, 2].map(|n| Out::Failed {
-        stream: stream(n),
-        error,
-    });
-    assert_eq!(orders(&mut disk, NOW), told);
-    disk.on(In::Want(want(3, 3, MIB, 0)), NOW);
-    let (read, ..) = read_of(&orders(&mut disk, NOW)[0]);
-    disk.on(
-        In::Done {
-            read,
-            result: Ok(0),
-        },
-        NOW,
-    );
-    let error = ReadError {
-        errno: 0,
-        offset_bytes: MIB,
-    };
-    assert_eq!(
-        orders(&mut disk, NOW),
-        [Out::Failed {
-            stream: stream(3),
-            error
-        }]
     );
 }
 

@@ -158,6 +158,11 @@ pub enum In {
         /// Where.
         held: Held,
     },
+    /// A `Want` can't be fulfilled: the response ends where it begins. What was fetched before that is still sent.
+    Unfilled {
+        /// Whose.
+        stream: StreamId,
+    },
     /// The response can't go on.
     Failed {
         /// Which.
@@ -182,6 +187,7 @@ impl In {
             | In::Sent { stream, .. }
             | In::Sliced { stream, .. }
             | In::Filled { stream, .. }
+            | In::Unfilled { stream }
             | In::Failed { stream, .. } => Some(stream.conn),
         }
     }

@@ -307,6 +307,17 @@ impl Worker {
         }
     }
 
+    /// The disk has no bytes for a stream: it ends when what it has is sent.
+    pub(super) fn unfilled(&mut self, id: StreamId, now: Instant) {
+        if let Some(stream) = stream_in(&mut self.conns, id) {
+            if !stream.waits(now).0.is_net() {
+                stream.go_on(&mut self.counts, now);
+            }
+            stream.unfilled();
+            self.wake(id.conn.index, false);
+        }
+    }
+
     /// End a connection that we have lost patience with; with RST if the kernel still holds bytes
     /// for it. An answer that is out already may still arrive.
     pub(super) fn give_up(&mut self, id: ConnId, why: Why, now: Instant) {

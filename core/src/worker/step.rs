@@ -132,8 +132,12 @@ impl Worker {
                 }
                 return None;
             }
-            Step::Done => {
-                self.response_done(index, Why::Done, now);
+            step @ (Step::Done | Step::Broken) => {
+                let why = match step {
+                    Step::Done => Why::Done,
+                    _ => Why::ReadFailed,
+                };
+                self.response_done(index, why, now);
                 return self.outs.pop_front();
             }
         };

@@ -1,12 +1,10 @@
 //! One response under way: which bytes come next, and what has to happen before they can be sent.
 
 use super::counts::Counts;
+use super::wish::Wish;
 use crate::cache::{Beliefs, Verdict};
 use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span};
-use crate::limits::{
-    FETCHED_MAX, READ_BYTES_MAX, REDATE_US_MIN, SEND_BYTES_MAX, UNKNOWN_MARGIN_US, UNTAKEN_US,
-    WINDOW_BYTES,
-};
+use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US, WINDOW_BYTES};
 use crate::send::Supply;
 use crate::units::Instant;
 use crate::why::Wait;
@@ -44,6 +42,8 @@ pub(super) enum Step {
     Slice,
     /// Something asked for is under way.
     Wait,
+    /// The next byte can't be read.
+    Broken,
     /// All bytes are with the kernel.
     Done,
 }
@@ -63,6 +63,8 @@ pub(super) struct Stream {
     probe: Option<Asked>,
     /// The wish that the disk machine has of this stream.
     wish: Option<Wish>,
+    /// From this byte of the file on nothing can be read: a wish for it failed, and none was made since.
+    broken_bytes: Option<u64>,
     /// Answers had from the disk machine.
     heard: u32,
     /// What was fetched for the stream and is not sent yet, from where it stands on, in order: where each piece ends
@@ -79,15 +81,6 @@ struct Asked {
     span: Span,
     /// To the end of what is sent of the file.
     end_bytes: u64,
-}
-
-/// What the disk machine was asked for.
-#[derive(Clone, Copy)]
-struct Wish {
-    object: ObjectId,
-    span: Span,
-    dry_at: Instant,
-    rate_bytes_per_s: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,6 +103,7 @@ impl Stream {
             at_bytes: 0,
             probe: None,
             wish: None,
+            broken_bytes: None,
             heard: 0,
             fetched: SmallVec::new(),
             slice: SliceState::Empty,
@@ -145,6 +139,7 @@ impl Stream {
             if self.at_bytes >= len_bytes {
                 (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
                 self.fetched.clear(); // nothing is fetched beyond a part
+                self.broken_bytes = None;
                 continue;
             }
             if let Some(&Part::Body {
@@ -202,6 +197,10 @@ impl Stream {
         if let Some(step) = self.look_ahead(beliefs, body, supply, now) {
             return step;
         }
+        let broken = self.broken_bytes.is_some_and(|broken| broken <= at_bytes);
+        if broken && self.fetched.is_empty() {
+            return Step::Broken;
+        }
         let left_bytes = span.len_bytes - self.at_bytes;
         let (end_bytes, held) = self
             .fetched
@@ -251,6 +250,9 @@ impl Stream {
             return moved
                 .then(|| self.want(wish.object, wish.span.offset_bytes, end_bytes, supply, now));
         }
+        if self.broken_bytes.is_some() {
+            return None;
+        }
         let &(mut ahead_bytes, held) = self.fetched.last()?;
         if held == Held::Slots && supply.rate_bytes_per_s == 0 && !supply.full {
             return None; // what it has is offered first: whether all of it is taken says what to read
@@ -297,6 +299,7 @@ impl Stream {
         };
         let dry_at = self.dry_at(from_bytes, supply, now);
         let rate_bytes_per_s = supply.rate_bytes_per_s;
+        self.broken_bytes = None;
         self.wish = Some(Wish {
             object,
             span,
@@ -375,6 +378,14 @@ impl Stream {
             let piece = rest_of_window(from_bytes, span.end_bytes());
             beliefs.seen(wish.object, piece, now);
             from_bytes = piece.end_bytes();
+        }
+    }
+
+    /// The disk machine answered: not one byte of the wish can be read.
+    pub fn unfilled(&mut self) {
+        self.heard = self.heard.wrapping_add(1);
+        if let Some(wish) = self.wish.take() {
+            self.broken_bytes = Some(wish.span.offset_bytes);
         }
     }
 
@@ -460,22 +471,6 @@ impl Stream {
     /// Whether the disk machine knows of the stream.
     pub fn wants(&self) -> bool {
         self.wish.is_some() || self.heard > 0
-    }
-}
-
-impl Wish {
-    /// Whether the disk machine should hear that the stream runs dry at another time than it said.
-    fn is_moved(&self, dry_at: Instant, rate_bytes_per_s: u64, now: Instant) -> bool {
-        if rate_bytes_per_s == 0 {
-            let soon = now.plus_us(UNKNOWN_MARGIN_US);
-            let taken = dry_at <= soon && self.dry_at > soon;
-            return taken || dry_at <= now && self.dry_at > now; // all else is a guess
-        }
-        let (before, after) = (self.dry_at, dry_at);
-        let late = before <= now && after <= now;
-        let moved_us = before.since_us(after) + after.since_us(before);
-        self.rate_bytes_per_s == 0
-            || !late && moved_us > REDATE_US_MIN.max(before.since_us(now) / 8)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ackpace_core::conn::Oracle;
@@ -30,6 +30,18 @@ pub struct Device {
     /// cachestat(2) does not see the pages that we read, as on overlayfs, whose pages belong to
     /// another inode.
     blind: AtomicBool,
+    /// Reads into the page cache that are under way.
+    promotions: AtomicU32,
+}
+
+/// A read into the page cache is under way for as long as this lives.
+#[derive(Debug)]
+pub struct Promotion<'a>(&'a AtomicU32);
+
+impl Drop for Promotion<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Device {
@@ -48,6 +60,17 @@ impl Device {
     /// cachestat(2) did not see what was read a moment ago: ask it no more.
     pub fn mark_blind(&self) {
         self.blind.store(true, Ordering::Relaxed);
+    }
+
+    /// Pages begin to be read: from now on some may be in the page cache that hold nothing yet.
+    pub fn promote(&self) -> Promotion<'_> {
+        self.promotions.fetch_add(1, Ordering::AcqRel);
+        Promotion(&self.promotions)
+    }
+
+    /// Whether pages are being read.
+    pub fn is_promoting(&self) -> bool {
+        self.promotions.load(Ordering::Acquire) > 0
     }
 
     /// How many disks it has; 1 where that is not known.
@@ -151,6 +174,7 @@ impl Devices {
             memory,
             readahead_bytes: AtomicU64::new(readahead_bytes),
             blind: AtomicBool::new(false),
+            promotions: AtomicU32::new(0),
         })
     }
 

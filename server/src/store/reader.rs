@@ -1,10 +1,12 @@
 //! How a thread reads a disk: a span of a file into the page cache, or past it into memory of ours. It waits for the bytes.
 
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use ackpace_core::conn::{Oracle, Span};
 use ackpace_core::disk::ReadError;
-use rustix::fs::{Mode, OFlags, fstat, open, sendfile};
+use ackpace_core::limits::READ_ALIGN_BYTES;
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fstat, open, sendfile};
 use rustix::io::{Errno, preadv};
 
 use super::device::Device;
@@ -38,6 +40,18 @@ impl Reader {
     /// # Errors
     /// What the file system says, with the place where it said it.
     pub fn promote(&self, file: &File, device: &Device, span: Span) -> Result<(), ReadError> {
+        let _promotion = device.promote();
+        let promoted = self.read_into_cache(file, device, span);
+        if let Err(error) = promoted {
+            // Pages that could not be read stay in the cache, empty: whoever sends them would wait for the disk.
+            let bad_bytes = error.offset_bytes / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
+            let left_bytes = NonZeroU64::new(span.end_bytes().saturating_sub(bad_bytes));
+            let _ = fadvise(&file.fd, bad_bytes, left_bytes, Advice::DontNeed);
+        }
+        promoted
+    }
+
+    fn read_into_cache(&self, file: &File, device: &Device, span: Span) -> Result<(), ReadError> {
         let mut at_bytes = span.offset_bytes;
         while at_bytes < span.end_bytes() {
             let len_bytes = device.readahead_bytes().min(span.end_bytes() - at_bytes);

@@ -80,6 +80,22 @@ pub fn resident_bytes(file: &impl AsFd, oracle: Oracle, span: Span) -> u64 {
     if resident { span.len_bytes } else { 0 }
 }
 
+/// Whether the pages of a span, which are in the page cache, hold something: those that are being read, or could not be,
+/// are there, too, and whoever sends them waits for the disk. Looks at one page in 64 KiB and at the last one: less than a
+/// device is asked for at once.
+pub fn is_read(file: &impl AsFd, span: Span) -> bool {
+    let last_bytes = span.end_bytes().saturating_sub(1);
+    let mut places = (span.offset_bytes..last_bytes)
+        .step_by(64 << 10)
+        .chain([last_bytes]);
+    places.all(|offset_bytes| {
+        let mut byte = [0u8];
+        let mut into = [std::io::IoSliceMut::new(&mut byte)];
+        let read = preadv2(file, &mut into, offset_bytes, ReadWriteFlags::NOWAIT);
+        read != Err(Errno::AGAIN) // where the flag is refused, nobody can say
+    })
+}
+
 /// Pages that a span touches.
 pub fn pages_of(span: Span) -> u64 {
     let page_bytes = rustix::param::page_size() as u64;

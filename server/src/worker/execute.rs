@@ -17,8 +17,9 @@ use super::Worker;
 use crate::disk::{Ask, Piece};
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
 use crate::resolver::Job;
+use crate::store::device::Device;
 use crate::store::file::File;
-use crate::store::residency::resident_bytes;
+use crate::store::residency::{is_read, resident_bytes};
 use crate::tally::Way;
 use crate::tcp;
 
@@ -124,7 +125,15 @@ impl Worker {
             .conns
             .get(stream.conn)
             .and_then(|conn| conn.file.as_ref());
-        let resident_bytes = file.map_or(0, |file| resident_bytes(&file.fd, file.oracle, span));
+        let resident_bytes = file.map_or(0, |file| {
+            let bytes = resident_bytes(&file.fd, file.oracle, span);
+            let device = self.shared.site.devices.get(file.id.device);
+            let in_doubt = bytes > 0 && device.is_some_and(Device::is_promoting);
+            if in_doubt && !is_read(&file.fd, span) {
+                return 0;
+            }
+            bytes
+        });
         self.decider.on(
             In::Probed {
                 stream,

@@ -173,12 +173,73 @@ fn a_read_that_fails_before_the_first_byte_ends_the_connection_too() {
     let conn = bench.client(0);
     let stream = bench.request(conn);
     bench.resolved(stream, plan([body(Oracle::Remember, 0, WINDOW)], true));
-    let why = Why::ReadFailed;
+    bench.sent(stream, HEAD_BYTES, false);
     assert_eq!(
-        bench.tell(In::Failed { stream, why }),
+        bench.tell(In::Unfilled { stream }),
         [Out::Forget(stream), Out::Shutdown(conn)]
     );
     assert_eq!(bench.sent(stream, 100, false), [], "it is over");
+}
+
+#[test]
+fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
+    const READ: u64 = 128 << 10;
+    for held in [Held::PageCache, Held::Slots] {
+        let mut bench = Bench::new(settings());
+        let conn = bench.client(0);
+        let stream = bench.request(conn);
+        bench.resolved(stream, plan([body(Oracle::Remember, 0, WINDOW)], true));
+        bench.sent(stream, HEAD_BYTES, false);
+        let span = Span {
+            offset_bytes: 0,
+            len_bytes: READ,
+        };
+        let outs = bench.tell(In::Filled { stream, span, held });
+        assert_eq!(send_of(&outs), Some((1, 0, READ)));
+        let outs = bench.sent(stream, 1_000, true);
+        assert_eq!(outs.len(), usize::from(held == Held::Slots), "{outs:?}");
+        assert_eq!(
+            bench.tell(In::Unfilled { stream }),
+            [],
+            "the client is slow"
+        );
+        let outs = bench.tcp(conn, TcpEvent::Writable);
+        assert_eq!(send_of(&outs), Some((1, 1_000, READ - 1_000)));
+        assert_eq!(wants_of(&outs), [], "it is known how that ends");
+        assert_eq!(
+            bench.sent(stream, READ - 1_000, false),
+            [Out::Forget(stream), Out::Shutdown(conn)]
+        );
+    }
+}
+
+#[test]
+fn a_paused_client_whose_read_ahead_failed_is_read_for_again() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Remember, 0, 3 * WINDOW)], true));
+    bench.sent(stream, HEAD_BYTES, false);
+    let span = Span {
+        offset_bytes: 0,
+        len_bytes: WINDOW,
+    };
+    bench.filled(stream, span);
+    bench.sent(stream, 1_000, true);
+    bench.tell(In::Unfilled { stream });
+    bench.sample = TcpSample {
+        unacked_bytes: 1_000,
+        window_closed: true,
+        ..TcpSample::default()
+    };
+    let outs = bench.wait_s(60);
+    assert!(outs.contains(&Out::Release(stream)), "{outs:?}");
+    bench.sample.window_closed = false;
+    bench.wait_s(1);
+    bench.tcp(conn, TcpEvent::Writable);
+    let outs = bench.probed(stream, 0);
+    let heard = |out: &Out| matches!(out, Out::Want(want) if want.heard == 2 && want.span.offset_bytes == 1_000);
+    assert!(outs.iter().any(heard), "two answers were heard: {outs:?}");
 }
 
 #[test]

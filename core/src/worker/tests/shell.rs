@@ -245,9 +245,8 @@ impl Shell {
                     woken = true;
                 }
                 disk::Out::Failed { stream, .. } => {
-                    let why = Why::ReadFailed;
                     self.wishes.remove(&stream);
-                    self.mailbox.push(In::Failed { stream, why });
+                    self.mailbox.push(In::Unfilled { stream });
                     woken = true;
                 }
             }
@@ -582,7 +581,13 @@ impl Shell {
         let Some((read, (object, span, into))) = self.reading.pop_first() else {
             return;
         };
-        let (errno, offset_bytes) = (5, span.offset_bytes);
+        // Some of it was read before the bad block.
+        let bad_bytes = self.dice.below(span.len_bytes) / CHUNK * CHUNK;
+        let (errno, offset_bytes) = (5, span.offset_bytes + bad_bytes);
+        let good = Span {
+            len_bytes: if fails { bad_bytes } else { span.len_bytes },
+            ..span
+        };
         let result = match fails {
             true => Err(ReadError {
                 errno,
@@ -592,8 +597,7 @@ impl Shell {
         };
         match into {
             disk::Into::Slots(slots) => drop(self.landed.insert(read, slots)),
-            disk::Into::PageCache if !fails => self.resident.extend(chunks(object, span)),
-            disk::Into::PageCache => {}
+            disk::Into::PageCache => self.resident.extend(chunks(object, good)),
         }
         self.disk.on(disk::In::Done { read, result }, self.now);
     }
