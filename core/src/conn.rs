@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::congestion::Path;
 use crate::units::Instant;
 
 /// A connection of one worker. The generation tells it from the earlier users of the same slot,
@@ -167,6 +168,9 @@ pub struct Want {
     pub rate_bytes_per_s: u64,
     /// Answers that the stream has had: a wish from before the last one is void.
     pub heard: u32,
+    /// Signals of congestion that the stream has had ([`crate::congestion::Signal`]): one more than in the wish that this
+    /// one replaces says why it is dated anew.
+    pub signals: u32,
 }
 
 /// What the transport says of a connection: one vocabulary for epoll, TCP_INFO and whatever comes.
@@ -196,8 +200,8 @@ pub struct TcpSample {
     pub probes_unanswered: u32,
     /// Round trip time, smoothed (`tcpi_rtt`); 0: not measured yet.
     pub rtt_us: u64,
-    /// What may be in flight (`tcpi_snd_cwnd` full segments).
-    pub cwnd_bytes: u64,
+    /// What may be in flight, and why it is not more.
+    pub path: Path,
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@
 
 mod agenda;
 mod choice;
+mod chosen;
+mod delay;
 mod layout;
 mod messages;
 mod objects;
@@ -21,6 +23,8 @@ use alloc::vec::Vec;
 
 pub use self::agenda::Order;
 use self::agenda::{Agenda, Entry, Spot};
+pub use self::chosen::{Chosen, Turn};
+pub use self::delay::Delayed;
 pub use self::layout::{Extent, Layout};
 pub use self::messages::{In, Into, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
@@ -56,6 +60,8 @@ struct Reader {
     told: u32,
     /// The sweep in which it was last read.
     served: Option<u64>,
+    /// Its wish is put off: it is due as if it ran dry then.
+    put_off_to: Option<Instant>,
 }
 
 /// A read in the device and who waits for it.
@@ -66,6 +72,8 @@ struct Flight {
     held: Held,
     /// The first one of its stream.
     hurried: bool,
+    /// For whom it was chosen first, why, and when.
+    chosen: (Place, Chosen, Instant),
     waiters: Vec<Place>,
 }
 
@@ -88,6 +96,7 @@ pub struct Disk {
     mean_read_bytes: u64,
     outs: VecDeque<Out>,
     next: u64,
+    delayed: Delayed,
 }
 
 impl Disk {
@@ -108,6 +117,7 @@ impl Disk {
             mean_read_bytes: WINDOW_BYTES,
             outs: VecDeque::new(),
             next: 0,
+            delayed: Delayed::default(),
         }
     }
 
@@ -198,7 +208,11 @@ impl Disk {
                 self.enter(at, want, now);
             }
         }
+        let congested = self.congested(at, &want, now);
         self.renew(at, want);
+        if let Some(standing) = congested {
+            self.delay(at, &standing, now);
+        }
         if !self.waits(at, &want) {
             self.stand(at);
         }
@@ -233,6 +247,7 @@ impl Disk {
             answered: false,
             told: want.heard,
             served: None,
+            put_off_to: None,
         };
         self.readers.insert(at, reader);
     }
@@ -278,7 +293,9 @@ impl Disk {
             return;
         };
         let before = core::mem::replace(&mut reader.want, want);
-        reader.answered = false;
+        if core::mem::take(&mut reader.answered) || before.dry_at != want.dry_at {
+            reader.put_off_to = None; // until the next sample, at most
+        }
         if let Some(spot) = reader.spot.take() {
             self.agenda.remove(at, spot);
         }
@@ -321,7 +338,9 @@ impl Disk {
         } = reader.want;
         Some(Entry {
             place: at,
-            due_at: self.settings.prefetch.due_at(dry_at, rate_bytes_per_s),
+            due_at: reader
+                .put_off_to
+                .unwrap_or_else(|| self.settings.prefetch.due_at(dry_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
             urgent: reader.told == 0 && at.0 != ORPHANS,
@@ -349,6 +368,11 @@ impl Disk {
         };
         let flight = self.flights.swap_remove(nth);
         self.model.done(flight.span.len_bytes, now);
+        let (chosen_for, chosen, begun_at) = flight.chosen;
+        let chosen = Chosen {
+            took_us: now.since_us(begun_at),
+            ..chosen
+        };
         for at in flight.waiters {
             if at.0 == ORPHANS {
                 self.leave(at);
@@ -375,6 +399,14 @@ impl Disk {
                     stream,
                     span,
                     held: flight.held,
+                    chosen: Chosen {
+                        turn: if at == chosen_for {
+                            chosen.turn
+                        } else {
+                            Turn::Shared
+                        },
+                        ..chosen
+                    },
                     urgent: dry_at <= now.plus_us(WAKE_US),
                 },
                 (None, Err(error)) if is_behind(wish, error) => {

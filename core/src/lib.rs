@@ -17,6 +17,7 @@ extern crate alloc;
 
 pub mod balance;
 pub mod cache;
+pub mod congestion;
 pub mod conn;
 pub mod disk;
 pub mod limits;

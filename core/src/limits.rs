@@ -92,6 +92,9 @@ pub const UNKNOWN_MARGIN_US: u64 = 300_000;
 pub const UNTAKEN_US: u64 = 600 * US_PER_S;
 /// A client whose window stays closed for this long pauses: what was fetched for it is given back.
 pub const PAUSED_US: u64 = 20 * US_PER_S;
+/// A connection that reads from a disk is asked how its path is when its socket was given bytes, if the last answer is older than
+/// this: signs of congestion are then this old at most, and asking costs a thousandth of a core for a thousand of them.
+pub const WATCH_US: u64 = 250_000;
 /// The disk machine hears that a stream runs dry at another time if that is so much later or earlier.
 pub const REDATE_US_MIN: u64 = 100_000;
 /// Pieces fetched for one stream ahead of what is sent, each as long as reads of one kind follow each other. More: it wishes again later.

@@ -39,6 +39,47 @@ pub enum Prefetch {
     },
 }
 
+/// What sets the length of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// T_D - T_n at the stream's rate: nothing else binds.
+    Rate,
+    /// [`FIRST_READ_BYTES`].
+    First,
+    /// The stream's rate is not known: twice as much as the time before.
+    Unknown,
+    /// [`Prefetch::Fixed`].
+    Fixed,
+    /// [`READ_BYTES_MIN`].
+    Floor,
+    /// [`READ_BYTES_MAX`], H_max.
+    Ceiling,
+    /// What is free of the memory, or the largest part of it that one may have.
+    Memory,
+    /// The file has several readers, who are read for in windows ([`crate::limits::WINDOW_BYTES`]).
+    Window,
+    /// What the stream wishes for ends.
+    End,
+}
+
+impl Bound {
+    /// The rest of the sentence "it is so long since".
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Bound::Rate => "that lasts for T_D at its rate",
+            Bound::First | Bound::Unknown => {
+                "its rate is not known yet, and a short read finds it out"
+            }
+            Bound::Fixed => "all reads are (prefetch = fixed)",
+            Bound::Floor => "less is not worth the positioning",
+            Bound::Ceiling => "more makes a disk no faster",
+            Bound::Memory => "memory has room for no more (prefetch_memory)",
+            Bound::Window => "it goes to the end of the window that all readers of the file share",
+            Bound::End => "that is all that is left to read",
+        }
+    }
+}
+
 /// What is asked of a device together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
@@ -106,7 +147,7 @@ impl Prefetch {
         }
     }
 
-    /// D4: how much to read for a stream of this rate that runs dry in `margin_us` (T_n).
+    /// D4: how much to read for a stream of this rate that runs dry in `margin_us` (T_n), in bytes, and why.
     /// It is read for the `nth` time, from 0 on. As long as its rate is not known, a short read finds that out.
     pub fn read_bytes(
         self,
@@ -114,18 +155,24 @@ impl Prefetch {
         margin_us: u64,
         rate_bytes_per_s: u64,
         nth: u32,
-    ) -> u64 {
+    ) -> (u64, Bound) {
         match self {
-            Prefetch::Fixed { read_bytes } => read_bytes,
+            Prefetch::Fixed { read_bytes } => (read_bytes, Bound::Fixed),
             _ if rate_bytes_per_s == 0 => match nth {
-                0 => FIRST_READ_BYTES,
-                _ => (READ_BYTES_MIN << (nth - 1).min(16)).min(READ_BYTES_MAX),
+                0 => (FIRST_READ_BYTES, Bound::First),
+                _ => (
+                    (READ_BYTES_MIN << (nth - 1).min(16)).min(READ_BYTES_MAX),
+                    Bound::Unknown,
+                ),
             },
             Prefetch::Tdap | Prefetch::Rate { .. } => {
                 let us = u128::from(target_us.saturating_sub(margin_us));
                 let bytes = us * u128::from(rate_bytes_per_s) / u128::from(US_PER_S);
-                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-                bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX)
+                match u64::try_from(bytes).unwrap_or(u64::MAX) {
+                    0..READ_BYTES_MIN => (READ_BYTES_MIN, Bound::Floor),
+                    bytes if bytes > READ_BYTES_MAX => (READ_BYTES_MAX, Bound::Ceiling),
+                    bytes => (bytes, Bound::Rate),
+                }
             }
         }
     }
@@ -220,7 +267,7 @@ mod tests {
         assert!((4_500_000..5_200_000).contains(&short_us), "{short_us}");
         // 200 x 300 KB/s is more than the disk has: all of the memory is half a buffer each.
         let full_us = TDAP.target_us(&load(200, 300_000, 256), &disk);
-        let read_bytes = TDAP.read_bytes(full_us, 0, 300_000, 1);
+        let (read_bytes, _) = TDAP.read_bytes(full_us, 0, 300_000, 1);
         assert!((2_700_000..3_200_000).contains(&read_bytes), "{read_bytes}");
     }
 
@@ -253,14 +300,14 @@ mod tests {
     #[test]
     fn a_read_follows_the_rate_within_its_bounds() {
         let read = |rate| TDAP.read_bytes(4_000_000, 1_000_000, rate, 0);
-        assert_eq!(read(0), FIRST_READ_BYTES);
-        assert_eq!(read(1_000), READ_BYTES_MIN);
-        assert_eq!(read(125_000), 375_000);
-        assert_eq!(read(1 << 40), READ_BYTES_MAX);
+        assert_eq!(read(0), (FIRST_READ_BYTES, Bound::First));
+        assert_eq!(read(1_000), (READ_BYTES_MIN, Bound::Floor));
+        assert_eq!(read(125_000), (375_000, Bound::Rate));
+        assert_eq!(read(1 << 40), (READ_BYTES_MAX, Bound::Ceiling));
         let fixed = Prefetch::Fixed {
             read_bytes: 131_072,
         };
-        assert_eq!(fixed.read_bytes(0, 0, 125_000, 0), 131_072);
+        assert_eq!(fixed.read_bytes(0, 0, 125_000, 0), (131_072, Bound::Fixed));
         let dry_at = Instant { us: 5_000_000 };
         assert_eq!(fixed.due_at(dry_at, 131_072).us, 4_000_000);
         assert_eq!(fixed.due_at(dry_at, 0), dry_at, "nobody knows");

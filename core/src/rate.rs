@@ -8,6 +8,19 @@ use crate::units::US_PER_S;
 pub struct Rate {
     send_bytes_per_s: u64,
     mean_bytes_per_s: u64,
+    congested: Congested,
+}
+
+/// What signs of congestion mean for the next samples. A path that loses segments all the time has signs all the time,
+/// and shall not be measured by its worst moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Congested {
+    #[default]
+    No,
+    /// What was measured before the sign says little: the next sample comes soon and counts whole.
+    Now,
+    /// That one is made; the following one is an ordinary one whatever comes.
+    Lately,
 }
 
 impl Rate {
@@ -31,10 +44,25 @@ impl Rate {
             .saturating_add(self.mean_bytes_per_s / 4);
     }
 
+    /// Its path is congested, and carries no more than this, if that is known. For prefetch that holds at once, and the next
+    /// stretch says whether it is less. `true`: that one begins now.
+    pub fn congest(&mut self, most_bytes_per_s: Option<u64>) -> bool {
+        if self.mean_bytes_per_s == 0 {
+            return false;
+        }
+        let most_bytes_per_s = most_bytes_per_s.unwrap_or(u64::MAX).max(1);
+        self.mean_bytes_per_s = self.mean_bytes_per_s.min(most_bytes_per_s);
+        let anew = self.congested == Congested::No;
+        if anew {
+            self.congested = Congested::Now;
+        }
+        anew
+    }
+
     /// The same as [`Rate::sample`] over a longer time, for prefetch.
     pub fn stretch(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
         let mean = self.mean_bytes_per_s;
-        let least_us = if mean == 0 {
+        let least_us = if mean == 0 || self.congested == Congested::Now {
             STRETCH_US_MIN / 2
         } else {
             STRETCH_US_MIN
@@ -47,7 +75,12 @@ impl Rate {
             0 => sample,
             _ if sample >= mean => mean + (sample - mean) / 4,
             _ if dry => mean,
+            _ if self.congested == Congested::Now => sample,
             _ => mean - (mean - sample) / 2,
+        };
+        self.congested = match self.congested {
+            Congested::Now => Congested::Lately,
+            Congested::Lately | Congested::No => Congested::No,
         };
         true
     }
@@ -123,10 +156,26 @@ mod tests {
         );
     }
 
+    #[test]
+    fn after_a_sign_of_congestion_the_window_bounds_it_and_the_next_sample_counts_whole() {
+        let mut rate = Rate::default();
+        assert!(!rate.congest(Some(1)), "still unknown");
+        rate.stretch(1_000_000, 1_000 * MS, false);
+        assert!(rate.congest(Some(600_000)));
+        assert_eq!(rate.prefetch_bytes_per_s(), 600_000);
+        assert!(!rate.stretch(100_000, 400 * MS, false), "a moment");
+        assert!(rate.stretch(250_000, 500 * MS, false));
+        assert_eq!(rate.prefetch_bytes_per_s(), 500_000);
+        assert!(!rate.congest(None), "bbr; and an ordinary sample is next");
+        rate.stretch(300_000, 1_000 * MS, false);
+        assert_eq!(rate.prefetch_bytes_per_s(), 400_000);
+        assert!(rate.congest(None));
+    }
+
     proptest! {
         #[test]
         fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0u64..1 << 40) {
-            let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before };
+            let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before, congested: Congested::No };
             prop_assert!((0..200).all(|_| rate.sample(taken, us, false)));
             let steady = (u128::from(taken) * 1_000_000 / u128::from(us)) as u64;
             prop_assert!(rate.send_bytes_per_s().abs_diff(steady) <= 4, "{rate:?} for {steady}");

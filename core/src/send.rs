@@ -137,6 +137,14 @@ impl Margin {
         (self.level_bytes, self.given_bytes, self.looked_at) = (unsent_bytes, 0, now);
     }
 
+    /// The path is congested: for prefetch the rate is measured anew from the last look on, and is no more than
+    /// `most_bytes_per_s` if that is known.
+    pub fn congest(&mut self, most_bytes_per_s: Option<u64>) {
+        if self.rate.congest(most_bytes_per_s) {
+            (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (self.looked_at, 0, false);
+        }
+    }
+
     /// TCP_NOTSENT_LOWAT that the socket shall have.
     pub fn lowat_bytes(&self) -> u32 {
         self.lowat_bytes
@@ -230,10 +238,10 @@ impl Margin {
 /// window is no burst, or the round trip too short to spread it.
 pub fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
     let burst = sample.unacked_bytes == 0
-        && sample.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
+        && sample.path.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
         && sample.rtt_us >= PACED_RTT_US_MIN;
     // A quarter more than the window in a round trip: the last of it shall not come late.
-    let rate = u128::from(sample.cwnd_bytes) * u128::from(US_PER_S) * 5 / 4;
+    let rate = u128::from(sample.path.cwnd_bytes) * u128::from(US_PER_S) * 5 / 4;
     burst.then(|| u64::try_from(rate / u128::from(sample.rtt_us)).unwrap_or(u64::MAX))
 }
 
@@ -299,6 +307,7 @@ impl TopUps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::Path;
     use proptest::prelude::*;
 
     const MS: u64 = 1000;
@@ -471,7 +480,10 @@ mod tests {
     fn a_window_after_a_pause_is_spread_over_its_round_trip() {
         let sample = TcpSample {
             rtt_us: 20_000,
-            cwnd_bytes: 500_000,
+            path: Path {
+                cwnd_bytes: 500_000,
+                ..Path::default()
+            },
             ..TcpSample::default()
         };
         assert_eq!(first_flight_rate_bytes_per_s(&sample), Some(31_250_000));
@@ -481,7 +493,10 @@ mod tests {
         };
         let (small, near) = (
             TcpSample {
-                cwnd_bytes: 14_000,
+                path: Path {
+                    cwnd_bytes: 14_000,
+                    ..sample.path
+                },
                 ..sample
             },
             TcpSample {

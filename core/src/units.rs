@@ -1,5 +1,6 @@
 //! Time, bytes and rates as integers. The unit stands last in every name.
 
+use core::fmt;
 use core::time::Duration;
 
 /// Microseconds in a second.
@@ -38,9 +39,55 @@ pub fn duration_us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Bytes as people read them: `999 B`, `12 KB`, `4.1 MB`, in powers of 1000.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        scaled(f, self.0, &["B", "KB", "MB", "GB", "TB", "PB", "EB"])
+    }
+}
+
+/// Microseconds as people read them: `999 us`, `12 ms`, `4.1 s`.
+#[derive(Clone, Copy, Debug)]
+pub struct Time(pub u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 >= 100 * US_PER_S {
+            return write!(f, "{} s", self.0 / US_PER_S);
+        }
+        scaled(f, self.0, &["us", "ms", "s"])
+    }
+}
+
+/// Two digits at least, in the largest unit that leaves one before the point.
+fn scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[&str]) -> fmt::Result {
+    let (mut whole, mut tenth, mut at) = (value, 0, 0);
+    while whole >= 1000 && at + 1 < units.len() {
+        (whole, tenth, at) = (whole / 1000, whole % 1000 / 100, at + 1);
+    }
+    match at {
+        0 => write!(f, "{whole} {}", units[0]),
+        _ if whole >= 10 => write!(f, "{whole} {}", units[at]),
+        _ => write!(f, "{whole}.{tenth} {}", units[at]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn people_read_two_digits_and_a_unit() {
+        assert_eq!(Bytes(999).to_string(), "999 B");
+        assert_eq!(Bytes(u64::MAX).to_string(), "18 EB");
+        assert_eq!(Time(12_300).to_string(), "12 ms");
+        assert_eq!(Time(1_300_000).to_string(), "1.3 s");
+        assert_eq!(Time(604_000_000).to_string(), "604 s");
+    }
 
     #[test]
     fn time_neither_wraps_nor_goes_below_zero() {

@@ -5,9 +5,11 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::congestion::{Delay, Signal};
 use crate::conn::ConnId;
+use crate::disk::Chosen;
 use crate::limits::DECISIONS_MAX;
-use crate::units::{Instant, US_PER_S};
+use crate::units::{Bytes, Instant, Time, US_PER_S};
 
 /// The reason for an end. Names are stable: operators search their logs for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -242,6 +244,19 @@ pub enum What {
         /// For how long: the round trip time.
         for_us: u64,
     },
+    /// The path is congested, and the wish that the disk has of the stream is dated anew.
+    Congested {
+        /// How TCP tells.
+        signal: Signal,
+        /// What is done about it.
+        delay: Delay,
+        /// B_n for prefetch before.
+        from_bytes_per_s: u64,
+        /// B_n for prefetch now.
+        to_bytes_per_s: u64,
+    },
+    /// The disk machine had bytes of the response read, and they are there.
+    Read(Chosen),
     /// A response ended early, or after it had waited.
     Ended {
         /// Why.
@@ -313,6 +328,29 @@ impl fmt::Display for What {
                 Time(for_us),
                 Bytes(window_bytes)
             ),
+            What::Congested {
+                signal,
+                delay,
+                from_bytes_per_s,
+                to_bytes_per_s,
+            } => {
+                write!(f, "its path is congested: {}; ", signal.sentence())?;
+                let (from, to) = (Bytes(from_bytes_per_s), Bytes(to_bytes_per_s));
+                match delay {
+                    Delay::Rate if from_bytes_per_s == to_bytes_per_s => {
+                        write!(f, "whether it is slower than {from}/s is measured now")
+                    }
+                    Delay::Rate => write!(
+                        f,
+                        "taken for {to}/s instead of {from}/s, so its next bytes are read later"
+                    ),
+                    Delay::Paper => f.write_str(
+                        "its next read is put off for half of T_D, if the disk is busy (delay = paper)",
+                    ),
+                    Delay::Off => f.write_str("nothing changes (delay = off)"),
+                }
+            }
+            What::Read(chosen) => chosen.fmt(f),
             What::Ended {
                 why,
                 sent_bytes,
@@ -360,42 +398,6 @@ impl Decisions {
     pub fn iter(&self) -> impl Iterator<Item = &Decision> {
         let (newer, older) = self.ring.split_at(self.next.min(self.ring.len()));
         older.iter().chain(newer)
-    }
-}
-
-/// Bytes as people read them: `999 B`, `12 KB`, `4.1 MB`, in powers of 1000.
-#[derive(Clone, Copy, Debug)]
-pub struct Bytes(pub u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        scaled(f, self.0, &["B", "KB", "MB", "GB", "TB", "PB", "EB"])
-    }
-}
-
-/// Microseconds as people read them: `999 us`, `12 ms`, `4.1 s`.
-#[derive(Clone, Copy, Debug)]
-pub struct Time(pub u64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 >= 100 * US_PER_S {
-            return write!(f, "{} s", self.0 / US_PER_S);
-        }
-        scaled(f, self.0, &["us", "ms", "s"])
-    }
-}
-
-/// Two digits at least, in the largest unit that leaves one before the point.
-fn scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[&str]) -> fmt::Result {
-    let (mut whole, mut tenth, mut at) = (value, 0, 0);
-    while whole >= 1000 && at + 1 < units.len() {
-        (whole, tenth, at) = (whole / 1000, whole % 1000 / 100, at + 1);
-    }
-    match at {
-        0 => write!(f, "{whole} {}", units[0]),
-        _ if whole >= 10 => write!(f, "{whole} {}", units[at]),
-        _ => write!(f, "{whole}.{tenth} {}", units[at]),
     }
 }
 
@@ -510,6 +512,21 @@ mod tests {
             "paced at 25 MB/s for 20 ms, a round trip, since nothing was in flight: its window of 400 KB would leave at \
              once, and overflow a queue on the way"
         );
+        let congested = |delay, to_bytes_per_s| What::Congested {
+            signal: Signal::Ecn,
+            delay,
+            from_bytes_per_s: 1_000_000,
+            to_bytes_per_s,
+        };
+        assert_eq!(
+            congested(Delay::Rate, 750_000).to_string(),
+            "its path is congested: packets are marked (ECN); taken for 750 KB/s instead of 1.0 MB/s, so its next bytes are \
+             read later"
+        );
+        assert_eq!(
+            congested(Delay::Rate, 1_000_000).to_string(),
+            "its path is congested: packets are marked (ECN); whether it is slower than 1.0 MB/s is measured now"
+        );
         let ended = What::Ended {
             why: Why::PauseTimeout,
             sent_bytes: 4_150_000,
@@ -519,7 +536,5 @@ mod tests {
             ended.to_string(),
             "the response ended (pause_timeout) after 4.1 MB in 604 s"
         );
-        assert_eq!(Bytes(u64::MAX).to_string(), "18 EB");
-        assert_eq!(Time(1_300_000).to_string(), "1.3 s");
     }
 }

@@ -5,7 +5,7 @@
 //! request. The stages below it: [`stream`] (what comes next in one response), [`patience`] (who is
 //! waited for, and how long), [`arrivals`] (what reached the client). Cold windows go to
 //! [`crate::disk`] by way of `Want` and come back as `Filled`. What the machine does is spread over
-//! [`accept`], [`step`] (orders), [`news`] (evidence) and [`scan`] (time); what it tells of itself stands in
+//! [`accept`], [`step`] (orders), [`news`] and [`path`] (evidence), and [`scan`] (time); what it tells of itself stands in
 //! [`counts`] and [`look`].
 
 mod accept;
@@ -14,6 +14,7 @@ mod counts;
 mod look;
 mod messages;
 mod news;
+mod path;
 mod patience;
 mod scan;
 mod step;
@@ -33,13 +34,14 @@ use self::patience::Patience;
 use self::step::wanted;
 use self::stream::Stream;
 use crate::cache::Beliefs;
+use crate::congestion::Watch;
 use crate::conn::{ConnId, Plan, StreamId};
 use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX};
 use crate::machine::Machine;
 use crate::send::{Margin, TopUps};
 use crate::units::Instant;
 use crate::wheel::Wheel;
-use crate::why::{Decisions, TopUp};
+use crate::why::{Decisions, TopUp, What};
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,9 @@ struct Conn {
     stream: Option<Stream>,
     patience: Patience,
     margin: Margin,
+    /// What TCP last said of its path, and when it was asked.
+    watch: Watch,
+    watched_at: Instant,
     /// The window with which this response begins may have to be paced: TCP is asked.
     pace_asked: bool,
     /// Until when it is paced, if it is: its place in [`Worker::paced`].
@@ -282,7 +287,16 @@ impl Machine for Worker {
                     self.wake(stream.conn.index, false);
                 }
             }
-            In::Filled { stream, span, held } => self.filled(stream, span, held, now),
+            In::Filled {
+                stream,
+                span,
+                held,
+                chosen,
+            } => {
+                let what = What::Read(chosen);
+                self.decisions.record(now, Some(stream.conn), what);
+                self.filled(stream, span, held, now);
+            }
             In::Unfilled { stream } => self.unfilled(stream, now),
             In::Failed { stream, why } => {
                 if self.stream_mut(stream).is_some() {

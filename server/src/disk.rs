@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want};
-use ackpace_core::disk::{Disk, In, Into, Out, ReadError, ReadId, Settings};
+use ackpace_core::disk::{Chosen, Disk, In, Into, Out, ReadError, ReadId, Settings};
 use ackpace_core::limits::{READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
@@ -41,8 +41,8 @@ pub enum Ask {
 /// What a worker is told.
 #[derive(Debug)]
 pub enum News {
-    /// A wish is fulfilled, as far as the span goes.
-    Filled(StreamId, Span, Fill),
+    /// A wish is fulfilled, as far as the span goes, by a read that was chosen so.
+    Filled(StreamId, Span, Fill, Chosen),
     /// It can't be.
     Failed(StreamId, ReadError),
 }
@@ -102,6 +102,10 @@ pub struct Tally {
     pub streams: AtomicU64,
     /// What they take together (B_net), bytes per second.
     pub rates_bytes_per_s: AtomicU64,
+    /// Wishes that were due and that signs of congestion have put off.
+    pub delayed: AtomicU64,
+    /// What would have been read for them.
+    pub delayed_bytes: AtomicU64,
     /// T_D, the time for which a stream's bytes are to last after a read.
     pub target_us: AtomicU64,
     /// t_p, the time of positioning at the present load.
@@ -395,6 +399,7 @@ impl Shell {
                 stream,
                 span,
                 held,
+                chosen,
                 urgent,
             } => {
                 let landed = self.landed.take_if(|(of, ..)| *of == read);
@@ -407,7 +412,7 @@ impl Shell {
                     (Held::Slots, None) => unreachable!("a read into slots has one stream"),
                     (Held::PageCache, _) => Fill::PageCache,
                 };
-                self.tell(stream, News::Filled(stream, span, fill), urgent);
+                self.tell(stream, News::Filled(stream, span, fill, chosen), urgent);
             }
             Out::Failed { stream, error } => {
                 self.tell(stream, News::Failed(stream, error), true);
@@ -488,6 +493,9 @@ impl Shell {
         tally
             .rates_bytes_per_s
             .store(load.rates_bytes_per_s, Relaxed);
+        let delayed = self.disk.delayed();
+        tally.delayed.store(delayed.wishes, Relaxed);
+        tally.delayed_bytes.store(delayed.bytes, Relaxed);
         tally.target_us.store(self.disk.target_us(), Relaxed);
         tally.positioning_us.store(model.positioning_us(), Relaxed);
         tally

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use ackpace_core::congestion::Delay;
 use ackpace_core::disk::{self, Order};
 use ackpace_core::limits::SEND_QUEUE_BYTES;
 use ackpace_core::prefetch::Prefetch;
@@ -31,8 +32,8 @@ use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
 use crate::options::{
-    Cancel, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, ServeOptions,
-    Sibling, Workers,
+    Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy,
+    ServeOptions, Sibling, Workers,
 };
 use crate::resolver::{Resolver, Return};
 use crate::shares::{self, Shares};
@@ -297,6 +298,15 @@ fn settings(options: &ServeOptions, worker: u16, connections_max: u32, arrivals:
             SendBy::Eager => Send::Eager,
         },
         pacing: options.pacing == Pacing::FirstFlight,
+        delay: delay(options),
+    }
+}
+
+fn delay(options: &ServeOptions) -> Delay {
+    match options.delay {
+        DelayBy::Rate => Delay::Rate,
+        DelayBy::Paper => Delay::Paper,
+        DelayBy::Off => Delay::Off,
     }
 }
 
@@ -318,6 +328,7 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
             OrderBy::Arrival => Order::Arrival,
         },
         cancel: options.cancel == Cancel::On,
+        delay: delay(options),
         direct: options.read == ReadBy::Direct,
         memory_bytes: shares.prefetch_bytes,
         rotational: true,

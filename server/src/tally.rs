@@ -5,6 +5,7 @@
 //! Two numbers may be from either side of a turn; each is right in itself. Only what the worker machine counts
 //! is copied, at the end of a turn in which it changed.
 
+use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Census, Counts, PHASES};
 
@@ -92,6 +93,8 @@ pub struct Decided {
     pub rounds: Count,
     /// Responses whose first window was paced.
     pub paced: Count,
+    /// By [`Signal`].
+    pub signals: [Count; Signal::ALL.len()],
     /// By [`Wait`].
     pub waits: [Count; Wait::ALL.len()],
     /// By [`Wait`].
@@ -147,12 +150,14 @@ impl Decided {
             top_ups,
             rounds,
             paced,
+            signals,
             waits,
             waited_us,
             closed,
         } = counts;
         for (counts, values) in [
             (&self.top_ups[..], &top_ups[..]),
+            (&self.signals, signals),
             (&self.waits, waits),
             (&self.waited_us, waited_us),
             (&self.closed, closed),

@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
 use ackpace_core::worker::Address;
 use rustix::io::Errno;
@@ -207,12 +208,38 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
             probes_unanswered: u32::from(info.tcpi_probes),
             // In the order of linux/tcp.h behind its eight bytes: rto, ato, snd_mss, ...
             rtt_us: info.words[15].into(),
-            cwnd_bytes: u64::from(info.words[18]) * u64::from(info.words[2]),
+            path: path(&info),
         },
         None => TcpSample {
             unacked_bytes,
             ..TcpSample::default()
         },
+    }
+}
+
+/// Segments of `tcpi_snd_ssthresh` that mean "none" (TCP_INFINITE_SSTHRESH).
+const NO_THRESHOLD: u32 = 0x7fff_ffff;
+
+fn path(info: &TcpInfo) -> Path {
+    let [segment_bytes, threshold, cwnd, resent_segments] =
+        [2, 17, 18, 23].map(|at| info.words[at]);
+    let bytes = |segments: u32| u64::from(segments) * u64::from(segment_bytes);
+    Path {
+        state: match info.tcpi_ca_state {
+            0 => CaState::Open,
+            1 => CaState::Disorder,
+            2 => CaState::Cwr,
+            3 => CaState::Recovery,
+            _ => CaState::Loss,
+        },
+        cwnd_bytes: bytes(cwnd),
+        threshold_bytes: (threshold < NO_THRESHOLD).then(|| bytes(threshold)),
+        // segs_out, segs_in, notsent_bytes, min_rtt, ...
+        rtt_min_us: Some(info.segs[3])
+            .filter(|us| *us != u32::MAX)
+            .map_or(0, u64::from),
+        marked_segments: info.delivered[1],
+        resent_segments,
     }
 }
 
@@ -338,6 +365,13 @@ mod tests {
         );
         assert!(facts.cwnd_bytes >= facts.segment_bytes && facts.segment_bytes > 500);
         assert!((1..1_000_000).contains(&facts.rtt_us), "{facts:?}");
+        let path = sample(&server).path;
+        assert!(
+            (1..=facts.rtt_us).contains(&path.rtt_min_us),
+            "{path:?} {facts:?}"
+        );
+        assert!(path.state < CaState::Recovery && path.marked_segments == 0);
+        assert!(path.cwnd_bytes >= facts.segment_bytes, "{path:?}");
         client.set_read_timeout(None).expect("a socket");
         let mut got = vec![0; sent as usize];
         client.read_exact(&mut got).expect("all that was sent");

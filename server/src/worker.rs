@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent};
-use ackpace_core::disk::ReadError;
+use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::{
     EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TURN_BYTES_MAX,
 };
@@ -291,14 +291,22 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         while let Some(news) = shared.lines[self.index].news.take() {
             match news {
-                News::Filled(stream, span, fill) => self.filled(stream, span, fill, now),
+                News::Filled(stream, span, fill, chosen) => {
+                    self.filled(stream, span, (fill, chosen), now)
+                }
                 News::Failed(stream, error) => self.read_failed(stream, error, now),
             }
         }
     }
 
     /// Bytes of a stream are there; memory that comes for one who left goes back at once.
-    fn filled(&mut self, stream: StreamId, span: Span, fill: Fill, now: Instant) {
+    fn filled(
+        &mut self,
+        stream: StreamId,
+        span: Span,
+        (fill, chosen): (Fill, Chosen),
+        now: Instant,
+    ) {
         let held = match fill {
             Fill::PageCache => Held::PageCache,
             Fill::Piece(piece) => {
@@ -311,7 +319,13 @@ impl Worker {
                 Held::Slots
             }
         };
-        self.decider.on(In::Filled { stream, span, held }, now);
+        let filled = In::Filled {
+            stream,
+            span,
+            held,
+            chosen,
+        };
+        self.decider.on(filled, now);
     }
 
     /// Somebody rang: a disk, a resolver, or whoever stops the server.

@@ -1,12 +1,13 @@
 //! The choice: whose wish becomes a read now, how long it is, and where it goes.
 
 use super::agenda::Spot;
-use super::{Disk, Flight, Into, Out, Place, ReadId, first};
+use super::{Chosen, Disk, Flight, Into, ORPHANS, Out, Place, ReadId, Turn, first};
 use crate::conn::{Held, Span, Want};
 use crate::limits::{
     FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN, SLOT_BYTES,
     WINDOW_BYTES,
 };
+use crate::prefetch::Bound;
 use crate::units::Instant;
 
 impl Disk {
@@ -44,26 +45,44 @@ impl Disk {
     fn read_for(&mut self, at: Place, target_us: u64, now: Instant) -> Option<Out> {
         let reader = self.readers.get(&at)?;
         let (want, spot) = (reader.want, reader.spot?);
-        let read_bytes = self.settings.prefetch.read_bytes(
+        let (read_bytes, bound) = self.settings.prefetch.read_bytes(
             target_us,
             want.dry_at.since_us(now),
             self.rate_for(&want, now),
             reader.told,
         );
-        let (span, into) = if self.objects.is_shared(want.object, now) {
-            (rest_of_window(want.span), Into::PageCache)
+        let (span, into, bound) = if self.objects.is_shared(want.object, now) {
+            (rest_of_window(want.span), Into::PageCache, Bound::Window)
         } else if self.settings.direct {
             let slots = self.slots_for(want.span, read_bytes)?;
-            (in_slots(want.span, slots), Into::Slots(slots))
+            let whole = (read_bytes / SLOT_BYTES).max(1);
+            let short = u64::from(slots) < whole;
+            let bound = if short { Bound::Memory } else { bound };
+            (in_slots(want.span, slots), Into::Slots(slots), bound)
         } else {
-            (first(want.span, read_bytes), Into::PageCache)
+            (first(want.span, read_bytes), Into::PageCache, bound)
         };
-        Some(self.read(at, spot, span, into, now))
+        let ends = span.end_bytes() >= want.span.end_bytes();
+        let chosen = Chosen {
+            turn: match spot {
+                _ if at.0 == ORPHANS => Turn::Left,
+                Spot::Urgent(_) => Turn::First,
+                _ if want.rate_bytes_per_s > 0 && want.dry_at <= now => Turn::Late,
+                _ => Turn::Due,
+            },
+            bound: if ends { Bound::End } else { bound },
+            len_bytes: span.len_bytes,
+            margin_us: want.dry_at.since_us(now),
+            target_us,
+            rate_bytes_per_s: want.rate_bytes_per_s,
+            took_us: 0,
+        };
+        Some(self.read(at, (spot, chosen), span, into, now))
     }
 
     /// B_n for a read. Of a stream that stands still nobody knows more than that it is at least so fast: it is
     /// read as much as the others, or it would stay as slow as it was read for.
-    fn rate_for(&self, want: &Want, now: Instant) -> u64 {
+    pub(super) fn rate_for(&self, want: &Want, now: Instant) -> u64 {
         let dry = want.rate_bytes_per_s > 0 && want.dry_at <= now;
         let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
         let least = mean.filter(|_| dry).unwrap_or(0);
@@ -92,7 +111,14 @@ impl Disk {
         None
     }
 
-    fn read(&mut self, at: Place, spot: Spot, span: Span, into: Into, now: Instant) -> Out {
+    fn read(
+        &mut self,
+        at: Place,
+        (spot, chosen): (Spot, Chosen),
+        span: Span,
+        into: Into,
+        now: Instant,
+    ) -> Out {
         self.next += 1;
         let (read, idle) = (ReadId(self.next), self.flights.is_empty());
         let object = self.readers[&at].want.object;
@@ -107,6 +133,7 @@ impl Disk {
             span,
             held: Held::PageCache,
             hurried: matches!(spot, Spot::Urgent(_)),
+            chosen: (at, chosen, now),
             waiters: alloc::vec![at],
         };
         match into {

@@ -1,7 +1,9 @@
 //! What the disk machine is told and what it orders: its whole contract with a shell.
 
 use super::agenda::Order;
+use super::chosen::Chosen;
 use super::layout::Layout;
+use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::prefetch::Prefetch;
 
@@ -15,6 +17,8 @@ pub struct Settings {
     /// Whether the wishes of those who left are dropped. If not, the due ones are read all the same, as by a server that
     /// has given its requests away.
     pub cancel: bool,
+    /// What becomes of the wishes of those whose path is congested.
+    pub delay: Delay,
     /// Files with one reader are read past the page cache. If not, all goes through it.
     pub direct: bool,
     /// M, the size of the pool for direct reads; whole slots of it count.
@@ -107,6 +111,8 @@ pub enum Out {
         span: Span,
         /// Where they are; slots go to this stream.
         held: Held,
+        /// Why they were read now, and so many.
+        chosen: Chosen,
         /// The stream stands still for lack of them, or soon will: wake its worker. Otherwise the worker finds
         /// the news when it wakes for another reason.
         urgent: bool,

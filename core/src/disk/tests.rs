@@ -7,18 +7,20 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::congestion::Delay;
 use crate::conn::ConnId;
 use crate::limits::{FIRST_READ_BYTES, READ_BYTES_MIN};
 use crate::prefetch::Prefetch;
 use crate::units::{KIB, MIB};
 
-const NOW: Instant = Instant { us: 5_000_000 };
+pub(super) const NOW: Instant = Instant { us: 5_000_000 };
 const FILE_BYTES: u64 = 1 << 30;
 
-const SETTINGS: Settings = Settings {
+pub(super) const SETTINGS: Settings = Settings {
     prefetch: Prefetch::Tdap,
     order: Order::CLook,
     cancel: true,
+    delay: Delay::Rate,
     direct: true,
     memory_bytes: 64 * MIB,
     rotational: true,
@@ -45,7 +47,7 @@ fn object(index: u32) -> ObjectId {
 }
 
 /// A stream that stands still, of 1 MB/s, with `from_bytes` of its file behind it.
-fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
+pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
     Want {
         stream: stream(index),
         object: object(file),
@@ -56,11 +58,12 @@ fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
         dry_at: NOW,
         rate_bytes_per_s: if heard == 0 { 0 } else { 1_000_000 },
         heard,
+        signals: 0,
     }
 }
 
 /// All orders until there is none; files are found at once, one behind the other.
-fn orders(disk: &mut Disk, now: Instant) -> Vec<Out> {
+pub(super) fn orders(disk: &mut Disk, now: Instant) -> Vec<Out> {
     let mut outs = Vec::new();
     while let Some(out) = disk.poll(now) {
         if let Out::Map(object) = out {
@@ -87,7 +90,7 @@ fn disk_with(settings: Settings, streams: u32) -> (Disk, Vec<Out>) {
     (disk, outs)
 }
 
-fn read_of(out: &Out) -> (ReadId, Span, Into) {
+pub(super) fn read_of(out: &Out) -> (ReadId, Span, Into) {
     match *out {
         Out::Read {
             read, span, into, ..
@@ -96,7 +99,7 @@ fn read_of(out: &Out) -> (ReadId, Span, Into) {
     }
 }
 
-fn done(out: &Out) -> In {
+pub(super) fn done(out: &Out) -> In {
     let (read, span, _) = read_of(out);
     In::Done {
         read,

@@ -4,6 +4,7 @@ use super::arrivals::Arrivals;
 use super::messages::{Address, Out};
 use super::patience::Patience;
 use super::{Conn, Phase, Worker};
+use crate::congestion::Watch;
 use crate::conn::ConnId;
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 use crate::send::Margin;
@@ -45,6 +46,8 @@ impl Worker {
             stream: None,
             patience: Patience::new(&self.settings, now),
             margin: Margin::new(now),
+            watch: Watch::default(),
+            watched_at: now,
             pace_asked: false,
             paced_until: None,
             top_up: TopUp::First,

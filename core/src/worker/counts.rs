@@ -1,6 +1,7 @@
 //! What a worker counts of its own decisions, for whoever looks: plain numbers, written by one thread.
 
 use super::Phase;
+use crate::congestion::Signal;
 use crate::why::{TopUp, Wait, Why};
 
 /// What was counted since the start.
@@ -14,6 +15,8 @@ pub struct Counts {
     pub rounds: u64,
     /// Responses whose first window was paced.
     pub paced: u64,
+    /// Signs of congestion, by [`Signal`].
+    pub signals: [u64; Signal::ALL.len()],
     /// Waits that ended, by [`Wait`]; none for a turn.
     pub waits: [u64; Wait::ALL.len()],
     /// Time that they took.
@@ -70,6 +73,11 @@ impl Counts {
 
     pub(super) fn paced(&mut self) {
         self.paced += 1;
+        self.changes += 1;
+    }
+
+    pub(super) fn congested(&mut self, signal: Signal) {
+        self.signals[signal as usize] += 1;
         self.changes += 1;
     }
 

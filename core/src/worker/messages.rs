@@ -1,6 +1,8 @@
 //! What the worker machine is told and what it orders: its whole contract with a shell.
 
+use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
+use crate::disk::Chosen;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.
@@ -30,6 +32,8 @@ pub struct Settings {
     pub send: Send,
     /// Whether the first window of a response is paced, if it would leave as a burst.
     pub pacing: bool,
+    /// What becomes of wishes when a path is congested.
+    pub delay: Delay,
 }
 
 /// Who is given bytes to send, and when.
@@ -157,6 +161,8 @@ pub enum In {
         span: Span,
         /// Where.
         held: Held,
+        /// Why it was read then, and so much.
+        chosen: Chosen,
     },
     /// A `Want` can't be fulfilled: the response ends where it begins. What was fetched before that is still sent.
     Unfilled {

@@ -53,7 +53,7 @@ impl Worker {
             rate_bytes_per_s: Some(rate_bytes_per_s),
         });
         let what = What::Paced {
-            window_bytes: sample.cwnd_bytes,
+            window_bytes: sample.path.cwnd_bytes,
             rate_bytes_per_s,
             for_us: sample.rtt_us,
         };
@@ -86,6 +86,12 @@ impl Worker {
         };
         if core::mem::take(&mut conn.pace_asked) {
             self.pace(id, &sample, now);
+        }
+        let Some(conn) = conn_in(&mut self.conns, id) else {
+            return;
+        };
+        if let Some(signal) = conn.watch.seen(sample.path) {
+            self.congested(id, signal, &sample.path, now);
         }
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
@@ -216,7 +222,7 @@ impl Worker {
     }
 
     pub(super) fn resolved(&mut self, id: StreamId, plan: Plan, now: Instant) {
-        let pacing = self.settings.pacing;
+        let (pacing, delay) = (self.settings.pacing, self.settings.delay);
         let Some(conn) = conn_in(&mut self.conns, id.conn)
             .filter(|c| c.nth == id.nth && c.phase == Phase::Resolving)
         else {
@@ -227,7 +233,7 @@ impl Worker {
         if conn.pace_asked {
             self.outs.push_back(Out::Sample(id.conn));
         }
-        conn.stream = Some(Stream::new(plan, conn.requested_at, now));
+        conn.stream = Some(Stream::new(plan, conn.requested_at, delay, now));
         conn.phase = Phase::Sending;
         conn.patience.response_begun(now);
         conn.margin.begin(now);
@@ -292,6 +298,7 @@ impl Worker {
         } else {
             stream.go_on(&mut self.counts, now);
         }
+        self.watch_path(id.conn, now);
         self.wake(id.conn.index, goes_on);
     }
 

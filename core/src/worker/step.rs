@@ -16,6 +16,7 @@ pub(super) fn wanted(stream: StreamId, step: Step) -> Option<Out> {
         dry_at,
         rate_bytes_per_s,
         heard,
+        signals,
     } = step
     else {
         return None;
@@ -27,6 +28,7 @@ pub(super) fn wanted(stream: StreamId, step: Step) -> Option<Out> {
         dry_at,
         rate_bytes_per_s,
         heard,
+        signals,
     }))
 }
 

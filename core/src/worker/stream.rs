@@ -3,6 +3,7 @@
 use super::counts::Counts;
 use super::wish::Wish;
 use crate::cache::{Beliefs, Verdict};
+use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span};
 use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US, WINDOW_BYTES};
 use crate::send::Supply;
@@ -37,6 +38,7 @@ pub(super) enum Step {
         dry_at: Instant,
         rate_bytes_per_s: u64,
         heard: u32,
+        signals: u32,
     },
     /// Have the next slice of a listing made.
     Slice,
@@ -67,6 +69,9 @@ pub(super) struct Stream {
     broken_bytes: Option<u64>,
     /// Answers had from the disk machine.
     heard: u32,
+    /// Signs that its path is congested, and what they mean for a wish.
+    signals: u32,
+    delay: Delay,
     /// What was fetched for the stream and is not sent yet, from where it stands on, in order: where each piece ends
     /// in the file, and where it is.
     fetched: SmallVec<[(u64, Held); 2]>,
@@ -92,7 +97,7 @@ enum SliceState {
 
 impl Stream {
     /// The response to a request of `started_at`; what it took to find the file is a wait for the disk.
-    pub fn new(plan: Plan, started_at: Instant, now: Instant) -> Stream {
+    pub fn new(plan: Plan, started_at: Instant, delay: Delay, now: Instant) -> Stream {
         Stream {
             plan,
             started_at,
@@ -105,6 +110,8 @@ impl Stream {
             wish: None,
             broken_bytes: None,
             heard: 0,
+            signals: 0,
+            delay,
             fetched: SmallVec::new(),
             slice: SliceState::Empty,
             stalled: None,
@@ -246,6 +253,13 @@ impl Stream {
         let end_bytes = body.span.end_bytes();
         if let Some(wish) = self.wish {
             let dry_at = self.dry_at(wish.span.offset_bytes, supply, now);
+            // As a request that was given away: only the disk machine puts it off, if it does.
+            let keeps = self.delay != Delay::Rate && wish.rate_bytes_per_s > 0;
+            if keeps && dry_at >= wish.dry_at {
+                let told = self.delay == Delay::Off || wish.signals == self.signals;
+                let signals = self.signals;
+                return (!told).then(|| self.order(Wish { signals, ..wish }));
+            }
             let moved = wish.is_moved(dry_at, supply.rate_bytes_per_s, now);
             return moved
                 .then(|| self.want(wish.object, wish.span.offset_bytes, end_bytes, supply, now));
@@ -298,21 +312,44 @@ impl Stream {
             len_bytes: end_bytes - from_bytes,
         };
         let dry_at = self.dry_at(from_bytes, supply, now);
-        let rate_bytes_per_s = supply.rate_bytes_per_s;
         self.broken_bytes = None;
-        self.wish = Some(Wish {
+        self.order(Wish {
+            object,
+            span,
+            dry_at,
+            rate_bytes_per_s: supply.rate_bytes_per_s,
+            signals: self.signals,
+        })
+    }
+
+    fn order(&mut self, wish: Wish) -> Step {
+        self.wish = Some(wish);
+        let Wish {
             object,
             span,
             dry_at,
             rate_bytes_per_s,
-        });
+            signals,
+        } = wish;
         Step::Want {
             object,
             span,
             dry_at,
             rate_bytes_per_s,
             heard: self.heard,
+            signals,
         }
+    }
+
+    /// Its path is congested; `false`: nothing is wished for that this could change.
+    pub fn congested(&mut self) -> bool {
+        self.signals = self.signals.wrapping_add(1);
+        self.wish.is_some()
+    }
+
+    /// Whether the disk machine has a wish of it now.
+    pub fn wishes(&self) -> bool {
+        self.wish.is_some()
     }
 
     /// When the stream runs dry, if it has all before `from_bytes`. A client whose rate nobody knows is not read further

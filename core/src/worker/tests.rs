@@ -4,6 +4,7 @@
 mod accept;
 mod arrivals;
 mod chaos;
+mod congestion;
 mod ending;
 mod files;
 mod margins;
@@ -15,11 +16,14 @@ mod world;
 use std::sync::Arc;
 
 use super::*;
+use crate::congestion::{CaState, Delay, Path};
 use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span, TcpEvent, TcpSample, Version};
+use crate::disk::{Chosen, Turn};
 use crate::limits::{
     ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PIPELINED_MAX,
     SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
 };
+use crate::prefetch::Bound;
 use crate::units::US_PER_S;
 use crate::why::Why;
 
@@ -29,6 +33,17 @@ const OBJECT: ObjectId = ObjectId {
     device: 0,
     index: 1,
     generation: 0,
+};
+
+/// Why a read was made: of no concern for what follows from it.
+const CHOSEN: Chosen = Chosen {
+    turn: Turn::Due,
+    bound: Bound::Rate,
+    len_bytes: WINDOW,
+    margin_us: 0,
+    target_us: US_PER_S,
+    rate_bytes_per_s: 1_000_000,
+    took_us: 10_000,
 };
 
 fn settings() -> Settings {
@@ -45,6 +60,7 @@ fn settings() -> Settings {
         arrivals: false,
         send: Send::Eager,
         pacing: false,
+        delay: Delay::Rate,
     }
 }
 
@@ -210,7 +226,12 @@ impl Bench {
 
     fn filled(&mut self, stream: StreamId, span: Span) -> Vec<Out> {
         let held = Held::PageCache;
-        self.tell(In::Filled { stream, span, held })
+        self.tell(In::Filled {
+            stream,
+            span,
+            held,
+            chosen: CHOSEN,
+        })
     }
 
     fn probed(&mut self, stream: StreamId, resident_bytes: u64) -> Vec<Out> {

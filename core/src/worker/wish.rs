@@ -11,6 +11,8 @@ pub(super) struct Wish {
     pub span: Span,
     pub dry_at: Instant,
     pub rate_bytes_per_s: u64,
+    /// Signs of congestion until then.
+    pub signals: u32,
 }
 
 impl Wish {

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::PHASES;
 
@@ -130,7 +131,7 @@ fn timed_waits() -> Vec<&'static str> {
 }
 
 /// `requests_total` and the like, in the order of the page.
-const METRICS: [Metric; 46] = [
+const METRICS: [Metric; 49] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -324,6 +325,16 @@ const METRICS: [Metric; 46] = [
         ),
     ),
     counter(
+        "congestion_signals",
+        "signals",
+        "Cuts of congestion windows, seen on connections that read from a disk: marks (ecn), losses (dup_acks), silence (timeout).",
+        Source::By(
+            "signal",
+            || Signal::ALL.into_iter().map(Signal::name).collect(),
+            |line, at| whole(&line.tally.decided.signals[at]),
+        ),
+    ),
+    counter(
         "topup_rounds",
         "rounds",
         "Looks at the margins of all connections of a worker.",
@@ -376,6 +387,18 @@ const METRICS: [Metric; 46] = [
         "reads",
         "Reads that went past the page cache.",
         Source::Disk(|tally| Value::Whole(tally.direct.load(Relaxed))),
+    ),
+    counter(
+        "disk_delayed_wishes",
+        "wishes",
+        "Reads that were due and that signs of congestion put off (EDRC): others went first.",
+        Source::Disk(|tally| Value::Whole(tally.delayed.load(Relaxed))),
+    ),
+    counter(
+        "disk_delayed_bytes",
+        "bytes",
+        "What would have been read by them.",
+        Source::Disk(|tally| Value::Whole(tally.delayed_bytes.load(Relaxed))),
     ),
     gauge(
         "disk_streams",

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use ackpace_core::conn::ConnId;
-use ackpace_core::why::{Bytes, Time, Wait};
+use ackpace_core::units::{Bytes, Time};
+use ackpace_core::why::Wait;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
 

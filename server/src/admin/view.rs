@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ackpace_core::why::{Bytes, Time};
+use ackpace_core::units::{Bytes, Time};
 
 use crate::answers::{Connection, Explained, Top};
 

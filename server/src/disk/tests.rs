@@ -1,3 +1,4 @@
+use ackpace_core::congestion::Delay;
 use ackpace_core::conn::ConnId;
 use ackpace_core::disk::{Layout, Order};
 use ackpace_core::prefetch::Prefetch;
@@ -27,6 +28,7 @@ impl Bench {
             prefetch: Prefetch::Tdap,
             order: Order::CLook,
             cancel: true,
+            delay: Delay::Rate,
             direct: true,
             memory_bytes: 1 << 20,
             rotational: true,
@@ -127,6 +129,7 @@ fn wish(index: u32, heard: u32, from_bytes: u64) -> Ask {
         dry_at: Instant { us: 0 },
         rate_bytes_per_s: 0,
         heard,
+        signals: 0,
     };
     Ask::Want(want, file)
 }
@@ -147,7 +150,7 @@ fn what_is_read_goes_to_the_stream_with_its_memory() {
     let read = bench.read().expect("a read");
     assert!(bench.free_slots() < all);
     bench.fill(read);
-    let Some(News::Filled(_, span, Fill::Piece(piece))) = bench.news() else {
+    let Some(News::Filled(_, span, Fill::Piece(piece), _)) = bench.news() else {
         panic!("the bytes are there");
     };
     assert_eq!((span.offset_bytes, piece.from_bytes), (0, 0));

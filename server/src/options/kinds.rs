@@ -95,6 +95,17 @@ pub enum Cancel {
     Off,
 }
 
+/// What becomes of reads for clients whose path is congested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DelayBy {
+    /// They are due by the rate, which is measured anew.
+    Rate,
+    /// They wait for half of the target time.
+    Paper,
+    /// They are made as planned.
+    Off,
+}
+
 /// In which order a disk is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OrderBy {

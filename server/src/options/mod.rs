@@ -18,8 +18,8 @@ mod value;
 
 pub use duration::display as display_duration;
 pub use kinds::{
-    AdminAt, Cancel, CongestionControl, FollowSymlinks, LogFormat, LogLevel, LogTarget, MetricsAt,
-    OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, Sibling, TypeOverride, Workers,
+    AdminAt, Cancel, CongestionControl, DelayBy, FollowSymlinks, LogFormat, LogLevel, LogTarget,
+    MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, Sibling, TypeOverride, Workers,
 };
 pub use listen::Listen;
 pub use size::Size;
@@ -416,6 +416,22 @@ pub struct ServeOptions {
         help_heading = "Reading"
     )]
     pub cancel: Cancel,
+
+    /// What becomes of reads for clients whose path is congested
+    ///
+    /// TCP tells of marks (ECN), losses and timeouts when it is asked, four times a second at most. With `rate`, the client's rate is
+    /// then looked at anew, and it is read for when it will run dry at that. With `paper`, a read that is due waits for half of the
+    /// target time (T_D/2) if the disk is busy; with `off`, it is made as if nothing had happened, as by servers that have given their
+    /// requests to the kernel: both for comparison.
+    ///
+    /// Default: `rate`. Range: rate, paper or off.
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "rate",
+        help_heading = "Reading"
+    )]
+    pub delay: DelayBy,
 
     /// Order in which a disk is read
     ///

@@ -6,7 +6,7 @@
 mod paths;
 mod shell;
 
-use ackpace_core::disk;
+use ackpace_core::disk::{self, Delayed};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::Send;
 
@@ -63,6 +63,8 @@ pub struct Outcome {
     pub read_by_client_bytes: Vec<u64>,
     /// Bytes of reads given to the device for clients that had left.
     pub dead_read_bytes: u64,
+    /// Wishes that signs of congestion put off; counted from the start.
+    pub delayed: Delayed,
     /// Most of the pool that was in use at once.
     pub pool_max_bytes: u64,
     /// T_D and t_p at the end.

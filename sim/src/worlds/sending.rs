@@ -5,6 +5,7 @@
 //! world is the shell: it does what the worker orders, and counts.
 
 use ackpace_core::Machine;
+use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{
     ObjectId, Oracle, Part, Plan, Span, StreamId, TcpEvent, TcpSample, Version,
 };
@@ -53,7 +54,7 @@ impl World {
     /// Runs it.
     pub fn run(&self) -> Outcome {
         let mut run = Run {
-            worker: Worker::new(settings(self.send)),
+            worker: Worker::new(settings(self.send, Delay::Off)),
             sockets: self
                 .clients
                 .iter()

@@ -1,6 +1,7 @@
 //! Clients and their sockets: those of Linux as far as sending goes. What a socket takes beyond what is in flight is
 //! bounded by TCP_NOTSENT_LOWAT, and once it was full it calls when less than half of that is left.
 
+use ackpace_core::congestion::{CaState, Delay, Path};
 use ackpace_core::conn::ConnId;
 use ackpace_core::limits::LOWAT_BYTES_START;
 use ackpace_core::units::{Instant, US_PER_S};
@@ -10,6 +11,8 @@ use rand_pcg::rand_core::RngCore;
 
 /// What SO_SNDBUF grows to.
 pub const SOCKET_BYTES: u64 = 2 << 20;
+/// Round trip time of all paths.
+const RTT_US: u64 = 100_000;
 /// How long a path that is not steady keeps a rate.
 const STRETCH_US: u64 = 100_000;
 /// The kernel's buffers for sending are this large.
@@ -94,6 +97,22 @@ impl Socket {
         rate * percent / 100
     }
 
+    /// What TCP says of the path: when its rate falls, marks have cut the window to what fits into it.
+    pub fn path(&self, at: Instant) -> Path {
+        let change = self.client.change.filter(|change| change.at <= at);
+        let cut = change.filter(|change| change.percent < 100);
+        let rate = self.client.rate_bytes_per_s * change.map_or(100, |change| change.percent) / 100;
+        let cwnd_bytes = rate * RTT_US / US_PER_S;
+        Path {
+            state: CaState::Open,
+            cwnd_bytes,
+            threshold_bytes: cut.map(|_| cwnd_bytes),
+            rtt_min_us: RTT_US,
+            marked_segments: cut.map_or(0, |_| 1),
+            resent_segments: 0,
+        }
+    }
+
     /// When its rate changes next, if it does.
     pub fn changes_at(&self) -> Option<Instant> {
         let change = self.client.change.map(|change| change.at);
@@ -165,7 +184,7 @@ pub(super) fn conn_id(index: usize) -> ConnId {
     }
 }
 
-pub(super) fn settings(send: Send) -> Settings {
+pub(super) fn settings(send: Send, delay: Delay) -> Settings {
     Settings {
         worker: 0,
         connections_max: 16_384,
@@ -179,6 +198,7 @@ pub(super) fn settings(send: Send) -> Settings {
         arrivals: false,
         send,
         pacing: false,
+        delay,
     }
 }
 

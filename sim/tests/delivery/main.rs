@@ -4,6 +4,7 @@
 //! costs no time, so that what is read through it is read under the best conditions.
 
 mod burst;
+mod congestion;
 mod departures;
 mod many;
 mod mix;
@@ -11,6 +12,7 @@ mod overload;
 
 use std::ops::Range;
 
+use ackpace_core::congestion::Delay;
 use ackpace_core::disk::{Order, Settings};
 use ackpace_core::limits::SEND_QUEUE_BYTES;
 use ackpace_core::prefetch::Prefetch;
@@ -61,6 +63,7 @@ fn settings(memory_mib: u64) -> Settings {
         prefetch: Prefetch::Tdap,
         order: Order::CLook,
         cancel: true,
+        delay: Delay::Rate,
         direct: true,
         memory_bytes: memory_mib * MIB,
         rotational: true,

@@ -194,7 +194,12 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
             offset_bytes: 0,
             len_bytes: READ,
         };
-        let outs = bench.tell(In::Filled { stream, span, held });
+        let outs = bench.tell(In::Filled {
+            stream,
+            span,
+            held,
+            chosen: CHOSEN,
+        });
         assert_eq!(send_of(&outs), Some((1, 0, READ)));
         let outs = bench.sent(stream, 1_000, true);
         assert_eq!(outs.len(), usize::from(held == Held::Slots), "{outs:?}");

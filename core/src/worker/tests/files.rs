@@ -202,7 +202,12 @@ fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
     };
     let fill = |bench: &mut Bench, n| {
         let span = read(n);
-        bench.tell(In::Filled { stream, span, held })
+        bench.tell(In::Filled {
+            stream,
+            span,
+            held,
+            chosen: CHOSEN,
+        })
     };
     let outs = fill(&mut bench, 0);
     assert_eq!(wants_of(&outs), [], "what it has is offered first");
@@ -228,7 +233,12 @@ fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
             offset_bytes,
             len_bytes: READ,
         };
-        bench.tell(In::Filled { stream, span, held })
+        bench.tell(In::Filled {
+            stream,
+            span,
+            held,
+            chosen: CHOSEN,
+        })
     };
     fill(&mut bench, 0);
     bench.sent(stream, 50_000, true);

@@ -148,7 +148,10 @@ fn the_first_window_of_a_later_response_is_paced_for_a_round_trip() {
     });
     bench.sample = TcpSample {
         rtt_us: 20 * MS,
-        cwnd_bytes: 400_000,
+        path: Path {
+            cwnd_bytes: 400_000,
+            ..Path::default()
+        },
         ..TcpSample::default()
     };
     let (conn, _) = bench.served(0, true);
@@ -183,7 +186,10 @@ fn a_first_or_short_response_is_not_paced() {
     });
     bench.sample = TcpSample {
         rtt_us: 20 * MS,
-        cwnd_bytes: 400_000,
+        path: Path {
+            cwnd_bytes: 400_000,
+            ..Path::default()
+        },
         ..TcpSample::default()
     };
     let conn = bench.client(0);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::*;
+use crate::congestion::Delay;
 use crate::conn::Held;
 use crate::disk::{self, Disk, ReadError, ReadId};
 use crate::limits::BELIEF_TRUST_US;
@@ -21,6 +22,7 @@ const DISK: disk::Settings = disk::Settings {
     prefetch: Prefetch::Tdap,
     order: disk::Order::CLook,
     cancel: true,
+    delay: Delay::Rate,
     direct: true,
     memory_bytes: 16 * WINDOW,
     rotational: true,
@@ -230,6 +232,7 @@ impl Shell {
                     stream,
                     span,
                     held,
+                    chosen,
                     urgent,
                 } => {
                     self.wishes.remove(&stream);
@@ -237,7 +240,12 @@ impl Shell {
                         assert_eq!(held, Held::Slots);
                         self.leases.entry(stream).or_default().push((span, slots));
                     }
-                    self.mailbox.push(In::Filled { stream, span, held });
+                    self.mailbox.push(In::Filled {
+                        stream,
+                        span,
+                        held,
+                        chosen,
+                    });
                     woken |= urgent;
                 }
                 disk::Out::Nudge(stream) => {

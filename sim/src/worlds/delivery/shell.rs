@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         }
         Run {
             world,
-            worker: Worker::new(settings(world.send)),
+            worker: Worker::new(settings(world.send, world.disk.delay)),
             disk: Disk::new(world.disk),
             device: Device::new(&world.profile),
             paths: Paths::new(&world.downloads, world.measured_from),
@@ -92,6 +92,7 @@ impl<'a> Run<'a> {
         let files = self.world.downloads.iter().map(|d| d.file as usize);
         let read_bytes = files.map(|file| self.read_by_file_bytes[file]);
         self.outcome.read_by_client_bytes = read_bytes.collect();
+        self.outcome.delayed = self.disk.delayed();
         self.outcome.target_us = self.disk.target_us();
         self.outcome.positioning_us = self.disk.model().positioning_us();
         self.outcome.media_bytes_per_s = self.disk.model().media_bytes_per_s();
@@ -207,13 +208,19 @@ impl<'a> Run<'a> {
                     stream,
                     span,
                     held,
+                    chosen,
                     urgent,
                 } => {
                     if let Some((_, slots)) = self.landed.take_if(|(of, _)| *of == read) {
                         let leases = self.leases.entry(stream.conn.index).or_default();
                         leases.push(Lease { span, slots });
                     }
-                    self.news.push_back(In::Filled { stream, span, held });
+                    self.news.push_back(In::Filled {
+                        stream,
+                        span,
+                        held,
+                        chosen,
+                    });
                     self.rung |= urgent;
                 }
                 disk::Out::Failed { .. } => unreachable!("no read fails here"),
@@ -306,6 +313,7 @@ impl<'a> Run<'a> {
                 let socket = self.paths.drained(conn.index as usize, now);
                 let sample = TcpSample {
                     unacked_bytes: socket.unsent_bytes,
+                    path: socket.path(now),
                     ..TcpSample::default()
                 };
                 let event = TcpEvent::Sample(sample);

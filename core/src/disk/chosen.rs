@@ -1,0 +1,106 @@
+//! Why a read was made: for whom it was chosen in which moment, and what made it as long as it was.
+
+use core::fmt;
+
+use crate::prefetch::Bound;
+use crate::units::{Bytes, Time};
+
+/// What a read was chosen by. Its `Display` is a sentence for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Why it was the stream's turn.
+    pub turn: Turn,
+    /// What set the length.
+    pub bound: Bound,
+    /// The length.
+    pub len_bytes: u64,
+    /// T_n: the time until the stream would have run dry.
+    pub margin_us: u64,
+    /// T_D at that time.
+    pub target_us: u64,
+    /// B_n; 0: not known yet.
+    pub rate_bytes_per_s: u64,
+    /// From the order to the answer.
+    pub took_us: u64,
+}
+
+/// Why it was a stream's turn at the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It had nothing yet: first reads don't wait for the sweep.
+    First,
+    /// It was due, and the sweep came by.
+    Due,
+    /// The same, and it had run dry meanwhile.
+    Late,
+    /// Its next bytes were read for somebody else.
+    Shared,
+    /// It had left, and what it wished for was read all the same.
+    Left,
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (len, took) = (Bytes(self.len_bytes), Time(self.took_us));
+        write!(f, "read {len} in {took}, ")?;
+        let (margin, target) = (Time(self.margin_us), Time(self.target_us));
+        match self.turn {
+            Turn::First => {
+                f.write_str("before all who have something, since it had nothing yet")?
+            }
+            Turn::Due => write!(
+                f,
+                "since it was due and the sweep came by: it had enough for {margin}, less than half of T_D, {target}"
+            )?,
+            Turn::Late => write!(
+                f,
+                "since it was due and the sweep came by: it had run dry; T_D is {target}"
+            )?,
+            Turn::Shared => f.write_str("together with others who get the same file")?,
+            Turn::Left => f.write_str("though it had left (cancel = off)")?,
+        }
+        match self.bound {
+            Bound::Rate => write!(
+                f,
+                "; so long that it has enough for {target} at the {}/s that it takes",
+                Bytes(self.rate_bytes_per_s)
+            ),
+            bound => write!(f, "; so long since {}", bound.sentence()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_read_explains_itself() {
+        let chosen = Chosen {
+            turn: Turn::Due,
+            bound: Bound::Rate,
+            len_bytes: 1_400_000,
+            margin_us: 1_200_000,
+            target_us: 4_000_000,
+            rate_bytes_per_s: 500_000,
+            took_us: 31_000,
+        };
+        assert_eq!(
+            chosen.to_string(),
+            "read 1.4 MB in 31 ms, since it was due and the sweep came by: it had enough for 1.2 s, less than half of T_D, \
+             4.0 s; so long that it has enough for 4.0 s at the 500 KB/s that it takes"
+        );
+        let first = Chosen {
+            turn: Turn::First,
+            bound: Bound::First,
+            len_bytes: 131_072,
+            ..chosen
+        };
+        assert_eq!(
+            first.to_string(),
+            "read 131 KB in 31 ms, before all who have something, since it had nothing yet; so long since its rate is not \
+             known yet, and a short read finds it out"
+        );
+    }
+}

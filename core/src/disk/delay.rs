@@ -1,0 +1,205 @@
+//! What congestion of a stream's path does to its wish: TPF's EDRC for duplicate ACKs and ECN (3.3, 4.6).
+
+use super::agenda::Spot;
+use super::{Disk, Place};
+use crate::congestion::Delay;
+use crate::conn::Want;
+use crate::units::Instant;
+
+/// What signs of congestion have put off: wishes that were due, which are requests in the disk's queue in the paper's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delayed {
+    /// How many.
+    pub wishes: u64,
+    /// What would have been read for them in that moment.
+    pub bytes: u64,
+}
+
+/// A wish that stands while its stream's path is found congested.
+pub(super) struct Standing {
+    /// It is due, and waits for the sweep.
+    due: bool,
+    due_at: Instant,
+    /// What would be read for it now.
+    read_bytes: u64,
+}
+
+impl Disk {
+    /// What signs of congestion have put off since the start.
+    pub fn delayed(&self) -> Delayed {
+        self.delayed
+    }
+
+    /// How the stream's wish stands, if `want`, which is to replace it, is the first since a sign of congestion. First reads
+    /// are not concerned, nor is what the device has already.
+    pub(super) fn congested(&self, at: Place, want: &Want, now: Instant) -> Option<Standing> {
+        let reader = self.readers.get(&at)?;
+        let before = reader.want;
+        let sign = before.stream == want.stream && before.signals != want.signals;
+        let due = match reader.spot.filter(|_| sign)? {
+            Spot::Urgent(_) => return None,
+            Spot::Due(_) => true,
+            Spot::Later(_) => false,
+        };
+        let (read_bytes, _) = self.settings.prefetch.read_bytes(
+            self.target_us(),
+            before.dry_at.since_us(now),
+            self.rate_for(&before, now),
+            reader.told,
+        );
+        Some(Standing {
+            due,
+            due_at: self.entry(at)?.due_at,
+            read_bytes: read_bytes.min(before.span.len_bytes),
+        })
+    }
+
+    /// The wish has been renewed after a sign of congestion. The paper's rule: one that is due goes out of the way for T_D/2,
+    /// another one is due so much later; once, and only if the disk has something else to do.
+    pub(super) fn delay(&mut self, at: Place, before: &Standing, now: Instant) {
+        let target_us = self.target_us();
+        let paper = self.settings.delay == Delay::Paper && self.is_busy();
+        if let Some(reader) = self.readers.get_mut(&at).filter(|_| paper) {
+            let later = if before.due {
+                now.plus_us(target_us)
+            } else {
+                before.due_at.plus_us(target_us / 2)
+            };
+            reader.put_off_to.get_or_insert(later);
+        }
+        let due_at = self.entry(at).map(|entry| entry.due_at);
+        if before.due && due_at.is_some_and(|due_at| due_at > now.plus_us(target_us / 2)) {
+            self.delayed.wishes += 1;
+            self.delayed.bytes += before.read_bytes;
+        }
+    }
+
+    /// Whether more is asked for in this moment than the device and the memory have room for.
+    fn is_busy(&self) -> bool {
+        self.flights.len() >= self.reads_max() || self.slots_lacking > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{NOW, SETTINGS, done, orders, want};
+    use super::super::{In, Out, Settings};
+    use super::*;
+    use crate::machine::Machine;
+
+    /// Eight streams whose wishes are due; two are read for. The last one's path is congested, and it wishes anew.
+    fn congested(delay: Delay, again: Want) -> (Disk, Vec<Out>) {
+        let mut disk = Disk::new(Settings { delay, ..SETTINGS });
+        for n in 0..8 {
+            disk.on(In::Want(want(n, n, 0, 1)), NOW);
+        }
+        let reads = orders(&mut disk, NOW);
+        assert_eq!(reads.len(), disk.reads_max());
+        disk.on(In::Want(again), NOW);
+        (disk, reads)
+    }
+
+    /// Which files are read until nothing is left to read at `now`.
+    fn files_read(disk: &mut Disk, mut reads: Vec<Out>, now: Instant) -> Vec<u32> {
+        let mut files = Vec::new();
+        while let Some(read) = reads.pop() {
+            let Out::Read { object, .. } = read else {
+                continue;
+            };
+            files.push(object.index);
+            disk.on(done(&read), now);
+            reads.extend(orders(disk, now));
+        }
+        files.sort_unstable();
+        files
+    }
+
+    const ALL: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+    fn signal() -> Want {
+        Want {
+            signals: 1,
+            ..want(7, 7, 0, 1)
+        }
+    }
+
+    #[test]
+    fn by_the_paper_a_read_that_is_due_waits_for_half_of_t_d_once() {
+        let (mut disk, reads) = congested(Delay::Paper, signal());
+        assert_eq!(disk.delayed().wishes, 1);
+        assert_eq!(disk.delayed().bytes, disk.target_us(), "T_D at 1 MB/s");
+        let half_us = disk.target_us() / 2;
+        disk.on(
+            In::Want(Want {
+                signals: 2,
+                ..signal()
+            }),
+            NOW.plus_us(half_us / 2),
+        );
+        assert_eq!(disk.delayed().wishes, 1, "no further penalty");
+        let read = files_read(&mut disk, reads, NOW);
+        assert_eq!(read, ALL[..7], "the others go first");
+        // T_D is the same again when all wish again: whose bytes last for long are not due.
+        for n in 0..7 {
+            let dry_at = NOW.plus_us(60_000_000);
+            let again = Want {
+                dry_at,
+                ..want(n, n, 4 << 20, 2)
+            };
+            disk.on(In::Want(again), NOW);
+        }
+        assert_eq!(orders(&mut disk, NOW.plus_us(half_us - 1_000)), []);
+        let late = orders(&mut disk, NOW.plus_us(half_us + 1_000));
+        assert!(
+            matches!(late[..], [Out::Read { object, .. }] if object.index == 7),
+            "{late:?}"
+        );
+    }
+
+    #[test]
+    fn by_the_paper_an_idle_disk_puts_nothing_off() {
+        let mut disk = Disk::new(Settings {
+            delay: Delay::Paper,
+            ..SETTINGS
+        });
+        let dry_at = NOW.plus_us(700_000);
+        let soon = |signals| Want {
+            dry_at,
+            signals,
+            ..want(0, 0, 0, 1)
+        };
+        disk.on(In::Want(soon(0)), NOW);
+        orders(&mut disk, NOW);
+        let due_at = disk.deadline();
+        disk.on(In::Want(soon(1)), NOW);
+        assert_eq!((disk.deadline(), disk.delayed().wishes), (due_at, 0));
+    }
+
+    #[test]
+    fn by_its_rate_a_read_is_due_when_its_stream_runs_dry_and_a_small_change_delays_nothing() {
+        let later = |us| Want {
+            dry_at: NOW.plus_us(us),
+            rate_bytes_per_s: 500_000,
+            ..signal()
+        };
+        let (mut disk, reads) = congested(Delay::Rate, later(60_000_000));
+        assert_eq!(disk.delayed().wishes, 1);
+        assert_eq!(files_read(&mut disk, reads, NOW), ALL[..7]);
+        let (mut disk, reads) = congested(Delay::Rate, later(1_000));
+        assert_eq!(disk.delayed(), Delayed::default(), "it is due all the same");
+        assert_eq!(files_read(&mut disk, reads, NOW), ALL);
+    }
+
+    #[test]
+    fn without_a_signal_a_new_date_is_no_delay_and_off_delays_nothing() {
+        let later = Want {
+            dry_at: NOW.plus_us(60_000_000),
+            ..want(7, 7, 0, 1)
+        };
+        let (disk, _) = congested(Delay::Rate, later);
+        assert_eq!(disk.delayed(), Delayed::default());
+        let (mut disk, reads) = congested(Delay::Off, signal());
+        assert_eq!(disk.delayed(), Delayed::default());
+        assert_eq!(files_read(&mut disk, reads, NOW), ALL);
+    }
+}
