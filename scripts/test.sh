@@ -22,11 +22,11 @@ step tidy cargo xtask tidy
 start=$(date +%s)
 say "tests:"
 # --show-output: a test that lacks a client prints `skipped: TEST: WHY`, which is counted and shown at the end.
-# ACKPACE_BIN: `cargo test` builds the server before it runs a test, with the features of the whole workspace;
+# ACKPACE_BIN, ACKPACE_LAB_BIN: `cargo test` builds the server and the lab before it runs a test, with the features of the whole workspace;
 # built alone, by the end-to-end tests, it would be compiled a second time.
 {
     status=0
-    ACKPACE_BIN=$TARGET/debug/ackpace cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 || status=$?
+    ACKPACE_BIN=$TARGET/debug/ackpace ACKPACE_LAB_BIN=$TARGET/debug/ackpace-lab cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 || status=$?
     echo "$status" >"$LOGS/tests.status"
 } | tee "$LOGS/tests.log" | awk -f scripts/test-lines.awk
 say "tests: $(($(date +%s) - start)) s; everything they printed: $LOGS/tests.log"

@@ -29,6 +29,11 @@ pub const IOVECS_MAX: usize = 1024;
 pub const READ_RETRIES_MAX: u32 = 64;
 /// Calls that ask for the extents of one file, 64 extents each. More: what lies behind them is not known.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
+/// At the end of the process, how often it is looked whether disks have answered the last reads. After that: it is said
+/// what the kernel waits for.
+pub const LAST_READS_LOOKS: u32 = 100;
+/// Time between two of these looks.
+pub const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
 /// Pause before reads that the kernel had no memory to start are started again.
 pub const RING_RETRY: Duration = Duration::from_millis(10);
 /// Results of resolvers that are turned into answers in one turn, some 10 us each. More: the next turn takes them.

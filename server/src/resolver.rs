@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 
 use ackpace_core::conn::StreamId;
@@ -71,6 +72,8 @@ pub struct Resolver {
 /// the kernel. Waiting by spinning would take the core from the worker that shares it.
 struct Jobs {
     waiting: ArrayQueue<(usize, StreamId, Job)>,
+    /// Threads that do one.
+    busy: AtomicU32,
     tickets: OwnedFd,
 }
 
@@ -82,6 +85,7 @@ impl Resolver {
     pub fn start(site: &Arc<Site>, returns: Vec<Return>, places: u32) -> io::Result<Resolver> {
         let jobs = Arc::new(Jobs {
             waiting: ArrayQueue::new(2 * places as usize * returns.len().max(1)),
+            busy: AtomicU32::new(0),
             tickets: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
         });
         let returns = Arc::new(returns);
@@ -95,7 +99,10 @@ impl Resolver {
                         continue;
                     };
                     // A worker that is gone needs no answer.
-                    let _ = back.results.send((stream, run(&site, job)));
+                    jobs.busy.fetch_add(1, Relaxed);
+                    let done = run(&site, job);
+                    jobs.busy.fetch_sub(1, Relaxed);
+                    let _ = back.results.send((stream, done));
                     back.bell.ring();
                 }
             };
@@ -104,6 +111,11 @@ impl Resolver {
                 .spawn(work)?;
         }
         Ok(Resolver { jobs })
+    }
+
+    /// Threads that are at work now.
+    pub fn busy(&self) -> u32 {
+        self.jobs.busy.load(Relaxed)
     }
 
     /// Have a job done. `false` if more jobs wait than connections can have: those of clients that

@@ -20,14 +20,13 @@ use signal_hook::iterator::Signals;
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
 use crate::desk::Desk;
-use crate::disk::Equipment as DiskEquipment;
-use crate::disk::Line;
+use crate::disk::{Equipment as DiskEquipment, Handle, Line};
 use crate::disks::Disks;
 use crate::failure::Failure;
 use crate::front::listing::Held;
 use crate::front::site::Site;
 use crate::greeting;
-use crate::limits::WORKERS_MAX;
+use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_LOOKS, WORKERS_MAX};
 use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
@@ -100,6 +99,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref());
     wait(signals, &shared, threads);
+    tell_what_hangs(&shared);
     remove_unix(&unix);
     admin_path.inspect(place::Bound::remove);
     log.stop();
@@ -230,6 +230,35 @@ fn wait(mut signals: Signals, shared: &Arc<Shared>, threads: Threads) {
     }
     handle.close();
     let _ = stopper.join();
+}
+
+/// A call that waits for a disk can't be called back, and the kernel lets a process end with its last call only: whoever
+/// waits for the end shall know for what.
+fn tell_what_hangs(shared: &Shared) {
+    let waits = |(device, disk): (usize, &Handle)| {
+        let reads = disk.tally().in_flight.load(Ordering::Relaxed);
+        (reads > 0).then(|| format!("disk {device} has not answered {reads} reads"))
+    };
+    let hanging = || {
+        let lookups = shared.resolver.busy();
+        let lookups = (lookups > 0).then(|| format!("{lookups} look-ups of files wait"));
+        let all: Vec<_> = shared
+            .disks
+            .started()
+            .filter_map(waits)
+            .chain(lookups)
+            .collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    };
+    for _ in 0..LAST_READS_LOOKS {
+        if hanging().is_none() {
+            return;
+        }
+        thread::sleep(LAST_READS_LOOK_EACH);
+    }
+    if let Some(hanging) = hanging() {
+        tracing::warn!("{hanging}: the process is gone when they are done");
+    }
 }
 
 fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {

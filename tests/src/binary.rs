@@ -1,4 +1,4 @@
-//! The server under test.
+//! The server under test, and the lab's binary.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,11 +12,24 @@ pub fn server_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ACKPACE_BIN") {
         Some(path) => path.into(),
-        None => build(),
+        None => build("ackpace"),
     })
 }
 
-fn build() -> PathBuf {
+/// The lab: `ACKPACE_LAB_BIN`, or what cargo builds as [`server_binary`].
+///
+/// # Panics
+/// When it cannot be built.
+pub fn lab_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("ACKPACE_LAB_BIN") {
+        Some(path) => path.into(),
+        None => build("ackpace-lab"),
+    })
+}
+
+/// Builds the package of this name, whose binary has it too.
+fn build(package: &str) -> PathBuf {
     // TARGET_DIR/PROFILE/deps/NAME-HASH
     let test = std::env::current_exe().expect("the path of this test");
     let profile_dir = test
@@ -27,7 +40,7 @@ fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build
-        .args(["build", "--quiet", "--locked", "--package", "ackpace"])
+        .args(["build", "--quiet", "--locked", "--package", package])
         .arg("--target-dir")
         .arg(
             profile_dir
@@ -39,6 +52,6 @@ fn build() -> PathBuf {
         build.arg("--profile").arg(profile);
     }
     let status = build.status().expect("cargo starts");
-    assert!(status.success(), "the server could not be built");
-    profile_dir.join("ackpace")
+    assert!(status.success(), "{package} could not be built");
+    profile_dir.join(package)
 }

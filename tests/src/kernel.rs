@@ -167,17 +167,11 @@ impl OpenWatch {
 /// # Errors
 /// What the kernel says; it needs CAP_SYS_ADMIN.
 pub fn mount_for_child(device: &CString, dir: &CString) -> io::Result<()> {
-    let done = |result: libc::c_int| match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    };
-    let private = libc::MS_REC | libc::MS_PRIVATE;
-    let none = std::ptr::null();
+    mounts_apart()?;
+    let none = std::ptr::null::<libc::c_char>();
     // SAFETY: all pointers are null where mount(2) allows it, or to live C strings; these are plain system calls,
     // which a child may make between fork and exec.
     unsafe {
-        done(libc::unshare(libc::CLONE_NEWNS))?;
-        done(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
         let flags = libc::MS_RDONLY;
         done(libc::mount(
             device.as_ptr(),
@@ -186,5 +180,46 @@ pub fn mount_for_child(device: &CString, dir: &CString) -> io::Result<()> {
             flags,
             none.cast(),
         ))
+    }
+}
+
+/// To be called in a child: what it mounts is seen by itself alone and ends with it.
+///
+/// # Errors
+/// What the kernel says; it needs CAP_SYS_ADMIN.
+pub fn mounts_apart() -> io::Result<()> {
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    let none = std::ptr::null();
+    // SAFETY: all pointers are null where mount(2) allows it, or to live C strings.
+    unsafe {
+        done(libc::unshare(libc::CLONE_NEWNS))?;
+        done(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))
+    }
+}
+
+/// To be called in a child: makes a directory of another mount namespace, whose descriptor is `space`, be seen at `to`.
+///
+/// # Errors
+/// As [`mounts_apart`].
+pub fn bind_for_child(space: libc::c_int, from: &CString, to: &CString) -> io::Result<()> {
+    // SAFETY: the descriptor is open in the parent, so here, too; see `mount_for_child`.
+    unsafe {
+        done(libc::setns(space, libc::CLONE_NEWNS))?;
+        mounts_apart()?;
+        let none = std::ptr::null();
+        done(libc::mount(
+            from.as_ptr(),
+            to.as_ptr(),
+            none,
+            libc::MS_BIND,
+            none.cast(),
+        ))
+    }
+}
+
+fn done(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

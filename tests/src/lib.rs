@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 mod binary;
 mod client;
 mod conn;
+mod disk;
 mod kernel;
 mod server;
 mod text;
 mod tree;
 
-pub use binary::server_binary;
+pub use binary::{lab_binary, server_binary};
 pub use client::{Outcome, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
+pub use disk::Disk;
 pub use kernel::{
     OpenWatch, cached_bytes, forget_cached, has_direct, limit_receive_buffer, mount_for_child,
     raise_own_limit, reset_on_drop,

@@ -104,6 +104,7 @@ impl Worker {
         let stalled = conn.phase == Phase::Sending && !conn.writable && sample.unacked_bytes == 0;
         conn.writable |= stalled;
         let lingering = matches!(conn.phase, Phase::Lingering { .. });
+        let leaves = self.draining.is_some() && conn.phase == Phase::Open && conn.patience.idle();
         if let Some(stream) = conn.stream.as_mut().filter(|_| sample.window_closed) {
             let (wait, left_bytes) = (Wait::Window, stream.left_bytes());
             if stream.waits(now).0.is_net() && stream.stand_still(wait, &mut self.counts, now) {
@@ -127,6 +128,11 @@ impl Worker {
         if conn.gone {
             let why = if lingering { Why::Done } else { Why::PeerReset };
             self.close(id, false, why, now);
+        } else if leaves && (conn.readable || sample.unacked_bytes > 0) {
+            self.linger(id.index, now);
+        } else if leaves {
+            // It has everything and says nothing: no RST of ours can destroy an answer, so its FIN need not be awaited.
+            self.close(id, false, Why::Done, now);
         } else if lingering && conn.ended && sample.unacked_bytes == 0 {
             self.close(id, false, Why::Done, now);
         } else if let Verdict::End(why) = conn.patience.sampled(conn.phase, sample, now) {

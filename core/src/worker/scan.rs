@@ -101,7 +101,8 @@ impl Worker {
         for index in 0..self.conns.len() as u32 {
             if let Some(conn) = &self.conns[index as usize] {
                 if conn.phase == Phase::Open && conn.patience.idle() {
-                    self.linger(index, now);
+                    // Whether it has all that was sent to it says if it may be closed at once.
+                    self.outs.push_back(Out::Sample(conn.id));
                 }
             }
             self.watch(index, now);

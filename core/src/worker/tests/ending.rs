@@ -254,16 +254,29 @@ fn a_drain_ends_the_idle_at_once_and_lets_the_active_finish() {
     let active = bench.client(1);
     let stream = bench.request(active);
     let outs = bench.tell(In::Drain);
-    assert!(outs.contains(&Out::Shutdown(idle)), "{outs:?}");
-    assert!(!outs.contains(&Out::Shutdown(active)), "{outs:?}");
+    let (abort, why) = (false, Why::Done);
+    let conn = idle;
+    let gone = [Out::Sample(idle), Out::Close { conn, abort, why }];
+    assert_eq!(outs[..2], gone, "{outs:?}");
     let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 5)], true));
     assert_eq!(bench.deliver(outs), [Out::Shutdown(active)]);
-    for conn in [idle, active] {
-        assert!(!bench.worker.finished());
-        bench.tcp(conn, TcpEvent::Fin);
-        bench.received(conn, Received::End);
-    }
+    assert!(!bench.worker.finished());
+    bench.tcp(active, TcpEvent::Fin);
+    bench.received(active, Received::End);
     assert!(bench.worker.finished());
+}
+
+#[test]
+fn an_idle_client_that_a_drain_finds_with_its_answer_on_the_way_is_not_cut_off() {
+    let mut bench = Bench::new(settings());
+    let (conn, _) = bench.served(0, true);
+    bench.sample = unacked(HEAD_BYTES);
+    let outs = bench.tell(In::Drain);
+    assert!(outs.contains(&Out::Shutdown(conn)), "{outs:?}");
+    assert_eq!(bench.closed_within_s(3), None);
+    bench.sample = unacked(0);
+    let end = bench.closed_within_s(QUIET_S + 2).expect("it has all");
+    assert!(!end.abort && end.why == Why::Done, "{end:?}");
 }
 
 #[test]

@@ -1,0 +1,157 @@
+//! A disk that fails and hangs when it is told to: one of the lab's, in a process and a mount namespace of its own.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::client::{client, command, needs_root, skip};
+use crate::kernel::{bind_for_child, mounts_apart};
+use crate::{Setup, Tree, lab_binary};
+
+/// A disk. It goes down when this is dropped, and with the test if that is killed.
+pub struct Disk {
+    child: Child,
+    name: String,
+    _corpus: Tree,
+}
+
+impl Disk {
+    /// A fast one (flash) of 1 GiB with these files, whose content is the lab's. None where the machine has no means for it.
+    ///
+    /// # Panics
+    /// When the lab can't be built, or its process ends.
+    pub fn up(files: &[(&str, u64)]) -> Option<Disk> {
+        static NTH: AtomicU32 = AtomicU32::new(0);
+        client("mkfs.ext4")?;
+        if !needs_root("an emulated disk") {
+            return None;
+        }
+        let nth = NTH.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test-{}-{nth}", std::process::id());
+        let tree = Tree::new();
+        let lines: Vec<String> = files
+            .iter()
+            .map(|(path, len)| format!("{path}\t{len}\n"))
+            .collect();
+        let corpus = tree.file("corpus", lines.concat());
+        let mut lab = command(lab_binary());
+        lab.args([
+            "disk",
+            "serve",
+            &name,
+            "--profile",
+            "flash",
+            "--size",
+            "1G",
+            "--corpus",
+        ]);
+        lab.arg(corpus).stdout(Stdio::piped()).stderr(Stdio::null());
+        // SAFETY: between fork and exec the child makes system calls only and allocates nothing.
+        unsafe {
+            lab.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+                mounts_apart()
+            })
+        };
+        let mut child = lab.spawn().expect("the lab starts");
+        let mut said = String::new();
+        let out = child.stdout.take().expect("its standard output");
+        BufReader::new(out)
+            .read_line(&mut said)
+            .expect("a line in UTF-8");
+        let disk = Disk {
+            child,
+            name,
+            _corpus: tree,
+        };
+        if said.starts_with("up ") {
+            return Some(disk);
+        }
+        skip(&format!("no emulated disk: {}", said.trim()));
+        None
+    }
+
+    /// Its files as this process reaches them.
+    pub fn at(&self, name: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(self.mount_point().trim_start_matches('/'))
+            .join(name)
+    }
+
+    fn mount_point(&self) -> String {
+        format!("/run/ackpace-lab/disk-{}/mnt", self.name)
+    }
+
+    /// The content of one of its files, which is cold again afterwards.
+    ///
+    /// # Panics
+    /// When it can't be read.
+    pub fn content(&self, name: &str) -> Vec<u8> {
+        let mut file = File::open(self.at(name)).expect("a file of the disk");
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).expect("a disk without faults");
+        crate::forget_cached(&file);
+        bytes
+    }
+
+    /// Says something to it, as `ackpace-lab disk tell` does: `hang`, `heal`, `eio-file PATH START LEN`, `counters`.
+    ///
+    /// # Panics
+    /// When it does not know that.
+    pub fn tell(&self, words: &str) -> String {
+        let control = format!("/run/ackpace-lab/disk-{}/control", self.name);
+        let mut socket = UnixStream::connect(control).expect("the disk is up");
+        writeln!(socket, "{words}").expect("it listens");
+        let mut answer = String::new();
+        socket
+            .read_to_string(&mut answer)
+            .expect("an answer in UTF-8");
+        assert!(!answer.starts_with("error"), "{words}: {answer}");
+        answer
+    }
+
+    /// A number of its counters.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    pub fn counter(&self, name: &str) -> u64 {
+        let counters = self.tell("counters");
+        let label = format!("\"{name}\": ");
+        let text = counters.split(&label).nth(1).expect("such a counter");
+        let digits = text.split(|c: char| !c.is_ascii_digit()).next();
+        digits
+            .and_then(|digits| digits.parse().ok())
+            .expect("a number")
+    }
+
+    /// Lets the server see the disk at `dir`, a directory of its own.
+    pub fn served_at(&self, dir: &Path, setup: Setup) -> Setup {
+        let text = |bytes: &[u8]| CString::new(bytes).expect("no NUL");
+        let (from, to) = (
+            text(self.mount_point().as_bytes()),
+            text(dir.as_os_str().as_bytes()),
+        );
+        let space = File::open(format!("/proc/{}/ns/mnt", self.child.id()));
+        let space = space.expect("the namespace of our own process");
+        setup.before(move || bind_for_child(space.as_raw_fd(), &from, &to))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let control = format!("/run/ackpace-lab/disk-{}/control", self.name);
+        let _ = UnixStream::connect(control).and_then(|mut socket| socket.write_all(b"heal\n"));
+        // It unmounts what it mounted.
+        // SAFETY: the process is our child and not yet waited for, so the number is still its own.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(format!("/run/ackpace-lab/disk-{}", self.name));
+    }
+}

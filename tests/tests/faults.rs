@@ -1,0 +1,230 @@
+//! Disks that fail and hang, on one that does so when it is told to: who needs its bytes ends or waits, and nobody else.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ackpace_tests::{
+    Conn, Disk, Response, Server, Setup, Tree, command, eventually, forget_cached,
+    limit_receive_buffer, pattern, reset_on_drop, run, server_binary,
+};
+
+const MIB: usize = 1 << 20;
+const LEN: usize = 8 * MIB;
+
+/// A server of a healthy disk and one that can fail, seen at `/disk`.
+struct Bench {
+    tree: Tree,
+    server: Server,
+    metrics: SocketAddr,
+    admin: PathBuf,
+}
+
+impl Bench {
+    fn start(disk: &Disk, args: &[&str]) -> Bench {
+        let tree = Tree::new();
+        tree.file("site/small", "small");
+        tree.file("site/big", pattern(LEN, 5));
+        let at = tree.dir("site/disk");
+        let admin = tree.at("admin.sock");
+        let path = admin.to_str().expect("UTF-8").to_owned();
+        // One worker: if it waits for a disk, everybody does.
+        let all = ["--workers", "1", "--metrics", "0", "--admin", &path];
+        let setup = Setup::new(tree.at("site")).args(&all).args(args);
+        let server = disk.served_at(&at, setup).start();
+        let line = server.out_line(&["metrics at http://"]);
+        let url = line.trim_end().trim_start_matches("metrics at http://");
+        let metrics = url.trim_end_matches("/metrics").parse();
+        Bench {
+            tree,
+            server,
+            metrics: metrics.expect("an address"),
+            admin,
+        }
+    }
+
+    /// The sum of all samples of this name.
+    fn metric(&self, name: &str) -> u64 {
+        let page = Conn::open(self.metrics).get("/metrics", "").text();
+        let samples = page.lines().filter(|line| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+        });
+        let values = samples.map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        values.map(|value| value.expect("a number") as u64).sum()
+    }
+
+    /// A request whose answer is read later.
+    fn ask(&self, target: &str, fields: &str) -> Conn {
+        let mut conn = self.server.connect();
+        conn.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{fields}\r\n"));
+        conn
+    }
+
+    /// That whoever needs nothing of the disk that can fail gets what it asks for, cold or not.
+    fn serves_others(&self) {
+        assert_eq!(self.server.get("/small", "").text(), "small");
+        let big = File::open(self.tree.at("site/big")).expect("the file");
+        forget_cached(&big);
+        assert!(
+            self.server.get("/big", "").body == pattern(LEN, 5),
+            "other bytes"
+        );
+    }
+}
+
+/// What came of an answer of this length before it ended.
+fn ended(mut conn: Conn, len: usize) -> Vec<u8> {
+    let head = conn.head();
+    assert_eq!(head.field("Content-Length"), Some(len.to_string().as_str()));
+    conn.rest_or_reset()
+}
+
+#[test]
+fn a_bad_block_ends_its_response_where_it_lies_and_others_go_on() {
+    let files = [("a", LEN as u64), ("b", LEN as u64)];
+    let Some(disk) = Disk::up(&files) else { return };
+    let contents = ["a", "b"].map(|name| disk.content(name));
+    let bench = Bench::start(&disk, &[]);
+    // In the middle of a block that is read ahead.
+    const BAD: usize = 3 * MIB + 20_480;
+    for way in ["past the page cache", "through it"] {
+        disk.tell(&format!("eio-file a {BAD} 4096"));
+        let before = bench.metric("ackpace_disk_direct_reads_total");
+        let readers = if way == "through it" { 2 } else { 1 };
+        let mut conns = Vec::new();
+        for _ in 0..readers {
+            let mut conn = bench.server.connect();
+            limit_receive_buffer(&conn.stream, 64 << 10); // so that they meet
+            conn.send("GET /disk/a HTTP/1.1\r\nHost: t\r\n\r\n");
+            conns.push(conn);
+        }
+        let other = bench.ask("/disk/b", "");
+        let bodies: Vec<_> = conns.into_iter().map(|conn| ended(conn, LEN)).collect();
+        for body in bodies {
+            assert_eq!(body.len(), BAD, "{way}");
+            assert!(body == contents[0][..BAD], "{way}: other bytes");
+        }
+        assert!(ended_whole(other, &contents[1]), "{way}");
+        let offset = format!("offset_bytes={BAD}");
+        let line = bench.server.err_line(&["ERROR", "/disk/a", &offset]);
+        assert!(line.contains("os error 5"), "{line}");
+        let behind = format!("Range: bytes={}-\r\n", BAD + 4096);
+        let rest = bench.server.get("/disk/a", &behind).body;
+        assert!(
+            rest == contents[0][BAD + 4096..],
+            "{way}: other bytes behind it"
+        );
+        let direct = bench.metric("ackpace_disk_direct_reads_total") > before;
+        assert!(direct || way == "through it");
+        disk.tell("heal");
+        assert!(
+            bench.server.get("/disk/a", "").body == contents[0],
+            "{way}: healed"
+        );
+        forget_cached(&File::open(disk.at("a")).expect("a file of the disk"));
+    }
+    bench.serves_others();
+    bench.server.stop();
+}
+
+fn ended_whole(mut conn: Conn, content: &[u8]) -> bool {
+    let Response { status, body, .. } = conn.response();
+    status == 200 && body == content
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
+    const WAITERS: usize = 60;
+    const POOL: u64 = 8 << 20;
+    let names: Vec<String> = (0..WAITERS).map(|nth| format!("d/{nth}")).collect();
+    let mut files: Vec<(&str, u64)> = names.iter().map(|name| (&**name, MIB as u64)).collect();
+    files.extend([("hot", MIB as u64), ("shared", LEN as u64)]);
+    let Some(disk) = Disk::up(&files) else { return };
+    // The kernel knows all names, and has no content but that of one file.
+    let contents: Vec<_> = names.iter().map(|name| disk.content(name)).collect();
+    let shared = disk.content("shared");
+    let hot = fs::read(disk.at("hot")).expect("a disk without faults");
+    let bench = Bench::start(&disk, &["--prefetch-memory", "8MiB"]);
+    for _ in 0..2 {
+        let first = bench.server.get("/disk/shared", "Range: bytes=0-9\r\n");
+        assert!(first.body == shared[..10], "other bytes");
+    }
+    forget_cached(&File::open(disk.at("shared")).expect("a file of the disk"));
+    bench.serves_others();
+    let memory_bytes = bench.server.memory_bytes();
+
+    disk.tell("hang");
+    let mut waiting = vec![bench.ask("/disk/shared", "")];
+    eventually("the read is in the device", || disk.counter("queued") > 0);
+    // The pages that it is for are in the page cache already, and hold nothing.
+    waiting.push(bench.ask("/disk/shared", ""));
+    bench.serves_others();
+    waiting.extend(
+        names
+            .iter()
+            .map(|name| bench.ask(&format!("/disk/{name}"), "")),
+    );
+    let streams = || bench.metric("ackpace_disk_streams") as usize;
+    eventually("all are known to the disk", || streams() == waiting.len());
+    bench.serves_others();
+    assert!(
+        bench.server.get("/disk/hot", "").body == hot,
+        "what is cached is served"
+    );
+    assert!(bench.metric("ackpace_disk_in_flight_reads") <= 64);
+    assert!(bench.metric("ackpace_prefetch_used_bytes") <= POOL);
+    let grown_bytes = bench.server.memory_bytes().saturating_sub(memory_bytes);
+    assert!(grown_bytes <= POOL + (8 << 20), "{grown_bytes} bytes");
+    assert_eq!(Conn::open(bench.metrics).get("/readyz", "").status, 200);
+    let mut top = command(server_binary());
+    top.arg("top")
+        .arg("--admin")
+        .arg(&bench.admin)
+        .arg("--once");
+    let top = run(&mut top);
+    assert!(top.success && top.out.contains("/disk/shared"), "{top:?}");
+
+    // Every second one leaves: half of them by RST.
+    let mut stay = Vec::new();
+    for (nth, conn) in waiting.into_iter().enumerate() {
+        match nth % 4 {
+            1 => reset_on_drop(&conn.stream),
+            3 => {}
+            _ => stay.push((nth, conn)),
+        }
+    }
+    eventually("who left is forgotten", || {
+        bench.metric("ackpace_open_connections") as usize == stay.len()
+    });
+    eventually("by the disk, too", || streams() == stay.len());
+    disk.tell("heal");
+    // All at once: who does not read keeps its part of the pool for a while.
+    std::thread::scope(|scope| {
+        for (nth, conn) in stay {
+            let content = if nth < 2 { &shared } else { &contents[nth - 2] };
+            scope.spawn(move || assert!(ended_whole(conn, content), "{nth}"));
+        }
+    });
+    eventually("the pool is whole again", || {
+        bench.metric("ackpace_prefetch_used_bytes") == 0
+    });
+    bench.server.stop();
+}
+
+#[test]
+fn a_stop_while_a_disk_hangs_says_what_it_waits_for_and_ends_with_that() {
+    let files = [("a", LEN as u64), ("hot", MIB as u64)];
+    let Some(disk) = Disk::up(&files) else { return };
+    disk.content("a");
+    let mut bench = Bench::start(&disk, &["--drain-timeout", "1s"]);
+    disk.tell("hang");
+    let waiting = bench.ask("/disk/a", "");
+    eventually("the read is in the device", || disk.counter("queued") > 0);
+    bench.server.signal(libc::SIGTERM);
+    let line = bench.server.err_line(&["WARN", "has not answered"]);
+    assert!(line.contains("reads"), "{line}");
+    drop(waiting);
+    disk.tell("heal");
+    assert_eq!(bench.server.wait().code(), Some(0));
+}
