@@ -194,6 +194,8 @@ pub enum TcpEvent {
 pub struct TcpSample {
     /// Written to the socket and not yet acknowledged (SIOCOUTQ).
     pub unacked_bytes: u64,
+    /// Of that, not sent yet (SIOCOUTQNSD); `None` where nobody can say.
+    pub unsent_bytes: Option<u64>,
     /// The peer's receive window is closed: a paused player, a full disk.
     pub window_closed: bool,
     /// Zero-window probes that the peer left unanswered.

@@ -35,7 +35,7 @@ use crate::limits::{
 };
 use crate::machine::Machine;
 use crate::model::Model;
-use crate::prefetch::{Lateness, Load};
+use crate::prefetch::{Fill, Load};
 use crate::units::Instant;
 
 /// A worker and a place in its table of connections, which has one stream at a time: news of a
@@ -81,7 +81,7 @@ struct Flight {
 pub struct Disk {
     settings: Settings,
     model: Model,
-    late: Lateness,
+    fill: Fill,
     readers: BTreeMap<Place, Reader>,
     /// What those take together whose rate is known, and how many these are.
     rates_bytes_per_s: u64,
@@ -105,7 +105,7 @@ impl Disk {
         Disk {
             settings,
             model: Model::new(settings.rotational),
-            late: Lateness::default(),
+            fill: Fill::default(),
             readers: BTreeMap::new(),
             rates_bytes_per_s: 0,
             rates_known: 0,
@@ -141,7 +141,7 @@ impl Disk {
             streams,
             rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
             memory_bytes: self.settings.memory_bytes,
-            late_percent: self.late.percent(),
+            fill_percent: self.fill.percent(),
         }
     }
 

@@ -75,8 +75,10 @@ pub const READ_BYTES_MAX: u64 = 4 * MIB;
 pub const READ_TARGET_US_MIN: u64 = US_PER_S;
 /// T_D is at most this long: a client may leave.
 pub const READ_TARGET_US_MAX: u64 = 20 * US_PER_S;
-/// A sweep is not taken for longer than so many hundredths of what is calculated, however many streams run dry.
-pub const LATE_PERCENT_MAX: u64 = 800;
+/// Memory is not taken to hold less or more than so many hundredths of what is calculated.
+pub const FILL_PERCENT_MIN: u64 = 50;
+/// See above.
+pub const FILL_PERCENT_MAX: u64 = 1_600;
 /// Reads begin and end at multiples of this: what O_DIRECT asks for (statx(2), STATX_DIOALIGN), with few exceptions.
 pub const READ_ALIGN_BYTES: u64 = 4 * KIB;
 /// The pool of prefetch memory is given out in pieces of this size. What is sent of a piece comes back with its last byte.

@@ -10,17 +10,17 @@
 //! hold counts as T_n, too, but not against M: half a socket for each stream comes on top.
 
 use crate::limits::{
-    FIRST_READ_BYTES, LATE_PERCENT_MAX, LOWAT_BYTES_MIN, READ_BYTES_MAX, READ_BYTES_MIN,
-    READ_TARGET_US_MAX, READ_TARGET_US_MIN,
+    FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, LOWAT_BYTES_MIN, READ_BYTES_MAX,
+    READ_BYTES_MIN, READ_TARGET_US_MAX, READ_TARGET_US_MIN,
 };
 use crate::model::Model;
 use crate::units::{Instant, US_PER_S};
 
-/// A turn of a dry stream makes the sweep this much longer, another one this much shorter: one in three may be dry.
-const LATE_UP: f64 = 1.01;
-const LATE_DOWN: f64 = 0.995;
-/// Each wait for memory makes it this much shorter.
-const LATE_SHORT: f64 = 0.9;
+/// The share of the pool that shall be in use when a read begins; how fast the rest is made use of, in a sweep; and by how
+/// much each wait for memory makes reads shorter.
+const FILL: f64 = 0.8;
+const FILL_GAIN: f64 = 0.5;
+const FILL_SHORT: f64 = 0.98;
 
 /// How the length of a read is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,43 +89,56 @@ pub struct Load {
     pub rates_bytes_per_s: u64,
     /// M, the memory in which their bytes may wait.
     pub memory_bytes: u64,
-    /// How much longer than calculated a sweep is taken to be, in hundredths, 100 or more: see [`Lateness`].
-    pub late_percent: u64,
+    /// How much more than calculated memory holds, in hundredths: see [`Fill`].
+    pub fill_percent: u64,
 }
 
-/// Learns from streams that are found dry when their turn comes that a sweep takes longer than calculated, or that clients
-/// are faster than is known: who is always dry is measured at what he is given. Longer reads make sweeps more
-/// efficient, up to what memory allows.
+/// Learns how long reads may be for the pool to be as full as it shall be. What is read leaves it as fast as its client takes it, and that
+/// may be at once: receive buffers of clients and of the path hold what the calculation keeps in the pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lateness {
+pub struct Fill {
     factor: f64,
 }
 
-impl Default for Lateness {
-    fn default() -> Lateness {
-        Lateness { factor: 1.0 }
+impl Default for Fill {
+    fn default() -> Fill {
+        Fill { factor: 1.0 }
     }
 }
 
-impl Lateness {
-    /// A stream had its turn; `dry`: it had nothing left.
-    pub fn turn(&mut self, dry: bool) {
-        let step = if dry { LATE_UP } else { LATE_DOWN };
-        self.factor = (self.factor * step).clamp(1.0, LATE_PERCENT_MAX as f64 / 100.0);
+impl Fill {
+    /// One of `streams` has its turn, when `used` of `max` slots are in use, in a sweep whose reads memory bounds.
+    /// Longer reads are for those who are found `dry`: who has enough is not helped by them.
+    pub fn turn(&mut self, dry: bool, used: u32, max: u32, streams: u64) {
+        let lacks = FILL - f64::from(used) / f64::from(max.max(1));
+        if dry || lacks < 0.0 {
+            let step = 1.0 + lacks * FILL_GAIN / streams.max(1) as f64;
+            self.set(self.factor * step);
+        }
     }
 
-    /// The next read waits for memory: longer ones would wait longer.
-    pub fn short_of_memory(&mut self) {
-        self.factor = (self.factor * LATE_SHORT).max(1.0);
+    /// The next read waits for memory.
+    pub fn short(&mut self) {
+        self.set(self.factor * FILL_SHORT);
     }
 
-    /// For [`Load::late_percent`].
+    /// For [`Load::fill_percent`].
     pub fn percent(&self) -> u64 {
         (self.factor * 100.0) as u64
+    }
+
+    fn set(&mut self, factor: f64) {
+        let (least, most) = (FILL_PERCENT_MIN as f64, FILL_PERCENT_MAX as f64);
+        self.factor = factor.clamp(least / 100.0, most / 100.0);
     }
 }
 
 impl Prefetch {
+    /// Whether memory makes T_D shorter than it would be.
+    pub fn lacks_memory(self, load: &Load, model: &Model) -> bool {
+        self == Prefetch::Tdap && memory_us(load, model) < sweeps_us(load, model)
+    }
+
     /// T_D at this load of a device.
     pub fn target_us(self, load: &Load, model: &Model) -> u64 {
         match self {
@@ -185,26 +198,26 @@ pub fn us_for(bytes: u64, rate_bytes_per_s: u64) -> u64 {
 }
 
 fn tdap_us(load: &Load, model: &Model) -> u64 {
-    // Longer reads help where the medium itself is short. Below that, who is dry has just come, or is measured anew.
-    let short = load.rates_bytes_per_s / 3 >= model.media_bytes_per_s() / 5;
-    let late_percent = if short {
-        load.late_percent.max(100)
-    } else {
-        100
-    };
-    let cycle_us = cycle_us(load, model).saturating_mul(late_percent) / 100;
+    sweeps_us(load, model).min(memory_us(load, model))
+}
+
+/// T_D of two sweeps.
+fn sweeps_us(load: &Load, model: &Model) -> u64 {
+    cycle_us(load, model)
+        .saturating_mul(2)
+        .clamp(READ_TARGET_US_MIN, READ_TARGET_US_MAX)
+}
+
+/// The longest T_D for which there is memory.
+fn memory_us(load: &Load, model: &Model) -> u64 {
     // What leaves memory: what is asked for, or what the device can give.
     let most = model.throughput_bytes_per_s(READ_BYTES_MAX).max(1);
     let rate = load.rates_bytes_per_s.min(most).max(1);
-    let memory_us = us_for(room_bytes(load), rate);
+    let memory_us = us_for(room_bytes(load), rate).saturating_mul(load.fill_percent) / 100;
     let idle_us = memory_us.saturating_mul(4) / 3; // S = T_D/2
-    let busy_us = memory_us.saturating_add(cycle_us / 2); // S = C
+    let busy_us = memory_us.saturating_add(cycle_us(load, model) / 2); // S = C
     let full_us = memory_us.saturating_mul(2); // S = T_D: it can't keep up
-    let most_us = idle_us.max(busy_us.min(full_us));
-    cycle_us
-        .saturating_mul(2)
-        .clamp(READ_TARGET_US_MIN, READ_TARGET_US_MAX)
-        .min(most_us)
+    idle_us.max(busy_us.min(full_us))
 }
 
 /// What may wait in the pool and in the sockets, on average: the pool is full for a moment whenever a read is given to
@@ -236,7 +249,7 @@ mod tests {
             streams,
             rates_bytes_per_s: streams * each,
             memory_bytes: memory_mib * MIB,
-            late_percent: 100,
+            fill_percent: 100,
         }
     }
 
@@ -272,29 +285,36 @@ mod tests {
     }
 
     #[test]
-    fn dry_streams_make_reads_longer_and_steady_ones_shorter_again() {
-        let mut late = Lateness::default();
-        late.turn(false);
-        assert_eq!(late.percent(), 100);
-        (0..100).for_each(|_| late.turn(true));
-        assert!((260..280).contains(&late.percent()), "{late:?}");
-        (0..100_000).for_each(|_| late.turn(true));
-        assert_eq!(late.percent(), 800);
-        (0..10_000).for_each(|_| late.turn(false));
-        assert_eq!(late.percent(), 100);
+    fn a_pool_that_stays_empty_makes_reads_longer_and_a_full_one_shorter() {
         let disk = disk();
-        let easy = load(100, 200_000, 10_000);
-        let hurt = Load {
-            late_percent: 150,
-            ..easy
+        let mut load = load(200, 300_000, 64);
+        let calculated_us = TDAP.target_us(&load, &disk);
+        let mut fill = Fill::default();
+        let mut sweeps = |used, count| {
+            (0..count * load.streams).for_each(|_| fill.turn(true, used, 1_000, load.streams));
+            load.fill_percent = fill.percent();
+            TDAP.target_us(&load, &disk)
         };
-        assert_eq!(TDAP.target_us(&hurt, &disk), TDAP.target_us(&easy, &disk));
-        let calm = load(200, 200_000, 10_000);
-        let late = Load {
-            late_percent: 150,
-            ..calm
-        };
-        assert!(TDAP.target_us(&late, &disk) > TDAP.target_us(&calm, &disk));
+        let longer_us = sweeps(300, 2);
+        assert!(
+            longer_us > calculated_us * 5 / 4,
+            "{longer_us} {calculated_us}"
+        );
+        let shorter_us = sweeps(1_000, 8);
+        assert!(shorter_us < calculated_us, "{shorter_us}");
+        let least_us = sweeps(1_000, 1_000);
+        assert!(
+            (least_us + 1) * 100 >= calculated_us * FILL_PERCENT_MIN,
+            "{least_us}"
+        );
+    }
+
+    #[test]
+    fn memory_is_lacking_where_it_makes_reads_shorter() {
+        assert!(TDAP.lacks_memory(&load(200, 300_000, 64), &disk()));
+        assert!(!TDAP.lacks_memory(&load(100, 10_000, 1_000), &disk()));
+        let constant = Prefetch::Rate { target_us: 1 };
+        assert!(!constant.lacks_memory(&load(200, 300_000, 64), &disk()));
     }
 
     #[test]

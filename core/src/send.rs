@@ -8,7 +8,7 @@
 use crate::conn::TcpSample;
 use crate::limits::{
     FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, PACED_RTT_US_MIN,
-    PACED_WINDOW_BYTES_MIN, TARGET_US_MAX, TARGET_US_MIN, UNKNOWN_MARGIN_US,
+    PACED_WINDOW_BYTES_MIN, STRETCH_US_MIN, TARGET_US_MAX, TARGET_US_MIN, UNKNOWN_MARGIN_US,
 };
 use crate::prefetch::us_for;
 use crate::rate::Rate;
@@ -113,6 +113,18 @@ impl Margin {
         if dry && unbelieved {
             self.rate.raise();
         }
+    }
+
+    /// The socket holds `unsent_bytes` now, and nothing happened to it: the rate is measured, and the margin follows it.
+    pub fn seen(&mut self, unsent_bytes: u64, target_us: u64, now: Instant) {
+        self.look(unsent_bytes, unsent_bytes == 0, now);
+        self.aim(target_us);
+    }
+
+    /// When a socket that does not call is to be looked at, lest what it holds be guessed by a rate of long ago.
+    pub fn look_at(&self) -> Option<Instant> {
+        let holds = self.level_bytes + self.given_bytes > 0;
+        holds.then(|| self.looked_at.plus_us(STRETCH_US_MIN))
     }
 
     /// The socket holds `unsent_bytes` now. `dry`: it held nothing at some time since the last look.

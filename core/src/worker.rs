@@ -97,6 +97,15 @@ struct Conn {
     arrivals: Arrivals,
 }
 
+impl Conn {
+    /// When its socket is to be looked at although it does not call: it waits for the disk, whose turn depends on what
+    /// is left in it.
+    fn look_at(&self) -> Option<Instant> {
+        let fetched = self.stream.as_ref().is_some_and(Stream::wants);
+        self.margin.look_at().filter(|_| fetched && self.writable)
+    }
+}
+
 /// Decides for all connections of one worker. See the module.
 pub struct Worker {
     settings: Settings,

@@ -107,7 +107,7 @@ impl Disk {
         }
         let lacking = if self.flights.is_empty() { least } else { want };
         self.slots_lacking = lacking - free;
-        self.late.short_of_memory();
+        self.fill.short();
         None
     }
 
@@ -139,12 +139,12 @@ impl Disk {
         match into {
             Into::Slots(slots) => {
                 self.slots_used += slots;
+                self.fill_or_not(at, now);
                 flight.held = Held::Slots;
             }
             Into::PageCache => self.join(&mut flight),
         }
         self.objects.read(object, span);
-        self.late_or_not(at, now);
         self.model.begun(idle, now);
         self.mean_read_bytes = (self.mean_read_bytes * 15 + span.len_bytes) / 16;
         self.flights.push(flight);
@@ -156,11 +156,13 @@ impl Disk {
         }
     }
 
-    /// Whether a stream whose rate is known was found dry.
-    fn late_or_not(&mut self, at: Place, now: Instant) {
-        let want = self.readers.get(&at).map(|reader| reader.want);
-        if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
-            self.late.turn(want.dry_at <= now);
+    /// Where memory bounds the length of reads, it shall be used.
+    fn fill_or_not(&mut self, at: Place, now: Instant) {
+        let (load, want) = (self.load(), self.readers[&at].want);
+        if self.settings.prefetch.lacks_memory(&load, &self.model) {
+            let dry = want.rate_bytes_per_s > 0 && want.dry_at <= now;
+            let (used, max) = (self.slots_used, self.slots_max());
+            self.fill.turn(dry, used, max, load.streams);
         }
     }
 

@@ -96,6 +96,12 @@ impl Worker {
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
+        let target_us = self.top_ups.as_ref().map(TopUps::target_us);
+        let fetched = conn.stream.as_ref().is_some_and(Stream::wants);
+        if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
+            let target_us = target_us.unwrap_or(TARGET_US_MIN);
+            conn.margin.seen(unsent_bytes, target_us, now);
+        }
         conn.arrivals.measured(sample.unacked_bytes);
         while let Some(arrived) = conn.arrivals.settled() {
             self.outs.push_back(arrived);
@@ -137,8 +143,8 @@ impl Worker {
             self.close(id, false, Why::Done, now);
         } else if let Verdict::End(why) = conn.patience.sampled(conn.phase, sample, now) {
             self.give_up(id, why, now);
-        } else if stalled {
-            self.wake(id.index, false);
+        } else if stalled || fetched {
+            self.wake(id.index, false); // its wish may have to be dated anew
         }
     }
 

@@ -27,11 +27,12 @@ impl Worker {
             return;
         };
         let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
+        let unseen = conn.look_at().is_some_and(|at| at <= now);
         if drained {
             return self.close(id, true, Why::Draining, now);
         }
         match conn.patience.verdict(conn.phase, &self.settings, now) {
-            Verdict::Patient if unsettled => self.outs.push_back(Out::Sample(id)),
+            Verdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
             Verdict::Patient => {}
             Verdict::Measure => self.outs.push_back(Out::Sample(id)),
             Verdict::End(why) => self.give_up(id, why, now),
@@ -46,7 +47,8 @@ impl Worker {
         };
         let soon = (!conn.arrivals.is_empty()).then_some(now);
         let limit = conn.patience.check_at(conn.phase, &self.settings);
-        let at = [soon, limit, drained_at].into_iter().flatten().min();
+        let at = [soon, limit, drained_at, conn.look_at()];
+        let at = at.into_iter().flatten().min();
         // Nothing runs out while we look for the file.
         let at = at.unwrap_or(Instant { us: u64::MAX });
         self.wheel.by(index, at, now);

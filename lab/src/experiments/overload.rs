@@ -58,7 +58,8 @@ pub fn experiment() -> Experiment {
         pace: Pace {
             rounds: 5,
             rounds_quick: 1,
-            warm_up_s: 12.0,
+            // The formula speaks of a steady state, and a pool of hundreds of MB is filled at what the disk gives beyond the clients.
+            warm_up_s: 30.0,
             window_s: 20.0,
             window_quick_s: 8.0,
         },

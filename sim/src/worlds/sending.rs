@@ -131,7 +131,7 @@ impl Run {
             .iter_mut()
             .zip(&mut self.outcome.by_client_bytes)
         {
-            let before_bytes = socket.unsent_bytes;
+            let before_bytes = socket.unsent_bytes();
             let (sent_bytes, idle_us) = socket.drain(until);
             if counted {
                 *bytes += sent_bytes;
@@ -139,7 +139,7 @@ impl Run {
                 self.outcome.idle_us += idle_us;
                 let us = until.since_us(self.now);
                 self.queue_byte_us +=
-                    u128::from(before_bytes + socket.unsent_bytes) * u128::from(us) / 2;
+                    u128::from(before_bytes + socket.unsent_bytes()) * u128::from(us) / 2;
             }
         }
         self.now = until;
@@ -171,7 +171,11 @@ impl Run {
         while let Some(out) = self.worker.poll(now) {
             self.execute(out);
         }
-        let queue_bytes = self.sockets.iter().map(|socket| socket.unsent_bytes).sum();
+        let queue_bytes = self
+            .sockets
+            .iter()
+            .map(|socket| socket.unsent_bytes())
+            .sum();
         if now >= self.measured_from {
             self.outcome.queue_max_bytes = self.outcome.queue_max_bytes.max(queue_bytes);
         }
@@ -202,7 +206,7 @@ impl Run {
             } => self.send(stream, len_bytes, lowat_bytes),
             Out::Sample(conn) => {
                 let sample = TcpSample {
-                    unacked_bytes: self.sockets[conn.index as usize].unsent_bytes,
+                    unacked_bytes: self.sockets[conn.index as usize].unsent_bytes(),
                     ..TcpSample::default()
                 };
                 let event = TcpEvent::Sample(sample);
@@ -227,13 +231,13 @@ impl Run {
         let room_bytes = socket.room_bytes();
         let taken_bytes = len_bytes.min(room_bytes);
         let blocked = taken_bytes < len_bytes;
-        socket.unsent_bytes += taken_bytes;
+        socket.held_bytes += taken_bytes;
         socket.full = blocked;
         if self.now >= self.measured_from {
             self.outcome.sends += 1;
             self.outcome.refused += u64::from(taken_bytes == 0);
         }
-        let unsent_bytes = (blocked && !self.eager).then_some(socket.unsent_bytes);
+        let unsent_bytes = (blocked && !self.eager).then_some(socket.unsent_bytes());
         let sent = In::Sent {
             stream,
             taken_bytes,

@@ -31,6 +31,8 @@ pub struct Client {
     pub pace: Pace,
     /// SO_SNDBUF: room of its socket beyond what is in flight, where no lowat bounds that.
     pub socket_bytes: u64,
+    /// What it takes at once, ahead of what its program reads: a receive buffer behind a path that limits nothing.
+    pub buffer_bytes: u64,
 }
 
 /// What becomes of a path.
@@ -58,8 +60,9 @@ pub(super) struct Socket {
     pub client: Client,
     pub asked: bool,
     pub connected: bool,
-    pub unsent_bytes: u64,
-    /// Sent up to here; a rest below one byte is carried along.
+    /// Given to it, and not read by the client's program yet.
+    pub held_bytes: u64,
+    /// Read up to here; a rest below one byte is carried along.
     pub drained_at: Instant,
     pub carry: u64,
     pub lowat_bytes: Option<u64>,
@@ -73,7 +76,7 @@ impl Socket {
             client,
             asked: false,
             connected: false,
-            unsent_bytes: 0,
+            held_bytes: 0,
             drained_at: Instant { us: 0 },
             carry: 0,
             lowat_bytes: None,
@@ -125,13 +128,20 @@ impl Socket {
         [change, next].into_iter().flatten().min()
     }
 
+    /// D1: what the client's buffer does not hold.
+    pub fn unsent_bytes(&self) -> u64 {
+        self.held_bytes.saturating_sub(self.client.buffer_bytes)
+    }
+
     /// What may be taken: with a lowat, whole kernel buffers until it is reached.
     pub fn room_bytes(&self) -> u64 {
-        match self.lowat_bytes {
-            Some(lowat) if self.unsent_bytes >= lowat => 0,
-            Some(lowat) => (lowat - self.unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
-            None => self.client.socket_bytes.saturating_sub(self.unsent_bytes),
-        }
+        let unsent_bytes = self.unsent_bytes();
+        let own_bytes = match self.lowat_bytes {
+            Some(lowat) if unsent_bytes >= lowat => 0,
+            Some(lowat) => (lowat - unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
+            None => self.client.socket_bytes.saturating_sub(unsent_bytes),
+        };
+        own_bytes + self.client.buffer_bytes.saturating_sub(self.held_bytes)
     }
 
     /// Below this, a socket that was full calls: tcp(7), sk_stream_write_space.
@@ -143,7 +153,7 @@ impl Socket {
     }
 
     pub fn calls(&self, now: Instant) -> bool {
-        now >= self.drained_at && self.unsent_bytes < self.calls_below_bytes()
+        now >= self.drained_at && self.unsent_bytes() < self.calls_below_bytes()
     }
 
     /// When it connects or calls, if nothing happens before.
@@ -154,7 +164,8 @@ impl Socket {
         if !self.full {
             return None;
         }
-        let bytes = (self.unsent_bytes + 1).saturating_sub(self.calls_below_bytes());
+        let below_bytes = self.client.buffer_bytes + self.calls_below_bytes();
+        let bytes = (self.held_bytes + 1).saturating_sub(below_bytes);
         let rate = self.rate_bytes_per_s(self.drained_at);
         let at = self.drained_at.plus_us((bytes * US_PER_S).div_ceil(rate));
         Some(self.changes_at().map_or(at, |change| at.min(change)))
@@ -169,10 +180,10 @@ impl Socket {
             return (0, 0);
         }
         let could = us * rate + self.carry;
-        let sent_bytes = (could / US_PER_S).min(self.unsent_bytes);
+        let sent_bytes = (could / US_PER_S).min(self.held_bytes);
         let lacking = could / US_PER_S - sent_bytes;
         self.carry = if lacking == 0 { could % US_PER_S } else { 0 };
-        self.unsent_bytes -= sent_bytes;
+        self.held_bytes -= sent_bytes;
         (sent_bytes, lacking * US_PER_S / rate)
     }
 }

@@ -7,6 +7,15 @@ use ackpace_sim::models::disk::request::{Kind, Request};
 const CLIENTS: usize = 200;
 const RATE: u64 = 300_000;
 
+/// The same with clients that take this much at once.
+fn buffered(disk: Settings, buffer_bytes: u64) -> World {
+    let mut world = overloaded(disk);
+    for download in &mut world.downloads {
+        download.client.buffer_bytes = buffer_bytes;
+    }
+    world
+}
+
 fn overloaded(disk: Settings) -> World {
     World {
         measured_from: seconds(30),
@@ -110,4 +119,29 @@ fn in_overload_reads_in_the_order_of_the_disk_come_near_the_ideal_reader() {
         );
     }
     compare("overload", &table);
+}
+
+#[test]
+fn what_clients_buffer_makes_reads_longer() {
+    let mut table =
+        String::from("pool MiB  buffer KiB  goodput    mean     min  reads/s  KB/read  pool MB\n");
+    for memory_mib in [32, 64, 160] {
+        let mut least = 0.0;
+        for buffer_kib in [0, 256, 1024, 3072] {
+            let world = buffered(settings(memory_mib), buffer_kib * 1024);
+            let outcome = world.run();
+            let (mean, min) = kb_per_s(&world, &outcome, 0..CLIENTS);
+            table += &format!(
+                "{memory_mib:8}  {buffer_kib:10} {:8.1} {mean:7.1} {min:7.1} {}\n",
+                mean * CLIENTS as f64 / 1e3,
+                reads(&world, &outcome),
+            );
+            assert!(
+                min >= 0.9 * mean && mean >= 0.99 * least,
+                "seed {SEED}, {memory_mib} MiB, {buffer_kib} KiB: somebody starves, or memory is not used\n{table}"
+            );
+            least = mean;
+        }
+    }
+    compare("buffers", &table);
 }

@@ -20,6 +20,8 @@ fn begun(oracle: Oracle, offset_bytes: u64, len_bytes: u64) -> (Bench, StreamId,
     (bench, stream, outs)
 }
 
+const READ: u64 = 128 << 10;
+
 #[test]
 fn a_resident_window_is_sent_after_one_question() {
     let (mut bench, stream, outs) = begun(Oracle::Ask, 0, 3 * WINDOW);
@@ -192,7 +194,6 @@ fn another_client_finds_what_the_first_had_read() {
 
 #[test]
 fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
-    const READ: u64 = 128 << 10;
     let (mut bench, stream, outs) = begun(Oracle::Remember, 0, 3 * WINDOW);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
     let held = Held::Slots;
@@ -225,7 +226,6 @@ fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
 
 #[test]
 fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
-    const READ: u64 = 128 << 10;
     let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
     let held = Held::Slots;
     let fill = |bench: &mut Bench, offset_bytes| {
@@ -266,4 +266,48 @@ fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
     assert_eq!(outs.iter().filter_map(at).collect::<Vec<_>>(), [50_000]);
     let outs = fill(&mut bench, 50_000);
     assert_eq!(send_of(&outs), Some((1, 50_000, READ)));
+}
+
+#[test]
+fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_wish_dated_anew() {
+    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 100 * WINDOW);
+    let take = |bench: &mut Bench, offset_bytes, unsent_bytes| {
+        let (span, held) = (
+            Span {
+                offset_bytes,
+                len_bytes: READ,
+            },
+            Held::Slots,
+        );
+        bench.tell(In::Filled {
+            stream,
+            span,
+            held,
+            chosen: CHOSEN,
+        });
+        bench.tell(In::Sent {
+            stream,
+            taken_bytes: READ,
+            blocked: false,
+            unsent_bytes: Some(unsent_bytes),
+        })
+    };
+    // Each second it takes all but a few of READ bytes, and the socket never calls.
+    for n in 0..4 {
+        bench.sample.unsent_bytes = Some(READ);
+        take(&mut bench, n * READ, READ);
+        bench.sample.unsent_bytes = Some(READ / 100);
+        bench.wait_s(1);
+    }
+    // Then it stands still, which nobody calls for either.
+    bench.sample.unsent_bytes = Some(READ);
+    take(&mut bench, 4 * READ, READ);
+    let outs = bench.wait_s(4);
+    let dry_at = outs.iter().filter_map(|out| match out {
+        Out::Want(want) => Some(want.dry_at),
+        _ => None,
+    });
+    let dry_at: Vec<Instant> = dry_at.collect();
+    assert!(dry_at.len() >= 2 && dry_at.is_sorted(), "{dry_at:?}");
+    assert!(dry_at.last() > Some(&bench.now), "{dry_at:?}");
 }

@@ -98,10 +98,9 @@ fn a_cached_probe_never_waits_behind_a_cold_disk() {
     assert_eq!(
         table,
         "    s  slowest MB  fastest MB  disk MB
-  1.2           1           2       40
-  2.1           2           4       80
-  3.0           4           7      120
-  3.9           8           8      160
+  1.2           1           2       41
+  2.1           3           5       82
+  3.0           4           7      122
 "
     );
 }

@@ -101,7 +101,7 @@ impl Paths {
         let socket = self.drained(n, now);
         socket.lowat_bytes = lowat_bytes.map(u64::from).or(socket.lowat_bytes);
         let taken_bytes = len_bytes.min(socket.room_bytes());
-        socket.unsent_bytes += taken_bytes;
+        socket.held_bytes += taken_bytes;
         socket.full = taken_bytes < len_bytes;
         self.renew(n);
         taken_bytes

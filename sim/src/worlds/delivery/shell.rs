@@ -312,7 +312,8 @@ impl<'a> Run<'a> {
             Out::Sample(conn) => {
                 let socket = self.paths.drained(conn.index as usize, now);
                 let sample = TcpSample {
-                    unacked_bytes: socket.unsent_bytes,
+                    unacked_bytes: socket.unsent_bytes(),
+                    unsent_bytes: Some(socket.unsent_bytes()),
                     path: socket.path(now),
                     ..TcpSample::default()
                 };
@@ -363,7 +364,7 @@ impl<'a> Run<'a> {
         let n = stream.conn.index as usize;
         let taken_bytes = self.paths.give(n, len_bytes, lowat_bytes, self.now);
         let blocked = taken_bytes < len_bytes;
-        let unsent_bytes = Some(self.paths.drained(n, self.now).unsent_bytes);
+        let unsent_bytes = Some(self.paths.drained(n, self.now).unsent_bytes());
         let download = self.world.downloads[n];
         if part == 1 && taken_bytes > 0 {
             let us = self.now.since_us(self.asked_at[n]);
