@@ -6,6 +6,7 @@
 //! `page/` turn rounds into ratios and pictures. What is measured and why: `docs/benchmarks.md`.
 
 mod arena;
+mod awake;
 mod cgroup;
 mod clean;
 mod clock;

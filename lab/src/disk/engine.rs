@@ -4,8 +4,9 @@
 //! next service starts where the last one ended, so lateness does not add up while requests wait. A
 //! host that waits for each answer would still see every delay as if the device were slower. So what
 //! the way costs is measured once ([`Engine::set_lead`]) and answers leave that much earlier; and a
-//! request that follows a late answer at once counts as come when it would have been.
+//! request that follows a late answer at once counts as come when it would have (`arrivals.rs`).
 
+use super::arrivals::{Arrivals, Sent};
 use super::counts::{self, ByFile, Counters};
 use super::store::Store;
 use crate::content::Tag;
@@ -14,7 +15,7 @@ use ackpace_sim::models::array::Device;
 use ackpace_sim::models::disk::profile::Profile;
 use ackpace_sim::models::disk::request::{self, Completion, Kind, Request};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
@@ -22,11 +23,6 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Answers that are remembered: as many as a host has under way.
-const SENT_MAX: usize = 1024;
-/// A request that comes so soon after an answer is taken for its consequence.
-const CONSEQUENCE_NS: u64 = 500_000;
 
 /// Sends the answer: true if the device failed.
 pub type Respond = Box<dyn FnOnce(bool) + Send>;
@@ -74,9 +70,7 @@ struct State {
     next_id: u64,
     asleep_until_ns: u64,
     resume_ns: Option<u64>,
-    /// Answers that nothing has followed yet.
-    sent: VecDeque<Sent>,
-    last_arrived_ns: u64,
+    arrivals: Arrivals,
     totals: request::Counters,
     since_ns: u64,
     by_file: ByFile,
@@ -90,14 +84,6 @@ struct State {
 struct Due {
     due_ns: u64,
     id: u64,
-    finished_ns: u64,
-}
-
-/// An answer that was sent: when, how late, and when the model had finished.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    left_ns: u64,
-    late_ns: u64,
     finished_ns: u64,
 }
 
@@ -123,8 +109,7 @@ impl Engine {
                 next_id: 0,
                 asleep_until_ns: 0,
                 resume_ns: None,
-                sent: VecDeque::new(),
-                last_arrived_ns: 0,
+                arrivals: Arrivals::default(),
                 totals: request::Counters::default(),
                 since_ns: 0,
                 by_file: ByFile::default(),
@@ -184,10 +169,12 @@ impl Engine {
                 len_bytes,
                 kind,
             };
-            let arrived_ns = state.arrival_ns(now_ns);
+            let arrived_ns = state.arrivals.arrival_ns(now_ns);
             state.device.submit(arrived_ns, request);
         }
-        if state.next_ns() < state.asleep_until_ns {
+        let wakes = state.next_ns() < state.asleep_until_ns;
+        drop(state); // who is woken shall find it open
+        if wakes {
             self.wake.notify_one();
         }
     }
@@ -204,7 +191,7 @@ impl Engine {
 
     /// How late the last answer left.
     pub fn last_late_ns(&self) -> u64 {
-        lock(&self.state).sent.back().map_or(0, |sent| sent.late_ns)
+        lock(&self.state).arrivals.last_late_ns()
     }
 
     /// Time outside the model, as set.
@@ -299,20 +286,17 @@ impl Engine {
 
     fn run(&self) {
         punctual();
-        let mut answers: Vec<(Respond, bool)> = Vec::new();
         let mut state = lock(&self.state);
         loop {
             let now_ns = self.now_ns();
-            state.advance(now_ns, &mut answers);
-            let stopping = state.stopping;
-            if !answers.is_empty() {
+            state.advance(now_ns);
+            // One by one: each is as late as those before it made it.
+            if let Some((respond, failed)) = state.answer(now_ns) {
                 state.asleep_until_ns = 0; // looks again by itself
                 drop(state);
-                for (respond, failed) in answers.drain(..) {
-                    respond(failed);
-                }
+                respond(failed);
                 state = lock(&self.state);
-            } else if stopping {
+            } else if state.stopping {
                 return;
             } else {
                 state.asleep_until_ns = state.next_ns();
@@ -336,23 +320,8 @@ impl State {
         next.unwrap_or(u64::MAX)
     }
 
-    /// When a request that comes now would have come, had the answer that it follows arrived at the
-    /// host just when the model had finished.
-    fn arrival_ns(&mut self, now_ns: u64) -> u64 {
-        let stale = |sent: &Sent| sent.left_ns + CONSEQUENCE_NS < now_ns;
-        while self.sent.front().is_some_and(stale) {
-            self.sent.pop_front();
-        }
-        let arrived_ns = match self.sent.pop_front() {
-            Some(sent) => now_ns.saturating_sub(sent.late_ns).max(sent.finished_ns),
-            None => now_ns,
-        };
-        self.last_arrived_ns = arrived_ns.max(self.last_arrived_ns);
-        self.last_arrived_ns
-    }
-
-    /// Collects the answers that are due.
-    fn advance(&mut self, now_ns: u64, answers: &mut Vec<(Respond, bool)>) {
+    /// Plans answers for what the model finishes soon.
+    fn advance(&mut self, now_ns: u64) {
         if self.resume_ns.is_some_and(|at_ns| at_ns <= now_ns) {
             self.resume_ns = None;
             self.device.resume(now_ns);
@@ -361,32 +330,23 @@ impl State {
         while let Some(done) = self.device.complete(horizon_ns) {
             self.done(&done);
         }
+    }
+
+    /// The next answer that is due, if any; all when stopping.
+    fn answer(&mut self, now_ns: u64) -> Option<(Respond, bool)> {
         if self.stopping {
-            answers.extend(self.open.drain().map(|(_, open)| (open.respond, false)));
+            let id = *self.open.keys().next()?;
+            return self.open.remove(&id).map(|open| (open.respond, false));
         }
-        while let Some(Reverse(Due {
-            due_ns,
-            id,
-            finished_ns,
-        })) = self.due.peek().copied()
-        {
-            if due_ns > now_ns {
-                break;
-            }
-            self.due.pop();
-            self.sent.push_back(Sent {
-                left_ns: now_ns,
-                late_ns: now_ns - due_ns,
-                finished_ns,
-            });
-            if self.sent.len() > SENT_MAX {
-                self.sent.pop_front();
-            }
-            let failed = self.failed.remove(&id).unwrap_or(false);
-            if let Some(open) = self.open.remove(&id) {
-                answers.push((open.respond, failed));
-            }
-        }
+        let Reverse(due) = *self.due.peek().filter(|due| due.0.due_ns <= now_ns)?;
+        self.due.pop();
+        self.arrivals.sent(Sent {
+            left_ns: now_ns,
+            late_ns: now_ns - due.due_ns,
+            finished_ns: due.finished_ns,
+        });
+        let failed = self.failed.remove(&due.id).unwrap_or(false);
+        self.open.remove(&due.id).map(|open| (open.respond, failed))
     }
 
     fn done(&mut self, done: &Completion) {

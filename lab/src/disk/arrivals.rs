@@ -1,0 +1,132 @@
+//! When a request would have come, had nothing but the device stood between the host and its answer.
+//!
+//! Answers leave earlier than the model finishes, by what the way costs on average, and yet some arrive
+//! late: a thread woke late, or this way was a longer one. Neither is the device's, so it is taken off
+//! the time at which the host's next request came. What the host itself took to think stays.
+
+use std::collections::VecDeque;
+
+/// Answers that are remembered: as many as a host has under way.
+const SENT_MAX: usize = 1024;
+/// A request that comes so soon after an answer is taken for its consequence.
+const CONSEQUENCE_NS: u64 = 500_000;
+/// Most that is kept of what ways were shorter than planned, for those that are longer. A host that thinks for less
+/// than what is wrong in the mean can hide that much once, not again and again.
+const SAVED_NS_MAX: u64 = 2_000_000;
+
+/// An answer that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// When it left.
+    pub left_ns: u64,
+    /// How much later than planned that was.
+    pub late_ns: u64,
+    /// When the model had finished, and so when it should have arrived at the host.
+    pub finished_ns: u64,
+}
+
+/// Remembers answers that nothing has followed yet.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    sent: VecDeque<Sent>,
+    /// By how much consequences came sooner than planned, less what was given to those that came later.
+    saved_ns: u64,
+    last_ns: u64,
+    last_late_ns: u64,
+}
+
+impl Arrivals {
+    /// An answer leaves.
+    pub fn sent(&mut self, sent: Sent) {
+        self.last_late_ns = sent.late_ns;
+        self.sent.push_back(sent);
+        if self.sent.len() > SENT_MAX {
+            self.sent.pop_front();
+        }
+    }
+
+    /// How late the last answer left.
+    pub fn last_late_ns(&self) -> u64 {
+        self.last_late_ns
+    }
+
+    /// When a request that comes now would have come, had the answer that it follows arrived at the
+    /// host just when the model had finished. Never before that, nor before an earlier request.
+    pub fn arrival_ns(&mut self, now_ns: u64) -> u64 {
+        let stale = |sent: &Sent| sent.left_ns + CONSEQUENCE_NS < now_ns;
+        while self.sent.front().is_some_and(stale) {
+            self.sent.pop_front();
+        }
+        let arrived_ns = match self.sent.pop_front() {
+            Some(sent) => {
+                let punctual_ns = now_ns.saturating_sub(sent.late_ns);
+                let sooner_ns = sent.finished_ns.saturating_sub(punctual_ns);
+                self.saved_ns = (self.saved_ns + sooner_ns).min(SAVED_NS_MAX);
+                let later_ns = punctual_ns.saturating_sub(sent.finished_ns);
+                let given_ns = later_ns.min(self.saved_ns);
+                self.saved_ns -= given_ns;
+                sent.finished_ns + later_ns - given_ns
+            }
+            None => now_ns,
+        };
+        self.last_ns = arrived_ns.max(self.last_ns);
+        self.last_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer for 1 ms, 50 us earlier, sent `late_ns` late.
+    fn answered(arrivals: &mut Arrivals, at_ns: u64, late_ns: u64) {
+        arrivals.sent(Sent {
+            left_ns: at_ns - 50_000 + late_ns,
+            late_ns,
+            finished_ns: at_ns,
+        });
+    }
+
+    #[test]
+    fn what_nobody_waited_for_comes_when_it_comes() {
+        let mut arrivals = Arrivals::default();
+        assert_eq!(arrivals.arrival_ns(700), 700);
+        answered(&mut arrivals, 1_000_000, 0);
+        assert_eq!(arrivals.arrival_ns(1_600_000), 1_600_000, "long after");
+    }
+
+    #[test]
+    fn an_answer_that_left_late_is_not_the_devices_fault() {
+        let mut arrivals = Arrivals::default();
+        answered(&mut arrivals, 1_000_000, 80_000);
+        assert_eq!(arrivals.last_late_ns(), 80_000);
+        assert_eq!(arrivals.arrival_ns(1_080_000), 1_000_000);
+        answered(&mut arrivals, 2_000_000, 80_000);
+        assert_eq!(arrivals.arrival_ns(2_095_000), 2_015_000, "thought 15 us");
+    }
+
+    #[test]
+    fn a_longer_way_is_paid_from_shorter_ones_and_from_nothing_else() {
+        let mut arrivals = Arrivals::default();
+        answered(&mut arrivals, 1_000_000, 0);
+        assert_eq!(arrivals.arrival_ns(970_000), 1_000_000, "30 us sooner");
+        answered(&mut arrivals, 2_000_000, 0);
+        assert_eq!(arrivals.arrival_ns(2_020_000), 2_000_000, "20 us later");
+        answered(&mut arrivals, 3_000_000, 0);
+        assert_eq!(arrivals.arrival_ns(3_020_000), 3_010_000, "10 us were left");
+        answered(&mut arrivals, 4_000_000, 0);
+        assert_eq!(arrivals.arrival_ns(4_020_000), 4_020_000, "nothing is left");
+    }
+
+    #[test]
+    fn only_so_much_is_saved_and_time_never_runs_back() {
+        let mut arrivals = Arrivals::default();
+        for nth in 1..=200 {
+            answered(&mut arrivals, nth * 1_000_000, 0);
+            let arrived_ns = arrivals.arrival_ns(nth * 1_000_000 - 40_000);
+            assert_eq!(arrived_ns, nth * 1_000_000);
+        }
+        assert_eq!(arrivals.saved_ns, SAVED_NS_MAX);
+        assert_eq!(arrivals.arrival_ns(199_000_000), 200_000_000);
+    }
+}
