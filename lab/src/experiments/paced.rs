@@ -38,6 +38,9 @@ const PARETO_SHAPE: f64 = 1.2;
 const EQUAL_AT_LEAST: f64 = 0.995;
 const EQUAL_AT_MOST: f64 = 1.005;
 const THOUSAND: usize = 2;
+/// With frames of two packets, 80,000 a second one way and 40,000 the other, the wire alone fills the clients' core.
+/// Windows are of 20 packets and queues of 100 ms here, so that frames of four change nothing else.
+const THOUSANDS_FRAME_PACKETS: u32 = 4;
 const ACKS_ELSEWHERE: usize = 4;
 const UNPACED: usize = 5;
 /// A client whose link is the limit is woken for so much.
@@ -206,6 +209,9 @@ fn scene(at: &Point, congestion_control: &str, pause_s: f64) -> Scene {
         grain_us: GRAIN_US,
         ..Topology::default()
     };
+    if mix == THOUSAND {
+        topology.frame_packets_min = Some(THOUSANDS_FRAME_PACKETS);
+    }
     let mut classes = Vec::new();
     for (nth, (name, clients, rate)) in groups.iter().enumerate() {
         let source = range(nth, *clients);

@@ -27,6 +27,7 @@ pub use namespace::Namespace;
 pub use plan::Direction;
 pub use topology::{LinkSpec, Topology};
 
+use crate::awake::Awake;
 use crate::error::{Doing, LabError, Result};
 use emulator::{Emulator, Order, Remote};
 use engine::Engine;
@@ -47,6 +48,7 @@ pub struct Wan {
     links: Mutex<Vec<(String, LinkSpec)>>,
     remote: Remote,
     thread: Option<JoinHandle<()>>,
+    _awake: Awake,
 }
 
 impl Wan {
@@ -80,6 +82,7 @@ impl Wan {
             links,
             remote,
             thread: Some(thread),
+            _awake: Awake::keep(),
         })
     }
 
@@ -196,6 +199,9 @@ fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
     ];
     for (key, value) in all {
         namespace::sysctl(key, value)?;
+    }
+    if let (Some(packets), Side::Server) = (topology.frame_packets_min, side) {
+        namespace::sysctl("ipv4/tcp_min_tso_segs", &packets.to_string())?;
     }
     if has_v6 && side == Side::Client {
         namespace::sysctl("ipv6/ip_nonlocal_bind", "1")?; // else only single addresses can be bound

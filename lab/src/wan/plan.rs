@@ -330,12 +330,19 @@ fn check_top(topology: &Topology) -> Result<(), String> {
              /proc/sys/net/ipv4/tcp_available_congestion_control"
         ));
     }
-    match topology.initcwnd_packets {
-        Some(packets @ (0 | 1001..)) => {
-            Err(format!("initcwnd_packets = {packets}; allowed: 1 to 1000"))
+    let counts = [
+        ("initcwnd_packets", topology.initcwnd_packets, 1000),
+        ("frame_packets_min", topology.frame_packets_min, 44),
+    ];
+    for (key, packets, most) in counts {
+        match packets {
+            Some(packets) if !(1..=most).contains(&packets) => {
+                return Err(format!("{key} = {packets}; allowed: 1 to {most}"));
+            }
+            _ => {}
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 fn check_spreads(spec: &PathSpec) -> Result<(), String> {

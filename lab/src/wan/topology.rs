@@ -27,6 +27,9 @@ pub struct Topology {
     pub slow_start_after_idle: bool,
     /// Initial congestion window, in packets; the kernel's own where missing.
     pub initcwnd_packets: Option<u32>,
+    /// Packets that the server's kernel gives away in one frame though the connection is slow
+    /// (tcp_min_tso_segs), 1 to 44; the kernel's own where missing, which is 2.
+    pub frame_packets_min: Option<u32>,
     /// Clients acknowledge every packet at once instead of every second one.
     pub quickack: bool,
     /// Most that TCP may buffer to send (tcp_wmem), in bytes; the machine's where missing.
@@ -177,6 +180,7 @@ impl Default for Topology {
             ecn: Ecn::Passive,
             slow_start_after_idle: true,
             initcwnd_packets: None,
+            frame_packets_min: None,
             quickack: false,
             send_buffer_max_bytes: None,
             receive_buffer_max_bytes: None,

@@ -70,6 +70,11 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
     let cases = [
         ("seed = 7", "sead = 7", "unknown field `sead`"),
         (
+            "seed = 7",
+            "frame_packets_min = 45",
+            "frame_packets_min = 45; allowed: 1 to 44",
+        ),
+        (
             "\"on\"",
             "\"yes\"",
             "expected one of `off`, `on`, `passive`",
