@@ -29,10 +29,8 @@ pub use self::layout::{Extent, Layout};
 pub use self::messages::{In, Into, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
-use crate::limits::{
-    IN_DEVICE_BYTES, READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN,
-    READS_PER_SPINDLE_MAX, SLOT_BYTES, WAKE_US, WINDOW_BYTES,
-};
+use crate::depth::{Depth, Served};
+use crate::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MIN, SLOT_BYTES, WAKE_US};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::{Fill, Load};
@@ -92,8 +90,9 @@ pub struct Disk {
     slots_used: u32,
     /// Slots that the next read lacks.
     slots_lacking: u32,
-    /// Mean length of the last reads.
-    mean_read_bytes: u64,
+    depth: Depth,
+    /// Since the last read came back there was a place in the device, and nobody was due.
+    unasked: bool,
     outs: VecDeque<Out>,
     next: u64,
     delayed: Delayed,
@@ -114,7 +113,8 @@ impl Disk {
             flights: Vec::new(),
             slots_used: 0,
             slots_lacking: 0,
-            mean_read_bytes: WINDOW_BYTES,
+            depth: Depth::new(settings.rotational, settings.spindles),
+            unasked: false,
             outs: VecDeque::new(),
             next: 0,
             delayed: Delayed::default(),
@@ -165,17 +165,14 @@ impl Disk {
         self.settings.prefetch.target_us(&self.load(), &self.model)
     }
 
-    /// K: reads that the device gets at once. With long reads one more than it works at; with short ones its own
-    /// queue saves positioning.
+    /// K: reads that the device gets at once. They shall not be all that fits into memory.
     pub fn reads_max(&self) -> usize {
-        let spindles = self.settings.spindles.max(1) as usize;
-        let each = if self.settings.rotational {
-            let enough = IN_DEVICE_BYTES.div_ceil(self.mean_read_bytes.max(1)) as usize;
-            enough.clamp(READS_IN_FLIGHT_MIN, READS_PER_SPINDLE_MAX)
-        } else {
-            READS_PER_SPINDLE_MAX
-        };
-        (each * spindles).min(READS_IN_FLIGHT_MAX)
+        if let Some(reads) = self.settings.reads {
+            return reads as usize;
+        }
+        let most = self.settings.memory_bytes / 4 / self.depth.mean_read_bytes().max(1);
+        let most = (most as usize).max(READS_IN_FLIGHT_MIN);
+        self.depth.reads().min(most)
     }
 
     /// Reads that the device has now.
@@ -367,7 +364,7 @@ impl Disk {
             return;
         };
         let flight = self.flights.swap_remove(nth);
-        self.model.done(flight.span.len_bytes, now);
+        self.served(flight.span.len_bytes, now);
         let (chosen_for, chosen, begun_at) = flight.chosen;
         let chosen = Chosen {
             took_us: now.since_us(begun_at),
@@ -425,6 +422,22 @@ impl Disk {
             (reader.told, reader.answered) = (reader.told.wrapping_add(1), true);
             self.outs.push_back(out);
         }
+    }
+}
+
+impl Disk {
+    /// What a read tells of the device.
+    fn served(&mut self, len_bytes: u64, now: Instant) {
+        let us = self.model.done(len_bytes, now);
+        if self.settings.reads.is_some() {
+            return;
+        }
+        self.depth.done(&Served {
+            len_bytes,
+            us,
+            medium_us: self.model.medium_us(len_bytes),
+            asked: !core::mem::take(&mut self.unasked),
+        });
     }
 }
 

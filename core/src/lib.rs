@@ -19,6 +19,7 @@ pub mod balance;
 pub mod cache;
 pub mod congestion;
 pub mod conn;
+pub mod depth;
 pub mod disk;
 pub mod limits;
 pub mod machine;

@@ -61,16 +61,24 @@ pub const WINDOW_BYTES: u64 = MIB;
 pub const READS_IN_FLIGHT_MAX: usize = 64;
 /// Reads given to a disk with an arm at once, at least: it is never idle while we choose.
 pub const READS_IN_FLIGHT_MIN: usize = 2;
-/// Reads given to one disk at once, at most: with small reads its own queue saves positioning.
-pub const READS_PER_SPINDLE_MAX: usize = 8;
-/// What a disk with an arm is given at once, if its reads are small: two long ones.
-pub const IN_DEVICE_BYTES: u64 = 2 * MIB;
+/// Reads given at once to one disk without an arm, until it is measured whether more or fewer are better.
+pub const READS_START_FLASH: usize = 8;
+/// A device is given as many reads as take it so long, until it is measured whether more or fewer are better: a new client's first
+/// read waits for them.
+pub const IN_DEVICE_US: u64 = 60_000;
+/// Whatever is gained by more, a first read does not wait for more than takes so long.
+pub const IN_DEVICE_US_MAX: u64 = 120_000;
 /// The first read of a stream whose rate nobody knows yet.
 pub const FIRST_READ_BYTES: u64 = 128 * KIB;
 /// No read is shorter, unless its file ends: a disk positions longer than it reads this. If memory is short, it waits.
 pub const READ_BYTES_MIN: u64 = 64 * KIB;
 /// H_max: no read is longer. A disk with an arm is near its medium's rate by then.
 pub const READ_BYTES_MAX: u64 = 4 * MIB;
+/// A device with an arm that is so fast that it brings more in this time reads longer pieces: each of an array's disks gets only a
+/// part of a read, and positions for it as long as for a whole one.
+pub const READ_US_MAX: u64 = 75_000;
+/// Still longer reads would gain little: an eighth of this from each of eight disks is near its medium's rate.
+pub const READ_BYTES_LONG_MAX: u64 = 32 * MIB;
 /// T_D is at least this long where memory allows: short ones save nothing.
 pub const READ_TARGET_US_MIN: u64 = US_PER_S;
 /// T_D is at most this long: a client may leave.

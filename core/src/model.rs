@@ -4,6 +4,7 @@
 //! to the times between completions while the device is busy, so that t_p is the one at the present number
 //! of streams, with whatever the drive's own queue saves; old reads fade.
 
+use crate::limits::{READ_BYTES_LONG_MAX, READ_BYTES_MAX, READ_US_MAX};
 use crate::units::{Instant, KIB, MIB, US_PER_S};
 
 /// Each read leaves this much weight to those before it: some 100 count.
@@ -16,6 +17,7 @@ const RATE_BOUNDS: (f64, f64) = (0.5, 50_000.0);
 /// Learns t_p and R of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
+    rotational: bool,
     busy_from: Option<Instant>,
     /// Sums over the reads, faded: their number, X (bytes), their times (microseconds), X squared, X times time.
     count: f64,
@@ -38,6 +40,7 @@ impl Model {
             (100.0, 500.0)
         };
         let mut model = Model {
+            rotational,
             busy_from: None,
             count: 0.0,
             sum_x: 0.0,
@@ -63,11 +66,14 @@ impl Model {
         }
     }
 
-    /// A read of `len_bytes` came back.
-    pub fn done(&mut self, len_bytes: u64, now: Instant) {
-        if let Some(from) = self.busy_from.replace(now) {
-            self.learn(len_bytes as f64, now.since_us(from) as f64);
-        }
+    /// A read of `len_bytes` came back: how long the device took for it, since the one before.
+    pub fn done(&mut self, len_bytes: u64, now: Instant) -> u64 {
+        let Some(from) = self.busy_from.replace(now) else {
+            return 0;
+        };
+        let us = now.since_us(from);
+        self.learn(len_bytes as f64, us as f64);
+        us
     }
 
     /// A read of `x` bytes took `t` microseconds.
@@ -102,6 +108,20 @@ impl Model {
     /// R, what the medium gives without positioning.
     pub fn media_bytes_per_s(&self) -> u64 {
         (self.media * US_PER_S as f64) as u64
+    }
+
+    /// What the medium takes for so many bytes, without positioning.
+    pub fn medium_us(&self, len_bytes: u64) -> u64 {
+        (len_bytes as f64 / self.media) as u64
+    }
+
+    /// H_max (TPF eq. 7): no read is longer. A device with an arm may read for [`READ_US_MAX`], at the rate
+    /// that it has: several disks side by side bring more in that time.
+    pub fn read_bytes_max(&self) -> u64 {
+        let rate = self.sum_x / self.sum_t.max(1.0);
+        let bytes = (rate * READ_US_MAX as f64) as u64;
+        let most = if self.rotational { bytes } else { 0 };
+        most.clamp(READ_BYTES_MAX, READ_BYTES_LONG_MAX)
     }
 
     /// How long a read takes in the device.

@@ -162,12 +162,14 @@ impl Prefetch {
 
     /// D4: how much to read for a stream of this rate that runs dry in `margin_us` (T_n), in bytes, and why.
     /// It is read for the `nth` time, from 0 on. As long as its rate is not known, a short read finds that out.
+    /// No read is longer than `most_bytes` (H_max, [`Model::read_bytes_max`]).
     pub fn read_bytes(
         self,
         target_us: u64,
         margin_us: u64,
         rate_bytes_per_s: u64,
         nth: u32,
+        most_bytes: u64,
     ) -> (u64, Bound) {
         match self {
             Prefetch::Fixed { read_bytes } => (read_bytes, Bound::Fixed),
@@ -183,7 +185,7 @@ impl Prefetch {
                 let bytes = us * u128::from(rate_bytes_per_s) / u128::from(US_PER_S);
                 match u64::try_from(bytes).unwrap_or(u64::MAX) {
                     0..READ_BYTES_MIN => (READ_BYTES_MIN, Bound::Floor),
-                    bytes if bytes > READ_BYTES_MAX => (READ_BYTES_MAX, Bound::Ceiling),
+                    bytes if bytes > most_bytes => (most_bytes, Bound::Ceiling),
                     bytes => (bytes, Bound::Rate),
                 }
             }
@@ -211,7 +213,7 @@ fn sweeps_us(load: &Load, model: &Model) -> u64 {
 /// The longest T_D for which there is memory.
 fn memory_us(load: &Load, model: &Model) -> u64 {
     // What leaves memory: what is asked for, or what the device can give.
-    let most = model.throughput_bytes_per_s(READ_BYTES_MAX).max(1);
+    let most = model.throughput_bytes_per_s(model.read_bytes_max()).max(1);
     let rate = load.rates_bytes_per_s.min(most).max(1);
     let memory_us = us_for(room_bytes(load), rate).saturating_mul(load.fill_percent) / 100;
     let idle_us = memory_us.saturating_mul(4) / 3; // S = T_D/2
@@ -280,7 +282,7 @@ mod tests {
         assert!((4_500_000..5_200_000).contains(&short_us), "{short_us}");
         // 200 x 300 KB/s is more than the disk has: all of the memory is half a buffer each.
         let full_us = TDAP.target_us(&load(200, 300_000, 256), &disk);
-        let (read_bytes, _) = TDAP.read_bytes(full_us, 0, 300_000, 1);
+        let (read_bytes, _) = TDAP.read_bytes(full_us, 0, 300_000, 1, READ_BYTES_MAX);
         assert!((2_700_000..3_200_000).contains(&read_bytes), "{read_bytes}");
     }
 
@@ -319,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_read_follows_the_rate_within_its_bounds() {
-        let read = |rate| TDAP.read_bytes(4_000_000, 1_000_000, rate, 0);
+        let read = |rate| TDAP.read_bytes(4_000_000, 1_000_000, rate, 0, READ_BYTES_MAX);
         assert_eq!(read(0), (FIRST_READ_BYTES, Bound::First));
         assert_eq!(read(1_000), (READ_BYTES_MIN, Bound::Floor));
         assert_eq!(read(125_000), (375_000, Bound::Rate));
@@ -327,7 +329,10 @@ mod tests {
         let fixed = Prefetch::Fixed {
             read_bytes: 131_072,
         };
-        assert_eq!(fixed.read_bytes(0, 0, 125_000, 0), (131_072, Bound::Fixed));
+        assert_eq!(
+            fixed.read_bytes(0, 0, 125_000, 0, 65_536),
+            (131_072, Bound::Fixed)
+        );
         let dry_at = Instant { us: 5_000_000 };
         assert_eq!(fixed.due_at(dry_at, 131_072).us, 4_000_000);
         assert_eq!(fixed.due_at(dry_at, 0), dry_at, "nobody knows");

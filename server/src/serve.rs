@@ -362,6 +362,7 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
         memory_bytes: shares.prefetch_bytes,
         rotational: true,
         spindles: 1,
+        reads: None,
     }
 }
 

@@ -233,8 +233,8 @@ fn bounds(options: &ServeOptions, shares: &Shares) -> Vec<(String, &'static str)
             "reads in one device, far fewer in a disk with an arm; the next is chosen when one finishes",
         ),
         (
-            mib(core::READ_BYTES_MAX),
-            "of a file are read at once for one client",
+            mib(core::READ_BYTES_LONG_MAX),
+            "of a file are read at once for one client, 4 MiB where that takes longer than 75 ms",
         ),
         (
             mib(core::WINDOW_BYTES),

@@ -27,6 +27,7 @@ impl Disk {
         let holds_back = self.holds_back();
         let candidates = self.agenda.candidates();
         let mut fitting = candidates.into_iter().flatten();
+        self.unasked |= candidates[0].is_none() || holds_back;
         fitting.find_map(|at| {
             let spot = self.readers.get(&at)?.spot?;
             let waits = holds_back && !matches!(spot, Spot::Urgent(_));
@@ -50,6 +51,7 @@ impl Disk {
             want.dry_at.since_us(now),
             self.rate_for(&want, now),
             reader.told,
+            self.model.read_bytes_max(),
         );
         let (span, into, bound) = if self.objects.is_shared(want.object, now) {
             (rest_of_window(want.span), Into::PageCache, Bound::Window)
@@ -145,8 +147,11 @@ impl Disk {
             Into::PageCache => self.join(&mut flight),
         }
         self.objects.read(object, span);
+        let want = self.readers.get(&at).map(|reader| reader.want);
+        if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
+            self.depth.turn(want.dry_at <= now);
+        }
         self.model.begun(idle, now);
-        self.mean_read_bytes = (self.mean_read_bytes * 15 + span.len_bytes) / 16;
         self.flights.push(flight);
         Out::Read {
             read,

@@ -25,8 +25,10 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// It has an arm.
     pub rotational: bool,
-    /// How many disks it is made of.
+    /// How many disks it is made of, as far as that is known.
     pub spindles: u32,
+    /// K, the number of reads that it is given at once; `None`: found by measurement ([`crate::depth`]).
+    pub reads: Option<u32>,
 }
 
 /// Number of a read, unique in one machine.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::congestion::Delay;
 use crate::conn::ConnId;
-use crate::limits::{FIRST_READ_BYTES, READ_BYTES_MIN};
+use crate::limits::{FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, WINDOW_BYTES};
 use crate::prefetch::Prefetch;
 use crate::units::{KIB, MIB};
 
@@ -25,6 +25,7 @@ pub(super) const SETTINGS: Settings = Settings {
     memory_bytes: 64 * MIB,
     rotational: true,
     spindles: 1,
+    reads: None,
 };
 
 fn stream(index: u32) -> StreamId {
@@ -272,20 +273,32 @@ fn a_full_pool_waits_and_says_for_how_much() {
 }
 
 #[test]
-fn small_reads_go_deeper_than_long_ones() {
-    let mut disk = Disk::new(SETTINGS);
-    disk.mean_read_bytes = 2 * MIB;
-    assert_eq!(disk.reads_max(), READS_IN_FLIGHT_MIN);
-    disk.mean_read_bytes = 128 * KIB;
-    assert_eq!(disk.reads_max(), READS_PER_SPINDLE_MAX);
-    disk.settings.spindles = 4;
-    assert_eq!(disk.reads_max(), 4 * READS_PER_SPINDLE_MAX);
+fn short_reads_go_deeper_than_long_ones_and_memory_bounds_both() {
+    let depth_of = |memory_bytes, len_bytes: u64, each_us| {
+        let mut disk = Disk::new(Settings {
+            memory_bytes,
+            ..SETTINGS
+        });
+        let mut now = NOW;
+        disk.model.begun(true, now);
+        for _ in 0..100 {
+            now = now.plus_us(each_us);
+            disk.unasked = true;
+            disk.served(len_bytes, now);
+        }
+        disk.reads_max()
+    };
+    assert_eq!(depth_of(64 * MIB, 4 * MIB, 70_000), READS_IN_FLIGHT_MIN);
+    assert_eq!(depth_of(64 * MIB, 128 * KIB, 6_000), 9, "60 ms");
+    assert_eq!(depth_of(4 * MIB, 128 * KIB, 6_000), 8, "a quarter of 4 MiB");
 }
 
-/// Streams that were read before and stand still: each reads 64 KiB, so that the device takes many.
+const SWEEP_READS: u32 = 8;
+
+/// Streams that were read before and stand still, for a device that takes many reads.
 fn sweep_of(settings: Settings, streams: u32) -> Disk {
-    let mut disk = Disk::new(settings);
-    disk.mean_read_bytes = 64 * KIB;
+    let reads = Some(SWEEP_READS);
+    let mut disk = Disk::new(Settings { reads, ..settings });
     for n in 0..streams {
         disk.on(In::Want(want(n, n, 0, 1)), NOW);
     }
@@ -303,7 +316,7 @@ fn the_sweep_waits_while_a_first_read_is_in_the_device() {
     };
     let mut disk = sweep_of(settings, 40);
     let mut reads = orders(&mut disk, NOW);
-    assert_eq!(reads.len(), READS_PER_SPINDLE_MAX);
+    assert_eq!(reads.len(), SWEEP_READS as usize);
     disk.on(In::Want(want(99, 99, 0, 0)), NOW);
     disk.on(done(&reads.remove(0)), NOW);
     let first = orders(&mut disk, NOW).remove(1);
@@ -317,7 +330,7 @@ fn the_sweep_waits_while_a_first_read_is_in_the_device() {
     disk.on(done(&first), NOW);
     let outs = orders(&mut disk, NOW);
     let more = outs.iter().filter(|out| matches!(out, Out::Read { .. }));
-    assert_eq!(more.count(), READS_PER_SPINDLE_MAX - reads.len());
+    assert_eq!(more.count(), SWEEP_READS as usize - reads.len());
 }
 
 #[test]
@@ -422,7 +435,7 @@ impl Shell {
                 Out::Nudge(_) | Out::Failed { .. } | Out::Map(_) => unreachable!("{out:?}"),
             }
         }
-        assert!(self.device.len() <= READS_PER_SPINDLE_MAX);
+        assert!(self.device.len() <= READS_IN_FLIGHT_MAX);
         let lost: u32 = std::mem::take(&mut self.landed).into_values().sum();
         self.free(disk, lost); // read for one who left
     }

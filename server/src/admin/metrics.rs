@@ -433,7 +433,7 @@ const METRICS: [Metric; 49] = [
     gauge(
         "disk_depth_reads",
         "reads",
-        "K: reads that the device gets at once.",
+        "K: reads that the device gets at once, found by measurement.",
         Source::Disk(|tally| Value::Whole(tally.reads_max.load(Relaxed))),
     ),
     gauge(

@@ -33,6 +33,7 @@ impl Bench {
             memory_bytes: 1 << 20,
             rotational: true,
             spindles: 1,
+            reads: None,
         };
         let slots = (settings.memory_bytes / SLOT_BYTES) as u32;
         let handle = Handle {

@@ -73,6 +73,8 @@ pub struct Outcome {
     pub positioning_us: u64,
     /// R at the end.
     pub media_bytes_per_s: u64,
+    /// K at the end.
+    pub depth: usize,
 }
 
 impl Outcome {

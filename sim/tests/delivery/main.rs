@@ -6,6 +6,7 @@
 mod burst;
 mod congestion;
 mod departures;
+mod depth;
 mod many;
 mod mix;
 mod overload;
@@ -68,6 +69,7 @@ fn settings(memory_mib: u64) -> Settings {
         memory_bytes: memory_mib * MIB,
         rotational: true,
         spindles: 1,
+        reads: None,
     }
 }
 

@@ -27,6 +27,7 @@ const DISK: disk::Settings = disk::Settings {
     memory_bytes: 16 * WINDOW,
     rotational: true,
     spindles: 1,
+    reads: None,
 };
 
 /// Numbers that look random, the same for the same seed (splitmix64).

@@ -96,6 +96,7 @@ impl<'a> Run<'a> {
         self.outcome.target_us = self.disk.target_us();
         self.outcome.positioning_us = self.disk.model().positioning_us();
         self.outcome.media_bytes_per_s = self.disk.model().media_bytes_per_s();
+        self.outcome.depth = self.disk.reads_max();
         self.outcome
     }
 

@@ -1,0 +1,443 @@
+//! K: how many reads a device is given at once, found by measurement.
+//!
+//! A read that is in the device can't be called back, and a new client's first read waits for those before it: so few,
+//! as many as pay. With more of them the drive's own queue saves positioning, and all disks of an array have something to
+//! do. How much that is can't be told from outside: from the lengths of reads and from how long they take follows where to
+//! begin, so many that a first read waits for [`IN_DEVICE_US`]. From there K is tried against
+//! twice as many and half as many, in short turns one after the other. More are kept if they bring 2 %, fewer if
+//! they cost no more than 1 %. What is found holds for reads of one length, give or take a factor of two, and is tried
+//! again from time to time.
+//!
+//! Only times count in which streams run dry and somebody waits for a read to be made. Where all are served in time, K is no greater than
+//! where it begins: what the device gained nobody would ask for, and first reads would wait. Of two reads the longer one
+//! takes longer, whatever K is: what the medium needs for it is left out ([`Served::medium_us`]).
+
+use crate::limits::{IN_DEVICE_US, IN_DEVICE_US_MAX, READS_IN_FLIGHT_MIN, READS_START_FLASH};
+
+/// The values of K that are tried.
+const LADDER: [usize; 11] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+/// Steps to the next value: twice or half as many.
+const STEP: usize = 2;
+/// Reads of a turn that count, at least.
+const TURN_READS: usize = 24;
+/// Pairs of turns before a verdict, if it is clear; and if it is not.
+const PAIRS_LEAST: u32 = 6;
+const PAIRS_MOST: u32 = 20;
+/// What twice as many must bring, and what half as many may cost.
+const GAIN_LEAST: f64 = 0.02;
+const LOSS_MOST: f64 = 0.01;
+/// A verdict is clear beyond so many standard errors.
+const CLEAR: f64 = 2.0;
+/// So often as many reads as a turn needs: if nobody waits in between, the trial is given up.
+const PATIENCE: usize = 4;
+/// From this share of dry streams on the device is short.
+const DRY_SHARE: f64 = 0.25;
+/// Reads between two trials: after one without a change twice as many as before.
+const REST_READS: u32 = 500;
+const REST_READS_MOST: u32 = 32_000;
+/// Lengths of reads, by factors of two from this on.
+const CLASSES: usize = 12;
+const CLASS_BYTES: u64 = 16 << 10;
+
+/// A read that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Its length.
+    pub len_bytes: u64,
+    /// Time since the device brought the one before, or began with this one.
+    pub us: u64,
+    /// What the medium takes for it, without positioning.
+    pub medium_us: u64,
+    /// All that time somebody was due whose read would have been made with a greater K, or with more memory.
+    pub asked: bool,
+}
+
+/// Finds K for one device. See the module.
+#[derive(Clone, Debug)]
+pub struct Depth {
+    rotational: bool,
+    spindles: usize,
+    /// Means of the last reads: bytes, microseconds, microseconds.
+    mean_len: f64,
+    mean_time: f64,
+    mean_medium: f64,
+    /// Share of turns of dry streams.
+    dry: f64,
+    class: usize,
+    /// What was found: a place on [`LADDER`].
+    found: [Option<usize>; CLASSES],
+    trial: Option<Trial>,
+    /// Reads until the next trial, and how many there are to be between two.
+    rest: u32,
+    rest_next: u32,
+    /// The next trial is of more.
+    up: bool,
+}
+
+/// One value of K against another.
+#[derive(Clone, Debug)]
+struct Trial {
+    /// Places on [`LADDER`]: what is, and what may be.
+    from: usize,
+    to: usize,
+    /// It follows another one that brought a change.
+    goes_on: bool,
+    turns: u32,
+    turn: Turn,
+    /// The first turn of a pair: microseconds for a read.
+    first: f64,
+    pairs: u32,
+    sum: f64,
+    sum_squares: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Turn {
+    skipped: usize,
+    reads: usize,
+    lost: usize,
+    /// Time beyond what the medium takes, microseconds.
+    over: f64,
+}
+
+impl Depth {
+    /// For a device of which nothing is known but whether it has an arm, and of how many disks it is said to be made.
+    pub fn new(rotational: bool, spindles: u32) -> Depth {
+        Depth {
+            rotational,
+            spindles: spindles.max(1) as usize,
+            mean_len: CLASS_BYTES as f64 * 8.0,
+            mean_time: 10_000.0,
+            mean_medium: 2_000.0,
+            dry: 0.0,
+            class: 3,
+            found: [None; CLASSES],
+            trial: None,
+            rest: 0,
+            rest_next: REST_READS,
+            up: true,
+        }
+    }
+
+    /// K now.
+    pub fn reads(&self) -> usize {
+        let reads = match &self.trial {
+            Some(trial) => LADDER[trial.now()],
+            None => self.settled(),
+        };
+        reads.min(if self.short() {
+            self.most()
+        } else {
+            self.start()
+        })
+    }
+
+    /// Mean length of the last reads.
+    pub fn mean_read_bytes(&self) -> u64 {
+        self.mean_len as u64
+    }
+
+    /// A stream has its turn; `dry`: it had nothing left.
+    pub fn turn(&mut self, dry: bool) {
+        self.dry += (f64::from(u8::from(dry)) - self.dry) / 64.0;
+    }
+
+    /// Streams run dry, more than now and then.
+    fn short(&self) -> bool {
+        self.dry > DRY_SHARE
+    }
+
+    /// A read came back.
+    pub fn done(&mut self, served: &Served) {
+        let fade = |mean: &mut f64, value: u64| *mean += (value as f64 - *mean) / 16.0;
+        fade(&mut self.mean_len, served.len_bytes);
+        fade(&mut self.mean_time, served.us);
+        fade(&mut self.mean_medium, served.medium_us);
+        self.classify();
+        let counts = served.asked && self.short();
+        let Some(mut trial) = self.trial.take() else {
+            self.rest = self.rest.saturating_sub(counts.into());
+            if self.rest == 0 && counts {
+                self.trial = self.next_trial();
+            }
+            return;
+        };
+        if !trial.counts(served, counts) {
+            self.trial = Some(trial).filter(|trial| trial.turn.lost <= PATIENCE * TURN_READS);
+            self.rest = REST_READS;
+            return;
+        }
+        match trial.verdict(self.mean_medium) {
+            Some(change) => self.conclude(&trial, change),
+            None => self.trial = Some(trial),
+        }
+    }
+
+    /// K where nothing is being tried.
+    fn settled(&self) -> usize {
+        self.found[self.class].map_or_else(|| self.start(), |at| LADDER[at])
+    }
+
+    /// Before anything is found.
+    fn start(&self) -> usize {
+        let reads = in_time(IN_DEVICE_US, self.mean_time);
+        if self.rotational {
+            reads
+        } else {
+            reads.min(READS_START_FLASH * self.spindles)
+        }
+    }
+
+    /// A first read must not wait for longer.
+    fn most(&self) -> usize {
+        in_time(IN_DEVICE_US_MAX, self.mean_time)
+    }
+
+    /// Lengths follow the load: half as long again, or less, is no other length.
+    fn classify(&mut self) {
+        let class_from = (CLASS_BYTES << self.class) as f64;
+        let class = if self.mean_len > 1.5 * class_from * 2.0 {
+            (self.class + 1).min(CLASSES - 1)
+        } else if self.mean_len < class_from / 1.5 {
+            self.class.saturating_sub(1)
+        } else {
+            return;
+        };
+        if class != self.class {
+            self.class = class;
+            self.trial = None;
+            (self.rest, self.rest_next, self.up) = (0, REST_READS, true);
+        }
+    }
+
+    fn next_trial(&mut self) -> Option<Trial> {
+        let from = nearest(self.settled());
+        let up = from + STEP;
+        let up = Some(up).filter(|up| LADDER.get(*up).is_some_and(|reads| *reads <= self.most()));
+        let down = Some(from.saturating_sub(STEP)).filter(|down| *down < from);
+        let to = if self.up { up.or(down) } else { down.or(up) };
+        self.up = !self.up;
+        if to.is_none() {
+            self.rest = REST_READS;
+        }
+        to.map(|to| Trial::new(from, to))
+    }
+
+    fn conclude(&mut self, trial: &Trial, change: bool) {
+        let (at, up) = if change {
+            (trial.to, trial.to > trial.from)
+        } else {
+            (trial.from, self.up)
+        };
+        self.found[self.class] = Some(at);
+        if change {
+            // On in this direction; where that ends, there is nothing to look for in the other one.
+            self.up = up;
+            (self.rest, self.rest_next) = (0, REST_READS);
+            self.trial = self.next_trial().filter(|next| (next.to > next.from) == up);
+            if let Some(next) = &mut self.trial {
+                next.goes_on = true;
+                return;
+            }
+        }
+        let both = trial.goes_on || self.rest_next > REST_READS;
+        self.rest = if both { self.rest_next } else { 0 };
+        self.rest_next = (self.rest_next * 2).min(REST_READS_MOST);
+    }
+}
+
+impl Trial {
+    fn new(from: usize, to: usize) -> Trial {
+        Trial {
+            from,
+            to,
+            goes_on: false,
+            turns: 0,
+            turn: Turn::default(),
+            first: 0.0,
+            pairs: 0,
+            sum: 0.0,
+            sum_squares: 0.0,
+        }
+    }
+
+    /// One, the other, the other, one: what changes evenly meets both.
+    fn now(&self) -> usize {
+        match self.turns % 4 {
+            1 | 2 => self.to,
+            _ => self.from,
+        }
+    }
+
+    /// Whether a read ends a turn; `counts`: it is one that tells something.
+    fn counts(&mut self, served: &Served, counts: bool) -> bool {
+        let most = LADDER[self.from.max(self.to)];
+        // What comes first was given to the device under the other K.
+        if self.turn.skipped < most {
+            self.turn.skipped += 1;
+            return false;
+        }
+        if !counts {
+            self.turn.lost += 1;
+            return false;
+        }
+        self.turn.reads += 1;
+        self.turn.over += served.us as f64 - served.medium_us as f64;
+        self.turn.reads >= TURN_READS.max(2 * most)
+    }
+
+    /// At the end of a turn: whether to change, once that is known.
+    fn verdict(&mut self, medium: f64) -> Option<bool> {
+        let turn = core::mem::take(&mut self.turn);
+        let us = (turn.over / turn.reads as f64 + medium).max(1.0);
+        self.turns += 1;
+        if self.turns % 2 == 1 {
+            self.first = us;
+            return None;
+        }
+        // The second turn of the pair was of the other K in every other pair.
+        let gain = 2.0 * (self.first - us) / (self.first + us);
+        let gain = if self.turns % 4 == 2 { gain } else { -gain };
+        self.pairs += 1;
+        self.sum += gain;
+        self.sum_squares += gain * gain;
+        let count = f64::from(self.pairs);
+        let mean = self.sum / count;
+        let least = if self.to > self.from {
+            GAIN_LEAST
+        } else {
+            -LOSS_MOST
+        };
+        let beyond = mean - least;
+        let error_squared =
+            (self.sum_squares / count - mean * mean).max(0.0) / (count - 1.0).max(1.0);
+        let clear = beyond * beyond > CLEAR * CLEAR * error_squared;
+        let enough = self.pairs >= PAIRS_MOST || clear && self.pairs >= PAIRS_LEAST;
+        enough.then_some(beyond > 0.0)
+    }
+}
+
+/// Reads of `each` microseconds in this time.
+fn in_time(us: u64, each: f64) -> usize {
+    let reads = us as f64 / each.max(1.0);
+    (reads as usize).clamp(READS_IN_FLIGHT_MIN, LADDER[LADDER.len() - 1])
+}
+
+/// The last place on [`LADDER`] with no more than this.
+fn nearest(reads: usize) -> usize {
+    LADDER
+        .partition_point(|step| *step <= reads)
+        .saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that takes `us(K)` for a read of 1 MiB, give or take a tenth, after so many reads.
+    fn settled(depth: &mut Depth, reads: u32, us: impl Fn(usize) -> u64) -> usize {
+        let mut dice = 12_345u64;
+        (0..200).for_each(|_| depth.turn(true));
+        for _ in 0..reads {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let us = us(depth.reads()) * (90 + (dice >> 33) % 21) / 100;
+            depth.done(&Served {
+                len_bytes: 1 << 20,
+                us,
+                medium_us: 500,
+                asked: true,
+            });
+        }
+        depth.trial = None;
+        depth.reads()
+    }
+
+    #[test]
+    fn where_it_begins_a_first_read_waits_for_sixty_milliseconds() {
+        for (us, reads) in [(80_000, 2), (15_000, 4), (7_000, 8), (900, 64)] {
+            let mut depth = Depth::new(true, 1);
+            (0..100).for_each(|_| {
+                depth.done(&Served {
+                    len_bytes: 1 << 20,
+                    us,
+                    medium_us: us / 2,
+                    asked: false,
+                });
+            });
+            assert_eq!(depth.reads(), reads, "{us} us");
+        }
+        assert_eq!(Depth::new(false, 1).reads(), 6);
+    }
+
+    #[test]
+    fn as_few_as_cost_nothing() {
+        let mut flash = Depth::new(false, 1);
+        assert_eq!(settled(&mut flash, 4_000, |_| 2_000), 2);
+    }
+
+    #[test]
+    fn as_many_as_bring_something() {
+        // As fast as it has something to do, up to so many at once.
+        for disks in [4, 16, 32] {
+            let mut array = Depth::new(false, 1);
+            let found = settled(&mut array, 8_000, |reads| 40_000 / reads.min(disks) as u64);
+            assert!((disks..2 * disks).contains(&found), "{found} for {disks}");
+        }
+    }
+
+    #[test]
+    fn no_first_read_waits_for_longer_than_it_may() {
+        let mut slow = Depth::new(true, 1);
+        let found = settled(&mut slow, 4_000, |reads| 80_000 / reads.min(4) as u64);
+        assert!((4..=6).contains(&found), "{found} of 20 ms each");
+        let mut endless = Depth::new(true, 1);
+        let most = settled(&mut endless, 8_000, |reads| 70_000 - reads as u64 * 1_000);
+        assert_eq!(most, 2, "each takes 68 ms");
+    }
+
+    #[test]
+    fn what_is_found_holds_for_reads_of_one_length() {
+        let mut depth = Depth::new(false, 1);
+        assert_eq!(settled(&mut depth, 4_000, |_| 2_000), 2);
+        let short = Served {
+            len_bytes: 64 << 10,
+            us: 200,
+            medium_us: 50,
+            asked: false,
+        };
+        (0..200).for_each(|_| depth.done(&short));
+        assert_eq!(depth.reads(), READS_START_FLASH);
+        let long = Served {
+            len_bytes: 1 << 20,
+            us: 2_000,
+            ..short
+        };
+        (0..200).for_each(|_| depth.done(&long));
+        assert_eq!(depth.reads(), 2);
+    }
+
+    #[test]
+    fn nothing_is_tried_while_nobody_waits() {
+        let mut depth = Depth::new(false, 1);
+        let calm = Served {
+            len_bytes: 1 << 20,
+            us: 2_000,
+            medium_us: 500,
+            asked: false,
+        };
+        (0..10_000).for_each(|_| {
+            depth.done(&calm);
+            assert!(depth.trial.is_none());
+        });
+        assert_eq!(depth.reads(), READS_START_FLASH);
+        // A trial under way is given up.
+        (0..200).for_each(|_| depth.turn(true));
+        depth.done(&Served {
+            asked: true,
+            ..calm
+        });
+        assert!(depth.trial.is_some());
+        (0..1_000).for_each(|_| depth.done(&calm));
+        assert!(depth.trial.is_none());
+    }
+}
