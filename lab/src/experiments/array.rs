@@ -1,15 +1,14 @@
 //! One disk, four striped ones, flash: does the server use what there is?
 
-use super::slow_disk::{self, place, viewers};
+use super::slow_disk::{self, PLAIN, beside_nginx, local, place, viewers};
 use crate::corpus::Set;
 use crate::disk::profile;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
-use crate::peers::Contender;
 use crate::place::Disk;
-use crate::swarm::workload::{Class, Workload as Clients};
+use crate::swarm::workload::Class;
 use crate::sweep::{Axis, Point};
-use crate::workloads::{Swarm, Workload};
+use crate::workloads::Swarm;
 use ackpace_sim::models::array::Device;
 use ackpace_sim::models::closed::{self, Host, Pattern};
 
@@ -23,32 +22,21 @@ const FILM: Set = Set::Files {
     len_bytes: 2 << 30,
 };
 const MEMORY_MIB: u64 = 1024;
-const PEERS: &[&str] = &["nginx", "nginx-aio", "nginx-directio"];
 /// Requests under way when the model is asked for its own rate, and their length: the kernel's longest.
 const DEPTH: usize = 8;
 const REQUEST_BYTES: u64 = 512 << 10;
 
 /// Goodput over devices.
 pub fn experiment() -> Experiment {
-    let mut contenders = PEERS
-        .iter()
-        .map(|name| Contender::preset(name))
-        .collect::<Vec<_>>();
-    contenders.push(slow_disk::ours("ackpace", &[]));
     let array: fn(&Point) -> bool = |at| at.count("device") == 1;
     let flash: fn(&Point) -> bool = |at| at.count("device") == 2;
     let goodput = "goodput_bytes_per_s";
     let over = |metric, title| Figure::over("device", metric, title);
     Experiment {
-        name: "array",
-        title: "One disk, four striped ones, flash",
         asks: "100 clients of 8 MB/s want more than the device has: a disk of 7,200 rpm, four of these in stripes of 256 KB, and \
             flash with eight channels. Do four disks give four times what one gives, and does flash give what it can (the same model, \
             read at random with 8 requests of 512 KB under way)? The emulated devices and the clients share a core: its figure beside \
             tells when that, and no server, was the limit.",
-        source: "",
-        contenders,
-        subjects: &[],
         sweep: vec![Axis::named(
             "device",
             "device",
@@ -61,7 +49,6 @@ pub fn experiment() -> Experiment {
             window_s: 15.0,
             window_quick_s: 5.0,
         },
-        scene,
         judged: vec![
             Judge::over_itself(goodput, "device", 0.0, Limit::MedianRatioAtLeast(3.5)).at(array),
             Judge::alone(
@@ -70,7 +57,7 @@ pub fn experiment() -> Experiment {
                 Limit::ValueAtLeast(0.95),
             )
             .at(flash),
-            Judge::best_of(goodput, PEERS, Limit::MedianRatioAtLeast(1.0)),
+            Judge::best_of(goodput, PLAIN, Limit::MedianRatioAtLeast(1.0)),
             Judge::alone("lab_core_share", Fold::Max, Limit::None),
         ],
         figures: vec![
@@ -79,18 +66,15 @@ pub fn experiment() -> Experiment {
             over("cpu_s_per_gb", "CPU time of the server"),
             over("disk_read_mean_bytes", "Length of a read"),
         ],
+        ..beside_nginx("array", "One disk, four striped ones, flash", scene)
     }
 }
 
 fn scene(at: &Point) -> Scene {
     let profile = PROFILES[at.count("device").min(PROFILES.len() - 1)];
-    let clients = Clients {
-        seed: 1,
-        classes: vec![Class {
-            receive_buffer_bytes: Some(512 << 10), // on loopback it holds the server's pages
-            ..viewers("film", CLIENTS, CLIENT_BITS_PER_S)
-        }],
-        ..Clients::default()
+    let film = Class {
+        receive_buffer_bytes: Some(512 << 10), // on loopback it holds the server's pages
+        ..viewers("film", CLIENTS, CLIENT_BITS_PER_S)
     };
     let mut place = place(&[FILM], MEMORY_MIB);
     place.disk = Disk::Emulated {
@@ -98,15 +82,14 @@ fn scene(at: &Point) -> Scene {
         read_ahead_kb: 128,
         cached: &[],
     };
-    Scene {
-        place,
-        workload: Workload::Swarm(Swarm {
-            ideal_bytes_per_s: (profile == "flash")
-                .then(|| model_bytes_per_s(profile))
-                .flatten(),
-            ..Swarm::new(clients)
-        }),
-    }
+    let (place, swarm) = local(place, vec![film]);
+    let swarm = Swarm {
+        ideal_bytes_per_s: (profile == "flash")
+            .then(|| model_bytes_per_s(profile))
+            .flatten(),
+        ..swarm
+    };
+    slow_disk::scene((place, swarm))
 }
 
 /// What the model of a device gives to a host that wants nothing else.

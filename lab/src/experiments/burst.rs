@@ -1,15 +1,14 @@
 //! A burst of new clients: who bears it?
 
-use super::slow_disk::{self, films, place};
+use super::slow_disk::{self, behind, films, place};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
-use crate::place::{Network, Receive};
-use crate::swarm::workload::{Abort, Choice, Class, Leave, Objects, Start, Workload as Clients};
+use crate::swarm::workload::{Abort, Choice, Class, Leave, Objects, Start};
 use crate::sweep::{Axis, Point};
 use crate::wan::topology::PathSpec;
 use crate::wan::{LinkSpec, Topology};
-use crate::workloads::{Swarm, Workload};
+use crate::workloads::Swarm;
 
 const EACH: u32 = 100;
 const CLASSES: [(&str, f64, &str); 3] = [
@@ -113,27 +112,17 @@ fn scene(at: &Point) -> Scene {
         }),
         ..Class::new(name, EACH, own(name))
     });
-    let clients = Clients {
-        seed: 1,
-        classes: classes.to_vec(),
-        ..Clients::default()
+    let topology = Topology {
+        path: CLASSES.map(path).to_vec(),
+        grain_us: 200,
+        ..Topology::default()
     };
-    let mut place = place(&files, MEMORY_MIB);
-    place.network = Network::Wan {
-        topology: Topology {
-            path: CLASSES.map(path).to_vec(),
-            grain_us: 200,
-            ..Topology::default()
-        },
-        receive: Receive::ServerCore,
+    let (place, swarm) = behind(topology, place(&files, MEMORY_MIB), classes.to_vec());
+    let swarm = Swarm {
+        curves: true,
+        ..swarm
     };
-    Scene {
-        place,
-        workload: Workload::Swarm(Swarm {
-            curves: true,
-            ..Swarm::new(clients)
-        }),
-    }
+    slow_disk::scene((place, swarm))
 }
 
 fn own(name: &str) -> Objects {

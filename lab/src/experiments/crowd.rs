@@ -1,12 +1,10 @@
 //! Many clients, one cold film: is it read once?
 
-use super::slow_disk::{self, place};
+use super::slow_disk::{self, PLAIN, beside_nginx, local, place};
 use crate::corpus::{Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
-use crate::peers::Contender;
-use crate::swarm::workload::{Class, Objects, Rate, Start, Workload as Clients};
-use crate::workloads::{Swarm, Workload};
+use crate::swarm::workload::{Class, Objects, Rate, Start};
 
 const PREMIERE: Set = Set::Files {
     name: "premiere",
@@ -17,26 +15,14 @@ const CLIENTS: u32 = 100;
 /// A tenth of a GB in 10 s: warm-up and window together end before the film does.
 const CLIENT_BITS_PER_S: u64 = 80_000_000;
 const MEMORY_MIB: u64 = 256;
-const PEERS: &[&str] = &["nginx", "nginx-aio", "nginx-directio"];
 
 /// What the disk reads for a crowd.
 pub fn experiment() -> Experiment {
-    let mut contenders = PEERS
-        .iter()
-        .map(|name| Contender::preset(name))
-        .collect::<Vec<_>>();
-    contenders.push(slow_disk::ours("ackpace", &[]));
-    let told = |metric| Judge::against(metric, PEERS, Limit::None);
+    let told = |metric| Judge::against(metric, PLAIN, Limit::None);
     Experiment {
-        name: "crowd",
-        title: "A hundred clients for one cold film",
         asks: "100 clients of 10 MB/s begin the same film of 1 GB within two seconds; it is on a hard disk, and the server has 256 MB. \
             They stay within 20 MB of each other, so the disk need read nothing twice. How much does it read for each \
             byte of the film that was needed, and does everybody get the film at its rate?",
-        source: "",
-        contenders,
-        subjects: &[],
-        sweep: Vec::new(),
         pace: Pace {
             rounds: 3,
             rounds_quick: 1,
@@ -44,7 +30,6 @@ pub fn experiment() -> Experiment {
             window_s: 95.0,
             window_quick_s: 10.0,
         },
-        scene: |_| scene(),
         judged: vec![
             Judge::alone("disk_amplification", Fold::Max, Limit::ValueAtMost(1.05)),
             told("disk_amplification"),
@@ -57,6 +42,7 @@ pub fn experiment() -> Experiment {
             Figure::plain("demand_met_min", "Demand met, the worst-off client"),
             Figure::plain("disk_bytes_per_s", "What the disk reads"),
         ],
+        ..beside_nginx("crowd", "A hundred clients for one cold film", |_| scene())
     }
 }
 
@@ -70,13 +56,5 @@ fn scene() -> Scene {
         }),
         ..Class::new("crowd", CLIENTS, Objects::one(&path("premiere", 0)))
     };
-    let clients = Clients {
-        seed: 1,
-        classes: vec![crowd],
-        ..Clients::default()
-    };
-    Scene {
-        place: place(&[PREMIERE], MEMORY_MIB),
-        workload: Workload::Swarm(Swarm::new(clients)),
-    }
+    slow_disk::scene(local(place(&[PREMIERE], MEMORY_MIB), vec![crowd]))
 }

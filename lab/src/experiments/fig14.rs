@@ -1,11 +1,9 @@
 //! High and low rates on one disk: what reading by rate gives to whom.
 
-use super::slow_disk::{self, NGINX, films, place, viewers};
+use super::slow_disk::{self, NGINX, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
-use crate::swarm::workload::Workload as Clients;
 use crate::sweep::{Axis, Point};
-use crate::workloads::{Swarm, Workload};
 
 const HIGH: u32 = 180;
 const LOW_MOST: u32 = 300;
@@ -117,23 +115,10 @@ const PACE: Pace = Pace {
 /// `tenths` of the paper's rates.
 fn scene(low: u32, tenths: u64) -> Scene {
     let all = HIGH + LOW_MOST + 2;
-    let mut clients = Clients {
-        seed: 1,
-        classes: vec![
-            viewers("high", HIGH, HIGH_BITS_PER_S * tenths / 10),
-            viewers("low", low, LOW_BITS_PER_S * tenths / 10),
-        ],
-        ..Clients::default()
-    };
-    let place = slow_disk::remote(
-        place(
-            &[films("high", HIGH, all), films("low", LOW_MOST, all)],
-            MEMORY_MIB,
-        ),
-        &mut clients,
-    );
-    Scene {
-        place,
-        workload: Workload::Swarm(Swarm::new(clients)),
-    }
+    let classes = vec![
+        viewers("high", HIGH, HIGH_BITS_PER_S * tenths / 10),
+        viewers("low", low, LOW_BITS_PER_S * tenths / 10),
+    ];
+    let files = [films("high", HIGH, all), films("low", LOW_MOST, all)];
+    slow_disk::scene(remote(place(&files, MEMORY_MIB), classes))
 }

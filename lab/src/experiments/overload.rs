@@ -1,11 +1,10 @@
 //! More demand than a disk can meet, over the memory that there is for it.
 
-use super::slow_disk::{self, NGINX, films, place, viewers};
+use super::slow_disk::{self, NGINX, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
-use crate::swarm::workload::Workload as Clients;
 use crate::sweep::{Axis, Point};
-use crate::workloads::{Swarm, Workload};
+use crate::workloads::Swarm;
 
 const CLIENTS: u32 = 200;
 const CLIENT_BYTES_PER_S: u64 = 300_000;
@@ -87,23 +86,16 @@ pub fn experiment() -> Experiment {
 
 fn scene(at: &Point) -> Scene {
     let memory_mib = at.count("memory_mib") as u64;
-    let mut clients = Clients {
-        seed: 1,
-        classes: vec![viewers("film", CLIENTS, CLIENT_BYTES_PER_S * 8)],
-        ..Clients::default()
-    };
     let ideal = ideal_bytes_per_s((memory_mib << 20) as f64);
-    let place = slow_disk::remote(
+    let (place, swarm) = remote(
         place(&[films("film", CLIENTS, CLIENTS + 1)], memory_mib),
-        &mut clients,
+        vec![viewers("film", CLIENTS, CLIENT_BYTES_PER_S * 8)],
     );
-    Scene {
-        place,
-        workload: Workload::Swarm(Swarm {
-            ideal_bytes_per_s: Some(ideal.min((CLIENT_BYTES_PER_S * u64::from(CLIENTS)) as f64)),
-            ..Swarm::new(clients)
-        }),
-    }
+    let swarm = Swarm {
+        ideal_bytes_per_s: Some(ideal.min((CLIENT_BYTES_PER_S * u64::from(CLIENTS)) as f64)),
+        ..swarm
+    };
+    slow_disk::scene((place, swarm))
 }
 
 /// B(X) at the X for which the buffers are just enough.

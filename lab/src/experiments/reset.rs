@@ -1,11 +1,9 @@
 //! Clients that leave: what the disk still does for them.
 
-use super::slow_disk::{self, films, place, viewers};
+use super::slow_disk::{self, beside_nginx, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
-use crate::peers::Contender;
-use crate::swarm::workload::Workload as Clients;
-use crate::workloads::{Act, Deed, Swarm, Workload};
+use crate::workloads::{Act, Deed, Swarm};
 
 const STAY: u32 = 255;
 const LEAVE: u32 = 45;
@@ -16,22 +14,20 @@ const PEERS: &[&str] = &["nginx", "nginx-aio", "nginx-directio", "cancel off"];
 
 /// 45 of 300 reset their connections at once.
 pub fn experiment() -> Experiment {
-    let mut contenders = ["nginx", "nginx-aio", "nginx-directio"]
-        .map(Contender::preset)
-        .to_vec();
-    contenders.push(slow_disk::ours("cancel off", &["--cancel", "off"]));
-    contenders.push(slow_disk::ours("ackpace", &[]));
+    let mut frame = beside_nginx(
+        "reset",
+        "45 of 300 clients reset their connections at once",
+        |_| scene(),
+    );
+    let off = slow_disk::ours("cancel off", &["--cancel", "off"]);
+    frame.contenders.insert(frame.contenders.len() - 1, off);
     let told = |metric| Judge::against(metric, PEERS, Limit::None);
     Experiment {
-        name: "reset",
-        title: "45 of 300 clients reset their connections at once",
         asks: "300 clients of 300 KB/s keep a hard disk busy, each with a film of its own. Three seconds into the window 45 of them \
             reset their connections, all within a moment. What does the disk still read for them more than 5 ms later, and do the others \
             get all of the disk in the next five seconds? The disk's own list of requests tells.",
         source: "TPF, Figure 16a (EDRC)",
-        contenders,
         subjects: &["ackpace"],
-        sweep: Vec::new(),
         pace: Pace {
             rounds: 5,
             rounds_quick: 1,
@@ -39,7 +35,6 @@ pub fn experiment() -> Experiment {
             window_s: 12.0,
             window_quick_s: 9.0,
         },
-        scene: |_| scene(),
         judged: vec![
             Judge::alone("dead_reads", Fold::Sum, Limit::Zero),
             Judge::alone("living_disk_share", Fold::Median, Limit::ValueAtLeast(0.99)),
@@ -55,37 +50,28 @@ pub fn experiment() -> Experiment {
             Figure::plain("dead_reads", "Reads for the dead"),
             Figure::plain("living_disk_share", "Share of the disk for the living"),
         ],
+        ..frame
     }
 }
 
 fn scene() -> Scene {
     let all = STAY + LEAVE + 2;
-    let mut clients = Clients {
-        seed: 1,
-        classes: vec![
-            viewers("film", STAY, CLIENT_BITS_PER_S),
-            viewers("leaver", LEAVE, CLIENT_BITS_PER_S),
-        ],
-        ..Clients::default()
+    let classes = vec![
+        viewers("film", STAY, CLIENT_BITS_PER_S),
+        viewers("leaver", LEAVE, CLIENT_BITS_PER_S),
+    ];
+    let files = [films("film", STAY, all), films("leaver", LEAVE, all)];
+    let (place, swarm) = remote(place(&files, MEMORY_MIB), classes);
+    let leave = Deed::Leave {
+        class: "leaver".into(),
     };
-    let place = slow_disk::remote(
-        place(
-            &[films("film", STAY, all), films("leaver", LEAVE, all)],
-            MEMORY_MIB,
-        ),
-        &mut clients,
-    );
-    Scene {
-        place,
-        workload: Workload::Swarm(Swarm {
-            acts: vec![Act {
-                after_s: AFTER_S,
-                deed: Deed::Leave {
-                    class: "leaver".into(),
-                },
-            }],
-            curves: true,
-            ..Swarm::new(clients)
-        }),
-    }
+    let swarm = Swarm {
+        acts: vec![Act {
+            after_s: AFTER_S,
+            deed: leave,
+        }],
+        curves: true,
+        ..swarm
+    };
+    slow_disk::scene((place, swarm))
 }

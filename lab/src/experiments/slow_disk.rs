@@ -2,12 +2,14 @@
 //! little memory, and the ways in which they may read.
 
 use crate::corpus::Set;
-use crate::experiment::Figure;
+use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place, Receive};
 use crate::swarm::workload::{Choice, Class, Objects, Rate, Start, Workload as Clients};
+use crate::sweep::Point;
 use crate::wan::Topology;
 use crate::wan::topology::PathSpec;
+use crate::workloads::{Swarm, Workload};
 
 /// A hard disk of the papers' time.
 pub const PROFILE: &str = "10k-scsi-2003";
@@ -33,6 +35,37 @@ const READ_AHEAD_KB: u64 = 128;
 const READ_AHEAD_LONG_KB: u64 = 2560;
 /// Clients that begin all at once in step flatter everybody.
 const BEGIN_OVER_S: f64 = 4.0;
+
+/// nginx in its three ways to read.
+pub const PLAIN: &[&str] = &["nginx", "nginx-aio", "nginx-directio"];
+
+/// [`PLAIN`] beside ours at one point, three rounds of a minute. What is asked, judged and drawn comes on top of it.
+pub fn beside_nginx(
+    name: &'static str,
+    title: &'static str,
+    scene: fn(&Point) -> Scene,
+) -> Experiment {
+    let nginx = PLAIN.iter().map(|name| Contender::preset(name));
+    Experiment {
+        name,
+        title,
+        asks: "",
+        source: "",
+        contenders: nginx.chain([ours("ackpace", &[])]).collect(),
+        subjects: &[],
+        sweep: Vec::new(),
+        pace: Pace {
+            rounds: 3,
+            rounds_quick: 1,
+            warm_up_s: 10.0,
+            window_s: 60.0,
+            window_quick_s: 10.0,
+        },
+        scene,
+        judged: Vec::new(),
+        figures: Vec::new(),
+    }
+}
 
 /// nginx as it may be set up for a slow disk. Its own reads of `nginx-directio` know no read-ahead.
 pub const NGINX: &[&str] = &[
@@ -115,26 +148,50 @@ pub fn place(files: &[Set], memory_mib: u64) -> Place {
     }
 }
 
-/// Puts the clients into a network of their own, on paths that limit nothing. On loopback, what a client has not read yet would
+/// These clients at this place.
+pub fn scene((place, swarm): (Place, Swarm)) -> Scene {
+    Scene {
+        place,
+        workload: Workload::Swarm(swarm),
+    }
+}
+
+/// Clients on the same machine.
+pub fn local(place: Place, classes: Vec<Class>) -> (Place, Swarm) {
+    let clients = Clients {
+        seed: 1,
+        classes,
+        ..Clients::default()
+    };
+    (place, Swarm::new(clients))
+}
+
+/// Clients in a network of their own, on paths that limit nothing. On loopback, what a client has not read yet would
 /// still be the pages that the server sent, held in memory and charged to it: a limit of 128 MB is soon full of them,
 /// and the kernel ends the server.
-pub fn remote(mut place: Place, clients: &mut Clients) -> Place {
+pub fn remote(place: Place, mut classes: Vec<Class>) -> (Place, Swarm) {
     let mut path = Vec::new();
-    for (net, class) in (1..).zip(&mut clients.classes) {
+    for (net, class) in (1..).zip(&mut classes) {
         let last = class.clients.unwrap_or(1);
         let range = format!("10.{net}.0.1-10.{net}.{}.{}", last / 256, last % 256);
         path.push(PathSpec::new(&class.name, &range));
         class.source = Some(range);
     }
+    let topology = Topology {
+        grain_us: 200,
+        path,
+        ..Topology::default()
+    };
+    behind(topology, place, classes)
+}
+
+/// Clients behind these links.
+pub fn behind(topology: Topology, mut place: Place, classes: Vec<Class>) -> (Place, Swarm) {
     place.network = Network::Wan {
-        topology: Topology {
-            grain_us: 200,
-            path,
-            ..Topology::default()
-        },
+        topology,
         receive: Receive::ServerCore,
     };
-    place
+    local(place, classes)
 }
 
 /// What the disk itself says: `of` makes a figure of a metric and a title.
