@@ -47,6 +47,24 @@ pub const DISK_METRICS: &[Metric] = &[
         "packets to clients that were marked \"congestion experienced\"",
     ),
     metric(
+        "congestion_signals",
+        "congestion signals",
+        1.0,
+        "cuts of congestion windows that ackpace saw on connections which read from the disk, by its own count",
+    ),
+    metric(
+        "delayed_reads",
+        "reads put off",
+        1.0,
+        "reads that were due and that ackpace put off for congestion (EDRC), by its own count",
+    ),
+    metric(
+        "delayed_read_bytes",
+        "put off KB",
+        1e-3,
+        "bytes that would have been read by them",
+    ),
+    metric(
         "dead_reads",
         "reads for the dead",
         1.0,

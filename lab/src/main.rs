@@ -39,6 +39,7 @@ mod progress;
 mod report;
 mod rounds;
 mod run;
+mod scrape;
 mod sockets;
 mod stats;
 mod swarm;

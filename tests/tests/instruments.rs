@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use ackpace_tests::{
-    Conn, Outcome, PATIENCE, Response, Server, Setup, Tree, client, command, eventually,
-    limit_receive_buffer, pattern, raise_own_limit, run, server_binary, skip,
+    Conn, Outcome, PATIENCE, Response, Server, Setup, Tree, cached_bytes, client, command,
+    eventually, forget_cached, limit_receive_buffer, pattern, raise_own_limit, run, server_binary,
+    skip,
 };
 
 const LEN: usize = 32 << 20;
@@ -265,6 +266,28 @@ fn why_of_a_stalled_client_names_its_closed_window() {
         "{}",
         wrong.err
     );
+    watched.server.stop();
+}
+
+#[test]
+fn why_of_a_cold_download_tells_why_its_reads_were_made() {
+    let watched = Watched::start(&[]);
+    let file = std::fs::File::open(watched.tree.at("site/big")).expect("a file");
+    forget_cached(&file);
+    if cached_bytes(&file) > 0 {
+        skip("the files of tests are where the page cache can't be emptied");
+        return watched.server.stop();
+    }
+    let conn = watched.stalled();
+    let peer = conn.stream.local_addr().expect("an address").to_string();
+    let mut told = String::new();
+    eventually("a read is explained", || {
+        told = watched.ackpace(&["why", &peer]).out;
+        told.contains(" ago: read ")
+    });
+    let first = "before all who have something, since it had nothing yet; so long since its rate is not known yet";
+    assert!(told.contains(first), "{told}");
+    drop(conn);
     watched.server.stop();
 }
 

@@ -2,9 +2,10 @@
 
 use super::slow_disk::{self, films, place};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
-use crate::judge::{Judge, Limit};
+use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Network, Receive};
+use crate::scrape;
 use crate::swarm::workload::{Choice, Class, Objects, Start, Workload as Clients};
 use crate::wan::topology::{Ecn, PathSpec};
 use crate::wan::{LinkSpec, Topology};
@@ -23,17 +24,21 @@ pub fn experiment() -> Experiment {
     let fixed = ["--prefetch", "fixed", "--prefetch-size", "512KiB"];
     let contenders = vec![
         Contender::preset("nginx-aio"),
-        slow_disk::ours("fixed reads", &fixed),
-        slow_disk::ours("ackpace", &[]),
+        told_by("fixed reads", &fixed),
+        told_by("delay off", &["--delay", "off"]),
+        told_by("delay paper", &["--delay", "paper"]),
+        told_by("ackpace", &[]),
     ];
-    let told = |metric| Judge::against(metric, &["fixed reads", "nginx-aio"], Limit::None);
+    let others = &["delay off", "delay paper", "fixed reads", "nginx-aio"];
+    let told = |metric| Judge::against(metric, others, Limit::None);
     Experiment {
         name: "congested",
         title: "Congestion windows halved for 20 % of the clients",
         asks: "300 clients at a round trip of 100 ms, behind links of 1.5 Mbit/s, want a little more than the disk has. Five seconds into the \
             window every packet to 60 of them is marked \"congestion experienced\" for the length of one round trip (ECN, reno): \
-            their windows are halved once. Their reads may wait, and others go first: by the measured rate they are due later. What do \
-            all get, and those who met no congestion?",
+            their windows are halved once. Their reads may wait, and others go first: by the rate that is left to them, by the paper's \
+            fixed delay, or not at all. What do all get, those who met no congestion, and those who did? How many reads are put off, \
+            by our own count (losses in the queues of the links are signals, too)?",
         source: "TPF, Figure 16b (EDRC)",
         contenders,
         subjects: &["ackpace"],
@@ -50,6 +55,9 @@ pub fn experiment() -> Experiment {
             told("goodput_bytes_per_s"),
             told("goodput_bytes_per_s@steady"),
             told("goodput_bytes_per_s@marked"),
+            Judge::alone("congestion_signals", Fold::Median, Limit::None),
+            Judge::alone("delayed_reads", Fold::Median, Limit::None),
+            Judge::alone("delayed_read_bytes", Fold::Median, Limit::None),
             told("disk_again_bytes"),
             told("link_marked_packets"),
         ],
@@ -58,8 +66,15 @@ pub fn experiment() -> Experiment {
             Figure::curve("goodput_bytes_per_s@steady", "Those who met no congestion"),
             Figure::curve("goodput_bytes_per_s@marked", "Those who did"),
             Figure::plain("goodput_bytes_per_s", "Goodput"),
+            Figure::plain("delayed_reads", "Reads put off"),
+            Figure::plain("delayed_read_bytes", "Bytes of these"),
         ],
     }
+}
+
+/// Ours, which tells how often it puts reads off.
+fn told_by(name: &str, options: &[&str]) -> Contender {
+    slow_disk::ours(name, &[options, &["--metrics", scrape::PORT]].concat())
 }
 
 fn scene() -> Scene {

@@ -9,6 +9,7 @@ use crate::metrics::Values;
 use crate::multiply::{Counted, Multiplication};
 use crate::peers::Running;
 use crate::place::Network;
+use crate::scrape::Scrape;
 use crate::swarm::command::Command as Order;
 use crate::swarm::summary::{Answer, ClassSummary, Line, Second, Summary};
 use crate::swarm::workload::Workload as Clients;
@@ -112,6 +113,7 @@ impl Swarm {
         let profile = profile.transpose()?;
         let resident = |set| resident_share(arena, set);
         let before_share = self.lasting.map(resident).transpose()?;
+        let scraped = Scrape::take(arena)?;
         let watch = Watch::begin(&server, &arena.instruments, true)?;
         let counted = multiplication.as_mut().map(Counted::begin).transpose()?;
         let gone = self.window(&mut swarm, arena, pace.window)?;
@@ -119,8 +121,10 @@ impl Swarm {
         let after_share = self.lasting.map(resident).transpose()?;
         let cache_bytes = server.group.page_cache_bytes();
         let watched = watch.end()?;
+        let scraped = (scraped, Scrape::take(arena)?);
         let (summary, seconds) = swarm.end()?;
         let mut values = watched.values(work(&summary));
+        Scrape::add(scraped.0, scraped.1, &mut values);
         values.set_some("resident_before_share", before_share);
         values.set_some("resident_share", after_share);
         if let Some(gone) = gone {
