@@ -50,7 +50,7 @@ fn a_burst_of_new_clients_takes_little_from_those_who_were_there() {
         });
         for (fixed, tdap) in fixed.into_iter().zip(tdap) {
             assert!(
-                tdap >= 1.15 * fixed && tdap * 1e3 >= 0.88 * MBIT as f64,
+                tdap >= 1.15 * fixed && tdap * 1e3 >= 0.9 * MBIT as f64,
                 "seed {SEED}, {burst_s} s: the burst took it\n{table}"
             );
         }
