@@ -88,7 +88,7 @@ fn reads_for_who_meets_congestion_wait_and_the_others_gain() {
             assert!(less, "{name} reads on as before; {seed}");
             // Where all are served there is nothing to gain.
             let least = if load == "over" {
-                before
+                off.others_kb_per_s
             } else {
                 0.99 * before
             };
