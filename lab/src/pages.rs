@@ -5,7 +5,10 @@ use rustix::fs::{Advice, fadvise};
 use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
 use std::ffi::c_void;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time for reads under way to end.
@@ -94,6 +97,95 @@ pub fn resident_bytes(path: &Path) -> Result<u64> {
     Ok((resident * page as u64).min(len_bytes))
 }
 
+/// How often a [`Keeper`] looks at each page: what reclaims idle memory looks for seconds.
+const KEEP_EVERY: Duration = Duration::from_millis(200);
+
+/// Looks at pages of files through mappings as long as it lives, so that a machine that takes back by itself what nobody
+/// uses (DAMON, a balloon) leaves them alone. Reclaim for want of memory in a cgroup counts only what its own processes
+/// look at, so what a server in another group displaces goes all the same.
+pub struct Keeper {
+    ends: Arc<AtomicBool>,
+    looking: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Keeps what is in memory of these files now; it brings nothing in.
+    ///
+    /// # Errors
+    /// A file can't be opened or mapped.
+    pub fn of(paths: &[PathBuf]) -> Result<Keeper> {
+        let mut files = Vec::new();
+        for path in paths {
+            files.push(Mapped::new(path)?);
+        }
+        let ends = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&ends);
+        let looking = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                files.iter().for_each(Mapped::look);
+                std::thread::sleep(KEEP_EVERY);
+            }
+        });
+        Ok(Keeper {
+            ends,
+            looking: Some(looking),
+        })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(looking) = self.looking.take() {
+            let _ = looking.join();
+        }
+    }
+}
+
+/// A file in our address space.
+struct Mapped {
+    map: *mut c_void,
+    len_bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    fn new(path: &Path) -> Result<Mapped> {
+        let what = || path.display().to_string();
+        let file = File::open(path).doing(what)?;
+        let len_bytes = file.metadata().doing(what)?.len() as usize;
+        let map = map(&file, len_bytes).doing(what)?;
+        Ok(Mapped { map, len_bytes })
+    }
+
+    /// Reads a byte of each page that is in memory. One that is not stays away.
+    fn look(&self) {
+        let page = rustix::param::page_size();
+        let mut pages = vec![0u8; self.len_bytes.div_ceil(page)];
+        // SAFETY: the range is the mapping, the vector has a byte for each of its pages.
+        if unsafe { libc::mincore(self.map, self.len_bytes, pages.as_mut_ptr()) } != 0 {
+            return;
+        }
+        for (nth, _) in pages
+            .iter()
+            .enumerate()
+            .filter(|(_, state)| *state & 1 != 0)
+        {
+            // SAFETY: the page is within the mapping, whose file nobody makes shorter while the lab measures.
+            unsafe { self.map.cast::<u8>().add(nth * page).read_volatile() };
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to the mapping any more.
+        let _ = unsafe { munmap(self.map, self.len_bytes) };
+    }
+}
+
 fn map(file: &File, len: usize) -> rustix::io::Result<*mut c_void> {
     let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
     // SAFETY: a fresh mapping at a place of the kernel's choice; it is never dereferenced.
@@ -111,5 +203,25 @@ mod tests {
         let resident = resident_bytes(&path);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(resident.unwrap(), 10_000);
+    }
+
+    #[test]
+    fn who_looks_at_a_file_brings_nothing_of_it_into_memory() {
+        let path = std::env::temp_dir().join(format!("ackpace-lab-keeper-{}", std::process::id()));
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let mapped = Mapped::new(&path).unwrap();
+        mapped.look();
+        assert_eq!(resident_bytes(&path).unwrap(), 1 << 20);
+        drop(mapped);
+        let dropped = drop_cached(&path);
+        let looked = Mapped::new(&path).map(|mapped| {
+            mapped.look();
+            resident_bytes(&path)
+        });
+        std::fs::remove_file(&path).unwrap();
+        // Where files live in memory only, nothing can be dropped.
+        if dropped.is_ok() {
+            assert_eq!(looked.unwrap().unwrap(), 0);
+        }
     }
 }

@@ -39,7 +39,9 @@ pub fn experiment() -> Experiment {
         name: "sweep",
         title: "What 10 GB of downloads that come once leave of a hot set",
         asks: "24 files of 2 MB were asked for again and again. Then 16 clients download 10 GB of other files, each byte once, from \
-            flash, by a server with 256 MB. Of the hot files, which nobody asked for meanwhile, how many pages are still in memory?",
+            flash, by a server with 256 MB. Of the hot files, which nobody asked for meanwhile, how many pages are still in memory? \
+            (A reader outside the server's cgroup looks at them all the time: a machine that takes back idle memory by itself leaves \
+            them, a cgroup that is full does not.)",
         source: "",
         contenders,
         subjects: &[],

@@ -46,14 +46,25 @@ fn clients(class: &ClassSecond) -> f64 {
 
 /// How much of a set of files is in memory.
 pub fn resident_share(arena: &Arena, name: &str) -> Result<f64> {
-    let is_it = |set: &&Set| matches!(set, Set::Files { name: own, .. } if *own == name);
-    let set = arena.place.files.iter().find(is_it);
-    let set = set.ok_or_else(|| LabError::Setup(format!("no files are named {name}")))?;
+    let set = files_named(arena, name)?;
     let mut resident_bytes = 0;
     for (path, _) in set.files() {
         resident_bytes += pages::resident_bytes(&below(&arena.root, &path))?;
     }
     Ok(resident_bytes as f64 / set.len_bytes() as f64)
+}
+
+/// Keeps what is in memory of a set from a machine that takes back what is idle.
+pub fn keeper(arena: &Arena, name: &str) -> Result<pages::Keeper> {
+    let files = files_named(arena, name)?.files();
+    let paths = files.into_iter().map(|(path, _)| below(&arena.root, &path));
+    pages::Keeper::of(&paths.collect::<Vec<_>>())
+}
+
+fn files_named<'a>(arena: &'a Arena, name: &str) -> Result<&'a Set> {
+    let is_it = |set: &&Set| matches!(set, Set::Files { name: own, .. } if *own == name);
+    let set = arena.place.files.iter().find(is_it);
+    set.ok_or_else(|| LabError::Setup(format!("no files are named {name}")))
 }
 
 /// A disk whose requests are written down.

@@ -1,7 +1,7 @@
 //! Clients of the swarm: a process of its own on the clients' core, in the clients' network, told by lines
 //! when the window begins and ends. It checks every byte itself.
 
-use super::after::{Gone, curves, resident_share};
+use super::after::{Gone, curves, keeper, resident_share};
 use super::{Pace, Seen};
 use crate::arena::Arena;
 use crate::error::{Doing, LabError, Result};
@@ -64,7 +64,8 @@ pub struct Swarm {
     pub profile: bool,
     /// Whether the page shows figures over time: then the window begins with a second of the swarm.
     pub curves: bool,
-    /// A set of files of which is told how much is in memory at both ends of the window.
+    /// A set of files of which is told how much is in memory at both ends of the window, and which is kept from a machine
+    /// that takes back what is idle ([`crate::pages::Keeper`]).
     pub lasting: Option<&'static str>,
     /// Goodput of a server that can't be better, if the experiment knows it.
     pub ideal_bytes_per_s: Option<f64>,
@@ -112,6 +113,8 @@ impl Swarm {
             .then(|| super::profile::Profile::start(arena, &server));
         let profile = profile.transpose()?;
         let resident = |set| resident_share(arena, set);
+        let keeper = self.lasting.map(|set| keeper(arena, set));
+        let _keeper = keeper.transpose()?;
         let before_share = self.lasting.map(resident).transpose()?;
         let scraped = Scrape::take(arena)?;
         let watch = Watch::begin(&server, &arena.instruments, true)?;
