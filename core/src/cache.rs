@@ -37,6 +37,13 @@ struct Belief {
     seen_at: Instant,
 }
 
+impl Belief {
+    /// Whether it is from a moment ago; of the future, which a clock that goes back leaves behind, nothing is believed.
+    fn is_fresh(&self, now: Instant) -> bool {
+        self.seen_at <= now && now.since_us(self.seen_at) < BELIEF_TRUST_US
+    }
+}
+
 impl Default for Beliefs {
     fn default() -> Beliefs {
         Beliefs {
@@ -52,9 +59,7 @@ impl Beliefs {
             .filter(|belief| belief.object == object && belief.span.covers(span));
         match (oracle, seen) {
             (Oracle::Always, _) => Verdict::Resident,
-            (_, Some(belief)) if now.since_us(belief.seen_at) < BELIEF_TRUST_US => {
-                Verdict::Resident
-            }
+            (_, Some(belief)) if belief.is_fresh(now) => Verdict::Resident,
             (Oracle::Ask, _) | (Oracle::Remember, Some(_)) => Verdict::Probe,
             (Oracle::Remember, None) => Verdict::Cold,
         }

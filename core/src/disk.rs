@@ -90,6 +90,8 @@ pub struct Disk {
     slots_used: u32,
     /// Slots that the next read lacks.
     slots_lacking: u32,
+    /// Reads in a row that were made before one whose turn it was: it lacked slots, or was held back.
+    overtaken: u32,
     depth: Depth,
     /// Since the last read came back there was a place in the device, and nobody was due.
     unasked: bool,
@@ -113,6 +115,7 @@ impl Disk {
             flights: Vec::new(),
             slots_used: 0,
             slots_lacking: 0,
+            overtaken: 0,
             depth: Depth::new(settings.rotational, settings.spindles),
             unasked: false,
             outs: VecDeque::new(),

@@ -28,7 +28,7 @@ pub(super) enum Spot {
     Urgent(Key),
 }
 
-/// Which sweep, and where in it.
+/// Which sweep, and where in it; in other orders, what goes first, and what is next to that.
 type Key = (u64, u64);
 
 /// See the module.
@@ -151,7 +151,10 @@ impl Agenda {
                 let behind = passed || served;
                 (self.sweep + u64::from(behind), entry.device_bytes)
             }
-            Order::Deadline => (0, entry.due_at.us),
+            Order::Deadline => {
+                self.arrivals += 1; // of equal needs the oldest
+                (entry.due_at.us, self.arrivals)
+            }
             Order::Arrival => {
                 self.arrivals += 1;
                 (0, self.arrivals)

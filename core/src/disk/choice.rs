@@ -4,8 +4,8 @@ use super::agenda::Spot;
 use super::{Chosen, Disk, Flight, Into, ORPHANS, Out, Place, ReadId, Turn, first};
 use crate::conn::{Held, Span, Want};
 use crate::limits::{
-    FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN, SLOT_BYTES,
-    WINDOW_BYTES,
+    FIRST_READ_BYTES, OVERTAKEN_MAX, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN,
+    SLOT_BYTES, WINDOW_BYTES,
 };
 use crate::prefetch::Bound;
 use crate::units::Instant;
@@ -26,13 +26,25 @@ impl Disk {
         }
         let holds_back = self.holds_back();
         let candidates = self.agenda.candidates();
-        let mut fitting = candidates.into_iter().flatten();
         self.unasked |= candidates[0].is_none() || holds_back;
-        fitting.find_map(|at| {
+        let mut passed = false;
+        for at in candidates.into_iter().flatten() {
             let spot = self.readers.get(&at)?.spot?;
-            let waits = holds_back && !matches!(spot, Spot::Urgent(_));
-            (!waits).then(|| self.read_for(at, target_us, now))?
-        })
+            let patient = self.overtaken < OVERTAKEN_MAX;
+            if holds_back && patient && !matches!(spot, Spot::Urgent(_)) {
+                passed = true;
+                continue;
+            }
+            if let Some(read) = self.read_for(at, target_us, now) {
+                self.overtaken = if passed { self.overtaken + 1 } else { 0 };
+                return Some(read);
+            }
+            if !patient {
+                return None;
+            }
+            passed = true;
+        }
+        None
     }
 
     /// Whether the sweep waits for a first read: a drive takes whatever is near its arm, and would leave that one until

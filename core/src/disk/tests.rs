@@ -397,8 +397,8 @@ fn a_pool_that_shrinks_waits_for_what_is_out_and_one_that_grows_reads_on() {
 }
 
 /// Does what the machine says, with files that never fail.
-#[derive(Default)]
 struct Shell {
+    now: Instant,
     device: BTreeMap<ReadId, (Span, u32)>,
     /// Slots that streams hold.
     held: BTreeMap<StreamId, u32>,
@@ -409,8 +409,20 @@ struct Shell {
 }
 
 impl Shell {
+    fn new() -> Shell {
+        Shell {
+            now: NOW,
+            device: BTreeMap::new(),
+            held: BTreeMap::new(),
+            wishes: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            landed: BTreeMap::new(),
+            slots: 0,
+        }
+    }
+
     fn pump(&mut self, disk: &mut Disk) {
-        for out in orders(disk, NOW) {
+        for out in orders(disk, self.now) {
             match out {
                 Out::Read {
                     read, span, into, ..
@@ -444,14 +456,15 @@ impl Shell {
         let heard = self.heard.get(&stream(index)).copied().unwrap_or(0);
         let want = Want {
             rate_bytes_per_s: rate,
+            dry_at: self.now,
             ..want(index, file, offset, heard)
         };
-        disk.on(In::Want(want), NOW);
+        disk.on(In::Want(want), self.now);
         self.wishes.insert(want.stream, want);
     }
 
     fn forget(&mut self, disk: &mut Disk, stream: StreamId) {
-        disk.on(In::Forget(stream), NOW);
+        disk.on(In::Forget(stream), self.now);
         self.wishes.remove(&stream);
         self.heard.remove(&stream);
         self.send(disk, stream);
@@ -464,7 +477,7 @@ impl Shell {
 
     fn free(&mut self, disk: &mut Disk, slots: u32) {
         self.slots -= slots;
-        disk.on(In::Freed(slots), NOW);
+        disk.on(In::Freed(slots), self.now);
     }
 
     fn finish(&mut self, disk: &mut Disk) -> bool {
@@ -473,7 +486,7 @@ impl Shell {
         };
         self.landed.insert(read, slots);
         let result = Ok(span.len_bytes);
-        disk.on(In::Done { read, result }, NOW);
+        disk.on(In::Done { read, result }, self.now);
         self.pump(disk);
         true
     }
@@ -487,7 +500,7 @@ proptest! {
         mib in 1u64..32,
     ) {
         let mut disk = Disk::new(Settings { memory_bytes: mib * MIB, ..SETTINGS });
-        let mut shell = Shell::default();
+        let mut shell = Shell::new();
         for (index, file, offset, kind, rate) in steps {
             match kind {
                 0 => shell.forget(&mut disk, stream(index)),

@@ -1,6 +1,9 @@
 //! What can't be read, clocks that leap, and memory that is short.
 
+use alloc::collections::VecDeque;
+
 use super::*;
+use crate::limits::{OVERTAKEN_MAX, URGENT_IN_A_ROW_MAX};
 
 const EIO: i32 = 5;
 
@@ -109,4 +112,169 @@ fn who_waits_behind_a_bad_block_is_read_for_on_its_own() {
     let came = told(&orders(&mut disk, NOW));
     let rest = |from| (from, MIB - from);
     assert_eq!(came, [(3, Ok(rest(68 * KIB))), (4, Ok(rest(512 * KIB)))]);
+}
+
+/// Streams that always wish for more while the pool is too small for all of them, and new ones that keep coming.
+struct Crowd {
+    disk: Disk,
+    flying: VecDeque<(ReadId, u64, u32)>,
+    /// Slots that clients hold, the oldest first.
+    held: VecDeque<u32>,
+    /// How many reads had been made when each wished.
+    wished: BTreeMap<u32, u64>,
+    heard: BTreeMap<u32, u32>,
+    reads: u64,
+    longest_wait: u64,
+}
+
+/// Those from here on read once and leave.
+const NEWCOMERS: u32 = 1_000;
+
+impl Crowd {
+    fn wish(&mut self, n: u32, rates: &[u64]) {
+        let heard = self.heard.get(&n).copied().unwrap_or(0);
+        let rate = rates.get(n as usize).copied().unwrap_or(0);
+        let from_bytes = u64::from(heard % 200) * MIB;
+        let want = Want {
+            rate_bytes_per_s: if heard == 0 { 0 } else { rate },
+            ..want(n, n, from_bytes, heard)
+        };
+        self.disk.on(In::Want(want), NOW);
+        self.wished.insert(n, self.reads);
+    }
+
+    fn turn(&mut self, rates: &[u64]) {
+        for out in orders(&mut self.disk, NOW) {
+            match out {
+                Out::Read {
+                    read, span, into, ..
+                } => {
+                    let Into::Slots(slots) = into else {
+                        panic!("nobody shares")
+                    };
+                    self.reads += 1;
+                    self.flying.push_back((read, span.len_bytes, slots));
+                }
+                Out::Filled { stream, .. } => {
+                    let n = stream.conn.index;
+                    let since = self.wished.remove(&n).expect("it wished");
+                    if n >= NEWCOMERS {
+                        self.disk.on(In::Forget(stream), NOW);
+                        continue;
+                    }
+                    self.longest_wait = self.longest_wait.max(self.reads - since);
+                    *self.heard.entry(n).or_default() += 1;
+                    self.wish(n, rates);
+                }
+                out => panic!("{out:?}"),
+            }
+        }
+    }
+
+    /// A read comes back; the oldest clients send what they hold beyond `lag` reads.
+    fn step(&mut self, lag: usize) {
+        if let Some((read, len_bytes, slots)) = self.flying.pop_front() {
+            let result = Ok(len_bytes);
+            self.disk.on(In::Done { read, result }, NOW);
+            self.held.push_back(slots);
+        }
+        while self.held.len() > lag || self.flying.is_empty() && !self.held.is_empty() {
+            let slots = self.held.pop_front().unwrap_or(0);
+            self.disk.on(In::Freed(slots), NOW);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(6), cases: 32, ..ProptestConfig::default() })]
+    /// However short memory is and however many new streams come: nobody waits for more than two sweeps, in which each
+    /// read is overtaken so often at most.
+    #[test]
+    fn nobody_starves_when_the_pool_is_too_small(
+        rates in prop::collection::vec(20_000u64..8_000_000, 2..4),
+        pool_slots in 32u64..512,
+        newcomers in 0u32..3,
+        lag in 0usize..12,
+        clook in any::<bool>(),
+    ) {
+        let order = if clook { Order::CLook } else { Order::Deadline };
+        let memory_bytes = pool_slots * SLOT_BYTES;
+        let mut crowd = Crowd {
+            disk: Disk::new(Settings { memory_bytes, order, ..SETTINGS }),
+            flying: VecDeque::new(),
+            held: VecDeque::new(),
+            wished: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            reads: 0,
+            longest_wait: 0,
+        };
+        let streams = rates.len() as u64;
+        (0..rates.len() as u32).for_each(|n| crowd.wish(n, &rates));
+        for turn in 0..10_000 {
+            for nth in 0..newcomers {
+                let n = NEWCOMERS + turn * 3 + nth;
+                if crowd.disk.readers.len() < 40 {
+                    crowd.wish(n, &[]);
+                }
+            }
+            crowd.turn(&rates);
+            crowd.step(lag);
+        }
+        for (n, since) in &crowd.wished {
+            if *n < NEWCOMERS {
+                crowd.longest_wait = crowd.longest_wait.max(crowd.reads - since);
+            }
+        }
+        // At first all are new, and wait behind the newcomers that came with them.
+        let share = u64::from(1 + URGENT_IN_A_ROW_MAX.max(OVERTAKEN_MAX));
+        let bound = (2 * streams + 2) * share;
+        prop_assert!(crowd.longest_wait <= bound, "{} reads, bound {bound}", crowd.longest_wait);
+        prop_assert!(crowd.heard.len() == rates.len() && crowd.reads >= 100, "{} reads", crowd.reads);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(5), ..ProptestConfig::default() })]
+    /// A clock that stands still, leaps an hour ahead, or goes back, as a monotonic one never does: every wish is answered
+    /// when it is past where it ever was.
+    #[test]
+    fn whatever_the_clock_does_every_wish_is_answered(
+        steps in prop::collection::vec((0u32..12, 0u64..3 << 20, 0u8..4, 0u64..u64::MAX, 0u8..8), 1..200),
+        clook in any::<bool>(),
+    ) {
+        const HOUR_US: u64 = 3_600_000_000;
+        let order = if clook { Order::CLook } else { Order::Deadline };
+        let mut disk = Disk::new(Settings { order, memory_bytes: 4 * MIB, ..SETTINGS });
+        let mut shell = Shell::new();
+        let mut latest = shell.now;
+        for (index, offset, kind, rate, leap) in steps {
+            shell.now = match leap {
+                0 => shell.now.plus_us(HOUR_US),
+                1 => Instant { us: shell.now.us.saturating_sub(rate % HOUR_US) },
+                2 => Instant { us: 0 },
+                3 => shell.now.plus_us(5_000),
+                _ => shell.now,
+            };
+            latest = latest.max(shell.now);
+            match kind {
+                0 => shell.forget(&mut disk, stream(index)),
+                1 => drop(shell.finish(&mut disk)),
+                2 => shell.send(&mut disk, stream(index)),
+                _ => shell.wish(&mut disk, index, index, offset, rate >> (24 + rate % 40)),
+            }
+            shell.pump(&mut disk);
+            disk.deadline();
+        }
+        shell.now = latest;
+        for _ in 0..10_000 {
+            if shell.wishes.is_empty() && shell.device.is_empty() {
+                break;
+            }
+            if !shell.finish(&mut disk) {
+                (0..12).for_each(|index| shell.send(&mut disk, stream(index)));
+                shell.pump(&mut disk);
+            }
+        }
+        prop_assert!(shell.wishes.is_empty(), "never answered: {:?}", shell.wishes);
+    }
 }

@@ -187,6 +187,38 @@ fn run(seed: u64, arrivals: bool, acts: Vec<Act>) -> Shell {
     shell
 }
 
+/// As [`run`], with a clock that stands still but for leaps: an hour ahead, or back, as a monotonic one never goes.
+fn run_with_leaps(seed: u64, acts: Vec<(Act, u8)>) {
+    const HOUR_US: u64 = 3_600_000_000;
+    let settings = Settings {
+        arrivals: true,
+        send: send_by(seed),
+        connections_max: 6,
+        ..settings()
+    };
+    let mut shell = Shell::new(settings, seed);
+    let mut latest = shell.now;
+    for (act, leap) in acts {
+        let back_us = shell.dice.below(HOUR_US);
+        shell.now = match leap {
+            0 => shell.now.plus_us(HOUR_US),
+            1 => Instant {
+                us: shell.now.us.saturating_sub(back_us),
+            },
+            _ => shell.now,
+        };
+        latest = latest.max(shell.now);
+        shell.turn();
+        perform(&mut shell, act);
+        latest = latest.max(shell.now);
+    }
+    shell.now = latest;
+    shell.backlog.clear();
+    perform(&mut shell, Act::Drain);
+    finish(&mut shell);
+    shell.check_empty();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
@@ -196,6 +228,14 @@ proptest! {
         acts in prop::collection::vec(act(), 1..150),
     ) {
         run(seed, arrivals, acts);
+    }
+
+    #[test]
+    fn whatever_the_clock_does_all_come_to_their_end(
+        seed in any::<u64>(),
+        acts in prop::collection::vec((act(), 0u8..10), 1..150),
+    ) {
+        run_with_leaps(seed, acts);
     }
 
     /// When nothing fails and disk and clients go on, all that was asked for is sent, soon: nobody
