@@ -80,6 +80,16 @@ pub fn forget_cached(file: &File) {
     assert_eq!(result, 0, "posix_fadvise");
 }
 
+/// Gives a file room that nothing is written to (fallocate(2)).
+///
+/// # Panics
+/// When the file system has none, or no such call.
+pub fn allocate(file: &File, len_bytes: u64) {
+    // SAFETY: no pointers.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len_bytes as libc::off_t) };
+    check(result, "fallocate");
+}
+
 /// Bytes of a file that are in the page cache, by mincore(2): works for the owner of the file.
 ///
 /// # Panics

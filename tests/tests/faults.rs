@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ackpace_tests::{
     Conn, Disk, Response, Server, Setup, Tree, command, eventually, forget_cached,
-    limit_receive_buffer, pattern, reset_on_drop, run, server_binary,
+    limit_receive_buffer, pattern, raise_own_limit, reset_on_drop, run, server_binary, skip,
 };
 
 const MIB: usize = 1 << 20;
@@ -227,4 +227,59 @@ fn a_stop_while_a_disk_hangs_says_what_it_waits_for_and_ends_with_that() {
     drop(waiting);
     disk.tell("heal");
     assert_eq!(bench.server.wait().code(), Some(0));
+}
+
+#[test]
+fn five_thousand_resets_in_one_turn_cost_no_read() {
+    // The server holds a socket and a file twice for each, we a socket.
+    let may_have = raise_own_limit().saturating_sub(500) / 3;
+    let count = may_have.min(5_000) as usize;
+    let names: Vec<String> = (0..count).map(|nth| format!("d/{nth}")).collect();
+    let files: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 128 << 10)).collect();
+    let Some(disk) = Disk::up(&files) else { return };
+    for name in &names {
+        fs::metadata(disk.at(name)).expect("a file of the disk"); // the kernel knows them all
+    }
+    let bench = Bench::start(&disk, &["--prefetch-memory", "64MiB"]);
+    bench.serves_others();
+    disk.tell("hang");
+    let waiting: Vec<Conn> = names
+        .iter()
+        .map(|name| bench.ask(&format!("/disk/{name}"), ""))
+        .collect();
+    eventually("all are known to the disk", || {
+        bench.metric("ackpace_disk_streams") as usize == count
+    });
+    let submitted =
+        bench.metric("ackpace_disk_reads_total") + bench.metric("ackpace_disk_in_flight_reads");
+    bench.server.signal(libc::SIGSTOP);
+    for conn in waiting {
+        reset_on_drop(&conn.stream);
+    }
+    bench.server.signal(libc::SIGCONT);
+    eventually("all are gone", || {
+        bench.metric("ackpace_open_connections") == 0
+    });
+    eventually("for the disk, too", || {
+        bench.metric("ackpace_disk_streams") == 0
+    });
+    disk.tell("heal");
+    eventually("the device is idle", || {
+        bench.metric("ackpace_disk_in_flight_reads") == 0
+    });
+    assert_eq!(
+        bench.metric("ackpace_disk_reads_total"),
+        submitted,
+        "reads for the dead"
+    );
+    eventually("the pool is whole again", || {
+        bench.metric("ackpace_prefetch_used_bytes") == 0
+    });
+    bench.serves_others();
+    bench.server.stop();
+    if count < 5_000 {
+        skip(&format!(
+            "{count} were reset; 5,000 need 15,500 descriptors (ulimit -Hn)"
+        ));
+    }
 }
