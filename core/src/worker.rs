@@ -306,7 +306,7 @@ impl Machine for Worker {
                 self.decisions.record(now, Some(stream.conn), what);
                 self.filled(stream, span, held, now);
             }
-            In::Unfilled { stream } => self.unfilled(stream, now),
+            In::Unfilled { stream, why } => self.unfilled(stream, why, now),
             In::Failed { stream, why } => {
                 if self.stream_mut(stream).is_some() {
                     self.response_done(stream.conn.index, why, now);

@@ -21,6 +21,7 @@ use ackpace_core::limits::{
 };
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Send, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
@@ -350,15 +351,25 @@ impl Worker {
             .conns
             .get(stream.conn)
             .and_then(|conn| conn.file.as_ref());
+        let why = match error.errno {
+            0 => Why::FileChanged, // it ended before what was promised of it
+            _ => Why::ReadFailed,
+        };
         if let Some(file) = file {
-            tracing::error!(
-                file = self.shared.site.shown(&file.path),
-                offset_bytes = error.offset_bytes,
-                "read failed: {}; the response ends here",
-                io::Error::from_raw_os_error(error.errno)
-            );
+            let file = self.shared.site.shown(&file.path);
+            let offset_bytes = error.offset_bytes;
+            if why == Why::ReadFailed {
+                let error = io::Error::from_raw_os_error(error.errno);
+                tracing::error!(
+                    file,
+                    offset_bytes,
+                    "read failed: {error}; the response ends here"
+                );
+            } else {
+                tracing::error!(file, offset_bytes, "{why}: the response ends here");
+            }
         }
-        self.decider.on(In::Unfilled { stream }, now);
+        self.decider.on(In::Unfilled { stream, why }, now);
     }
 
     /// Take what waits in the backlogs, close the listeners, and let the machine end the rest.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -370,12 +370,9 @@ impl Text {
     }
 
     fn text(&self) -> String {
-        self.0
-            .0
-            .lock()
-            .expect("no panic while it is held")
-            .text
-            .clone()
+        // Also shown when a test fails that was waiting for more of it.
+        let followed = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.text.clone()
     }
 
     fn line(&self, parts: &[&str]) -> String {

@@ -168,6 +168,8 @@ pub enum In {
     Unfilled {
         /// Whose.
         stream: StreamId,
+        /// Why.
+        why: Why,
     },
     /// The response can't go on.
     Failed {
@@ -193,7 +195,7 @@ impl In {
             | In::Sent { stream, .. }
             | In::Sliced { stream, .. }
             | In::Filled { stream, .. }
-            | In::Unfilled { stream }
+            | In::Unfilled { stream, .. }
             | In::Failed { stream, .. } => Some(stream.conn),
         }
     }

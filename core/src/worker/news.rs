@@ -327,12 +327,12 @@ impl Worker {
     }
 
     /// The disk has no bytes for a stream: it ends when what it has is sent.
-    pub(super) fn unfilled(&mut self, id: StreamId, now: Instant) {
+    pub(super) fn unfilled(&mut self, id: StreamId, why: Why, now: Instant) {
         if let Some(stream) = stream_in(&mut self.conns, id) {
             if !stream.waits(now).0.is_net() {
                 stream.go_on(&mut self.counts, now);
             }
-            stream.unfilled();
+            stream.unfilled(why);
             self.wake(id.conn.index, false);
         }
     }

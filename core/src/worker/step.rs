@@ -134,10 +134,10 @@ impl Worker {
                 }
                 return None;
             }
-            step @ (Step::Done | Step::Broken) => {
+            step @ (Step::Done | Step::Broken(_)) => {
                 let why = match step {
-                    Step::Done => Why::Done,
-                    _ => Why::ReadFailed,
+                    Step::Broken(why) => why,
+                    _ => Why::Done,
                 };
                 self.response_done(index, why, now);
                 return self.outs.pop_front();

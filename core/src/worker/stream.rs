@@ -8,7 +8,7 @@ use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span};
 use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US, WINDOW_BYTES};
 use crate::send::Supply;
 use crate::units::Instant;
-use crate::why::Wait;
+use crate::why::{Wait, Why};
 use smallvec::SmallVec;
 
 /// The range of a file that is sent.
@@ -45,7 +45,7 @@ pub(super) enum Step {
     /// Something asked for is under way.
     Wait,
     /// The next byte can't be read.
-    Broken,
+    Broken(Why),
     /// All bytes are with the kernel.
     Done,
 }
@@ -66,7 +66,7 @@ pub(super) struct Stream {
     /// The wish that the disk machine has of this stream.
     wish: Option<Wish>,
     /// From this byte of the file on nothing can be read: a wish for it failed, and none was made since.
-    broken_bytes: Option<u64>,
+    broken: Option<(u64, Why)>,
     /// Answers had from the disk machine.
     heard: u32,
     /// Signs that its path is congested, and what they mean for a wish.
@@ -108,7 +108,7 @@ impl Stream {
             at_bytes: 0,
             probe: None,
             wish: None,
-            broken_bytes: None,
+            broken: None,
             heard: 0,
             signals: 0,
             delay,
@@ -146,7 +146,7 @@ impl Stream {
             if self.at_bytes >= len_bytes {
                 (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
                 self.fetched.clear(); // nothing is fetched beyond a part
-                self.broken_bytes = None;
+                self.broken = None;
                 continue;
             }
             if let Some(&Part::Body {
@@ -204,9 +204,11 @@ impl Stream {
         if let Some(step) = self.look_ahead(beliefs, body, supply, now) {
             return step;
         }
-        let broken = self.broken_bytes.is_some_and(|broken| broken <= at_bytes);
-        if broken && self.fetched.is_empty() {
-            return Step::Broken;
+        let broken = self
+            .broken
+            .filter(|(from_bytes, _)| *from_bytes <= at_bytes);
+        if let Some((_, why)) = broken.filter(|_| self.fetched.is_empty()) {
+            return Step::Broken(why);
         }
         let left_bytes = span.len_bytes - self.at_bytes;
         let (end_bytes, held) = self
@@ -264,7 +266,7 @@ impl Stream {
             return moved
                 .then(|| self.want(wish.object, wish.span.offset_bytes, end_bytes, supply, now));
         }
-        if self.broken_bytes.is_some() {
+        if self.broken.is_some() {
             return None;
         }
         let &(mut ahead_bytes, held) = self.fetched.last()?;
@@ -312,7 +314,7 @@ impl Stream {
             len_bytes: end_bytes - from_bytes,
         };
         let dry_at = self.dry_at(from_bytes, supply, now);
-        self.broken_bytes = None;
+        self.broken = None;
         self.order(Wish {
             object,
             span,
@@ -419,10 +421,10 @@ impl Stream {
     }
 
     /// The disk machine answered: not one byte of the wish can be read.
-    pub fn unfilled(&mut self) {
+    pub fn unfilled(&mut self, why: Why) {
         self.heard = self.heard.wrapping_add(1);
         if let Some(wish) = self.wish.take() {
-            self.broken_bytes = Some(wish.span.offset_bytes);
+            self.broken = Some((wish.span.offset_bytes, why));
         }
     }
 

@@ -175,7 +175,10 @@ fn a_read_that_fails_before_the_first_byte_ends_the_connection_too() {
     bench.resolved(stream, plan([body(Oracle::Remember, 0, WINDOW)], true));
     bench.sent(stream, HEAD_BYTES, false);
     assert_eq!(
-        bench.tell(In::Unfilled { stream }),
+        bench.tell(In::Unfilled {
+            stream,
+            why: Why::ReadFailed
+        }),
         [Out::Forget(stream), Out::Shutdown(conn)]
     );
     assert_eq!(bench.sent(stream, 100, false), [], "it is over");
@@ -204,7 +207,10 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
         let outs = bench.sent(stream, 1_000, true);
         assert_eq!(outs.len(), usize::from(held == Held::Slots), "{outs:?}");
         assert_eq!(
-            bench.tell(In::Unfilled { stream }),
+            bench.tell(In::Unfilled {
+                stream,
+                why: Why::ReadFailed
+            }),
             [],
             "the client is slow"
         );
@@ -231,7 +237,10 @@ fn a_paused_client_whose_read_ahead_failed_is_read_for_again() {
     };
     bench.filled(stream, span);
     bench.sent(stream, 1_000, true);
-    bench.tell(In::Unfilled { stream });
+    bench.tell(In::Unfilled {
+        stream,
+        why: Why::ReadFailed,
+    });
     bench.sample = TcpSample {
         unacked_bytes: 1_000,
         window_closed: true,

@@ -255,7 +255,10 @@ impl Shell {
                 }
                 disk::Out::Failed { stream, .. } => {
                     self.wishes.remove(&stream);
-                    self.mailbox.push(In::Unfilled { stream });
+                    self.mailbox.push(In::Unfilled {
+                        stream,
+                        why: Why::ReadFailed,
+                    });
                     woken = true;
                 }
             }
