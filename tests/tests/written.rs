@@ -110,6 +110,7 @@ fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
             );
             server.err_line(&["ERROR", "/big", "file_changed"]);
         }
+        drop(conn);
         server.stop();
     }
 }
