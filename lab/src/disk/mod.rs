@@ -122,18 +122,28 @@ impl Disk {
             disk.mounted = true;
         }
         disk.device = Some(device);
+        disk.calibrate()?;
+        Ok(disk)
+    }
+
+    /// Measures what a request costs outside the model, as it is now: a machine with neighbours takes longer for the
+    /// same way. Nobody else may read meanwhile. Counters begin anew.
+    ///
+    /// # Errors
+    /// The device cannot be read.
+    fn calibrate(&self) -> Result<()> {
         // In a thread that runs as punctually as the disk's own.
         let lead = std::thread::scope(|scope| {
             let probing = scope.spawn(|| {
                 engine::punctual();
-                disk.measure_way()
+                self.measure_way()
             });
             probing.join().unwrap_or(Ok(Lead::default()))
         })?;
-        disk.engine.set_lead(lead);
-        disk.fast(false);
-        disk.engine.reset_counters();
-        Ok(disk)
+        self.engine.set_lead(lead);
+        self.fast(false);
+        self.engine.reset_counters();
+        Ok(())
     }
 
     /// Where it is mounted.
