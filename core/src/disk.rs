@@ -30,7 +30,7 @@ pub use self::messages::{In, Into, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::depth::{Depth, Served};
-use crate::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MIN, SLOT_BYTES, WAKE_US};
+use crate::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES, SLOT_BYTES, WAKE_US};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::{Fill, Load};
@@ -344,6 +344,7 @@ impl Disk {
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
             urgent: reader.told == 0 && at.0 != ORPHANS,
+            short: is_short_rest(&reader.want) && at.0 != ORPHANS,
         })
     }
 
@@ -474,6 +475,11 @@ impl Machine for Disk {
         }
         self.agenda.next_at(self.target_us() / 2)
     }
+}
+
+/// Whether little is left of a response that has begun, and its client took all that it was given: nobody knows how fast it is.
+fn is_short_rest(want: &Want) -> bool {
+    want.rate_bytes_per_s == 0 && want.span.len_bytes <= SHORT_REST_BYTES
 }
 
 /// The first `len_bytes` of a span.

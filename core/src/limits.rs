@@ -70,6 +70,9 @@ pub const IN_DEVICE_US: u64 = 60_000;
 pub const IN_DEVICE_US_MAX: u64 = 120_000;
 /// The first read of a stream whose rate nobody knows yet.
 pub const FIRST_READ_BYTES: u64 = 128 * KIB;
+/// What is left of a response and no longer than this is read next, and whole: in overload a sweep takes many seconds, and
+/// who wants little should not wait for several of them.
+pub const SHORT_REST_BYTES: u64 = MIB;
 /// No read is shorter, unless its file ends: a disk positions longer than it reads this. If memory is short, it waits.
 pub const READ_BYTES_MIN: u64 = 64 * KIB;
 /// H_max: no read is longer. A disk with an arm is near its medium's rate by then.

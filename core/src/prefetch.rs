@@ -11,7 +11,7 @@
 
 use crate::limits::{
     FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, LOWAT_BYTES_MIN, READ_BYTES_MAX,
-    READ_BYTES_MIN, READ_TARGET_US_MAX, READ_TARGET_US_MIN,
+    READ_BYTES_MIN, READ_TARGET_US_MAX, READ_TARGET_US_MIN, SHORT_REST_BYTES,
 };
 use crate::model::Model;
 use crate::units::{Instant, US_PER_S};
@@ -161,7 +161,8 @@ impl Prefetch {
     }
 
     /// D4: how much to read for a stream of this rate that runs dry in `margin_us` (T_n), in bytes, and why.
-    /// It is read for the `nth` time, from 0 on. As long as its rate is not known, a short read finds that out.
+    /// It is read for the `nth` time, from 0 on. As long as its rate is not known, a short read finds that out; but what is
+    /// left of its response is read whole, if that is short ([`SHORT_REST_BYTES`], for a first read a quarter of it).
     /// No read is longer than `most_bytes` (H_max, [`Model::read_bytes_max`]).
     pub fn read_bytes(
         self,
@@ -169,12 +170,15 @@ impl Prefetch {
         margin_us: u64,
         rate_bytes_per_s: u64,
         nth: u32,
+        rest_bytes: u64,
         most_bytes: u64,
     ) -> (u64, Bound) {
         match self {
             Prefetch::Fixed { read_bytes } => (read_bytes, Bound::Fixed),
             _ if rate_bytes_per_s == 0 => match nth {
+                0 if rest_bytes <= SHORT_REST_BYTES / 4 => (rest_bytes, Bound::End),
                 0 => (FIRST_READ_BYTES, Bound::First),
+                _ if rest_bytes <= SHORT_REST_BYTES => (rest_bytes, Bound::End),
                 _ => (
                     (READ_BYTES_MIN << (nth - 1).min(16)).min(READ_BYTES_MAX),
                     Bound::Unknown,
@@ -282,7 +286,7 @@ mod tests {
         assert!((4_500_000..5_200_000).contains(&short_us), "{short_us}");
         // 200 x 300 KB/s is more than the disk has: all of the memory is half a buffer each.
         let full_us = TDAP.target_us(&load(200, 300_000, 256), &disk);
-        let (read_bytes, _) = TDAP.read_bytes(full_us, 0, 300_000, 1, READ_BYTES_MAX);
+        let (read_bytes, _) = TDAP.read_bytes(full_us, 0, 300_000, 1, u64::MAX, READ_BYTES_MAX);
         assert!((2_700_000..3_200_000).contains(&read_bytes), "{read_bytes}");
     }
 
@@ -321,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_read_follows_the_rate_within_its_bounds() {
-        let read = |rate| TDAP.read_bytes(4_000_000, 1_000_000, rate, 0, READ_BYTES_MAX);
+        let read = |rate| TDAP.read_bytes(4_000_000, 1_000_000, rate, 0, u64::MAX, READ_BYTES_MAX);
         assert_eq!(read(0), (FIRST_READ_BYTES, Bound::First));
         assert_eq!(read(1_000), (READ_BYTES_MIN, Bound::Floor));
         assert_eq!(read(125_000), (375_000, Bound::Rate));
@@ -330,7 +334,7 @@ mod tests {
             read_bytes: 131_072,
         };
         assert_eq!(
-            fixed.read_bytes(0, 0, 125_000, 0, 65_536),
+            fixed.read_bytes(0, 0, 125_000, 0, u64::MAX, 65_536),
             (131_072, Bound::Fixed)
         );
         let dry_at = Instant { us: 5_000_000 };

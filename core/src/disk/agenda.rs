@@ -24,7 +24,7 @@ pub(super) enum Spot {
     /// Not due yet.
     Later(Instant),
     Due(Key),
-    /// Its stream has nothing yet and stands still: it does not wait for a sweep.
+    /// Its stream has nothing yet and stands still, or little is left of its response: it does not wait for a sweep.
     Urgent(Key),
 }
 
@@ -54,7 +54,10 @@ pub(super) struct Entry {
     pub device_bytes: u64,
     /// The sweep in which its stream was last read.
     pub served: Option<u64>,
+    /// Its stream has nothing yet.
     pub urgent: bool,
+    /// It is the short rest of a response: urgent when it is due.
+    pub short: bool,
 }
 
 impl Agenda {
@@ -112,6 +115,10 @@ impl Agenda {
     pub fn ripen(&mut self, entry: &Entry) -> Spot {
         self.later.remove(&(entry.due_at, entry.place));
         let key = self.key(entry);
+        if entry.short {
+            self.urgent.insert((key, entry.place));
+            return Spot::Urgent(key);
+        }
         self.due.insert((key, entry.place));
         Spot::Due(key)
     }
@@ -176,6 +183,7 @@ mod tests {
             device_bytes,
             served,
             urgent: false,
+            short: false,
         }
     }
 

@@ -63,6 +63,7 @@ impl Disk {
             want.dry_at.since_us(now),
             self.rate_for(&want, now),
             reader.told,
+            want.span.len_bytes,
             self.model.read_bytes_max(),
         );
         let (span, into, bound) = if self.objects.is_shared(want.object, now) {

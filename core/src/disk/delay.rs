@@ -46,6 +46,7 @@ impl Disk {
             before.dry_at.since_us(now),
             self.rate_for(&before, now),
             reader.told,
+            before.span.len_bytes,
             self.model.read_bytes_max(),
         );
         Some(Standing {

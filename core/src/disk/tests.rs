@@ -357,6 +357,47 @@ fn who_stands_still_is_read_for_as_much_as_the_others() {
 }
 
 #[test]
+fn the_short_rest_of_a_response_is_read_next_and_whole() {
+    let rest = |index: u32, len_bytes: u64| {
+        let mut rest = want(index, 20 + index, 0, 1);
+        rest.rate_bytes_per_s = 0;
+        rest.span.len_bytes = len_bytes;
+        rest
+    };
+    let mut disk = Disk::new(SETTINGS);
+    for n in 0..8 {
+        disk.on(In::Want(want(n, n, 0, 1)), NOW);
+    }
+    let reads = orders(&mut disk, NOW);
+    disk.on(In::Want(rest(8, 2 * SHORT_REST_BYTES)), NOW);
+    disk.on(In::Want(rest(9, SHORT_REST_BYTES)), NOW);
+    let not_yet = Want {
+        dry_at: NOW.plus_us(60_000_000),
+        ..rest(10, SHORT_REST_BYTES)
+    };
+    disk.on(In::Want(not_yet), NOW);
+    assert_eq!(orders(&mut disk, NOW), [], "no place is free");
+    let mut next = Vec::new();
+    for read in &reads {
+        disk.on(done(read), NOW);
+        next.extend(orders(&mut disk, NOW));
+    }
+    let short = (object(29), SHORT_REST_BYTES);
+    let first = match next[..] {
+        [_, Out::Read { object, span, .. }, ..] => (object, span.len_bytes),
+        _ => panic!("{next:?}"),
+    };
+    assert_eq!(first, short, "behind what was told of the first read");
+    // A file that is short as a whole is one read.
+    let mut disk = Disk::new(SETTINGS);
+    let mut small = want(0, 0, 0, 0);
+    small.span.len_bytes = SHORT_REST_BYTES / 4;
+    disk.on(In::Want(small), NOW);
+    let reads = orders(&mut disk, NOW);
+    assert_eq!(read_of(&reads[0]).1, small.span);
+}
+
+#[test]
 fn a_device_that_takes_no_direct_reads_is_read_through_the_page_cache() {
     let (mut disk, first) = disk_with(SETTINGS, 1);
     assert!(matches!(read_of(&first[0]).2, Into::Slots(_)));
