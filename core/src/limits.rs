@@ -35,6 +35,8 @@ pub const SEND_QUEUE_BYTES: u64 = 52 * MIB;
 pub const LOWAT_BYTES_MIN: u32 = 64 * KIB as u32;
 /// TCP_NOTSENT_LOWAT is never more: SO_SNDBUF grows up to about this (tcp_wmem).
 pub const LOWAT_BYTES_MAX: u32 = 8 * MIB as u32;
+/// Nor is it made longer than this for bytes that are in memory for their connection alone.
+pub const OWN_BYTES_MAX: u32 = 512 * KIB as u32;
 /// TCP_NOTSENT_LOWAT of a connection whose rate is not known yet.
 pub const LOWAT_BYTES_START: u32 = 128 * KIB as u32;
 /// A congestion window below this leaves as a burst that every queue takes.

@@ -7,8 +7,9 @@
 
 use crate::conn::TcpSample;
 use crate::limits::{
-    FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, PACED_RTT_US_MIN,
-    PACED_WINDOW_BYTES_MIN, STRETCH_US_MIN, TARGET_US_MAX, TARGET_US_MIN, UNKNOWN_MARGIN_US,
+    FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_MIN, LOWAT_BYTES_START, OWN_BYTES_MAX,
+    PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, STRETCH_US_MIN, TARGET_US_MAX, TARGET_US_MIN,
+    UNKNOWN_MARGIN_US,
 };
 use crate::prefetch::us_for;
 use crate::rate::Rate;
@@ -286,6 +287,15 @@ impl TopUps {
         self.target_us
     }
 
+    /// TCP_NOTSENT_LOWAT for bytes that were read for their connection alone, if there are so many of these, at least: they take
+    /// the same memory in its socket as before it, and the fewer calls bring them there the better. All sockets together hold
+    /// the budget at most.
+    pub fn own_bytes(&self, connections: u32) -> u32 {
+        let each_bytes = self.budget_bytes / u64::from(connections.max(1));
+        let steps = each_bytes.min(OWN_BYTES_MAX.into()) / LOWAT_STEP_BYTES;
+        ((steps * LOWAT_STEP_BYTES) as u32).max(LOWAT_BYTES_MIN)
+    }
+
     /// The kernel called for one connection: if the last round is long enough ago, all have their turn.
     pub fn called(&mut self, now: Instant) {
         self.due |= now >= self.next_at;
@@ -334,6 +344,18 @@ mod tests {
             if !margin.full(*socket, 200 * MS, now) {
                 return;
             }
+        }
+    }
+
+    #[test]
+    fn what_is_read_for_one_alone_goes_into_sockets_within_the_budget() {
+        let top_ups = TopUps::new(52 << 20);
+        let all =
+            |connections: u32| u64::from(top_ups.own_bytes(connections)) * u64::from(connections);
+        assert_eq!(top_ups.own_bytes(0), OWN_BYTES_MAX);
+        assert_eq!(top_ups.own_bytes(16_384), LOWAT_BYTES_MIN);
+        for connections in 1..=832 {
+            assert!(all(connections) <= 52 << 20, "{connections}");
         }
     }
 

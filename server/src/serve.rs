@@ -7,7 +7,6 @@ use std::thread::{self, JoinHandle};
 
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::{self, Order};
-use ackpace_core::limits::SEND_QUEUE_BYTES;
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::duration_us;
 use ackpace_core::worker::{Send, Settings};
@@ -175,7 +174,7 @@ fn start(
     });
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (sockets, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
-        let settings = settings(options, index as u16, places, log.handle().is_on());
+        let settings = settings(options, index as u16, shares, log.handle().is_on());
         let (line, questions) = admin::Line::new(Arc::clone(&shared.lines[index].bell));
         let equipment = Equipment {
             inbox,
@@ -308,10 +307,10 @@ fn shares(options: &ServeOptions, workers: u16) -> Result<Shares, Failure> {
     Shares::of(options, workers).map_err(Failure::operator)
 }
 
-fn settings(options: &ServeOptions, worker: u16, connections_max: u32, arrivals: bool) -> Settings {
+fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool) -> Settings {
     Settings {
         worker,
-        connections_max,
+        connections_max: shares.connections_per_worker,
         connections_per_address: options.connections_per_address as u32, // at most 16,384
         header_timeout_us: duration_us(options.header_timeout),
         idle_timeout_us: duration_us(options.idle_timeout),
@@ -322,7 +321,7 @@ fn settings(options: &ServeOptions, worker: u16, connections_max: u32, arrivals:
         arrivals,
         send: match options.send {
             SendBy::Margin => Send::Margin {
-                budget_bytes: SEND_QUEUE_BYTES,
+                budget_bytes: shares.send_queue_bytes(),
             },
             SendBy::Eager => Send::Eager,
         },

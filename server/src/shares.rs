@@ -88,6 +88,13 @@ impl Shares {
         })
     }
 
+    /// What the sockets of each worker are to hold unsent. It is the kernel's memory, not ours; but where that is counted
+    /// (cgroup v2), little memory for us is little for it, too.
+    pub fn send_queue_bytes(&self) -> u64 {
+        let fair_bytes = self.memory_bytes / 4 / u64::from(self.workers.max(1));
+        fair_bytes.min(core::SEND_QUEUE_BYTES)
+    }
+
     /// Each owner of memory and the most that it uses, in bytes.
     pub fn owners(&self) -> Vec<(&'static str, u64)> {
         let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
@@ -277,6 +284,14 @@ mod tests {
             next.total_bytes() > next.memory_bytes,
             "room for more was left unused"
         );
+    }
+
+    #[test]
+    fn sockets_hold_a_quarter_of_the_memory_at_most() {
+        let roomy = Shares::divide(&options(&[]), 2, 64 << 30).expect("plenty");
+        assert_eq!(roomy.send_queue_bytes(), core::SEND_QUEUE_BYTES);
+        let small = Shares::divide(&options(&["--memory-max", "128MiB"]), 2, 64 << 30);
+        assert_eq!(small.expect("enough").send_queue_bytes(), 16 * MIB);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::messages::{Expect, Out};
 use super::stream::{Step, Stream};
 use super::{Phase, Worker};
-use crate::conn::{ConnId, StreamId, Want};
+use crate::conn::{ConnId, Held, StreamId, Want};
 use crate::limits::{PIPELINED_MAX, SHORT_STEPS_MAX};
 use crate::units::Instant;
 use crate::why::{Wait, What, Why};
@@ -92,6 +92,9 @@ impl Worker {
             return None; // a paused client shall not fetch what it does not read
         }
         let supply = conn.margin.supply(!writable, now);
+        // Who takes nothing is found out by how little its socket holds.
+        let top_ups = self.top_ups.filter(|_| supply.rate_bytes_per_s > 0);
+        let own_bytes = top_ups.map(|top_ups| top_ups.own_bytes(self.open));
         let out = match stream.step(&self.beliefs, &supply, now) {
             Step::Send { .. } | Step::Wait if !writable => {
                 // It stands still for its socket already, or was about to when the disk came first.
@@ -114,7 +117,10 @@ impl Worker {
                 len_bytes,
                 held,
                 more,
-                lowat_bytes,
+                lowat_bytes: match held {
+                    Held::Slots => lowat_bytes.max(own_bytes),
+                    Held::PageCache => lowat_bytes,
+                },
             },
             Step::Probe { object, span } => Out::Probe {
                 stream: id,

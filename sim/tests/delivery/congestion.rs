@@ -99,7 +99,7 @@ fn reads_for_who_meets_congestion_wait_and_the_others_gain() {
         assert!(rate.read_mb < 0.8 * off.read_mb, "{seed}");
         // What the paper does not say: a fixed delay lets some of them run dry, who were slower already.
         assert!(rate.they_kb_per_s > 0.99 * off.they_kb_per_s, "{seed}");
-        assert!(paper.they_kb_per_s < rate.they_kb_per_s, "{seed}");
+        assert!(paper.they_kb_per_s <= rate.they_kb_per_s, "{seed}");
     }
     compare("delay", &table);
 }
