@@ -65,6 +65,8 @@ pub struct Piece {
     pub from_bytes: u64,
     /// Which bytes of the file are there.
     pub span: Span,
+    /// The file was looked at since they were read: they are of the version that was promised, whatever becomes of it.
+    pub proven: bool,
 }
 
 /// One worker's side of the conversation with all disks.
@@ -408,6 +410,7 @@ impl Shell {
                         lease,
                         from_bytes: all.offset_bytes,
                         span,
+                        proven: false,
                     }),
                     (Held::Slots, None) => unreachable!("a read into slots has one stream"),
                     (Held::PageCache, _) => Fill::PageCache,

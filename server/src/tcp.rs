@@ -204,7 +204,7 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
     match tcp_info(socket) {
         Some(info) => TcpSample {
             unacked_bytes,
-            unsent_bytes: unsent_bytes(socket),
+            unsent_bytes: Some(info.segs[2].into()),
             window_closed: info.tcpi_snd_wnd == 0,
             probes_unanswered: u32::from(info.tcpi_probes),
             // In the order of linux/tcp.h behind its eight bytes: rto, ato, snd_mss, ...

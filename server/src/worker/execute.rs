@@ -396,9 +396,12 @@ fn send_pieces(
     promised: &Version,
     span: Span,
 ) -> Sent {
-    if !file.version().is_ok_and(|now| promised.still_holds(&now)) {
+    let unproven = pieces.iter().any(|piece| !piece.proven);
+    if unproven && !file.version().is_ok_and(|now| promised.still_holds(&now)) {
         return Sent::Broken(Why::FileChanged);
     }
+    // All of them were read before this look.
+    pieces.iter_mut().for_each(|piece| piece.proven = true);
     let mut slices = SmallVec::<[IoSlice; 8]>::new();
     let (mut at_bytes, mut offered) = (span.offset_bytes, 0);
     for piece in &*pieces {
