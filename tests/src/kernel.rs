@@ -131,11 +131,12 @@ pub fn has_direct(path: &Path) -> bool {
     direct.is_ok_and(|file| {
         // SAFETY: an open descriptor and memory for the answer, which is looked at only if there is one.
         let told = unsafe { libc::fstatfs(file.as_raw_fd(), fs.as_mut_ptr()) == 0 };
+        if !told {
+            return false;
+        }
         // SAFETY: as above.
-        told && !matches!(
-            unsafe { fs.assume_init_ref() }.f_type as u64,
-            0x0102_1994 | 0x794c_7630
-        )
+        let kind = unsafe { fs.assume_init_ref() }.f_type as u64;
+        !matches!(kind, 0x0102_1994 | 0x794c_7630)
     })
 }
 
