@@ -80,6 +80,37 @@ pub fn forget_cached(file: &File) {
     assert_eq!(result, 0, "posix_fadvise");
 }
 
+/// A file that is in the page cache as long as this lives: some machines page out what is hardly used (DAMON), and a test
+/// that wants it cached would find its disk asked.
+pub struct Cached {
+    at: *mut libc::c_void,
+    len: usize,
+}
+
+impl Cached {
+    /// Reads all of it.
+    ///
+    /// # Panics
+    /// When the kernel refuses to map or lock it.
+    pub fn new(file: &File) -> Cached {
+        let len = file.metadata().expect("an open file").len() as usize;
+        let (fd, nowhere) = (file.as_raw_fd(), std::ptr::null_mut());
+        // SAFETY: a new mapping that is only locked, never looked at.
+        let at = unsafe { libc::mmap(nowhere, len, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
+        assert_ne!(at, libc::MAP_FAILED, "mmap");
+        // SAFETY: the mapping just made.
+        check(unsafe { libc::mlock(at, len) }, "mlock");
+        Cached { at, len }
+    }
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping.
+        unsafe { libc::munmap(self.at, self.len) };
+    }
+}
+
 /// Gives a file room that nothing is written to (fallocate(2)).
 ///
 /// # Panics

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ackpace_tests::{
-    Conn, Disk, Response, Server, Setup, Tree, command, eventually, forget_cached,
+    Cached, Conn, Disk, Response, Server, Setup, Tree, command, eventually, forget_cached,
     limit_receive_buffer, pattern, raise_own_limit, reset_on_drop, run, server_binary, skip,
 };
 
@@ -145,6 +145,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     let contents: Vec<_> = names.iter().map(|name| disk.content(name)).collect();
     let shared = disk.content("shared");
     let hot = fs::read(disk.at("hot")).expect("a disk without faults");
+    let cached = Cached::new(&File::open(disk.at("hot")).expect("a file of the disk"));
     let bench = Bench::start(&disk, &["--prefetch-memory", "8MiB"]);
     for _ in 0..2 {
         let first = bench.server.get("/disk/shared", "Range: bytes=0-9\r\n");
@@ -172,6 +173,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
         bench.server.get("/disk/hot", "").body == hot,
         "what is cached is served"
     );
+    drop(cached);
     assert!(bench.metric("ackpace_disk_in_flight_reads") <= 64);
     assert!(bench.metric("ackpace_prefetch_used_bytes") <= POOL);
     let grown_bytes = bench.server.memory_bytes().saturating_sub(memory_bytes);
