@@ -138,9 +138,11 @@ impl Disk {
             text(self.mount_point().as_bytes()),
             text(dir.as_os_str().as_bytes()),
         );
-        let space = File::open(format!("/proc/{}/ns/mnt", self.child.id()));
-        let space = space.expect("the namespace of our own process");
-        setup.before(move || bind_for_child(space.as_raw_fd(), &from, &to))
+        let [space, root] = ["ns/mnt", "root"].map(|what| {
+            let file = File::open(format!("/proc/{}/{what}", self.child.id()));
+            file.expect("what our own process has")
+        });
+        setup.before(move || bind_for_child((space.as_raw_fd(), root.as_raw_fd()), &from, &to))
     }
 }
 

@@ -239,14 +239,21 @@ pub fn mounts_apart() -> io::Result<()> {
     }
 }
 
-/// To be called in a child: makes a directory of another mount namespace, whose descriptor is `space`, be seen at `to`.
+/// To be called in a child: makes a directory of another mount namespace, whose descriptor is `space`, be seen at `to`. `root` is
+/// the root directory of a process there: setns(2) leads to the namespace's own, and where we are in a chroot ours is another.
 ///
 /// # Errors
 /// As [`mounts_apart`].
-pub fn bind_for_child(space: libc::c_int, from: &CString, to: &CString) -> io::Result<()> {
-    // SAFETY: the descriptor is open in the parent, so here, too; see `mount_for_child`.
+pub fn bind_for_child(
+    (space, root): (libc::c_int, libc::c_int),
+    from: &CString,
+    to: &CString,
+) -> io::Result<()> {
+    // SAFETY: the descriptors are open in the parent, so here, too; see `mount_for_child`.
     unsafe {
         done(libc::setns(space, libc::CLONE_NEWNS))?;
+        done(libc::fchdir(root))?;
+        done(libc::chroot(c".".as_ptr()))?;
         mounts_apart()?;
         let none = std::ptr::null();
         done(libc::mount(
