@@ -82,7 +82,7 @@ impl Disk {
             turn: match spot {
                 _ if at.0 == ORPHANS => Turn::Left,
                 Spot::Urgent(_) => Turn::First,
-                _ if want.rate_bytes_per_s > 0 && want.dry_at <= now => Turn::Late,
+                _ if is_dry(&want, now) => Turn::Late,
                 _ => Turn::Due,
             },
             bound: if ends { Bound::End } else { bound },
@@ -98,9 +98,8 @@ impl Disk {
     /// B_n for a read. Of a stream that stands still nobody knows more than that it is at least so fast: it is
     /// read as much as the others, or it would stay as slow as it was read for.
     pub(super) fn rate_for(&self, want: &Want, now: Instant) -> u64 {
-        let dry = want.rate_bytes_per_s > 0 && want.dry_at <= now;
         let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
-        let least = mean.filter(|_| dry).unwrap_or(0);
+        let least = mean.filter(|_| is_dry(want, now)).unwrap_or(0);
         want.rate_bytes_per_s.max(least)
     }
 
@@ -162,7 +161,7 @@ impl Disk {
         self.objects.read(object, span);
         let want = self.readers.get(&at).map(|reader| reader.want);
         if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
-            self.depth.turn(want.dry_at <= now);
+            self.depth.turn(is_dry(&want, now));
         }
         self.model.begun(idle, now);
         self.flights.push(flight);
@@ -178,9 +177,8 @@ impl Disk {
     fn fill_or_not(&mut self, at: Place, now: Instant) {
         let (load, want) = (self.load(), self.readers[&at].want);
         if self.settings.prefetch.lacks_memory(&load, &self.model) {
-            let dry = want.rate_bytes_per_s > 0 && want.dry_at <= now;
             let (used, max) = (self.slots_used, self.slots_max());
-            self.fill.turn(dry, used, max, load.streams);
+            self.fill.turn(is_dry(&want, now), used, max, load.streams);
         }
     }
 
@@ -199,6 +197,11 @@ impl Disk {
             }
         }
     }
+}
+
+/// Whether a stream whose rate is known has nothing left.
+fn is_dry(want: &Want, now: Instant) -> bool {
+    want.rate_bytes_per_s > 0 && want.dry_at <= now
 }
 
 /// From the start of a wish to the end of its window.
