@@ -77,24 +77,13 @@ pub fn drop_cached(path: &Path) -> Result<()> {
 /// Bytes of the file in memory, in whole pages but never more than its length (mincore(2)).
 pub fn resident_bytes(path: &Path) -> Result<u64> {
     let what = || path.display().to_string();
-    let file = File::open(path).doing(what)?;
-    let len_bytes = file.metadata().doing(what)?.len();
+    let len_bytes = path.metadata().doing(what)?.len();
     if len_bytes == 0 {
-        return Ok(0);
+        return Ok(0); // can't be mapped
     }
-    let (len, page) = (len_bytes as usize, rustix::param::page_size());
-    let mut pages = vec![0u8; len.div_ceil(page)];
-    let map = map(&file, len).doing(what)?;
-    // SAFETY: the range is the mapping above, the vector has a byte for each of its pages.
-    let result = unsafe { libc::mincore(map, len, pages.as_mut_ptr()) };
-    let error = std::io::Error::last_os_error();
-    // SAFETY: nothing refers to the mapping.
-    unsafe { munmap(map, len).doing(what)? };
-    if result != 0 {
-        return Err(error).doing(what);
-    }
-    let resident = pages.iter().filter(|state| **state & 1 != 0).count() as u64;
-    Ok((resident * page as u64).min(len_bytes))
+    let pages = Mapped::new(path)?.pages().doing(what)?;
+    let resident = pages.iter().filter(|state| **state & 1 != 0).count();
+    Ok(((resident * rustix::param::page_size()) as u64).min(len_bytes))
 }
 
 /// How often a [`Keeper`] looks at each page: what reclaims idle memory looks for seconds.
@@ -160,19 +149,21 @@ impl Mapped {
         Ok(Mapped { map, len_bytes })
     }
 
+    /// A byte for each page, whose lowest bit says whether it is in memory (mincore(2)).
+    fn pages(&self) -> std::io::Result<Vec<u8>> {
+        let mut pages = vec![0u8; self.len_bytes.div_ceil(rustix::param::page_size())];
+        // SAFETY: the range is the mapping, the vector has a byte for each of its pages.
+        match unsafe { libc::mincore(self.map, self.len_bytes, pages.as_mut_ptr()) } {
+            0 => Ok(pages),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
     /// Reads a byte of each page that is in memory. One that is not stays away.
     fn look(&self) {
-        let page = rustix::param::page_size();
-        let mut pages = vec![0u8; self.len_bytes.div_ceil(page)];
-        // SAFETY: the range is the mapping, the vector has a byte for each of its pages.
-        if unsafe { libc::mincore(self.map, self.len_bytes, pages.as_mut_ptr()) } != 0 {
-            return;
-        }
-        for (nth, _) in pages
-            .iter()
-            .enumerate()
-            .filter(|(_, state)| *state & 1 != 0)
-        {
+        let (page, pages) = (rustix::param::page_size(), self.pages());
+        let pages = pages.unwrap_or_default().into_iter().enumerate();
+        for (nth, _) in pages.filter(|(_, state)| state & 1 != 0) {
             // SAFETY: the page is within the mapping, whose file nobody makes shorter while the lab measures.
             unsafe { self.map.cast::<u8>().add(nth * page).read_volatile() };
         }
