@@ -2,13 +2,14 @@
 //!
 //! Model time is real time since the start. A thread that wakes late answers late, but the model's
 //! next service starts where the last one ended, so lateness does not add up while requests wait. A
-//! host that waits for each answer would still see every delay as if the device were slower. So what
-//! the way costs is measured once ([`Engine::set_lead`]) and answers leave that much earlier; and a
-//! request that follows a late answer at once counts as come when it would have (`arrivals.rs`).
+//! host that waits for each answer would still see every delay as if the device were slower. So answers
+//! leave earlier by what the way costs (`way.rs`); and a request that follows a late answer at once
+//! counts as come when it would have (`arrivals.rs`).
 
 use super::arrivals::{Arrivals, Sent};
 use super::counts::{self, ByFile, Counters};
 use super::store::Store;
+use super::way::{Lead, Waits, Way};
 use crate::content::Tag;
 use crate::error::{Doing, Result};
 use ackpace_sim::models::array::Device;
@@ -41,15 +42,6 @@ pub enum Timing {
     Model,
 }
 
-/// Time that a request of `len` bytes spends outside the model: `base_ns + per_mb_ns * len / 1 MB`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lead {
-    /// For the shortest.
-    pub base_ns: u64,
-    /// More for each 2^20 bytes.
-    pub per_mb_ns: u64,
-}
-
 /// What the medium is and what happens to requests; shared by the FUSE session and the clock's thread.
 pub struct Engine {
     /// The blocks.
@@ -63,7 +55,7 @@ pub struct Engine {
 struct State {
     device: Device,
     timing: Timing,
-    lead: Lead,
+    way: Way,
     open: HashMap<u64, Open>,
     due: BinaryHeap<Reverse<Due>>,
     failed: HashMap<u64, bool>,
@@ -102,7 +94,7 @@ impl Engine {
             state: Mutex::new(State {
                 device,
                 timing: Timing::Fast,
-                lead: Lead::default(),
+                way: Way::default(),
                 open: HashMap::new(),
                 due: BinaryHeap::new(),
                 failed: HashMap::new(),
@@ -184,9 +176,14 @@ impl Engine {
         lock(&self.state).timing = timing;
     }
 
-    /// Sets what the way of a request costs outside the model.
+    /// Sets what the way of a request costs outside the model while the device is idle.
     pub fn set_lead(&self, lead: Lead) {
-        lock(&self.state).lead = lead;
+        lock(&self.state).way.measured(lead);
+    }
+
+    /// Tells what the host's block layer counted until now, from time to time.
+    pub fn heard(&self, host: Waits) {
+        lock(&self.state).way.period(host);
     }
 
     /// How late the last answer left.
@@ -194,9 +191,9 @@ impl Engine {
         lock(&self.state).arrivals.last_late_ns()
     }
 
-    /// Time outside the model, as set.
+    /// Time outside the model, as it is now.
     pub fn lead(&self) -> Lead {
-        lock(&self.state).lead
+        lock(&self.state).way.lead()
     }
 
     /// Nothing is answered from now on, for `for_us` or until [`Engine::resume`].
@@ -312,7 +309,7 @@ impl Engine {
 impl State {
     /// When the thread has something to do, without new requests.
     fn next_ns(&self) -> u64 {
-        let lead_max_ns = self.lead.of(1 << 20);
+        let lead_max_ns = self.way.lead().of(1 << 20);
         let model = self.device.next_ns();
         let model = model.map(|due_ns| due_ns.saturating_sub(lead_max_ns));
         let due = self.due.peek().map(|Reverse(due)| due.due_ns);
@@ -326,7 +323,7 @@ impl State {
             self.resume_ns = None;
             self.device.resume(now_ns);
         }
-        let horizon_ns = now_ns + self.lead.of(1 << 20);
+        let horizon_ns = now_ns + self.way.lead().of(1 << 20);
         while let Some(done) = self.device.complete(horizon_ns) {
             self.done(&done);
         }
@@ -352,6 +349,9 @@ impl State {
     fn done(&mut self, done: &Completion) {
         let id = done.request.id;
         self.totals.count(done);
+        if done.request.kind == Kind::Read {
+            self.way.served(done.finished_ns - done.arrived_ns);
+        }
         if let Some(trace) = &mut self.trace {
             let owner = self.open.get(&id).and_then(|open| open.owner);
             let owner = owner.map(|(tag, block)| (counts::name(&self.names, tag), block * 4096));
@@ -360,7 +360,7 @@ impl State {
                 self.trace = None;
             }
         }
-        let lead_ns = self.lead.of(done.request.len_bytes);
+        let lead_ns = self.way.lead().of(done.request.len_bytes);
         let due_ns = done.finished_ns.saturating_sub(lead_ns);
         if done.failed {
             self.failed.insert(id, true);
@@ -370,12 +370,6 @@ impl State {
             id,
             finished_ns: done.finished_ns,
         }));
-    }
-}
-
-impl Lead {
-    fn of(&self, len_bytes: u64) -> u64 {
-        self.base_ns + ((self.per_mb_ns * len_bytes) >> 20)
     }
 }
 

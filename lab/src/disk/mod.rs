@@ -17,6 +17,7 @@ pub mod profile;
 mod store;
 #[cfg(test)]
 mod tests;
+mod way;
 
 pub use command::{Args, run};
 pub use counts::{Counters, FileCounters};
@@ -26,15 +27,17 @@ use crate::awake::Awake;
 use crate::content::Tag;
 use crate::error::{Doing, LabError, Result};
 use ackpace_sim::models::disk::profile::Profile;
-use engine::{Engine, Lead, Timing, lock};
+use engine::{Engine, Timing, lock};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use way::{LEAD_NS_MAX, Lead};
 
 /// Where disks live: a folder `disk-NAME` each, with the mount point `mnt`.
 pub const RUN: &str = "/run/ackpace-lab";
@@ -47,8 +50,8 @@ const REQUEST_BYTES_MAX: u64 = 512 << 10;
 /// Answer of an idle device while the way to it is measured.
 const PROBE_US: u64 = 600;
 const PROBES: usize = 64;
-/// More than this is no way but a machine that has no time for us.
-const LEAD_NS_MAX: u64 = 400_000;
+/// So often the host's own count of its waits is asked for.
+const HEAR: Duration = Duration::from_millis(50);
 
 /// What disk to build.
 #[derive(Clone, Debug)]
@@ -89,6 +92,8 @@ pub struct Disk {
     device: Option<mount::Loop>,
     mounted: bool,
     threads: Vec<JoinHandle<()>>,
+    /// While it lives, the host is listened to.
+    hearing: Option<Sender<()>>,
     lock: Option<File>,
     _awake: Awake,
 }
@@ -107,6 +112,7 @@ impl Disk {
             device: None,
             mounted: false,
             threads: vec![thread],
+            hearing: None,
             lock: Some(lock),
             _awake: Awake::keep(),
         };
@@ -121,6 +127,7 @@ impl Disk {
             mount::mount_ext4(device.path(), &disk.mount_point(), spec.writable)?;
             disk.mounted = true;
         }
+        disk.hear(&device)?;
         disk.device = Some(device);
         disk.calibrate()?;
         Ok(disk)
@@ -236,6 +243,25 @@ impl Disk {
         Ok(())
     }
 
+    /// Lets the engine know what the host's block layer counts.
+    fn hear(&mut self, device: &mount::Loop) -> Result<()> {
+        let waits = device.waits();
+        let engine = Arc::clone(&self.engine);
+        let (hearing, end) = channel();
+        let hear = move || {
+            while end.recv_timeout(HEAR) == Err(RecvTimeoutError::Timeout) {
+                if let Some(waits) = waits.read() {
+                    engine.heard(waits);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("lab-disk-hear".into());
+        let thread = thread.spawn(hear).doing(|| "thread of a disk".into())?;
+        self.threads.push(thread);
+        self.hearing = Some(hearing);
+        Ok(())
+    }
+
     fn attach(&self, spec: &Spec) -> Result<mount::Loop> {
         let backing = self.folder.join("fuse").join(fuse::FILE);
         let device = mount::Loop::attach(&backing, &format!("ackpace-lab {}", spec.name))?;
@@ -307,6 +333,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        self.hearing = None;
         self.fast(true);
         self.set_fault(&Fault::None);
         let _ = self.engine.trace(None);

@@ -1,6 +1,7 @@
 //! The kernel's side: FUSE mount, loop device with direct I/O, ext4; and how each of them goes away.
 
 use super::fuse;
+use super::way::Waits;
 use crate::error::{Doing, LabError, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
@@ -116,6 +117,13 @@ impl Loop {
         std::fs::write(&path, value).doing(|| format!("writing {value} to {}", path.display()))
     }
 
+    /// Where its waits are read.
+    pub fn waits(&self) -> WaitsFile {
+        WaitsFile {
+            path: sys(&self.path).join("stat"),
+        }
+    }
+
     fn checked(self) -> Result<Self> {
         let dio = sys(&self.path).join("loop/dio");
         match std::fs::read_to_string(&dio) {
@@ -138,6 +146,29 @@ impl Loop {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The block layer's count of a device's requests, `stat` in /sys/block/NAME.
+pub struct WaitsFile {
+    path: PathBuf,
+}
+
+impl WaitsFile {
+    /// The device's reads until now; none if it is gone.
+    pub fn read(&self) -> Option<Waits> {
+        waits(&std::fs::read_to_string(&self.path).ok()?)
+    }
+}
+
+/// Reads, merged reads, sectors, milliseconds: the first four fields (Documentation/block/stat.rst).
+fn waits(stat: &str) -> Option<Waits> {
+    let mut fields = stat.split_ascii_whitespace().map(str::parse::<u64>);
+    let reads = fields.next()?.ok()?;
+    let took_ms = fields.nth(2)?.ok()?;
+    Some(Waits {
+        reads,
+        took_ns: took_ms.saturating_mul(1_000_000),
+    })
 }
 
 impl LoopConfig {
