@@ -5,12 +5,14 @@
 //! worker (connections, decisions) is told by its own thread, on demand: the data path pays nothing for that
 //! while nobody asks.
 
+mod catalog;
 pub mod client;
 mod control;
 pub mod metrics;
 pub mod place;
 mod questions;
 mod scrape;
+mod task;
 mod view;
 
 use std::cell::Cell;

@@ -1,0 +1,512 @@
+//! The catalog of metrics: what is told of the server, where it is counted and what to do when it moves.
+//!
+//! The unit of a value is the last word of its name.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ackpace_core::congestion::Signal;
+use ackpace_core::why::{TopUp, Wait, Why};
+use ackpace_core::worker::PHASES;
+
+use super::task::thread;
+use super::{Board, Line};
+use crate::count::Count;
+use crate::disk;
+use crate::tally::Way;
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// What is now.
+    Gauge,
+    /// Counts of turns by their length.
+    Histogram,
+}
+
+/// Where the samples of a metric come from.
+pub enum Source {
+    /// One number of the process.
+    One(fn(&Board) -> Value),
+    /// One for each worker.
+    Worker(fn(&Line) -> Value),
+    /// One for each worker and name of a list.
+    WorkerBy(
+        &'static str,
+        fn() -> Vec<&'static str>,
+        fn(&Line, usize) -> Value,
+    ),
+    /// One for each name of a list, over all workers.
+    By(
+        &'static str,
+        fn() -> Vec<&'static str>,
+        fn(&Line, usize) -> Value,
+    ),
+    /// One for each disk thread.
+    Disk(fn(&disk::Tally) -> Value),
+    /// One for each log.
+    Log(fn(&crate::log::pump::Counts) -> Value),
+    /// How long turns take, over all workers.
+    Turns,
+}
+
+/// A value as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Shown as it is.
+    Whole(u64),
+    /// Shown in seconds.
+    Us(u64),
+}
+
+/// One metric.
+pub struct Metric {
+    /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
+    pub name: &'static str,
+    /// The end of the name.
+    pub unit: &'static str,
+    /// What is done with its values.
+    pub kind: Kind,
+    /// What it says, and what to do when it moves.
+    pub help: &'static str,
+    /// Where its values are counted.
+    pub source: Source,
+}
+
+/// `requests_total` and the like, in the order of the page.
+pub const METRICS: [Metric; 49] = [
+    gauge(
+        "start_time_seconds",
+        "seconds",
+        "When the server started, since 1970.",
+        Source::One(|board| Value::Whole(board.started_unix_s)),
+    ),
+    gauge(
+        "draining_servers",
+        "servers",
+        "1 while the server is stopping: no new connections.",
+        Source::One(|board| Value::Whole(board.shared.stopping.load(Relaxed).into())),
+    ),
+    counter(
+        "wakeups",
+        "wakeups",
+        "Times a worker came back from waiting for events: the price of each GB. Over 160 per GB with slow clients: look at topups.",
+        Source::Worker(|line| whole(&line.tally.wakeups)),
+    ),
+    counter(
+        "cpu_seconds",
+        "seconds",
+        "CPU time of a worker's thread, from /proc. Near 1 a second: this worker is full.",
+        Source::Worker(|line| Value::Us(thread(line).map_or(0, |thread| thread.cpu_us))),
+    ),
+    counter(
+        "thread_switches",
+        "switches",
+        "Context switches of a worker's thread, from /proc: voluntary ones are its sleeps, others mean that it shares its core.",
+        Source::WorkerBy(
+            "kind",
+            || vec!["voluntary", "involuntary"],
+            |line, at| Value::Whole(thread(line).map_or(0, |thread| thread.switches[at])),
+        ),
+    ),
+    Metric {
+        name: "turn_seconds",
+        unit: "seconds",
+        kind: Kind::Histogram,
+        help: "How long the workers' turns take, from the events to the last order. Over a millisecond: new requests wait that long.",
+        source: Source::Turns,
+    },
+    counter(
+        "cut_turns",
+        "turns",
+        "Turns that ended at a bound before the work did, so that new events had their look.",
+        Source::By(
+            "bound",
+            || vec!["orders", "bytes"],
+            |line, at| {
+                whole(
+                    [
+                        &line.tally.turns_cut_by_orders,
+                        &line.tally.turns_cut_by_bytes,
+                    ][at],
+                )
+            },
+        ),
+    ),
+    gauge(
+        "open_connections",
+        "connections",
+        "Connections that are open now. At connections_max accepting pauses.",
+        Source::Worker(|line| whole(&line.tally.connections)),
+    ),
+    gauge(
+        "connections",
+        "connections",
+        "Connections by what they are doing, counted when they are asked for.",
+        Source::WorkerBy(
+            "phase",
+            || PHASES.to_vec(),
+            |line, at| whole(&line.tally.decided.phases[at]),
+        ),
+    ),
+    counter(
+        "accepted_connections",
+        "connections",
+        "Connections that were accepted. Uneven over workers: few clients, or one address.",
+        Source::Worker(|line| whole(&line.tally.accepted)),
+    ),
+    counter(
+        "accept_errors",
+        "errors",
+        "Accepting failed for want of descriptors or memory: raise LimitNOFILE.",
+        Source::Worker(|line| whole(&line.tally.accept_errors)),
+    ),
+    counter(
+        "closed_connections",
+        "connections",
+        "Connections that ended, by the reason that stands in the log, too.",
+        Source::By(
+            "why",
+            || Why::ALL.into_iter().map(Why::name).collect(),
+            |line, at| whole(&line.tally.decided.closed[at]),
+        ),
+    ),
+    counter(
+        "requests",
+        "requests",
+        "Requests that were answered, by the class of their status. 5xx: look at the log.",
+        Source::By(
+            "status",
+            || vec!["1xx", "2xx", "3xx", "4xx", "5xx"],
+            |line, at| whole(&line.tally.answers[at + 1]),
+        ),
+    ),
+    counter(
+        "sent_bytes",
+        "bytes",
+        "Bytes given to sockets, heads included, by the way they take: from the page cache (sendfile), from memory read past it (direct), from small files kept ready, made for the answer.",
+        Source::WorkerBy(
+            "way",
+            || Way::ALL.into_iter().map(Way::name).collect(),
+            |line, at| whole(&line.tally.sent_bytes[at]),
+        ),
+    ),
+    counter(
+        "full_sends",
+        "sends",
+        "Sends that filled the socket: it took nothing (EAGAIN) or a part.",
+        Source::By(
+            "taken",
+            || vec!["none", "part"],
+            |line, at| whole([&line.tally.sends_refused, &line.tally.sends_cut][at]),
+        ),
+    ),
+    counter(
+        "ready_hits",
+        "hits",
+        "Requests that were answered from the small files kept ready.",
+        Source::Worker(|line| whole(&line.tally.ready_hits)),
+    ),
+    counter(
+        "ready_misses",
+        "misses",
+        "Requests that looked there in vain; big files and each file's first request in a second are among them.",
+        Source::Worker(|line| whole(&line.tally.ready_misses)),
+    ),
+    gauge(
+        "ready_files",
+        "files",
+        "Small files kept ready.",
+        Source::Worker(|line| whole(&line.tally.ready_files)),
+    ),
+    gauge(
+        "ready_bytes",
+        "bytes",
+        "Memory of the small files kept ready. At object_cache with many misses: raise it.",
+        Source::Worker(|line| whole(&line.tally.ready_bytes)),
+    ),
+    gauge(
+        "waiting_responses",
+        "responses",
+        "Responses under way by what their next bytes wait for, counted when they are asked for: disk, margin (healthy), socket, window (the client does not read), turn.",
+        Source::By("why", waits, |line, at| {
+            whole(&line.tally.decided.waiting[at])
+        }),
+    ),
+    gauge(
+        "waiting_bytes",
+        "bytes",
+        "Bytes of these responses that the kernel does not have yet.",
+        Source::By("why", waits, |line, at| {
+            whole(&line.tally.decided.waiting_bytes[at])
+        }),
+    ),
+    counter(
+        "waits",
+        "waits",
+        "Waits of responses that ended, by what was waited for.",
+        Source::By("why", timed_waits, |line, at| {
+            whole(&line.tally.decided.waits[at])
+        }),
+    ),
+    counter(
+        "waited_seconds",
+        "seconds",
+        "Time of these waits, over all responses. Much for disk: the disk is what is slow.",
+        Source::By("why", timed_waits, |line, at| {
+            Value::Us(line.tally.decided.waited_us[at].get())
+        }),
+    ),
+    counter(
+        "topups",
+        "topups",
+        "Sockets that were filled again: the kernel called at half of the margin, or it was near that when another one was called for. Few near ones among many: clients are too different to share wake-ups.",
+        Source::By(
+            "why",
+            || vec![TopUp::Called.name(), TopUp::Near.name()],
+            |line, at| whole(&line.tally.decided.top_ups[at + TopUp::Called as usize]),
+        ),
+    ),
+    counter(
+        "congestion_signals",
+        "signals",
+        "Cuts of congestion windows, seen on connections that read from a disk: marks (ecn), losses (dup_acks), silence (timeout).",
+        Source::By(
+            "signal",
+            || Signal::ALL.into_iter().map(Signal::name).collect(),
+            |line, at| whole(&line.tally.decided.signals[at]),
+        ),
+    ),
+    counter(
+        "topup_rounds",
+        "rounds",
+        "Looks at the margins of all connections of a worker.",
+        Source::Worker(|line| whole(&line.tally.decided.rounds)),
+    ),
+    counter(
+        "paced_responses",
+        "responses",
+        "Responses on a used connection whose first window was spread over a round trip (--pacing).",
+        Source::Worker(|line| whole(&line.tally.decided.paced)),
+    ),
+    gauge(
+        "target_seconds",
+        "seconds",
+        "T: the time for which sockets are filled; 0 with --send eager. At 0.1: many fast clients share the budget.",
+        Source::Worker(|line| Value::Us(line.tally.target_us.get())),
+    ),
+    gauge(
+        "rate_bytes_per_second",
+        "bytes_per_second",
+        "B_net: what all clients of a worker take together, as far as it is known, counted when they are asked for.",
+        Source::Worker(|line| whole(&line.tally.decided.rates_bytes_per_s)),
+    ),
+    counter(
+        "disk_reads",
+        "reads",
+        "Reads of cold windows that came to an end, by device.",
+        Source::Disk(|tally| Value::Whole(tally.reads.load(Relaxed))),
+    ),
+    counter(
+        "disk_failed_reads",
+        "reads",
+        "Those that failed: look at the log and at dmesg.",
+        Source::Disk(|tally| Value::Whole(tally.failed.load(Relaxed))),
+    ),
+    counter(
+        "disk_read_bytes",
+        "bytes",
+        "Bytes of those that did not fail.",
+        Source::Disk(|tally| Value::Whole(tally.bytes.load(Relaxed))),
+    ),
+    counter(
+        "disk_service_seconds",
+        "seconds",
+        "Time that reads took in the device; over disk_reads, the mean of one.",
+        Source::Disk(|tally| Value::Us(tally.service_us.load(Relaxed))),
+    ),
+    counter(
+        "disk_direct_reads",
+        "reads",
+        "Reads that went past the page cache.",
+        Source::Disk(|tally| Value::Whole(tally.direct.load(Relaxed))),
+    ),
+    counter(
+        "disk_delayed_wishes",
+        "wishes",
+        "Reads that were due and that signs of congestion put off (EDRC): others went first.",
+        Source::Disk(|tally| Value::Whole(tally.delayed.load(Relaxed))),
+    ),
+    counter(
+        "disk_delayed_bytes",
+        "bytes",
+        "What would have been read by them.",
+        Source::Disk(|tally| Value::Whole(tally.delayed_bytes.load(Relaxed))),
+    ),
+    gauge(
+        "disk_streams",
+        "streams",
+        "N: responses that read from the device.",
+        Source::Disk(|tally| Value::Whole(tally.streams.load(Relaxed))),
+    ),
+    gauge(
+        "disk_rates_bytes_per_second",
+        "bytes_per_second",
+        "B_net: what they take together. At disk_media or above it, the device can't keep up.",
+        Source::Disk(|tally| Value::Whole(tally.rates_bytes_per_s.load(Relaxed))),
+    ),
+    gauge(
+        "disk_target_seconds",
+        "seconds",
+        "T_D: how long a client's bytes are to last after a read.",
+        Source::Disk(|tally| Value::Us(tally.target_us.load(Relaxed))),
+    ),
+    gauge(
+        "disk_positioning_seconds",
+        "seconds",
+        "t_p: time between two reads in which nothing is read, at the present load.",
+        Source::Disk(|tally| Value::Us(tally.positioning_us.load(Relaxed))),
+    ),
+    gauge(
+        "disk_media_bytes_per_second",
+        "bytes_per_second",
+        "R: what the device gives while it reads.",
+        Source::Disk(|tally| Value::Whole(tally.media_bytes_per_s.load(Relaxed))),
+    ),
+    gauge(
+        "disk_depth_reads",
+        "reads",
+        "K: reads that the device gets at once, found by measurement.",
+        Source::Disk(|tally| Value::Whole(tally.reads_max.load(Relaxed))),
+    ),
+    gauge(
+        "disk_in_flight_reads",
+        "reads",
+        "Reads that it has now.",
+        Source::Disk(|tally| Value::Whole(tally.in_flight.load(Relaxed))),
+    ),
+    gauge(
+        "prefetch_used_bytes",
+        "bytes",
+        "Memory in which bytes wait for their clients.",
+        Source::Disk(|tally| Value::Whole(tally.memory_used_bytes.load(Relaxed))),
+    ),
+    gauge(
+        "prefetch_memory_bytes",
+        "bytes",
+        "What of it there is. If all is used, clients wait though the device could read: raise prefetch_memory.",
+        Source::Disk(|tally| Value::Whole(tally.memory_bytes.load(Relaxed))),
+    ),
+    counter(
+        "prefetch_waits",
+        "waits",
+        "Times that the next read waited for memory.",
+        Source::Disk(|tally| Value::Whole(tally.memory_waits.load(Relaxed))),
+    ),
+    counter(
+        "log_lines",
+        "lines",
+        "Lines of the two logs that were written.",
+        Source::Log(|counts| Value::Whole(counts.written)),
+    ),
+    counter(
+        "log_dropped_lines",
+        "lines",
+        "Lines that were dropped since the log is written too slowly.",
+        Source::Log(|counts| Value::Whole(counts.dropped)),
+    ),
+    counter(
+        "log_failed_lines",
+        "lines",
+        "Lines that were lost since a write failed.",
+        Source::Log(|counts| Value::Whole(counts.failed)),
+    ),
+];
+impl Value {
+    /// Of two workers together; seconds if one of them is.
+    pub fn plus(self, other: Value) -> Value {
+        match (self, other) {
+            (Value::Whole(a), Value::Whole(b)) => Value::Whole(a.wrapping_add(b)),
+            (Value::Whole(a) | Value::Us(a), Value::Whole(b) | Value::Us(b)) => {
+                Value::Us(a.wrapping_add(b))
+            }
+        }
+    }
+}
+
+const fn counter(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    source: Source,
+) -> Metric {
+    Metric {
+        name,
+        unit,
+        kind: Kind::Counter,
+        help,
+        source,
+    }
+}
+
+const fn gauge(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    source: Source,
+) -> Metric {
+    Metric {
+        name,
+        unit,
+        kind: Kind::Gauge,
+        help,
+        source,
+    }
+}
+
+fn whole(count: &Count) -> Value {
+    Value::Whole(count.get())
+}
+
+fn waits() -> Vec<&'static str> {
+    Wait::ALL.into_iter().map(Wait::name).collect()
+}
+
+/// A turn is no wait that ends: it is not timed.
+fn timed_waits() -> Vec<&'static str> {
+    waits().into_iter().take(Wait::Turn as usize).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_ends_with_its_unit_and_stands_once() {
+        let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        assert_eq!(names.len(), before);
+        for Metric {
+            name, unit, help, ..
+        } in &METRICS
+        {
+            let ends = name.ends_with(&format!("_{unit}")) || name == unit;
+            assert!(ends, "{name} does not end with {unit}");
+            let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
+            assert!(name.chars().all(is_plain), "{name}");
+            assert!(
+                help.ends_with('.') && !help.contains(['\n', '\\', '"', '|']),
+                "{help}"
+            );
+        }
+    }
+
+    #[test]
+    fn sums_keep_their_unit() {
+        assert_eq!(Value::Whole(0).plus(Value::Us(3)), Value::Us(3));
+        assert_eq!(Value::Whole(1).plus(Value::Whole(2)), Value::Whole(3));
+    }
+}
