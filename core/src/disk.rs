@@ -87,6 +87,7 @@ pub struct Disk {
     objects: Objects,
     agenda: Agenda,
     flights: Vec<Flight>,
+    look_ups: u32,
     slots_used: u32,
     /// Slots that the next read lacks.
     slots_lacking: u32,
@@ -113,6 +114,7 @@ impl Disk {
             objects: Objects::default(),
             agenda: Agenda::new(settings.order),
             flights: Vec::new(),
+            look_ups: 0,
             slots_used: 0,
             slots_lacking: 0,
             overtaken: 0,
@@ -456,6 +458,7 @@ impl Machine for Disk {
             In::Mapped { object, layout } => self.mapped(object, layout),
             In::Done { read, result } => self.done(read, result, now),
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
+            In::LookUps(look_ups) => self.look_ups = look_ups,
             In::Indirect => self.settings.direct = false,
             In::Budget { memory_bytes } => self.settings.memory_bytes = memory_bytes,
         }
@@ -470,7 +473,7 @@ impl Machine for Disk {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
-        if self.flights.len() >= self.reads_max() || self.slots_lacking > 0 {
+        if !self.has_place() || self.slots_lacking > 0 {
             return None;
         }
         self.agenda.next_at(self.target_us() / 2)

@@ -24,7 +24,7 @@ use self::wanted::Wanted;
 use crate::clock::Clock;
 use crate::mailbox::{Bell, Mailboxes};
 use crate::sched;
-use crate::store::device::Devices;
+use crate::store::device::{Device, Devices};
 use crate::store::file::File;
 use crate::store::pool::{Lease, Pool};
 use crate::store::ring::{self, Ring};
@@ -209,7 +209,10 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
         readers,
         ring,
         clock: equipment.clock,
+        devices: Arc::clone(&equipment.devices),
+        index,
         budget_bytes: settings.memory_bytes,
+        look_ups: 0,
         cancel: settings.cancel,
         indirect: !settings.direct,
     };
@@ -233,8 +236,11 @@ struct Shell {
     /// `None` where io_uring is refused: the reading threads read all.
     ring: Option<Ring<(ReadId, Instant)>>,
     clock: Clock,
-    /// As the machine knows it.
+    devices: Arc<Devices>,
+    index: u16,
+    /// As the machine knows them.
     budget_bytes: u64,
+    look_ups: u32,
     cancel: bool,
     /// The device can't be read past the page cache; that was said.
     indirect: bool,
@@ -277,6 +283,7 @@ impl Shell {
     fn turn(&mut self) {
         let now = self.clock.now();
         self.memory_came_back(now);
+        self.look_at_look_ups(now);
         self.hear_ring(now);
         while let Some(finished) = self.readers.finished() {
             self.finished(finished, now);
@@ -304,6 +311,16 @@ impl Shell {
             self.budget_bytes = memory_bytes;
             self.disk.on(In::Budget { memory_bytes }, now);
             self.handle.pool.trim((memory_bytes / SLOT_BYTES) as u32);
+        }
+    }
+
+    /// Nobody rings for them: as long as they matter the device is at work, and its next read ends soon.
+    fn look_at_look_ups(&mut self, now: Instant) {
+        let device = self.devices.get(self.index);
+        let look_ups = device.map_or(0, Device::look_ups);
+        if look_ups != self.look_ups {
+            self.look_ups = look_ups;
+            self.disk.on(In::LookUps(look_ups), now);
         }
     }
 

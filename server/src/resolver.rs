@@ -16,6 +16,7 @@ use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Answer, Query, Site};
 use crate::mailbox::Bell;
 use crate::sched;
+use crate::store::device::Device;
 use crate::store::root::Wait;
 
 /// What there is to do for a stream. A stream has at most one job at a time.
@@ -146,6 +147,7 @@ impl Jobs {
 }
 
 fn run(site: &Site, job: Job) -> Done {
+    let _under_way = site.device().map(Device::look_up);
     match job {
         Job::Find(query) => Done::Found(site.find(&query, Wait::Yes).unwrap_or(Answer::Exhausted)),
         Job::Slice(mut listing) => {

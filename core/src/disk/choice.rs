@@ -14,7 +14,7 @@ impl Disk {
     /// The best wish becomes a read, if the device and the pool have room for it.
     pub(super) fn choose(&mut self, now: Instant) -> Option<Out> {
         self.slots_lacking = 0;
-        if self.flights.len() >= self.reads_max() {
+        if !self.has_place() {
             return None;
         }
         let target_us = self.target_us();
@@ -47,12 +47,23 @@ impl Disk {
         None
     }
 
-    /// Whether the sweep waits for a first read: a drive takes whatever is near its arm, and would leave that one until
-    /// it is old.
+    /// Whether the device takes one more read. Look-ups are its work, too, but never leave it idle.
+    pub(super) fn has_place(&self) -> bool {
+        let most = self.reads_max();
+        let for_reads = most.saturating_sub(self.look_ups as usize);
+        self.flights.len() < for_reads.max(self.enough().min(most))
+    }
+
+    /// Whether the sweep waits for a first read, or for the look-up before one: a drive takes whatever is near its arm, and
+    /// would leave that one until it is old.
     fn holds_back(&self) -> bool {
-        let enough = READS_IN_FLIGHT_MIN * self.settings.spindles.max(1) as usize;
-        let hurried = self.flights.iter().any(|flight| flight.hurried);
-        self.settings.rotational && hurried && self.flights.len() >= enough
+        let hurried = self.look_ups > 0 || self.flights.iter().any(|flight| flight.hurried);
+        self.settings.rotational && hurried && self.flights.len() >= self.enough()
+    }
+
+    /// Reads with which the device is not idle.
+    fn enough(&self) -> usize {
+        READS_IN_FLIGHT_MIN * self.settings.spindles.max(1) as usize
     }
 
     fn read_for(&mut self, at: Place, target_us: u64, now: Instant) -> Option<Out> {

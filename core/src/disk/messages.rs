@@ -78,6 +78,9 @@ pub enum In {
     },
     /// So many slots of the pool are free again.
     Freed(u32),
+    /// So many files of the device are being looked for, or mapped, from now on: reads of which the machine knows no more
+    /// than that somebody waits for them.
+    LookUps(u32),
     /// The device can't be read past the page cache.
     Indirect,
     /// The pool has this size from now on.

@@ -334,6 +334,37 @@ fn the_sweep_waits_while_a_first_read_is_in_the_device() {
 }
 
 #[test]
+fn the_sweep_waits_while_a_file_is_looked_for_but_never_stands() {
+    let mut disk = sweep_of(SETTINGS, 40);
+    let mut reads = orders(&mut disk, NOW);
+    disk.on(In::LookUps(1), NOW);
+    while reads.len() > READS_IN_FLIGHT_MIN {
+        disk.on(done(&reads.remove(0)), NOW);
+        let outs = orders(&mut disk, NOW);
+        assert!(!outs.iter().any(|out| matches!(out, Out::Read { .. })));
+    }
+    // However many look-ups there are.
+    disk.on(In::LookUps(100), NOW);
+    disk.on(done(&reads.remove(0)), NOW);
+    let outs = orders(&mut disk, NOW);
+    assert!(matches!(outs[1..], [Out::Read { .. }]), "{outs:?}");
+    disk.on(In::LookUps(0), NOW);
+    let more = orders(&mut disk, NOW);
+    assert_eq!(more.len(), SWEEP_READS as usize - READS_IN_FLIGHT_MIN);
+}
+
+#[test]
+fn look_ups_are_work_of_a_device_without_an_arm_too() {
+    let flash = Settings {
+        rotational: false,
+        ..SETTINGS
+    };
+    let mut disk = sweep_of(flash, 40);
+    disk.on(In::LookUps(SWEEP_READS - 3), NOW);
+    assert_eq!(orders(&mut disk, NOW).len(), 3);
+}
+
+#[test]
 fn who_stands_still_is_read_for_as_much_as_the_others() {
     let mut disk = Disk::new(SETTINGS);
     for n in 0..9 {

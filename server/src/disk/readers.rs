@@ -128,6 +128,8 @@ impl Thread {
         let service_us = || self.clock.now().since_us(begun);
         let finished = match job {
             Job::Map(file) => {
+                let device = self.devices.get(self.index);
+                let _under_way = device.map(Device::look_up);
                 let refused = self.direct.then(|| file.open_direct().err()).flatten();
                 // What is true of one file only is not true of its device.
                 if let Some(why) = refused.filter(|why| why.is_of_device()) {

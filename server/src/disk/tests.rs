@@ -53,7 +53,10 @@ impl Bench {
             readers,
             ring: None,
             clock: Clock::start(),
+            devices: Arc::default(),
+            index: 0,
             budget_bytes: settings.memory_bytes,
+            look_ups: 0,
             cancel: true,
             indirect: false,
         };

@@ -9,10 +9,10 @@ use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
-use rustix::fs::Stat;
+use rustix::fs::{Stat, fstat};
 
 use super::listing::{Held, Listing, Shelf};
-use crate::store::device::Devices;
+use crate::store::device::{Device, Devices};
 use crate::store::file::{File, Files, version};
 use crate::store::root::{Found, Miss, Root, Wait};
 
@@ -90,6 +90,13 @@ pub struct Served {
 }
 
 impl Site {
+    /// The device of the directory that is served, if the system tells; mounts and links in it may lead to others.
+    pub fn device(&self) -> Option<&Device> {
+        let (_, place) = self.root.places().next()?;
+        let stat = fstat(place).ok()?;
+        Some(self.devices.of(place, stat.st_dev))
+    }
+
     /// Finds what `query` asks for; `None` if that would mean to wait and `wait` is [`Wait::No`].
     pub fn find(&self, query: &Query, wait: Wait) -> Option<Answer> {
         match self.look(query, wait) {

@@ -32,13 +32,22 @@ pub struct Device {
     blind: AtomicBool,
     /// Reads into the page cache that are under way.
     promotions: AtomicU32,
+    /// Searches for files, and for where they lie, that are under way.
+    look_ups: AtomicU32,
 }
 
-/// A read into the page cache is under way for as long as this lives.
+/// Something is under way on a device for as long as this lives.
 #[derive(Debug)]
-pub struct Promotion<'a>(&'a AtomicU32);
+pub struct UnderWay<'a>(&'a AtomicU32);
 
-impl Drop for Promotion<'_> {
+impl<'a> UnderWay<'a> {
+    fn begin(count: &'a AtomicU32) -> UnderWay<'a> {
+        count.fetch_add(1, Ordering::AcqRel);
+        UnderWay(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
     }
@@ -63,14 +72,23 @@ impl Device {
     }
 
     /// Pages begin to be read: from now on some may be in the page cache that hold nothing yet.
-    pub fn promote(&self) -> Promotion<'_> {
-        self.promotions.fetch_add(1, Ordering::AcqRel);
-        Promotion(&self.promotions)
+    pub fn promote(&self) -> UnderWay<'_> {
+        UnderWay::begin(&self.promotions)
     }
 
     /// Whether pages are being read.
     pub fn is_promoting(&self) -> bool {
         self.promotions.load(Ordering::Acquire) > 0
+    }
+
+    /// A file is looked for, or where it lies, which may wait for the disks.
+    pub fn look_up(&self) -> UnderWay<'_> {
+        UnderWay::begin(&self.look_ups)
+    }
+
+    /// How many are looked for now.
+    pub fn look_ups(&self) -> u32 {
+        self.look_ups.load(Ordering::Relaxed)
     }
 
     /// How many disks it has; 1 where that is not known.
@@ -175,6 +193,7 @@ impl Devices {
             readahead_bytes: AtomicU64::new(readahead_bytes),
             blind: AtomicBool::new(false),
             promotions: AtomicU32::new(0),
+            look_ups: AtomicU32::new(0),
         })
     }
 
