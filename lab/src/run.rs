@@ -8,7 +8,7 @@ use crate::needs::Machine;
 use crate::outcome::{self, Outcome, Scenery};
 use crate::peers::{self, Contender, Kind};
 use crate::rounds::{self, Plan};
-use crate::sweep::{Axis, expand};
+use crate::sweep::{Axis, Point, expand};
 use crate::{clock, experiments, facts, leftovers, lock, page, report, world};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub struct Args {
     /// Few short rounds, fewer points: a look, no proof
     #[arg(long)]
     quick: bool,
-    /// Only points with this value on an axis, as "mix=2" (kinds by number, from 0); may be given several times
+    /// Only points with this value on an axis, as "mix=2" (kinds by number, from 0); several values of an axis: any of them
     #[arg(long, value_name = "AXIS=VALUE", value_parser = at)]
     at: Vec<(String, f64)>,
     /// Who takes part, separated by commas; "ackpace --option value" is ours with options
@@ -98,11 +98,7 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
     let date = clock::now_utc();
     // A value that a quick look leaves out may be asked for all the same.
     let mut points = expand(&experiment.sweep, args.quick && args.at.is_empty());
-    points.retain(|point| {
-        args.at
-            .iter()
-            .all(|(axis, value)| point.get(axis) == *value)
-    });
+    points.retain(|point| is_at(point, &args.at));
     let plan = Plan {
         experiment,
         contenders,
@@ -112,7 +108,7 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
     let identities = contenders.iter().map(|who| who.identity(&lab.ackpace));
     let identities = identities.collect::<Result<Vec<_>>>()?;
     let rounds = rounds::run(lab, &plan)?;
-    let scenery = |point: &crate::sweep::Point| {
+    let scenery = |point: &Point| {
         let scene = (experiment.scene)(point);
         Scenery {
             point: point.clone(),
@@ -232,6 +228,15 @@ fn at(text: &str) -> std::result::Result<(String, f64), String> {
     let parts = text.split_once('=');
     let value = parts.and_then(|(axis, value)| Some((axis.to_owned(), value.parse().ok()?)));
     value.ok_or_else(|| "wanted: the name of an axis, \"=\" and a number".to_owned())
+}
+
+/// Whether the point has one of the values that are asked for on each axis of which any are.
+fn is_at(point: &Point, at: &[(String, f64)]) -> bool {
+    let has = |axis: &str| {
+        let mut values = at.iter().filter(|(other, _)| other == axis);
+        values.any(|(_, value)| point.get(axis) == *value)
+    };
+    at.iter().all(|(axis, _)| has(axis))
 }
 
 /// Whether the experiment has such points.
@@ -363,6 +368,14 @@ mod tests {
             let error = checked(name, value).unwrap_err().to_string();
             assert!(error.contains("connections=1|20|200"), "{error}");
         }
+    }
+
+    #[test]
+    fn several_values_of_an_axis_are_any_of_them() {
+        let asked = [("a", 1.0), ("a", 2.0), ("b", 5.0)].map(|(axis, value)| (axis.into(), value));
+        let is_at = |a, b| is_at(&Point::of(&[("a", a), ("b", b)]), &asked);
+        assert!(is_at(1.0, 5.0) && is_at(2.0, 5.0));
+        assert!(!is_at(3.0, 5.0) && !is_at(1.0, 4.0));
     }
 
     #[test]
