@@ -142,7 +142,7 @@ fn hangs_and_recovers(disk: &Disk, at: &Path) {
     crate::pages::drop_cached(&second).unwrap();
     disk.set_fault(&Fault::Hang { for_us: None });
     let before = disk.counters().reads;
-    let (done, came) = std::sync::mpsc::channel();
+    let (done, came) = channel();
     let reader = std::thread::spawn(move || done.send(read(&second).map(|bytes| bytes.len())));
     while disk.counters().queued == 0 {
         std::thread::yield_now(); // until the read is in the device

@@ -9,6 +9,7 @@ use crate::swarm::workload::{Arrivals, Choice, Class, Objects, Part, PartChoice}
 const STREAMS: u32 = 300;
 const STREAM_BITS_PER_S: u64 = 2_400_000;
 const SEEKS_PER_S: f64 = 2.0;
+const OPENS_PER_S: f64 = 1.0;
 const SEEK_BYTES: u64 = 1 << 20;
 const MEMORY_MIB: u64 = 256;
 const SOUGHT_COUNT: u32 = 32;
@@ -19,18 +20,27 @@ const SOUGHT: Set = Set::Files {
     len_bytes: SOUGHT_LEN_BYTES,
 };
 
+/// Small files enough that hardly one is asked for twice: the kernel has to read their inodes, too.
+const UNKNOWN_COUNT: u32 = 4096;
+const UNKNOWN: Set = Set::Files {
+    name: "unknown",
+    count: UNKNOWN_COUNT as usize,
+    len_bytes: 64 << 10,
+};
+
 /// The first byte of a cold range.
 pub fn experiment() -> Experiment {
     let most = |metric, ms| Judge::alone(metric, Fold::Median, Limit::ValueAtMost(ms));
     let told = |metric| Judge::against(metric, PLAIN, Limit::None);
     Experiment {
         asks: "300 clients of 300 KB/s want more than a hard disk can give. Twice a second, somebody asks for a megabyte somewhere in \
-            a film that nobody has touched. How long until its first byte?",
+            a film that nobody has touched, and once a second for a small file that nobody has asked for. How long until the first byte?",
         judged: vec![
             most("ttfb_p50_us@seeker", 120.0),
             most("ttfb_p99_us@seeker", 300.0),
             told("ttfb_p50_us@seeker"),
             told("ttfb_p99_us@seeker"),
+            told("ttfb_p50_us@opener"),
             told("goodput_bytes_per_s@film"),
         ],
         figures: vec![
@@ -38,6 +48,11 @@ pub fn experiment() -> Experiment {
             Figure::plain(
                 "ttfb_p99_us@seeker",
                 "First byte of a seek, 99th percentile",
+            )
+            .logarithmic(),
+            Figure::plain(
+                "ttfb_p50_us@opener",
+                "First byte of an unknown file, median",
             )
             .logarithmic(),
             Figure::plain("completion_p50_us@seeker", "A whole megabyte, median").logarithmic(),
@@ -57,6 +72,10 @@ fn scene() -> Scene {
         len_bytes: Some(SOUGHT_LEN_BYTES),
         ..Objects::set(Choice::Uniform, "/sought-{n}.bin", SOUGHT_COUNT)
     };
+    let unknown = Objects {
+        digits: 5,
+        ..Objects::set(Choice::Uniform, "/unknown-{n}.bin", UNKNOWN_COUNT)
+    };
     let seeker = Class {
         part: Some(Part {
             choice: PartChoice::Ranges,
@@ -70,7 +89,17 @@ fn scene() -> Scene {
         }),
         ..Class::new("seeker", 32, object) // connections: more than ever wait at once
     };
+    let opener = Class {
+        arrivals: Some(Arrivals {
+            requests_per_s: Some(OPENS_PER_S),
+            ..Arrivals::default()
+        }),
+        ..Class::new("opener", 16, unknown)
+    };
     let streams = viewers("film", STREAMS, STREAM_BITS_PER_S);
-    let files = [films("film", STREAMS, STREAMS + 1), SOUGHT];
-    slow_disk::scene(remote(place(&files, MEMORY_MIB), vec![streams, seeker]))
+    let files = [films("film", STREAMS, STREAMS + 1), SOUGHT, UNKNOWN];
+    slow_disk::scene(remote(
+        place(&files, MEMORY_MIB),
+        vec![streams, seeker, opener],
+    ))
 }
