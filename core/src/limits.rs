@@ -31,8 +31,10 @@ pub const TARGET_US_MAX: u64 = 350_000;
 /// What the sockets of one worker are to hold unsent together, as long as T stays at least [`TARGET_US_MIN`]: T is 220 ms
 /// at 2 Gbit/s. More connections, or faster ones: a shorter T. Rates that change make it up to half as much again.
 pub const SEND_QUEUE_BYTES: u64 = 52 * MIB;
-/// TCP_NOTSENT_LOWAT is never less: the kernel's buffers for sending are of this size.
-pub const LOWAT_BYTES_MIN: u32 = 64 * KIB as u32;
+/// The kernel's buffers for sending are of this size.
+pub const SEND_BUFFER_BYTES: u64 = 64 * KIB;
+/// TCP_NOTSENT_LOWAT is never less: with a little more than one of the kernel's buffers a slow client is topped up less often.
+pub const LOWAT_BYTES_MIN: u32 = 72 * KIB as u32;
 /// TCP_NOTSENT_LOWAT is never more: SO_SNDBUF grows up to about this (tcp_wmem).
 pub const LOWAT_BYTES_MAX: u32 = 8 * MIB as u32;
 /// Nor is it made longer than this for bytes that are in memory for their connection alone.

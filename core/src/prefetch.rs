@@ -10,8 +10,8 @@
 //! hold counts as T_n, too, but not against M: half a socket for each stream comes on top.
 
 use crate::limits::{
-    FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, LOWAT_BYTES_MIN, READ_BYTES_MAX,
-    READ_BYTES_MIN, READ_TARGET_US_MAX, READ_TARGET_US_MIN, SHORT_REST_BYTES,
+    FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, READ_BYTES_MAX, READ_BYTES_MIN,
+    READ_TARGET_US_MAX, READ_TARGET_US_MIN, SEND_BUFFER_BYTES, SHORT_REST_BYTES,
 };
 use crate::model::Model;
 use crate::units::{Instant, US_PER_S};
@@ -229,7 +229,7 @@ fn memory_us(load: &Load, model: &Model) -> u64 {
 /// What may wait in the pool and in the sockets, on average: the pool is full for a moment whenever a read is given to
 /// the device, so a tenth of it is left out.
 fn room_bytes(load: &Load) -> u64 {
-    let sockets_bytes = load.streams.saturating_mul(LOWAT_BYTES_MIN.into());
+    let sockets_bytes = load.streams.saturating_mul(SEND_BUFFER_BYTES);
     (load.memory_bytes / 10 * 9).saturating_add(sockets_bytes)
 }
 

@@ -354,7 +354,7 @@ mod tests {
             |connections: u32| u64::from(top_ups.own_bytes(connections)) * u64::from(connections);
         assert_eq!(top_ups.own_bytes(0), OWN_BYTES_MAX);
         assert_eq!(top_ups.own_bytes(16_384), LOWAT_BYTES_MIN);
-        for connections in 1..=832 {
+        for connections in 1..=(52 << 20) / LOWAT_BYTES_MIN {
             assert!(all(connections) <= 52 << 20, "{connections}");
         }
     }
@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(margin.margin_us(AT(1)), None);
     }
 
-    /// A client at 300 KB/s, T = 200 ms: a margin of 64 KiB, but a socket that was just filled with two buffers of that.
+    /// A client at 300 KB/s, T = 200 ms: a margin of 72 KiB, but a socket that was just filled with two buffers of 64 KiB.
     fn overfull() -> Margin {
         let mut margin = Margin::new(AT(0));
         margin.begin(AT(0));
@@ -482,9 +482,9 @@ mod tests {
     #[test]
     fn who_would_call_before_the_next_round_is_served_in_this_one() {
         let margin = overfull();
-        // 61 KB of 64 are left after 230 ms, half of them after 328 ms.
-        assert!(!margin.joins(AT(420), AT(330)) && margin.joins(AT(430), AT(330)));
-        let full = AT(310); // more than the margin: the socket would take nothing
+        // 61 KB of 72 are left after 230 ms, half of them after 310 ms.
+        assert!(!margin.joins(AT(405), AT(330)) && margin.joins(AT(415), AT(330)));
+        let full = AT(280); // more than the margin: the socket would take nothing
         assert!(!margin.joins(AT(900), full));
     }
 

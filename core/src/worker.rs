@@ -101,7 +101,7 @@ impl Conn {
     /// When its socket is to be looked at although it does not call: it waits for the disk, whose turn depends on what
     /// is left in it.
     fn look_at(&self) -> Option<Instant> {
-        let fetched = self.stream.as_ref().is_some_and(Stream::wants);
+        let fetched = self.stream.as_ref().is_some_and(Stream::reads_from_disk);
         self.margin.look_at().filter(|_| fetched && self.writable)
     }
 }

@@ -97,7 +97,7 @@ impl Worker {
             return;
         };
         let target_us = self.top_ups.as_ref().map(TopUps::target_us);
-        let fetched = conn.stream.as_ref().is_some_and(Stream::wants);
+        let fetched = conn.stream.as_ref().is_some_and(Stream::reads_from_disk);
         if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
             let target_us = target_us.unwrap_or(TARGET_US_MIN);
             conn.margin.seen(unsent_bytes, target_us, now);

@@ -201,7 +201,7 @@ impl Worker {
             self.decisions.record(now, Some(id.conn), what);
         }
         self.outs.push_back(Out::Ended(id));
-        if why != Why::Done || stream.wants() {
+        if why != Why::Done || stream.reads_from_disk() {
             self.outs.push_back(Out::Forget(id));
         }
         if self.settings.arrivals {

@@ -354,6 +354,11 @@ impl Stream {
         self.wish.is_some()
     }
 
+    /// Whether the disk machine has heard of it.
+    pub fn reads_from_disk(&self) -> bool {
+        self.wish.is_some() || self.heard > 0
+    }
+
     /// When the stream runs dry, if it has all before `from_bytes`. A client whose rate nobody knows is not read further
     /// ahead for than a third of what it took: it may take nothing more, and thousands of such clients would fill the pool.
     fn dry_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
@@ -505,11 +510,6 @@ impl Stream {
         });
         let len_bytes = len_bytes.fold(0, u64::saturating_add);
         len_bytes.saturating_sub(self.at_bytes)
-    }
-
-    /// Whether the disk machine knows of the stream.
-    pub fn wants(&self) -> bool {
-        self.wish.is_some() || self.heard > 0
     }
 }
 
