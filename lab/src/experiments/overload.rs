@@ -13,6 +13,9 @@ const POSITIONING_S: f64 = 3.96e-3;
 /// and what the medium gives in the mean of the outer half.
 const MEDIUM_BYTES_PER_S: f64 = 56e6;
 
+/// Nothing but these downloads is served: reading ahead may have all that sockets leave.
+const POOL: &str = "75%";
+
 /// Goodput over memory.
 pub fn experiment() -> Experiment {
     let small: fn(&Point) -> bool = |at| at.count("memory_mib") == 64;
@@ -43,7 +46,11 @@ pub fn experiment() -> Experiment {
             better reads X bytes each time, where X * B(X) = 2 * c * M (M bytes of buffers that drain at the clients' rate c) and B(X) = X / (t + X / R). \
             How near does each server come, and nginx at its best, in a cgroup of so much memory?",
         source: "TPF, section 3.2 (TDAP)",
-        contenders: [slow_disk::nginx(), vec![slow_disk::ours("ackpace", &[])]].concat(),
+        contenders: [
+            slow_disk::nginx(),
+            vec![slow_disk::ours_with_pool(POOL, "ackpace", &[])],
+        ]
+        .concat(),
         subjects: &[],
         sweep: vec![
             Axis::new(
@@ -57,8 +64,9 @@ pub fn experiment() -> Experiment {
         pace: Pace {
             rounds: 5,
             rounds_quick: 1,
-            // The formula speaks of a steady state, and a pool of hundreds of MB is filled at what the disk gives beyond the clients.
-            warm_up_s: 30.0,
+            // The formula speaks of a steady state. After half a minute a pool of hundreds of MB and the clients' own buffers
+            // still take a fiftieth of what the disk gives.
+            warm_up_s: 60.0,
             window_s: 20.0,
             window_quick_s: 8.0,
         },

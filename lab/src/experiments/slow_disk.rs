@@ -16,11 +16,9 @@ pub const PROFILE: &str = "10k-scsi-2003";
 /// Films take the outer half of it: there it reads 56 MB/s in the mean.
 const SPAN_BYTES: u64 = 38 << 30;
 /// What ackpace may use of its cgroup; the rest is for what the kernel charges to it (sockets, tables, code).
-const SHARE: [&str; 11] = [
+const SHARE: [&str; 9] = [
     "--memory-max",
     "90%",
-    "--prefetch-memory",
-    "67%",
     "--connections-max",
     "600",
     "--object-cache",
@@ -91,7 +89,13 @@ pub fn nginx() -> Vec<Contender> {
 
 /// Ours, with a share of the memory that fits a small cgroup, and these options.
 pub fn ours(name: &str, options: &[&str]) -> Contender {
-    let all = [&SHARE[..], options].concat();
+    ours_with_pool("67%", name, options)
+}
+
+/// The same with that part of its memory for reading ahead.
+pub fn ours_with_pool(part: &str, name: &str, options: &[&str]) -> Contender {
+    let pool = ["--prefetch-memory", part];
+    let all = [&SHARE[..], &pool, options].concat();
     Contender::preset("ackpace").with(name, &all)
 }
 
