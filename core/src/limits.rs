@@ -43,6 +43,9 @@ pub const OWN_BYTES_MAX: u32 = 512 * KIB as u32;
 pub const LOWAT_BYTES_START: u32 = 128 * KIB as u32;
 /// A congestion window below this leaves as a burst that every queue takes.
 pub const PACED_WINDOW_BYTES_MIN: u64 = 64 * KIB;
+/// Of longer responses the first window is a small part. And the kernel goes on pacing a socket that was paced once, by a timer
+/// for each of its buffers: what is longer shall not pay for that.
+pub const PACED_RESPONSE_BYTES_MAX: u64 = 16 * MIB;
 /// Paths with a shorter round trip than this are local: nothing is gained by spreading a window over it.
 pub const PACED_RTT_US_MIN: u64 = 2_000;
 /// If a client had nothing to take for a while, its first rate is not guessed from less than this.

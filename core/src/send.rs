@@ -248,11 +248,11 @@ impl Margin {
 
 /// The pace of a first flight, bytes per second: nothing is in flight, so no ACK clocks what is sent
 /// next, and a whole window would leave at line rate and overflow the queue at the bottleneck. `None` where a
-/// window is no burst, or the round trip too short to spread it.
+/// window is no burst, or the path too short to spread it: by the shortest round trip, since queues make any path long.
 pub fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
     let burst = sample.unacked_bytes == 0
         && sample.path.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
-        && sample.rtt_us >= PACED_RTT_US_MIN;
+        && sample.path.rtt_min_us >= PACED_RTT_US_MIN;
     // A quarter more than the window in a round trip: the last of it shall not come late.
     let rate = u128::from(sample.path.cwnd_bytes) * u128::from(US_PER_S) * 5 / 4;
     burst.then(|| u64::try_from(rate / u128::from(sample.rtt_us)).unwrap_or(u64::MAX))
@@ -516,6 +516,7 @@ mod tests {
             rtt_us: 20_000,
             path: Path {
                 cwnd_bytes: 500_000,
+                rtt_min_us: 20_000,
                 ..Path::default()
             },
             ..TcpSample::default()
@@ -533,8 +534,12 @@ mod tests {
                 },
                 ..sample
             },
+            // Its round trips are long, since a queue is.
             TcpSample {
-                rtt_us: 100,
+                path: Path {
+                    rtt_min_us: 100,
+                    ..sample.path
+                },
                 ..sample
             },
         );

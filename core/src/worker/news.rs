@@ -6,7 +6,8 @@ use super::stream::Stream;
 use super::{Phase, Worker, conn_in, stream_in};
 use crate::conn::{ConnId, Held, Part, Plan, Span, StreamId, TcpEvent, TcpSample};
 use crate::limits::{
-    BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_WINDOW_BYTES_MIN, PAUSED_US, TARGET_US_MIN,
+    BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_RESPONSE_BYTES_MAX, PACED_WINDOW_BYTES_MIN,
+    PAUSED_US, TARGET_US_MIN,
 };
 use crate::send::{TopUps, first_flight_rate_bytes_per_s};
 use crate::units::Instant;
@@ -241,7 +242,7 @@ impl Worker {
             return;
         };
         conn.arrivals.begin(plan.head_len_bytes);
-        conn.pace_asked = pacing && id.nth > 0 && is_long(&plan);
+        conn.pace_asked = pacing && id.nth > 0 && is_worth_a_pace(&plan);
         if conn.pace_asked {
             self.outs.push_back(Out::Sample(id.conn));
         }
@@ -349,11 +350,13 @@ impl Worker {
     }
 }
 
-/// Whether a response may be longer than a window that every queue takes.
-fn is_long(plan: &Plan) -> bool {
+/// Whether a response may be longer than a window that every queue takes, and its first window matters.
+fn is_worth_a_pace(plan: &Plan) -> bool {
     plan.parts.iter().any(|part| match part {
         Part::Bytes(_) => false,
-        Part::Body { span, .. } => span.len_bytes >= PACED_WINDOW_BYTES_MIN,
+        Part::Body { span, .. } => {
+            (PACED_WINDOW_BYTES_MIN..=PACED_RESPONSE_BYTES_MAX).contains(&span.len_bytes)
+        }
         Part::Slices => true,
     })
 }

@@ -154,7 +154,8 @@ pub struct ServeOptions {
     ///
     /// On a connection that was used before, a response begins with a whole congestion window and no ACK to clock it.
     /// With `first-flight`, a window that would be a burst on a distant path is spread over its round trip, so that the queue
-    /// at the bottleneck does not overflow. It needs a kernel timer for what such a connection sends from then on.
+    /// at the bottleneck does not overflow. It needs a kernel timer for what such a connection sends from then on, so
+    /// responses of more than 16 MiB are left out.
     ///
     /// Default: `first-flight`. Range: first-flight or off.
     #[arg(

@@ -150,6 +150,7 @@ fn the_first_window_of_a_later_response_is_paced_for_a_round_trip() {
         rtt_us: 20 * MS,
         path: Path {
             cwnd_bytes: 400_000,
+            rtt_min_us: 20 * MS,
             ..Path::default()
         },
         ..TcpSample::default()
@@ -179,7 +180,7 @@ fn the_first_window_of_a_later_response_is_paced_for_a_round_trip() {
 }
 
 #[test]
-fn a_first_or_short_response_is_not_paced() {
+fn a_first_a_short_and_a_very_long_response_are_not_paced() {
     let mut bench = Bench::new(Settings {
         pacing: true,
         ..by_margin()
@@ -188,6 +189,7 @@ fn a_first_or_short_response_is_not_paced() {
         rtt_us: 20 * MS,
         path: Path {
             cwnd_bytes: 400_000,
+            rtt_min_us: 20 * MS,
             ..Path::default()
         },
         ..TcpSample::default()
@@ -200,6 +202,9 @@ fn a_first_or_short_response_is_not_paced() {
         assert_eq!(bench.worker.counts().paced, 0);
         bench.deliver(outs);
     }
+    let stream = bench.request(conn);
+    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 1 << 30)], true));
+    assert_eq!(paces(&outs), []);
 }
 
 #[test]
