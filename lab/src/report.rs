@@ -227,7 +227,7 @@ pub fn table(rows: &[Row]) -> String {
 /// A value with three digits that matter.
 pub fn number(value: f64) -> String {
     match value.abs() {
-        0.0 => "0".into(),
+        size if size < 0.000_05 => "0".into(),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),
