@@ -250,3 +250,16 @@ pub fn take_down(at: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_their_milliseconds_are_found_among_the_counts_of_a_device() {
+        let stat = "    1200      3   9600     450     7    0     56     2    0   300   452    0 0 0 0 0 0\n";
+        let (reads, took_ns) = (1200, 450_000_000);
+        assert_eq!(waits(stat), Some(Waits { reads, took_ns }));
+        assert_eq!(waits("1200 3 9600"), None);
+    }
+}
