@@ -11,4 +11,5 @@ mkdir -p "$LOGS"
 step format cargo fmt --all --check
 step lints cargo clippy --quiet --workspace --all-targets -- -D warnings
 step tidy cargo xtask tidy
+temp_on_disk
 step unit-tests cargo test --quiet --workspace --lib --bins

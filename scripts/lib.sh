@@ -195,3 +195,13 @@ step() {
         die "$step_name: failed: '$*'"
     fi
 }
+
+# Tests look at how files are read from a disk. Where /tmp is memory, as Debian has it since version 13, they take /var/tmp.
+temp_on_disk() {
+    [ -z "${TMPDIR:-}" ] || return 0
+    if [ "$(stat -f -c %T /tmp)" = tmpfs ] && [ -d /var/tmp ]; then
+        TMPDIR=/var/tmp
+        export TMPDIR
+        say "tests: their files go to /var/tmp, since /tmp is memory"
+    fi
+}

@@ -19,6 +19,7 @@ step lints cargo clippy --quiet --workspace --all-targets --locked -- -D warning
 step licences "$deny" --locked check --hide-inclusion-graph bans licenses sources
 step tidy cargo xtask tidy
 
+temp_on_disk
 start=$(date +%s)
 say "tests:"
 # --show-output: a test that lacks a client prints `skipped: TEST: WHY`, which is counted and shown at the end.
