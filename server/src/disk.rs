@@ -212,7 +212,6 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
         devices: Arc::clone(&equipment.devices),
         index,
         budget_bytes: settings.memory_bytes,
-        look_ups: 0,
         cancel: settings.cancel,
         indirect: !settings.direct,
     };
@@ -238,9 +237,8 @@ struct Shell {
     clock: Clock,
     devices: Arc<Devices>,
     index: u16,
-    /// As the machine knows them.
+    /// As the machine knows it.
     budget_bytes: u64,
-    look_ups: u32,
     cancel: bool,
     /// The device can't be read past the page cache; that was said.
     indirect: bool,
@@ -318,10 +316,7 @@ impl Shell {
     fn look_at_look_ups(&mut self, now: Instant) {
         let device = self.devices.get(self.index);
         let look_ups = device.map_or(0, Device::look_ups);
-        if look_ups != self.look_ups {
-            self.look_ups = look_ups;
-            self.disk.on(In::LookUps(look_ups), now);
-        }
+        self.disk.on(In::LookUps(look_ups), now);
     }
 
     fn hear_ring(&mut self, now: Instant) {

@@ -56,7 +56,6 @@ impl Bench {
             devices: Arc::default(),
             index: 0,
             budget_bytes: settings.memory_bytes,
-            look_ups: 0,
             cancel: true,
             indirect: false,
         };
