@@ -17,6 +17,9 @@ const CLASSES: [(&str, f64, &str); 3] = [
     ("burst", 10.0, "10.3.0.1-10.3.0.100"),
 ];
 const LINK_MBIT_PER_S: f64 = 1.0;
+/// Deeper than the far clients' round trip, so that losses leave each link full and only the disk can slow anybody down. The
+/// paper's emulator bounds no queue.
+const QUEUE_MS: f64 = 250.0;
 /// Enough for a conventional server to meet the demand before the burst: 200 streams, read in pieces of this length.
 const MEMORY_MIB: u64 = 512;
 const READ_AHEAD_KB: u64 = 512;
@@ -139,7 +142,7 @@ fn path((name, rtt_ms, clients): (&str, f64, &str)) -> PathSpec {
         down: LinkSpec {
             rate_mbit_per_s: Some(LINK_MBIT_PER_S),
             delay_ms: Some(rtt_ms / 2.0),
-            queue_ms: Some(100.0),
+            queue_ms: Some(QUEUE_MS),
             ..LinkSpec::default()
         },
         up: LinkSpec {
