@@ -10,11 +10,14 @@ use crate::limits::{SCAN_PERIOD_US, WHEEL_TICKS};
 use crate::units::Instant;
 
 const NOBODY: u32 = u32::MAX;
+const _: () = assert!(WHEEL_TICKS == u128::BITS as usize);
 
-/// Connections by the tick in which they are due. All operations but [`Wheel::next_at`] take constant time.
+/// Connections by the tick in which they are due. All operations take constant time.
 pub struct Wheel {
     /// The first of each slot's list.
     slots: Vec<u32>,
+    /// Which slots have a list, a bit each: who sleeps asks for the next one before each sleep.
+    taken: u128,
     links: Vec<Link>,
     /// All ticks before this one are done.
     tick: u64,
@@ -34,6 +37,7 @@ impl Default for Wheel {
     fn default() -> Wheel {
         Wheel {
             slots: vec![NOBODY; WHEEL_TICKS],
+            taken: 0,
             links: Vec::new(),
             tick: 0,
             count: 0,
@@ -79,7 +83,12 @@ impl Wheel {
         };
         match self.links.get_mut(before as usize) {
             Some(link) => link.behind = behind,
-            None => self.slots[slot(tick)] = behind,
+            None => {
+                self.slots[slot(tick)] = behind;
+                if behind == NOBODY {
+                    self.taken &= !(1 << slot(tick));
+                }
+            }
         }
         if let Some(link) = self.links.get_mut(behind as usize) {
             link.before = before;
@@ -108,15 +117,15 @@ impl Wheel {
 
     /// When the next is due.
     pub fn next_at(&self) -> Option<Instant> {
-        let mut ticks = (self.tick..).take(WHEEL_TICKS);
-        let tick = ticks.find(|tick| self.slots[slot(*tick)] != NOBODY)?;
-        Some(Instant {
-            us: tick * SCAN_PERIOD_US,
+        let ahead = self.taken.rotate_right(slot(self.tick) as u32);
+        (ahead != 0).then(|| Instant {
+            us: (self.tick + u64::from(ahead.trailing_zeros())) * SCAN_PERIOD_US,
         })
     }
 
     fn insert(&mut self, index: u32, tick: u64) {
         let behind = core::mem::replace(&mut self.slots[slot(tick)], index);
+        self.taken |= 1 << slot(tick);
         if let Some(link) = self.links.get_mut(behind as usize) {
             link.before = index;
         }
@@ -195,6 +204,8 @@ mod tests {
                     prop_assert!(due.us + S > now.us, "{:?} is late at {:?}", due, now);
                 }
                 prop_assert_eq!(wheel.count as usize, map.len());
+                let first = (wheel.tick..).take(WHEEL_TICKS).find(|tick| wheel.slots[slot(*tick)] != NOBODY);
+                prop_assert_eq!(wheel.next_at(), first.map(|tick| AT(tick * S)));
                 prop_assert_eq!(wheel.next_at().is_some(), !map.is_empty());
             }
         }
