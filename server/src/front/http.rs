@@ -29,7 +29,7 @@ use smallvec::smallvec;
 
 use super::site::{Answer, Query, Served, Site};
 use crate::clock::unix_ms;
-use crate::hot::{Body, Content, Ready};
+use crate::hot::{Content, Ready};
 use crate::log::{Record, RequestText};
 use crate::tcp;
 
@@ -236,21 +236,28 @@ impl Front {
         around: &Surroundings<'_>,
     ) -> CorePlan {
         self.recorded(nth, Status::Ok.code(), around);
-        let body = match &ready.body {
-            Body::Copied(bytes) => CorePart::Bytes(Arc::clone(bytes)),
-            Body::Open(file) => CorePart::Body {
-                object: content.object,
-                version: content.version,
-                oracle: file.oracle,
-                span: ackpace_core::conn::Span {
-                    offset_bytes: 0,
-                    len_bytes: content.version.len_bytes,
-                },
-            },
+        let text = |text: &Arc<[u8]>| CorePart::Bytes(Arc::clone(text));
+        let (parts, head_len_bytes) = match ready {
+            Ready::Whole {
+                text: all,
+                head_len_bytes,
+            } => (smallvec![text(all)], *head_len_bytes),
+            Ready::Open { head, file } => {
+                let body = CorePart::Body {
+                    object: content.object,
+                    version: content.version,
+                    oracle: file.oracle,
+                    span: ackpace_core::conn::Span {
+                        offset_bytes: 0,
+                        len_bytes: content.version.len_bytes,
+                    },
+                };
+                (smallvec![text(head), body], head.len())
+            }
         };
         CorePlan {
-            parts: smallvec![CorePart::Bytes(Arc::clone(&ready.head)), body],
-            head_len_bytes: ready.head.len() as u64,
+            parts,
+            head_len_bytes: head_len_bytes as u64,
             keep_alive: true,
         }
     }

@@ -15,23 +15,47 @@ use ackpace_core::conn::{ObjectId, Version};
 use crate::limits::{HOT_COPY_BYTES_MAX, HOT_FILE_BYTES_MAX, HOT_OPEN_MAX, HOT_SEEN_MAX};
 use crate::store::file::File;
 
-/// What an answer consists of.
+/// An answer that is ready to be sent.
 #[derive(Clone, Debug)]
-pub struct Ready {
-    /// The whole head.
-    pub head: Arc<[u8]>,
-    /// The file.
-    pub body: Body,
+pub enum Ready {
+    /// Head and body in one piece, for a file so short that a copy costs less than a second system call.
+    Whole {
+        /// All bytes of the answer.
+        text: Arc<[u8]>,
+        /// How many of them are its head.
+        head_len_bytes: usize,
+    },
+    /// A head, and the file open for sendfile(2).
+    Open {
+        /// The whole head.
+        head: Arc<[u8]>,
+        /// The file.
+        file: Arc<File>,
+    },
 }
 
-/// A file that is kept ready: copied, if it is so short that a copy costs less than a second system call; open
-/// for sendfile(2), if not.
-#[derive(Clone, Debug)]
-pub enum Body {
-    /// All of its bytes.
-    Copied(Arc<[u8]>),
-    /// Itself.
-    Open(Arc<File>),
+impl Ready {
+    /// An answer in one piece.
+    pub fn whole(head: &[u8], body: &[u8]) -> Ready {
+        Ready::Whole {
+            text: [head, body].concat().into(),
+            head_len_bytes: head.len(),
+        }
+    }
+
+    /// The same file below another head.
+    fn below(&self, head: &Arc<[u8]>) -> Ready {
+        match self {
+            Ready::Whole {
+                text,
+                head_len_bytes,
+            } => Ready::whole(head, &text[*head_len_bytes..]),
+            Ready::Open { file, .. } => Ready::Open {
+                head: Arc::clone(head),
+                file: Arc::clone(file),
+            },
+        }
+    }
 }
 
 /// Which content of which file an answer holds.
@@ -142,10 +166,10 @@ impl Hot {
         std::mem::replace(seen, hash) == hash
     }
 
-    /// The body that is kept for this content, so that it need not be read again.
-    pub fn body(&self, target: &[u8], content: &Content) -> Option<Body> {
+    /// What is kept for this content, below a new head, so that it need not be read again.
+    pub fn renewed(&self, target: &[u8], content: &Content, head: &Arc<[u8]>) -> Option<Ready> {
         let slot = &self.slots[*self.by_target.get(target)?];
-        (slot.content == *content).then(|| slot.ready.body.clone())
+        (slot.content == *content).then(|| slot.ready.below(head))
     }
 
     /// Keep an answer, in the place of an older one for the same target. What was longest unused makes room.
@@ -225,15 +249,15 @@ impl Slot {
     fn bytes(&self) -> usize {
         const TABLES_BYTES: usize = 128;
         let Slot { target, ready, .. } = self;
-        let body_bytes = match &ready.body {
-            Body::Copied(bytes) => bytes.len(),
-            Body::Open(file) => size_of::<File>() + file.path.len(),
+        let ready_bytes = match ready {
+            Ready::Whole { text, .. } => text.len(),
+            Ready::Open { head, file } => head.len() + size_of::<File>() + file.path.len(),
         };
-        size_of::<Slot>() + TABLES_BYTES + 2 * target.len() + ready.head.len() + body_bytes
+        size_of::<Slot>() + TABLES_BYTES + 2 * target.len() + ready_bytes
     }
 
     fn open(&self) -> usize {
-        usize::from(matches!(self.ready.body, Body::Open(_)))
+        usize::from(matches!(self.ready, Ready::Open { .. }))
     }
 }
 
@@ -270,17 +294,21 @@ mod tests {
     }
 
     pub fn ready(fill: u8, len: usize) -> Ready {
-        Ready {
-            head: [b'h'; 100].into(),
-            body: Body::Copied(vec![fill; len].into()),
+        Ready::whole(&[b'h'; 100], &vec![fill; len])
+    }
+
+    fn body(ready: &Ready) -> &[u8] {
+        match ready {
+            Ready::Whole {
+                text,
+                head_len_bytes,
+            } => &text[*head_len_bytes..],
+            Ready::Open { .. } => &[],
         }
     }
 
     fn filled(found: Option<(&Ready, &Content)>) -> Option<u8> {
-        match &found?.0.body {
-            Body::Copied(body) => body.first().copied(),
-            Body::Open(_) => None,
-        }
+        body(found?.0).first().copied()
     }
 
     #[test]
@@ -292,9 +320,9 @@ mod tests {
         };
         let mut hot = Hot::new(1 << 30);
         for index in 0..2 * HOT_OPEN_MAX as u32 {
-            let ready = Ready {
-                body: Body::Open(file()),
-                ..ready(0, 0)
+            let ready = Ready::Open {
+                head: [].into(),
+                file: file(),
             };
             hot.keep(&index.to_be_bytes(), content(index), ready, 1);
         }
@@ -308,8 +336,12 @@ mod tests {
         assert_eq!(filled(hot.get(b"/a", 7)), Some(1));
         assert_eq!(filled(hot.get(b"/a", 8)), None);
         assert_eq!(filled(hot.get(b"/b", 7)), None);
-        assert!(hot.body(b"/a", &content(1)).is_some());
-        assert!(hot.body(b"/a", &content(2)).is_none());
+        let renewed = |index| hot.renewed(b"/a", &content(index), &[b'H'].into());
+        let Some(Ready::Whole { text, .. }) = renewed(1) else {
+            panic!("it is there");
+        };
+        assert_eq!((text.len(), &text[..2]), (1001, &[b'H', 1][..]));
+        assert!(renewed(2).is_none());
         hot.keep(b"/a", content(1), ready(2, 1000), 8);
         assert_eq!(filled(hot.get(b"/a", 8)), Some(2));
         hot.forget(b"/a");
@@ -376,8 +408,7 @@ mod tests {
                 prop_assert_eq!(hot.slots.iter().map(Slot::bytes).sum::<usize>(), hot.held_bytes);
                 for (at, slot) in hot.slots.iter().enumerate() {
                     prop_assert_eq!(hot.by_target[&slot.target], at);
-                    let Body::Copied(body) = &slot.ready.body else { panic!("never open") };
-                    prop_assert!(body.iter().all(|byte| [*byte] == slot.target[1..]));
+                    prop_assert!(body(&slot.ready).iter().all(|byte| [*byte] == slot.target[1..]));
                 }
             }
         }

@@ -78,7 +78,7 @@ impl File {
     }
 
     /// The first `len_bytes` of the file if they are in memory and are still `version`; never waits for a disk.
-    pub fn resident(&self, version: &Version) -> Option<Arc<[u8]>> {
+    pub fn resident(&self, version: &Version) -> Option<Vec<u8>> {
         let len_bytes = usize::try_from(version.len_bytes).ok()?;
         let mut bytes = vec![0; len_bytes];
         let mut at = 0;
@@ -89,7 +89,7 @@ impl File {
                 Ok(read) => at += read,
             }
         }
-        (self.version().ok()? == *version).then(|| bytes.into())
+        (self.version().ok()? == *version).then_some(bytes)
     }
 }
 

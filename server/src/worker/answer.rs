@@ -12,7 +12,7 @@ use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::site::{Answer, Served};
-use crate::hot::{Body, Candidate, Content, Keep, Ready};
+use crate::hot::{Candidate, Content, Keep, Ready};
 use crate::log::AccessHandle;
 use crate::resolver::{Done, Job};
 use crate::store::root::Wait;
@@ -29,7 +29,7 @@ impl Worker {
             .filter(|_| !refuse && !self.draining);
         let ready = plain.and_then(|target| self.hot.get(target, unix_ms() / 1000));
         if let Some((ready, content)) = ready {
-            if let Body::Open(file) = &ready.body {
+            if let Ready::Open { file, .. } = ready {
                 conn.file = Some(Arc::clone(file));
             }
             let plan = conn.front.ready(stream.nth, ready, content, &around);
@@ -142,21 +142,23 @@ impl Worker {
             object: served.file.id,
             version: served.version,
         };
-        let kept = self.hot.body(target, &content);
+        let kept = self.hot.renewed(target, &content, head);
         // What is kept is watched since it was read.
         if let Some(watch) = self.watch.as_mut().filter(|_| kept.is_none()) {
             let (directory, name) = self.shared.site.place(&served.file.path);
             watch.add(&directory, name, target, &self.hot);
         }
-        let body = || match keep {
-            Keep::Copied => served.file.resident(&served.version).map(Body::Copied),
-            Keep::Open => Some(Body::Open(Arc::clone(&served.file))),
-        };
-        if let Some(body) = kept.or_else(body) {
-            let ready = Ready {
+        let made = || match keep {
+            Keep::Copied => {
+                let body = served.file.resident(&served.version)?;
+                Some(Ready::whole(head, &body))
+            }
+            Keep::Open => Some(Ready::Open {
                 head: Arc::clone(head),
-                body,
-            };
+                file: Arc::clone(&served.file),
+            }),
+        };
+        if let Some(ready) = kept.or_else(made) {
             self.hot.keep(target, content, ready, now_unix_s);
             self.count_ready();
         }
