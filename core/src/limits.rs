@@ -150,6 +150,9 @@ pub const LINGER_QUIET_US: u64 = 5 * US_PER_S;
 /// How long such input is discarded in all.
 pub const LINGER_US: u64 = 30 * US_PER_S;
 
+/// So long a server that stops waits for the first byte on a new connection.
+pub const DRAIN_SILENT_US: u64 = US_PER_S;
+
 /// Time limits are measured in ticks of this length: one ends a connection at most so much late.
 pub const SCAN_PERIOD_US: u64 = US_PER_S;
 /// Ticks of [`SCAN_PERIOD_US`] in one round of the timer wheel. A time limit beyond it costs one more look in each round.

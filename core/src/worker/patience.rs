@@ -29,6 +29,8 @@ pub(super) struct Patience {
     since: Instant,
     /// A head has begun, or this is a new connection, which owes us one.
     owes_head: bool,
+    /// Not one byte has come yet.
+    silent: bool,
     /// Last progress in what we wait for now.
     moved_at: Instant,
     /// Last sign of life: progress, or a closed window whose probes are answered.
@@ -59,6 +61,7 @@ impl Patience {
         Patience {
             since: now,
             owes_head: true,
+            silent: true,
             moved_at: now,
             alive_at: now,
             measured_at: now,
@@ -77,13 +80,14 @@ impl Patience {
 
     /// The first bytes of a head are there; the clock of a new connection runs on.
     pub fn head_begun(&mut self, now: Instant) {
+        self.silent = false;
         if !self.owes_head {
             (self.owes_head, self.since) = (true, now);
         }
     }
 
     pub fn head_ended(&mut self) {
-        self.owes_head = false;
+        (self.owes_head, self.silent) = (false, false);
     }
 
     pub fn response_begun(&mut self, now: Instant) {
@@ -121,6 +125,11 @@ impl Patience {
     /// Whether the client owes us nothing: it is between two requests.
     pub fn idle(&self) -> bool {
         !self.owes_head
+    }
+
+    /// Whether nothing has ever come: a browser that opened a connection in advance, or a balancer that only looks.
+    pub fn silent(&self) -> bool {
+        self.silent
     }
 
     /// When [`Patience::verdict`] may be another than [`Verdict::Patient`]; `None` while no limit runs.

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::messages::Out;
 use super::patience::Verdict;
-use super::{Phase, Worker};
-use crate::limits::SCAN_SLICE;
+use super::{Conn, Phase, Worker};
+use crate::limits::{DRAIN_SILENT_US, SCAN_SLICE};
 use crate::units::Instant;
 use crate::why::{TopUp, What, Why};
 
@@ -28,8 +28,9 @@ impl Worker {
         };
         let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
         let unseen = conn.look_at().is_some_and(|at| at <= now);
-        if drained {
-            return self.close(id, true, Why::Draining, now);
+        let silent = self.silent_until(conn).is_some_and(|at| at <= now);
+        if drained || silent {
+            return self.close(id, drained, Why::Draining, now);
         }
         match conn.patience.verdict(conn.phase, &self.settings, now) {
             Verdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
@@ -47,7 +48,8 @@ impl Worker {
         };
         let soon = (!conn.arrivals.is_empty()).then_some(now);
         let limit = conn.patience.check_at(conn.phase, &self.settings);
-        let at = [soon, limit, drained_at, conn.look_at()];
+        let silent_until = self.silent_until(conn);
+        let at = [soon, limit, drained_at, silent_until, conn.look_at()];
         let at = at.into_iter().flatten().min();
         // Nothing runs out while we look for the file.
         let at = at.unwrap_or(Instant { us: u64::MAX });
@@ -58,6 +60,14 @@ impl Worker {
     fn drained_at(&self) -> Option<Instant> {
         let since = self.draining?;
         Some(since.plus_us(self.settings.drain_timeout_us))
+    }
+
+    /// How long a drain waits for the first byte of who has never sent one. What is on its way arrives by then.
+    fn silent_until(&self, conn: &Conn) -> Option<Instant> {
+        let since = self
+            .draining
+            .filter(|_| conn.phase == Phase::Open && conn.patience.silent())?;
+        Some(since.plus_us(DRAIN_SILENT_US))
     }
 
     /// Top up everybody for whom the kernel would call before `until`, in one go.

@@ -276,6 +276,18 @@ fn a_drain_ends_the_idle_at_once_and_lets_the_active_finish() {
 }
 
 #[test]
+fn a_drain_waits_a_moment_for_the_first_byte_and_as_long_as_ever_for_the_rest_of_a_head() {
+    let mut bench = Bench::new(settings());
+    let (silent, begun) = (bench.client(0), bench.client(1));
+    bench.received(begun, Received::HeadPart);
+    bench.tell(In::Drain);
+    let end = bench.closed_within_s(2).expect("nothing came");
+    assert!(!end.abort && end.why == Why::Draining, "{end:?}");
+    assert!(bench.worker.conn(silent).is_none() && bench.worker.conn(begun).is_some());
+    assert_eq!(bench.closed_within_s(2), None, "its head has begun");
+}
+
+#[test]
 fn an_idle_client_that_a_drain_finds_with_its_answer_on_the_way_is_not_cut_off() {
     let mut bench = Bench::new(settings());
     let (conn, _) = bench.served(0, true);
