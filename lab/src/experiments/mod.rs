@@ -38,6 +38,7 @@ pub fn all() -> Vec<Experiment> {
         paced::experiment(),
         paced::cubic(),
         paced::visited(),
+        paced::halting(),
         speedup::experiment(),
         fig13::experiment(),
         cold_disk::experiment(),

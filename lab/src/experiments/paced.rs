@@ -90,6 +90,25 @@ pub fn visited() -> Experiment {
     }
 }
 
+/// The first mixes on a machine whose cores halt when they have nothing to do, as they do unless somebody sees to it.
+pub fn halting() -> Experiment {
+    fn scene_of(at: &Point) -> Scene {
+        let mut scene = reno(at);
+        if let Network::Wan { topology, .. } = &mut scene.place.network {
+            topology.awake = false;
+        }
+        scene
+    }
+    Experiment {
+        sweep: vec![Axis::named("mix", "mix", &MIXES[..=PARETO])],
+        ..declared(
+            "paced-halting",
+            "Clients that the network limits, and cores that halt when idle",
+            scene_of,
+        )
+    }
+}
+
 fn reno(at: &Point) -> Scene {
     scene(at, "reno", SELDOM_S)
 }

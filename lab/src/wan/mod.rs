@@ -48,7 +48,7 @@ pub struct Wan {
     links: Mutex<Vec<(String, LinkSpec)>>,
     remote: Remote,
     thread: Option<JoinHandle<()>>,
-    _awake: Awake,
+    _awake: Option<Awake>,
 }
 
 impl Wan {
@@ -82,7 +82,7 @@ impl Wan {
             links,
             remote,
             thread: Some(thread),
-            _awake: Awake::keep(),
+            _awake: topology.awake.then(Awake::keep),
         })
     }
 

@@ -36,6 +36,9 @@ pub struct Topology {
     pub send_buffer_max_bytes: Option<u32>,
     /// Most that TCP may buffer of what came (tcp_rmem), in bytes; the machine's where missing.
     pub receive_buffer_max_bytes: Option<u32>,
+    /// Idle cores wait in a loop instead of halting, so that the emulator and everybody else wakes up within a microsecond. A
+    /// machine that is left as it is halts them.
+    pub awake: bool,
     /// Addresses of the server, at most one of each family first; both families may be there.
     pub server: Vec<IpAddr>,
     /// Links that several paths go through, by name. Each is one direction.
@@ -182,6 +185,7 @@ impl Default for Topology {
             initcwnd_packets: None,
             frame_packets_min: None,
             quickack: false,
+            awake: true,
             send_buffer_max_bytes: None,
             receive_buffer_max_bytes: None,
             server: vec![Ipv4Addr::new(10, 0, 0, 1).into()],
