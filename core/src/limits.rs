@@ -172,8 +172,9 @@ pub const ARRIVALS_MAX: usize = 64;
 /// Decisions of one worker that `ackpace why` can look back on. More: a new one takes the place of the oldest.
 pub const DECISIONS_MAX: usize = 1024;
 
-/// Threads that do what may block: open, stat, getdents. More work: it queues, one job a connection.
-pub const RESOLVERS_MAX: usize = 8;
+/// Threads that do what may block: open, stat, getdents; one device has half of them at most. More work: it queues, one job a
+/// connection.
+pub const RESOLVERS_MAX: usize = 16;
 /// A listing is made and sent in pieces of about this size.
 pub const SLICE_BYTES: usize = 16 * KIB as usize;
 /// Names held by all listings under way; less where memory is little. Full: a listing is answered 503 and logged.

@@ -38,6 +38,9 @@ pub const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
 pub const RING_RETRY: Duration = Duration::from_millis(10);
 /// Results of resolvers that are turned into answers in one turn, some 10 us each. More: the next turn takes them.
 pub const RESULTS_PER_TURN_MAX: usize = 16;
+/// Directories above a name that is not in the kernel's caches of which it is asked whether they are: the device of the first that is
+/// will be waited for. More: it counts as that of the root.
+pub const SEARCH_UP_MAX: usize = 8;
 /// How often a name that changes while it is opened is tried again. More: it is not there at any one time, so 404.
 pub const RACES_MAX: u32 = 3;
 /// Files that are kept ready are not longer: what is saved would not count.

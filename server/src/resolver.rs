@@ -1,17 +1,16 @@
 //! The pool for what may block: finding files that the kernel has not in its caches, reading directories.
 
+mod lanes;
+
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use ackpace_core::conn::StreamId;
 use ackpace_core::limits::RESOLVERS_MAX;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use crossbeam_queue::ArrayQueue;
-use rustix::event::{EventfdFlags, eventfd};
 
+use self::lanes::Lanes;
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Answer, Query, Site};
 use crate::mailbox::Bell;
@@ -69,42 +68,48 @@ pub struct Resolver {
     jobs: Arc<Jobs>,
 }
 
-/// Jobs that wait, and a ticket for each (eventfd(2) as a semaphore): a thread without work sleeps in
-/// the kernel. Waiting by spinning would take the core from the worker that shares it.
+/// A job, and for whom.
+struct Waiting {
+    worker: usize,
+    stream: StreamId,
+    device: u16,
+    job: Job,
+}
+
+/// Jobs that wait and the threads that wait for them. Who holds the lock does so for the time of a push or a pop.
 struct Jobs {
-    waiting: ArrayQueue<(usize, StreamId, Job)>,
-    /// Threads that do one.
-    busy: AtomicU32,
-    tickets: OwnedFd,
+    lanes: Mutex<Lanes<Waiting>>,
+    arrived: Condvar,
+    waiting_max: usize,
 }
 
 impl Resolver {
     /// Starts the threads, which live as long as the process.
     ///
     /// # Errors
-    /// When threads or descriptors are lacking.
+    /// When threads are lacking.
     pub fn start(site: &Arc<Site>, returns: Vec<Return>, places: u32) -> io::Result<Resolver> {
         let jobs = Arc::new(Jobs {
-            waiting: ArrayQueue::new(2 * places as usize * returns.len().max(1)),
-            busy: AtomicU32::new(0),
-            tickets: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
+            lanes: Mutex::new(Lanes::new(RESOLVERS_MAX)),
+            arrived: Condvar::new(),
+            waiting_max: 2 * places as usize * returns.len().max(1),
         });
         let returns = Arc::new(returns);
         for n in 0..RESOLVERS_MAX {
             let (jobs, site, returns) = (Arc::clone(&jobs), Arc::clone(site), Arc::clone(&returns));
             let work = move || {
                 sched::be_patient();
+                let mut before = None;
                 loop {
-                    let (worker, stream, job) = jobs.take();
-                    let Some(back) = returns.iter().find(|back| back.worker == worker) else {
-                        continue;
-                    };
+                    let (lane, waiting) = jobs.next(before);
+                    before = Some(lane);
+                    let back = returns.iter().find(|back| back.worker == waiting.worker);
                     // A worker that is gone needs no answer.
-                    jobs.busy.fetch_add(1, Relaxed);
-                    let done = run(&site, job);
-                    jobs.busy.fetch_sub(1, Relaxed);
-                    let _ = back.results.send((stream, done));
-                    back.bell.ring();
+                    if let Some(back) = back {
+                        let done = run(&site, waiting.device, waiting.job);
+                        let _ = back.results.send((waiting.stream, done));
+                        back.bell.ring();
+                    }
                 }
             };
             thread::Builder::new()
@@ -115,39 +120,57 @@ impl Resolver {
     }
 
     /// Threads that are at work now.
-    pub fn busy(&self) -> u32 {
-        self.jobs.busy.load(Relaxed)
+    pub fn busy(&self) -> usize {
+        self.jobs.lanes().busy()
     }
 
-    /// Have a job done. `false` if more jobs wait than connections can have: those of clients that
-    /// left pile up only behind a disk that hangs.
+    /// Have a job done that will wait for this device, if for any. `false` if more jobs wait than connections can have: those of
+    /// clients that left pile up only behind a disk that hangs.
     #[must_use]
-    pub fn submit(&self, stream: StreamId, job: Job) -> bool {
-        let job = (usize::from(stream.worker), stream, job);
-        let accepted = self.jobs.waiting.push(job).is_ok();
+    pub fn submit(&self, stream: StreamId, device: u16, job: Job) -> bool {
+        let mut lanes = self.jobs.lanes();
+        let accepted = lanes.waiting() < self.jobs.waiting_max;
         if accepted {
-            // The count of tickets can't overflow: it is that of the jobs.
-            let _ = rustix::io::write(&self.jobs.tickets, &1u64.to_ne_bytes());
+            let worker = usize::from(stream.worker);
+            let waiting = Waiting {
+                worker,
+                stream,
+                device,
+                job,
+            };
+            lanes.put(device, waiting);
+            drop(lanes);
+            self.jobs.arrived.notify_one();
         }
         accepted
     }
 }
 
 impl Jobs {
-    /// The next job; waits for one.
-    fn take(&self) -> (usize, StreamId, Job) {
+    fn lanes(&self) -> MutexGuard<'_, Lanes<Waiting>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job and its lane, after one of lane `before` is done; waits for one.
+    fn next(&self, before: Option<usize>) -> (usize, Waiting) {
+        let mut lanes = self.lanes();
+        before.into_iter().for_each(|lane| lanes.done(lane));
         loop {
-            let mut ticket = [0u8; 8];
-            let ticket = rustix::io::read(&self.tickets, &mut ticket);
-            if let Some(job) = ticket.ok().and_then(|_| self.waiting.pop()) {
-                return job;
+            if let Some(taken) = lanes.take() {
+                // What ended may have made room for more than one.
+                if lanes.is_ready() {
+                    self.arrived.notify_one();
+                }
+                return taken;
             }
+            let waited = self.arrived.wait(lanes);
+            lanes = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-fn run(site: &Site, job: Job) -> Done {
-    let _under_way = site.device().map(Device::look_up);
+fn run(site: &Site, device: u16, job: Job) -> Done {
+    let _under_way = site.devices.get(device).map(Device::look_up);
     match job {
         Job::Find(query) => Done::Found(site.find(&query, Wait::Yes).unwrap_or(Answer::Exhausted)),
         Job::Slice(mut listing) => {

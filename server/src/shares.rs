@@ -249,7 +249,7 @@ fn bounds(options: &ServeOptions, shares: &Shares) -> Vec<(String, &'static str)
         ),
         (
             core::RESOLVERS_MAX.to_string(),
-            "threads that open files and read directories",
+            "threads that open files and read directories, half of them for one device",
         ),
     ]
 }

@@ -215,6 +215,38 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
 }
 
 #[test]
+fn searches_on_a_disk_that_hangs_hold_up_no_search_elsewhere() {
+    const WAITERS: usize = 40; // more than there are threads for searches
+    let names: Vec<String> = (0..WAITERS).map(|nth| format!("d{nth}/a")).collect();
+    let files: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 4096)).collect();
+    let Some(disk) = Disk::up(&files) else { return };
+    let bench = Bench::start(&disk, &[]);
+    bench.serves_others();
+    forget_names();
+    disk.tell("hang");
+    let waiting: Vec<Conn> = names
+        .iter()
+        .map(|name| bench.ask(&format!("/disk/{name}"), ""))
+        .collect();
+    eventually("searches wait", || disk.counter("queued") > 0);
+    for _ in 0..3 {
+        forget_names();
+        bench.serves_others();
+        assert_eq!(bench.server.get("/none/such/file", "").status, 404);
+    }
+    disk.tell("heal");
+    for (conn, name) in waiting.into_iter().zip(&names) {
+        assert!(ended_whole(conn, &disk.content(name)), "{name}");
+    }
+    bench.server.stop();
+}
+
+/// Have the kernel forget the names that it knows (proc(5), drop_caches).
+fn forget_names() {
+    fs::write("/proc/sys/vm/drop_caches", "2").expect("root's");
+}
+
+#[test]
 fn a_stop_while_a_disk_hangs_says_what_it_waits_for_and_ends_with_that() {
     let files = [("a", LEN as u64), ("hot", MIB as u64)];
     let Some(disk) = Disk::up(&files) else { return };

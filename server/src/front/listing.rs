@@ -85,6 +85,11 @@ struct Name {
 }
 
 impl Listing {
+    /// The directory, below the root, with a slash at its end.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
     /// Reads and sorts the names of the directory: directories first, then bytewise. Hidden names are left out.
     ///
     /// # Errors

@@ -9,10 +9,11 @@ use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
-use rustix::fs::{Stat, fstat};
+use rustix::fs::{AtFlags, Stat, StatxFlags, makedev, statx};
 
 use super::listing::{Held, Listing, Shelf};
-use crate::store::device::{Device, Devices};
+use crate::limits::SEARCH_UP_MAX;
+use crate::store::device::Devices;
 use crate::store::file::{File, Files, version};
 use crate::store::root::{Found, Miss, Root, Wait};
 
@@ -90,11 +91,19 @@ pub struct Served {
 }
 
 impl Site {
-    /// The device of the directory that is served, if the system tells; mounts and links in it may lead to others.
-    pub fn device(&self) -> Option<&Device> {
-        let (_, place) = self.root.places().next()?;
-        let stat = fstat(place).ok()?;
-        Some(self.devices.of(place, stat.st_dev))
+    /// The device that a search for this path will wait for: that of the deepest directory above it which the kernel's
+    /// caches hold. Never waits itself.
+    pub fn device_of_search(&self, path: &[u8]) -> u16 {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let slashes = path.iter().enumerate().rev();
+        let slashes = slashes.filter(|(_, byte)| **byte == b'/');
+        let above = slashes.map(|(at, _)| &path[..=at]).take(SEARCH_UP_MAX);
+        let near = above.chain([&b""[..]]).find_map(|above| {
+            let place = self.root.cached_directory(above)?;
+            let st_dev = cached_st_dev(&place)?;
+            Some(self.devices.of(&place, st_dev).index)
+        });
+        near.unwrap_or(0)
     }
 
     /// Finds what `query` asks for; `None` if that would mean to wait and `wait` is [`Wait::No`].
@@ -221,6 +230,13 @@ impl Site {
             .display()
             .to_string()
     }
+}
+
+/// Without asking a file server whether it is still true.
+fn cached_st_dev(place: &OwnedFd) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let known = statx(place, c"", flags, StatxFlags::empty()).ok()?;
+    Some(makedev(known.stx_dev_major, known.stx_dev_minor))
 }
 
 /// Where the sibling in this coding lies: `page.html.gz`.

@@ -219,6 +219,13 @@ impl Root {
         }
     }
 
+    /// The directory at `path` as a place, if the kernel's caches know the way there.
+    pub fn cached_directory(&self, path: &[u8]) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        self.open_at(&self.place.dir, path, flags, self.resolve(Wait::No))
+            .ok()
+    }
+
     fn look(&self, path: &[u8], wait: Wait) -> Result<(OwnedFd, Stat), Miss> {
         let place = self.open_at(&self.place.dir, path, OFlags::PATH, self.resolve(wait))?;
         let stat = rustix::fs::fstat(&place).map_err(Miss::Failed)?;

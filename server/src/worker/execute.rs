@@ -202,10 +202,11 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        let submitted = conn
-            .listing
-            .take()
-            .is_some_and(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)));
+        let submitted = conn.listing.take().is_some_and(|listing| {
+            let device = self.shared.site.device_of_search(listing.path());
+            let job = Job::Slice(listing);
+            self.shared.resolver.submit(stream, device, job)
+        });
         if !submitted {
             self.decider.on(
                 In::Failed {
