@@ -41,8 +41,8 @@ pub fn experiment() -> Experiment {
         name: "burst",
         title: "100 more clients for a moment: who bears it",
         asks: "100 clients at a round trip of 10 ms and 100 at 200 ms take films at 1 Mbit/s, the rate of their links. Five seconds into \
-            the window 100 more come, for 1 or 3 seconds. A conventional server has written far ahead for the far clients and little for the near ones, \
-            who therefore bear the burst; the paper reads first for whom little is written. ackpace writes the same time ahead for \
+            the window 100 more come, for 1 or 3 seconds. The paper's conventional server had written far ahead for the far clients and little for the \
+            near ones, who therefore bore the burst; its remedy was to read first for whom little is written. ackpace writes the same time ahead for \
             both, so what the paper had to even out is even.",
         source: "TPF, Figure 15",
         contenders: vec![
