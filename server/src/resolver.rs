@@ -26,6 +26,16 @@ pub enum Job {
     Slice(Box<Listing>),
 }
 
+impl Job {
+    /// The path that is looked for, or whose entries are.
+    fn path(&self) -> &[u8] {
+        match self {
+            Job::Find(query) => &query.path,
+            Job::Slice(listing) => listing.path(),
+        }
+    }
+}
+
 /// What came of it.
 pub enum Done {
     /// The file, or why there is none.
@@ -65,6 +75,7 @@ impl Return {
 /// The pool's entrance.
 #[derive(Clone)]
 pub struct Resolver {
+    site: Arc<Site>,
     jobs: Arc<Jobs>,
 }
 
@@ -72,7 +83,6 @@ pub struct Resolver {
 struct Waiting {
     worker: usize,
     stream: StreamId,
-    device: u16,
     job: Job,
 }
 
@@ -101,12 +111,12 @@ impl Resolver {
                 sched::be_patient();
                 let mut before = None;
                 loop {
-                    let (lane, waiting) = jobs.next(before);
-                    before = Some(lane);
+                    let (device, waiting) = jobs.next(before);
+                    before = Some(device);
                     let back = returns.iter().find(|back| back.worker == waiting.worker);
                     // A worker that is gone needs no answer.
                     if let Some(back) = back {
-                        let done = run(&site, waiting.device, waiting.job);
+                        let done = run(&site, device, waiting.job);
                         let _ = back.results.send((waiting.stream, done));
                         back.bell.ring();
                     }
@@ -116,7 +126,8 @@ impl Resolver {
                 .name(format!("resolve-{n}"))
                 .spawn(work)?;
         }
-        Ok(Resolver { jobs })
+        let site = Arc::clone(site);
+        Ok(Resolver { site, jobs })
     }
 
     /// Threads that are at work now.
@@ -124,10 +135,11 @@ impl Resolver {
         self.jobs.lanes().busy()
     }
 
-    /// Have a job done that will wait for this device, if for any. `false` if more jobs wait than connections can have: those of
+    /// Have a job done. `false` if more jobs wait than connections can have: those of
     /// clients that left pile up only behind a disk that hangs.
     #[must_use]
-    pub fn submit(&self, stream: StreamId, device: u16, job: Job) -> bool {
+    pub fn submit(&self, stream: StreamId, job: Job) -> bool {
+        let device = self.site.device_of_search(job.path());
         let mut lanes = self.jobs.lanes();
         let accepted = lanes.waiting() < self.jobs.waiting_max;
         if accepted {
@@ -135,7 +147,6 @@ impl Resolver {
             let waiting = Waiting {
                 worker,
                 stream,
-                device,
                 job,
             };
             lanes.put(device, waiting);
@@ -151,10 +162,10 @@ impl Jobs {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job and its lane, after one of lane `before` is done; waits for one.
-    fn next(&self, before: Option<usize>) -> (usize, Waiting) {
+    /// The next job and its device, after one of device `before` is done; waits for one.
+    fn next(&self, before: Option<u16>) -> (u16, Waiting) {
         let mut lanes = self.lanes();
-        before.into_iter().for_each(|lane| lanes.done(lane));
+        before.into_iter().for_each(|device| lanes.done(device));
         loop {
             if let Some(taken) = lanes.take() {
                 // What ended may have made room for more than one.

@@ -52,13 +52,8 @@ impl Worker {
                 conn.format = query.format;
                 match self.shared.site.find(&query, Wait::No) {
                     Some(answer) => self.answer(stream, answer, now),
-                    None => {
-                        let device = self.shared.site.device_of_search(&query.path);
-                        let job = Job::Find(query);
-                        if !self.shared.resolver.submit(stream, device, job) {
-                            self.answer(stream, Answer::Exhausted, now);
-                        }
-                    }
+                    None if self.shared.resolver.submit(stream, Job::Find(query)) => {}
+                    None => self.answer(stream, Answer::Exhausted, now),
                 }
             }
         }

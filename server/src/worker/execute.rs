@@ -202,11 +202,10 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        let submitted = conn.listing.take().is_some_and(|listing| {
-            let device = self.shared.site.device_of_search(listing.path());
-            let job = Job::Slice(listing);
-            self.shared.resolver.submit(stream, device, job)
-        });
+        let submitted = conn
+            .listing
+            .take()
+            .is_some_and(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)));
         if !submitted {
             self.decider.on(
                 In::Failed {
