@@ -23,22 +23,38 @@ pub const TURN_BYTES_MAX: u64 = 4 * MIB;
 /// Body bytes that one connection sends before the next gets its turn: two windows, if both are believed to be in
 /// memory, since a long sendfile costs less than two short ones.
 pub const SEND_BYTES_MAX: u64 = 2 * MIB;
-/// T, the margin that a socket is filled up to, in time at its client's rate: shorter wakes the worker more often,
-/// longer than this saves little and costs memory.
+/// T, the time for which a socket is filled: shorter wakes the worker more often, longer than this saves little and costs
+/// memory.
 pub const TARGET_US_MIN: u64 = 100_000;
 /// The longest T, for workers with little to send.
-pub const TARGET_US_MAX: u64 = 350_000;
-/// What the sockets of one worker are to hold unsent together, as long as T stays at least [`TARGET_US_MIN`]: T is 220 ms
-/// at 2 Gbit/s. More connections, or faster ones: a shorter T. Rates that change make it up to half as much again.
+pub const TARGET_US_MAX: u64 = 200_000;
+/// What the sockets of one worker are to hold unsent together, as long as T stays at least [`TARGET_US_MIN`]. More connections,
+/// or faster ones: a shorter T.
 pub const SEND_QUEUE_BYTES: u64 = 52 * MIB;
+/// So much of that, in hundredths, is for what clients take in T, 145 ms at 2 Gbit/s. The rest is for slow ones, whose sockets hold what
+/// they take in a longer time.
+pub const SEND_QUEUE_PERCENT: u64 = 79;
 /// The kernel's buffers for sending are of this size.
 pub const SEND_BUFFER_BYTES: u64 = 64 * KIB;
-/// TCP_NOTSENT_LOWAT is never less: with a little more than one of the kernel's buffers a slow client is topped up less often.
-pub const LOWAT_BYTES_MIN: u32 = 72 * KIB as u32;
+/// A full socket calls when it has bytes for so long: time to top it up before it is empty, even if its client has become ten
+/// times as fast.
+pub const CALL_US: u64 = 30_000;
+/// Nor does it wait until less than this is left: what a slow client takes at once.
+pub const CALL_BYTES_MIN: u64 = 8 * KIB;
+/// A slow client's socket is filled for this at least, one of the kernel's buffers, which is more than it takes in T.
+pub const TOP_UP_BYTES_MIN: u64 = SEND_BUFFER_BYTES;
+/// With many of them it is more, so that a worker does not top up more often than this for all of them.
+pub const SLOW_TOP_UPS_PER_S: u64 = 2_500;
+/// But it is never more than this.
+pub const TOP_UP_BYTES_MAX: u64 = 128 * KIB;
+/// If less than this should go into a socket, the kernel is asked what does: level and rate are estimates.
+pub const ROOM_BYTES_MIN: u64 = 16 * KIB;
+/// Rounds of top-ups look no further ahead than this, however slow all clients are.
+pub const REACH_US_MAX: u64 = 400_000;
 /// TCP_NOTSENT_LOWAT is never more: SO_SNDBUF grows up to about this (tcp_wmem).
 pub const LOWAT_BYTES_MAX: u32 = 8 * MIB as u32;
-/// Nor is it made longer than this for bytes that are in memory for their connection alone.
-pub const OWN_BYTES_MAX: u32 = 512 * KIB as u32;
+/// A socket is filled up to this at most for bytes that are in memory for their connection alone.
+pub const OWN_BYTES_MAX: u64 = 512 * KIB;
 /// TCP_NOTSENT_LOWAT of a connection whose rate is not known yet.
 pub const LOWAT_BYTES_START: u32 = 128 * KIB as u32;
 /// A congestion window below this leaves as a burst that every queue takes.

@@ -170,9 +170,9 @@ pub struct WindowFacts {
 pub enum TopUp {
     /// The response began.
     First,
-    /// The kernel called: half of its margin was left.
+    /// The kernel called: little was left in the socket.
     Called,
-    /// The kernel called for somebody else, and this one was near its half, too.
+    /// The kernel called for somebody else, and would have called for this one before the next round.
     Near,
 }
 
@@ -214,8 +214,8 @@ pub enum What {
         given_bytes: u64,
         /// D1: what it holds unsent; `None` where nobody can say (unix sockets).
         unsent_bytes: Option<u64>,
-        /// Its TCP_NOTSENT_LOWAT.
-        lowat_bytes: u32,
+        /// What it is filled up to.
+        fill_bytes: u64,
         /// B_n; 0: not known yet.
         rate_bytes_per_s: u64,
     },
@@ -281,17 +281,17 @@ impl fmt::Display for What {
                 wait,
                 given_bytes,
                 unsent_bytes,
-                lowat_bytes,
+                fill_bytes,
                 rate_bytes_per_s,
             } => {
                 let because = match top_up {
                     TopUp::First => "its response had begun",
-                    TopUp::Called => "the kernel called at half of its margin",
-                    TopUp::Near => "it was near its half when another one was called for",
+                    TopUp::Called => "the kernel called, since little was left in the socket",
+                    TopUp::Near => "the kernel would have called before the next round",
                 };
                 write!(f, "given {} since {because}; ", Bytes(given_bytes))?;
                 if let Some(unsent_bytes) = unsent_bytes {
-                    let of = Bytes(lowat_bytes.into());
+                    let of = Bytes(fill_bytes);
                     write!(f, "the socket holds {} of {of} unsent", Bytes(unsent_bytes))?;
                     if let Some(us) = (unsent_bytes * US_PER_S).checked_div(rate_bytes_per_s) {
                         let rate = Bytes(rate_bytes_per_s);
@@ -476,13 +476,13 @@ mod tests {
             wait: Wait::Margin,
             given_bytes: 123_456,
             unsent_bytes: Some(507_904),
-            lowat_bytes: 507_904,
+            fill_bytes: 507_904,
             rate_bytes_per_s: 2_500_000,
         };
         assert_eq!(
             topped_up.to_string(),
-            "given 123 KB since it was near its half when another one was called for; the socket holds 507 KB of \
-             507 KB unsent, 203 ms at the 2.5 MB/s that it takes; now it waits for its client: the socket holds its \
+            "given 123 KB since the kernel would have called before the next round; the socket holds 507 KB of 507 KB \
+             unsent, 203 ms at the 2.5 MB/s that it takes; now it waits for its client: the socket holds its \
              margin, as it should"
         );
         let waits = What::Waits {

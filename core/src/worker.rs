@@ -38,7 +38,8 @@ use crate::congestion::Watch;
 use crate::conn::{ConnId, Plan, StreamId};
 use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX};
 use crate::machine::Machine;
-use crate::send::{Margin, TopUps};
+use crate::send::Margin;
+use crate::send::rounds::TopUps;
 use crate::units::Instant;
 use crate::wheel::Wheel;
 use crate::why::{Decisions, TopUp, What};
@@ -280,10 +281,10 @@ impl Machine for Worker {
             In::Sent {
                 stream,
                 taken_bytes,
-                blocked,
+                full,
                 unsent_bytes,
             } => {
-                self.sent(stream, taken_bytes, blocked, unsent_bytes, now);
+                self.sent(stream, taken_bytes, full, unsent_bytes, now);
             }
             In::Sliced {
                 stream,
@@ -324,8 +325,8 @@ impl Machine for Worker {
             if let Some(out) = self.outs.pop_front() {
                 return Some(out);
             }
-            if let Some(until) = self.top_ups.as_mut().and_then(|t| t.take_due(now)) {
-                self.top_up(until, now);
+            if self.top_ups.as_mut().is_some_and(TopUps::take_due) {
+                self.top_up(now);
             }
             if self.paced.first().is_some_and(|(until, _)| *until <= now) {
                 self.unpace();

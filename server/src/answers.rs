@@ -119,8 +119,8 @@ pub struct Connection {
     pub rate_bytes_per_s: u64,
     /// T_n: the time for which its socket should have bytes; null while B_n is not known.
     pub margin_us: Option<u64>,
-    /// TCP_NOTSENT_LOWAT; null without margins.
-    pub lowat_bytes: Option<u32>,
+    /// What its socket is filled up to; null without margins.
+    pub fill_bytes: Option<u64>,
     /// D1: in its socket, not sent.
     pub unsent_bytes: Option<u64>,
     /// D0: sent, not acknowledged.

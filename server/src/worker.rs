@@ -390,6 +390,12 @@ fn conn_of(data: u64) -> ConnId {
     }
 }
 
+/// What epoll tells of a connection's socket.
+const INTEREST: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+
 fn data_of(conn: ConnId) -> EventData {
     EventData::new_u64((u64::from(conn.generation) << 32) | u64::from(conn.index))
 }

@@ -3,7 +3,6 @@
 use super::counts::{Census, Counts, PHASES, phase_index};
 use super::{Conn, Phase, Worker};
 use crate::conn::{ConnId, StreamId};
-use crate::send::TopUps;
 use crate::units::Instant;
 use crate::why::{Decision, TopUp, Wait};
 
@@ -18,8 +17,8 @@ pub struct Look {
     pub rate_bytes_per_s: u64,
     /// T_n, the time for which its socket should have bytes; `None` while B_n is not known.
     pub margin_us: Option<u64>,
-    /// TCP_NOTSENT_LOWAT of the socket; `None` without margins.
-    pub lowat_bytes: Option<u32>,
+    /// What its socket is filled up to; `None` without margins.
+    pub fill_bytes: Option<u64>,
     /// Its response under way.
     pub response: Option<Response>,
 }
@@ -55,7 +54,7 @@ impl Worker {
 
     /// T, the margin of every connection; `None` without margins.
     pub fn target_us(&self) -> Option<u64> {
-        self.top_ups.as_ref().map(TopUps::target_us)
+        self.top_ups.map(|top_ups| top_ups.target().us)
     }
 
     /// The last decisions, oldest first.
@@ -92,7 +91,9 @@ impl Worker {
             phase: PHASES[phase_index(conn.phase, conn.patience.idle())],
             rate_bytes_per_s: conn.margin.rate_bytes_per_s(),
             margin_us: conn.margin.margin_us(now),
-            lowat_bytes: self.top_ups.as_ref().map(|_| conn.margin.lowat_bytes()),
+            fill_bytes: self
+                .top_ups
+                .map(|top_ups| conn.margin.fill_bytes(top_ups.target())),
             response: conn.stream.as_ref().map(|stream| {
                 let (wait, wait_us) = stream.waits(now);
                 let (waited_disk_us, waited_net_us) = stream.waited_us(now);

@@ -3,6 +3,7 @@
 use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
 use crate::disk::Chosen;
+use crate::send::Room;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.
@@ -138,9 +139,9 @@ pub enum In {
         stream: StreamId,
         /// What the kernel took.
         taken_bytes: u64,
-        /// It takes no more for now.
-        blocked: bool,
-        /// What it holds unsent now (SIOCOUTQNSD), asked if it is blocked or more of a file follows; `None` where
+        /// The socket is full: it takes no more, or has taken what it was to take; and it will call.
+        full: bool,
+        /// What it holds unsent now (SIOCOUTQNSD), asked if it is full or more of a file follows; `None` where
         /// nobody can say.
         unsent_bytes: Option<u64>,
     },
@@ -275,8 +276,8 @@ pub enum Out {
         held: Held,
         /// More of the response follows (MSG_MORE).
         more: bool,
-        /// The socket's TCP_NOTSENT_LOWAT from now on; `None`: as it is.
-        lowat_bytes: Option<u32>,
+        /// What the socket is to take, with these bytes and others behind them, and when it calls; `None`: that is the kernel's affair.
+        room: Option<Room>,
     },
     /// Send no faster than this (SO_MAX_PACING_RATE), bytes per second; `None`: as TCP likes. Paced is only what is
     /// sent from now on.

@@ -7,9 +7,10 @@ use super::{Phase, Worker, conn_in, stream_in};
 use crate::conn::{ConnId, Held, Part, Plan, Span, StreamId, TcpEvent, TcpSample};
 use crate::limits::{
     BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_RESPONSE_BYTES_MAX, PACED_WINDOW_BYTES_MIN,
-    PAUSED_US, TARGET_US_MIN,
+    PAUSED_US,
 };
-use crate::send::{TopUps, first_flight_rate_bytes_per_s};
+use crate::send::first_flight_rate_bytes_per_s;
+use crate::send::rounds::TopUps;
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
 
@@ -26,6 +27,7 @@ impl Worker {
                 if let Some(stream) = &mut conn.stream {
                     if stream.waits(now).0.is_net() {
                         conn.top_up = TopUp::Called;
+                        conn.margin.called();
                         self.counts.topped_up(TopUp::Called);
                     }
                     stream.go_on(&mut self.counts, now);
@@ -97,11 +99,9 @@ impl Worker {
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
-        let target_us = self.top_ups.as_ref().map(TopUps::target_us);
         let fetched = conn.stream.as_ref().is_some_and(Stream::reads_from_disk);
         if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
-            let target_us = target_us.unwrap_or(TARGET_US_MIN);
-            conn.margin.seen(unsent_bytes, target_us, now);
+            conn.margin.seen(unsent_bytes, now);
         }
         conn.arrivals.measured(sample.unacked_bytes);
         while let Some(arrived) = conn.arrivals.settled() {
@@ -258,11 +258,11 @@ impl Worker {
         &mut self,
         id: StreamId,
         taken_bytes: u64,
-        blocked: bool,
+        full: bool,
         unsent_bytes: Option<u64>,
         now: Instant,
     ) {
-        let target_us = self.top_ups.as_ref().map(TopUps::target_us);
+        let target = self.top_ups.as_ref().map(TopUps::target);
         let conn = conn_in(&mut self.conns, id.conn).filter(|conn| conn.nth == id.nth);
         let Some(conn) = conn else {
             return;
@@ -273,28 +273,28 @@ impl Worker {
         stream.sent(taken_bytes);
         conn.arrivals.sent(taken_bytes);
         conn.patience.sent(taken_bytes, now);
-        if let Some(unsent_bytes) = unsent_bytes.filter(|_| !blocked) {
+        if let Some(unsent_bytes) = unsent_bytes.filter(|_| !full) {
             conn.margin.taken(taken_bytes, unsent_bytes, now);
         } else {
             conn.margin.given(taken_bytes);
         }
         let given_bytes = conn.margin.given_bytes();
-        let grown = unsent_bytes
-            .filter(|_| blocked)
-            .is_some_and(|unsent_bytes| {
-                // Without margins the rate is measured all the same: who fetches bytes goes by it.
-                let target = target_us.unwrap_or(TARGET_US_MIN);
-                conn.margin.full(unsent_bytes, target, now) && target_us.is_some()
-            });
-        let blocked = blocked && !grown;
-        conn.writable &= !blocked;
+        let grown = unsent_bytes.filter(|_| full).is_some_and(|unsent_bytes| {
+            // Without margins the rate is measured all the same: who fetches bytes goes by it.
+            let grown = conn
+                .margin
+                .full(unsent_bytes, target.unwrap_or_default(), now);
+            grown && target.is_some()
+        });
+        let full = full && !grown;
+        conn.writable &= !full;
         // A head goes on with its body, a body after the others had their piece.
         let goes_on = stream.sent_bytes <= stream.plan.head_len_bytes;
-        if blocked {
-            let lowat_bytes = conn.margin.lowat_bytes();
-            // The kernel stops at the margin; what it sent since may be gone from it.
-            let is_margin = |unsent_bytes: u64| unsent_bytes >= u64::from(lowat_bytes) / 2;
-            let wait = match target_us.and(unsent_bytes).is_some_and(is_margin) {
+        if full {
+            let fill_bytes = conn.margin.fill_bytes(target.unwrap_or_default());
+            // What the kernel sent since may be gone from it.
+            let is_margin = |unsent_bytes: u64| unsent_bytes >= fill_bytes / 2;
+            let wait = match target.and(unsent_bytes).is_some_and(is_margin) {
                 true => Wait::Margin,
                 false => Wait::Socket,
             };
@@ -304,7 +304,7 @@ impl Worker {
                 wait,
                 given_bytes,
                 unsent_bytes,
-                lowat_bytes,
+                fill_bytes,
                 rate_bytes_per_s: conn.margin.rate_bytes_per_s(),
             };
             self.decisions.record(now, Some(id.conn), what);

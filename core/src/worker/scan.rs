@@ -6,6 +6,7 @@ use super::messages::Out;
 use super::patience::Verdict;
 use super::{Conn, Phase, Worker};
 use crate::limits::{DRAIN_SILENT_US, SCAN_SLICE};
+use crate::send::rounds::Demand;
 use crate::units::Instant;
 use crate::why::{TopUp, What, Why};
 
@@ -70,16 +71,32 @@ impl Worker {
         Some(since.plus_us(DRAIN_SILENT_US))
     }
 
-    /// Top up everybody for whom the kernel would call before `until`, in one go.
-    pub(super) fn top_up(&mut self, until: Instant, now: Instant) {
-        let (mut known, mut rates_bytes_per_s, mut near) = (0, 0u64, Vec::new());
+    /// Top up everybody for whom the kernel would call before the next round, in one go.
+    pub(super) fn top_up(&mut self, now: Instant) {
+        let Some(top_ups) = &mut self.top_ups else {
+            return;
+        };
+        let (from, mut demand) = (top_ups.target(), Demand::default());
+        let sending = self.conns.iter().flatten();
+        for conn in sending.filter(|conn| conn.phase == Phase::Sending) {
+            demand.add(&conn.margin, from);
+        }
+        let until = top_ups.round(demand, now);
+        let (from_us, to_us) = (from.us, top_ups.target().us);
+        if from_us.abs_diff(to_us) * 10 >= from_us {
+            let rates_bytes_per_s = demand.rates_bytes_per_s;
+            let what = What::Target {
+                from_us,
+                to_us,
+                rates_bytes_per_s,
+            };
+            self.decisions.record(now, None, what);
+        }
+        let mut near = Vec::new();
         for (index, conn) in self.conns.iter_mut().enumerate() {
             let sending = conn.as_mut().filter(|conn| conn.phase == Phase::Sending);
             let Some(conn) = sending else { continue };
-            let rate_bytes_per_s = conn.margin.rate_bytes_per_s();
-            known += u64::from(rate_bytes_per_s > 0);
-            rates_bytes_per_s = rates_bytes_per_s.saturating_add(rate_bytes_per_s);
-            if !conn.writable && conn.margin.joins(until, now) {
+            if !conn.writable && conn.margin.joins(until) {
                 conn.writable = true;
                 conn.top_up = TopUp::Near;
                 self.counts.topped_up(TopUp::Near);
@@ -90,19 +107,6 @@ impl Worker {
             self.wake(index, false);
         }
         self.counts.round();
-        if let Some(top_ups) = &mut self.top_ups {
-            let from_us = top_ups.target_us();
-            top_ups.done(known, rates_bytes_per_s, now);
-            let to_us = top_ups.target_us();
-            if from_us.abs_diff(to_us) * 10 >= from_us {
-                let what = What::Target {
-                    from_us,
-                    to_us,
-                    rates_bytes_per_s,
-                };
-                self.decisions.record(now, None, what);
-            }
-        }
     }
 
     pub(super) fn drain(&mut self, now: Instant) {

@@ -87,14 +87,10 @@ impl Worker {
             conn.stream.as_mut()?,
         );
         let writable = conn.writable;
-        let lowat_bytes = self.top_ups.map(|_| conn.margin.lowat_bytes());
         if !writable && stream.waits(now).0 == Wait::Window {
             return None; // a paused client shall not fetch what it does not read
         }
         let supply = conn.margin.supply(!writable, now);
-        // Who takes nothing is found out by how little its socket holds.
-        let top_ups = self.top_ups.filter(|_| supply.rate_bytes_per_s > 0);
-        let own_bytes = top_ups.map(|top_ups| top_ups.own_bytes(self.open));
         let out = match stream.step(&self.beliefs, &supply, now) {
             Step::Send { .. } | Step::Wait if !writable => {
                 // It stands still for its socket already, or was about to when the disk came first.
@@ -110,18 +106,24 @@ impl Worker {
                 len_bytes,
                 held,
                 more,
-            } => Out::Send {
-                stream: id,
-                part,
-                from_bytes,
-                len_bytes,
-                held,
-                more,
-                lowat_bytes: match held {
-                    Held::Slots => lowat_bytes.max(own_bytes),
-                    Held::PageCache => lowat_bytes,
-                },
-            },
+            } => {
+                let room = self.top_ups.map(|top_ups| {
+                    // Who takes nothing is found out by how little its socket holds.
+                    let own = held == Held::Slots && supply.rate_bytes_per_s > 0;
+                    let own_bytes = own.then(|| top_ups.own_bytes(self.open));
+                    conn.margin.room(own_bytes, top_ups.target(), now)
+                });
+                let room_bytes = room.map_or(u64::MAX, |room| room.bytes);
+                Out::Send {
+                    stream: id,
+                    part,
+                    from_bytes,
+                    len_bytes: len_bytes.min(room_bytes),
+                    held,
+                    more: more || room_bytes < len_bytes,
+                    room,
+                }
+            }
             Step::Probe { object, span } => Out::Probe {
                 stream: id,
                 object,

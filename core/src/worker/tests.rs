@@ -215,11 +215,11 @@ impl Bench {
         self.tell(In::Resolved { stream, plan })
     }
 
-    fn sent(&mut self, stream: StreamId, taken_bytes: u64, blocked: bool) -> Vec<Out> {
+    fn sent(&mut self, stream: StreamId, taken_bytes: u64, full: bool) -> Vec<Out> {
         self.tell(In::Sent {
             stream,
             taken_bytes,
-            blocked,
+            full,
             unsent_bytes: None,
         })
     }

@@ -261,7 +261,7 @@ pub const METRICS: [Metric; 49] = [
     counter(
         "topups",
         "topups",
-        "Sockets that were filled again: the kernel called at half of the margin, or it was near that when another one was called for. Few near ones among many: clients are too different to share wake-ups.",
+        "Sockets that were filled again: the kernel called since little was left in the socket, or it would have called before the next round. Few near ones among many: clients are too different to share wake-ups.",
         Source::By(
             "why",
             || vec![TopUp::Called.name(), TopUp::Near.name()],

@@ -135,11 +135,11 @@ pub struct ServeOptions {
 
     /// When sockets are given more to send
     ///
-    /// With `margin`, each socket is filled for a fifth of a second at its client's own rate (between a tenth and four
-    /// tenths, by how much all clients take together), and the kernel calls when half of that is left; everybody who is
-    /// near that point is filled in the same go. Against `eager` that saves most wake-ups, much CPU time and half of the
-    /// memory that waits in sockets, and no client gets less. With `eager`, each socket is filled as soon as it takes
-    /// some, as far as it goes, as most servers do.
+    /// With `margin`, each socket is filled for a tenth to a fifth of a second at its client's own rate, by how much all
+    /// clients take together, and the kernel calls when little of that is left; everybody for whom it would call soon
+    /// is filled in the same go. Against `eager` that saves most wake-ups, much CPU time and half of the memory that
+    /// waits in sockets, and no client gets less. With `eager`, each socket is filled as soon as it takes some, as far
+    /// as it goes, as most servers do.
     ///
     /// Default: `margin`. Range: margin or eager.
     #[arg(

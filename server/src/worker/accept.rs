@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::{LISTENER, Worker, data_of};
+use super::{INTEREST, LISTENER, Worker, data_of};
 use crate::desk::Desk;
 use crate::tcp;
 
@@ -76,8 +76,7 @@ impl Worker {
         let Some(added) = self.conns.get(conn) else {
             return;
         };
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        if let Err(error) = epoll::add(&self.epoll, &added.socket, data_of(conn), flags) {
+        if let Err(error) = epoll::add(&self.epoll, &added.socket, data_of(conn), INTEREST) {
             tracing::warn!("epoll: {error}; a client is turned away");
             self.conns.remove(conn);
             return self.shared.desks[self.index].closed();

@@ -13,6 +13,7 @@ use crate::disk::Piece;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::store::file::File;
+use crate::tcp;
 
 /// A connection as the shell sees it.
 pub struct Conn {
@@ -58,6 +59,16 @@ pub struct Conns {
 struct Place {
     generation: u32,
     conn: Option<Conn>,
+}
+
+impl Conn {
+    /// Gives the socket this TCP_NOTSENT_LOWAT; one that knows none, such as a unix socket, goes without.
+    pub fn set_lowat(&mut self, bytes: u32) {
+        if self.lowat_bytes != Some(bytes) {
+            tcp::set_lowat(&self.socket, bytes);
+            self.lowat_bytes = Some(bytes);
+        }
+    }
 }
 
 impl Conns {

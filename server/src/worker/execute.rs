@@ -6,14 +6,16 @@ use std::os::fd::OwnedFd;
 
 use ackpace_core::conn::{ConnId, Held, Part, Span, StreamId, TcpEvent, Version, Want};
 use ackpace_core::machine::Machine;
+use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Outcome};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use smallvec::SmallVec;
 
-use super::Worker;
+use super::{INTEREST, Worker, data_of};
 use crate::disk::{Ask, Piece};
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
 use crate::resolver::Job;
@@ -63,14 +65,13 @@ impl Worker {
                 len_bytes,
                 held,
                 more,
-                lowat_bytes,
+                room,
             } => {
-                self.set_lowat(stream.conn, lowat_bytes);
                 let span = Span {
                     offset_bytes: from_bytes,
                     len_bytes,
                 };
-                self.send(stream, part, span, (held, more), now);
+                self.send(stream, part, span, (held, more), room, now);
             }
             Out::Pace {
                 conn,
@@ -223,6 +224,7 @@ impl Worker {
         part: u16,
         span: Span,
         (held, more): (Held, bool),
+        room: Option<Room>,
         now: Instant,
     ) {
         let (Some(conn), Some(plan)) = (self.conns.get(stream.conn), self.decider.plan(stream))
@@ -232,6 +234,9 @@ impl Worker {
         let (nth, Some(part)) = (part, plan.parts.get(usize::from(part))) else {
             return;
         };
+        if let Some(room) = room {
+            conn.set_lowat(room.lowat_bytes);
+        }
         if more && !conn.corked && matches!(part, Part::Body { .. }) {
             // sendfile(2) has no MSG_MORE: without the cork each window would end in a small segment.
             tcp::cork(&conn.socket, true);
@@ -265,6 +270,15 @@ impl Worker {
                 blocked,
             } => {
                 self.turn_bytes += taken_bytes;
+                let full = blocked || room.is_some_and(|room| taken_bytes >= room.bytes);
+                if let Some(room) = room.filter(|_| full) {
+                    conn.set_lowat(2 * room.call_bytes);
+                    if !blocked {
+                        // A socket calls only after it has refused something. Being asked by epoll and saying no is that, too.
+                        let _ =
+                            epoll::modify(&self.epoll, &conn.socket, data_of(conn.id), INTEREST);
+                    }
+                }
                 let way = match part {
                     Part::Body { .. } if held == Held::Slots => Way::Direct,
                     Part::Body { .. } => Way::Sendfile,
@@ -280,8 +294,8 @@ impl Worker {
                 In::Sent {
                     stream,
                     taken_bytes,
-                    blocked,
-                    unsent_bytes: if blocked || more && matches!(part, Part::Body { .. }) {
+                    full,
+                    unsent_bytes: if full || more && matches!(part, Part::Body { .. }) {
                         tcp::unsent_bytes(&conn.socket)
                     } else {
                         None
@@ -305,17 +319,6 @@ impl Worker {
             },
         };
         self.decider.on(event, now);
-    }
-
-    /// Follow the connection's margin; a socket without one, such as a unix socket, goes without.
-    fn set_lowat(&mut self, id: ConnId, lowat_bytes: Option<u32>) {
-        let Some(conn) = self.conns.get(id) else {
-            return;
-        };
-        if let Some(bytes) = lowat_bytes.filter(|_| conn.lowat_bytes != lowat_bytes) {
-            tcp::set_lowat(&conn.socket, bytes);
-            conn.lowat_bytes = lowat_bytes;
-        }
     }
 
     fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {

@@ -105,7 +105,7 @@ impl Worker {
             object,
             rate_bytes_per_s: look.rate_bytes_per_s,
             margin_us: look.margin_us,
-            lowat_bytes: look.lowat_bytes,
+            fill_bytes: look.fill_bytes,
             unsent_bytes: facts.map(|facts| facts.unsent_bytes),
             in_flight_bytes: facts.map(|facts| facts.in_flight_bytes),
             rtt_us: facts.map(|facts| facts.rtt_us),

@@ -1,7 +1,7 @@
 //! A worker and clients that download one long file each, at their own pace, from memory.
 //!
 //! The sockets are those of Linux as far as sending goes: what a socket takes beyond what is in flight is
-//! bounded by TCP_NOTSENT_LOWAT, and once it was full it calls when less than half of that is left. The
+//! bounded by TCP_NOTSENT_LOWAT, and once it is full it calls when less is left than it was told. The
 //! world is the shell: it does what the worker orders, and counts.
 
 use ackpace_core::Machine;
@@ -9,6 +9,7 @@ use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{
     ObjectId, Oracle, Part, Plan, Span, StreamId, TcpEvent, TcpSample, Version,
 };
+use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Out, Received, Send, Worker};
 use smallvec::smallvec;
@@ -201,9 +202,9 @@ impl Run {
             Out::Send {
                 stream,
                 len_bytes,
-                lowat_bytes,
+                room,
                 ..
-            } => self.send(stream, len_bytes, lowat_bytes),
+            } => self.send(stream, len_bytes, room),
             Out::Sample(conn) => {
                 let sample = TcpSample {
                     unacked_bytes: self.sockets[conn.index as usize].unsent_bytes(),
@@ -225,23 +226,19 @@ impl Run {
         }
     }
 
-    fn send(&mut self, stream: StreamId, len_bytes: u64, lowat_bytes: Option<u32>) {
+    fn send(&mut self, stream: StreamId, len_bytes: u64, room: Option<Room>) {
         let socket = &mut self.sockets[stream.conn.index as usize];
-        socket.lowat_bytes = lowat_bytes.map(u64::from).or(socket.lowat_bytes);
-        let room_bytes = socket.room_bytes();
-        let taken_bytes = len_bytes.min(room_bytes);
-        let blocked = taken_bytes < len_bytes;
-        socket.held_bytes += taken_bytes;
-        socket.full = blocked;
+        let taken_bytes = socket.give(len_bytes, room);
+        let full = socket.full;
         if self.now >= self.measured_from {
             self.outcome.sends += 1;
             self.outcome.refused += u64::from(taken_bytes == 0);
         }
-        let unsent_bytes = (blocked && !self.eager).then_some(socket.unsent_bytes());
+        let unsent_bytes = (full && !self.eager).then_some(socket.unsent_bytes());
         let sent = In::Sent {
             stream,
             taken_bytes,
-            blocked,
+            full,
             unsent_bytes,
         };
         self.worker.on(sent, self.now);

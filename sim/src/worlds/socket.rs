@@ -1,9 +1,10 @@
 //! Clients and their sockets: those of Linux as far as sending goes. What a socket takes beyond what is in flight is
-//! bounded by TCP_NOTSENT_LOWAT, and once it was full it calls when less than half of that is left.
+//! bounded by TCP_NOTSENT_LOWAT, and once it is full it calls when less is left than it was told.
 
 use ackpace_core::congestion::{CaState, Delay, Path};
 use ackpace_core::conn::ConnId;
 use ackpace_core::limits::LOWAT_BYTES_START;
+use ackpace_core::send::Room;
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_core::worker::{Send, Settings};
 use rand_pcg::Pcg64Mcg;
@@ -65,7 +66,8 @@ pub(super) struct Socket {
     /// Read up to here; a rest below one byte is carried along.
     pub drained_at: Instant,
     pub carry: u64,
-    pub lowat_bytes: Option<u64>,
+    /// What it was told about that when it was given bytes last.
+    pub room: Option<Room>,
     /// It was full, and will call.
     pub full: bool,
 }
@@ -79,7 +81,7 @@ impl Socket {
             held_bytes: 0,
             drained_at: Instant { us: 0 },
             carry: 0,
-            lowat_bytes: None,
+            room: None,
             full: false,
         }
     }
@@ -136,7 +138,7 @@ impl Socket {
     /// What may be taken: with a lowat, whole kernel buffers until it is reached.
     pub fn room_bytes(&self) -> u64 {
         let unsent_bytes = self.unsent_bytes();
-        let own_bytes = match self.lowat_bytes {
+        let own_bytes = match self.room.map(|room| u64::from(room.lowat_bytes)) {
             Some(lowat) if unsent_bytes >= lowat => 0,
             Some(lowat) => (lowat - unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
             None => self.client.socket_bytes.saturating_sub(unsent_bytes),
@@ -144,10 +146,20 @@ impl Socket {
         own_bytes + self.client.buffer_bytes.saturating_sub(self.held_bytes)
     }
 
+    /// Bytes are given to it: what it takes.
+    pub fn give(&mut self, len_bytes: u64, room: Option<Room>) -> u64 {
+        self.room = room.or(self.room);
+        let taken_bytes = len_bytes.min(self.room_bytes());
+        self.held_bytes += taken_bytes;
+        let filled = room.is_some_and(|room| taken_bytes >= room.bytes);
+        self.full = filled || taken_bytes < len_bytes;
+        taken_bytes
+    }
+
     /// Below this, a socket that was full calls: tcp(7), sk_stream_write_space.
     pub fn calls_below_bytes(&self) -> u64 {
-        match self.lowat_bytes {
-            Some(lowat) => lowat / 2,
+        match self.room {
+            Some(room) => room.call_bytes.into(),
             None => self.client.socket_bytes * 2 / 3,
         }
     }

@@ -60,7 +60,7 @@ impl Download {
             outs.extend(self.bench.tell(In::Sent {
                 stream: self.stream,
                 taken_bytes,
-                blocked: true,
+                full: true,
                 unsent_bytes: Some(200_000),
             }));
         }

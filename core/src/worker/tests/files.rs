@@ -288,7 +288,7 @@ fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_wish_dated_anew() {
         bench.tell(In::Sent {
             stream,
             taken_bytes: READ,
-            blocked: false,
+            full: false,
             unsent_bytes: Some(unsent_bytes),
         })
     };

@@ -4,8 +4,8 @@ use super::*;
 use crate::why::{TopUp, Wait, What};
 
 const MS: u64 = 1000;
-/// 1 MB/s.
-const TAKEN_BYTES: u64 = 50_000;
+/// 1 MB/s with the head, which went before.
+const TAKEN_BYTES: u64 = 50_000 - HEAD_BYTES;
 
 fn by_margin() -> Settings {
     Settings {
@@ -22,7 +22,7 @@ impl Bench {
         self.tell(In::Sent {
             stream,
             taken_bytes,
-            blocked: true,
+            full: true,
             unsent_bytes: Some(unsent_bytes),
         })
     }
@@ -38,18 +38,19 @@ impl Bench {
     }
 }
 
-/// Whose `Send` is among the orders, and with which lowat.
-fn sends(outs: &[Out]) -> Vec<(u32, u32)> {
+/// Whose `Send` is among the orders, and how much its socket is to take.
+fn sends(outs: &[Out]) -> Vec<(u32, u64)> {
     let sends = outs.iter().filter_map(|out| match out {
-        Out::Send {
-            stream,
-            lowat_bytes,
-            ..
-        } => Some((stream.conn.index, lowat_bytes.expect("margins are on"))),
+        Out::Send { stream, room, .. } => {
+            Some((stream.conn.index, room.expect("margins are on").bytes))
+        }
         _ => None,
     });
     sends.collect()
 }
+
+/// What is in a socket at 1 MB/s when it is full: T is 200 ms at first, and the kernel calls 30 ms before it is empty.
+const FULL_BYTES: u64 = 230_000;
 
 /// Clients 0 and 1 are half empty, then full at a known rate of 1 MB/s.
 fn two_at_a_known_rate() -> (Bench, [StreamId; 2]) {
@@ -57,63 +58,58 @@ fn two_at_a_known_rate() -> (Bench, [StreamId; 2]) {
     let streams = [0, 1].map(|index| bench.downloading(index));
     bench.wait_us(50 * MS);
     for stream in streams {
+        let index = stream.conn.index;
         let outs = bench.tcp(stream.conn, TcpEvent::Writable);
-        assert_eq!(sends(&outs), [(stream.conn.index, 128 << 10)]);
+        assert_eq!(sends(&outs), [(index, u64::MAX)], "who knows");
         let outs = bench.full(stream, TAKEN_BYTES, 128 << 10);
-        assert_eq!(
-            sends(&outs),
-            [(stream.conn.index, 360_448)],
-            "T is 350 ms at first"
-        );
-        let outs = bench.full(stream, 232_368, 360_448);
+        let more_bytes = FULL_BYTES - (128 << 10);
+        assert_eq!(sends(&outs), [(index, more_bytes)]);
+        let outs = bench.full(stream, more_bytes, FULL_BYTES);
         assert_eq!(sends(&outs), []);
     }
     (bench, streams)
 }
 
 #[test]
-fn a_call_for_one_tops_up_whoever_is_near() {
+fn a_call_for_one_tops_up_whoever_would_be_called_for_before_the_next_round() {
     let (mut bench, [first, second]) = two_at_a_known_rate();
-    bench.wait_us(200 * MS);
+    bench.wait_us(190 * MS);
     let outs = bench.tcp(first.conn, TcpEvent::Writable);
-    let both = [(0, 360_448), (1, 360_448)];
+    let both = [(0, 200_000), (1, 190_000)];
     assert_eq!(sends(&outs), both, "nobody called for the second");
-    assert_eq!(sends(&bench.full(first, 200_000, 360_448)), []);
-    assert_eq!(sends(&bench.full(second, 200_000, 360_448)), []);
+    assert_eq!(sends(&bench.full(first, 190_000, FULL_BYTES)), []);
+    assert_eq!(sends(&bench.full(second, 190_000, FULL_BYTES)), []);
 }
 
 #[test]
-fn a_socket_that_holds_more_than_its_margin_is_left_alone() {
+fn a_socket_that_lasts_until_the_next_round_is_left_alone() {
     let (mut bench, [first, second]) = two_at_a_known_rate();
-    bench.wait_us(200 * MS);
-    bench.tcp(first.conn, TcpEvent::Writable); // a round: the next is due 70 ms later
-    bench.full(first, 200_000, 360_448);
-    bench.full(second, 360_000, 520_000); // the kernel's buffers are large
-    bench.wait_us(145 * MS);
+    bench.wait_us(190 * MS);
+    bench.tcp(first.conn, TcpEvent::Writable);
+    bench.full(first, 190_000, FULL_BYTES);
+    bench.full(second, 490_000, 530_000); // more than was ordered, as when a response was queued behind another
+    bench.wait_us(190 * MS);
     let outs = bench.tcp(first.conn, TcpEvent::Writable);
+    let sent: Vec<u32> = sends(&outs).iter().map(|(index, _)| *index).collect();
     assert_eq!(
-        sends(&outs),
-        [(0, 360_448)],
-        "the second would take nothing"
+        sent,
+        [0],
+        "340 KB are left to the second, and it takes 200 until then"
     );
-    bench.full(first, 145_000, 360_448);
-    bench.wait_us(145 * MS);
-    let outs = bench.tcp(first.conn, TcpEvent::Writable);
-    assert_eq!(sends(&outs), [(0, 360_448), (1, 360_448)], "now it does");
 }
 
 #[test]
 fn shortly_after_a_round_a_call_tops_up_its_own_connection_only() {
-    for (later_ms, who) in [(69, vec![0]), (70, vec![0, 1])] {
+    for (later_ms, who) in [(39, vec![0]), (40, vec![0, 1])] {
         let (mut bench, [first, second]) = two_at_a_known_rate();
-        bench.wait_us(200 * MS);
+        bench.wait_us(190 * MS);
         bench.tcp(first.conn, TcpEvent::Writable);
-        bench.full(first, 200_000, 360_448);
-        bench.full(second, 200_000, 360_448);
+        bench.full(first, 190_000, FULL_BYTES);
+        bench.full(second, 190_000, FULL_BYTES);
         bench.wait_us(later_ms * MS);
         let outs = bench.tcp(first.conn, TcpEvent::Writable);
         let sent: Vec<u32> = sends(&outs).iter().map(|(index, _)| *index).collect();
-        assert_eq!(sent, who, "T is 350 ms");
+        assert_eq!(sent, who, "T is 200 ms");
     }
 }
 
@@ -212,8 +208,8 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
     let (mut bench, [first, second]) = two_at_a_known_rate();
     bench.wait_us(200 * MS);
     bench.tcp(first.conn, TcpEvent::Writable);
-    bench.full(first, 200_000, 360_448);
-    bench.full(second, 400, 170_400); // it takes less than its margin: SO_SNDBUF is the tighter limit
+    bench.full(first, 200_000, FULL_BYTES);
+    bench.full(second, 400, 30_400); // it takes less than its margin: SO_SNDBUF is the tighter limit
     let told = |conn: ConnId| {
         let decisions = bench.worker.decisions();
         let last = decisions
@@ -233,8 +229,8 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
             top_up: TopUp::Called,
             wait: Wait::Margin,
             given_bytes: 200_000,
-            unsent_bytes: Some(360_448),
-            lowat_bytes: 360_448,
+            unsent_bytes: Some(FULL_BYTES),
+            fill_bytes: FULL_BYTES,
             rate_bytes_per_s: rate(first.conn).expect("it is there"),
         })
     );

@@ -16,7 +16,7 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
         len_bytes,
         held: Held::PageCache,
         more,
-        lowat_bytes: None,
+        room: None,
     };
     assert_eq!(outs, [send(0, 0, 100, true)]);
     assert_eq!(bench.sent(stream, 60, false), [send(0, 60, 40, true)]);
@@ -114,11 +114,11 @@ fn answered_before_another(busy: u32) -> u32 {
                     let (conn, event) = (other, TcpEvent::Readable);
                     bench.worker.on(In::Tcp { conn, event }, bench.now);
                 }
-                let (taken_bytes, blocked) = (len_bytes, false);
+                let (taken_bytes, full) = (len_bytes, false);
                 In::Sent {
                     stream,
                     taken_bytes,
-                    blocked,
+                    full,
                     unsent_bytes: None,
                 }
             }

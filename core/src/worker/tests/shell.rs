@@ -10,6 +10,7 @@ use crate::disk::{self, Disk, ReadError, ReadId};
 use crate::limits::BELIEF_TRUST_US;
 use crate::limits::SLOT_BYTES;
 use crate::prefetch::Prefetch;
+use crate::send::Room;
 
 /// Residency is kept in quarters of a window, so that half-known windows occur.
 const CHUNK: u64 = WINDOW / 4;
@@ -59,7 +60,7 @@ pub(super) struct Client {
     pub unacked_bytes: u64,
     /// Bytes ever given to the kernel for this client.
     pub taken_bytes: u64,
-    blocked: bool,
+    full: bool,
     shut: bool,
 }
 
@@ -381,10 +382,11 @@ impl Shell {
                 from_bytes,
                 len_bytes,
                 held,
+                room,
                 ..
             } => {
                 self.client(stream.conn, &out);
-                self.send(stream, part, from_bytes, len_bytes, held);
+                self.send(stream, (part, from_bytes, len_bytes), held, room);
             }
             Out::Pace { conn, .. } => {
                 self.client(conn, &out);
@@ -506,7 +508,15 @@ impl Shell {
         });
     }
 
-    fn send(&mut self, stream: StreamId, part: u16, from_bytes: u64, len_bytes: u64, held: Held) {
+    fn send(
+        &mut self,
+        stream: StreamId,
+        (part, from_bytes, len_bytes): (u16, u64, u64),
+        held: Held,
+        room: Option<Room>,
+    ) {
+        let room_bytes = room.map_or(u64::MAX, |room| room.bytes);
+        assert!(len_bytes <= room_bytes, "more than the socket is to take");
         let response = self.responses.get_mut(&stream).expect("a response");
         assert_eq!(response.at, (part, from_bytes), "a byte twice or never");
         assert!(len_bytes > 0 && len_bytes <= SEND_BYTES_MAX);
@@ -537,17 +547,17 @@ impl Shell {
         let cut = self.mishap(4);
         let client = self.clients.get_mut(&stream.conn).expect("checked");
         let eager = self.send == Send::Eager; // who keeps margins also looks whether a full socket took in more
-        assert!(!(client.blocked && eager), "the socket is full");
+        assert!(!(client.full && eager), "the socket is full");
         assert!(!client.shut, "bytes behind our FIN");
-        let room_bytes = SOCKET_BYTES - client.unacked_bytes;
+        let kernel_bytes = SOCKET_BYTES - client.unacked_bytes;
         let wish_bytes = if cut {
             len_bytes.div_ceil(3)
         } else {
             len_bytes
         };
-        let taken_bytes = wish_bytes.min(room_bytes);
-        let blocked = taken_bytes == room_bytes;
-        client.blocked = blocked;
+        let taken_bytes = wish_bytes.min(kernel_bytes);
+        let full = taken_bytes == kernel_bytes || taken_bytes >= room_bytes;
+        client.full = full;
         client.unacked_bytes += taken_bytes;
         client.taken_bytes += taken_bytes;
         let unsent_bytes = client.unacked_bytes / 2;
@@ -561,7 +571,7 @@ impl Shell {
         self.on(In::Sent {
             stream,
             taken_bytes,
-            blocked,
+            full,
             unsent_bytes: Some(unsent_bytes),
         });
     }
@@ -583,8 +593,8 @@ impl Shell {
     pub fn acknowledge(&mut self, conn: ConnId, share: u64) {
         let client = self.clients.get_mut(&conn).expect("a client");
         client.unacked_bytes -= client.unacked_bytes.div_ceil(share);
-        if client.blocked && client.unacked_bytes < SOCKET_BYTES * 2 / 3 {
-            client.blocked = false;
+        if client.full && client.unacked_bytes < SOCKET_BYTES * 2 / 3 {
+            client.full = false;
             self.tcp(conn, TcpEvent::Writable);
         }
     }

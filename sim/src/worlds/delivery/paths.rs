@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
 
 use super::Download;
@@ -90,21 +91,19 @@ impl Paths {
         &mut self.sockets[n]
     }
 
-    /// Bytes are given to a socket: what it takes.
+    /// Bytes are given to a socket: what it takes, and whether it is full now.
     pub fn give(
         &mut self,
         n: usize,
         len_bytes: u64,
-        lowat_bytes: Option<u32>,
+        room: Option<Room>,
         now: Instant,
-    ) -> u64 {
+    ) -> (u64, bool) {
         let socket = self.drained(n, now);
-        socket.lowat_bytes = lowat_bytes.map(u64::from).or(socket.lowat_bytes);
-        let taken_bytes = len_bytes.min(socket.room_bytes());
-        socket.held_bytes += taken_bytes;
-        socket.full = taken_bytes < len_bytes;
+        let taken_bytes = socket.give(len_bytes, room);
+        let full = socket.full;
         self.renew(n);
-        taken_bytes
+        (taken_bytes, full)
     }
 
     /// Bytes that arrived at each client, when all is over at `now`.

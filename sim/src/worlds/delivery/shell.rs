@@ -8,6 +8,7 @@ use ackpace_core::conn::{
 };
 use ackpace_core::disk::{self, Disk, Extent, Layout, ReadId};
 use ackpace_core::limits::SLOT_BYTES;
+use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Out, Received, Worker};
 use smallvec::smallvec;
@@ -307,9 +308,9 @@ impl<'a> Run<'a> {
                 from_bytes,
                 len_bytes,
                 held,
-                lowat_bytes,
+                room,
                 ..
-            } => self.send(stream, (part, from_bytes, len_bytes), held, lowat_bytes),
+            } => self.send(stream, (part, from_bytes, len_bytes), held, room),
             Out::Sample(conn) => {
                 let socket = self.paths.drained(conn.index as usize, now);
                 let sample = TcpSample {
@@ -360,11 +361,10 @@ impl<'a> Run<'a> {
         stream: StreamId,
         (part, from_bytes, len_bytes): (u16, u64, u64),
         held: Held,
-        lowat_bytes: Option<u32>,
+        room: Option<Room>,
     ) {
         let n = stream.conn.index as usize;
-        let taken_bytes = self.paths.give(n, len_bytes, lowat_bytes, self.now);
-        let blocked = taken_bytes < len_bytes;
+        let (taken_bytes, full) = self.paths.give(n, len_bytes, room, self.now);
         let unsent_bytes = Some(self.paths.drained(n, self.now).unsent_bytes());
         let download = self.world.downloads[n];
         if part == 1 && taken_bytes > 0 {
@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
         let sent = In::Sent {
             stream,
             taken_bytes,
-            blocked,
+            full,
             unsent_bytes,
         };
         self.worker.on(sent, self.now);

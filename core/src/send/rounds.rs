@@ -1,0 +1,227 @@
+//! When a worker tops up all of its connections in one go, and how far.
+
+use super::{Margin, bytes_in};
+use crate::limits::{
+    CALL_US, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_PERCENT, SLOW_TOP_UPS_PER_S, TARGET_US_MAX,
+    TARGET_US_MIN, TOP_UP_BYTES_MAX, TOP_UP_BYTES_MIN,
+};
+use crate::prefetch::us_for;
+use crate::units::Instant;
+
+/// The next round may be this part of a round's reach after it, in tenths. With steady clients it comes behind nine of them;
+/// clients that losses make unsteady call earlier, and then all have their turn rather than that each calls for
+/// itself (`sim/tests/sending.txt`).
+const ROUND_AFTER_TENTHS: u64 = 2;
+
+/// How far sockets are filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// T: with what their clients take in this time.
+    pub us: u64,
+    /// And with this at least: a client that takes less in T is topped up more rarely than others.
+    pub least_bytes: u64,
+}
+
+impl Default for Target {
+    fn default() -> Target {
+        Target {
+            us: TARGET_US_MAX,
+            least_bytes: TOP_UP_BYTES_MIN,
+        }
+    }
+}
+
+/// What all who are sending take, as far as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// How many have a known rate.
+    pub known: u64,
+    /// The sum of these rates.
+    pub rates_bytes_per_s: u64,
+    /// The sum for those among them who take less than [`TOP_UP_BYTES_MIN`] in T.
+    pub slow_bytes_per_s: u64,
+    /// The shortest T_n.
+    pub shortest_us: Option<u64>,
+}
+
+impl Demand {
+    /// Counts one more.
+    pub fn add(&mut self, margin: &Margin, target: Target) {
+        let Some(us) = margin.lasts_us(target) else {
+            return;
+        };
+        let rate = margin.rate_bytes_per_s();
+        self.known += 1;
+        self.rates_bytes_per_s = self.rates_bytes_per_s.saturating_add(rate);
+        if bytes_in(target.us, rate) < TOP_UP_BYTES_MIN {
+            self.slow_bytes_per_s = self.slow_bytes_per_s.saturating_add(rate);
+        }
+        self.shortest_us = Some(self.shortest_us.map_or(us, |before| before.min(us)));
+    }
+}
+
+/// When a worker tops up all of its connections, and how far.
+#[derive(Clone, Copy, Debug)]
+pub struct TopUps {
+    budget_bytes: u64,
+    target: Target,
+    /// When the next round may be.
+    next_at: Instant,
+    due: bool,
+    /// When the last round was, and what it found.
+    measured: Option<(Instant, Demand)>,
+}
+
+impl TopUps {
+    /// `budget_bytes` is what all sockets of the worker may hold unsent together.
+    pub fn new(budget_bytes: u64) -> TopUps {
+        TopUps {
+            budget_bytes,
+            target: Target::default(),
+            next_at: Instant { us: 0 },
+            due: false,
+            measured: None,
+        }
+    }
+
+    /// How far every socket is filled, from the budget and what all connections take together.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// What a socket may hold of bytes that were read for its connection alone, if there are so many of these: they take
+    /// the same memory there as before it, and the fewer calls bring them there the better. All sockets together hold
+    /// the budget at most.
+    pub fn own_bytes(&self, connections: u32) -> u64 {
+        (self.budget_bytes / u64::from(connections.max(1))).min(OWN_BYTES_MAX)
+    }
+
+    /// The kernel called for one connection: if the last round is long enough ago, all have their turn.
+    pub fn called(&mut self, now: Instant) {
+        self.due |= now >= self.next_at;
+    }
+
+    /// Whether it is time for a round. Says so once.
+    pub fn take_due(&mut self) -> bool {
+        core::mem::take(&mut self.due)
+    }
+
+    /// How many connections have a known rate, and the sum of these, bytes per second; nothing if the last round is
+    /// too long ago to say.
+    pub fn measured(&self, now: Instant) -> (u64, u64) {
+        let fresh = |(at, _): &(Instant, Demand)| now.since_us(*at) <= 5 * REACH_US_MAX;
+        let measured = self.measured.filter(fresh);
+        measured.map_or((0, 0), |(_, demand)| {
+            (demand.known, demand.rates_bytes_per_s)
+        })
+    }
+
+    /// A round begins: the target follows the demand. For whom the kernel would call until then, when the next round should
+    /// have come, is topped up now.
+    pub fn round(&mut self, demand: Demand, now: Instant) -> Instant {
+        self.measured = Some((now, demand));
+        let bytes = self.budget_bytes / 100 * SEND_QUEUE_PERCENT;
+        let us = us_for(bytes, demand.rates_bytes_per_s);
+        self.target = Target {
+            us: us
+                .saturating_sub(CALL_US)
+                .clamp(TARGET_US_MIN, TARGET_US_MAX),
+            least_bytes: (demand.slow_bytes_per_s / SLOW_TOP_UPS_PER_S)
+                .clamp(TOP_UP_BYTES_MIN, TOP_UP_BYTES_MAX),
+        };
+        let reach_us = demand.shortest_us.unwrap_or(self.target.us);
+        let reach_us = reach_us.clamp(TARGET_US_MIN, REACH_US_MAX);
+        self.next_at = now.plus_us(reach_us * ROUND_AFTER_TENTHS / 10);
+        now.plus_us(reach_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: fn(u64) -> Instant = |ms| Instant { us: ms * 1000 };
+
+    fn demand(rates_bytes_per_s: u64, slow_bytes_per_s: u64, shortest_ms: u64) -> Demand {
+        Demand {
+            known: 1,
+            rates_bytes_per_s,
+            slow_bytes_per_s,
+            shortest_us: Some(shortest_ms * 1000),
+        }
+    }
+
+    #[test]
+    fn t_comes_from_the_budget_within_bounds() {
+        let mut top_ups = TopUps::new(52 << 20);
+        for (rates, target_ms) in [(0, 200), (240_000_000, 149), (10_000_000_000, 100)] {
+            top_ups.round(demand(rates, 0, 0), AT(0));
+            assert_eq!(top_ups.target().us / 1000, target_ms);
+        }
+    }
+
+    #[test]
+    fn many_slow_clients_are_given_more_at_once() {
+        let mut top_ups = TopUps::new(52 << 20);
+        for (slow, least_bytes) in [
+            (0, TOP_UP_BYTES_MIN),
+            (120_000_000, TOP_UP_BYTES_MIN),
+            (240_000_000, 96_000),
+            (1_000_000_000, TOP_UP_BYTES_MAX),
+        ] {
+            top_ups.round(demand(slow, slow, 0), AT(0));
+            assert_eq!(top_ups.target().least_bytes, least_bytes);
+        }
+    }
+
+    #[test]
+    fn demand_is_the_sum_of_what_is_known() {
+        let target = Target {
+            us: 100_000,
+            least_bytes: TOP_UP_BYTES_MIN,
+        };
+        let mut demand = Demand::default();
+        for rate in [0, 65_536, 10_000_000] {
+            demand.add(&Margin::at_rate(rate), target);
+        }
+        assert_eq!((demand.known, demand.rates_bytes_per_s), (2, 10_065_536));
+        assert_eq!(demand.slow_bytes_per_s, 65_536);
+        assert_eq!(demand.shortest_us, Some(100_000));
+        let mut slow = Demand::default();
+        slow.add(&Margin::at_rate(65_536), target);
+        assert_eq!(slow.shortest_us, Some(1_000_000), "64 KiB last a second");
+    }
+
+    #[test]
+    fn a_round_reaches_to_where_the_first_calls_and_the_next_is_a_fifth_of_that_later() {
+        for (shortest_ms, reach_ms) in [(1, 100), (150, 150), (30_000, 400)] {
+            let mut top_ups = TopUps::new(52 << 20);
+            let until = top_ups.round(demand(10_000_000_000, 0, shortest_ms), AT(0));
+            assert_eq!(until, AT(reach_ms));
+            top_ups.called(AT(reach_ms / 5 - 1));
+            assert!(!top_ups.take_due());
+            top_ups.called(AT(reach_ms / 5));
+            assert!(top_ups.take_due());
+            assert!(!top_ups.take_due(), "it is said once");
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_forgotten_when_nobody_calls() {
+        let mut top_ups = TopUps::new(52 << 20);
+        assert_eq!(top_ups.measured(AT(0)), (0, 0));
+        top_ups.round(demand(10_000_000, 0, 0), AT(0));
+        assert_eq!(top_ups.measured(AT(2_000)), (1, 10_000_000));
+        assert_eq!(top_ups.measured(AT(2_001)), (0, 0), "they may all be gone");
+    }
+
+    #[test]
+    fn what_is_read_for_one_alone_goes_into_sockets_within_the_budget() {
+        let top_ups = TopUps::new(52 << 20);
+        assert_eq!(top_ups.own_bytes(0), OWN_BYTES_MAX);
+        for connections in 1..=16_384 {
+            let all_bytes = top_ups.own_bytes(connections) * u64::from(connections);
+            assert!(all_bytes <= 52 << 20, "{connections}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! One socket: its level, its rate, its room.
+
+use super::rounds::Target;
+use super::*;
+use crate::congestion::Path;
+use crate::limits::{OWN_BYTES_MAX, TOP_UP_BYTES_MIN};
+use proptest::prelude::*;
+
+const MS: u64 = 1000;
+const AT: fn(u64) -> Instant = |ms| Instant { us: ms * MS };
+const TARGET: Target = Target {
+    us: 200 * MS,
+    least_bytes: TOP_UP_BYTES_MIN,
+};
+
+impl Margin {
+    /// An empty socket of a client whose rate is known.
+    pub(super) fn at_rate(bytes_per_s: u64) -> Margin {
+        let mut margin = Margin::new(AT(0));
+        margin.rate.sample(bytes_per_s, US_PER_S, false);
+        margin
+    }
+}
+
+/// A socket is filled.
+fn fill(margin: &mut Margin, socket: &mut u64, now: Instant) {
+    loop {
+        let room = margin.room(None, TARGET, now);
+        let taken_bytes = match room.bytes {
+            u64::MAX => u64::from(room.lowat_bytes).saturating_sub(*socket),
+            bytes => bytes,
+        };
+        margin.given(taken_bytes);
+        *socket += taken_bytes;
+        if !margin.full(*socket, TARGET, now) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_calls() {
+    let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+    let rate = 2_500_000; // 20 Mbit/s
+    margin.begin(AT(0));
+    let room = margin.room(None, TARGET, AT(0));
+    let start = (u64::MAX, LOWAT_BYTES_START, LOWAT_BYTES_START / 2);
+    assert_eq!((room.bytes, room.lowat_bytes, room.call_bytes), start);
+    fill(&mut margin, &mut socket, AT(0));
+    for round in 1..20 {
+        socket = socket.saturating_sub(rate / 20);
+        fill(&mut margin, &mut socket, AT(round * 50));
+    }
+    let near = |bytes: u64, wanted: u64| bytes.abs_diff(wanted) < wanted / 50;
+    assert!(near(margin.rate_bytes_per_s(), rate), "{margin:?}");
+    assert!(near(socket, rate * 230 / 1000), "{socket}");
+    let mut room = |ms: u64| margin.room(None, TARGET, AT(950 + ms));
+    assert!(near(room(0).call_bytes.into(), rate * 30 / 1000));
+    assert!(near(room(100).bytes, rate / 10));
+    assert!(!margin.joins(AT(950 + 190)) && margin.joins(AT(950 + 210)));
+    assert_eq!(margin.margin_us(AT(950)).map(|us| us / MS / 10), Some(23));
+}
+
+#[test]
+fn a_slow_client_is_topped_up_by_a_buffer_of_the_kernel_and_a_very_slow_one_calls_in_time() {
+    let mut margin = Margin::at_rate(100_000);
+    let room = margin.room(None, TARGET, AT(0));
+    let fill_bytes = CALL_BYTES_MIN + TOP_UP_BYTES_MIN;
+    assert_eq!(
+        (room.bytes, room.call_bytes),
+        (fill_bytes, CALL_BYTES_MIN as u32)
+    );
+}
+
+#[test]
+fn what_is_read_for_one_alone_goes_in_as_soon_as_it_can() {
+    let room = |rate, own_bytes| Margin::at_rate(rate).room(Some(own_bytes), TARGET, AT(0));
+    for (rate, bytes) in [(100_000, OWN_BYTES_MAX), (10_000_000, 2_300_000)] {
+        let room = room(rate, OWN_BYTES_MAX);
+        let up_to = (u64::MAX, bytes as u32, bytes as u32 / 2);
+        assert_eq!((room.bytes, room.lowat_bytes, room.call_bytes), up_to);
+    }
+}
+
+#[test]
+fn the_kernels_call_is_believed_and_not_the_prediction() {
+    let mut margin = Margin::at_rate(1_000_000);
+    margin.given(230_000);
+    margin.full(230_000, TARGET, AT(0));
+    let room_bytes = |margin: &mut Margin| margin.room(None, TARGET, AT(50)).bytes;
+    assert_eq!(room_bytes(&mut margin), 50_000);
+    margin.called(); // after 50 ms, though it should have lasted for 200
+    assert_eq!(room_bytes(&mut margin), 200_000);
+    margin.given(200_000);
+    margin.full(229_000, TARGET, AT(50));
+    assert!(margin.rate_bytes_per_s() > 2_000_000, "{margin:?}");
+}
+
+#[test]
+fn if_a_socket_should_be_full_the_kernel_is_asked() {
+    let mut margin = Margin::at_rate(1_000_000);
+    margin.given(1_000_000);
+    margin.full(1_000_000, TARGET, AT(0));
+    let room = margin.room(None, TARGET, AT(0));
+    let asked = (u64::MAX, 230_000, 30_000);
+    assert_eq!((room.bytes, room.lowat_bytes, room.call_bytes), asked);
+}
+
+#[test]
+fn a_pause_between_two_responses_is_nobodys_rate() {
+    let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+    margin.begin(AT(0));
+    fill(&mut margin, &mut socket, AT(0));
+    socket -= 50_000;
+    fill(&mut margin, &mut socket, AT(50));
+    let rate = margin.rate_bytes_per_s();
+    margin.begin(AT(60_000));
+    fill(&mut margin, &mut 0, AT(60_000));
+    assert_eq!((rate, margin.rate_bytes_per_s()), (1_000_000, 1_000_000));
+}
+
+#[test]
+fn a_client_that_calls_every_millisecond_is_measured_all_the_same() {
+    let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+    margin.begin(AT(0));
+    fill(&mut margin, &mut socket, AT(0));
+    socket = 0; // slow at first: it waits for a disk
+    fill(&mut margin, &mut socket, AT(2_000));
+    let least_bytes = CALL_BYTES_MIN + TOP_UP_BYTES_MIN;
+    assert_eq!(margin.fill_bytes(TARGET), least_bytes);
+    for ms in 2_001..2_100 {
+        socket = 0; // then it takes whatever there is, at once
+        fill(&mut margin, &mut socket, AT(ms));
+    }
+    assert_eq!(margin.fill_bytes(TARGET), LOWAT_BYTES_MAX.into());
+}
+
+#[test]
+fn a_first_rate_is_measured_from_where_there_is_something_to_take() {
+    let mut margin = Margin::new(AT(0));
+    margin.begin(AT(0));
+    margin.taken(300, 300, AT(0)); // the head, into an empty socket
+    margin.taken(131_072, 131_072, AT(200)); // it was empty before
+    assert_eq!(margin.supply(false, AT(200)).rate_bytes_per_s, 0);
+    margin.full(130_072, TARGET, AT(1_200));
+    assert_eq!(margin.supply(true, AT(1_200)).rate_bytes_per_s, 1_000);
+}
+
+#[test]
+fn who_took_more_than_was_believed_is_called_faster_and_who_did_not_is_not() {
+    let known = || {
+        let mut margin = Margin::new(AT(0));
+        margin.begin(AT(0));
+        margin.given(200_000);
+        margin.full(100_000, TARGET, AT(1_000)); // 100 KB/s, and a second's worth is left
+        margin
+    };
+    assert_eq!(known().rate_bytes_per_s(), 100_000);
+    let mut faster = known();
+    faster.taken(50_000, 50_000, AT(1_200)); // 80 KB should have been left
+    assert!(faster.rate_bytes_per_s() > 200_000, "{faster:?}");
+    let mut as_believed = known();
+    as_believed.taken(50_000, 50_000, AT(2_500)); // nothing should have been left
+    assert_eq!(as_believed.rate_bytes_per_s(), 100_000);
+    let mut not_dry = known();
+    not_dry.taken(50_000, 130_000, AT(1_200));
+    assert_eq!(not_dry.rate_bytes_per_s(), 100_000);
+}
+
+#[test]
+fn a_stream_runs_dry_when_socket_and_memory_are_used_up() {
+    let supply = |rate_bytes_per_s, full| Supply {
+        socket_bytes: 100_000,
+        rate_bytes_per_s,
+        full,
+    };
+    let dry_at = |supply: Supply, memory_bytes| supply.dry_at(memory_bytes, AT(5_000));
+    assert_eq!(dry_at(supply(100_000, true), 300_000), AT(9_000));
+    assert_eq!(dry_at(supply(100_000, false), 0), AT(6_000));
+    assert_eq!(dry_at(supply(0, false), 0), AT(5_000), "it took all");
+    let guess = AT(5_000).plus_us(UNKNOWN_MARGIN_US);
+    assert_eq!(dry_at(supply(0, true), 0), guess);
+    assert_eq!(dry_at(supply(0, false), 1), guess);
+    assert!(dry_at(supply(1, true), u64::MAX) > AT(u64::MAX / 2_000));
+}
+
+#[test]
+fn nobody_is_near_before_its_rate_is_known() {
+    let mut margin = Margin::new(AT(0));
+    margin.given(1000);
+    assert!(!margin.joins(AT(10_000)));
+    assert_eq!(margin.margin_us(AT(1)), None);
+}
+
+#[test]
+fn a_window_after_a_pause_is_spread_over_its_round_trip() {
+    let sample = TcpSample {
+        rtt_us: 20_000,
+        path: Path {
+            cwnd_bytes: 500_000,
+            rtt_min_us: 20_000,
+            ..Path::default()
+        },
+        ..TcpSample::default()
+    };
+    assert_eq!(first_flight_rate_bytes_per_s(&sample), Some(31_250_000));
+    let under_way = TcpSample {
+        unacked_bytes: 1,
+        ..sample
+    };
+    let (small, near) = (
+        TcpSample {
+            path: Path {
+                cwnd_bytes: 14_000,
+                ..sample.path
+            },
+            ..sample
+        },
+        // Its round trips are long, since a queue is.
+        TcpSample {
+            path: Path {
+                rtt_min_us: 100,
+                ..sample.path
+            },
+            ..sample
+        },
+    );
+    for sample in [under_way, small, near, TcpSample::default()] {
+        assert_eq!(first_flight_rate_bytes_per_s(&sample), None, "{sample:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn room_and_call_stay_in_their_bounds(looks in proptest::collection::vec((0u64..1 << 50, 0u64..1 << 50, 0u64..1 << 40), 1..50)) {
+        let mut margin = Margin::new(AT(0));
+        let mut now = AT(0);
+        for (given, unsent, us) in looks {
+            now = now.plus_us(us);
+            margin.given(given);
+            margin.full(unsent, TARGET, now);
+            let room = margin.room(None, TARGET, now);
+            prop_assert!(room.lowat_bytes <= LOWAT_BYTES_MAX);
+            prop_assert!(room.bytes >= ROOM_BYTES_MIN && room.lowat_bytes >= LOWAT_BYTES_START / 2);
+            prop_assert!(room.bytes == u64::MAX || room.bytes <= LOWAT_BYTES_MAX.into());
+            // TCP_NOTSENT_LOWAT is twice that.
+            prop_assert!(room.call_bytes <= LOWAT_BYTES_MAX / 2);
+            prop_assert!(u64::from(room.call_bytes) >= CALL_BYTES_MIN);
+        }
+    }
+}
