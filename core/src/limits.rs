@@ -73,6 +73,8 @@ pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// Steps of requests and short answers before a body that waits has one, of up to [`SEND_BYTES_MAX`]: with a flood of
 /// small files, downloads still get most of the bytes.
 pub const SHORT_STEPS_MAX: u32 = 32;
+/// Streams that ended whose memory is kept for those that begin, half a kilobyte each. More: it goes back.
+pub const STREAMS_SPARE_MAX: usize = 256;
 /// Requests of one connection answered in a row. More: the other connections come first.
 pub const PIPELINED_MAX: u32 = 64;
 
