@@ -23,6 +23,7 @@ mod stream;
 mod tests;
 mod wish;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -83,7 +84,8 @@ struct Conn {
     gone: bool,
     queued: bool,
     in_a_row: u32,
-    stream: Option<Stream>,
+    /// Apart, since it is half of all that is kept of a connection, and most are idle.
+    stream: Option<Box<Stream>>,
     patience: Patience,
     margin: Margin,
     /// What TCP last said of its path, and when it was asked.
@@ -102,7 +104,8 @@ impl Conn {
     /// When its socket is to be looked at although it does not call: it waits for the disk, whose turn depends on what
     /// is left in it.
     fn look_at(&self) -> Option<Instant> {
-        let fetched = self.stream.as_ref().is_some_and(Stream::reads_from_disk);
+        let stream = self.stream.as_ref();
+        let fetched = stream.is_some_and(|stream| stream.reads_from_disk());
         self.margin.look_at().filter(|_| fetched && self.writable)
     }
 }
@@ -111,6 +114,9 @@ impl Conn {
 pub struct Worker {
     settings: Settings,
     conns: Vec<Option<Conn>>,
+    /// Memory of streams that ended, for those that begin: no response allocates its own.
+    #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: Vec<Box<Stream>>,
     open: u32,
     by_address: BTreeMap<Address, u32>,
     beliefs: Beliefs,
@@ -145,6 +151,7 @@ impl Worker {
                 ..settings
             },
             conns: Vec::new(),
+            spare: Vec::new(),
             open: 0,
             by_address: BTreeMap::new(),
             beliefs: Beliefs::default(),
@@ -221,7 +228,7 @@ impl Worker {
         }
         conn.queued = true;
         let within_body = |stream: &Stream| stream.sent_bytes > stream.plan.head_len_bytes;
-        let bulk = conn.phase == Phase::Sending && conn.stream.as_ref().is_some_and(within_body);
+        let bulk = conn.phase == Phase::Sending && conn.stream.as_deref().is_some_and(within_body);
         let queue = if bulk {
             &mut self.bulk
         } else {
@@ -246,7 +253,7 @@ fn stream_in(conns: &mut [Option<Conn>], id: StreamId) -> Option<&mut Stream> {
     conn_in(conns, id.conn)
         .filter(|conn| conn.nth == id.nth)?
         .stream
-        .as_mut()
+        .as_deref_mut()
 }
 
 impl Machine for Worker {

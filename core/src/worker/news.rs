@@ -1,5 +1,7 @@
 //! News of one connection: the one door behind [`super::Worker`]'s `on`.
 
+use alloc::boxed::Box;
+
 use super::messages::{Out, Received};
 use super::patience::Verdict;
 use super::stream::Stream;
@@ -99,7 +101,7 @@ impl Worker {
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
-        let fetched = conn.stream.as_ref().is_some_and(Stream::reads_from_disk);
+        let fetched = conn.stream.as_deref().is_some_and(Stream::reads_from_disk);
         if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
             conn.margin.seen(unsent_bytes, now);
         }
@@ -246,7 +248,14 @@ impl Worker {
         if conn.pace_asked {
             self.outs.push_back(Out::Sample(id.conn));
         }
-        conn.stream = Some(Stream::new(plan, conn.requested_at, delay, now));
+        let stream = Stream::new(plan, conn.requested_at, delay, now);
+        conn.stream = Some(match self.spare.pop() {
+            Some(mut place) => {
+                *place = stream;
+                place
+            }
+            None => Box::new(stream),
+        });
         conn.phase = Phase::Sending;
         conn.patience.response_begun(now);
         conn.margin.begin(now);

@@ -1,10 +1,10 @@
 //! One connection's next step, and how a response and a connection end.
 
 use super::messages::{Expect, Out};
-use super::stream::{Step, Stream};
+use super::stream::Step;
 use super::{Phase, Worker};
 use crate::conn::{ConnId, Held, StreamId, Want};
-use crate::limits::{PIPELINED_MAX, SHORT_STEPS_MAX};
+use crate::limits::{PIPELINED_MAX, SHORT_STEPS_MAX, STREAMS_SPARE_MAX};
 use crate::units::Instant;
 use crate::why::{Wait, What, Why};
 
@@ -156,13 +156,12 @@ impl Worker {
 
     /// All bytes of the response are with the kernel, or it can't go on (`why` is not `Done`).
     pub(super) fn response_done(&mut self, index: u32, why: Why, now: Instant) {
-        let Some(stream) = self.end_stream(index, why, now) else {
+        if !self.end_stream(index, why, now) {
             return;
-        };
+        }
         let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
             return;
         };
-        conn.last |= !stream.plan.keep_alive;
         conn.in_a_row = (conn.in_a_row + 1) % PIPELINED_MAX;
         let goes_on = conn.in_a_row != 0;
         let id = conn.id;
@@ -181,10 +180,15 @@ impl Worker {
         self.wake(index, goes_on);
     }
 
-    /// Take the stream off its connection: every stage forgets it, and its arrival is awaited.
-    pub(super) fn end_stream(&mut self, index: u32, why: Why, now: Instant) -> Option<Stream> {
-        let conn = self.conns.get_mut(index as usize)?.as_mut()?;
-        let mut stream = conn.stream.take()?;
+    /// Take the stream off its connection: every stage forgets it, and its arrival is awaited. `false`: there was none.
+    pub(super) fn end_stream(&mut self, index: u32, why: Why, now: Instant) -> bool {
+        let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
+            return false;
+        };
+        let Some(mut stream) = conn.stream.take() else {
+            return false;
+        };
+        conn.last |= !stream.plan.keep_alive;
         stream.go_on(&mut self.counts, now);
         let id = StreamId {
             worker: self.settings.worker,
@@ -209,7 +213,11 @@ impl Worker {
         if self.settings.arrivals {
             self.outs.extend(conn.arrivals.ended(id, &stream, why, now));
         }
-        Some(stream)
+        if self.spare.len() < STREAMS_SPARE_MAX {
+            stream.plan.parts.clear(); // others may wait for what it holds
+            self.spare.push(stream);
+        }
+        true
     }
 
     pub(super) fn next_request(&mut self, index: u32, now: Instant) {
