@@ -44,7 +44,7 @@ pub const CALL_BYTES_MIN: u64 = 8 * KIB;
 /// A slow client's socket is filled for this at least, one of the kernel's buffers, which is more than it takes in T.
 pub const TOP_UP_BYTES_MIN: u64 = SEND_BUFFER_BYTES;
 /// With many of them it is more, so that a worker does not top up more often than this for all of them.
-pub const SLOW_TOP_UPS_PER_S: u64 = 2_500;
+pub const SLOW_TOP_UPS_PER_S: u64 = 2_250;
 /// But it is never more than this.
 pub const TOP_UP_BYTES_MAX: u64 = 128 * KIB;
 /// If less than this should go into a socket, the kernel is asked what does: level and rate are estimates.

@@ -166,7 +166,7 @@ mod tests {
         for (slow, least_bytes) in [
             (0, TOP_UP_BYTES_MIN),
             (120_000_000, TOP_UP_BYTES_MIN),
-            (240_000_000, 96_000),
+            (225_000_000, 100_000),
             (1_000_000_000, TOP_UP_BYTES_MAX),
         ] {
             top_ups.round(demand(slow, slow, 0), AT(0));
