@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use ackpace_core::conn::{ObjectId, Oracle, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
@@ -77,6 +78,23 @@ impl File {
         fstat(&self.fd).map(|stat| version(&stat))
     }
 
+    /// Whether the bytes that `promised` tells of may still be sent ([`Version::still_holds`]).
+    ///
+    /// Who appends to a file changes its time first and its length a little later (ext4, xfs): a new time with the old length is
+    /// looked at again, for half a millisecond at most.
+    pub fn still_holds(&self, promised: &Version) -> bool {
+        for _ in 0..GROWING_LOOKS_MAX {
+            let Ok(now) = self.version() else {
+                return false;
+            };
+            if promised.still_holds(&now) || now.len_bytes != promised.len_bytes {
+                return promised.still_holds(&now);
+            }
+            std::thread::sleep(GROWING_LOOK);
+        }
+        false
+    }
+
     /// The first `len_bytes` of the file if they are in memory and are still `version`; never waits for a disk.
     pub fn resident(&self, version: &Version) -> Option<Vec<u8>> {
         let len_bytes = usize::try_from(version.len_bytes).ok()?;
@@ -92,6 +110,11 @@ impl File {
         (self.version().ok()? == *version).then_some(bytes)
     }
 }
+
+/// Looks at a file that may be about to grow.
+const GROWING_LOOKS_MAX: usize = 5;
+/// Between two of them; the kernel adds some 50 us.
+const GROWING_LOOK: Duration = Duration::from_micros(50);
 
 /// The version that a stat shows.
 pub fn version(stat: &Stat) -> Version {

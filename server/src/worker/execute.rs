@@ -378,7 +378,7 @@ fn send_texts<'a>(
 /// Send a piece of the file, if the file is still what was promised. A file that is truncated just
 /// behind that look ends the piece early, as a full socket does; the next look tells them apart.
 fn send_body(socket: &OwnedFd, file: &File, promised: &Version, span: Span) -> Sent {
-    if !file.version().is_ok_and(|now| promised.still_holds(&now)) {
+    if !file.still_holds(promised) {
         return Sent::Broken(Why::FileChanged);
     }
     match tcp::send_file(socket, &file.fd, span.offset_bytes, span.len_bytes) {
@@ -400,7 +400,7 @@ fn send_pieces(
     span: Span,
 ) -> Sent {
     let unproven = pieces.iter().any(|piece| !piece.proven);
-    if unproven && !file.version().is_ok_and(|now| promised.still_holds(&now)) {
+    if unproven && !file.still_holds(promised) {
         return Sent::Broken(Why::FileChanged);
     }
     // All of them were read before this look.
