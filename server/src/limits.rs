@@ -130,3 +130,7 @@ pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a stop waits for a log to be written. More: the rest is lost, since a stuck pipe must not keep the server
 /// from stopping.
 pub const LOG_STOP_MAX: Duration = Duration::from_secs(2);
+
+/// Looks at a file whose time is new and whose length is old, since it may be about to grow. More: it was changed in place, and
+/// the response ends.
+pub const GROWING_LOOKS_MAX: usize = 5;

@@ -13,6 +13,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::device::Devices;
 use super::direct::{Direct, Why, open_direct};
+use crate::limits::GROWING_LOOKS_MAX;
 
 /// A file that is open, and what is known of it.
 #[derive(Debug)]
@@ -111,9 +112,7 @@ impl File {
     }
 }
 
-/// Looks at a file that may be about to grow.
-const GROWING_LOOKS_MAX: usize = 5;
-/// Between two of them; the kernel adds some 50 us.
+/// Between two looks at a file that may be about to grow; the kernel adds some 50 us.
 const GROWING_LOOK: Duration = Duration::from_micros(50);
 
 /// The version that a stat shows.
