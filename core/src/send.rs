@@ -230,17 +230,14 @@ impl Margin {
     }
 
     fn level_at(&self, rate_bytes_per_s: u64, now: Instant) -> u64 {
-        let us = u128::from(now.since_us(self.looked_at));
-        let taken = us * u128::from(rate_bytes_per_s) / u128::from(US_PER_S);
-        let had = self.level_bytes + self.given_bytes;
-        had.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
+        let taken_bytes = bytes_in(now.since_us(self.looked_at), rate_bytes_per_s);
+        (self.level_bytes + self.given_bytes).saturating_sub(taken_bytes)
     }
 
     /// T_n, the time for which the socket has bytes; `None` while B_n is not known.
     pub fn margin_us(&self, now: Instant) -> Option<u64> {
         let rate = self.rate.send_bytes_per_s();
-        let us = u128::from(self.level_bytes(now)) * u128::from(US_PER_S);
-        (rate > 0).then(|| u64::try_from(us / u128::from(rate.max(1))).unwrap_or(u64::MAX))
+        (rate > 0).then(|| us_for(self.level_bytes(now), rate))
     }
 
     /// A response begins. Time in which there was nothing to take counts for nobody's rate.

@@ -40,7 +40,7 @@ pub struct Demand {
     pub rates_bytes_per_s: u64,
     /// The sum for those among them who take less than [`TOP_UP_BYTES_MIN`] in T.
     pub slow_bytes_per_s: u64,
-    /// The shortest T_n.
+    /// The shortest time for which one of their sockets lasts when it is full.
     pub shortest_us: Option<u64>,
 }
 
