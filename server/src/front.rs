@@ -5,4 +5,5 @@
 
 pub mod http;
 pub mod listing;
+pub mod plain;
 pub mod site;

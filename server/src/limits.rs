@@ -48,6 +48,10 @@ pub const HOT_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Files up to this length are kept ready as a copy, since copying 8 KiB costs what a second system call costs. Longer ones
 /// are kept open for sendfile.
 pub const HOT_COPY_BYTES_MAX: u64 = 8 << 10;
+/// For so long an answer is used after its file was looked up, microseconds: nothing is staler than that.
+pub const HOT_GOOD_US: u64 = 1_000_000;
+/// Files of such answers that are looked up again in one turn. More: the next who ask see to it.
+pub const HOT_DUE_MAX: usize = 16;
 /// Files that one worker keeps open for that. More: what was longest unused is closed.
 pub const HOT_OPEN_MAX: usize = 512;
 /// Targets of which it is remembered that they were asked for once. A collision forgets the older one, which costs one

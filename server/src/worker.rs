@@ -231,7 +231,7 @@ impl Worker {
                 WATCH => {
                     if let Some(watch) = &mut self.watch {
                         watch.hear(&mut self.hot);
-                        self.count_ready();
+                        answer::count_ready(&self.tally, &self.hot);
                     }
                 }
                 LISTENER => self.decider.on(In::Incoming, now),
@@ -253,6 +253,7 @@ impl Worker {
                 self.tally.turns_cut_by_orders.add(1);
             }
         }
+        self.look_up_again(now);
         // Told behind the orders, or a connection might be shown between its news and what is done about them.
         while let Some(question) = rung.then(|| self.questions.try_recv().ok()).flatten() {
             self.tell(&question, now);

@@ -5,7 +5,6 @@
 //! between two requests holds none.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use ackpace_wire::access_log::{self, Remote};
 use ackpace_wire::content_type;
 use ackpace_wire::http::fields::Field;
 use ackpace_wire::http::negotiation::prefers_json;
-use ackpace_wire::http::target::{self, Form};
+use ackpace_wire::http::target::{self, Form, Target};
 use ackpace_wire::http::{
     BodySkip, Context, Method, Parsed, Part, Plan, Reject, Representation, Request, RequestBody,
     Status, Version, parse, plan,
@@ -27,9 +26,10 @@ use rustix::io::Errno;
 
 use smallvec::smallvec;
 
+use super::plain;
 use super::site::{Answer, Query, Served, Site};
 use crate::clock::unix_ms;
-use crate::hot::{Content, Ready};
+use crate::hot::{Content, Key, Ready};
 use crate::log::{Record, RequestText};
 use crate::tcp;
 
@@ -66,8 +66,8 @@ pub struct Front {
     end: usize,
     /// Length of the request head that was found at the start of them.
     head_len: usize,
-    /// Where its target stands in it, if the answer depends on nothing else.
-    plain: Option<Range<usize>>,
+    /// Where its target stands in it, if it is plain.
+    plain: Option<plain::Place>,
     body: Option<BodySkip>,
     /// What the access log will say of answers that have not fully arrived, oldest first.
     records: VecDeque<(u16, RequestText, u16)>,
@@ -147,7 +147,7 @@ impl Front {
                 head_len_bytes,
             } => {
                 self.head_len = head_len_bytes;
-                self.plain = plain_target(bytes, &request);
+                self.plain = plain::Place::of(bytes, &request);
                 request.body
             }
             // Nobody knows where the next request would start.
@@ -222,9 +222,9 @@ impl Front {
         }
     }
 
-    /// The target of the request at the start of the buffer, if its answer depends on nothing else.
-    pub fn plain_target(&self) -> Option<&[u8]> {
-        self.unused().get(self.plain.clone()?)
+    /// What the request at the start of the buffer asks for, if it is plain.
+    pub fn plain(&self) -> Option<Key<'_>> {
+        self.plain?.key(self.unused())
     }
 
     /// The answer to that request is ready.
@@ -235,6 +235,7 @@ impl Front {
         content: &Content,
         around: &Surroundings<'_>,
     ) -> CorePlan {
+        let keep_alive = self.plain().is_some_and(|key| key.keep_alive);
         self.recorded(nth, Status::Ok.code(), around);
         let text = |text: &Arc<[u8]>| CorePart::Bytes(Arc::clone(text));
         let (parts, head_len_bytes) = match ready {
@@ -258,7 +259,7 @@ impl Front {
         CorePlan {
             parts,
             head_len_bytes: head_len_bytes as u64,
-            keep_alive: true,
+            keep_alive,
         }
     }
 
@@ -312,23 +313,7 @@ impl Front {
         if request.method == Method::Options || target.form == Form::Asterisk {
             return self.answered(nth, plan::options(&request, &context), around);
         }
-        let json =
-            target.query == Some(b"json") || prefers_json(request.fields().values(Field::Accept));
-        let listed = request.method != Method::Head;
-        let siblings = !around.site.siblings.is_empty();
-        Task::Find(Query {
-            path: target.path.as_ref().into(),
-            accept_encoding: match siblings {
-                true => request
-                    .fields()
-                    .values(Field::AcceptEncoding)
-                    .map(Box::from)
-                    .collect(),
-                false => Box::default(),
-            },
-            format: if json { Format::Json } else { Format::Html },
-            chunked: listed.then_some(request.version == Version::Http11),
-        })
+        Task::Find(query_of(&request, &target, around.site))
     }
 
     /// What is wrong with the part of the request's body that is here already. A fault that shows
@@ -453,17 +438,24 @@ impl Front {
     }
 }
 
-/// Where a request's target stands in its bytes, if nothing else of it matters for a file.
-fn plain_target(bytes: &[u8], request: &Request<'_>) -> Option<Range<usize>> {
-    let path = request.target.starts_with(b"/") && !request.target.contains(&b'?');
-    if !(path && request.is_plain()) {
-        return None;
+/// What to look for.
+pub(super) fn query_of(request: &Request<'_>, target: &Target<'_>, site: &Site) -> Query {
+    let json =
+        target.query == Some(b"json") || prefers_json(request.fields().values(Field::Accept));
+    let listed = request.method != Method::Head;
+    let accept_encoding = request.fields().values(Field::AcceptEncoding);
+    Query {
+        path: target.path.as_ref().into(),
+        accept_encoding: match site.siblings.is_empty() {
+            true => Box::default(),
+            false => accept_encoding.map(Box::from).collect(),
+        },
+        format: if json { Format::Json } else { Format::Html },
+        chunked: listed.then_some(request.version == Version::Http11),
     }
-    let start = request.target.as_ptr().addr() - bytes.as_ptr().addr();
-    Some(start..start + request.target.len())
 }
 
-fn context(draining: bool, close: bool) -> Context {
+pub(super) fn context(draining: bool, close: bool) -> Context {
     Context {
         now_unix_s: unix_ms() / 1000,
         draining,
@@ -476,7 +468,7 @@ fn closes(request: &Request<'_>) -> bool {
     matches!(request.body, RequestBody::Length(len_bytes) if len_bytes > BODY_SKIP_BYTES_MAX)
 }
 
-fn planned(
+pub(super) fn planned(
     request: &Request<'_>,
     answer: &Answer,
     format: Format,
@@ -524,7 +516,7 @@ fn representation<'a>(served: &'a Served, site: &'a Site) -> Representation<'a> 
 }
 
 /// A plan in the words of the machines.
-fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
+pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
     let part = |part: Part| match (part, file) {
         (
             Part::File {

@@ -1,8 +1,9 @@
 //! Small files that are asked for again and again: head and body ready to be sent, a copy for each worker.
 //!
-//! An answer is used within the second in which it was made; the first request of the next second looks
-//! the file up again, so that nothing is staler than that, and [`watch`] hears of most changes at once. A
-//! file enters when it is asked for a second time, so that a sweep over many files displaces nothing.
+//! An answer is used for a second after its file was looked up, so that nothing is staler than that, and [`watch`]
+//! hears of most changes at once. Who asks for one in the second half of its second gets it, and then the file is
+//! looked up again: nobody waits for that as long as somebody asks twice a second. A file enters when it is asked
+//! for a second time, so that a sweep over many files displaces nothing.
 
 pub mod watch;
 
@@ -11,8 +12,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use ackpace_core::conn::{ObjectId, Version};
+use ackpace_core::units::Instant;
 
-use crate::limits::{HOT_COPY_BYTES_MAX, HOT_FILE_BYTES_MAX, HOT_OPEN_MAX, HOT_SEEN_MAX};
+use crate::limits::{
+    HOT_COPY_BYTES_MAX, HOT_DUE_MAX, HOT_FILE_BYTES_MAX, HOT_GOOD_US, HOT_OPEN_MAX, HOT_SEEN_MAX,
+};
 use crate::store::file::File;
 
 /// An answer that is ready to be sent.
@@ -58,6 +62,32 @@ impl Ready {
     }
 }
 
+/// What an answer for a file depends on besides the file: what a plain request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key<'a> {
+    /// The request target: a path, as it was sent.
+    pub target: &'a [u8],
+    /// The client keeps the connection; if not, the answer says that it ends.
+    pub keep_alive: bool,
+}
+
+/// An answer whose file is to be looked up again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    target: Box<[u8]>,
+    keep_alive: bool,
+}
+
+impl Due {
+    /// Which answer.
+    pub fn key(&self) -> Key<'_> {
+        Key {
+            target: &self.target,
+            keep_alive: self.keep_alive,
+        }
+    }
+}
+
 /// Which content of which file an answer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
@@ -67,14 +97,16 @@ pub struct Content {
     pub version: Version,
 }
 
-/// The cache: by request target, bounded in bytes, in the order of the second chance (CLOCK, Corbató 1968).
+/// The cache: by [`Key`], bounded in bytes, in the order of the second chance (CLOCK, Corbató 1968).
 pub struct Hot {
     budget_bytes: usize,
     held_bytes: usize,
     /// Files that are kept open.
     open: usize,
-    by_target: HashMap<Box<[u8]>, usize>,
+    /// Places in `slots` by target, of answers that end their connection and of those that keep it.
+    by_target: [HashMap<Box<[u8]>, usize>; 2],
     slots: Vec<Slot>,
+    due: Vec<Due>,
     hand: usize,
     /// Hashes of targets that were asked for once, by their low bits; a later one displaces an earlier one.
     seen: Box<[u64]>,
@@ -83,10 +115,12 @@ pub struct Hot {
 
 struct Slot {
     target: Box<[u8]>,
+    keep_alive: bool,
     content: Content,
     ready: Ready,
-    made_unix_s: u64,
+    looked_up: Instant,
     used: bool,
+    due: bool,
 }
 
 /// What is known of a file's answer that might be kept.
@@ -116,8 +150,9 @@ impl Hot {
             budget_bytes: usize::try_from(budget_bytes).unwrap_or(usize::MAX),
             held_bytes: 0,
             open: 0,
-            by_target: HashMap::new(),
+            by_target: Default::default(),
             slots: Vec::new(),
+            due: Vec::new(),
             hand: 0,
             seen: vec![0; HOT_SEEN_MAX].into(),
             hasher: RandomState::new(),
@@ -134,23 +169,39 @@ impl Hot {
         (self.slots.len() as u64, self.held_bytes as u64)
     }
 
-    /// The answer for a target, if it was made in this second.
-    pub fn get(&mut self, target: &[u8], now_unix_s: u64) -> Option<(&Ready, &Content)> {
-        let slot = &mut self.slots[*self.by_target.get(target)?];
+    /// The answer, if its file was looked up within the last second.
+    pub fn get(&mut self, key: Key<'_>, now: Instant) -> Option<(&Ready, &Content)> {
+        let slot = &mut self.slots[*self.by_target[usize::from(key.keep_alive)].get(key.target)?];
         slot.used = true;
-        (slot.made_unix_s == now_unix_s).then_some((&slot.ready, &slot.content))
+        let age_us = now.since_us(slot.looked_up);
+        if age_us >= HOT_GOOD_US {
+            return None;
+        }
+        if age_us >= HOT_GOOD_US / 2 && !slot.due && self.due.len() < HOT_DUE_MAX {
+            slot.due = true;
+            self.due.push(Due {
+                target: key.target.into(),
+                keep_alive: key.keep_alive,
+            });
+        }
+        Some((&slot.ready, &slot.content))
+    }
+
+    /// An answer whose file is to be looked up again, when those who wait have got theirs.
+    pub fn due(&mut self) -> Option<Due> {
+        self.due.pop()
     }
 
     /// Whether an answer for this target, which was just looked up, is worth keeping, and how: it is the same for everybody, has
     /// been asked for before, and may ever fit in.
-    pub fn wants(&mut self, target: &[u8], candidate: &Candidate, now_unix_s: u64) -> Option<Keep> {
+    pub fn wants(&mut self, key: Key<'_>, candidate: &Candidate, now_unix_s: u64) -> Option<Keep> {
         let len_bytes = candidate.len_bytes;
         if candidate.varies || len_bytes > HOT_FILE_BYTES_MAX || self.budget_bytes == 0 {
             return None;
         }
         // Its validators are weak while it may still change within the second.
         let old = candidate.modified_unix_s + 2 < now_unix_s as i64;
-        if !(self.holds(target) || self.asked_before(target)) || !old {
+        if !(self.place(key).is_some() || self.asked_before(key.target)) || !old {
             return None;
         }
         match len_bytes {
@@ -167,20 +218,22 @@ impl Hot {
     }
 
     /// What is kept for this content, below a new head, so that it need not be read again.
-    pub fn renewed(&self, target: &[u8], content: &Content, head: &Arc<[u8]>) -> Option<Ready> {
-        let slot = &self.slots[*self.by_target.get(target)?];
+    pub fn renewed(&self, key: Key<'_>, content: &Content, head: &Arc<[u8]>) -> Option<Ready> {
+        let slot = &self.slots[self.place(key)?];
         (slot.content == *content).then(|| slot.ready.below(head))
     }
 
-    /// Keep an answer, in the place of an older one for the same target. What was longest unused makes room.
-    pub fn keep(&mut self, target: &[u8], content: Content, ready: Ready, now_unix_s: u64) {
-        self.forget(target);
+    /// Keep an answer whose file was just looked up, in the place of an older one. What was longest unused makes room.
+    pub fn keep(&mut self, key: Key<'_>, content: Content, ready: Ready, now: Instant) {
+        self.drop_answer(key);
         let slot = Slot {
-            target: target.into(),
+            target: key.target.into(),
+            keep_alive: key.keep_alive,
             content,
             ready,
-            made_unix_s: now_unix_s,
+            looked_up: now,
             used: false,
+            due: false,
         };
         let needed_bytes = slot.bytes();
         if needed_bytes > self.budget_bytes {
@@ -193,26 +246,41 @@ impl Hot {
         }
         self.held_bytes += needed_bytes;
         self.open += open;
-        self.by_target.insert(target.into(), self.slots.len());
+        self.by_target[usize::from(key.keep_alive)].insert(key.target.into(), self.slots.len());
         self.slots.push(slot);
     }
 
-    /// Whether an answer for the target is kept, of whatever second.
+    /// Whether an answer for the target is kept, however old.
     pub fn holds(&self, target: &[u8]) -> bool {
-        self.by_target.contains_key(target)
+        self.by_target
+            .iter()
+            .any(|places| places.contains_key(target))
     }
 
-    /// Forget the answer for a target.
+    /// Forget the answers for a target.
     pub fn forget(&mut self, target: &[u8]) {
-        if let Some(&at) = self.by_target.get(target) {
+        for keep_alive in [false, true] {
+            self.drop_answer(Key { target, keep_alive });
+        }
+    }
+
+    fn drop_answer(&mut self, key: Key<'_>) {
+        if let Some(at) = self.place(key) {
             self.remove(at);
         }
     }
 
+    fn place(&self, key: Key<'_>) -> Option<usize> {
+        self.by_target[usize::from(key.keep_alive)]
+            .get(key.target)
+            .copied()
+    }
+
     /// Forget everything.
     pub fn clear(&mut self) {
-        self.by_target.clear();
+        self.by_target.iter_mut().for_each(HashMap::clear);
         self.slots.clear();
+        self.due.clear();
         (self.held_bytes, self.open, self.hand) = (0, 0, 0);
     }
 
@@ -235,9 +303,10 @@ impl Hot {
         let gone = self.slots.swap_remove(at);
         self.held_bytes -= gone.bytes();
         self.open -= gone.open();
-        self.by_target.remove(&gone.target);
+        self.by_target[usize::from(gone.keep_alive)].remove(&gone.target);
         if let Some(moved) = self.slots.get(at) {
-            if let Some(place) = self.by_target.get_mut(&moved.target) {
+            let places = &mut self.by_target[usize::from(moved.keep_alive)];
+            if let Some(place) = places.get_mut(&moved.target) {
                 *place = at;
             }
         }
@@ -263,15 +332,15 @@ impl Slot {
 
 #[cfg(test)]
 mod tests_support {
-    use super::tests::{content, ready};
+    use super::tests::{at, content, kept_by, ready};
     use super::*;
 
     pub fn keep(hot: &mut Hot, target: &str) {
-        hot.keep(target.as_bytes(), content(1), ready(1, 10), 1);
+        hot.keep(kept_by(target.as_bytes()), content(1), ready(1, 10), at(1));
     }
 
     pub fn kept(hot: &mut Hot, target: &str) -> bool {
-        hot.get(target.as_bytes(), 1).is_some()
+        hot.get(kept_by(target.as_bytes()), at(1)).is_some()
     }
 }
 
@@ -295,6 +364,15 @@ mod tests {
 
     pub fn ready(fill: u8, len: usize) -> Ready {
         Ready::whole(&[b'h'; 100], &vec![fill; len])
+    }
+
+    pub fn kept_by(target: &[u8]) -> Key<'_> {
+        let keep_alive = true;
+        Key { target, keep_alive }
+    }
+
+    pub fn at(us: u64) -> Instant {
+        Instant { us }
     }
 
     fn body(ready: &Ready) -> &[u8] {
@@ -324,26 +402,68 @@ mod tests {
                 head: [].into(),
                 file: file(),
             };
-            hot.keep(&index.to_be_bytes(), content(index), ready, 1);
+            hot.keep(kept_by(&index.to_be_bytes()), content(index), ready, at(1));
         }
         assert_eq!((hot.open, hot.slots.len()), (HOT_OPEN_MAX, HOT_OPEN_MAX));
     }
 
     #[test]
-    fn an_answer_is_good_for_its_second() {
+    fn an_answer_is_good_for_a_second() {
         let mut hot = Hot::new(10_000);
-        hot.keep(b"/a", content(1), ready(1, 1000), 7);
-        assert_eq!(filled(hot.get(b"/a", 7)), Some(1));
-        assert_eq!(filled(hot.get(b"/a", 8)), None);
-        assert_eq!(filled(hot.get(b"/b", 7)), None);
-        let renewed = |index| hot.renewed(b"/a", &content(index), &[b'H'].into());
+        let (a, b) = (kept_by(b"/a"), kept_by(b"/b"));
+        hot.keep(a, content(1), ready(1, 1000), at(7));
+        let end = 7 + HOT_GOOD_US;
+        assert_eq!(filled(hot.get(a, at(end - 1))), Some(1));
+        assert_eq!(filled(hot.get(a, at(end))), None);
+        assert_eq!(filled(hot.get(b, at(7))), None);
+        let renewed = |index| hot.renewed(a, &content(index), &[b'H'].into());
         let Some(Ready::Whole { text, .. }) = renewed(1) else {
             panic!("it is there");
         };
         assert_eq!((text.len(), &text[..2]), (1001, &[b'H', 1][..]));
         assert!(renewed(2).is_none());
-        hot.keep(b"/a", content(1), ready(2, 1000), 8);
-        assert_eq!(filled(hot.get(b"/a", 8)), Some(2));
+        hot.keep(a, content(1), ready(2, 1000), at(end));
+        assert_eq!(filled(hot.get(a, at(end))), Some(2));
+        hot.forget(b"/a");
+        assert!(!hot.holds(b"/a") && hot.held_bytes == 0);
+    }
+
+    #[test]
+    fn who_asks_late_has_the_file_looked_up_again_once() {
+        let mut hot = Hot::new(10_000);
+        let key = kept_by(b"/a");
+        let late = at(HOT_GOOD_US / 2);
+        hot.keep(key, content(1), ready(1, 10), at(0));
+        assert!(hot.get(key, at(late.us - 1)).is_some() && hot.due().is_none());
+        for _ in 0..3 {
+            assert_eq!(filled(hot.get(key, late)), Some(1));
+        }
+        let due = hot.due().expect("somebody asked late");
+        assert_eq!(due.key(), key);
+        assert!(hot.due().is_none(), "once");
+        hot.keep(key, content(1), ready(1, 10), late);
+        assert!(hot.get(key, at(late.us + 1)).is_some() && hot.due().is_none());
+        for index in 0..2 * HOT_DUE_MAX as u8 {
+            let target = [b'/', index];
+            hot.keep(kept_by(&target), content(1), ready(1, 1), at(0));
+            assert!(hot.get(kept_by(&target), late).is_some());
+        }
+        assert_eq!(std::iter::from_fn(|| hot.due()).count(), HOT_DUE_MAX);
+    }
+
+    #[test]
+    fn answers_that_end_their_connection_are_kept_apart() {
+        let mut hot = Hot::new(10_000);
+        let kept = kept_by(b"/a");
+        let ended = Key {
+            keep_alive: false,
+            ..kept
+        };
+        hot.keep(kept, content(1), ready(1, 10), at(0));
+        assert!(hot.get(ended, at(0)).is_none());
+        hot.keep(ended, content(1), ready(2, 10), at(0));
+        assert_eq!(filled(hot.get(kept, at(0))), Some(1));
+        assert_eq!(filled(hot.get(ended, at(0))), Some(2));
         hot.forget(b"/a");
         assert!(!hot.holds(b"/a") && hot.held_bytes == 0);
     }
@@ -351,26 +471,27 @@ mod tests {
     #[test]
     fn a_target_is_kept_when_it_is_asked_for_again() {
         let mut hot = Hot::new(10_000);
+        let a = kept_by(b"/a");
         let small = Candidate {
             len_bytes: 10,
             modified_unix_s: 100,
             varies: false,
         };
         let long = |len_bytes| Candidate { len_bytes, ..small };
-        assert_eq!(hot.wants(b"/a", &small, 103), None);
-        assert_eq!(hot.wants(b"/a", &small, 103), Some(Keep::Copied));
+        assert_eq!(hot.wants(a, &small, 103), None);
+        assert_eq!(hot.wants(a, &small, 103), Some(Keep::Copied));
         let open = long(HOT_COPY_BYTES_MAX + 1);
-        assert_eq!(hot.wants(b"/a", &open, 103), Some(Keep::Open));
+        assert_eq!(hot.wants(a, &open, 103), Some(Keep::Open));
         let (too_long, fresh) = (long(HOT_FILE_BYTES_MAX + 1), 102);
-        assert_eq!(hot.wants(b"/a", &too_long, 103), None);
-        assert_eq!(hot.wants(b"/a", &small, fresh), None);
+        assert_eq!(hot.wants(a, &too_long, 103), None);
+        assert_eq!(hot.wants(a, &small, fresh), None);
         let varies = Candidate {
             varies: true,
             ..small
         };
-        assert_eq!(hot.wants(b"/a", &varies, 103), None);
+        assert_eq!(hot.wants(a, &varies, 103), None);
         let mut none = Hot::new(0);
-        let twice = [(); 2].map(|()| none.wants(b"/a", &small, 103));
+        let twice = [(); 2].map(|()| none.wants(a, &small, 103));
         assert_eq!(twice, [None, None]);
     }
 
@@ -378,36 +499,40 @@ mod tests {
     fn who_is_used_stays_and_who_is_not_makes_room() {
         let mut hot = Hot::new(4000);
         for (index, target) in [b"/a", b"/b", b"/c"].into_iter().enumerate() {
-            hot.keep(target, content(index as u32), ready(0, 700), 1);
+            hot.keep(kept_by(target), content(index as u32), ready(0, 700), at(1));
         }
-        assert!(hot.get(b"/a", 1).is_some() && hot.get(b"/c", 1).is_some());
-        hot.keep(b"/d", content(4), ready(0, 700), 1);
         assert!(
-            hot.get(b"/b", 1).is_none(),
+            hot.get(kept_by(b"/a"), at(1)).is_some() && hot.get(kept_by(b"/c"), at(1)).is_some()
+        );
+        hot.keep(kept_by(b"/d"), content(4), ready(0, 700), at(1));
+        assert!(
+            hot.get(kept_by(b"/b"), at(1)).is_none(),
             "the only one without a second chance"
         );
-        assert!(hot.get(b"/a", 1).is_some() && hot.get(b"/d", 1).is_some());
+        assert!(
+            hot.get(kept_by(b"/a"), at(1)).is_some() && hot.get(kept_by(b"/d"), at(1)).is_some()
+        );
     }
 
     proptest! {
         #[test]
         fn it_never_holds_more_than_its_budget_and_finds_what_it_holds(
             budget in 0u64..20_000,
-            acts in prop::collection::vec((0u8..40, 0usize..3000, any::<bool>()), 1..200),
+            acts in prop::collection::vec((0u8..40, 0usize..3000, 0u8..3), 1..200),
         ) {
             let mut hot = Hot::new(budget);
-            for (name, len, forget) in acts {
-                let target = [b'/', name];
-                if forget {
-                    hot.forget(&target);
-                } else {
-                    hot.keep(&target, content(name.into()), ready(name, len), 1);
+            for (name, len, act) in acts {
+                let key = Key { target: &[b'/', name], keep_alive: act == 1 };
+                match act {
+                    2 => hot.forget(key.target),
+                    _ => hot.keep(key, content(name.into()), ready(name, len), at(1)),
                 }
                 prop_assert!(hot.held_bytes as u64 <= budget);
-                prop_assert_eq!(hot.by_target.len(), hot.slots.len());
+                let places: usize = hot.by_target.iter().map(HashMap::len).sum();
+                prop_assert_eq!(places, hot.slots.len());
                 prop_assert_eq!(hot.slots.iter().map(Slot::bytes).sum::<usize>(), hot.held_bytes);
                 for (at, slot) in hot.slots.iter().enumerate() {
-                    prop_assert_eq!(hot.by_target[&slot.target], at);
+                    prop_assert_eq!(hot.by_target[usize::from(slot.keep_alive)][&slot.target], at);
                     prop_assert!(body(&slot.ready).iter().all(|byte| [*byte] == slot.target[1..]));
                 }
             }

@@ -11,11 +11,14 @@ use ackpace_core::worker::In;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
-use crate::front::site::{Answer, Served};
-use crate::hot::{Candidate, Content, Keep, Ready};
+use crate::front::plain;
+use crate::front::site::{Answer, Served, Site};
+use crate::hot::watch::Watch;
+use crate::hot::{Candidate, Content, Hot, Keep, Key, Ready};
 use crate::log::AccessHandle;
 use crate::resolver::{Done, Job};
 use crate::store::root::Wait;
+use crate::tally::Tally;
 
 impl Worker {
     pub(super) fn resolve(&mut self, stream: StreamId, refuse: bool, now: Instant) {
@@ -23,12 +26,8 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        let plain = conn
-            .front
-            .plain_target()
-            .filter(|_| !refuse && !self.draining);
-        let ready = plain.and_then(|target| self.hot.get(target, unix_ms() / 1000));
-        if let Some((ready, content)) = ready {
+        let plain = conn.front.plain().filter(|_| !refuse && !self.draining);
+        if let Some((ready, content)) = plain.and_then(|key| self.hot.get(key, now)) {
             if let Ready::Open { file, .. } = ready {
                 conn.file = Some(Arc::clone(file));
             }
@@ -98,12 +97,20 @@ impl Worker {
         };
         let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
         self.tally.answered(conn.front.status());
-        if let Answer::File(served) = &answer {
-            self.keep_ready(stream, served, &plan);
+        let plain = conn.front.plain().filter(|_| !self.draining);
+        if let (Some(key), Answer::File(served)) = (plain, &answer) {
+            let site = &self.shared.site;
+            keep_ready(
+                &mut self.hot,
+                &mut self.watch,
+                site,
+                key,
+                served,
+                &plan,
+                now,
+            );
+            count_ready(&self.tally, &self.hot);
         }
-        let Some(conn) = self.conns.get(stream.conn) else {
-            return;
-        };
         match answer {
             Answer::File(served) => conn.file = Some(served.file),
             Answer::Listing(listing) => conn.listing = listing,
@@ -120,56 +127,82 @@ impl Worker {
         self.decider.on(In::Resolved { stream, plan }, now);
     }
 
-    /// Keep the answer ready for the next who asks, if it is a small file's and the same for everybody.
-    fn keep_ready(&mut self, stream: StreamId, served: &Served, plan: &Plan) {
-        let now_unix_s = unix_ms() / 1000;
-        let Some(conn) = self.conns.get(stream.conn) else {
-            return;
-        };
-        let target = conn.front.plain_target().filter(|_| !self.draining);
-        let candidate = Candidate {
-            len_bytes: served.version.len_bytes,
-            modified_unix_s: served.modified_unix_s,
-            varies: served.vary,
-        };
-        let (Some(target), Some(Part::Bytes(head))) = (target, plan.parts.first()) else {
-            return;
-        };
-        let Some(keep) = self.hot.wants(target, &candidate, now_unix_s) else {
-            return;
-        };
-        let content = Content {
-            object: served.file.id,
-            version: served.version,
-        };
-        let kept = self.hot.renewed(target, &content, head);
-        // What is kept is watched since it was read.
-        if let Some(watch) = self.watch.as_mut().filter(|_| kept.is_none()) {
-            let (directory, name) = self.shared.site.place(&served.file.path);
-            watch.add(&directory, name, target, &self.hot);
-        }
-        let made = || match keep {
-            Keep::Copied => {
-                let body = served.file.resident(&served.version)?;
-                Some(Ready::whole(head, &body))
+    /// Look up again the files of answers that will soon be too old, now that who asked has been answered.
+    pub(super) fn look_up_again(&mut self, now: Instant) {
+        while let Some(due) = self.hot.due() {
+            let (key, site) = (due.key(), &self.shared.site);
+            let kept = plain::answer_again(key, site).is_some_and(|(served, plan)| {
+                keep_ready(
+                    &mut self.hot,
+                    &mut self.watch,
+                    site,
+                    key,
+                    &served,
+                    &plan,
+                    now,
+                )
+            });
+            if !kept {
+                self.hot.forget(key.target);
             }
-            Keep::Open => Some(Ready::Open {
-                head: Arc::clone(head),
-                file: Arc::clone(&served.file),
-            }),
-        };
-        if let Some(ready) = kept.or_else(made) {
-            self.hot.keep(target, content, ready, now_unix_s);
-            self.count_ready();
+            count_ready(&self.tally, &self.hot);
         }
     }
+}
 
-    /// Let others see what is kept ready.
-    pub(super) fn count_ready(&self) {
-        let (files, bytes) = self.hot.held();
-        self.tally.ready_files.set(files);
-        self.tally.ready_bytes.set(bytes);
+/// Keep an answer ready for the next who asks, if it is a small file's and the same for everybody; says whether it is kept.
+fn keep_ready(
+    hot: &mut Hot,
+    watch: &mut Option<Watch>,
+    site: &Site,
+    key: Key<'_>,
+    served: &Served,
+    plan: &Plan,
+    now: Instant,
+) -> bool {
+    let candidate = Candidate {
+        len_bytes: served.version.len_bytes,
+        modified_unix_s: served.modified_unix_s,
+        varies: served.vary,
+    };
+    let Some(Part::Bytes(head)) = plan.parts.first() else {
+        return false;
+    };
+    let Some(keep) = hot.wants(key, &candidate, unix_ms() / 1000) else {
+        return false;
+    };
+    let content = Content {
+        object: served.file.id,
+        version: served.version,
+    };
+    let kept = hot.renewed(key, &content, head);
+    // What is kept is watched since it was read.
+    if let Some(watch) = watch.as_mut().filter(|_| kept.is_none()) {
+        let (directory, name) = site.place(&served.file.path);
+        watch.add(&directory, name, key.target, hot);
     }
+    let made = || match keep {
+        Keep::Copied => {
+            let body = served.file.resident(&served.version)?;
+            Some(Ready::whole(head, &body))
+        }
+        Keep::Open => Some(Ready::Open {
+            head: Arc::clone(head),
+            file: Arc::clone(&served.file),
+        }),
+    };
+    let Some(ready) = kept.or_else(made) else {
+        return false;
+    };
+    hot.keep(key, content, ready, now);
+    true
+}
+
+/// Let others see what is kept ready.
+pub(super) fn count_ready(tally: &Tally, hot: &Hot) {
+    let (files, bytes) = hot.held();
+    tally.ready_files.set(files);
+    tally.ready_bytes.set(bytes);
 }
 
 /// What an answer depends on besides its request.

@@ -144,9 +144,9 @@ impl<'a> Request<'a> {
         Some(Reject { status, why })
     }
 
-    /// True if the answer depends on the target and the connection alone: a GET of a client that speaks
-    /// HTTP/1.1 and keeps the connection, without conditions, ranges, a body or expectations. Accept and
-    /// Accept-Encoding are left to the caller, who knows whether there is a choice.
+    /// True if the answer depends on the target and on `keep_alive` alone: a GET without conditions, ranges,
+    /// a body or expectations, whose client does not keep a connection with HTTP/1.0, which is answered in words of its own.
+    /// Accept and Accept-Encoding are left to the caller, who knows whether there is a choice.
     pub fn is_plain(&self) -> bool {
         let conditions = [
             Field::Range,
@@ -157,8 +157,7 @@ impl<'a> Request<'a> {
             Field::IfUnmodifiedSince,
         ];
         self.method == Method::Get
-            && self.version == Version::Http11
-            && self.keep_alive
+            && (self.version == Version::Http11 || !self.keep_alive)
             && self.body == RequestBody::None
             && self.expect == Expect::Nothing
             && conditions

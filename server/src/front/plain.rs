@@ -1,0 +1,128 @@
+//! Plain requests: the answer for a file depends on their target, and on whether the connection is kept, alone.
+
+use ackpace_core::conn::Plan as CorePlan;
+use ackpace_wire::http::target;
+use ackpace_wire::http::{Parsed, Request, parse};
+
+use super::http::{context, core_plan, planned, query_of};
+use super::site::{Answer, Served, Site};
+use crate::hot::Key;
+use crate::store::root::Wait;
+
+/// Where a plain request's target stands in the bytes of its head.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    start: u16,
+    len: u16,
+    keep_alive: bool,
+}
+
+impl Place {
+    /// The place, if `request`, which was read from `bytes`, is plain.
+    pub fn of(bytes: &[u8], request: &Request<'_>) -> Option<Place> {
+        let target = request.target;
+        let path = target.starts_with(b"/") && !target.contains(&b'?');
+        if !(path && request.is_plain()) {
+            return None;
+        }
+        let start = target.as_ptr().addr() - bytes.as_ptr().addr();
+        Some(Place {
+            start: start.try_into().ok()?,
+            len: target.len().try_into().ok()?,
+            keep_alive: request.keep_alive,
+        })
+    }
+
+    /// What the request at the start of `bytes` asks for.
+    pub fn key(self, bytes: &[u8]) -> Option<Key<'_>> {
+        let start = usize::from(self.start);
+        Some(Key {
+            target: bytes.get(start..start + usize::from(self.len))?,
+            keep_alive: self.keep_alive,
+        })
+    }
+}
+
+/// The file that somebody who asks for `key` now would get, and the plan of the answer; `None` if it would have to be
+/// waited for, or is not there.
+pub fn answer_again(key: Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
+    let head = head(key);
+    let Parsed::Complete { request, .. } = parse(&head) else {
+        return None;
+    };
+    let target = target::resolve(request.target).ok()?;
+    let query = query_of(&request, &target, site);
+    let answer = site.find(&query, Wait::No)?;
+    let plan = planned(
+        &request,
+        &answer,
+        query.format,
+        &context(false, false),
+        site,
+    );
+    let Answer::File(served) = answer else {
+        return None;
+    };
+    let plan = core_plan(plan, Some(&served));
+    Some((served, plan))
+}
+
+/// A request for `key`: the answer depends on nothing else, so any will do.
+fn head(key: Key<'_>) -> Vec<u8> {
+    let connection = match key.keep_alive {
+        true => "",
+        false => "Connection: close\r\n",
+    };
+    let rest = format!(" HTTP/1.1\r\nHost: localhost\r\n{connection}\r\n");
+    [b"GET ", key.target, rest.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(head: &[u8]) -> Option<Place> {
+        match parse(head) {
+            Parsed::Complete { request, .. } => Place::of(head, &request),
+            _ => panic!("not a head"),
+        }
+    }
+
+    #[test]
+    fn a_request_is_plain_or_it_is_not() {
+        let key = |head: &'static str| place(head.as_bytes())?.key(head.as_bytes());
+        let kept = |keep_alive| {
+            Some(Key {
+                target: b"/a%20b",
+                keep_alive,
+            })
+        };
+        assert_eq!(key("GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n"), kept(true));
+        for closing in [
+            "GET /a%20b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            "GET /a%20b HTTP/1.0\r\n\r\n",
+        ] {
+            assert_eq!(key(closing), kept(false), "{closing}");
+        }
+        for other in [
+            "GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET http://x/a HTTP/1.1\r\nHost: x\r\n\r\n",
+            "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: x\r\nRange: bytes=0-\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n",
+        ] {
+            assert_eq!(key(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_request_for_a_key_asks_for_that_key() {
+        for keep_alive in [true, false] {
+            let target = b"/a%20b";
+            let key = Key { target, keep_alive };
+            let head = head(key);
+            assert_eq!(place(&head).and_then(|place| place.key(&head)), Some(key));
+        }
+    }
+}
