@@ -107,6 +107,21 @@ fn prefer_us() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
+/// The calling thread: before all ordinary ones on its core, and before those of a lower `priority`, 1 to 99; woken to the
+/// microsecond, as neither a wire nor a clock waits for a busy machine. What is refused costs precision only.
+pub fn be_punctual(priority: i32) {
+    let realtime = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: all concern the calling thread only; the parameter lives until the call returns.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &realtime) != 0 {
+            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        }
+    }
+}
+
 /// Private mounts, a /proc of the new pids, loopback up, congestion control set.
 fn furnish() -> Result<()> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;

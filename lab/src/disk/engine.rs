@@ -12,6 +12,7 @@ use super::store::Store;
 use super::way::{Lead, Waits, Way};
 use crate::content::Tag;
 use crate::error::{Doing, Result};
+use crate::world::be_punctual;
 use ackpace_sim::models::array::Device;
 use ackpace_sim::models::disk::profile::Profile;
 use ackpace_sim::models::disk::request::{self, Completion, Kind, Request};
@@ -24,6 +25,9 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// Of a disk's threads, which never run for long, among the punctual ones.
+pub const PRIORITY: i32 = 1;
 
 /// Sends the answer: true if the device failed.
 pub type Respond = Box<dyn FnOnce(bool) + Send>;
@@ -282,7 +286,7 @@ impl Engine {
     }
 
     fn run(&self) {
-        punctual();
+        be_punctual(PRIORITY);
         let mut state = lock(&self.state);
         loop {
             let now_ns = self.now_ns();
@@ -376,17 +380,4 @@ impl State {
 /// A panic elsewhere must not stop a disk that a mount hangs on.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// For a thread of a disk and those it starts: timers fire at once, not with the usual 50 us of
-/// slack, and the thread runs before others' work where we may. It never runs for long.
-pub fn punctual() {
-    let first = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the pointer is to a live value; all calls concern this thread only, and may fail.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
-        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &first) != 0 {
-            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
-        }
-    }
 }

@@ -26,6 +26,7 @@ pub use fill::CorpusFile;
 use crate::awake::Awake;
 use crate::content::Tag;
 use crate::error::{Doing, LabError, Result};
+use crate::world::be_punctual;
 use ackpace_sim::models::disk::profile::Profile;
 use engine::{Engine, Timing, lock};
 use rustix::fs::{FlockOperation, flock};
@@ -142,7 +143,7 @@ impl Disk {
         // In a thread that runs as punctually as the disk's own.
         let lead = std::thread::scope(|scope| {
             let probing = scope.spawn(|| {
-                engine::punctual();
+                be_punctual(engine::PRIORITY);
                 self.measure_way()
             });
             probing.join().unwrap_or(Ok(Lead::default()))
@@ -235,7 +236,7 @@ impl Disk {
         let thread = std::thread::Builder::new().name("lab-disk-fuse".into());
         // Its end is that of the mount; an error says no more.
         let serve = move || {
-            engine::punctual();
+            be_punctual(engine::PRIORITY);
             drop(session.run());
         };
         let thread = thread.spawn(serve).doing(what)?;

@@ -1,6 +1,6 @@
 //! A client whose link becomes ten times as fast: does the server have enough in its send buffer?
 
-use super::paced::{visitor, visitors_path};
+use super::paced::{VISITOR, visitor};
 use crate::corpus::{PROBE, Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
@@ -106,11 +106,11 @@ fn topology() -> Topology {
         ..PathSpec::new("steady", "10.1.0.1-10.1.0.22")
     };
     path.push(link(steady));
-    path.push(visitors_path());
     Topology {
         run_us: 20_000, // as in paced.rs
         grain_us: 200,
         path,
+        beside: Some(VISITOR.into()),
         ..Topology::default()
     }
 }

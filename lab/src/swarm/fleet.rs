@@ -13,14 +13,18 @@ use super::histogram::Histogram;
 use super::setup::{Setup, us};
 use super::summary::{Answer, Begin, ClassSecond, ClassSummary, FaultLine, Line, Second, Summary};
 use super::tally::{Share, Tally};
-use super::worker::{Moment, Order, Remote, Report, Worker};
+use super::worker::{Duty, Moment, Order, Remote, Report, Worker};
 use super::workload::Workload;
 use crate::error::{Doing, LabError, Result};
+use crate::world::be_punctual;
 
 /// Texts of faults that a class keeps for its summary.
 const TEXTS: usize = 8;
 /// Threads drop the clients of a class within this time; a busy one takes a turn of some milliseconds.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
+
+/// Of a class that runs apart: before the emulator, whose links do not notice its few microseconds.
+const APART_PRIORITY: i32 = 11;
 
 /// Threads of a swarm that run, and what is planned for them.
 pub struct Fleet {
@@ -62,12 +66,13 @@ struct PartOfSecond {
 }
 
 impl Fleet {
-    /// Starts a thread for each core of `cores`, pinned to it; one that runs anywhere if there is none.
+    /// Starts a thread for each core of `cores`, pinned to it; one that runs anywhere if there is none. A class that runs
+    /// apart has one more, on the first core, before the others there.
     pub fn start(workload: &Workload, target: SocketAddr, cores: &[usize]) -> Result<Self> {
         let setup = Arc::new(Setup::new(workload, target)?);
         check_cores(cores)?;
         setup.raise_descriptors()?;
-        let count = cores.len().max(1);
+        let duties = Duty::all(&setup, cores.len().max(1));
         let (sender, reports) = channel();
         let (speaker, commands) = channel();
         let mut fleet = Self {
@@ -80,15 +85,18 @@ impl Fleet {
             end_us: workload
                 .duration_s
                 .map(|duration_s| us(workload.warmup_s + duration_s)),
-            sums: Sums::new(setup.classes.len(), count),
+            sums: Sums::new(setup.classes.len(), duties.len()),
             setup,
         };
-        for thread in 0..count {
-            let (worker, remote) = Worker::new(fleet.setup.clone(), thread, count, sender.clone())?;
+        for duty in duties {
+            let (worker, remote) = Worker::new(fleet.setup.clone(), duty, sender.clone())?;
             fleet.remotes.push(remote);
-            let core = cores.get(thread).copied();
-            let name = format!("swarm-{thread}");
+            let core = cores.get(duty.part).copied();
+            let name = format!("swarm-{}", duty.thread);
             let run = move || {
+                if duty.class.is_some() {
+                    be_punctual(APART_PRIORITY);
+                }
                 if let Some(core) = core {
                     // Checked before; a core taken away since leaves the thread where it may run.
                     let _ = pin(core);

@@ -70,6 +70,10 @@ pub struct Class {
     /// SO_RCVLOWAT within a body: the client is not woken for less, so that thousands of them cost little where
     /// the network is what limits them. Without it: for each packet. Not with a `rate`, which wakes by the clock.
     pub receive_at_least_bytes: Option<u32>,
+    /// The clients have a thread of their own, before the others on its core: what they are timed by is then not how
+    /// busy the others keep the swarm.
+    #[serde(default)]
+    pub apart: bool,
     /// A client that waits for a byte longer than this has stalled.
     #[serde(default = "one")]
     pub stall_s: f64,
@@ -324,6 +328,7 @@ impl Class {
             change: Vec::new(),
             receive_buffer_bytes: None,
             receive_at_least_bytes: None,
+            apart: false,
             stall_s: one(),
             timeout_s: thirty(),
         }

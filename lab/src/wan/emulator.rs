@@ -5,6 +5,7 @@ use super::engine::Engine;
 use super::plan::Direction;
 use super::plan::LinkId;
 use super::tun::Tun;
+use crate::world::be_punctual;
 use ackpace_sim::models::link::Profile;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -82,7 +83,7 @@ impl Emulator {
 
     /// Runs until it is told to stop, or the remote is gone.
     pub fn run(mut self) {
-        be_punctual();
+        be_punctual(REALTIME_PRIORITY);
         let mut buffer = self.engine.buffer();
         loop {
             let read = self.read_both(&mut buffer);
@@ -203,21 +204,6 @@ impl Remote {
         let (answer, counters) = channel();
         self.tell(Order::Count(answer));
         counters.recv().ok()
-    }
-}
-
-/// Before all others on its core and woken to the microsecond: a wire does not wait for a busy machine.
-/// What is refused costs precision only.
-fn be_punctual() {
-    let realtime = libc::sched_param {
-        sched_priority: REALTIME_PRIORITY,
-    };
-    // SAFETY: all concern the calling thread only; the parameter lives until the call returns.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
-        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &realtime) != 0 {
-            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
-        }
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Nothing has a name in the file system: namespaces and devices go with the process that holds them.
 
+mod beside;
 mod check;
 mod command;
 pub mod counters;
@@ -58,6 +59,9 @@ impl Wan {
         let plan = Plan::of(topology).map_err(LabError::Setup)?;
         let (server, server_end) = Namespace::new(|| end(topology, &plan, Side::Server))?;
         let (client, client_end) = Namespace::new(|| end(topology, &plan, Side::Client))?;
+        if let Some(clients) = &plan.beside {
+            beside::lay(topology, clients, &server, &client)?;
+        }
         let path_names = plan.paths.iter().map(|path| path.name.clone()).collect();
         let links = plan.links.iter();
         let links = links.map(|link| (link.name.clone(), link.spec.clone()));
@@ -254,6 +258,17 @@ fn addresses_and_routes(topology: &Topology, plan: &Plan, side: Side) -> Vec<Str
             }
         }
     }
+    let metrics = metrics(topology, side);
+    for (v4, everywhere) in [(true, "0.0.0.0/0"), (false, "::/0")] {
+        if topology.server.iter().any(|server| server.is_ipv4() == v4) {
+            lines.push(format!("route add {everywhere} dev {name}{metrics}"));
+        }
+    }
+    lines
+}
+
+/// What routes say of connections on this side, for ip(8).
+fn metrics(topology: &Topology, side: Side) -> String {
     let mut metrics = String::new();
     if let Some(packets) = topology.initcwnd_packets {
         metrics += &format!(" initcwnd {packets}");
@@ -261,12 +276,7 @@ fn addresses_and_routes(topology: &Topology, plan: &Plan, side: Side) -> Vec<Str
     if topology.quickack && side == Side::Client {
         metrics += " quickack 1";
     }
-    for (v4, everywhere) in [(true, "0.0.0.0/0"), (false, "::/0")] {
-        if topology.server.iter().any(|server| server.is_ipv4() == v4) {
-            lines.push(format!("route add {everywhere} dev {name}{metrics}"));
-        }
-    }
-    lines
+    metrics
 }
 
 fn gone() -> LabError {

@@ -35,6 +35,8 @@ pub struct Plan {
     pub links: Vec<LinkPlan>,
     /// In the order in which they are tried.
     pub paths: Vec<PathPlan>,
+    /// Clients with a wire of their own.
+    pub beside: Option<RangeInclusive<IpAddr>>,
 }
 
 /// One link.
@@ -87,6 +89,10 @@ impl Plan {
                 return Err(format!("path.name {name:?}: not empty, and once only"));
             }
             plan.path(topology, path)?;
+        }
+        plan.beside = topology.beside.as_deref().map(beside).transpose()?;
+        if plan.beside.is_some() && !topology.server.iter().any(IpAddr::is_ipv4) {
+            return Err("beside: server has no address of that family".into());
         }
         Ok(plan)
     }
@@ -355,6 +361,14 @@ fn check_spreads(spec: &PathSpec) -> Result<(), String> {
             "a spread of {spread}; allowed: 0 to below 1, with per_client"
         )),
         None => Ok(()),
+    }
+}
+
+fn beside(text: &str) -> Result<RangeInclusive<IpAddr>, String> {
+    let clients = clients(text).map_err(|why| format!("beside {why}"))?;
+    match clients.start() {
+        IpAddr::V4(_) => Ok(clients),
+        IpAddr::V6(_) => Err(format!("beside = {text:?}; allowed: addresses of IPv4")),
     }
 }
 

@@ -177,6 +177,37 @@ fn bytes_pass_both_ways_counters_move_and_a_change_holds() {
 }
 
 #[test]
+fn a_wire_beside_the_emulator_passes_it_by() {
+    if lacks("a_wire_beside_the_emulator_passes_it_by") {
+        return;
+    }
+    let _alone = alone();
+    let topology = Topology {
+        beside: Some("10.200.0.0/30".into()),
+        ..topology()
+    };
+    let wan = Wan::up(&topology).unwrap();
+    let (server, client) = connection(&wan, "10.0.0.1:80", "10.200.0.1");
+    moves("down", &server, &client);
+    moves("up", &client, &server);
+    let counters = wan.counters().unwrap();
+    let entered = counters.paths.iter();
+    let entered = entered.map(|path| path.down.entered_bytes + path.up.entered_bytes);
+    assert_eq!(entered.sum::<u64>(), 0);
+    let (server, client) = connection(&wan, "10.0.0.1:81", "10.1.0.77");
+    moves("others", &server, &client);
+    assert!(
+        wan.counters()
+            .unwrap()
+            .path("lossy")
+            .unwrap()
+            .down
+            .entered_bytes
+            > 0
+    );
+}
+
+#[test]
 fn a_connection_survives_a_change_under_way_and_down_leaves_nothing() {
     if lacks("a_connection_survives_a_change_under_way_and_down_leaves_nothing") {
         return;

@@ -45,6 +45,9 @@ pub struct Topology {
     pub link: BTreeMap<String, LinkSpec>,
     /// The paths; a packet takes the first that fits.
     pub path: Vec<PathSpec>,
+    /// Addresses (IPv4) of clients that have a wire of their own to the server, beside the emulator (veth(4)): for who
+    /// times the server while the emulator is busy with others.
+    pub beside: Option<String>,
 }
 
 /// How frames of many packets are treated.
@@ -191,6 +194,7 @@ impl Default for Topology {
             server: vec![Ipv4Addr::new(10, 0, 0, 1).into()],
             link: BTreeMap::new(),
             path: Vec::new(),
+            beside: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Worker;
+use super::{Duty, Worker};
 use crate::swarm::draw::Dice;
 use crate::swarm::setup::Setup;
 use crate::swarm::tally::Fault;
@@ -42,8 +42,12 @@ enum Source {
 }
 
 impl OpenLoop {
-    /// The open loop of a class, if it has one.
-    pub fn of(setup: &Setup, class: usize, thread: usize, threads: usize) -> Option<Self> {
+    /// A thread's part of a class's open loop, if it has one.
+    pub fn of(setup: &Setup, class: usize, duty: &Duty) -> Option<Self> {
+        if !duty.has(setup, class) {
+            return None;
+        }
+        let (thread, threads) = (duty.part, duty.parts);
         let ways = &setup.classes[class];
         let arrivals = ways.class.arrivals?;
         let mut dice = Dice::of(setup.seed, class, u32::MAX - 1 - thread as u32);
@@ -203,7 +207,7 @@ mod tests {
             ..Workload::default()
         };
         let setup = Setup::new(&workload, "127.0.0.1:80".parse().unwrap()).unwrap();
-        OpenLoop::of(&setup, 0, 0, threads).unwrap()
+        OpenLoop::of(&setup, 0, &Duty::all(&setup, threads)[0]).unwrap()
     }
 
     #[test]
@@ -242,7 +246,8 @@ mod tests {
         };
         let setup = Setup::new(&workload, "127.0.0.1:80".parse().unwrap());
         std::fs::remove_file(&path).unwrap();
-        let mut open_loop = OpenLoop::of(&setup.unwrap(), 0, 0, 1).unwrap();
+        let setup = setup.unwrap();
+        let mut open_loop = OpenLoop::of(&setup, 0, &Duty::all(&setup, 1)[0]).unwrap();
         let got = [(); 4].map(|()| open_loop.take());
         let expected = [(0, 0), (200_000, 1), (300_000, 0), (500_000, 1)];
         assert_eq!(got, expected.map(|(at_us, object)| (at_us, Some(object))));

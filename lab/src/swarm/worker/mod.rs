@@ -1,11 +1,12 @@
 //! A thread of the swarm: its clients, one epoll set, one wheel of timers.
 //!
-//! `client.rs` is what is known of a client, `life.rs` what it does by the clock, `exchange.rs` what it
+//! `duty.rs` is whose clients it runs, `client.rs` what is known of a client, `life.rs` what it does by the clock, `exchange.rs` what it
 //! does with a server, `arrivals.rs` the requests of an open loop, `transport.rs` the sockets. A turn of
 //! the loop: orders, arrivals, timers, the report of a second, events.
 
 mod arrivals;
 mod client;
+mod duty;
 mod exchange;
 mod life;
 mod transport;
@@ -18,6 +19,7 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use self::arrivals::OpenLoop;
 use self::client::{Client, Interest, State};
+pub use self::duty::Duty;
 use super::draw::Dice;
 use super::histogram::Histogram;
 use super::setup::{NEVER_US, Setup};
@@ -155,8 +157,7 @@ impl Remote {
 /// A thread's everything.
 pub struct Worker {
     setup: Arc<Setup>,
-    thread: usize,
-    threads: usize,
+    duty: Duty,
     set: OwnedFd,
     wake: Arc<OwnedFd>,
     orders: Receiver<Order>,
@@ -179,13 +180,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Thread number `thread` of `threads`: it takes each `threads`-th client. Returns the way to it.
-    pub fn new(
-        setup: Arc<Setup>,
-        thread: usize,
-        threads: usize,
-        reports: Sender<Report>,
-    ) -> Result<(Self, Remote)> {
+    /// The thread that has this duty. Returns the way to it.
+    pub fn new(setup: Arc<Setup>, duty: Duty, reports: Sender<Report>) -> Result<(Self, Remote)> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).doing(|| "epoll_create".into())?;
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let wake = Arc::new(eventfd(0, flags).doing(|| "eventfd".into())?);
@@ -199,8 +195,7 @@ impl Worker {
         let now_us = setup.now_us();
         let count = setup.classes.len();
         let mut worker = Self {
-            thread,
-            threads,
+            duty,
             set,
             wake,
             orders,
@@ -209,7 +204,7 @@ impl Worker {
             clients: Vec::new(),
             tallies: vec![Tally::default(); count],
             open_loops: (0..count)
-                .map(|class| OpenLoop::of(&setup, class, thread, threads))
+                .map(|class| OpenLoop::of(&setup, class, &duty))
                 .collect(),
             texts: vec![0; count],
             alive: 0,
@@ -233,7 +228,7 @@ impl Worker {
         let now_us = self.setup.now_us();
         let shares = self.shares(now_us);
         let end = Report::End {
-            thread: self.thread,
+            thread: self.duty.thread,
             tallies: std::mem::take(&mut self.tallies),
             shares,
             cpu_us: cpu_us() - self.cpu_before_us,
@@ -247,9 +242,12 @@ impl Worker {
         let setup = self.setup.clone();
         let mut nth = 0;
         for (class, ways) in setup.classes.iter().enumerate() {
+            if !self.duty.has(&setup, class) {
+                continue;
+            }
             for number in 0..ways.clients {
                 nth += 1;
-                if (nth - 1) % self.threads != self.thread {
+                if (nth - 1) % self.duty.parts != self.duty.part {
                     continue;
                 }
                 let mut dice = Dice::of(setup.seed, class, number);
@@ -338,7 +336,7 @@ impl Worker {
             } => self.change_rate(class, bytes_per_s, share, now_us),
             Order::Requests { class, per_s } => {
                 if let Some(open_loop) = &mut self.open_loops[class] {
-                    open_loop.set_rate(per_s / self.threads as f64, now_us);
+                    open_loop.set_rate(per_s / self.duty.parts as f64, now_us);
                 }
             }
             Order::Pause { class, for_us } => self.pause_all(class, for_us, now_us),
@@ -351,7 +349,7 @@ impl Worker {
     fn reset(&mut self, now_us: u64) {
         let fresh = vec![Tally::default(); self.tallies.len()];
         let report = Report::Reset {
-            thread: self.thread,
+            thread: self.duty.thread,
             tallies: std::mem::replace(&mut self.tallies, fresh),
         };
         let _ = self.reports.send(report);
@@ -382,7 +380,7 @@ impl Worker {
         }
         let fresh = vec![Tally::default(); self.tallies.len()];
         let report = Report::Second {
-            thread: self.thread,
+            thread: self.duty.thread,
             second: self.second,
             tallies: std::mem::replace(&mut self.tallies, fresh),
             moments,

@@ -3,6 +3,7 @@ use super::*;
 const GOOD: &str = r#"
     seed = 7
     ecn = "on"
+    beside = "10.3.0.1"
     [link.isp]
     rate_mbit_per_s = 100.0
     queue_ms = 50.0
@@ -38,6 +39,10 @@ fn a_topology_becomes_links_and_paths() {
     assert!(office.takes("10.2.255.255".parse().unwrap(), Some(8080)));
     assert!(!office.takes("10.2.0.1".parse().unwrap(), Some(80)));
     assert!(!office.takes("10.2.0.1".parse().unwrap(), None));
+    assert!(
+        plan.beside
+            .is_some_and(|clients| clients.contains(&"10.3.0.1".parse::<IpAddr>().unwrap()))
+    );
     let isp = &plan.links[0].profile;
     assert_eq!(
         isp.queue,
@@ -124,6 +129,12 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
             "queue_ms = -1.0",
             "link \"isp\".queue_ms = -1",
         ),
+        (
+            "10.3.0.1",
+            "10.3.0.0/33",
+            "beside = \"10.3.0.0/33\"; allowed: 10.1.0.7",
+        ),
+        ("10.3.0.1", "fd00::1", "allowed: addresses of IPv4"),
         (
             "per_client = true",
             "",
