@@ -6,4 +6,5 @@
 pub mod http;
 pub mod listing;
 pub mod plain;
+mod planning;
 pub mod site;

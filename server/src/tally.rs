@@ -54,6 +54,8 @@ pub struct Tally {
     pub turns_cut_by_orders: Count,
     /// Turns that ended at the bound on bytes.
     pub turns_cut_by_bytes: Count,
+    /// Turns that ended at the bound on sockets filled.
+    pub turns_cut_by_top_ups: Count,
     /// Connections that were accepted.
     pub accepted: Count,
     /// Failures of accept(2) for want of descriptors or memory.

@@ -8,6 +8,7 @@ mod answer;
 mod conns;
 mod execute;
 mod look;
+mod sending;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent};
 use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::{
-    EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TURN_BYTES_MAX,
+    EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TOP_UPS_PER_TURN_MAX, TURN_BYTES_MAX,
 };
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
@@ -82,8 +83,17 @@ pub struct Worker {
     draining: bool,
     /// Disks that have something to hear at the end of the turn, a bit each.
     disks_to_ring: u64,
-    turn_bytes: u64,
+    this_turn: Turn,
     tally: Arc<Tally>,
+}
+
+/// What a turn has done so far of what it may not do for ever.
+#[derive(Default)]
+struct Turn {
+    /// Body bytes that sockets took.
+    bytes: u64,
+    /// Sockets that were filled.
+    top_ups: u32,
 }
 
 /// What a worker is given besides its settings.
@@ -170,7 +180,7 @@ impl Worker {
             watch,
             draining: false,
             disks_to_ring: 0,
-            turn_bytes: 0,
+            this_turn: Turn::default(),
             tally,
         })
     }
@@ -239,19 +249,23 @@ impl Worker {
             }
         }
         self.hear_disks(now);
-        self.turn_bytes = 0;
+        self.this_turn = Turn::default();
         for nth in 1..=OUTS_PER_TURN_MAX {
             let Some(out) = self.decider.poll(now) else {
                 break;
             };
             self.execute(out, now);
-            if self.turn_bytes >= TURN_BYTES_MAX {
-                self.tally.turns_cut_by_bytes.add(1);
-                break;
-            }
-            if nth == OUTS_PER_TURN_MAX {
-                self.tally.turns_cut_by_orders.add(1);
-            }
+            let cut = if self.this_turn.bytes >= TURN_BYTES_MAX {
+                &self.tally.turns_cut_by_bytes
+            } else if self.this_turn.top_ups >= TOP_UPS_PER_TURN_MAX {
+                &self.tally.turns_cut_by_top_ups
+            } else if nth == OUTS_PER_TURN_MAX {
+                &self.tally.turns_cut_by_orders
+            } else {
+                continue;
+            };
+            cut.add(1);
+            break;
         }
         self.look_up_again(now);
         // Told behind the orders, or a connection might be shown between its news and what is done about them.

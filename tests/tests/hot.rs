@@ -52,12 +52,26 @@ fn every_kind_of_request_for_a_ready_file_gets_its_own_answer() {
         );
         assert_eq!(conn.get("/a.txt?x=1", "").text(), "0123456789");
     }
-    let last = conn.get("/a.txt", "Connection: close\r\n");
-    assert_eq!(
-        (last.text(), last.field("Connection")),
-        ("0123456789".into(), Some("close"))
-    );
-    conn.ends();
+    drop(conn);
+    // The later ones are ready, too: an answer that ends its connection says so and does it.
+    for request in [
+        "GET /a.txt HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n",
+        "GET /a.txt HTTP/1.0\r\n\r\n",
+    ] {
+        for _ in 0..4 {
+            let mut conn = server.connect();
+            conn.send(request);
+            let last = conn.response();
+            assert_eq!(
+                (last.text(), last.field("Connection")),
+                ("0123456789".into(), Some("close"))
+            );
+            conn.ends();
+        }
+    }
+    let mut conn = server.connect();
+    let kept = conn.get("/a.txt", "");
+    assert_eq!((kept.status, kept.field("Connection")), (200, None));
     drop(conn);
     server.stop();
 }

@@ -190,6 +190,21 @@ fn the_page_is_good_for_prometheus_own_parser_in_both_formats() {
 }
 
 #[test]
+fn a_small_file_is_ready_for_who_opens_a_connection_for_each_request() {
+    let watched = Watched::start(&["--workers", "1"]);
+    eventually("the third within a second of the second", || {
+        let hits = watched.sum("ackpace_ready_hits_total", &[]);
+        for _ in 0..3 {
+            let mut conn = watched.server.connect();
+            let response = conn.get("/a", "Connection: close\r\n");
+            assert_eq!(response.text(), "0123456789");
+            conn.ends();
+        }
+        watched.sum("ackpace_ready_hits_total", &[]) > hits
+    });
+}
+
+#[test]
 fn a_server_is_ready_until_it_drains_and_alive_until_it_ends() {
     let mut watched = Watched::start(&["--drain-timeout", "10min"]);
     let mut conn = watched.stalled();

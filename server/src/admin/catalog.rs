@@ -123,12 +123,13 @@ pub const METRICS: [Metric; 49] = [
         "Turns that ended at a bound before the work did, so that new events had their look.",
         Source::By(
             "bound",
-            || vec!["orders", "bytes"],
+            || vec!["orders", "bytes", "top_ups"],
             |line, at| {
                 whole(
                     [
                         &line.tally.turns_cut_by_orders,
                         &line.tally.turns_cut_by_bytes,
+                        &line.tally.turns_cut_by_top_ups,
                     ][at],
                 )
             },

@@ -9,16 +9,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ackpace_core::conn::{Part as CorePart, Plan as CorePlan};
-use ackpace_core::limits::BODY_SKIP_BYTES_MAX;
 use ackpace_core::worker::{Outcome, Received};
 use ackpace_wire::access_log::{self, Remote};
-use ackpace_wire::content_type;
-use ackpace_wire::http::fields::Field;
-use ackpace_wire::http::negotiation::prefers_json;
-use ackpace_wire::http::target::{self, Form, Target};
+use ackpace_wire::http::target::{self, Form};
 use ackpace_wire::http::{
-    BodySkip, Context, Method, Parsed, Part, Plan, Reject, Representation, Request, RequestBody,
-    Status, Version, parse, plan,
+    BodySkip, Context, Method, Parsed, Plan, Reject, RequestBody, Status, parse, plan,
 };
 use ackpace_wire::limits::HEAD_BYTES_MAX;
 use ackpace_wire::listing::Format;
@@ -27,7 +22,8 @@ use rustix::io::Errno;
 use smallvec::smallvec;
 
 use super::plain;
-use super::site::{Answer, Query, Served, Site};
+use super::planning::{closes, context, core_plan, planned, query_of};
+use super::site::{Answer, Query, Site};
 use crate::clock::unix_ms;
 use crate::hot::{Content, Key, Ready};
 use crate::log::{Record, RequestText};
@@ -435,111 +431,5 @@ impl Front {
         self.buffer
             .as_ref()
             .map_or(&[], |buffer| &buffer[self.start..self.end])
-    }
-}
-
-/// What to look for.
-pub(super) fn query_of(request: &Request<'_>, target: &Target<'_>, site: &Site) -> Query {
-    let json =
-        target.query == Some(b"json") || prefers_json(request.fields().values(Field::Accept));
-    let listed = request.method != Method::Head;
-    let accept_encoding = request.fields().values(Field::AcceptEncoding);
-    Query {
-        path: target.path.as_ref().into(),
-        accept_encoding: match site.siblings.is_empty() {
-            true => Box::default(),
-            false => accept_encoding.map(Box::from).collect(),
-        },
-        format: if json { Format::Json } else { Format::Html },
-        chunked: listed.then_some(request.version == Version::Http11),
-    }
-}
-
-pub(super) fn context(draining: bool, close: bool) -> Context {
-    Context {
-        now_unix_s: unix_ms() / 1000,
-        draining,
-        close,
-    }
-}
-
-/// A body that is longer than we skip ends the connection: say so in the answer.
-fn closes(request: &Request<'_>) -> bool {
-    matches!(request.body, RequestBody::Length(len_bytes) if len_bytes > BODY_SKIP_BYTES_MAX)
-}
-
-pub(super) fn planned(
-    request: &Request<'_>,
-    answer: &Answer,
-    format: Format,
-    context: &Context,
-    site: &Site,
-) -> Plan {
-    let error = |status, why| plan::error(Some(request), &Reject { status, why }, context);
-    match answer {
-        Answer::File(served) => plan::file(request, &representation(served, site), context),
-        Answer::Slash => match target::resolve(request.target) {
-            Ok(target) => {
-                let path = [&target.path, &b"/"[..]].concat();
-                plan::redirect(
-                    request,
-                    Status::MovedPermanently,
-                    &path,
-                    target.query,
-                    context,
-                )
-            }
-            Err(reject) => plan::error(Some(request), &reject, context),
-        },
-        Answer::Elsewhere(path) => plan::redirect(request, Status::Found, path, None, context),
-        Answer::Listing(_) => plan::listing(request, format.content_type(), context),
-        Answer::NotFound | Answer::Astray(_) => {
-            error(Status::NotFound, "There is no such file here.")
-        }
-        Answer::Forbidden(_) => error(Status::Forbidden, "This may not be read."),
-        Answer::Exhausted => error(
-            Status::ServiceUnavailable,
-            "The server is at a limit; try again soon.",
-        ),
-        Answer::Failed(_) => error(Status::InternalServerError, "The file could not be read."),
-    }
-}
-
-fn representation<'a>(served: &'a Served, site: &'a Site) -> Representation<'a> {
-    Representation {
-        len_bytes: served.version.len_bytes,
-        modified_unix_s: served.modified_unix_s,
-        content_type: content_type::of(&served.name, &site.types),
-        coding: served.coding,
-        vary: served.vary,
-    }
-}
-
-/// A plan in the words of the machines.
-pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
-    let part = |part: Part| match (part, file) {
-        (
-            Part::File {
-                offset_bytes,
-                len_bytes,
-            },
-            Some(served),
-        ) => CorePart::Body {
-            object: served.file.id,
-            version: served.version,
-            oracle: served.file.oracle,
-            span: ackpace_core::conn::Span {
-                offset_bytes,
-                len_bytes,
-            },
-        },
-        (Part::Bytes(bytes), _) => CorePart::Bytes(bytes.into()),
-        (Part::File { .. }, None) => CorePart::Bytes([].into()),
-        (Part::Stream { .. }, _) => CorePart::Slices,
-    };
-    CorePlan {
-        parts: plan.parts.into_iter().map(part).collect(),
-        head_len_bytes: plan.head_len_bytes,
-        keep_alive: plan.keep_alive,
     }
 }

@@ -4,7 +4,7 @@ use ackpace_core::conn::Plan as CorePlan;
 use ackpace_wire::http::target;
 use ackpace_wire::http::{Parsed, Request, parse};
 
-use super::http::{context, core_plan, planned, query_of};
+use super::planning::{context, core_plan, planned, query_of};
 use super::site::{Answer, Served, Site};
 use crate::hot::Key;
 use crate::store::root::Wait;

@@ -148,7 +148,7 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests_support::{keep, kept};
+    use super::super::tests::{keep, kept};
     use super::*;
 
     fn directory(name: &str) -> std::path::PathBuf {

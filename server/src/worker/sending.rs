@@ -1,0 +1,292 @@
+//! Bytes for sockets: texts from memory, files from the page cache or from the memory into which they were read.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+use ackpace_core::conn::{Held, Part, Span, StreamId, TcpEvent, Version};
+use ackpace_core::machine::Machine;
+use ackpace_core::send::Room;
+use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
+use ackpace_core::worker::In;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+use super::{INTEREST, Worker, data_of};
+use crate::disk::Piece;
+use crate::limits::{SLICES_MAX, TEXTS_MAX};
+use crate::store::file::File;
+use crate::tally::Way;
+use crate::tcp;
+
+/// Bytes of a response that a socket is to be offered.
+pub(super) struct Order {
+    pub stream: StreamId,
+    /// Of which part of its plan.
+    pub part: u16,
+    /// Which bytes of that.
+    pub span: Span,
+    /// What holds them.
+    pub held: Held,
+    /// More follows.
+    pub more: bool,
+    /// How it is filled; `None`: it takes what it likes.
+    pub room: Option<Room>,
+}
+
+/// What came of an attempt to send.
+enum Sent {
+    Taken {
+        taken_bytes: u64,
+        blocked: bool,
+    },
+    /// The file is not what was promised, or can't be read.
+    Broken(Why),
+    /// The connection is dead.
+    Reset,
+}
+
+/// An attempt to send, for who reports it.
+struct Attempt {
+    sent: Sent,
+    way: Way,
+    /// Where in the part, or in the file, the bytes lie.
+    at_bytes: u64,
+}
+
+impl Worker {
+    pub(super) fn send(&mut self, order: &Order, now: Instant) {
+        let Some(attempt) = self.attempt(order) else {
+            return;
+        };
+        let stream = order.stream;
+        let event = match attempt.sent {
+            Sent::Taken {
+                taken_bytes,
+                blocked,
+            } => self.taken(order, attempt.way, taken_bytes, blocked),
+            Sent::Broken(why) => {
+                self.tell_broken(stream, attempt.at_bytes, why);
+                In::Failed { stream, why }
+            }
+            Sent::Reset => In::Tcp {
+                conn: stream.conn,
+                event: TcpEvent::Reset,
+            },
+        };
+        self.decider.on(event, now);
+    }
+
+    /// Offer the bytes to the socket; `None` if their response is gone.
+    fn attempt(&mut self, order: &Order) -> Option<Attempt> {
+        let (span, held, more) = (order.span, order.held, order.more);
+        let conn = self.conns.get(order.stream.conn)?;
+        let plan = self.decider.plan(order.stream)?;
+        let part = plan.parts.get(usize::from(order.part))?;
+        if let Some(room) = order.room {
+            conn.set_lowat(room.lowat_bytes);
+        }
+        let (way, at_bytes) = match part {
+            Part::Body { span: body, .. } => {
+                let way = match held {
+                    Held::Slots => Way::Direct,
+                    Held::PageCache => Way::Sendfile,
+                };
+                (way, body.offset_bytes + span.offset_bytes)
+            }
+            Part::Bytes(_) if conn.ready => (Way::KeptReady, span.offset_bytes),
+            Part::Bytes(_) | Part::Slices => (Way::Made, span.offset_bytes),
+        };
+        if more && !conn.corked && matches!(part, Part::Body { .. }) {
+            // sendfile(2) has no MSG_MORE: without the cork each window would end in a small segment.
+            tcp::cork(&conn.socket, true);
+            conn.corked = true;
+        }
+        let sent = match (part, &conn.file) {
+            (Part::Bytes(_), _) => send_texts(&conn.socket, plan.texts(order.part), span, more),
+            (Part::Slices, _) => {
+                send_texts(&conn.socket, std::iter::once(&conn.slice[..]), span, more)
+            }
+            (Part::Body { version, .. }, Some(file)) => {
+                let span = Span {
+                    offset_bytes: at_bytes,
+                    ..span
+                };
+                match held {
+                    Held::PageCache => send_body(&conn.socket, file, version, span),
+                    Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, file, version, span),
+                }
+            }
+            (Part::Body { .. }, None) => Sent::Broken(Why::ReadFailed),
+        };
+        Some(Attempt {
+            sent,
+            way,
+            at_bytes,
+        })
+    }
+
+    /// What the socket took, for the machine and for who watches. A full socket is told when to call.
+    fn taken(&mut self, order: &Order, way: Way, taken_bytes: u64, blocked: bool) -> In {
+        let full = blocked || order.room.is_some_and(|room| taken_bytes >= room.bytes);
+        let within_body = order.more && matches!(way, Way::Sendfile | Way::Direct);
+        let mut unsent_bytes = None;
+        if let Some(conn) = self.conns.get(order.stream.conn) {
+            if let Some(room) = order.room.filter(|_| full) {
+                self.this_turn.top_ups += 1;
+                conn.set_lowat(2 * room.call_bytes);
+                if !blocked {
+                    // A socket calls only after it has refused something. Being asked by epoll and saying no is that, too.
+                    let _ = epoll::modify(&self.epoll, &conn.socket, data_of(conn.id), INTEREST);
+                }
+            }
+            if full || within_body {
+                unsent_bytes = tcp::unsent_bytes(&conn.socket);
+            }
+        }
+        self.this_turn.bytes += taken_bytes;
+        self.tally.sent_bytes[way as usize].add(taken_bytes);
+        if blocked {
+            let none = taken_bytes == 0;
+            self.tally.sends_refused.add(none.into());
+            self.tally.sends_cut.add((!none).into());
+        }
+        In::Sent {
+            stream: order.stream,
+            taken_bytes,
+            full,
+            unsent_bytes,
+        }
+    }
+
+    fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why) {
+        let conn = self.conns.get(stream.conn);
+        if let Some(file) = conn.and_then(|conn| conn.file.as_ref()) {
+            let file = self.shared.site.shown(&file.path);
+            tracing::error!(
+                file,
+                at_bytes,
+                "{why}: the response ends before its last byte"
+            );
+        }
+    }
+}
+
+/// Send the span of texts that follow each other, several in one call.
+fn send_texts<'a>(
+    socket: &OwnedFd,
+    texts: impl Iterator<Item = &'a [u8]>,
+    span: Span,
+    more: bool,
+) -> Sent {
+    let mut pieces = [IoSlice::new(&[]); TEXTS_MAX];
+    let (mut skip, mut left) = (span.offset_bytes as usize, span.len_bytes as usize);
+    let (mut count, mut offered) = (0, 0);
+    for text in texts {
+        if count == TEXTS_MAX || left == 0 {
+            break;
+        }
+        let behind = skip.min(text.len());
+        skip -= behind;
+        let text = &text[behind..];
+        let text = &text[..text.len().min(left)];
+        pieces[count] = IoSlice::new(text);
+        count += usize::from(!text.is_empty());
+        (offered, left) = (offered + text.len(), left - text.len());
+    }
+    let more = more || left > 0;
+    match tcp::send_texts(socket, &pieces[..count], more) {
+        Ok(taken) => Sent::Taken {
+            taken_bytes: taken as u64,
+            blocked: taken < offered,
+        },
+        Err(error) => send_error(error),
+    }
+}
+
+/// Send a piece of the file, if the file is still what was promised. A file that is truncated just
+/// behind that look ends the piece early, as a full socket does; the next look tells them apart.
+fn send_body(socket: &OwnedFd, file: &File, promised: &Version, span: Span) -> Sent {
+    if !file.still_holds(promised) {
+        return Sent::Broken(Why::FileChanged);
+    }
+    match tcp::send_file(socket, &file.fd, span.offset_bytes, span.len_bytes) {
+        Ok(0) => Sent::Broken(Why::FileChanged),
+        Ok(taken) => Sent::Taken {
+            taken_bytes: taken as u64,
+            blocked: (taken as u64) < span.len_bytes,
+        },
+        Err(error) => send_error(error),
+    }
+}
+
+/// As [`send_body`], from the memory into which the piece was read; what is sent of that goes back at once.
+fn send_pieces(
+    socket: &OwnedFd,
+    pieces: &mut VecDeque<Piece>,
+    file: &File,
+    promised: &Version,
+    span: Span,
+) -> Sent {
+    let unproven = pieces.iter().any(|piece| !piece.proven);
+    if unproven && !file.still_holds(promised) {
+        return Sent::Broken(Why::FileChanged);
+    }
+    // All of them were read before this look.
+    pieces.iter_mut().for_each(|piece| piece.proven = true);
+    let mut slices = SmallVec::<[IoSlice; 8]>::new();
+    let (mut at_bytes, mut offered) = (span.offset_bytes, 0);
+    for piece in &*pieces {
+        if !piece.span.contains(at_bytes) || slices.len() >= SLICES_MAX {
+            continue;
+        }
+        let len_bytes = piece.span.end_bytes().min(span.end_bytes()) - at_bytes;
+        let room = SLICES_MAX - slices.len();
+        let lent = piece.lease.slices(at_bytes - piece.from_bytes, len_bytes);
+        for slice in lent.into_iter().take(room) {
+            offered += slice.len();
+            at_bytes += slice.len() as u64;
+            slices.push(slice);
+        }
+        if at_bytes >= span.end_bytes() {
+            break;
+        }
+    }
+    if slices.is_empty() {
+        return Sent::Broken(Why::ReadFailed);
+    }
+    let sent = tcp::send_texts(socket, &slices, false);
+    drop(slices);
+    match sent {
+        Ok(taken) => {
+            let until_bytes = span.offset_bytes + taken as u64;
+            while let Some(piece) = pieces.front_mut() {
+                if until_bytes < piece.span.end_bytes() {
+                    piece
+                        .lease
+                        .release_front(until_bytes.saturating_sub(piece.from_bytes));
+                    break;
+                }
+                pieces.pop_front();
+            }
+            Sent::Taken {
+                taken_bytes: taken as u64,
+                blocked: taken < offered,
+            }
+        }
+        Err(error) => send_error(error),
+    }
+}
+
+fn send_error(error: Errno) -> Sent {
+    match error {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::Taken {
+            taken_bytes: 0,
+            blocked: true,
+        },
+        Errno::IO => Sent::Broken(Why::ReadFailed),
+        _ => Sent::Reset,
+    }
+}
