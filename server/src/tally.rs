@@ -54,7 +54,7 @@ pub struct Tally {
     pub turns_cut_by_orders: Count,
     /// Turns that ended at the bound on bytes.
     pub turns_cut_by_bytes: Count,
-    /// Turns that ended at the bound on sockets filled.
+    /// Turns that ended at the bound on bytes of top-ups.
     pub turns_cut_by_top_ups: Count,
     /// Connections that were accepted.
     pub accepted: Count,

@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent};
 use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::{
-    EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TOP_UPS_PER_TURN_MAX, TURN_BYTES_MAX,
+    EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TURN_BYTES_MAX,
+    TURN_TOP_UP_BYTES_MAX,
 };
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
@@ -92,8 +93,8 @@ pub struct Worker {
 struct Turn {
     /// Body bytes that sockets took.
     bytes: u64,
-    /// Sockets that were filled.
-    top_ups: u32,
+    /// Those that were all that their clients needed for now.
+    top_up_bytes: u64,
 }
 
 /// What a worker is given besides its settings.
@@ -257,7 +258,7 @@ impl Worker {
             self.execute(out, now);
             let cut = if self.this_turn.bytes >= TURN_BYTES_MAX {
                 &self.tally.turns_cut_by_bytes
-            } else if self.this_turn.top_ups >= TOP_UPS_PER_TURN_MAX {
+            } else if self.this_turn.top_up_bytes >= TURN_TOP_UP_BYTES_MAX {
                 &self.tally.turns_cut_by_top_ups
             } else if nth == OUTS_PER_TURN_MAX {
                 &self.tally.turns_cut_by_orders

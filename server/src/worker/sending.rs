@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use ackpace_core::conn::{Held, Part, Span, StreamId, TcpEvent, Version};
+use ackpace_core::limits::TOP_UP_BYTES_MIN;
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
@@ -135,9 +136,9 @@ impl Worker {
         let mut unsent_bytes = None;
         if let Some(conn) = self.conns.get(order.stream.conn) {
             if let Some(room) = order.room.filter(|_| full) {
-                self.this_turn.top_ups += 1;
                 conn.set_lowat(2 * room.call_bytes);
                 if !blocked {
+                    self.this_turn.top_up_bytes += taken_bytes.max(TOP_UP_BYTES_MIN);
                     // A socket calls only after it has refused something. Being asked by epoll and saying no is that, too.
                     let _ = epoll::modify(&self.epoll, &conn.socket, data_of(conn.id), INTEREST);
                 }
