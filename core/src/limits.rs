@@ -23,7 +23,7 @@ pub const TURN_BYTES_MAX: u64 = 4 * MIB;
 /// Of those, the bytes of top-ups that were all that their clients needed, each counted as [`TOP_UP_BYTES_MIN`] at least: so long who
 /// comes anew waits for a round of them. More: the next turn goes on with them after a look at new events. Half of it costs 3 % of the
 /// CPU with 500 slow clients; TURN_BYTES_MAX for all costs unpaced clients goodput if it is less.
-pub const TURN_TOP_UP_BYTES_MAX: u64 = 3 * MIB / 2;
+pub const TURN_TOP_UP_BYTES_MAX: u64 = MIB;
 /// Body bytes that one connection sends before the next gets its turn: two windows, if both are believed to be in
 /// memory, since a long sendfile costs less than two short ones.
 pub const SEND_BYTES_MAX: u64 = 2 * MIB;
