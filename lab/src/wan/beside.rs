@@ -24,9 +24,9 @@ pub fn lay(
         let pair = format!("link add {NAME} type veth peer name {NAME} netns {other_end}");
         namespace::ip(&[pair])?;
         let metrics = metrics(topology, Side::Server);
-        let routes = prefixes.iter().map(|(address, len)| {
-            format!("route add {address}/{len} dev {NAME}{metrics}") //
-        });
+        let routes = prefixes.iter();
+        let routes =
+            routes.map(|(address, len)| format!("route add {address}/{len} dev {NAME}{metrics}"));
         furnish(topology, routes)
     })?;
     client.run(|| {

@@ -1,7 +1,7 @@
 //! A thread of the swarm: its clients, one epoll set, one wheel of timers.
 //!
-//! `duty.rs` is whose clients it runs, `client.rs` what is known of a client, `life.rs` what it does by the clock, `exchange.rs` what it
-//! does with a server, `arrivals.rs` the requests of an open loop, `transport.rs` the sockets. A turn of
+//! `duty.rs` is whose clients it runs, `client.rs` what is known of a client, `life.rs` what it does by the clock,
+//! `exchange.rs` what it does with a server, `arrivals.rs` the requests of an open loop, `transport.rs` the sockets. A turn of
 //! the loop: orders, arrivals, timers, the report of a second, events.
 
 mod arrivals;
