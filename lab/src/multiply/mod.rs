@@ -1,0 +1,154 @@
+//! Work that is nobody's network: a matrix multiplication, again and again, on the core of a server that is
+//! measured. What is left of it tells what the server takes from its neighbours (TPF 4.2, Figure 13).
+//!
+//! It is a process of its own (`ackpace-lab multiply`), scheduled as the servers are: the same niceness, the same
+//! session, no groups between them.
+
+mod work;
+
+use crate::arena::Arena;
+use crate::cpu::{self, Usage};
+use crate::error::{Doing, LabError, Result};
+use crate::metrics::Values;
+use std::fmt::{Display, Formatter};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+pub use work::run;
+
+/// A running multiplication, killed when dropped.
+pub struct Multiplication {
+    child: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Multiplication {
+    /// Starts it on the server's core.
+    pub fn start(arena: &Arena) -> Result<Self> {
+        let program = std::env::current_exe().doing(|| "our own program".into())?;
+        let mut command = Command::new(program);
+        command.arg("multiply");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = arena
+            .beside_server(command)
+            .spawn()
+            .doing(|| "the multiplication: start".into())?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(questions), Some(answers)) => Ok(Self {
+                child,
+                questions,
+                answers: BufReader::new(answers),
+            }),
+            _ => Err(LabError::Setup("the multiplication has no pipes".into())),
+        }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Its counters since its start.
+    fn done(&mut self) -> Result<Done> {
+        let what = || "asking the multiplication".to_owned();
+        writeln!(self.questions).doing(what)?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).doing(what)?;
+        Done::of(&answer)
+            .ok_or_else(|| LabError::Setup(format!("the multiplication says {answer:?}")))
+    }
+}
+
+/// Multiplications in a window.
+pub struct Counted<'a> {
+    of: &'a mut Multiplication,
+    before: Done,
+    usage: Usage,
+    start: Instant,
+}
+
+impl<'a> Counted<'a> {
+    /// The window begins.
+    pub fn begin(of: &'a mut Multiplication) -> Result<Self> {
+        let before = of.done()?;
+        let usage = cpu::usage(of.pid())?;
+        Ok(Self {
+            of,
+            before,
+            usage,
+            start: Instant::now(),
+        })
+    }
+
+    /// It is over: the figures of the multiplication.
+    pub fn end(self) -> Result<Values> {
+        let now = self.of.done()?;
+        let elapsed_s = self.start.elapsed().as_secs_f64();
+        let done = now.products.saturating_sub(self.before.products);
+        let rows = now.rows.saturating_sub(self.before.rows);
+        let could_milli = now.could_milli.saturating_sub(self.before.could_milli);
+        let spent = cpu::usage(self.of.pid())?.since(&self.usage);
+        let mut values = Values::default();
+        values.set("multiplications_per_s", done as f64 / elapsed_s);
+        if could_milli > 0 {
+            let could = could_milli as f64 / 1e3;
+            values.set("multiplications_left_share", rows as f64 / could);
+        }
+        values.set("multiplying_core_share", spent.used_s / elapsed_s);
+        values.set("multiplying_waited_share", spent.waited_s / elapsed_s);
+        Ok(values)
+    }
+}
+
+impl Drop for Multiplication {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+    }
+}
+
+/// An answer of the process, a line: its counters since its start, in the order of the fields.
+struct Done {
+    /// Multiplications.
+    products: u64,
+    /// Rows of products in slices that are over.
+    rows: u64,
+    /// What undisturbed rows would have been in these slices, in thousandths.
+    could_milli: u64,
+}
+
+impl Done {
+    fn of(line: &str) -> Option<Self> {
+        let mut counters = line.split_whitespace().map(|counter| counter.parse().ok());
+        let mut next = || counters.next().flatten();
+        Some(Self {
+            products: next()?,
+            rows: next()?,
+            could_milli: next()?,
+        })
+    }
+}
+
+impl Display for Done {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.products, self.rows, self.could_milli)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_as_written() {
+        let done = Done {
+            products: 3,
+            rows: 2,
+            could_milli: 2_100,
+        };
+        let read = Done::of(&format!("{done}\n")).unwrap();
+        assert_eq!((read.products, read.rows, read.could_milli), (3, 2, 2_100));
+        assert!(Done::of("3 2").is_none() && Done::of("3 x 1").is_none());
+    }
+}
