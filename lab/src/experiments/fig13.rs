@@ -46,10 +46,11 @@ pub fn experiment() -> Experiment {
             .logarithmic(),
         ],
         pace: Pace {
-            rounds: 10,
+            // The core is slow for seconds at a time: many short rounds tell more than few long ones.
+            rounds: 20,
             rounds_quick: 2,
             warm_up_s: 4.0,
-            window_s: 10.0,
+            window_s: 3.0,
             window_quick_s: 3.0,
         },
         scene,
