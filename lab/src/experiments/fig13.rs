@@ -29,8 +29,8 @@ pub fn experiment() -> Experiment {
             Gbit/s, each client behind a link of 20 Mbit/s. Beside the server, on its core and with its niceness, a \
             process multiplies matrices. How much of the multiplications that the core could make does each server \
             leave it? (The core by itself makes more or fewer from second to second: judged is the share.) The paper's \
-            sending in softirqs took 21 to 40 % of them until a daemon did it; here softirqs are the kernel's own, \
-            alike for all. (The share \"disturbed\" is the multiplication's here.)",
+            sending in softirqs took 21 to 40 % of them until a daemon did it; here the \
+            kernel sends in softirqs for every server. (The share \"disturbed\" is the multiplication's here.)",
         source: "TPF, Figure 13",
         contenders: ["ackpace", "nginx", "lighttpd"]
             .map(Contender::preset)
