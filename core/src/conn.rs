@@ -39,22 +39,60 @@ pub struct ObjectId {
     pub generation: u32,
 }
 
-/// What a file was when its response was planned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a file was when its response was planned, and what fstat(2) says of it now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Version {
     /// Size in bytes.
     pub len_bytes: u64,
-    /// Time of the last change of content, nanoseconds since 1970.
+    /// Time of the last change of content, nanoseconds since 1970. Anybody who may write can set it.
     pub mtime_ns: i128,
+    /// Time of the last change of content or inode, nanoseconds since 1970. Nobody can set it back.
+    pub ctime_ns: i128,
+    /// Names of the file: 0 after the last was removed.
+    pub links: u64,
+}
+
+/// What a response promises of its file's bytes (RFC 9110 section 8.8.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// All are of one version: the validator is strong, or the operator is told so.
+    OneVersion,
+    /// They lie below the length that was promised, of a file that is being written: the validator is weak.
+    Prefix,
+}
+
+/// How a file differs from the version that was promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Not at all, or only by growing where no more than a prefix was promised.
+    None,
+    /// Only the inode changed: a rename, a link, permissions; or the content, whose time was put back. Whether its
+    /// name still leads to the file tells which.
+    Inode,
+    /// Another time with the same length, of a file that is being written: it grows in a moment, or was changed in place.
+    Unsettled,
+    /// The content was changed.
+    Content,
 }
 
 impl Version {
-    /// Whether the bytes that this version promised may still be sent when the file now is `now`.
+    /// How the file, which is `now`, differs from this version.
     ///
-    /// A file that grew is taken for appended to: its promised length is kept. One that shrank, or
-    /// that has the same size and another time, was truncated or changed in place.
-    pub fn still_holds(&self, now: &Version) -> bool {
-        now.len_bytes > self.len_bytes || now == self
+    /// The kernel changes an appended file's time first and its length a little later (ext4, xfs), so where a prefix was
+    /// promised, the same length with a new time is not decided yet.
+    pub fn change(&self, now: &Version, promise: Promise) -> Change {
+        let (same_len, same_time) = (
+            now.len_bytes == self.len_bytes,
+            now.mtime_ns == self.mtime_ns,
+        );
+        match promise {
+            _ if same_len && same_time && now.ctime_ns == self.ctime_ns => Change::None,
+            _ if same_len && same_time && now.links != self.links => Change::None,
+            _ if same_len && same_time => Change::Inode,
+            Promise::Prefix if now.len_bytes > self.len_bytes => Change::None,
+            Promise::Prefix if same_len => Change::Unsettled,
+            Promise::Prefix | Promise::OneVersion => Change::Content,
+        }
     }
 }
 
@@ -108,6 +146,8 @@ pub enum Part {
         object: ObjectId,
         /// What it was when the response was planned.
         version: Version,
+        /// What the response promises of its bytes.
+        promise: Promise,
         /// How its residency is known.
         oracle: Oracle,
         /// The range.
@@ -124,11 +164,38 @@ pub struct Plan {
     pub parts: SmallVec<[Part; 2]>,
     /// Bytes at the start of the response that belong to its head, not its body.
     pub head_len_bytes: u64,
+    /// Bytes of its body, as its head announces them or its framing implies; `None`: only its end tells.
+    pub body_len_bytes: Option<u64>,
     /// Whether the connection may carry another request afterwards.
     pub keep_alive: bool,
 }
 
 impl Plan {
+    /// Bytes of the whole response that its head promises; `None`: only its end tells.
+    pub fn promised_bytes(&self) -> Option<u64> {
+        self.head_len_bytes.checked_add(self.body_len_bytes?)
+    }
+
+    /// Whether the parts hold exactly the bytes that are promised. What is made on demand counts for nothing.
+    pub fn is_sound(&self) -> bool {
+        let len_bytes = |part: &Part| match part {
+            Part::Bytes(bytes) => Some(bytes.len() as u64),
+            Part::Body { span, .. } => {
+                let end_bytes = span.offset_bytes.checked_add(span.len_bytes);
+                end_bytes.map(|_| span.len_bytes)
+            }
+            Part::Slices => None,
+        };
+        let all = self.parts.iter().try_fold(0u64, |sum, part| {
+            sum.checked_add(len_bytes(part).unwrap_or(0))
+        });
+        let made = self.parts.iter().any(|part| matches!(part, Part::Slices));
+        match self.promised_bytes() {
+            Some(promised_bytes) => !made && all == Some(promised_bytes),
+            None => made && all.is_some() && self.body_len_bytes.is_none(),
+        }
+    }
+
     /// The texts from this part on that are sent as one: a head and a body that are both
     /// at hand leave in one system call.
     pub fn texts(&self, part: u16) -> impl Iterator<Item = &[u8]> {
@@ -166,7 +233,10 @@ pub struct Want {
     pub dry_at: Instant,
     /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
-    /// Answers that the stream has had: a wish from before the last one is void.
+    /// Number of the wish in its stream, wrapping. A wish that is only dated anew keeps it; an answer names it, and is void
+    /// for any other.
+    pub seq: u32,
+    /// Answers that the stream has had.
     pub heard: u32,
     /// Signals of congestion that the stream has had ([`crate::congestion::Signal`]): one more than in the wish that this
     /// one replaces says why it is dated anew.
@@ -210,28 +280,80 @@ pub struct TcpSample {
 mod tests {
     use super::*;
 
+    const PROMISED: Version = Version {
+        len_bytes: 10,
+        mtime_ns: 5,
+        ctime_ns: 7,
+        links: 1,
+    };
+
+    /// What a file of `len_bytes` is after a change at this time.
+    fn written(len_bytes: u64, at_ns: i128) -> Version {
+        Version {
+            len_bytes,
+            mtime_ns: at_ns,
+            ctime_ns: at_ns,
+            links: 1,
+        }
+    }
+
     #[test]
-    fn a_grown_file_keeps_its_promise_and_a_changed_one_does_not() {
-        let promised = Version {
-            len_bytes: 10,
-            mtime_ns: 5,
+    fn one_version_is_one_version_and_a_prefix_may_grow() {
+        for (now, one_version, prefix) in [
+            (PROMISED, Change::None, Change::None),
+            (written(11, 9), Change::Content, Change::None),
+            (written(10, 9), Change::Content, Change::Unsettled),
+            (written(9, 9), Change::Content, Change::Content),
+            (written(0, 9), Change::Content, Change::Content),
+        ] {
+            assert_eq!(PROMISED.change(&now, Promise::OneVersion), one_version);
+            assert_eq!(PROMISED.change(&now, Promise::Prefix), prefix, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_was_put_back_is_no_proof_and_a_lost_name_is_no_change() {
+        let inode = Version {
+            ctime_ns: 9,
+            ..PROMISED
         };
-        assert!(promised.still_holds(&Version {
-            len_bytes: 10,
-            mtime_ns: 5
-        }));
-        assert!(promised.still_holds(&Version {
-            len_bytes: 11,
-            mtime_ns: 6
-        }));
-        assert!(!promised.still_holds(&Version {
-            len_bytes: 10,
-            mtime_ns: 6
-        }));
-        assert!(!promised.still_holds(&Version {
-            len_bytes: 9,
-            mtime_ns: 5
-        }));
+        let unlinked = Version { links: 0, ..inode };
+        for promise in [Promise::OneVersion, Promise::Prefix] {
+            assert_eq!(PROMISED.change(&inode, promise), Change::Inode);
+            assert_eq!(PROMISED.change(&unlinked, promise), Change::None);
+        }
+    }
+
+    #[test]
+    fn a_plan_is_sound_if_its_parts_are_what_it_promises() {
+        let plan = |body_len_bytes, parts: &[Part]| Plan {
+            parts: parts.iter().cloned().collect(),
+            head_len_bytes: 3,
+            body_len_bytes,
+            keep_alive: true,
+        };
+        let text = |len: usize| Part::Bytes(alloc::vec![0; len].into());
+        let body = Part::Body {
+            object: ObjectId {
+                device: 0,
+                index: 0,
+                generation: 0,
+            },
+            version: PROMISED,
+            promise: Promise::OneVersion,
+            oracle: Oracle::Ask,
+            span: Span {
+                offset_bytes: 2,
+                len_bytes: 8,
+            },
+        };
+        assert!(plan(Some(8), &[text(3), body.clone()]).is_sound());
+        assert!(plan(Some(0), &[text(3)]).is_sound());
+        assert!(plan(None, &[text(3), Part::Slices]).is_sound());
+        assert!(!plan(Some(7), &[text(3), body.clone()]).is_sound());
+        assert!(!plan(Some(9), &[text(3), body.clone()]).is_sound());
+        assert!(!plan(None, &[text(3), body]).is_sound());
+        assert!(!plan(Some(0), &[text(3), Part::Slices]).is_sound());
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod delay;
 mod layout;
 mod messages;
 mod objects;
+mod progress;
 #[cfg(test)]
 mod tests;
 
@@ -54,8 +55,6 @@ struct Reader {
     spot: Option<Spot>,
     /// Its wish is answered, and it has not wished again.
     answered: bool,
-    /// Answers given.
-    told: u32,
     /// The sweep in which it was last read.
     served: Option<u64>,
     /// Its wish is put off: it is due as if it ran dry then.
@@ -99,6 +98,9 @@ pub struct Disk {
     outs: VecDeque<Out>,
     next: u64,
     delayed: Delayed,
+    /// When it was last looked whether somebody is at work for each wish, and how many there were for which nobody was.
+    checked_at: Instant,
+    mended: u64,
 }
 
 impl Disk {
@@ -123,6 +125,8 @@ impl Disk {
             outs: VecDeque::new(),
             next: 0,
             delayed: Delayed::default(),
+            checked_at: Instant { us: 0 },
+            mended: 0,
         }
     }
 
@@ -192,9 +196,14 @@ impl Disk {
     fn want(&mut self, want: Want, now: Instant) {
         let at = place(want.stream);
         match self.readers.get(&at) {
+            Some(reader) if is_before(want.stream, reader.want.stream) => return,
             Some(reader) if reader.want.stream == want.stream => {
-                if want.heard != reader.told {
-                    // From before our last answer. It will wish again when it has heard that.
+                let before = reader.want.seq;
+                if is_older(want.seq, before) {
+                    return;
+                }
+                if want.seq == before && reader.answered {
+                    // Dated anew before our answer was heard.
                     if want.dry_at <= now.plus_us(WAKE_US) {
                         self.outs.push_back(Out::Nudge(want.stream));
                     }
@@ -247,7 +256,6 @@ impl Disk {
             want,
             spot: None,
             answered: false,
-            told: want.heard,
             served: None,
             put_off_to: None,
         };
@@ -258,6 +266,15 @@ impl Disk {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         self.objects
             .enter(object, at, from_bytes, want.heard > 0, now);
+    }
+
+    /// A stream is gone, and those before it at its place. One that came after it stays.
+    fn forget(&mut self, stream: StreamId) {
+        let at = place(stream);
+        let stays = |reader: &Reader| is_before(stream, reader.want.stream);
+        if !self.readers.get(&at).is_some_and(stays) {
+            self.leave(at);
+        }
     }
 
     /// The stream of this place is gone, if there is one.
@@ -345,7 +362,7 @@ impl Disk {
                 .unwrap_or_else(|| self.settings.prefetch.due_at(dry_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
-            urgent: reader.told == 0 && at.0 != ORPHANS,
+            urgent: reader.want.heard == 0 && at.0 != ORPHANS,
             short: is_short_rest(&reader.want) && at.0 != ORPHANS,
         })
     }
@@ -386,6 +403,7 @@ impl Disk {
             };
             let Want {
                 stream,
+                seq,
                 span: wish,
                 dry_at,
                 ..
@@ -400,6 +418,7 @@ impl Disk {
                 (Some(span), _) => Out::Filled {
                     read,
                     stream,
+                    seq,
                     span,
                     held: flight.held,
                     chosen: Chosen {
@@ -416,16 +435,17 @@ impl Disk {
                     self.stand(at); // it waited for this read with others, and has one of its own now
                     continue;
                 }
-                (None, Err(error)) => Out::Failed { stream, error },
+                (None, Err(error)) => Out::Failed { stream, seq, error },
                 (None, Ok(_)) => Out::Failed {
                     stream,
+                    seq,
                     error: ReadError {
                         errno: 0,
                         offset_bytes: wish.offset_bytes,
                     },
                 },
             };
-            (reader.told, reader.answered) = (reader.told.wrapping_add(1), true);
+            reader.answered = true;
             self.outs.push_back(out);
         }
     }
@@ -454,7 +474,7 @@ impl Machine for Disk {
     fn on(&mut self, event: In, now: Instant) {
         match event {
             In::Want(want) => self.want(want, now),
-            In::Forget(stream) => self.leave(place(stream)),
+            In::Forget(stream) => self.forget(stream),
             In::Mapped { object, layout } => self.mapped(object, layout),
             In::Done { read, result } => self.done(read, result, now),
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
@@ -465,6 +485,7 @@ impl Machine for Disk {
     }
 
     fn poll(&mut self, now: Instant) -> Option<Out> {
+        self.mend(now);
         self.outs.pop_front().or_else(|| self.choose(now))
     }
 
@@ -473,11 +494,27 @@ impl Machine for Disk {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
+        let check_at = (!self.readers.is_empty()).then(|| self.check_at());
         if !self.has_place() || self.slots_lacking > 0 {
-            return None;
+            return check_at;
         }
-        self.agenda.next_at(self.target_us() / 2)
+        let due_at = self.agenda.next_at(self.target_us() / 2);
+        [due_at, check_at].into_iter().flatten().min()
     }
+}
+
+/// Whether a stream is an earlier one of the place of `other`.
+fn is_before(stream: StreamId, other: StreamId) -> bool {
+    let (conn, of) = (stream.conn.generation, other.conn.generation);
+    match conn.wrapping_sub(of) as i32 {
+        0 => (stream.nth.wrapping_sub(other.nth) as i16) < 0,
+        ahead => ahead < 0,
+    }
+}
+
+/// Whether a wish is from before another one of its stream.
+fn is_older(seq: u32, than: u32) -> bool {
+    (seq.wrapping_sub(than) as i32) < 0
 }
 
 /// Whether little is left of a response that has begun, and its client took all that it was given: nobody knows how fast it is.

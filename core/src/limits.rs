@@ -156,6 +156,11 @@ pub const RESUME_BYTES_MAX: u64 = 16 * MIB;
 pub const HAD_SPANS_MAX: usize = 4;
 /// Extents known of one file. More: the rest is taken to follow the last.
 pub const EXTENTS_MAX: usize = 64;
+/// How often in a row bytes of one place may be gone from the page cache when they are to be sent, although they were just
+/// read into it. More: they are sent unconfirmed, since this file system may not tell what it holds.
+pub const MISSES_MAX: u32 = 16;
+/// A stream that waits for the disk is looked at this often: somebody has to be at work for it.
+pub const AWAITED_CHECK_US: u64 = US_PER_S;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
 pub const BELIEFS_MAX: usize = 4096;
 /// How long "this window is in memory" is believed without asking again.

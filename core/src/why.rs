@@ -38,13 +38,15 @@ pub enum Why {
     ReadFailed,
     /// A listing could not be continued.
     ListingFailed,
+    /// The response is not what its head promises: our own fault. The connection ends.
+    Misframed,
     /// The server is stopping.
     Draining,
 }
 
 impl Why {
     /// Every reason, each at the index of its number.
-    pub const ALL: [Why; 13] = [
+    pub const ALL: [Why; 14] = [
         Why::Done,
         Why::PeerClosed,
         Why::PeerReset,
@@ -57,6 +59,7 @@ impl Why {
         Why::FileChanged,
         Why::ReadFailed,
         Why::ListingFailed,
+        Why::Misframed,
         Why::Draining,
     ];
 
@@ -75,6 +78,7 @@ impl Why {
             Why::FileChanged => "file_changed",
             Why::ReadFailed => "read_failed",
             Why::ListingFailed => "listing_failed",
+            Why::Misframed => "misframed",
             Why::Draining => "draining",
         }
     }

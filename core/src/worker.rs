@@ -32,7 +32,7 @@ pub use self::counts::{Census, Counts, PHASES};
 pub use self::look::{Look, Response};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Send, Settings};
 use self::patience::Patience;
-use self::step::wanted;
+use self::step::{undo, wanted};
 use self::stream::Stream;
 use crate::cache::Beliefs;
 use crate::congestion::Watch;
@@ -203,6 +203,14 @@ impl Worker {
         Some(&conn.stream.as_ref()?.plan)
     }
 
+    /// Whether an answer to the wish of this number is awaited by its stream. If not, it is a late one, and what it brings
+    /// is free.
+    pub fn awaits(&self, stream: StreamId, seq: u32) -> bool {
+        let conn = self.conn(stream.conn).filter(|c| c.nth == stream.nth);
+        let stream = conn.and_then(|conn| conn.stream.as_deref());
+        stream.is_some_and(|stream| stream.awaits(seq))
+    }
+
     fn conn(&self, id: ConnId) -> Option<&Conn> {
         self.conns
             .get(id.index as usize)?
@@ -280,7 +288,9 @@ impl Machine for Worker {
                 let want = conn.and_then(|conn| {
                     let supply = conn.margin.supply(!conn.writable, now);
                     let asked = conn.stream.as_mut()?;
-                    asked.probed(resident_bytes, &mut self.beliefs, &supply, now)
+                    let want = asked.probed(resident_bytes, &mut self.beliefs, &supply, now);
+                    undo(&mut self.outs, asked.undo(), stream);
+                    want
                 });
                 self.outs.extend(want.and_then(|want| wanted(stream, want)));
                 self.wake(stream.conn.index, true);
@@ -292,6 +302,14 @@ impl Machine for Worker {
                 unsent_bytes,
             } => {
                 self.sent(stream, taken_bytes, full, unsent_bytes, now);
+            }
+            In::Missing { stream } => {
+                if let Some(missed) = stream_in(&mut self.conns, stream) {
+                    missed.missing(&mut self.beliefs);
+                    self.counts.missed();
+                    undo(&mut self.outs, missed.undo(), stream);
+                    self.wake(stream.conn.index, false);
+                }
             }
             In::Sliced {
                 stream,
@@ -306,15 +324,22 @@ impl Machine for Worker {
             }
             In::Filled {
                 stream,
+                seq,
                 span,
                 held,
                 chosen,
             } => {
-                let what = What::Read(chosen);
-                self.decisions.record(now, Some(stream.conn), what);
-                self.filled(stream, span, held, now);
+                if self.awaits(stream, seq) {
+                    let what = What::Read(chosen);
+                    self.decisions.record(now, Some(stream.conn), what);
+                    self.filled(stream, seq, span, held, now);
+                }
             }
-            In::Unfilled { stream, why } => self.unfilled(stream, why, now),
+            In::Unfilled { stream, seq, why } => {
+                if self.awaits(stream, seq) {
+                    self.unfilled(stream, seq, why, now);
+                }
+            }
             In::Failed { stream, why } => {
                 if self.stream_mut(stream).is_some() {
                     self.response_done(stream.conn.index, why, now);

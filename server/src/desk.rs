@@ -62,6 +62,11 @@ impl Desk {
         Ok(())
     }
 
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.handed.is_empty()
+    }
+
     /// A connection that was left.
     pub fn take(&self) -> Option<Accepted> {
         self.handed.pop()

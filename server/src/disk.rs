@@ -41,10 +41,10 @@ pub enum Ask {
 /// What a worker is told.
 #[derive(Debug)]
 pub enum News {
-    /// A wish is fulfilled, as far as the span goes, by a read that was chosen so.
-    Filled(StreamId, Span, Fill, Chosen),
+    /// The wish of this number is fulfilled, as far as the span goes, by a read that was chosen so.
+    Filled(StreamId, u32, Span, Fill, Chosen),
     /// It can't be.
-    Failed(StreamId, ReadError),
+    Failed(StreamId, u32, ReadError),
 }
 
 /// Where the bytes of a fulfilled wish are.
@@ -124,6 +124,8 @@ pub struct Tally {
     pub memory_bytes: AtomicU64,
     /// Turns after which the next read waited for memory.
     pub memory_waits: AtomicU64,
+    /// Wishes for which nobody was at work: our own faults, mended.
+    pub mended: AtomicU64,
 }
 
 /// What a disk thread is given.
@@ -411,6 +413,7 @@ impl Shell {
             Out::Filled {
                 read,
                 stream,
+                seq,
                 span,
                 held,
                 chosen,
@@ -424,13 +427,21 @@ impl Shell {
                         span,
                         proven: false,
                     }),
-                    (Held::Slots, None) => unreachable!("a read into slots has one stream"),
+                    // Not lost, whatever went wrong here: the stream looks where its bytes are, and asks again.
+                    (Held::Slots, None) => {
+                        debug_assert!(false, "a read into slots has one stream");
+                        Fill::PageCache
+                    }
                     (Held::PageCache, _) => Fill::PageCache,
                 };
-                self.tell(stream, News::Filled(stream, span, fill, chosen), urgent);
+                self.tell(
+                    stream,
+                    News::Filled(stream, seq, span, fill, chosen),
+                    urgent,
+                );
             }
-            Out::Failed { stream, error } => {
-                self.tell(stream, News::Failed(stream, error), true);
+            Out::Failed { stream, seq, error } => {
+                self.tell(stream, News::Failed(stream, seq, error), true);
             }
             Out::Nudge(stream) => {
                 if let Some(line) = self.lines.get(usize::from(stream.worker)) {
@@ -475,11 +486,15 @@ impl Shell {
                     span,
                     lease,
                 };
-                let submitted = ring.submit(order);
-                assert!(
-                    submitted.is_ok(),
-                    "the machine knows how many reads are in flight"
-                );
+                if let Err(order) = ring.submit(order) {
+                    let lease = order.lease;
+                    self.readers.submit(Job::Direct {
+                        read,
+                        file,
+                        span,
+                        lease,
+                    });
+                }
             }
             (Some(lease), ..) => self.readers.submit(Job::Direct {
                 read,
@@ -523,6 +538,15 @@ impl Shell {
         let used_bytes = u64::from(used) * SLOT_BYTES;
         tally.memory_used_bytes.store(used_bytes, Relaxed);
         tally.memory_bytes.store(load.memory_bytes, Relaxed);
+        let mended = self.disk.mended();
+        let more = mended - tally.mended.swap(mended, Relaxed);
+        if more > 0 {
+            tracing::error!(
+                device = self.index,
+                streams = more,
+                "streams waited for the disk and nobody was at work for them; they are read for now. Please report this"
+            );
+        }
         let waits = self.disk.slots_lacking() > 0;
         tally.memory_waits.fetch_add(waits.into(), Relaxed);
     }

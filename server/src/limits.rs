@@ -27,6 +27,9 @@ pub const IOVECS_MAX: usize = 1024;
 /// How often a read is tried again when the kernel says that it was interrupted, or has no memory for it now. More: it
 /// failed.
 pub const READ_RETRIES_MAX: u32 = 64;
+/// Where the kernel does not tell of each page whether it is in memory, one in so many bytes is looked at: what a program that reads a
+/// file from its start reads at once at least.
+pub const SAMPLE_BYTES: u64 = 16 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: what lies behind them is not known.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
 /// At the end of the process, how often it is looked whether disks have answered the last reads. After that: it is said
@@ -36,6 +39,11 @@ pub const LAST_READS_LOOKS: u32 = 100;
 pub const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
 /// Pause before reads that the kernel had no memory to start are started again.
 pub const RING_RETRY: Duration = Duration::from_millis(10);
+/// Answers of disks that are heard in one turn, each a fraction of a microsecond. More: the next turn takes them.
+pub const NEWS_PER_TURN_MAX: usize = 1024;
+/// Questions of operators that are answered in one turn: a look at all connections takes a fraction of a millisecond. More: the
+/// next turn takes them.
+pub const QUESTIONS_PER_TURN_MAX: usize = 4;
 /// Results of resolvers that are turned into answers in one turn, some 10 us each. More: the next turn takes them.
 pub const RESULTS_PER_TURN_MAX: usize = 16;
 /// Directories above a name that is not in the kernel's caches of which it is asked whether they are: the device of the first that is
@@ -135,6 +143,6 @@ pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// from stopping.
 pub const LOG_STOP_MAX: Duration = Duration::from_secs(2);
 
-/// Looks at a file whose time is new and whose length is old, since it may be about to grow. More: it was changed in place, and
-/// the response ends.
-pub const GROWING_LOOKS_MAX: usize = 5;
+/// Looks at a file that is being written, whose time is new and whose length is old, before the last of its bytes is sent: it may be
+/// about to grow. More: it was changed in place, and the response ends.
+pub const GROWING_LOOKS_MAX: usize = 64;

@@ -93,6 +93,10 @@ pub struct Decided {
     pub top_ups: [Count; TopUp::ALL.len()],
     /// Looks at everybody's margin.
     pub rounds: Count,
+    /// Sends from the page cache whose bytes were not there.
+    pub missed: Count,
+    /// Streams for which nobody was at work.
+    pub mended: Count,
     /// Responses whose first window was paced.
     pub paced: Count,
     /// By [`Signal`].
@@ -155,6 +159,8 @@ impl Decided {
             signals,
             waits,
             waited_us,
+            missed,
+            mended,
             closed,
         } = counts;
         for (counts, values) in [
@@ -169,6 +175,8 @@ impl Decided {
                 .zip(values)
                 .for_each(|(count, value)| count.set(*value));
         }
+        self.missed.set(*missed);
+        self.mended.set(*mended);
         self.rounds.set(*rounds);
         self.paced.set(*paced);
         self.changes.set(*changes);

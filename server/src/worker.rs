@@ -40,7 +40,7 @@ use crate::front::http::HeadPool;
 use crate::front::site::Site;
 use crate::hot::Hot;
 use crate::hot::watch::Watch;
-use crate::limits::RESULTS_PER_TURN_MAX;
+use crate::limits::{NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
 use crate::log::AccessHandle;
 use crate::mailbox::Bell;
 use crate::resolver::{Done, Resolver};
@@ -86,6 +86,8 @@ pub struct Worker {
     disks_to_ring: u64,
     this_turn: Turn,
     tally: Arc<Tally>,
+    /// Streams for which nobody was at work, as far as that was said.
+    mended: u64,
 }
 
 /// What a turn has done so far of what it may not do for ever.
@@ -137,6 +139,8 @@ impl Worker {
             hot_bytes,
         } = equipment;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let decider = Decider::new(settings);
+        let places_max = decider.connections_max();
         let index = usize::from(settings.worker);
         let bell = Arc::clone(&shared.lines[index].bell);
         epoll::add(&epoll, &*bell, EventData::new_u64(BELL), EventFlags::IN)?;
@@ -166,7 +170,7 @@ impl Worker {
             epoll::add(&epoll, watch, EventData::new_u64(WATCH), EventFlags::IN)?;
         }
         Ok(Worker {
-            decider: Decider::new(settings),
+            decider,
             index,
             shared,
             bell,
@@ -175,7 +179,7 @@ impl Worker {
             log,
             epoll,
             listeners,
-            conns: Conns::new(lowat_bytes),
+            conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
             hot: Hot::new(hot_bytes),
             watch,
@@ -183,6 +187,7 @@ impl Worker {
             disks_to_ring: 0,
             this_turn: Turn::default(),
             tally,
+            mended: 0,
         })
     }
 
@@ -194,7 +199,7 @@ impl Worker {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
-        while !self.decider.finished() {
+        while !self.decider.finished() || self.desk_waits() {
             let timeout = self
                 .decider
                 .deadline()
@@ -219,6 +224,11 @@ impl Worker {
         Ok(())
     }
 
+    /// Whether connections that others accepted wait for a place here.
+    fn desk_waits(&self) -> bool {
+        !self.shared.desks[self.index].is_empty()
+    }
+
     /// Let the other workers see what this one carries.
     fn tell_load(&self, now: Instant) {
         if self.shared.desks.len() > 1 {
@@ -233,6 +243,7 @@ impl Worker {
 
     fn turn(&mut self, events: &[Event], now: Instant) {
         let mut rung = false;
+        self.take_handed(now);
         for event in events {
             match event.data.u64() {
                 BELL => {
@@ -269,9 +280,22 @@ impl Worker {
             break;
         }
         self.look_up_again(now);
+        if self.desk_waits() && self.room() > 0 {
+            self.bell.ring(); // a place came free
+        }
         // Told behind the orders, or a connection might be shown between its news and what is done about them.
-        while let Some(question) = rung.then(|| self.questions.try_recv().ok()).flatten() {
-            self.tell(&question, now);
+        if rung {
+            for question in self
+                .questions
+                .clone()
+                .try_iter()
+                .take(QUESTIONS_PER_TURN_MAX)
+            {
+                self.tell(&question, now);
+            }
+            if !self.questions.is_empty() {
+                self.bell.ring();
+            }
         }
         self.shared
             .disks
@@ -279,7 +303,15 @@ impl Worker {
     }
 
     /// Let others see what the machine has counted.
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let mended = self.decider.counts().mended;
+        let more = mended - std::mem::replace(&mut self.mended, mended);
+        if more > 0 {
+            tracing::error!(
+                streams = more,
+                "streams waited for the disk and nobody was at work for them; they go on now. Please report this"
+            );
+        }
         self.tally.decided.follow(self.decider.counts());
         self.tally
             .connections
@@ -306,20 +338,24 @@ impl Worker {
     /// What the disks have delivered. They ring only for streams that stand still.
     fn hear_disks(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
-        while let Some(news) = shared.lines[self.index].news.take() {
-            match news {
-                News::Filled(stream, span, fill, chosen) => {
-                    self.filled(stream, span, (fill, chosen), now)
+        for _ in 0..NEWS_PER_TURN_MAX {
+            match shared.lines[self.index].news.take() {
+                Some(News::Filled(stream, seq, span, fill, chosen)) => {
+                    self.filled((stream, seq), span, (fill, chosen), now);
                 }
-                News::Failed(stream, error) => self.read_failed(stream, error, now),
+                Some(News::Failed(stream, seq, error)) => {
+                    self.read_failed((stream, seq), error, now);
+                }
+                None => return,
             }
         }
+        self.bell.ring(); // there may be more
     }
 
     /// Bytes of a stream are there; memory that comes for one who left goes back at once.
     fn filled(
         &mut self,
-        stream: StreamId,
+        (stream, seq): (StreamId, u32),
         span: Span,
         (fill, chosen): (Fill, Chosen),
         now: Instant,
@@ -327,8 +363,8 @@ impl Worker {
         let held = match fill {
             Fill::PageCache => Held::PageCache,
             Fill::Piece(piece) => {
-                let alive = self.decider.plan(stream).is_some();
-                if let Some(conn) = self.conns.get(stream.conn).filter(|_| alive) {
+                let awaited = self.decider.awaits(stream, seq);
+                if let Some(conn) = self.conns.get(stream.conn).filter(|_| awaited) {
                     conn.pieces
                         .retain(|before| before.span.offset_bytes < span.offset_bytes);
                     conn.pieces.push_back(piece);
@@ -338,6 +374,7 @@ impl Worker {
         };
         let filled = In::Filled {
             stream,
+            seq,
             span,
             held,
             chosen,
@@ -348,9 +385,6 @@ impl Worker {
     /// Somebody rang: a disk, a resolver, or whoever stops the server.
     fn hear(&mut self, now: Instant) {
         self.bell.heard();
-        while let Some(client) = self.shared.desks[self.index].take() {
-            self.take_over(client, now);
-        }
         for (stream, done) in self.inbox.clone().try_iter().take(RESULTS_PER_TURN_MAX) {
             self.resolver_done(stream, done, now);
         }
@@ -362,11 +396,10 @@ impl Worker {
         }
     }
 
-    fn read_failed(&mut self, stream: StreamId, error: ReadError, now: Instant) {
-        let file = self
-            .conns
-            .get(stream.conn)
-            .and_then(|conn| conn.file.as_ref());
+    fn read_failed(&mut self, (stream, seq): (StreamId, u32), error: ReadError, now: Instant) {
+        let awaited = self.decider.awaits(stream, seq);
+        let conn = self.conns.get(stream.conn).filter(|_| awaited);
+        let file = conn.and_then(|conn| conn.file.as_ref());
         let why = match error.errno {
             0 => Why::FileChanged, // it ended before what was promised of it
             _ => Why::ReadFailed,
@@ -385,13 +418,13 @@ impl Worker {
                 tracing::error!(file, offset_bytes, "{why}: the response ends here");
             }
         }
-        self.decider.on(In::Unfilled { stream, why }, now);
+        self.decider.on(In::Unfilled { stream, seq, why }, now);
     }
 
     /// Take what waits in the backlogs, close the listeners, and let the machine end the rest.
     fn drain(&mut self, now: Instant) {
         self.draining = true;
-        self.accept(self.decider.room(), now);
+        self.accept(self.room(), now);
         for listener in self.listeners.drain(..) {
             let _ = epoll::delete(&self.epoll, &listener);
         }

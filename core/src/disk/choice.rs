@@ -73,7 +73,7 @@ impl Disk {
             target_us,
             want.dry_at.since_us(now),
             self.rate_for(&want, now),
-            reader.told,
+            want.heard,
             want.span.len_bytes,
             self.model.read_bytes_max(),
         );

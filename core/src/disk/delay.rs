@@ -45,7 +45,7 @@ impl Disk {
             self.target_us(),
             before.dry_at.since_us(now),
             self.rate_for(&before, now),
-            reader.told,
+            reader.want.heard,
             before.span.len_bytes,
             self.model.read_bytes_max(),
         );

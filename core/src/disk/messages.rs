@@ -112,6 +112,8 @@ pub enum Out {
         read: ReadId,
         /// Who wished.
         stream: StreamId,
+        /// Which of its wishes ([`Want::seq`]).
+        seq: u32,
         /// Which bytes.
         span: Span,
         /// Where they are; slots go to this stream.
@@ -126,6 +128,8 @@ pub enum Out {
     Failed {
         /// Who wished.
         stream: StreamId,
+        /// Which of its wishes.
+        seq: u32,
         /// Why.
         error: ReadError,
     },

@@ -131,6 +131,12 @@ impl Objects {
         false
     }
 
+    /// Whether a reader waits for the layout.
+    pub fn waits_for_layout(&self, id: ObjectId, place: Place) -> bool {
+        let object = self.known.get(&id);
+        object.is_some_and(|object| object.waiting.contains(&place))
+    }
+
     /// The layout is known: those who waited for it.
     pub fn mapped(&mut self, id: ObjectId, layout: Layout) -> Vec<Place> {
         let Some(object) = self.known.get_mut(&id) else {

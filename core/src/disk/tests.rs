@@ -58,6 +58,7 @@ pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
         },
         dry_at: NOW,
         rate_bytes_per_s: if heard == 0 { 0 } else { 1_000_000 },
+        seq: heard + 1,
         heard,
         signals: 0,
     }

@@ -21,6 +21,10 @@ pub struct Counts {
     pub waits: [u64; Wait::ALL.len()],
     /// Time that they took.
     pub waited_us: [u64; Wait::ALL.len()],
+    /// Sends from the page cache whose bytes were not there any more, or not yet.
+    pub missed: u64,
+    /// Streams that waited for the disk and for which nobody was at work: they were asked for again. Each is our own fault.
+    pub mended: u64,
     /// Connections that were closed, by [`Why`].
     pub closed: [u64; Why::ALL.len()],
 }
@@ -84,6 +88,16 @@ impl Counts {
     pub(super) fn waited(&mut self, wait: Wait, us: u64) {
         self.waits[wait as usize] += 1;
         self.waited_us[wait as usize] += us;
+        self.changes += 1;
+    }
+
+    pub(super) fn missed(&mut self) {
+        self.missed += 1;
+        self.changes += 1;
+    }
+
+    pub(super) fn mended(&mut self) {
+        self.mended += 1;
         self.changes += 1;
     }
 

@@ -145,6 +145,12 @@ pub enum In {
         /// nobody can say.
         unsent_bytes: Option<u64>,
     },
+    /// The result of a `Send` from the page cache: its first byte is not there any more, or not yet, and sending it
+    /// would wait for the disk.
+    Missing {
+        /// Of which response.
+        stream: StreamId,
+    },
     /// The result of a `Slice`.
     Sliced {
         /// For whom.
@@ -158,6 +164,8 @@ pub enum In {
     Filled {
         /// Whose.
         stream: StreamId,
+        /// Which of its wishes ([`Want::seq`]).
+        seq: u32,
         /// What is in memory now.
         span: Span,
         /// Where.
@@ -169,6 +177,8 @@ pub enum In {
     Unfilled {
         /// Whose.
         stream: StreamId,
+        /// Which of its wishes.
+        seq: u32,
         /// Why.
         why: Why,
     },
@@ -194,6 +204,7 @@ impl In {
             In::Resolved { stream, .. }
             | In::Probed { stream, .. }
             | In::Sent { stream, .. }
+            | In::Missing { stream }
             | In::Sliced { stream, .. }
             | In::Filled { stream, .. }
             | In::Unfilled { stream, .. }
@@ -262,7 +273,7 @@ pub enum Out {
     /// Make the next slice of the listing; answered by `Sliced` or `Failed`.
     Slice(StreamId),
     /// Send bytes of a part (of its present slice, if it is a listing; of it and the texts that follow it, if it is
-    /// one); answered by `Sent` at once.
+    /// one); answered by `Sent` or `Missing` at once.
     Send {
         /// Of which response.
         stream: StreamId,
@@ -276,6 +287,8 @@ pub enum Out {
         held: Held,
         /// More of the response follows (MSG_MORE).
         more: bool,
+        /// Nobody can confirm that the bytes are in the page cache: they are sent all the same.
+        unconfirmed: bool,
         /// What the socket is to take, with these bytes and others behind them, and when it calls; `None`: that is the kernel's affair.
         room: Option<Room>,
     },

@@ -248,6 +248,7 @@ impl Worker {
         if conn.pace_asked {
             self.outs.push_back(Out::Sample(id.conn));
         }
+        let sound = plan.is_sound();
         let stream = Stream::new(plan, conn.requested_at, delay, now);
         conn.stream = Some(match self.spare.pop() {
             Some(mut place) => {
@@ -260,6 +261,9 @@ impl Worker {
         conn.patience.response_begun(now);
         conn.margin.begin(now);
         conn.top_up = TopUp::First;
+        if !sound {
+            return self.response_done(id.conn.index, Why::Misframed, now);
+        }
         self.wake(id.conn.index, true);
     }
 
@@ -279,7 +283,7 @@ impl Worker {
         let Some(stream) = &mut conn.stream else {
             return;
         };
-        stream.sent(taken_bytes);
+        let taken_bytes = stream.sent(taken_bytes);
         conn.arrivals.sent(taken_bytes);
         conn.patience.sent(taken_bytes, now);
         if let Some(unsent_bytes) = unsent_bytes.filter(|_| !full) {
@@ -325,24 +329,24 @@ impl Worker {
     }
 
     /// The disk has bytes for a stream.
-    pub(super) fn filled(&mut self, id: StreamId, span: Span, held: Held, now: Instant) {
+    pub(super) fn filled(&mut self, id: StreamId, seq: u32, span: Span, held: Held, now: Instant) {
         if let Some(stream) = stream_in(&mut self.conns, id) {
             // Who stands still for his socket does so still: a client that pauses wishes for nothing.
             if !stream.waits(now).0.is_net() {
                 stream.go_on(&mut self.counts, now);
             }
-            stream.filled(span, held, &mut self.beliefs, now);
+            stream.filled(seq, span, held, &mut self.beliefs, now);
             self.wake(id.conn.index, false);
         }
     }
 
     /// The disk has no bytes for a stream: it ends when what it has is sent.
-    pub(super) fn unfilled(&mut self, id: StreamId, why: Why, now: Instant) {
+    pub(super) fn unfilled(&mut self, id: StreamId, seq: u32, why: Why, now: Instant) {
         if let Some(stream) = stream_in(&mut self.conns, id) {
             if !stream.waits(now).0.is_net() {
                 stream.go_on(&mut self.counts, now);
             }
-            stream.unfilled(why);
+            stream.unfilled(seq, why);
             self.wake(id.conn.index, false);
         }
     }

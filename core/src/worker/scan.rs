@@ -4,11 +4,12 @@ use alloc::vec::Vec;
 
 use super::messages::Out;
 use super::patience::Verdict;
+use super::stream::Stream;
 use super::{Conn, Phase, Worker};
-use crate::limits::{DRAIN_SILENT_US, SCAN_SLICE};
+use crate::limits::{AWAITED_CHECK_US, DRAIN_SILENT_US, SCAN_SLICE};
 use crate::send::rounds::Demand;
 use crate::units::Instant;
-use crate::why::{TopUp, What, Why};
+use crate::why::{TopUp, Wait, What, Why};
 
 impl Worker {
     /// Look at a few of the connections that are due: whose patience, or ours with whom, has run out?
@@ -24,6 +25,7 @@ impl Worker {
 
     fn look(&mut self, index: u32, now: Instant) {
         let drained = self.drained_at().is_some_and(|at| at <= now);
+        self.mend(index, now);
         let Some(Some(conn)) = self.conns.get(index as usize) else {
             return;
         };
@@ -41,13 +43,31 @@ impl Worker {
         }
     }
 
+    /// Nobody may wait for the disk for ever: if no wish of a stream stands that waits for it, it takes its next step.
+    fn mend(&mut self, index: u32, now: Instant) {
+        let conn = self.conns.get_mut(index as usize).and_then(Option::as_mut);
+        let Some(conn) = conn.filter(|conn| conn.phase == Phase::Sending && !conn.queued) else {
+            return;
+        };
+        let forgotten = |stream: &Stream| {
+            let (wait, us) = stream.waits(now);
+            wait == Wait::Disk && us >= AWAITED_CHECK_US && !stream.is_awaited()
+        };
+        if conn.writable && conn.stream.as_deref().is_some_and(forgotten) {
+            self.counts.mended();
+            self.wake(index, false);
+        }
+    }
+
     /// Have the connection looked at when its next time limit may be over.
     pub(super) fn watch(&mut self, index: u32, now: Instant) {
         let drained_at = self.drained_at();
         let Some(Some(conn)) = self.conns.get(index as usize) else {
             return;
         };
-        let soon = (!conn.arrivals.is_empty()).then_some(now);
+        let stands = |stream: &Stream| stream.waits(now).0 == Wait::Disk;
+        let soon = !conn.arrivals.is_empty() || conn.stream.as_deref().is_some_and(stands);
+        let soon = soon.then_some(now);
         let limit = conn.patience.check_at(conn.phase, &self.settings);
         let silent_until = self.silent_until(conn);
         let at = [soon, limit, drained_at, silent_until, conn.look_at()];

@@ -1,7 +1,9 @@
 //! One connection's next step, and how a response and a connection end.
 
+use alloc::collections::VecDeque;
+
 use super::messages::{Expect, Out};
-use super::stream::Step;
+use super::stream::{Step, Undo};
 use super::{Phase, Worker};
 use crate::conn::{ConnId, Held, StreamId, Want};
 use crate::limits::{PIPELINED_MAX, SHORT_STEPS_MAX, STREAMS_SPARE_MAX};
@@ -15,6 +17,7 @@ pub(super) fn wanted(stream: StreamId, step: Step) -> Option<Out> {
         span,
         dry_at,
         rate_bytes_per_s,
+        seq,
         heard,
         signals,
     } = step
@@ -27,9 +30,20 @@ pub(super) fn wanted(stream: StreamId, step: Step) -> Option<Out> {
         span,
         dry_at,
         rate_bytes_per_s,
+        seq,
         heard,
         signals,
     }))
+}
+
+/// Orders what a stream needs no more to be forgotten, before anything else is done for it.
+pub(super) fn undo(outs: &mut VecDeque<Out>, undo: Undo, stream: StreamId) {
+    if undo.slots {
+        outs.push_back(Out::Release(stream));
+    }
+    if undo.wish {
+        outs.push_back(Out::Forget(stream));
+    }
 }
 
 impl Worker {
@@ -43,7 +57,10 @@ impl Worker {
                 Phase::Resolving => continue,
                 Phase::Sending => match self.send_step(index, now) {
                     Some(out) => return Some(out),
-                    None => continue,
+                    None => match self.outs.pop_front() {
+                        Some(out) => return Some(out), // to be undone, although it stands still
+                        None => continue,
+                    },
                 },
                 Phase::Open => Expect::Head,
                 Phase::Skipping { .. } => Expect::Body,
@@ -91,7 +108,10 @@ impl Worker {
             return None; // a paused client shall not fetch what it does not read
         }
         let supply = conn.margin.supply(!writable, now);
-        let out = match stream.step(&self.beliefs, &supply, now) {
+        let step = stream.step(&self.beliefs, &supply, now);
+        let whole = stream.is_whole();
+        undo(&mut self.outs, stream.undo(), id);
+        let out = match step {
             Step::Send { .. } | Step::Wait if !writable => {
                 // It stands still for its socket already, or was about to when the disk came first.
                 if !stream.waits(now).0.is_net() {
@@ -106,6 +126,7 @@ impl Worker {
                 len_bytes,
                 held,
                 more,
+                unconfirmed,
             } => {
                 let room = self.top_ups.map(|top_ups| {
                     // Who takes nothing is found out by how little its socket holds.
@@ -121,6 +142,7 @@ impl Worker {
                     len_bytes: len_bytes.min(room_bytes),
                     held,
                     more: more || room_bytes < len_bytes,
+                    unconfirmed,
                     room,
                 }
             }
@@ -131,7 +153,7 @@ impl Worker {
             },
             step @ Step::Want { .. } => {
                 self.wake(index, false);
-                return wanted(id, step);
+                wanted(id, step)?
             }
             Step::Slice => Out::Slice(id),
             Step::Wait => {
@@ -139,19 +161,23 @@ impl Worker {
                 if stream.stand_still(wait, &mut self.counts, now) {
                     let what = What::Waits { wait, left_bytes };
                     self.decisions.record(now, Some(id.conn), what);
+                    self.watch(index, now);
                 }
                 return None;
             }
             step @ (Step::Done | Step::Broken(_)) => {
                 let why = match step {
                     Step::Broken(why) => why,
+                    _ if !whole => Why::Misframed,
                     _ => Why::Done,
                 };
                 self.response_done(index, why, now);
                 return self.outs.pop_front();
             }
         };
-        Some(out)
+        // What is to be undone comes first.
+        self.outs.push_back(out);
+        self.outs.pop_front()
     }
 
     /// All bytes of the response are with the kernel, or it can't go on (`why` is not `Done`).

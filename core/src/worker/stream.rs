@@ -5,7 +5,9 @@ use super::wish::Wish;
 use crate::cache::{Beliefs, Verdict};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span};
-use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US, WINDOW_BYTES};
+use crate::limits::{
+    FETCHED_MAX, MISSES_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US, WINDOW_BYTES,
+};
 use crate::send::Supply;
 use crate::units::Instant;
 use crate::why::{Wait, Why};
@@ -28,6 +30,7 @@ pub(super) enum Step {
         len_bytes: u64,
         held: Held,
         more: bool,
+        unconfirmed: bool,
     },
     /// Ask whether these bytes of the file are in memory.
     Probe { object: ObjectId, span: Span },
@@ -37,6 +40,7 @@ pub(super) enum Step {
         span: Span,
         dry_at: Instant,
         rate_bytes_per_s: u64,
+        seq: u32,
         heard: u32,
         signals: u32,
     },
@@ -50,12 +54,23 @@ pub(super) enum Step {
     Done,
 }
 
+/// What others still do for a stream in vain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Undo {
+    /// The disk machine has a wish for bytes that are not needed any more.
+    pub wish: bool,
+    /// The shell holds slots that will not be sent.
+    pub slots: bool,
+}
+
 /// Where a response stands.
 pub(super) struct Stream {
     pub plan: Plan,
     pub started_at: Instant,
-    /// Bytes of the whole response, head included, that the kernel took.
+    /// Bytes of the whole response, head included, that the kernel took. Never more than its head promises.
     pub sent_bytes: u64,
+    /// What the socket is being offered: it can't take more.
+    offered_bytes: u64,
     pub waited_disk_us: u64,
     pub waited_net_us: u64,
     part: u16,
@@ -65,6 +80,11 @@ pub(super) struct Stream {
     probe: Option<Asked>,
     /// The wish that the disk machine has of this stream.
     wish: Option<Wish>,
+    /// Number of the last wish.
+    seq: u32,
+    undo: Undo,
+    /// Where bytes were not in memory when they were to be sent, and how often in a row.
+    missed: (u64, u32),
     /// From this byte of the file on nothing can be read: a wish for it failed, and none was made since.
     broken: Option<(u64, Why)>,
     /// Answers had from the disk machine.
@@ -102,12 +122,16 @@ impl Stream {
             plan,
             started_at,
             sent_bytes: 0,
+            offered_bytes: 0,
             waited_disk_us: now.since_us(started_at),
             waited_net_us: 0,
             part: 0,
             at_bytes: 0,
             probe: None,
             wish: None,
+            seq: 0,
+            undo: Undo::default(),
+            missed: (0, 0),
             broken: None,
             heard: 0,
             signals: 0,
@@ -116,6 +140,12 @@ impl Stream {
             slice: SliceState::Empty,
             stalled: None,
         }
+    }
+
+    /// What the shell and the disk machine have to undo, before anything else is done for the stream: call this behind
+    /// each [`Stream::step`], [`Stream::probed`] and [`Stream::missing`].
+    pub fn undo(&mut self) -> Undo {
+        core::mem::take(&mut self.undo)
     }
 
     /// The next step. Asking for something marks it as asked; sending changes nothing until [`Stream::sent`].
@@ -144,9 +174,7 @@ impl Stream {
                 },
             };
             if self.at_bytes >= len_bytes {
-                (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
-                self.fetched.clear(); // nothing is fetched beyond a part
-                self.broken = None;
+                self.leave_part(parts);
                 continue;
             }
             if let Some(&Part::Body {
@@ -173,16 +201,45 @@ impl Stream {
         }
     }
 
-    /// Send what is ready of what is left of the part, in pieces that let others have their turn.
-    fn send(&self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> Step {
-        let len_bytes = ready_bytes.min(SEND_BYTES_MAX);
+    /// The part, and the texts behind it that were sent with it, are sent: whatever was asked or fetched for it is void.
+    fn leave_part(&mut self, parts: u16) {
+        (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
+        self.undo.wish |= self.wish.take().is_some();
+        self.drop_fetched();
+        (self.probe, self.broken, self.missed) = (None, None, (0, 0));
+    }
+
+    /// What was fetched is not sent from where it is.
+    fn drop_fetched(&mut self) {
+        self.undo.slots |= self.fetched.iter().any(|(_, held)| *held == Held::Slots);
+        self.fetched.clear();
+    }
+
+    /// Send what is ready of what is left of the part, in pieces that let others have their turn. No more than is promised leaves,
+    /// whatever the parts hold.
+    fn send(&mut self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> Step {
+        let len_bytes = ready_bytes
+            .min(left_bytes)
+            .min(SEND_BYTES_MAX)
+            .min(self.owed_bytes().unwrap_or(u64::MAX));
+        self.offered_bytes = len_bytes;
+        if len_bytes == 0 {
+            return Step::Broken(Why::Misframed);
+        }
         Step::Send {
             part: self.part,
             from_bytes: self.at_bytes,
             len_bytes,
             held,
             more: more || len_bytes < left_bytes || self.parts_follow(),
+            unconfirmed: self.missed.1 >= MISSES_MAX,
         }
+    }
+
+    /// Bytes that the head promises and the kernel has not; `None`: only the end of the response tells.
+    fn owed_bytes(&self) -> Option<u64> {
+        let promised_bytes = self.plan.promised_bytes()?;
+        Some(promised_bytes.saturating_sub(self.sent_bytes))
     }
 
     /// Whether a part with something in it follows: the kernel must not hold the last byte back to
@@ -222,12 +279,10 @@ impl Stream {
         let window = rest_of_window(at_bytes, end_bytes);
         match beliefs.verdict(body.object, body.oracle, window, now) {
             Verdict::Resident => {}
-            Verdict::Probe | Verdict::Cold if self.fetched.is_empty() && self.wish.is_some() => {
-                return Step::Wait;
-            }
+            Verdict::Probe | Verdict::Cold if self.waits_at(at_bytes) => return Step::Wait,
             Verdict::Probe => return self.ask(body, window),
             Verdict::Cold => {
-                self.fetched.clear();
+                self.drop_fetched();
                 return self.want(body.object, at_bytes, span.end_bytes(), supply, now);
             }
         }
@@ -263,8 +318,13 @@ impl Stream {
                 return (!told).then(|| self.order(Wish { signals, ..wish }));
             }
             let moved = wish.is_moved(dry_at, supply.rate_bytes_per_s, now);
-            return moved
-                .then(|| self.want(wish.object, wish.span.offset_bytes, end_bytes, supply, now));
+            let anew = Wish {
+                dry_at,
+                rate_bytes_per_s: supply.rate_bytes_per_s,
+                signals: self.signals,
+                ..wish
+            };
+            return moved.then(|| self.order(anew));
         }
         if self.broken.is_some() {
             return None;
@@ -311,15 +371,18 @@ impl Stream {
     ) -> Step {
         let span = Span {
             offset_bytes: from_bytes,
-            len_bytes: end_bytes - from_bytes,
+            len_bytes: end_bytes.saturating_sub(from_bytes),
         };
         let dry_at = self.dry_at(from_bytes, supply, now);
         self.broken = None;
+        self.undo.wish = false; // this one replaces it
+        self.seq = self.seq.wrapping_add(1).max(1); // 0: never wished
         self.order(Wish {
             object,
             span,
             dry_at,
             rate_bytes_per_s: supply.rate_bytes_per_s,
+            seq: self.seq,
             signals: self.signals,
         })
     }
@@ -331,6 +394,7 @@ impl Stream {
             span,
             dry_at,
             rate_bytes_per_s,
+            seq,
             signals,
         } = wish;
         Step::Want {
@@ -338,6 +402,7 @@ impl Stream {
             span,
             dry_at,
             rate_bytes_per_s,
+            seq,
             heard: self.heard,
             signals,
         }
@@ -356,7 +421,24 @@ impl Stream {
 
     /// Whether the disk machine has heard of it.
     pub fn reads_from_disk(&self) -> bool {
-        self.wish.is_some() || self.heard > 0
+        self.seq > 0
+    }
+
+    /// Whether an answer to the wish of this number is awaited. To all others, late ones, nobody listens.
+    pub fn awaits(&self, seq: u32) -> bool {
+        self.wish.is_some_and(|wish| wish.seq == seq)
+    }
+
+    /// Whether bytes from here on, and no earlier ones, are wished for: a wish that others' reads have overtaken is not
+    /// waited for.
+    fn waits_at(&self, at_bytes: u64) -> bool {
+        let here = |wish: Wish| wish.span.offset_bytes == at_bytes;
+        self.fetched.is_empty() && self.wish.is_some_and(here)
+    }
+
+    /// Whether somebody will make it go on while it waits for the disk: the disk machine, or who makes a listing.
+    pub fn is_awaited(&self) -> bool {
+        self.wish.is_some() || self.slice == SliceState::Asked
     }
 
     /// When the stream runs dry, if it has all before `from_bytes`. A client whose rate nobody knows is not read further
@@ -404,18 +486,27 @@ impl Stream {
         }
         beliefs.gone(object, span);
         if self.body_at_bytes() == span.offset_bytes {
-            self.fetched.clear(); // dropped from the page cache before it was sent, if it was there
+            self.drop_fetched(); // dropped from the page cache before it was sent, if it was there
         }
         Some(self.want(object, span.offset_bytes, end_bytes, supply, now))
     }
 
-    /// The disk machine answered: these bytes are there.
-    pub fn filled(&mut self, span: Span, held: Held, beliefs: &mut Beliefs, now: Instant) {
-        self.heard = self.heard.wrapping_add(1);
-        let wished = |wish: &mut Wish| wish.span.offset_bytes == span.offset_bytes;
-        let Some(wish) = self.wish.take_if(wished) else {
-            return;
+    /// The disk machine answered a wish: these bytes, from its start, are there. `false`: nobody waits for them.
+    pub fn filled(
+        &mut self,
+        seq: u32,
+        span: Span,
+        held: Held,
+        beliefs: &mut Beliefs,
+        now: Instant,
+    ) -> bool {
+        let Some(wish) = self.wish.take_if(|wish| wish.seq == seq) else {
+            return false;
         };
+        self.heard = self.heard.wrapping_add(1);
+        if span.offset_bytes != wish.span.offset_bytes || !wish.span.covers(span) {
+            return true; // no answer that could be used: it wishes again
+        }
         self.fetch(span.end_bytes(), held);
         let mut from_bytes = span.offset_bytes;
         while held == Held::PageCache && from_bytes < span.end_bytes() {
@@ -423,21 +514,45 @@ impl Stream {
             beliefs.seen(wish.object, piece, now);
             from_bytes = piece.end_bytes();
         }
+        true
     }
 
-    /// The disk machine answered: not one byte of the wish can be read.
-    pub fn unfilled(&mut self, why: Why) {
+    /// The disk machine answered: not one byte of the wish can be read. `false`: nobody waits for that.
+    pub fn unfilled(&mut self, seq: u32, why: Why) -> bool {
+        let Some(wish) = self.wish.take_if(|wish| wish.seq == seq) else {
+            return false;
+        };
         self.heard = self.heard.wrapping_add(1);
-        if let Some(wish) = self.wish.take() {
-            self.broken = Some((wish.span.offset_bytes, why));
+        self.broken = Some((wish.span.offset_bytes, why));
+        true
+    }
+
+    /// What was to be sent from the page cache is not there any more, or not yet: somebody else reads it now.
+    pub fn missing(&mut self, beliefs: &mut Beliefs) {
+        let Some(&Part::Body { object, span, .. }) = self.plan.parts.get(usize::from(self.part))
+        else {
+            return;
+        };
+        let at_bytes = self.body_at_bytes();
+        beliefs.gone(object, rest_of_window(at_bytes, span.end_bytes()));
+        if self
+            .fetched
+            .first()
+            .is_none_or(|(_, held)| *held == Held::PageCache)
+        {
+            self.drop_fetched();
         }
+        self.missed = match self.missed {
+            (before_bytes, times) if before_bytes == at_bytes => (at_bytes, times + 1),
+            _ => (at_bytes, 1),
+        };
     }
 
     /// Hold nothing and wish for nothing, since the client does not read; `false` if that was so already.
     pub fn let_go(&mut self) -> bool {
         let held = !self.fetched.is_empty() || self.wish.is_some();
         self.fetched.clear();
-        self.wish = None;
+        (self.wish, self.undo) = (None, Undo::default());
         held
     }
 
@@ -446,10 +561,22 @@ impl Stream {
         (self.slice, self.at_bytes) = (SliceState::Ready { len_bytes, last }, 0);
     }
 
-    /// The socket took `taken_bytes` of what was last to be sent.
-    pub fn sent(&mut self, taken_bytes: u64) {
+    /// The socket took `taken_bytes` of what it was offered; returned is how many of them count.
+    pub fn sent(&mut self, taken_bytes: u64) -> u64 {
+        debug_assert!(taken_bytes <= self.offered_bytes, "taken, but not offered");
+        let taken_bytes = taken_bytes.min(self.offered_bytes);
+        self.offered_bytes -= taken_bytes;
         self.at_bytes += taken_bytes;
         self.sent_bytes += taken_bytes;
+        taken_bytes
+    }
+
+    /// The last door: whether what left is what the head promised, so that another response may follow on the connection.
+    pub fn is_whole(&self) -> bool {
+        match self.owed_bytes() {
+            Some(owed_bytes) => owed_bytes == 0,
+            None => usize::from(self.part) >= self.plan.parts.len(),
+        }
     }
 
     /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up.
@@ -515,9 +642,10 @@ impl Stream {
 
 /// From `offset_bytes` to the end of its window or to `end_bytes`, whichever is nearer.
 fn rest_of_window(offset_bytes: u64, end_bytes: u64) -> Span {
+    let until_bytes = window_end_bytes(offset_bytes).min(end_bytes);
     Span {
         offset_bytes,
-        len_bytes: window_end_bytes(offset_bytes).min(end_bytes) - offset_bytes,
+        len_bytes: until_bytes.saturating_sub(offset_bytes),
     }
 }
 

@@ -7,6 +7,7 @@ mod chaos;
 mod congestion;
 mod ending;
 mod files;
+mod framing;
 mod margins;
 mod requests;
 mod shell;
@@ -17,15 +18,18 @@ use std::sync::Arc;
 
 use super::*;
 use crate::congestion::{CaState, Delay, Path};
-use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span, TcpEvent, TcpSample, Version};
+use crate::conn::{
+    Held, ObjectId, Oracle, Part, Plan, Promise, Span, TcpEvent, TcpSample, Version,
+};
 use crate::disk::{Chosen, Turn};
 use crate::limits::{
-    ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PIPELINED_MAX,
-    SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
+    ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, MISSES_MAX,
+    PIPELINED_MAX, SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
 };
 use crate::prefetch::Bound;
 use crate::units::US_PER_S;
 use crate::why::Why;
+use smallvec::SmallVec;
 
 const WINDOW: u64 = WINDOW_BYTES;
 const HEAD_BYTES: u64 = 100;
@@ -34,6 +38,9 @@ const OBJECT: ObjectId = ObjectId {
     index: 1,
     generation: 0,
 };
+
+/// The number of a wish: that of the one that stands.
+const STANDING: u32 = u32::MAX;
 
 /// Why a read was made: of no concern for what follows from it.
 const CHOSEN: Chosen = Chosen {
@@ -86,7 +93,7 @@ fn bytes(len_bytes: u64) -> Part {
 fn body(oracle: Oracle, offset_bytes: u64, len_bytes: u64) -> Part {
     let version = Version {
         len_bytes: offset_bytes + len_bytes,
-        mtime_ns: 0,
+        ..Version::default()
     };
     let span = Span {
         offset_bytes,
@@ -95,6 +102,7 @@ fn body(oracle: Oracle, offset_bytes: u64, len_bytes: u64) -> Part {
     Part::Body {
         object: OBJECT,
         version,
+        promise: Promise::OneVersion,
         oracle,
         span,
     }
@@ -102,9 +110,17 @@ fn body(oracle: Oracle, offset_bytes: u64, len_bytes: u64) -> Part {
 
 /// A head and these parts behind it.
 fn plan(parts: impl IntoIterator<Item = Part>, keep_alive: bool) -> Plan {
+    let parts: SmallVec<[Part; 2]> = [bytes(HEAD_BYTES)].into_iter().chain(parts).collect();
+    let len_bytes = |part: &Part| match part {
+        Part::Bytes(bytes) => Some(bytes.len() as u64),
+        Part::Body { span, .. } => Some(span.len_bytes),
+        Part::Slices => None,
+    };
+    let body_len_bytes = parts.iter().skip(1).map(len_bytes).sum();
     Plan {
-        parts: [bytes(HEAD_BYTES)].into_iter().chain(parts).collect(),
+        parts,
         head_len_bytes: HEAD_BYTES,
+        body_len_bytes,
         keep_alive,
     }
 }
@@ -162,7 +178,14 @@ impl Bench {
         outs
     }
 
-    fn tell(&mut self, event: In) -> Vec<Out> {
+    /// An answer from the disk is one to the wish that stands.
+    fn tell(&mut self, mut event: In) -> Vec<Out> {
+        if let In::Filled { stream, seq, .. } | In::Unfilled { stream, seq, .. } = &mut event {
+            let stands = |seq: &u32| self.worker.awaits(*stream, *seq);
+            if *seq == STANDING {
+                *seq = (1..1_000).find(stands).unwrap_or(0);
+            }
+        }
         self.worker.on(event, self.now);
         self.outs()
     }
@@ -228,6 +251,7 @@ impl Bench {
         let held = Held::PageCache;
         self.tell(In::Filled {
             stream,
+            seq: STANDING,
             span,
             held,
             chosen: CHOSEN,

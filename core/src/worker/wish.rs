@@ -11,6 +11,8 @@ pub(super) struct Wish {
     pub span: Span,
     pub dry_at: Instant,
     pub rate_bytes_per_s: u64,
+    /// Its number: an answer to any other is void.
+    pub seq: u32,
     /// Signs of congestion until then.
     pub signals: u32,
 }

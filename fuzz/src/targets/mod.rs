@@ -8,7 +8,7 @@ pub mod ranges;
 pub mod request_head;
 pub mod target;
 
-use ackpace_wire::http::{Context, Parsed, Part, Plan, Representation, Request, parse};
+use ackpace_wire::http::{Context, Parsed, Part, Plan, Representation, Request, Times, parse};
 
 /// An ordinary answer at a fixed time.
 const CONTEXT: Context = Context {
@@ -21,7 +21,7 @@ const CONTEXT: Context = Context {
 const fn file(len_bytes: u64) -> Representation<'static> {
     Representation {
         len_bytes,
-        modified_unix_s: 784_111_777,
+        times: Times::of(784_111_777),
         content_type: "text/plain",
         coding: None,
         vary: false,

@@ -75,7 +75,7 @@ pub struct Metric {
 }
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 49] = [
+pub const METRICS: [Metric; 51] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -284,6 +284,18 @@ pub const METRICS: [Metric; 49] = [
         "rounds",
         "Looks at the margins of all connections of a worker.",
         Source::Worker(|line| whole(&line.tally.decided.rounds)),
+    ),
+    counter(
+        "missed_sends",
+        "sends",
+        "Sends from the page cache whose bytes were gone, or still being read by somebody else: they were read first. Grows: memory is short, or others read the same files.",
+        Source::Worker(|line| whole(&line.tally.decided.missed)),
+    ),
+    counter(
+        "mended_streams",
+        "streams",
+        "Responses that waited for a disk while nothing was read for them, and were helped on. Not 0: a fault of the server, please report it.",
+        Source::Worker(|line| whole(&line.tally.decided.mended)),
     ),
     counter(
         "paced_responses",

@@ -131,6 +131,7 @@ fn wish(index: u32, heard: u32, from_bytes: u64) -> Ask {
         span,
         dry_at: Instant { us: 0 },
         rate_bytes_per_s: 0,
+        seq: heard + 1,
         heard,
         signals: 0,
     };
@@ -153,7 +154,7 @@ fn what_is_read_goes_to_the_stream_with_its_memory() {
     let read = bench.read().expect("a read");
     assert!(bench.free_slots() < all);
     bench.fill(read);
-    let Some(News::Filled(_, span, Fill::Piece(piece), _)) = bench.news() else {
+    let Some(News::Filled(_, 1, span, Fill::Piece(piece), _)) = bench.news() else {
         panic!("the bytes are there");
     };
     assert_eq!((span.offset_bytes, piece.from_bytes), (0, 0));

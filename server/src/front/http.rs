@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ackpace_core::conn::{Part as CorePart, Plan as CorePlan};
+use ackpace_core::conn::{Part as CorePart, Plan as CorePlan, Promise};
 use ackpace_core::worker::{Outcome, Received};
 use ackpace_wire::access_log::{self, Remote};
 use ackpace_wire::http::target::{self, Form};
@@ -243,6 +243,7 @@ impl Front {
                 let body = CorePart::Body {
                     object: content.object,
                     version: content.version,
+                    promise: Promise::OneVersion, // what is kept ready is old enough for that
                     oracle: file.oracle,
                     span: ackpace_core::conn::Span {
                         offset_bytes: 0,
@@ -255,6 +256,7 @@ impl Front {
         CorePlan {
             parts,
             head_len_bytes: head_len_bytes as u64,
+            body_len_bytes: Some(content.version.len_bytes),
             keep_alive,
         }
     }

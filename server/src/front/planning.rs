@@ -1,6 +1,6 @@
 //! Between a request, the site and the machines: what to look for, and how what was found is answered.
 
-use ackpace_core::conn::{Part as CorePart, Plan as CorePlan};
+use ackpace_core::conn::{Part as CorePart, Plan as CorePlan, Promise};
 use ackpace_core::limits::BODY_SKIP_BYTES_MAX;
 use ackpace_wire::content_type;
 use ackpace_wire::http::fields::Field;
@@ -87,7 +87,7 @@ pub(super) fn planned(
 fn representation<'a>(served: &'a Served, site: &'a Site) -> Representation<'a> {
     Representation {
         len_bytes: served.version.len_bytes,
-        modified_unix_s: served.modified_unix_s,
+        times: served.times,
         content_type: content_type::of(&served.name, &site.types),
         coding: served.coding,
         vary: served.vary,
@@ -106,6 +106,10 @@ pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
         ) => CorePart::Body {
             object: served.file.id,
             version: served.version,
+            promise: match plan.one_version {
+                true => Promise::OneVersion,
+                false => Promise::Prefix,
+            },
             oracle: served.file.oracle,
             span: ackpace_core::conn::Span {
                 offset_bytes,
@@ -119,6 +123,7 @@ pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
     CorePlan {
         parts: plan.parts.into_iter().map(part).collect(),
         head_len_bytes: plan.head_len_bytes,
+        body_len_bytes: plan.body_len_bytes,
         keep_alive: plan.keep_alive,
     }
 }

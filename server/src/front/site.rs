@@ -7,9 +7,10 @@ use std::sync::Arc;
 use ackpace_core::conn::Version;
 use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
+use ackpace_wire::http::Times;
 use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
-use rustix::fs::{AtFlags, Stat, StatxFlags, makedev, statx};
+use rustix::fs::{AtFlags, Stat, StatxFlags, fstat, makedev, statx};
 
 use super::listing::{Held, Listing, Shelf};
 use crate::limits::SEARCH_UP_MAX;
@@ -80,8 +81,8 @@ pub struct Served {
     pub file: Arc<File>,
     /// What it is now.
     pub version: Version,
-    /// Time of its last change, seconds since 1970.
-    pub modified_unix_s: i64,
+    /// When it was changed.
+    pub times: Times,
     /// The name that decides its content type: without the suffix of a sibling.
     pub name: Box<[u8]>,
     /// The coding of a sibling.
@@ -104,6 +105,17 @@ impl Site {
             Some(self.devices.of(&place, st_dev).index)
         });
         near.unwrap_or(0)
+    }
+
+    /// Whether the name of a file that is being sent still leads to it; `false` if it was removed, or moved away, or another
+    /// took its place. Never waits: as long as the file is open, the kernel has its name in its caches.
+    pub fn leads_to(&self, file: &File) -> bool {
+        let found = self.root.find(&file.path, Wait::No);
+        let Ok(Found::File(_, there)) = found else {
+            return false;
+        };
+        let here = fstat(&file.fd);
+        here.is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
     }
 
     /// Finds what `query` asks for; `None` if that would mean to wait and `wait` is [`Wait::No`].
@@ -157,7 +169,11 @@ impl Site {
         let served = |fd: OwnedFd, stat: &Stat, path: &[u8], coding: Option<Coding>| Served {
             file: self.files.intern(fd, stat, path, &self.devices),
             version: version(stat),
-            modified_unix_s: stat.st_mtime,
+            times: Times {
+                modified_unix_s: stat.st_mtime,
+                modified_ns: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+                changed_unix_s: stat.st_ctime,
+            },
             name: name_of(&query.path, path, coding),
             coding,
             vary: !offered.is_empty(),

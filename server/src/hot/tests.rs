@@ -20,6 +20,7 @@ pub fn content(index: u32) -> Content {
     let version = Version {
         len_bytes: 1000,
         mtime_ns: 5,
+        ..Version::default()
     };
     Content { object, version }
 }

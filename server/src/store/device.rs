@@ -30,8 +30,6 @@ pub struct Device {
     /// cachestat(2) does not see the pages that we read, as on overlayfs, whose pages belong to
     /// another inode.
     blind: AtomicBool,
-    /// Reads into the page cache that are under way.
-    promotions: AtomicU32,
     /// Searches for files, and for where they lie, that are under way.
     look_ups: AtomicU32,
 }
@@ -69,16 +67,6 @@ impl Device {
     /// cachestat(2) did not see what was read a moment ago: ask it no more.
     pub fn mark_blind(&self) {
         self.blind.store(true, Ordering::Relaxed);
-    }
-
-    /// Pages begin to be read: from now on some may be in the page cache that hold nothing yet.
-    pub fn promote(&self) -> UnderWay<'_> {
-        UnderWay::begin(&self.promotions)
-    }
-
-    /// Whether pages are being read.
-    pub fn is_promoting(&self) -> bool {
-        self.promotions.load(Ordering::Acquire) > 0
     }
 
     /// A file is looked for, or where it lies, which may wait for the disks.
@@ -192,7 +180,6 @@ impl Devices {
             memory,
             readahead_bytes: AtomicU64::new(readahead_bytes),
             blind: AtomicBool::new(false),
-            promotions: AtomicU32::new(0),
             look_ups: AtomicU32::new(0),
         })
     }

@@ -4,15 +4,15 @@ use std::collections::{HashMap, VecDeque};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
-use ackpace_core::conn::{ObjectId, Oracle, Version};
+use ackpace_core::conn::{Change, ObjectId, Oracle, Promise, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
 use rustix::fs::{Advice, Stat, fadvise, fstat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::device::Devices;
 use super::direct::{Direct, Why, open_direct};
+use super::residency;
 use crate::limits::GROWING_LOOKS_MAX;
 
 /// A file that is open, and what is known of it.
@@ -29,6 +29,10 @@ pub struct File {
     /// The file system that it is on, as stat(2) names it.
     pub st_dev: u64,
     direct: OnceLock<Result<Arc<Direct>, Why>>,
+    /// Its pages, for who asks which of them are in memory; `None` inside where it can't be mapped.
+    map: OnceLock<Option<residency::Map>>,
+    /// What it was when its inode was last seen changed by a rename or a link, if it was.
+    known: Mutex<Option<Version>>,
 }
 
 impl AsFd for File {
@@ -48,6 +52,8 @@ impl File {
             path: path.into(),
             st_dev,
             direct: OnceLock::new(),
+            map: OnceLock::new(),
+            known: Mutex::new(None),
         }
     }
 
@@ -79,21 +85,54 @@ impl File {
         fstat(&self.fd).map(|stat| version(&stat))
     }
 
-    /// Whether the bytes that `promised` tells of may still be sent ([`Version::still_holds`]).
-    ///
-    /// Who appends to a file changes its time first and its length a little later (ext4, xfs): a new time with the old length is
-    /// looked at again, for half a millisecond at most.
-    pub fn still_holds(&self, promised: &Version) -> bool {
-        for _ in 0..GROWING_LOOKS_MAX {
+    /// Whether the bytes that `promised` tells of may still be sent ([`Version::change`]). `last`: none of them follow.
+    /// `leads_here` says whether the name still leads to the file: if not, that is what became of its inode.
+    pub fn still_holds(
+        &self,
+        promised: &Version,
+        promise: Promise,
+        last: bool,
+        leads_here: impl Fn() -> bool,
+    ) -> bool {
+        let looks = if last { GROWING_LOOKS_MAX } else { 1 };
+        for _ in 0..looks {
             let Ok(now) = self.version() else {
                 return false;
             };
-            if promised.still_holds(&now) || now.len_bytes != promised.len_bytes {
-                return promised.still_holds(&now);
+            if now == *promised {
+                return true;
             }
-            std::thread::sleep(GROWING_LOOK);
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = known.unwrap_or(*promised);
+            let holds = match before.change(&now, promise) {
+                Change::None => true,
+                Change::Inode => !leads_here(),
+                Change::Content => return false,
+                Change::Unsettled => {
+                    if last {
+                        continue;
+                    }
+                    return true; // a later look tells
+                }
+            };
+            // Of a prefix, each look is held against what was promised.
+            if holds && now.mtime_ns == promised.mtime_ns {
+                *known = Some(now);
+            }
+            return holds;
         }
         false
+    }
+
+    /// How many bytes of the span, from its start, can be sent without waiting for a disk; `None` where nobody can say.
+    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
+        let map = (self.oracle == Oracle::Ask).then(|| self.map());
+        residency::resident_bytes(&self.fd, map.flatten(), self.oracle, span)
+    }
+
+    fn map(&self) -> Option<&residency::Map> {
+        let new = || residency::Map::new(&self.fd, self.version().ok()?.len_bytes).ok();
+        self.map.get_or_init(new).as_ref()
     }
 
     /// The first `len_bytes` of the file if they are in memory and are still `version`; never waits for a disk.
@@ -112,14 +151,13 @@ impl File {
     }
 }
 
-/// Between two looks at a file that may be about to grow; the kernel adds some 50 us.
-const GROWING_LOOK: Duration = Duration::from_micros(50);
-
 /// The version that a stat shows.
 pub fn version(stat: &Stat) -> Version {
     Version {
         len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
         mtime_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+        ctime_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
+        links: u64::from(stat.st_nlink),
     }
 }
 

@@ -13,7 +13,6 @@ use super::device::Device;
 use super::file::File;
 use super::pool::Lease;
 use super::progress::{Next, Progress};
-use super::residency;
 
 /// What a reading thread owns.
 #[derive(Debug)]
@@ -40,7 +39,6 @@ impl Reader {
     /// # Errors
     /// What the file system says, with the place where it said it.
     pub fn promote(&self, file: &File, device: &Device, span: Span) -> Result<(), ReadError> {
-        let _promotion = device.promote();
         let promoted = self.read_into_cache(file, device, span);
         if let Err(error) = promoted {
             // Pages that could not be read stay in the cache, empty: whoever sends them would wait for the disk.
@@ -79,7 +77,7 @@ impl Reader {
                 offset_bytes: span.offset_bytes,
                 len_bytes: at_bytes - span.offset_bytes,
             };
-            if residency::cached_pages(&file.fd, read) == Ok(0) {
+            if file.resident_bytes(read) == Some(0) {
                 device.mark_blind();
             }
         }
@@ -181,8 +179,7 @@ mod tests {
         };
         // Asked for, or found out to be blind (overlayfs).
         if device.oracle(&file.fd) == Oracle::Ask {
-            let resident_bytes = residency::resident_bytes(&file.fd, Oracle::Ask, there);
-            assert_eq!(resident_bytes, there.len_bytes);
+            assert_eq!(file.resident_bytes(there), Some(there.len_bytes));
         }
         std::fs::remove_file(&path).expect("our own file");
     }

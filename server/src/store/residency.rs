@@ -1,9 +1,14 @@
 //! Whether bytes of a file are in the page cache, asked without disturbing it.
 
+use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
 
 use ackpace_core::conn::{Oracle, Span};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::limits::SAMPLE_BYTES;
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
 #[repr(C)]
@@ -65,35 +70,122 @@ pub fn may_ask(file: &impl AsFd) -> bool {
     .is_ok()
 }
 
-/// How many bytes of the span, from its start, can be sent without waiting for the disk: all or none.
-/// Only for spans that are believed to be in memory where the oracle can but remember.
-pub fn resident_bytes(file: &impl AsFd, oracle: Oracle, span: Span) -> u64 {
-    let resident = match oracle {
-        Oracle::Always => true,
-        Oracle::Ask => cached_pages(file, span).is_ok_and(|pages| pages >= pages_of(span)),
-        Oracle::Remember => {
-            let mut byte = [0u8];
-            let mut into = [std::io::IoSliceMut::new(&mut byte)];
-            preadv2(file, &mut into, span.offset_bytes, ReadWriteFlags::NOWAIT).is_ok()
-        }
-    };
-    if resident { span.len_bytes } else { 0 }
+/// A file's pages as a range of addresses that nobody touches: mincore(2) tells of each page whether it is in the page cache
+/// and holds what it should. cachestat(2) counts those that are still being read, too.
+#[derive(Debug)]
+pub struct Map {
+    base: NonNull<c_void>,
+    len_bytes: usize,
 }
 
-/// Whether the pages of a span, which are in the page cache, hold something: those that are being read, or could not be,
-/// are there, too, and whoever sends them waits for the disk. Looks at one page in 64 KiB and at the last one: less than a
-/// device is asked for at once.
-pub fn is_read(file: &impl AsFd, span: Span) -> bool {
+// SAFETY: the addresses are never read or written; they only name pages to mincore(2), which any thread may ask.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// The first `len_bytes` of the file. Takes address space, and no memory.
+    ///
+    /// # Errors
+    /// As mmap(2): what can't be mapped (some FUSE files), or no address space.
+    pub fn new(file: &impl AsFd, len_bytes: u64) -> Result<Map, Errno> {
+        let len_bytes = usize::try_from(len_bytes).map_err(|_| Errno::OVERFLOW)?;
+        // SAFETY: a new mapping at a place of the kernel's choice, which nobody reads: truncation can't hurt.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len_bytes,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        let base = NonNull::new(base).ok_or(Errno::INVAL)?;
+        Ok(Map { base, len_bytes })
+    }
+
+    /// How many bytes of the span, from its start, are in memory and hold what they should; `None` where it can't tell.
+    fn resident_bytes(&self, span: Span) -> Option<u64> {
+        let page_bytes = rustix::param::page_size() as u64;
+        let first = span.offset_bytes / page_bytes;
+        let end_bytes = span.end_bytes().min(self.len_bytes as u64);
+        let pages = end_bytes.div_ceil(page_bytes).checked_sub(first)?;
+        let mut counted = 0;
+        while counted < pages {
+            let mut present = [0u8; PAGES_AT_ONCE];
+            let count = (pages - counted).min(PAGES_AT_ONCE as u64);
+            let at = usize::try_from((first + counted) * page_bytes).ok()?;
+            // SAFETY: the pages lie inside the mapping, and the kernel writes one byte for each into the array.
+            let told = unsafe {
+                let from = self.base.as_ptr().cast::<u8>().add(at);
+                libc::mincore(
+                    from.cast(),
+                    (count * page_bytes) as usize,
+                    present.as_mut_ptr(),
+                )
+            };
+            if told != 0 {
+                return None;
+            }
+            let here = present[..count as usize].iter();
+            let here = here.take_while(|present| *present & 1 == 1).count() as u64;
+            counted += here;
+            if here < count {
+                break;
+            }
+        }
+        let until_bytes = ((first + counted) * page_bytes).min(end_bytes);
+        Some(until_bytes.saturating_sub(span.offset_bytes))
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `new` made, and it is gone with its owner.
+        let _ = unsafe { munmap(self.base.as_ptr(), self.len_bytes) };
+    }
+}
+
+/// Pages that mincore(2) is asked about in one call: a window of 1 MiB.
+const PAGES_AT_ONCE: usize = 256;
+
+/// How many bytes of the span, from its start, can be sent without waiting for a disk, whoever reads them now.
+///
+/// Exact where the kernel tells of each page ([`Oracle::Ask`]). Elsewhere one page in [`SAMPLE_BYTES`] is looked at, only
+/// for spans that are believed to be in memory; a place between them that somebody else is just reading is not seen.
+/// `None` where nobody can say.
+pub fn resident_bytes(
+    file: &impl AsFd,
+    map: Option<&Map>,
+    oracle: Oracle,
+    span: Span,
+) -> Option<u64> {
+    let told = map.filter(|_| oracle == Oracle::Ask);
+    match (oracle, told.and_then(|map| map.resident_bytes(span))) {
+        (Oracle::Always, _) => Some(span.len_bytes),
+        (_, Some(resident_bytes)) => Some(resident_bytes),
+        (Oracle::Ask | Oracle::Remember, None) => sampled_bytes(file, span),
+    }
+}
+
+/// See [`resident_bytes`]. Some file systems refuse RWF_NOWAIT (overlayfs).
+fn sampled_bytes(file: &impl AsFd, span: Span) -> Option<u64> {
     let last_bytes = span.end_bytes().saturating_sub(1);
-    let mut places = (span.offset_bytes..last_bytes)
-        .step_by(64 << 10)
-        .chain([last_bytes]);
-    places.all(|offset_bytes| {
+    let places = (span.offset_bytes..last_bytes).step_by(SAMPLE_BYTES as usize);
+    for offset_bytes in places.chain([last_bytes]) {
         let mut byte = [0u8];
         let mut into = [std::io::IoSliceMut::new(&mut byte)];
-        let read = preadv2(file, &mut into, offset_bytes, ReadWriteFlags::NOWAIT);
-        read != Err(Errno::AGAIN) // where the flag is refused, nobody can say
-    })
+        match preadv2(file, &mut into, offset_bytes, ReadWriteFlags::NOWAIT) {
+            Ok(1..) => {}
+            Err(Errno::OPNOTSUPP) => return None,
+            Ok(0) | Err(_) => {
+                let before_bytes = offset_bytes - span.offset_bytes;
+                return Some(before_bytes / SAMPLE_BYTES * SAMPLE_BYTES);
+            }
+        }
+    }
+    Some(span.len_bytes)
 }
 
 /// Pages that a span touches.
@@ -142,25 +234,33 @@ mod tests {
             offset_bytes: 0,
             len_bytes: 20_000,
         };
-        // Where the pages belong to another inode (overlayfs) cachestat(2) answers and sees none of them.
-        if cached_pages(&file, span).is_ok_and(|pages| pages > 0) {
-            assert_eq!(resident_bytes(&file, Oracle::Ask, span), 20_000);
+        if may_ask(&file) {
+            let map = Map::new(&file, 20_000).expect("a file of a temporary folder");
+            let resident = |span| resident_bytes(&file, Some(&map), Oracle::Ask, span);
+            assert_eq!(resident(span), Some(20_000));
+            let inside = Span {
+                offset_bytes: 5_000,
+                len_bytes: 10_000,
+            };
+            assert_eq!(resident(inside), Some(10_000));
             let behind = Span {
                 offset_bytes: 1 << 30,
                 len_bytes: 4096,
             };
-            assert_eq!(resident_bytes(&file, Oracle::Ask, behind), 0);
+            assert_eq!(resident(behind), Some(0));
+            let across = Span {
+                offset_bytes: 19_000,
+                len_bytes: 4_000,
+            };
+            assert_eq!(resident(across), Some(1_000), "no further than the file");
         }
-        // overlayfs refuses RWF_NOWAIT: there, each window goes by way of the disk thread again after a moment.
+        // overlayfs refuses RWF_NOWAIT.
         let mut byte = [0u8];
         let mut into = [std::io::IoSliceMut::new(&mut byte)];
         let asked = preadv2(&file, &mut into, 0, ReadWriteFlags::NOWAIT);
-        let expected = if asked == Err(Errno::OPNOTSUPP) {
-            0
-        } else {
-            20_000
-        };
-        assert_eq!(resident_bytes(&file, Oracle::Remember, span), expected);
+        let expected = (asked != Err(Errno::OPNOTSUPP)).then_some(20_000);
+        let resident = resident_bytes(&file, None, Oracle::Remember, span);
+        assert_eq!(resident, expected);
         std::fs::remove_file(&path).expect("our own file");
     }
 }

@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 
 use super::{INTEREST, LISTENER, Worker, data_of};
 use crate::desk::Desk;
+use crate::limits::HANDED_MAX;
 use crate::tcp;
 
 impl Worker {
     pub(super) fn accept(&mut self, most: u32, now: Instant) {
-        let mut left = most;
+        let mut left = most.min(self.room());
         for listener in 0..self.listeners.len() {
             while left > 0 {
                 match tcp::accept(&self.listeners[listener]) {
@@ -65,14 +66,36 @@ impl Worker {
         }
     }
 
+    /// Connections that may still be taken: a place is free when it is so for the machine and in our table. What the machine has
+    /// closed keeps its place until the order to close it was executed.
+    pub(super) fn room(&self) -> u32 {
+        self.decider.room().min(self.conns.room())
+    }
+
+    /// Serve those that others left for us, as many as there are places for; the others wait, as in a backlog.
+    pub(super) fn take_handed(&mut self, now: Instant) {
+        for _ in 0..HANDED_MAX {
+            if self.room() == 0 {
+                return;
+            }
+            let Some(client) = self.shared.desks[self.index].take() else {
+                return;
+            };
+            self.take_over(client, now);
+        }
+    }
+
     /// Serve a connection that counts as ours already.
     pub(super) fn take_over(&mut self, client: tcp::Accepted, now: Instant) {
-        if self.decider.room() == 0 {
+        let address = client.peer.map(|peer| tcp::counted(peer.ip()));
+        let added = match self.room() {
+            0 => None,
+            _ => self.conns.add(client.socket, client.peer),
+        };
+        let Some(conn) = added else {
             tracing::warn!("a client is turned away: no place is left in any worker");
             return self.shared.desks[self.index].closed();
-        }
-        let address = client.peer.map(|peer| tcp::counted(peer.ip()));
-        let conn = self.conns.add(client.socket, client.peer);
+        };
         let Some(added) = self.conns.get(conn) else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ackpace_core::conn::{Part, Plan, StreamId};
+use ackpace_core::conn::{Part, Plan, StreamId, TcpEvent};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
@@ -36,7 +36,7 @@ impl Worker {
             self.tally.ready_hits.add(1);
             self.tally.answered(conn.front.status());
             conn.front.used(&mut self.heads);
-            return self.decider.on(In::Resolved { stream, plan }, now);
+            return self.planned(stream, plan, now);
         }
         let missed = self.hot.is_on() && plain.is_some();
         self.tally.ready_misses.add(missed.into());
@@ -45,7 +45,7 @@ impl Worker {
             Task::Answer(plan) => {
                 self.tally.answered(conn.front.status());
                 conn.front.used(&mut self.heads);
-                self.decider.on(In::Resolved { stream, plan }, now);
+                self.planned(stream, plan, now);
             }
             Task::Find(query) => {
                 conn.format = query.format;
@@ -56,6 +56,31 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// The machine gets the plan of an answer, and the connection a count of its own of what the head promises. A connection
+    /// whose last answer was not what its head promised carries no other.
+    fn planned(&mut self, stream: StreamId, plan: Plan, now: Instant) {
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        let owed_bytes = std::mem::replace(&mut conn.owed_bytes, plan.promised_bytes());
+        let whole = owed_bytes.unwrap_or(0) == 0;
+        if !whole || !plan.is_sound() {
+            tracing::error!(
+                remote = ?conn.remote,
+                owed_bytes,
+                "an answer is not what its head promises; its connection ends. Please report this"
+            );
+        }
+        let event = match whole {
+            true => In::Resolved { stream, plan },
+            false => In::Tcp {
+                conn: stream.conn,
+                event: TcpEvent::Reset,
+            },
+        };
+        self.decider.on(event, now);
     }
 
     pub(super) fn resolver_done(&mut self, stream: StreamId, done: Done, now: Instant) {
@@ -124,7 +149,7 @@ impl Worker {
             Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
         }
         conn.front.used(&mut self.heads);
-        self.decider.on(In::Resolved { stream, plan }, now);
+        self.planned(stream, plan, now);
     }
 
     /// Look up again the files of answers that will soon be too old, now that who asked has been answered.
@@ -162,7 +187,7 @@ fn keep_ready(
 ) -> bool {
     let candidate = Candidate {
         len_bytes: served.version.len_bytes,
-        modified_unix_s: served.modified_unix_s,
+        modified_unix_s: served.times.modified_unix_s,
         varies: served.vary,
     };
     let Some(Part::Bytes(head)) = plan.parts.first() else {

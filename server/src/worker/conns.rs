@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ackpace_core::conn::ConnId;
+use ackpace_core::conn::{ConnId, Span};
+use ackpace_core::units::Instant;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
@@ -41,6 +42,10 @@ pub struct Conn {
     pub slice: Vec<u8>,
     /// The socket keeps back a last small segment until the response ends (TCP_CORK).
     pub corked: bool,
+    /// Bytes of the response under way that its head promises and the socket has not taken; `None`: only its end tells.
+    pub owed_bytes: Option<u64>,
+    /// What was found to be in the page cache, and when: in the same turn it is not asked again.
+    pub sure: Option<(Instant, Span)>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
     /// The device whose disk thread may hold a wish of the present stream: a wish that is repeated is answered twice, so
@@ -49,9 +54,14 @@ pub struct Conn {
 }
 
 /// Connections by place. Freed places are used again, the latest first: their memory is hot.
+///
+/// This table owns the places: all other tables have as many, and a place is given out again only after its connection was
+/// taken off it.
 pub struct Conns {
     places: Vec<Place>,
     free: Vec<u32>,
+    /// Places that there may be.
+    places_max: u32,
     lowat_bytes: Option<u32>,
 }
 
@@ -72,22 +82,32 @@ impl Conn {
 }
 
 impl Conns {
-    /// An empty table. Sockets come with this TCP_NOTSENT_LOWAT, `None` if with the system's.
-    pub fn new(lowat_bytes: Option<u32>) -> Conns {
+    /// An empty table of so many places at most. Sockets come with this TCP_NOTSENT_LOWAT, `None` if with the system's.
+    pub fn new(places_max: u32, lowat_bytes: Option<u32>) -> Conns {
         Conns {
             places: Vec::new(),
             free: Vec::new(),
+            places_max,
             lowat_bytes,
         }
     }
 
-    /// Puts a new connection into a free place.
-    pub fn add(&mut self, socket: OwnedFd, peer: Option<SocketAddr>) -> ConnId {
-        let index = self.free.pop().unwrap_or_else(|| {
+    /// Places that are free.
+    pub fn room(&self) -> u32 {
+        let unused = self.places_max.saturating_sub(self.places.len() as u32);
+        unused.saturating_add(self.free.len() as u32)
+    }
+
+    /// Puts a new connection into a free place; `None`, and the socket closes, if there is none.
+    pub fn add(&mut self, socket: OwnedFd, peer: Option<SocketAddr>) -> Option<ConnId> {
+        if self.room() == 0 {
+            return None;
+        }
+        let index = self.free.pop().unwrap_or(self.places.len() as u32);
+        if index as usize == self.places.len() {
             self.places.push(Place::default());
-            self.places.len() as u32 - 1
-        });
-        let place = &mut self.places[index as usize];
+        }
+        let place = self.places.get_mut(index as usize)?;
         let id = ConnId {
             index,
             generation: place.generation,
@@ -105,10 +125,12 @@ impl Conns {
             format: Format::Html,
             slice: Vec::new(),
             corked: false,
+            owed_bytes: Some(0),
+            sure: None,
             lowat_bytes: self.lowat_bytes,
             asked: None,
         });
-        id
+        Some(id)
     }
 
     /// The connection of this name, if it is still there.
@@ -153,15 +175,20 @@ mod tests {
 
     #[test]
     fn a_place_is_used_again_under_another_name() {
-        let mut conns = Conns::new(None);
-        let first = conns.add(socket(), None);
+        let mut conns = Conns::new(1, None);
+        let first = conns.add(socket(), None).expect("a place");
         assert!(conns.remove(first).is_some());
-        let second = conns.add(socket(), None);
+        let second = conns.add(socket(), None).expect("a place");
         assert_eq!(
             (first.index, first.generation + 1),
             (second.index, second.generation)
         );
         assert!(conns.get(first).is_none() && conns.remove(first).is_none());
         assert!(conns.get(second).is_some());
+        assert!(
+            conns.add(socket(), None).is_none(),
+            "the only place is taken"
+        );
+        assert_eq!((conns.room(), second.index), (0, 0));
     }
 }

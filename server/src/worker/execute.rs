@@ -12,8 +12,6 @@ use super::Worker;
 use super::sending::Order;
 use crate::disk::Ask;
 use crate::resolver::Job;
-use crate::store::device::Device;
-use crate::store::residency::{is_read, resident_bytes};
 use crate::tcp;
 
 impl Worker {
@@ -44,6 +42,7 @@ impl Worker {
                 len_bytes,
                 held,
                 more,
+                unconfirmed,
                 room,
             } => {
                 let order = Order {
@@ -55,6 +54,7 @@ impl Worker {
                     },
                     held,
                     more,
+                    unconfirmed,
                     room,
                 };
                 self.send(&order, now);
@@ -108,19 +108,14 @@ impl Worker {
     }
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
-        let file = self
-            .conns
-            .get(stream.conn)
-            .and_then(|conn| conn.file.as_ref());
-        let resident_bytes = file.map_or(0, |file| {
-            let bytes = resident_bytes(&file.fd, file.oracle, span);
-            let device = self.shared.site.devices.get(file.id.device);
-            let in_doubt = bytes > 0 && device.is_some_and(Device::is_promoting);
-            if in_doubt && !is_read(&file.fd, span) {
-                return 0;
+        let mut resident_bytes = 0;
+        if let Some(conn) = self.conns.get(stream.conn) {
+            let file = conn.file.as_ref();
+            resident_bytes = file.and_then(|file| file.resident_bytes(span)).unwrap_or(0);
+            if resident_bytes == span.len_bytes {
+                conn.sure = Some((now, span));
             }
-            bytes
-        });
+        }
         self.decider.on(
             In::Probed {
                 stream,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
-use ackpace_core::conn::{Held, Part, Span, StreamId, TcpEvent, Version};
+use ackpace_core::conn::{Held, Part, Span, StreamId, TcpEvent};
 use ackpace_core::limits::TOP_UP_BYTES_MIN;
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Room;
@@ -33,6 +33,8 @@ pub(super) struct Order {
     pub held: Held,
     /// More follows.
     pub more: bool,
+    /// Nobody can confirm that they are in the page cache.
+    pub unconfirmed: bool,
     /// How it is filled; `None`: it takes what it likes.
     pub room: Option<Room>,
 }
@@ -45,6 +47,8 @@ enum Sent {
     },
     /// The file is not what was promised, or can't be read.
     Broken(Why),
+    /// The first byte is not in memory, or not yet: sending it would wait for the disk.
+    Missing,
     /// The connection is dead.
     Reset,
 }
@@ -59,7 +63,7 @@ struct Attempt {
 
 impl Worker {
     pub(super) fn send(&mut self, order: &Order, now: Instant) {
-        let Some(attempt) = self.attempt(order) else {
+        let Some(attempt) = self.attempt(order, now) else {
             return;
         };
         let stream = order.stream;
@@ -72,6 +76,7 @@ impl Worker {
                 self.tell_broken(stream, attempt.at_bytes, why);
                 In::Failed { stream, why }
             }
+            Sent::Missing => In::Missing { stream },
             Sent::Reset => In::Tcp {
                 conn: stream.conn,
                 event: TcpEvent::Reset,
@@ -80,12 +85,18 @@ impl Worker {
         self.decider.on(event, now);
     }
 
-    /// Offer the bytes to the socket; `None` if their response is gone.
-    fn attempt(&mut self, order: &Order) -> Option<Attempt> {
-        let (span, held, more) = (order.span, order.held, order.more);
+    /// Offer the bytes to the socket, and never more than the head promises; `None` if their response is gone.
+    fn attempt(&mut self, order: &Order, now: Instant) -> Option<Attempt> {
+        let (mut span, held, more) = (order.span, order.held, order.more);
+        let site = &self.shared.site;
         let conn = self.conns.get(order.stream.conn)?;
         let plan = self.decider.plan(order.stream)?;
         let part = plan.parts.get(usize::from(order.part))?;
+        if let Some(owed_bytes) = conn.owed_bytes {
+            debug_assert!(span.len_bytes <= owed_bytes, "more than was promised");
+            span.len_bytes = span.len_bytes.min(owed_bytes);
+        }
+        let last = !more && conn.owed_bytes == Some(span.len_bytes);
         if let Some(room) = order.room {
             conn.set_lowat(room.lowat_bytes);
         }
@@ -110,18 +121,44 @@ impl Worker {
             (Part::Slices, _) => {
                 send_texts(&conn.socket, std::iter::once(&conn.slice[..]), span, more)
             }
-            (Part::Body { version, .. }, Some(file)) => {
+            (
+                Part::Body {
+                    version, promise, ..
+                },
+                Some(file),
+            ) => {
                 let span = Span {
                     offset_bytes: at_bytes,
                     ..span
                 };
+                let leads_here = || site.leads_to(file);
+                let holds = || file.still_holds(version, *promise, last, leads_here);
+                let sure = |sure: &(Instant, Span)| sure.0 == now && sure.1.covers(span);
                 match held {
-                    Held::PageCache => send_body(&conn.socket, file, version, span),
-                    Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, file, version, span),
+                    Held::PageCache
+                        if order.unconfirmed || conn.sure.is_some_and(|at| sure(&at)) =>
+                    {
+                        send_body(&conn.socket, file, holds, span)
+                    }
+                    Held::PageCache => match file.resident_bytes(span) {
+                        Some(0) => Sent::Missing,
+                        resident_bytes => {
+                            let here_bytes = resident_bytes.unwrap_or(u64::MAX).min(span.len_bytes);
+                            let here = Span {
+                                len_bytes: here_bytes,
+                                ..span
+                            };
+                            send_body(&conn.socket, file, holds, here)
+                        }
+                    },
+                    Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, holds, span),
                 }
             }
             (Part::Body { .. }, None) => Sent::Broken(Why::ReadFailed),
         };
+        if let (Sent::Taken { taken_bytes, .. }, Some(owed_bytes)) = (&sent, &mut conn.owed_bytes) {
+            *owed_bytes = owed_bytes.saturating_sub(*taken_bytes);
+        }
         Some(Attempt {
             sent,
             way,
@@ -209,8 +246,8 @@ fn send_texts<'a>(
 
 /// Send a piece of the file, if the file is still what was promised. A file that is truncated just
 /// behind that look ends the piece early, as a full socket does; the next look tells them apart.
-fn send_body(socket: &OwnedFd, file: &File, promised: &Version, span: Span) -> Sent {
-    if !file.still_holds(promised) {
+fn send_body(socket: &OwnedFd, file: &File, holds: impl Fn() -> bool, span: Span) -> Sent {
+    if !holds() {
         return Sent::Broken(Why::FileChanged);
     }
     match tcp::send_file(socket, &file.fd, span.offset_bytes, span.len_bytes) {
@@ -227,12 +264,11 @@ fn send_body(socket: &OwnedFd, file: &File, promised: &Version, span: Span) -> S
 fn send_pieces(
     socket: &OwnedFd,
     pieces: &mut VecDeque<Piece>,
-    file: &File,
-    promised: &Version,
+    holds: impl Fn() -> bool,
     span: Span,
 ) -> Sent {
     let unproven = pieces.iter().any(|piece| !piece.proven);
-    if unproven && !file.still_holds(promised) {
+    if unproven && !holds() {
         return Sent::Broken(Why::FileChanged);
     }
     // All of them were read before this look.

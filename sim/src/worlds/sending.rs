@@ -7,7 +7,7 @@
 use ackpace_core::Machine;
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{
-    ObjectId, Oracle, Part, Plan, Span, StreamId, TcpEvent, TcpSample, Version,
+    ObjectId, Oracle, Part, Plan, Promise, Span, StreamId, TcpEvent, TcpSample, Version,
 };
 use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
@@ -253,7 +253,7 @@ fn plan() -> Plan {
         index: 0,
         generation: 0,
     };
-    let (len_bytes, mtime_ns) = (1 << 50, 0);
+    let len_bytes = 1 << 50;
     Plan {
         parts: smallvec![
             Part::Bytes(HEAD.into()),
@@ -261,8 +261,9 @@ fn plan() -> Plan {
                 object,
                 version: Version {
                     len_bytes,
-                    mtime_ns
+                    ..Version::default()
                 },
+                promise: Promise::OneVersion,
                 oracle: Oracle::Always,
                 span: Span {
                     offset_bytes: 0,
@@ -271,6 +272,7 @@ fn plan() -> Plan {
             }
         ],
         head_len_bytes: HEAD.len() as u64,
+        body_len_bytes: Some(len_bytes),
         keep_alive: true,
     }
 }

@@ -2,7 +2,7 @@
 //! older one that it must not mix with it?
 
 use super::date;
-use super::etag::{self, ETag};
+use super::etag::{self, ETag, Times};
 use super::fields::Field;
 use super::request::{Method, Request};
 
@@ -18,21 +18,22 @@ pub struct Validators {
 }
 
 impl Validators {
-    /// The validators of a file of `len_bytes` last modified at `modified_unix_s`, sent in `coding`,
-    /// at the time `now_unix_s`.
+    /// The validators of a file of `len_bytes` last modified at these times, sent in `coding`, at the time `now_unix_s`.
     ///
     /// Last-Modified is never later than the answer (section 8.8.2.1) nor before 1970.
     pub fn new(
-        modified_unix_s: i64,
+        times: &Times,
         len_bytes: u64,
         coding: Option<super::Coding>,
         now_unix_s: u64,
     ) -> Self {
-        let last_modified_unix_s = u64::try_from(modified_unix_s).unwrap_or(0).min(now_unix_s);
+        let modified_unix_s = u64::try_from(times.modified_unix_s).unwrap_or(0);
+        let last_modified_unix_s = modified_unix_s.min(now_unix_s);
+        let old = now_unix_s - last_modified_unix_s >= etag::WEAK_FOR_S;
         Self {
-            etag: ETag::new(modified_unix_s, len_bytes, coding, now_unix_s),
+            etag: ETag::new(times, len_bytes, coding, now_unix_s),
             last_modified_unix_s,
-            last_modified_is_strong: now_unix_s - last_modified_unix_s >= etag::WEAK_FOR_S,
+            last_modified_is_strong: old && !times.is_fresh(now_unix_s),
         }
     }
 }
@@ -112,7 +113,7 @@ fn any_matches(
 
 #[cfg(test)]
 mod tests {
-    use super::{Validators, Verdict, evaluate, range_holds};
+    use super::{Times, Validators, Verdict, evaluate, range_holds};
     use crate::http::testing::{get, request};
 
     const MODIFIED: i64 = 784_111_777; // Sun, 06 Nov 1994 08:49:37 GMT
@@ -122,7 +123,7 @@ mod tests {
     const AFTER: &str = "Tue, 19 Jan 2038 03:14:07 GMT";
 
     fn validators() -> Validators {
-        Validators::new(MODIFIED, 1000, None, 1_000_000_000)
+        Validators::new(&Times::of(MODIFIED), 1000, None, 1_000_000_000)
     }
 
     fn verdict(lines: &[(&str, &str)]) -> Verdict {
@@ -259,7 +260,7 @@ mod tests {
             &[("If-Range", TAG), ("If-Range", TAG)],
             &validators()
         ));
-        let fresh = Validators::new(MODIFIED, 1000, None, MODIFIED as u64 + 1);
+        let fresh = Validators::new(&Times::of(MODIFIED), 1000, None, MODIFIED as u64 + 1);
         for value in [TAG, SAME] {
             assert!(
                 !holds(&[("If-Range", value)], &fresh),
@@ -270,12 +271,14 @@ mod tests {
 
     #[test]
     fn last_modified_is_between_1970_and_the_answer_rfc_9110_section_8_8_2_1() {
-        let at = |modified, now| Validators::new(modified, 1, None, now).last_modified_unix_s;
+        let at = |modified, now| {
+            Validators::new(&Times::of(modified), 1, None, now).last_modified_unix_s
+        };
         assert_eq!(at(-1, 100), 0);
         assert_eq!(at(i64::MIN, 0), 0);
         assert_eq!(at(101, 100), 100);
         assert_eq!(at(99, 100), 99);
-        assert!(!Validators::new(1000, 1, None, 100).last_modified_is_strong);
-        assert!(Validators::new(98, 1, None, 100).last_modified_is_strong);
+        assert!(!Validators::new(&Times::of(1000), 1, None, 100).last_modified_is_strong);
+        assert!(Validators::new(&Times::of(98), 1, None, 100).last_modified_is_strong);
     }
 }

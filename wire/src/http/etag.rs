@@ -1,12 +1,42 @@
-//! Entity tags (RFC 9110 section 8.8.3): `"<mtime seconds>-<size>[-coding]"` in hex, so that every
-//! mirror of a file has the same tag and a download can go on at another one.
+//! Entity tags (RFC 9110 section 8.8.3): `"<mtime seconds>[.<nanoseconds>]-<size>[-coding]"` in hex, so that every
+//! mirror that keeps a file's time has the same tag, and a download can go on at another one.
 
 use super::negotiation::Coding;
 
-/// A file whose mtime is nearer than this to the time of the answer may change again without a
-/// change of mtime in seconds and size: its tag is weak. RFC 9110 section 8.8.2.2 has the same
+/// A file that was changed nearer than this to the time of the answer may change again without a
+/// change of mtime and size, whose clock is coarse: its tag is weak. RFC 9110 section 8.8.2.2 has the same
 /// thought for dates.
 pub const WEAK_FOR_S: u64 = 2;
+
+/// When a file was changed (stat(2)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Its mtime in seconds since 1970; may be negative or in the future, since anybody who may write can set it.
+    pub modified_unix_s: i64,
+    /// Nanoseconds of that, 0 where the file system or a mirror's tool keeps none.
+    pub modified_ns: u32,
+    /// Its ctime in seconds since 1970, which nobody can set.
+    pub changed_unix_s: i64,
+}
+
+impl Times {
+    /// Of a file that was last changed in this second, without nanoseconds.
+    pub const fn of(unix_s: i64) -> Times {
+        Times {
+            modified_unix_s: unix_s,
+            modified_ns: 0,
+            changed_unix_s: unix_s,
+        }
+    }
+
+    /// True if the file may still be changing within what its times can tell apart. A mtime further in the future than
+    /// clocks differ was set on purpose, by a tool: it says nothing about changes now, and the ctime does.
+    pub fn is_fresh(&self, now_unix_s: u64) -> bool {
+        let now = i64::try_from(now_unix_s).unwrap_or(i64::MAX);
+        now.abs_diff(self.modified_unix_s) < WEAK_FOR_S
+            || now.saturating_sub(self.changed_unix_s) < WEAK_FOR_S as i64
+    }
+}
 
 /// The tag of one representation. Made without allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,24 +47,22 @@ pub struct ETag {
 }
 
 impl ETag {
-    /// Two quotes, two numbers of 64 bits, a dash, a coding.
-    const ROOM: usize = 2 + 16 + 1 + 16 + "-zst".len();
+    /// Two quotes, two numbers of 64 bits, nanoseconds, a dash, a coding.
+    const ROOM: usize = 2 + 16 + 9 + 1 + 16 + "-zst".len();
 
-    /// The tag of a file last modified at `modified_unix_s` (may be negative), of `len_bytes`, sent
-    /// in `coding` at the time `now_unix_s`.
-    pub fn new(
-        modified_unix_s: i64,
-        len_bytes: u64,
-        coding: Option<Coding>,
-        now_unix_s: u64,
-    ) -> Self {
+    /// The tag of a file last modified at these times, of `len_bytes`, sent in `coding` at the time `now_unix_s`.
+    pub fn new(times: &Times, len_bytes: u64, coding: Option<Coding>, now_unix_s: u64) -> Self {
         let mut tag = Self {
             bytes: [0; Self::ROOM],
             len: 0,
-            weak: is_fresh(modified_unix_s, now_unix_s),
+            weak: times.is_fresh(now_unix_s),
         };
         tag.push(b"\"");
-        tag.push_hex(modified_unix_s.cast_unsigned_bits());
+        tag.push_hex(times.modified_unix_s.cast_unsigned_bits());
+        if times.modified_ns > 0 {
+            tag.push(b".");
+            tag.push_hex(times.modified_ns.into());
+        }
         tag.push(b"-");
         tag.push_hex(len_bytes);
         if let Some(coding) = coding {
@@ -67,12 +95,6 @@ impl ETag {
             self.push(&b"0123456789abcdef"[digit..=digit]);
         }
     }
-}
-
-/// True if the file may still be changing within the second its mtime names. A time further in the
-/// future than clocks differ was set on purpose, by a tool: it says nothing about changes now.
-pub fn is_fresh(modified_unix_s: i64, now_unix_s: u64) -> bool {
-    i64::try_from(now_unix_s).is_ok_and(|now| now.abs_diff(modified_unix_s) < WEAK_FOR_S)
 }
 
 /// `i64::cast_unsigned` is younger than our oldest compiler.
@@ -147,13 +169,13 @@ fn one(text: &[u8]) -> (Option<Given<'_>>, &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{ETag, Given, given};
+    use super::{ETag, Given, Times, given};
     use crate::http::Coding;
     use crate::http::testing::config;
     use proptest::prelude::*;
 
     fn text(modified_unix_s: i64, len_bytes: u64, coding: Option<Coding>) -> String {
-        let tag = ETag::new(modified_unix_s, len_bytes, coding, 10);
+        let tag = ETag::new(&Times::of(modified_unix_s), len_bytes, coding, 10);
         String::from_utf8_lossy(tag.opaque()).into_owned()
     }
 
@@ -170,10 +192,44 @@ mod tests {
 
     #[test]
     fn a_tag_is_weak_while_the_second_of_the_mtime_is_near() {
-        let weak_at = |now_unix_s| ETag::new(100, 1, None, now_unix_s).is_weak();
-        assert_eq!([99, 100, 101, 102].map(weak_at), [true, true, true, false]);
-        assert!(!weak_at(98), "a time in the future was set by a tool");
-        assert!(!ETag::new(i64::MIN, 1, None, u64::MAX).is_weak());
+        let weak_at = |changed_unix_s, now_unix_s| {
+            let times = Times {
+                changed_unix_s,
+                ..Times::of(100)
+            };
+            ETag::new(&times, 1, None, now_unix_s).is_weak()
+        };
+        let old = [99, 100, 101, 102].map(|now| weak_at(0, now));
+        assert_eq!(old, [true, true, true, false]);
+        assert!(!weak_at(0, 98), "a time in the future was set by a tool");
+        assert!(!ETag::new(&Times::of(i64::MIN), 1, None, u64::MAX).is_weak());
+    }
+
+    #[test]
+    fn a_time_that_was_put_back_does_not_make_a_tag_strong() {
+        let weak_at = |now_unix_s| {
+            let times = Times {
+                changed_unix_s: 500,
+                ..Times::of(100)
+            };
+            ETag::new(&times, 1, None, now_unix_s).is_weak()
+        };
+        assert_eq!([500, 501, 502].map(weak_at), [true, true, false]);
+        assert!(weak_at(400), "the clock was set back: nobody can say");
+    }
+
+    #[test]
+    fn two_versions_within_one_second_have_two_tags() {
+        let tag = |modified_ns| {
+            let times = Times {
+                modified_ns,
+                ..Times::of(100)
+            };
+            let tag = ETag::new(&times, 5, None, 200);
+            String::from_utf8_lossy(tag.opaque()).into_owned()
+        };
+        let tags = [0, 1, 999_999_999].map(tag);
+        assert_eq!(tags, ["\"64-5\"", "\"64.1-5\"", "\"64.3b9ac9ff-5\""]);
     }
 
     #[test]
@@ -208,8 +264,8 @@ mod tests {
 
     #[test]
     fn comparison_is_the_table_of_rfc_9110_section_8_8_3_2() {
-        let strong = ETag::new(1, 1, None, 100);
-        let weak = ETag::new(1, 1, None, 1);
+        let strong = ETag::new(&Times::of(1), 1, None, 100);
+        let weak = ETag::new(&Times::of(1), 1, None, 1);
         let check = |value: &str, tag: &ETag| {
             let given = given(value.as_bytes()).next();
             given.map(|given| (given.is_strongly(tag), given.is_weakly(tag)))
@@ -226,7 +282,8 @@ mod tests {
 
         #[test]
         fn two_versions_of_a_file_have_two_tags(a in any::<(i64, u64)>(), b in any::<(i64, u64)>()) {
-            let (tag_a, tag_b) = (ETag::new(a.0, a.1, None, 0), ETag::new(b.0, b.1, None, 0));
+            let tag = |(unix_s, len_bytes)| ETag::new(&Times::of(unix_s), len_bytes, None, 0);
+            let (tag_a, tag_b) = (tag(a), tag(b));
             prop_assert_eq!(tag_a.opaque() == tag_b.opaque(), a == b);
             prop_assert_eq!(given(tag_a.opaque()).count(), 1);
         }

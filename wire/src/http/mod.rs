@@ -25,7 +25,7 @@ pub mod target;
 mod testing;
 
 pub use body::{BodySkip, Skipped};
-pub use etag::ETag;
+pub use etag::{ETag, Times};
 pub use negotiation::Coding;
 pub use plan::{Context, Part, Plan, Representation};
 pub use reader::{Parsed, parse};

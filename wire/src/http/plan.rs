@@ -4,6 +4,7 @@
 //! over at any byte. A plan does no I/O: it names spans of the file, the shell sends them.
 
 use super::conditional::{self, Validators, Verdict};
+use super::etag::Times;
 use super::head::Head;
 use super::negotiation::Coding;
 use super::range::{self, Ranges, Span};
@@ -27,6 +28,8 @@ pub struct Plan {
     pub head_len_bytes: u64,
     /// Bytes after the head; `None` if only the end of a stream will tell.
     pub body_len_bytes: Option<u64>,
+    /// True if its validators are strong: all bytes of the file have to be of one version.
+    pub one_version: bool,
 }
 
 /// One piece of an answer.
@@ -53,8 +56,8 @@ pub enum Part {
 pub struct Representation<'a> {
     /// Its length.
     pub len_bytes: u64,
-    /// Its mtime in seconds since 1970; may be negative or in the future.
-    pub modified_unix_s: i64,
+    /// When it was changed.
+    pub times: Times,
     /// Its media type.
     pub content_type: &'a str,
     /// The coding in which it lies there (a precompressed sibling).
@@ -79,12 +82,7 @@ pub struct Context {
 /// `request` is GET or HEAD and has no [`Request::refusal`]. HEAD gets the head of a GET without
 /// Range (RFC 9110 section 14.2 defines Range for GET alone).
 pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context) -> Plan {
-    let validators = Validators::new(
-        file.modified_unix_s,
-        file.len_bytes,
-        file.coding,
-        context.now_unix_s,
-    );
+    let validators = Validators::new(&file.times, file.len_bytes, file.coding, context.now_unix_s);
     match conditional::evaluate(request, &validators) {
         Verdict::Proceed => {}
         Verdict::NotModified => return not_modified(request, file, &validators, context),
@@ -103,15 +101,20 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
         validators: &validators,
         context,
     };
-    match range.map_or(Ranges::Ignored, |value| {
+    let ranges = range.map_or(Ranges::Ignored, |value| {
         range::evaluate(value, file.len_bytes)
-    }) {
+    });
+    let plan = match ranges {
         Ranges::Ignored => answer.whole(),
         Ranges::Unsatisfiable => unsatisfiable(request, file, context),
         Ranges::Satisfiable(spans) => match spans.as_slice() {
             [span] => answer.one_range(*span),
             spans => answer.several_ranges(spans),
         },
+    };
+    Plan {
+        one_version: !validators.etag.is_weak(),
+        ..plan
     }
 }
 
@@ -388,6 +391,7 @@ fn finish(
         keep_alive,
         head_len_bytes: head.len() as u64,
         body_len_bytes: Some(body_len_bytes),
+        one_version: true,
         parts: vec![Part::Bytes(head)],
     }
 }

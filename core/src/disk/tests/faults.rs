@@ -26,7 +26,7 @@ fn told(outs: &[Out]) -> Vec<Told> {
         Out::Filled { stream, span, .. } => {
             Some((stream.conn.index, Ok((span.offset_bytes, span.len_bytes))))
         }
-        Out::Failed { stream, error } => Some((stream.conn.index, Err(*error))),
+        Out::Failed { stream, error, .. } => Some((stream.conn.index, Err(*error))),
         _ => None,
     });
     told.collect()

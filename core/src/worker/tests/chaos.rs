@@ -48,12 +48,13 @@ fn random_body(dice: &mut Dice) -> Part {
     };
     let version = Version {
         len_bytes: span.end_bytes(),
-        mtime_ns: 0,
+        ..Version::default()
     };
     let object = ObjectId { index, ..OBJECT };
     Part::Body {
         object,
         version,
+        promise: Promise::OneVersion,
         oracle,
         span,
     }

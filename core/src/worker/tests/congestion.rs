@@ -41,6 +41,7 @@ impl Download {
         };
         bench.tell(In::Filled {
             stream,
+            seq: STANDING,
             span,
             held: Held::Slots,
             chosen: CHOSEN,

@@ -177,6 +177,7 @@ fn a_read_that_fails_before_the_first_byte_ends_the_connection_too() {
     assert_eq!(
         bench.tell(In::Unfilled {
             stream,
+            seq: STANDING,
             why: Why::ReadFailed
         }),
         [Out::Forget(stream), Out::Shutdown(conn)]
@@ -199,6 +200,7 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
         };
         let outs = bench.tell(In::Filled {
             stream,
+            seq: STANDING,
             span,
             held,
             chosen: CHOSEN,
@@ -209,6 +211,7 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
         assert_eq!(
             bench.tell(In::Unfilled {
                 stream,
+                seq: STANDING,
                 why: Why::ReadFailed
             }),
             [],
@@ -239,6 +242,7 @@ fn a_paused_client_whose_read_ahead_failed_is_read_for_again() {
     bench.sent(stream, 1_000, true);
     bench.tell(In::Unfilled {
         stream,
+        seq: STANDING,
         why: Why::ReadFailed,
     });
     bench.sample = TcpSample {

@@ -150,7 +150,16 @@ fn what_is_needed_now_replaces_what_was_wanted_ahead() {
     bench.tcp(stream.conn, TcpEvent::Writable);
     let outs = bench.probed(stream, 0);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
-    assert_eq!(bench.filled(stream, window(1)), [], "too late");
+    let late = In::Filled {
+        stream,
+        seq: 2,
+        span: window(1),
+        held: Held::PageCache,
+        chosen: CHOSEN,
+    };
+    assert!(!bench.worker.awaits(stream, 2) && bench.worker.awaits(stream, 3));
+    assert_eq!(bench.tell(late), [], "too late");
+    assert!(bench.worker.awaits(stream, 3), "it still waits");
     let rest = Span {
         offset_bytes: 1_000,
         len_bytes: WINDOW - 1_000,
@@ -205,6 +214,7 @@ fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
         let span = read(n);
         bench.tell(In::Filled {
             stream,
+            seq: STANDING,
             span,
             held,
             chosen: CHOSEN,
@@ -235,6 +245,7 @@ fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
         };
         bench.tell(In::Filled {
             stream,
+            seq: STANDING,
             span,
             held,
             chosen: CHOSEN,
@@ -281,6 +292,7 @@ fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_wish_dated_anew() {
         );
         bench.tell(In::Filled {
             stream,
+            seq: STANDING,
             span,
             held,
             chosen: CHOSEN,

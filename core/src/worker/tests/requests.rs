@@ -16,6 +16,7 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
         len_bytes,
         held: Held::PageCache,
         more,
+        unconfirmed: false,
         room: None,
     };
     assert_eq!(outs, [send(0, 0, 100, true)]);

@@ -19,7 +19,7 @@ const SOCKET_BYTES: u64 = WINDOW + WINDOW / 2;
 /// More orders than one event can ever cause: beyond, the machine turns in circles.
 const OUTS_MAX: u32 = 5_000;
 
-const DISK: disk::Settings = disk::Settings {
+pub(super) const DISK: disk::Settings = disk::Settings {
     prefetch: Prefetch::Tdap,
     order: disk::Order::CLook,
     cancel: true,
@@ -177,6 +177,14 @@ impl Shell {
     }
 
     pub fn on(&mut self, event: In) {
+        if let In::Filled {
+            stream, seq, span, ..
+        } = event
+        {
+            if !self.worker.awaits(stream, seq) {
+                self.drop_late(stream, span);
+            }
+        }
         self.worker.on(event, self.now);
     }
 
@@ -232,6 +240,7 @@ impl Shell {
                 disk::Out::Filled {
                     read,
                     stream,
+                    seq,
                     span,
                     held,
                     chosen,
@@ -244,6 +253,7 @@ impl Shell {
                     }
                     self.mailbox.push(In::Filled {
                         stream,
+                        seq,
                         span,
                         held,
                         chosen,
@@ -254,10 +264,11 @@ impl Shell {
                     assert!(self.alive(stream), "a nudge for the dead");
                     woken = true;
                 }
-                disk::Out::Failed { stream, .. } => {
+                disk::Out::Failed { stream, seq, .. } => {
                     self.wishes.remove(&stream);
                     self.mailbox.push(In::Unfilled {
                         stream,
+                        seq,
                         why: Why::ReadFailed,
                     });
                     woken = true;
@@ -291,6 +302,17 @@ impl Shell {
         }
     }
 
+    /// Nobody waits for what was read: its slots are free.
+    fn drop_late(&mut self, stream: StreamId, late: Span) {
+        let leases = self.leases.remove(&stream).unwrap_or_default();
+        let (free, held): (Vec<_>, Vec<_>) =
+            leases.into_iter().partition(|(span, _)| *span == late);
+        self.free(free.iter().map(|(_, slots)| slots).sum());
+        if !held.is_empty() {
+            self.leases.insert(stream, held);
+        }
+    }
+
     fn alive(&self, stream: StreamId) -> bool {
         let conn = self.worker.conn(stream.conn);
         conn.is_some_and(|conn| conn.nth == stream.nth)
@@ -308,6 +330,8 @@ impl Shell {
         assert_eq!(owners.len(), self.wishes.len(), "two wishes at once");
         assert_eq!(self.worker.connections() as usize, self.clients.len());
         assert!(self.clients.len() <= self.connections_max);
+        assert_eq!(self.disk.forgotten(), [], "nobody is at work for a wish");
+        assert_eq!(self.disk.mended() + self.worker.counts().mended, 0);
         assert!(self.reading.len() <= crate::limits::READS_IN_FLIGHT_MAX);
         assert!(
             self.clients.is_empty() || self.worker.deadline().is_some(),

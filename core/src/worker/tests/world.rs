@@ -34,6 +34,7 @@ fn ask(shell: &mut Shell, conn: ConnId, object: ObjectId, len_bytes: u64) {
     let part = Part::Body {
         object,
         version,
+        promise: Promise::OneVersion,
         oracle,
         span,
     };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ackpace_core::Machine;
 use ackpace_core::conn::{
-    Held, ObjectId, Oracle, Part, Plan, Span, StreamId, TcpEvent, TcpSample, Version,
+    Held, ObjectId, Oracle, Part, Plan, Promise, Span, StreamId, TcpEvent, TcpSample, Version,
 };
 use ackpace_core::disk::{self, Disk, Extent, Layout, ReadId};
 use ackpace_core::limits::SLOT_BYTES;
@@ -208,6 +208,7 @@ impl<'a> Run<'a> {
                 disk::Out::Filled {
                     read,
                     stream,
+                    seq,
                     span,
                     held,
                     chosen,
@@ -219,6 +220,7 @@ impl<'a> Run<'a> {
                     }
                     self.news.push_back(In::Filled {
                         stream,
+                        seq,
                         span,
                         held,
                         chosen,
@@ -394,7 +396,7 @@ fn plan(download: &Download, file_bytes: u64) -> Plan {
     };
     let version = Version {
         len_bytes: file_bytes,
-        mtime_ns: 0,
+        ..Version::default()
     };
     let span = Span {
         offset_bytes: download.from_bytes,
@@ -406,11 +408,13 @@ fn plan(download: &Download, file_bytes: u64) -> Plan {
             Part::Body {
                 object,
                 version,
+                promise: Promise::OneVersion,
                 oracle: Oracle::Ask,
                 span,
             }
         ],
         head_len_bytes: HEAD_BYTES,
+        body_len_bytes: Some(span.len_bytes),
         keep_alive: true,
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Context, Part, Plan, Representation, error, file, listing, options, push_chunk, redirect,
 };
 use crate::http::testing::{at, config, get, request};
-use crate::http::{Coding, Reject, Status};
+use crate::http::{Coding, Reject, Status, Times};
 
 const NOW: u64 = 1_000_000_000; // Sun, 09 Sep 2001 01:46:40 GMT
 const MODIFIED: i64 = 784_111_777; // Sun, 06 Nov 1994 08:49:37 GMT
@@ -12,7 +12,7 @@ const MODIFIED: i64 = 784_111_777; // Sun, 06 Nov 1994 08:49:37 GMT
 fn html(len_bytes: u64) -> Representation<'static> {
     Representation {
         len_bytes,
-        modified_unix_s: MODIFIED,
+        times: Times::of(MODIFIED),
         content_type: "text/html; charset=utf-8",
         coding: None,
         vary: false,
@@ -202,7 +202,7 @@ fn a_coded_file_names_its_coding_and_ranges_count_coded_bytes_rfc_9110_section_1
 fn last_modified_is_never_later_than_date_and_a_fresh_file_has_a_weak_tag() {
     let of = |modified_unix_s| {
         let future = Representation {
-            modified_unix_s,
+            times: Times::of(modified_unix_s),
             ..html(1)
         };
         let plan = file(&request(&get("")), &future, &at(NOW));

@@ -1,0 +1,192 @@
+//! What leaves is what was promised: no wish outlives its part, and no response another's length.
+
+use super::*;
+use crate::conn::Want;
+
+/// Where the second part lies: inside the window that the first one ends with.
+const PART_2: u64 = 3 * WINDOW + WINDOW / 2;
+
+/// A stream of two parts whose wish for the end of the first stands, while somebody else had these bytes read.
+fn overtaken() -> (Bench, StreamId) {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    let parts = [
+        body(Oracle::Ask, 0, 4 * WINDOW),
+        bytes(50),
+        body(Oracle::Ask, PART_2, 100),
+        bytes(50),
+    ];
+    bench.resolved(stream, plan(parts, true));
+    bench.sent(stream, HEAD_BYTES, false);
+    for _ in 0..3 {
+        bench.probed(stream, WINDOW);
+        bench.sent(stream, WINDOW, false);
+    }
+    let outs = bench.probed(stream, 0);
+    assert!(matches!(wants_of(&outs)[..], [(3, _)]), "{outs:?}");
+    let other = bench.client(1);
+    let other = bench.request(other);
+    bench.resolved(other, plan([body(Oracle::Ask, 3 * WINDOW, WINDOW)], true));
+    bench.sent(other, HEAD_BYTES, false);
+    bench.probed(other, WINDOW);
+    let outs = bench.tcp(conn, TcpEvent::Readable);
+    assert_eq!(send_of(&outs), Some((1, 3 * WINDOW, WINDOW)), "{outs:?}");
+    (bench, stream)
+}
+
+#[test]
+fn a_wish_ends_with_its_part_and_its_late_answer_is_void() {
+    for held in [Held::PageCache, Held::Slots] {
+        let (mut bench, stream) = overtaken();
+        let outs = bench.sent(stream, WINDOW, false);
+        assert!(outs.contains(&Out::Forget(stream)), "{outs:?}");
+        assert_eq!(send_of(&outs), Some((2, 0, 50)));
+        bench.sent(stream, 50, false);
+        let span = Span {
+            offset_bytes: 3 * WINDOW,
+            len_bytes: WINDOW,
+        };
+        let late = In::Filled {
+            stream,
+            seq: 1,
+            span,
+            held,
+            chosen: CHOSEN,
+        };
+        assert!(!bench.worker.awaits(stream, 1), "its slots are free");
+        let outs = bench.tell(late);
+        assert_eq!(send_of(&outs), None, "{outs:?}");
+        let outs = bench.probed(stream, 100);
+        assert_eq!(send_of(&outs), Some((3, 0, 100)));
+        let outs = bench.sent(stream, 100, false);
+        let outs = [outs, bench.sent(stream, 50, false)].concat();
+        assert!(!outs.contains(&Out::Shutdown(stream.conn)), "{outs:?}");
+        assert_eq!(bench.request(stream.conn).nth, 1, "the connection lives on");
+    }
+}
+
+#[test]
+fn an_answer_that_crosses_a_newer_wish_leaves_that_one_standing() {
+    let mut disk = crate::disk::Disk::new(shell::DISK);
+    let (mut bench, now) = (Bench::new(settings()), Instant { us: 0 });
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Ask, 0, 8 * WINDOW)], true));
+    bench.sent(stream, HEAD_BYTES, false);
+    let want_of = |outs: &[Out]| {
+        let want = outs.iter().find_map(|out| match out {
+            Out::Want(want) => Some(*want),
+            _ => None,
+        });
+        want.expect("a wish")
+    };
+    let early = want_of(&bench.probed(stream, 0));
+    disk.on(crate::disk::In::Want(early), now);
+    let mut reads = Vec::new();
+    while let Some(out) = disk.poll(now) {
+        match out {
+            crate::disk::Out::Map(object) => {
+                let layout = crate::disk::Layout::default();
+                disk.on(crate::disk::In::Mapped { object, layout }, now);
+            }
+            crate::disk::Out::Read { read, span, .. } => reads.push((read, span)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let &[(read, span)] = &reads[..] else {
+        panic!("one read: {reads:?}")
+    };
+    // The answer is under way while the stream comes to wish for something else.
+    let result = Ok(span.len_bytes);
+    disk.on(crate::disk::In::Done { read, result }, now);
+    let answer = disk.poll(now);
+    let late = Want {
+        seq: early.seq + 1,
+        span: Span {
+            offset_bytes: 5 * WINDOW,
+            len_bytes: 3 * WINDOW,
+        },
+        ..early
+    };
+    disk.on(crate::disk::In::Want(late), now);
+    assert!(matches!(answer, Some(crate::disk::Out::Filled { seq, .. }) if seq == early.seq));
+    assert_eq!(disk.forgotten(), []);
+    let next = disk.poll(now);
+    assert!(
+        matches!(next, Some(crate::disk::Out::Read { span, .. }) if span.offset_bytes == 5 * WINDOW),
+        "the newer wish is read: {next:?}"
+    );
+}
+
+#[test]
+fn a_response_that_is_not_what_its_head_promises_ends_its_connection() {
+    for (body_len_bytes, sends_head) in [(Some(9), false), (Some(11), false), (None, false)] {
+        let mut bench = Bench::new(settings());
+        let conn = bench.client(0);
+        let stream = bench.request(conn);
+        let unsound = Plan {
+            body_len_bytes,
+            ..plan([body(Oracle::Always, 0, 10)], true)
+        };
+        let outs = bench.resolved(stream, unsound);
+        assert_eq!(send_of(&outs).is_some(), sends_head, "{outs:?}");
+        assert!(outs.contains(&Out::Shutdown(conn)), "{outs:?}");
+    }
+}
+
+#[test]
+fn bytes_that_are_gone_when_they_are_to_be_sent_are_read_first() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Ask, 0, WINDOW)], true));
+    bench.sent(stream, HEAD_BYTES, false);
+    let outs = bench.probed(stream, WINDOW);
+    assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
+    let outs = bench.tell(In::Missing { stream });
+    assert!(matches!(outs[..], [Out::Probe { .. }]), "{outs:?}");
+    let outs = bench.probed(stream, 0);
+    assert!(matches!(wants_of(&outs)[..], [(0, _)]), "{outs:?}");
+    assert_eq!(bench.worker.counts().missed, 1);
+}
+
+#[test]
+fn a_file_system_that_never_tells_what_it_holds_is_served_all_the_same() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Remember, 0, WINDOW)], true));
+    let mut outs = bench.sent(stream, HEAD_BYTES, false);
+    for times in 0..=MISSES_MAX {
+        assert!(matches!(wants_of(&outs)[..], [(0, _)]), "{outs:?}");
+        let whole = Span {
+            offset_bytes: 0,
+            len_bytes: WINDOW,
+        };
+        outs = bench.filled(stream, whole);
+        let sure = |out: &Out| {
+            matches!(
+                out,
+                Out::Send {
+                    unconfirmed: false,
+                    ..
+                }
+            )
+        };
+        assert_eq!(outs.iter().any(sure), times < MISSES_MAX, "{outs:?}");
+        outs = bench.tell(In::Missing { stream });
+    }
+}
+
+#[test]
+fn a_socket_that_says_it_took_more_than_it_was_offered_is_not_believed() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Always, 0, 10)], true));
+    bench.sent(stream, HEAD_BYTES, false);
+    let doubled = [bench.sent(stream, 10, false), bench.sent(stream, 10, false)].concat();
+    assert!(!doubled.contains(&Out::Shutdown(conn)), "{doubled:?}");
+    assert_eq!(bench.request(conn).nth, 1);
+}
