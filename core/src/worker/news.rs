@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use super::messages::{Out, Received};
 use super::patience::Verdict;
+use super::step::undo;
 use super::stream::Stream;
 use super::{Phase, Worker, conn_in, stream_in};
 use crate::conn::{ConnId, Held, Part, Plan, Span, StreamId, TcpEvent, TcpSample};
@@ -336,6 +337,7 @@ impl Worker {
                 stream.go_on(&mut self.counts, now);
             }
             stream.filled(seq, span, held, &mut self.beliefs, now);
+            undo(&mut self.outs, stream.undo(), id);
             self.wake(id.conn.index, false);
         }
     }

@@ -209,10 +209,14 @@ impl Stream {
         (self.probe, self.broken, self.missed) = (None, None, (0, 0));
     }
 
-    /// What was fetched is not sent from where it is.
+    /// What was fetched is not sent from where it is, nor what is wished for behind it: it would not follow what the stream
+    /// has.
     fn drop_fetched(&mut self) {
         self.undo.slots |= self.fetched.iter().any(|(_, held)| *held == Held::Slots);
         self.fetched.clear();
+        let at_bytes = self.body_at_bytes();
+        let behind = |wish: &mut Wish| wish.span.offset_bytes > at_bytes;
+        self.undo.wish |= self.wish.take_if(behind).is_some();
     }
 
     /// Send what is ready of what is left of the part, in pieces that let others have their turn. No more than is promised leaves,
@@ -504,8 +508,18 @@ impl Stream {
             return false;
         };
         self.heard = self.heard.wrapping_add(1);
-        if span.offset_bytes != wish.span.offset_bytes || !wish.span.covers(span) {
-            return true; // no answer that could be used: it wishes again
+        let at_bytes = self.body_at_bytes();
+        let ahead_bytes = self.fetched.last().map_or(at_bytes, |(end, _)| *end);
+        let follows = span.offset_bytes <= ahead_bytes.max(at_bytes);
+        debug_assert!(
+            follows && wish.span.covers(span),
+            "{span:?} of {:?}",
+            wish.span
+        );
+        if !follows || !wish.span.covers(span) {
+            self.drop_fetched(); // it wishes again from where it stands
+            self.undo.slots |= held == Held::Slots;
+            return true;
         }
         self.fetch(span.end_bytes(), held);
         let mut from_bytes = span.offset_bytes;

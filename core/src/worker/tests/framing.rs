@@ -190,3 +190,25 @@ fn a_socket_that_says_it_took_more_than_it_was_offered_is_not_believed() {
     assert!(!doubled.contains(&Out::Shutdown(conn)), "{doubled:?}");
     assert_eq!(bench.request(conn).nth, 1);
 }
+
+#[test]
+fn what_is_wished_for_behind_bytes_that_are_gone_is_void_with_them() {
+    let mut bench = Bench::new(settings());
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.resolved(stream, plan([body(Oracle::Ask, 0, 4 * WINDOW)], true));
+    bench.sent(stream, HEAD_BYTES, false);
+    bench.probed(stream, 0);
+    let span = |nth| Span {
+        offset_bytes: nth * WINDOW,
+        len_bytes: WINDOW,
+    };
+    bench.filled(stream, span(0)); // what follows is asked about
+    let outs = bench.probed(stream, 0);
+    assert!(matches!(wants_of(&outs)[..], [(1, _)]), "{outs:?}");
+    let outs = bench.tell(In::Missing { stream });
+    assert!(outs.contains(&Out::Forget(stream)), "{outs:?}");
+    assert!(!bench.worker.awaits(stream, 2), "slots behind a gap");
+    let outs = bench.probed(stream, WINDOW);
+    assert_eq!(send_of(&outs), Some((1, 0, WINDOW)), "{outs:?}");
+}
