@@ -262,7 +262,9 @@ fn tell_what_hangs(shared: &Shared) {
 
 fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {
     let mend = |error: String| Failure::operator(error);
-    let root = Root::open(&options.root, options.follow_symlinks, &options.allow_roots);
+    let hide = Hide::new(&options.hide).map_err(|error| mend(format!("--hide: {error}")))?;
+    let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
+    let root = Root::open(&options.root, follow, allowed, hide);
     let types = options
         .types
         .iter()
@@ -271,7 +273,6 @@ fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {
         root: root.map_err(|error| mend(error.to_string()))?,
         files: Files::default(),
         devices: Arc::new(Devices::default()),
-        hide: Hide::new(&options.hide).map_err(|error| mend(format!("--hide: {error}")))?,
         types: Overrides::new(types).map_err(|error| mend(format!("--types: {error}")))?,
         index: options.index.clone(),
         listing: options.listing,

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ackpace_core::limits::SLICE_BYTES;
-use ackpace_wire::hide::Hide;
 use ackpace_wire::http::plan::{LAST_CHUNK, push_chunk};
 use ackpace_wire::limits::README_BYTES_MAX;
 use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, readme_rank};
@@ -37,10 +36,8 @@ impl Held {
 /// Where the directories of a listing lie, and what of them is shown.
 #[derive(Clone, Copy)]
 pub struct Shelf<'a> {
-    /// The root, which decides where links lead.
+    /// The root, which decides where links lead and what is hidden.
     pub root: &'a Root,
-    /// Names that are not there for clients.
-    pub hide: &'a Hide,
     /// What all listings hold.
     pub held: &'a Held,
 }
@@ -90,7 +87,8 @@ impl Listing {
         &self.path
     }
 
-    /// Reads and sorts the names of the directory: directories first, then bytewise. Hidden names are left out.
+    /// Reads and sorts the names of the directory: directories first, then bytewise. Hidden names are left out,
+    /// and so are links to them.
     ///
     /// # Errors
     /// [`Miss::Exhausted`] when all listings together hold too many names.
@@ -114,19 +112,22 @@ impl Listing {
             breath.take();
             let found = found.map_err(Miss::Failed)?;
             let name = found.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || shelf.hide.hidden(name) {
+            if matches!(name, b"." | b"..") || shelf.root.hides(name) {
                 continue;
+            }
+            let mut directory = found.file_type() == FileType::Directory;
+            if matches!(found.file_type(), FileType::Symlink | FileType::Unknown) {
+                let target = shelf.root.stat(&[path, name].concat());
+                if matches!(target, Err(Miss::Hidden)) {
+                    continue;
+                }
+                directory = target
+                    .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
             }
             let rank = readme_rank(name)
                 .filter(|rank| readme.as_ref().is_none_or(|(best, _)| rank < best));
             if let Some(rank) = rank {
                 readme = Some((rank, name.to_vec()));
-            }
-            let mut directory = found.file_type() == FileType::Directory;
-            if matches!(found.file_type(), FileType::Symlink | FileType::Unknown) {
-                let target = shelf.root.stat(&[path, name].concat());
-                directory = target
-                    .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
             }
             names.push(name, found.file_type(), directory)?;
         }
@@ -179,16 +180,23 @@ impl Listing {
 
     fn entry(&mut self, shelf: Shelf<'_>, name: Name, text: &mut Vec<u8>) {
         let bytes = self.names.get(name);
-        let link = name.kind == FileType::Symlink;
-        let stat: Option<Stat> = if link {
-            shelf.root.stat(&[&self.path[..], bytes].concat()).ok()
-        } else {
+        let mut stat: Option<Stat> = None;
+        let mut link = name.kind == FileType::Symlink;
+        if !link {
             // A name that was deleted meanwhile is left out.
-            match statat(&self.dir, bytes, AtFlags::SYMLINK_NOFOLLOW) {
+            let Ok(itself) = statat(&self.dir, bytes, AtFlags::SYMLINK_NOFOLLOW) else {
+                return;
+            };
+            link = FileType::from_raw_mode(itself.st_mode) == FileType::Symlink;
+            stat = Some(itself);
+        }
+        if link {
+            stat = match shelf.root.stat(&[&self.path[..], bytes].concat()) {
                 Ok(stat) => Some(stat),
-                Err(_) => return,
-            }
-        };
+                Err(Miss::Hidden) => return,
+                Err(_) => None,
+            };
+        }
         let kind = match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Some(FileType::Directory) if link => Kind::LinkToDirectory,
             Some(FileType::RegularFile) if link => Kind::LinkToFile,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ackpace_core::conn::Version;
 use ackpace_wire::content_type::Overrides;
-use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Times;
 use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
@@ -26,8 +25,6 @@ pub struct Site {
     pub files: Files,
     /// The disks below.
     pub devices: Arc<Devices>,
-    /// Names that are not there for clients.
-    pub hide: Hide,
     /// The operator's own content types.
     pub types: Overrides,
     /// Files that stand for their directory.
@@ -65,7 +62,7 @@ pub enum Answer {
     Listing(Option<Box<Listing>>),
     /// Nothing.
     NotFound,
-    /// A link that is not followed, which is nothing for a client; the reason is for the log.
+    /// A link that is not followed, or a hidden name, which are nothing for a client; the reason is for the log.
     Astray(&'static str),
     /// Nothing for this client; the reason is for the log.
     Forbidden(&'static str),
@@ -124,6 +121,9 @@ impl Site {
             Ok(answer) => Some(answer),
             Err(Miss::Cold) => None,
             Err(Miss::NotFound) => Some(Answer::NotFound),
+            Err(Miss::Hidden) => Some(Answer::Astray(
+                "its name, or that of what it leads to, is hidden",
+            )),
             Err(Miss::Astray(why)) => Some(Answer::Astray(why)),
             Err(Miss::Forbidden(why)) => Some(Answer::Forbidden(why)),
             Err(Miss::Exhausted) => Some(Answer::Exhausted),
@@ -133,9 +133,6 @@ impl Site {
 
     fn look(&self, query: &Query, wait: Wait) -> Result<Answer, Miss> {
         let path = query.path.strip_prefix(b"/").unwrap_or(&query.path);
-        if self.hide.hidden(path) {
-            return Err(Miss::NotFound);
-        }
         if let Some(only) = self.root.only().filter(|_| path.is_empty()) {
             return Ok(Answer::Elsewhere([b"/", only].concat()));
         }
@@ -198,7 +195,7 @@ impl Site {
             let path = [path, name.as_bytes()].concat();
             match self.root.find(&path, wait) {
                 Ok(Found::File(fd, stat)) => return self.file(&path, fd, &stat, query, wait),
-                Ok(Found::Directory(_)) | Err(Miss::NotFound) => {}
+                Ok(Found::Directory(_)) | Err(Miss::NotFound | Miss::Hidden) => {}
                 Err(miss) => return Err(miss),
             }
         }
@@ -221,7 +218,6 @@ impl Site {
     pub fn shelf(&self) -> Shelf<'_> {
         Shelf {
             root: &self.root,
-            hide: &self.hide,
             held: &self.listings_held,
         }
     }

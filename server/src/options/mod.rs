@@ -88,8 +88,9 @@ pub struct ServeOptions {
     /// Names to answer with 404 and not to list
     ///
     /// A pattern is matched with every name of a path: `.git` hides `/.git/config` and `/a/.git/config`. `*` stands for
-    /// any characters, `?` for one; upper and lower case differ. Giving this option replaces the default list: repeat
-    /// what you want to keep. An empty list (`--hide=`) hides nothing.
+    /// any characters, `?` for one; upper and lower case differ. What a link leads to has to pass by its real name, too,
+    /// and so do index files, precompressed siblings and entries of listings. Giving this option replaces the default
+    /// list: repeat what you want to keep. An empty list (`--hide=`) hides nothing.
     ///
     /// Default: what is in a served directory by accident and holds secrets: version control, environment files, Apache's
     /// own files, and what Emacs and Vim leave behind. Other dot files, such as `.well-known`, are served.

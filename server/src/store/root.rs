@@ -1,18 +1,22 @@
 //! From a path in a request to an open file, never leaving the root.
 //!
 //! The kernel keeps the promise: openat2(2) with RESOLVE_BENEATH refuses `..`, absolute links and
-//! links that leave, whatever happens to the tree meanwhile. Nothing is opened for reading before
-//! fstat has said that it is a regular file or a directory: opening a fifo or a device can have effects.
+//! links that leave, whatever happens to the tree meanwhile. Where a link is on the way, the real name of what it leads to
+//! is found out first, and that is opened ([`super::door`]): so hidden is what has a hidden name, whatever leads to it.
+//! Nothing is opened for reading before fstat has said that it is a regular file or a directory: opening a fifo or a
+//! device can have effects.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, openat2, readlinkat};
+use ackpace_wire::hide::Hide;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
 
+use super::door::{Door, Name, c_path, open_at};
+pub use super::door::{Miss, Wait};
 use crate::limits::RACES_MAX;
 use crate::options::FollowSymlinks;
 
@@ -24,6 +28,9 @@ pub struct Root {
     only: Option<Vec<u8>>,
     follow: FollowSymlinks,
     allowed: Vec<Place>,
+    /// Where links may lead besides: `/`, if every link is followed.
+    anywhere: Option<Place>,
+    door: Door,
 }
 
 /// An open directory and its real path.
@@ -33,15 +40,6 @@ struct Place {
     path: PathBuf,
 }
 
-/// May the search wait for the disk?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// No: what is not in the kernel's caches is [`Miss::Cold`].
-    No,
-    /// Yes.
-    Yes,
-}
-
 /// What a path leads to.
 #[derive(Debug)]
 pub enum Found {
@@ -49,23 +47,6 @@ pub enum Found {
     File(OwnedFd, Stat),
     /// A directory, open as a place (O_PATH).
     Directory(OwnedFd),
-}
-
-/// Why there is nothing to serve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Miss {
-    /// The search would have to wait: try again with [`Wait::Yes`].
-    Cold,
-    /// There is no such file.
-    NotFound,
-    /// There is a link that is not followed. For the client nothing is there; the text says why, for the log.
-    Astray(&'static str),
-    /// There is something, but not for the client. The text says why, for the log.
-    Forbidden(&'static str),
-    /// The process has no descriptor or memory left for it.
-    Exhausted,
-    /// The file system failed.
-    Failed(Errno),
 }
 
 /// Why a root cannot be served.
@@ -94,7 +75,8 @@ pub enum RootError {
 }
 
 impl Root {
-    /// Opens the directory, or the directory of the file, and the other places that links may lead to.
+    /// Opens the directory, or the directory of the file, and the other places that links may lead to. Names that
+    /// match `hide` are not found there.
     ///
     /// # Errors
     /// See [`RootError`].
@@ -102,6 +84,7 @@ impl Root {
         path: &Path,
         follow: FollowSymlinks,
         allowed: &[PathBuf],
+        hide: Hide,
     ) -> Result<Root, RootError> {
         let allowed = allowed
             .iter()
@@ -144,8 +127,13 @@ impl Root {
             only,
             follow,
             allowed,
+            anywhere: match follow {
+                FollowSymlinks::All => Some(Place::open(Path::new("/"))?),
+                FollowSymlinks::Inside | FollowSymlinks::None => None,
+            },
+            door: Door::new(hide),
         };
-        match root.look(b"", Wait::Yes) {
+        match root.stat(b"") {
             Err(Miss::Failed(error @ (Errno::NOSYS | Errno::PERM))) => {
                 Err(RootError::Openat2(error.into()))
             }
@@ -161,13 +149,18 @@ impl Root {
 
     /// Everything that may be served: the root and the other places that links may lead to.
     pub fn places(&self) -> impl Iterator<Item = (&Path, &OwnedFd)> {
-        let all = std::iter::once(&self.place).chain(&self.allowed);
+        let all = self.served();
         all.map(|place| (place.path.as_path(), &place.dir))
     }
 
     /// The one file that is served, if it is not a directory.
     pub fn only(&self) -> Option<&[u8]> {
         self.only.as_deref()
+    }
+
+    /// Whether a name, or a part of a path, is not there for clients.
+    pub fn hides(&self, path: &[u8]) -> bool {
+        self.door.hides(path)
     }
 
     /// Finds `path`, which is relative to the root, has no `.` or `..`, and may end with a slash.
@@ -178,32 +171,7 @@ impl Root {
         if self.only.as_deref().is_some_and(|only| only != path) {
             return Err(Miss::NotFound);
         }
-        for _ in 0..RACES_MAX {
-            let (place, stat, real) = match self.look(path, wait) {
-                Ok((place, stat)) => (place, stat, None),
-                Err(Miss::Failed(Errno::XDEV)) => self.look_outside(path, wait)?,
-                Err(miss) => return Err(miss),
-            };
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => return Ok(Found::Directory(place)),
-                FileType::RegularFile => {}
-                _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
-            }
-            let opened = match &real {
-                None => self.open_at(&self.place.dir, path, READ, self.resolve(wait))?,
-                Some((dir, path)) => self.open_at(
-                    dir,
-                    path,
-                    READ,
-                    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-                )?,
-            };
-            let now = rustix::fs::fstat(&opened).map_err(Miss::Failed)?;
-            if (now.st_dev, now.st_ino) == (stat.st_dev, stat.st_ino) {
-                return Ok(Found::File(opened, now));
-            }
-        }
-        Err(Miss::NotFound) // renamed under us again and again: it is not there at any one time
+        self.by_name(path, wait, |name| found(name, wait))
     }
 
     /// What a name in the listing of a directory is; a link counts as what it leads to.
@@ -211,114 +179,118 @@ impl Root {
     /// # Errors
     /// See [`Miss`].
     pub fn stat(&self, path: &[u8]) -> Result<Stat, Miss> {
-        match self.look(path, Wait::Yes) {
-            Err(Miss::Failed(Errno::XDEV)) => {
-                self.look_outside(path, Wait::Yes).map(|(_, stat, _)| stat)
-            }
-            looked => looked.map(|(_, stat)| stat),
-        }
+        self.by_name(path, Wait::Yes, |name| {
+            look(name, Wait::Yes).map(|(_, stat)| stat)
+        })
     }
 
-    /// The directory at `path` as a place, if the kernel's caches know the way there.
+    /// The directory at `path` as a place, if the kernel's caches know the way there. Nothing is served from it: it tells
+    /// which device will be waited for.
     pub fn cached_directory(&self, path: &[u8]) -> Option<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        self.open_at(&self.place.dir, path, flags, self.resolve(Wait::No))
-            .ok()
+        let directory = OFlags::DIRECTORY;
+        let place = self.point_at(path, directory, self.links(), Wait::No);
+        place.ok()
     }
 
-    fn look(&self, path: &[u8], wait: Wait) -> Result<(OwnedFd, Stat), Miss> {
-        let place = self.open_at(&self.place.dir, path, OFlags::PATH, self.resolve(wait))?;
-        let stat = rustix::fs::fstat(&place).map_err(Miss::Failed)?;
-        Ok((place, stat))
-    }
-
-    /// A link leads out of the root. Follow it, then see where we are: the descriptor can't be moved
-    /// under us, so its real path decides, inside the root or one of the other places.
-    #[expect(
-        clippy::type_complexity,
-        reason = "a place, what it is, and where it really lies"
-    )]
-    fn look_outside(
+    /// Opens what `path` leads to. A path without links is its own name; for any other one the real name is found out, and
+    /// then that is opened.
+    fn by_name<T>(
         &self,
         path: &[u8],
         wait: Wait,
-    ) -> Result<(OwnedFd, Stat, Option<(&OwnedFd, Vec<u8>)>), Miss> {
-        if wait == Wait::No {
-            return Err(Miss::Cold);
+        open: impl Fn(&Name<'_>) -> Result<T, Miss>,
+    ) -> Result<T, Miss> {
+        match open(&self.door.name(&self.place.dir, path)?) {
+            Err(Miss::Astray(_)) if self.follow != FollowSymlinks::None => {}
+            opened => return opened,
         }
-        let place = self.open_at(
-            &self.place.dir,
-            path,
-            OFlags::PATH,
-            ResolveFlags::NO_MAGICLINKS,
-        )?;
-        let stat = rustix::fs::fstat(&place).map_err(Miss::Failed)?;
-        let real = real_path(&place).map_err(Miss::Failed)?;
-        let inside = std::iter::once(&self.place)
-            .chain(&self.allowed)
-            .find_map(|place| {
-                let inside = real.strip_prefix(&place.path).ok()?;
-                Some((&place.dir, inside.as_os_str().as_bytes().to_vec()))
-            });
-        match inside {
-            Some(real) => Ok((place, stat, Some(real))),
-            None => Err(Miss::Astray("a link leads out of the root")),
+        for _ in 0..RACES_MAX {
+            match open(&self.real_name(path, wait)?) {
+                // Renamed, or replaced by a link, since its name was found out.
+                Err(Miss::NotFound | Miss::Astray(_)) => {}
+                opened => return opened,
+            }
         }
+        Err(Miss::NotFound) // renamed under us again and again: it is not there at any one time
     }
 
-    fn resolve(&self, wait: Wait) -> ResolveFlags {
-        let links = match self.follow {
+    /// The name, without links, of what `path` leads to now, below the first of the places that hold it.
+    fn real_name(&self, path: &[u8], wait: Wait) -> Result<Name<'_>, Miss> {
+        let pointed = match self.point_at(path, OFlags::empty(), self.links(), wait) {
+            // A link leaves the root, perhaps to come back.
+            Err(Errno::XDEV) if wait == Wait::No => return Err(Miss::Cold),
+            Err(Errno::XDEV) => self.point_at(path, OFlags::empty(), ResolveFlags::empty(), wait),
+            pointed => pointed,
+        };
+        let pointed = pointed.map_err(|error| Miss::of(error, wait))?;
+        let real = real_path(&pointed).map_err(Miss::Failed)?;
+        for Place { dir, .. } in self.served().chain(&self.anywhere) {
+            // Asked anew, since a place may have been renamed.
+            let above = real_path(dir).map_err(Miss::Failed)?;
+            if let Ok(inside) = real.strip_prefix(above) {
+                let mut inside = inside.as_os_str().as_bytes().to_vec();
+                if path.ends_with(b"/") && !inside.is_empty() {
+                    inside.push(b'/');
+                }
+                return self.door.name(dir, &inside);
+            }
+        }
+        Err(Miss::Astray("a link leads out of the root"))
+    }
+
+    fn served(&self) -> impl Iterator<Item = &Place> {
+        std::iter::once(&self.place).chain(&self.allowed)
+    }
+
+    fn links(&self) -> ResolveFlags {
+        match self.follow {
             FollowSymlinks::Inside => ResolveFlags::BENEATH,
             FollowSymlinks::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
             FollowSymlinks::All => ResolveFlags::empty(),
-        };
-        let cached = if wait == Wait::No {
-            ResolveFlags::CACHED
-        } else {
-            ResolveFlags::empty()
-        };
-        links | cached | ResolveFlags::NO_MAGICLINKS
-    }
-
-    fn open_at(
-        &self,
-        dir: &OwnedFd,
-        path: &[u8],
-        flags: OFlags,
-        resolve: ResolveFlags,
-    ) -> Result<OwnedFd, Miss> {
-        let path = if path.is_empty() { &b"."[..] } else { path };
-        let Ok(path) = CString::new(path) else {
-            return Err(Miss::NotFound);
-        };
-        let flags = flags | OFlags::CLOEXEC;
-        loop {
-            return match openat2(dir, path.as_c_str(), flags, Mode::empty(), resolve) {
-                Ok(fd) => Ok(fd),
-                Err(Errno::INTR) => continue,
-                Err(error) => Err(Miss::of(error, resolve)),
-            };
         }
     }
+
+    /// Where `path` leads, as a place: from it a name can be had, but no byte.
+    fn point_at(
+        &self,
+        path: &[u8],
+        flags: OFlags,
+        links: ResolveFlags,
+        wait: Wait,
+    ) -> rustix::io::Result<OwnedFd> {
+        let path = c_path(path).map_err(|_| Errno::NOENT)?;
+        let (dir, resolve) = (self.place.dir.as_fd(), links | wait.resolve());
+        open_at(dir, &path, OFlags::PATH | flags, resolve)
+    }
+}
+
+/// What lies there. Opened for reading are regular files alone.
+fn found(name: &Name<'_>, wait: Wait) -> Result<Found, Miss> {
+    for _ in 0..RACES_MAX {
+        let (place, stat) = look(name, wait)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Ok(Found::Directory(place)),
+            FileType::RegularFile => {}
+            _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
+        }
+        let opened = name.open(READ, wait).map_err(|e| Miss::of(e, wait))?;
+        let now = rustix::fs::fstat(&opened).map_err(Miss::Failed)?;
+        if FileType::from_raw_mode(now.st_mode) == FileType::RegularFile {
+            return Ok(Found::File(opened, now));
+        }
+    }
+    Err(Miss::NotFound)
+}
+
+fn look(name: &Name<'_>, wait: Wait) -> Result<(OwnedFd, Stat), Miss> {
+    let place = name.open(OFlags::PATH, wait);
+    let place = place.map_err(|error| Miss::of(error, wait))?;
+    let stat = rustix::fs::fstat(&place).map_err(Miss::Failed)?;
+    Ok((place, stat))
 }
 
 /// O_NONBLOCK: should a fifo take the file's place in this moment, opening it does not wait.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-
-impl Miss {
-    fn of(error: Errno, resolve: ResolveFlags) -> Miss {
-        match error {
-            Errno::AGAIN if resolve.contains(ResolveFlags::CACHED) => Miss::Cold,
-            // A rename raced with the search (openat2(2)).
-            Errno::AGAIN => Miss::NotFound,
-            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Miss::NotFound,
-            Errno::ACCESS => Miss::Forbidden("permission denied"),
-            Errno::LOOP => Miss::Astray("a symbolic link is in the way"),
-            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Miss::Exhausted,
-            error => Miss::Failed(error),
-        }
-    }
-}
 
 impl Place {
     fn open(path: &Path) -> Result<Place, RootError> {

@@ -44,7 +44,8 @@ impl Tree {
 
     fn root(&self, follow: FollowSymlinks) -> Root {
         let allowed = [self.dir.join("other")];
-        Root::open(&self.dir.join("root"), follow, &allowed).expect("a root")
+        let hide = Hide::new(&[".*"]).expect("a good pattern");
+        Root::open(&self.dir.join("root"), follow, &allowed, hide).expect("a root")
     }
 }
 
@@ -137,8 +138,13 @@ fn a_fifo_is_refused_without_being_opened() {
 #[test]
 fn one_file_is_served_alone() {
     let tree = Tree::new("only");
-    let root =
-        Root::open(&tree.dir.join("root/file"), FollowSymlinks::Inside, &[]).expect("a file");
+    let root = Root::open(
+        &tree.dir.join("root/file"),
+        FollowSymlinks::Inside,
+        &[],
+        Hide::default(),
+    )
+    .expect("a file");
     assert_eq!(root.only(), Some(&b"file"[..]));
     assert_eq!(text(&root, "file").as_deref(), Ok("inside"));
     for path in ["", "near", "sub/deep"] {
@@ -154,6 +160,7 @@ fn what_cannot_be_a_root_is_refused_with_a_cure() {
             &tree.dir.join("root").join(name),
             FollowSymlinks::Inside,
             &[],
+            Hide::default(),
         )
     };
     let missing = open("nothing").expect_err("it is not there").to_string();
@@ -181,4 +188,134 @@ fn what_the_kernel_has_not_cached_is_left_to_those_who_may_wait() {
         Some(Miss::Cold),
         "leaving links need a closer look"
     );
+}
+
+/// Hidden names in a tree and beside it, and links of every kind to them.
+fn with_hidden(name: &str) -> Tree {
+    let tree = Tree::new(name);
+    let root = tree.dir.join("root");
+    fs::create_dir_all(root.join(".dir")).expect("a directory");
+    fs::create_dir_all(tree.dir.join("other/.dir")).expect("a directory");
+    for file in ["root/.file", "root/.dir/a", "other/.file", "other/.dir/a"] {
+        fs::write(tree.dir.join(file), "hidden").expect("a file");
+    }
+    for (target, link) in [
+        (".file", "to-file"),
+        ("to-file", "to-link"),
+        (".dir", "to-dir"),
+        ("to-dir/a", "by-dir"),
+        ("../.dir/a", "sub/climbs-back"),
+        ("file", ".near"),
+        (".near", "through"),
+        (".dir/../file", "past"),
+    ] {
+        symlink(target, root.join(link)).expect("a link");
+    }
+    for (target, link) in [
+        ("root/.file", "absolute-file"),
+        ("root/.dir", "absolute-dir"),
+        ("other/.file", "allowed-file"),
+        ("other/.dir", "allowed-dir"),
+    ] {
+        symlink(tree.dir.join(target), root.join(link)).expect("a link");
+    }
+    tree
+}
+
+/// All that leads to something hidden.
+const TO_HIDDEN: [&str; 18] = [
+    ".file",
+    ".dir",
+    ".dir/",
+    ".dir/a",
+    ".near",
+    "to-file",
+    "to-link",
+    "to-dir",
+    "to-dir/",
+    "to-dir/a",
+    "by-dir",
+    "sub/climbs-back",
+    "absolute-file",
+    "absolute-dir/a",
+    "allowed-file",
+    "allowed-dir/a",
+    "allowed/.file",
+    "allowed/.dir/a",
+];
+
+#[test]
+fn what_has_a_hidden_name_is_not_found_whatever_leads_there() {
+    let tree = with_hidden("hidden");
+    for follow in [FollowSymlinks::Inside, FollowSymlinks::All] {
+        let root = tree.root(follow);
+        for path in TO_HIDDEN {
+            assert_eq!(text(&root, path), Err(Miss::Hidden), "{path}");
+            let stat = root.stat(path.as_bytes());
+            assert_eq!(stat.err(), Some(Miss::Hidden), "{path}");
+            let found = root.find(path.as_bytes(), Wait::No);
+            let miss = found.err();
+            assert!(
+                matches!(miss, Some(Miss::Hidden | Miss::Cold)),
+                "{path}: {miss:?}"
+            );
+        }
+        for path in ["through", "past", "near"] {
+            let text = text(&root, path);
+            assert_eq!(text.as_deref(), Ok("inside"), "{path} leads to what is not");
+        }
+    }
+}
+
+#[test]
+fn outside_of_all_roots_every_part_of_a_name_counts() {
+    let tree = with_hidden("outside");
+    let root = tree.dir.join("root");
+    for (target, link) in [("else/.dir", "out-dir"), ("else/.file", "out-file")] {
+        fs::create_dir_all(tree.dir.join("else/.dir")).expect("a directory");
+        fs::write(tree.dir.join("else/.dir/a"), "hidden").expect("a file");
+        fs::write(tree.dir.join("else/.file"), "hidden").expect("a file");
+        symlink(tree.dir.join(target), root.join(link)).expect("a link");
+    }
+    let root = tree.root(FollowSymlinks::All);
+    for path in ["out-file", "out-dir/a"] {
+        assert_eq!(text(&root, path), Err(Miss::Hidden), "{path}");
+    }
+    assert_eq!(text(&root, "leaves").as_deref(), Ok("secret"));
+}
+
+#[test]
+fn a_hidden_name_above_the_root_is_the_operators_choice() {
+    let tree = with_hidden("above");
+    let hide = || Hide::new(&[".*"]).expect("a good pattern");
+    let open = |path: &str| {
+        let path = tree.dir.join(path);
+        Root::open(&path, FollowSymlinks::Inside, &[], hide()).expect("a root")
+    };
+    symlink("a", tree.dir.join("root/.dir/link")).expect("a link");
+    let root = open("root/.dir");
+    for path in ["a", "link"] {
+        assert_eq!(text(&root, path).as_deref(), Ok("hidden"), "{path}");
+    }
+}
+
+#[test]
+fn a_judged_name_that_becomes_a_link_is_not_followed() {
+    let tree = with_hidden("swapped");
+    let dir = tree.dir.join("root");
+    let root = tree.root(FollowSymlinks::Inside);
+    let name = root.door.name(&root.place.dir, b"file").expect("visible");
+    fs::rename(dir.join("to-file"), dir.join("file")).expect("a rename");
+    assert_eq!(name.open(READ, Wait::Yes).err(), Some(Errno::LOOP));
+    assert_eq!(text(&root, "file"), Err(Miss::Hidden));
+}
+
+#[test]
+fn a_root_that_is_renamed_keeps_its_links() {
+    let tree = Tree::new("renamed");
+    let root = tree.root(FollowSymlinks::Inside);
+    fs::rename(tree.dir.join("root"), tree.dir.join("moved")).expect("a rename");
+    for path in ["near", "sub/up"] {
+        assert_eq!(text(&root, path).as_deref(), Ok("inside"), "{path}");
+    }
 }

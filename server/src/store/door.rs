@@ -1,0 +1,138 @@
+//! The one door to what is served: a name without links and without a hidden part, and what the kernel opens for it.
+//!
+//! Whatever led to a file (a link, a chain of them, an index, the suffix of a sibling, an entry of a listing), it is opened by a
+//! [`Name`], and nobody but [`Door::name`] makes one. The kernel follows no link on its way (RESOLVE_NO_SYMLINKS), so the
+//! name that was judged is the name of what is opened, however the tree changes meanwhile.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ackpace_wire::hide::Hide;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+/// May the search wait for the disk?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// No: what is not in the kernel's caches is [`Miss::Cold`].
+    No,
+    /// Yes.
+    Yes,
+}
+
+/// Why there is nothing to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// The search would have to wait: try again with [`Wait::Yes`].
+    Cold,
+    /// There is no such file.
+    NotFound,
+    /// Its name, or that of a directory above it, is hidden. For the client nothing is there.
+    Hidden,
+    /// There is a link that is not followed. For the client nothing is there; the text says why, for the log.
+    Astray(&'static str),
+    /// There is something, but not for the client. The text says why, for the log.
+    Forbidden(&'static str),
+    /// The process has no descriptor or memory left for it.
+    Exhausted,
+    /// The file system failed.
+    Failed(Errno),
+}
+
+/// Who judges names.
+#[derive(Debug)]
+pub struct Door {
+    hide: Hide,
+}
+
+/// A name below a directory that is served from; no part of it is hidden.
+pub struct Name<'a> {
+    dir: BorrowedFd<'a>,
+    path: CString,
+}
+
+impl Door {
+    /// A door that names which match `hide` do not pass.
+    pub fn new(hide: Hide) -> Door {
+        Door { hide }
+    }
+
+    /// Whether a name, or a part of a path, is hidden.
+    pub fn hides(&self, path: &[u8]) -> bool {
+        self.hide.hidden(path)
+    }
+
+    /// The name `path` below `dir`.
+    ///
+    /// # Errors
+    /// [`Miss::Hidden`], and [`Miss::NotFound`] for what can't be a name.
+    pub fn name<'a>(&self, dir: &'a OwnedFd, path: &[u8]) -> Result<Name<'a>, Miss> {
+        if self.hides(path) {
+            return Err(Miss::Hidden);
+        }
+        let (dir, path) = (dir.as_fd(), c_path(path)?);
+        Ok(Name { dir, path })
+    }
+}
+
+impl Name<'_> {
+    /// What this name means now; a link on the way or at its end is ELOOP.
+    ///
+    /// # Errors
+    /// As openat2(2).
+    pub fn open(&self, flags: OFlags, wait: Wait) -> rustix::io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        open_at(self.dir, &self.path, flags, resolve | wait.resolve())
+    }
+}
+
+impl Wait {
+    /// For openat2(2).
+    pub fn resolve(self) -> ResolveFlags {
+        match self {
+            Wait::No => ResolveFlags::CACHED,
+            Wait::Yes => ResolveFlags::empty(),
+        }
+    }
+}
+
+impl Miss {
+    /// Why openat2(2) did not open what may not be waited for, or may.
+    pub fn of(error: Errno, wait: Wait) -> Miss {
+        match error {
+            Errno::AGAIN if wait == Wait::No => Miss::Cold,
+            // A rename raced with the search (openat2(2)).
+            Errno::AGAIN => Miss::NotFound,
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Miss::NotFound,
+            Errno::ACCESS => Miss::Forbidden("permission denied"),
+            Errno::LOOP => Miss::Astray("a symbolic link is in the way"),
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Miss::Exhausted,
+            error => Miss::Failed(error),
+        }
+    }
+}
+
+/// A path for the kernel, to which the directory itself is `.`.
+pub fn c_path(path: &[u8]) -> Result<CString, Miss> {
+    let path = if path.is_empty() { &b"."[..] } else { path };
+    CString::new(path).map_err(|_| Miss::NotFound)
+}
+
+/// openat2(2), begun again when a signal interrupts it. Magic links of /proc are never followed.
+pub fn open_at(
+    dir: BorrowedFd<'_>,
+    path: &CString,
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let (flags, resolve) = (
+        flags | OFlags::CLOEXEC,
+        resolve | ResolveFlags::NO_MAGICLINKS,
+    );
+    loop {
+        match openat2(dir, path.as_c_str(), flags, Mode::empty(), resolve) {
+            Err(Errno::INTR) => {}
+            opened => return opened,
+        }
+    }
+}
