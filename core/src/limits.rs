@@ -204,7 +204,8 @@ pub const DECISIONS_MAX: usize = 1024;
 pub const RESOLVERS_MAX: usize = 16;
 /// A listing is made and sent in pieces of about this size.
 pub const SLICE_BYTES: usize = 16 * KIB as usize;
-/// Names held by all listings under way; less where memory is little. Full: a listing is answered 503 and logged.
+/// Names held by all listings under way; less where memory is little. Full: those of the client that has waited longest are
+/// dropped, and read again when it goes on.
 pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
 /// Files whose identity is remembered after their last stream, so that what is known of their
 /// residency survives between requests. Full: the oldest is forgotten.

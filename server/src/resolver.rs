@@ -185,7 +185,7 @@ fn run(site: &Site, device: u16, job: Job) -> Done {
     match job {
         Job::Find(query) => Done::Found(site.find(&query, Wait::Yes).unwrap_or(Answer::Exhausted)),
         Job::Slice(mut listing) => {
-            let slice = listing.slice(site.shelf());
+            let slice = listing.slice(site.around());
             let more = slice.as_ref().is_ok_and(|slice| !slice.last);
             Done::Sliced(slice, more.then_some(listing))
         }

@@ -22,7 +22,7 @@ use crate::desk::Desk;
 use crate::disk::{Equipment as DiskEquipment, Handle, Line};
 use crate::disks::Disks;
 use crate::failure::Failure;
-use crate::front::listing::Held;
+use crate::front::names::Shelf;
 use crate::front::site::Site;
 use crate::greeting;
 use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_LOOKS, WORKERS_MAX};
@@ -281,7 +281,7 @@ fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {
             .iter()
             .map(|sibling| coding(*sibling))
             .collect(),
-        listings_held: Held::new(shares.listing_bytes),
+        shelf: Shelf::new(shares.listing_bytes),
     })
 }
 

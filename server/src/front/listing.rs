@@ -1,10 +1,9 @@
-//! A directory's page, made slice by slice: names are read and sorted once, everything else (sizes,
-//! times, text) when its slice is due. So 50,000 entries cost 2 MB, and the client's pace decides.
+//! A directory's page, made slice by slice: names are read and sorted in large pieces ([`super::names`]), everything else
+//! (sizes, times, text) when its slice is due. The client's pace decides, and while it pauses it holds a place in the
+//! directory and no more.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ackpace_core::limits::SLICE_BYTES;
 use ackpace_wire::http::plan::{LAST_CHUNK, push_chunk};
@@ -13,33 +12,17 @@ use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, read
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
+use super::names::{Cursor, Names, Shelf, Ticket};
 use crate::sched::Breath;
 use crate::store::root::{Found, Miss, Root, Wait};
 
-/// Bytes of names that all listings of a site hold together, and may hold.
-#[derive(Clone, Debug)]
-pub struct Held {
-    used_bytes: Arc<AtomicU64>,
-    most_bytes: u64,
-}
-
-impl Held {
-    /// Nothing yet; `most_bytes` at most.
-    pub fn new(most_bytes: u64) -> Held {
-        Held {
-            used_bytes: Arc::default(),
-            most_bytes,
-        }
-    }
-}
-
-/// Where the directories of a listing lie, and what of them is shown.
+/// What a listing has to know besides its directory.
 #[derive(Clone, Copy)]
-pub struct Shelf<'a> {
+pub struct Around<'a> {
     /// The root, which decides where links lead and what is hidden.
     pub root: &'a Root,
-    /// What all listings hold.
-    pub held: &'a Held,
+    /// Where the names lie between two slices.
+    pub shelf: &'a Shelf,
 }
 
 /// A listing under way.
@@ -49,8 +32,11 @@ pub struct Listing {
     path: Vec<u8>,
     format: Format,
     chunked: bool,
-    names: Names,
-    next: usize,
+    /// Where the names that come next are, if they are still there.
+    names: Ticket,
+    /// The last entry that was taken from them.
+    cursor: Option<Cursor>,
+    begun: bool,
     written: u64,
     readme: Option<Vec<u8>>,
 }
@@ -64,84 +50,44 @@ pub struct Slice {
     pub last: bool,
 }
 
-/// Many names in one allocation, in the order in which they are listed.
-struct Names {
-    bytes: Vec<u8>,
-    entries: Vec<Name>,
-    /// The count of all listings, and what this one has put into it.
-    held: Held,
-    held_bytes: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Name {
-    start: u32,
-    len: u16,
-    kind: FileType,
-    directory: bool,
-}
-
 impl Listing {
     /// The directory, below the root, with a slash at its end.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// Reads and sorts the names of the directory: directories first, then bytewise. Hidden names are left out,
-    /// and so are links to them.
+    /// Reads and sorts the first names of the directory: directories first, then bytewise. Hidden names are left out, and so
+    /// are links to them.
     ///
     /// # Errors
-    /// [`Miss::Exhausted`] when all listings together hold too many names.
+    /// See [`Miss`].
     pub fn open(
-        shelf: Shelf<'_>,
+        around: Around<'_>,
         place: &OwnedFd,
         path: &[u8],
         format: Format,
         chunked: bool,
     ) -> Result<Listing, Miss> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = openat(place, ".", flags, Mode::empty()).map_err(|error| match error {
-            Errno::ACCESS => Miss::Forbidden("the directory may not be read"),
-            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Miss::Exhausted,
-            error => Miss::Failed(error),
-        })?;
-        let mut names = Names::new(shelf.held.clone());
+        let dir = openat(place, ".", flags, Mode::empty()).map_err(miss)?;
         let mut readme: Option<(u8, Vec<u8>)> = None;
-        let mut breath = Breath::begin();
-        for found in Dir::read_from(&dir).map_err(Miss::Failed)? {
-            breath.take();
-            let found = found.map_err(Miss::Failed)?;
-            let name = found.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || shelf.root.hides(name) {
-                continue;
-            }
-            let mut directory = found.file_type() == FileType::Directory;
-            if matches!(found.file_type(), FileType::Symlink | FileType::Unknown) {
-                let target = shelf.root.stat(&[path, name].concat());
-                if matches!(target, Err(Miss::Hidden)) {
-                    continue;
-                }
-                directory = target
-                    .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
-            }
+        let names = read(around, &dir, path, None, |name| {
             let rank = readme_rank(name)
                 .filter(|rank| readme.as_ref().is_none_or(|(best, _)| rank < best));
             if let Some(rank) = rank {
                 readme = Some((rank, name.to_vec()));
             }
-            names.push(name, found.file_type(), directory)?;
-        }
-        names.sort(&mut breath);
-        let (path, readme) = (path.to_vec(), readme.map(|(_, name)| name));
+        });
         Ok(Listing {
+            names: around.shelf.put(names.map_err(miss)?),
             dir,
-            path,
+            path: path.to_vec(),
             format,
             chunked,
-            names,
-            next: 0,
+            cursor: None,
+            begun: false,
             written: 0,
-            readme,
+            readme: readme.map(|(_, name)| name),
         })
     }
 
@@ -149,21 +95,14 @@ impl Listing {
     ///
     /// # Errors
     /// Those of the file system below, for a listing that can't go on.
-    pub fn slice(&mut self, shelf: Shelf<'_>) -> io::Result<Slice> {
+    pub fn slice(&mut self, around: Around<'_>) -> io::Result<Slice> {
         let mut text = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 4);
-        if self.next == 0 {
+        if !std::mem::replace(&mut self.begun, true) {
             head(self.format, &[b"/", &self.path[..]].concat(), &mut text);
         }
-        let mut breath = Breath::begin();
-        while text.len() < SLICE_BYTES && self.next < self.names.entries.len() {
-            breath.take();
-            let name = self.names.entries[self.next];
-            self.next += 1;
-            self.entry(shelf, name, &mut text);
-        }
-        let last = self.next == self.names.entries.len();
+        let last = self.entries(around, &mut text)?;
         if last {
-            let readme = self.readme_text(shelf);
+            let readme = self.readme_text(around);
             let readme = readme.as_ref().map(|(name, text)| Readme { name, text });
             foot(self.format, readme, self.written, &mut text);
         }
@@ -178,20 +117,57 @@ impl Listing {
         Ok(Slice { bytes, last })
     }
 
-    fn entry(&mut self, shelf: Shelf<'_>, name: Name, text: &mut Vec<u8>) {
-        let bytes = self.names.get(name);
+    /// Entries until the slice is full; says whether all were listed.
+    fn entries(&mut self, around: Around<'_>, text: &mut Vec<u8>) -> io::Result<bool> {
+        let mut names = match self.names.take() {
+            Some(names) => names,
+            None => self.read_on(around)?,
+        };
+        let mut breath = Breath::begin();
+        let mut cursor = self.cursor.take();
+        while text.len() < SLICE_BYTES {
+            breath.take();
+            if let Some((entry, name)) = names.take() {
+                let place = cursor.get_or_insert_default();
+                place.directory = entry.directory;
+                place.name.clear();
+                place.name.extend_from_slice(name);
+                self.entry(around, entry.kind, name, text);
+            } else if names.more() {
+                self.cursor = cursor.take();
+                names = self.read_on(around)?;
+                cursor = self.cursor.take();
+            } else {
+                break;
+            }
+        }
+        self.cursor = cursor;
+        let last = names.is_used_up() && !names.more();
+        if !last {
+            self.names = around.shelf.put(names);
+        }
+        Ok(last)
+    }
+
+    /// The names behind those that were listed.
+    fn read_on(&self, around: Around<'_>) -> io::Result<Names> {
+        let cursor = self.cursor.as_ref();
+        Ok(read(around, &self.dir, &self.path, cursor, |_| {})?)
+    }
+
+    fn entry(&mut self, around: Around<'_>, kind: FileType, name: &[u8], text: &mut Vec<u8>) {
         let mut stat: Option<Stat> = None;
-        let mut link = name.kind == FileType::Symlink;
+        let mut link = kind == FileType::Symlink;
         if !link {
             // A name that was deleted meanwhile is left out.
-            let Ok(itself) = statat(&self.dir, bytes, AtFlags::SYMLINK_NOFOLLOW) else {
+            let Ok(itself) = statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
                 return;
             };
             link = FileType::from_raw_mode(itself.st_mode) == FileType::Symlink;
             stat = Some(itself);
         }
         if link {
-            stat = match shelf.root.stat(&[&self.path[..], bytes].concat()) {
+            stat = match around.root.stat(&[&self.path[..], name].concat()) {
                 Ok(stat) => Some(stat),
                 Err(Miss::Hidden) => return,
                 Err(_) => None,
@@ -206,7 +182,7 @@ impl Listing {
         };
         let file = matches!(kind, Kind::File | Kind::LinkToFile);
         let written = Entry {
-            name: bytes,
+            name,
             kind,
             len_bytes: stat.filter(|_| file).map(|stat| stat.st_size as u64),
             modified_unix_s: stat.map(|stat| stat.st_mtime),
@@ -215,12 +191,14 @@ impl Listing {
         self.written += 1;
     }
 
-    fn readme_text(&self, shelf: Shelf<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
+    fn readme_text(&self, around: Around<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         let name = self
             .readme
             .as_ref()
             .filter(|_| self.format == Format::Html)?;
-        let Ok(Found::File(fd, _)) = shelf.root.find(&[&self.path[..], name].concat(), Wait::Yes)
+        let Ok(Found::File(fd, _)) = around
+            .root
+            .find(&[&self.path[..], name].concat(), Wait::Yes)
         else {
             return None;
         };
@@ -232,69 +210,151 @@ impl Listing {
     }
 }
 
-impl Names {
-    fn new(held: Held) -> Names {
-        Names {
-            bytes: Vec::new(),
-            entries: Vec::new(),
-            held,
-            held_bytes: 0,
+/// Reads the names of a directory that come behind `after`, as many as are a piece; all that are shown are `seen`.
+fn read(
+    around: Around<'_>,
+    dir: &OwnedFd,
+    path: &[u8],
+    after: Option<&Cursor>,
+    mut seen: impl FnMut(&[u8]),
+) -> rustix::io::Result<Names> {
+    let mut names = around.shelf.piece();
+    let mut breath = Breath::begin();
+    for found in Dir::read_from(dir)? {
+        breath.take();
+        let found = found?;
+        let (name, kind) = (found.file_name().to_bytes(), found.file_type());
+        if matches!(name, b"." | b"..") || around.root.hides(name) {
+            continue;
         }
-    }
-
-    fn push(&mut self, name: &[u8], kind: FileType, directory: bool) -> Result<(), Miss> {
-        let cost_bytes = (name.len() + size_of::<Name>()) as u64;
-        let held_bytes = self
-            .held
-            .used_bytes
-            .fetch_add(cost_bytes, Ordering::Relaxed)
-            + cost_bytes;
-        self.held_bytes += cost_bytes;
-        let (Ok(start), Ok(len)) = (u32::try_from(self.bytes.len()), u16::try_from(name.len()))
-        else {
-            return Err(Miss::Exhausted);
-        };
-        if held_bytes > self.held.most_bytes {
-            return Err(Miss::Exhausted);
-        }
-        self.bytes.extend_from_slice(name);
-        self.entries.push(Name {
-            start,
-            len,
-            kind,
-            directory,
-        });
-        Ok(())
-    }
-
-    fn get(&self, name: Name) -> &[u8] {
-        &self.bytes[name.start as usize..name.start as usize + usize::from(name.len)]
-    }
-
-    fn sort(&mut self, breath: &mut Breath) {
-        /// Comparisons that are worth a look at the clock.
-        const COMPARISONS: u32 = 64;
-        let mut left = COMPARISONS;
-        let Names { bytes, entries, .. } = self;
-        let text =
-            |name: &Name| &bytes[name.start as usize..name.start as usize + usize::from(name.len)];
-        entries.sort_unstable_by(|a, b| {
-            left -= 1;
-            if left == 0 {
-                left = COMPARISONS;
-                breath.take();
+        let was_listed = |directory| after.is_some_and(|after| !after.is_before(directory, name));
+        let mut directory = kind == FileType::Directory;
+        if matches!(kind, FileType::Symlink | FileType::Unknown) {
+            // Whatever it leads to, it is not in this piece.
+            if was_listed(false) || names.is_beyond(true, name) && after.is_some() {
+                continue;
             }
-            b.directory
-                .cmp(&a.directory)
-                .then_with(|| text(a).cmp(text(b)))
-        });
+            match around.root.stat(&[path, name].concat()) {
+                Err(Miss::Hidden) => continue,
+                Err(_) => {}
+                Ok(stat) => {
+                    directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                }
+            }
+        }
+        seen(name);
+        if !was_listed(directory) && !names.is_beyond(directory, name) {
+            names.push(name, kind, directory, &mut breath);
+        }
+    }
+    names.finish(&mut breath);
+    Ok(names)
+}
+
+fn miss(error: Errno) -> Miss {
+    match error {
+        Errno::ACCESS => Miss::Forbidden("the directory may not be read"),
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Miss::Exhausted,
+        error => Miss::Failed(error),
     }
 }
 
-impl Drop for Names {
-    fn drop(&mut self) {
-        self.held
-            .used_bytes
-            .fetch_sub(self.held_bytes, Ordering::Relaxed);
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use ackpace_wire::hide::Hide;
+
+    use super::*;
+    use crate::options::FollowSymlinks;
+
+    /// A directory of a test, with files, directories and links in it. Removed at the end.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str, entries: usize) -> Tree {
+            let name = format!("ackpace-listing-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).expect("a directory");
+            let tree = Tree(path);
+            for nth in 0..entries {
+                let path = tree.at(nth);
+                let made = match nth % 5 {
+                    0 => fs::create_dir(path),
+                    1 => std::os::unix::fs::symlink(tree.at(0), path),
+                    _ => fs::write(path, "text"),
+                };
+                made.expect("an entry");
+            }
+            tree
+        }
+
+        fn at(&self, nth: usize) -> PathBuf {
+            self.0.join(format!("{nth:05}{}", "n".repeat(50)))
+        }
+
+        fn listing(&self, shelf: &Shelf, mut between: impl FnMut()) -> String {
+            let root = Root::open(&self.0, FollowSymlinks::Inside, &[], Hide::default());
+            let root = root.expect("a root");
+            let Ok(Found::Directory(place)) = root.find(b"", Wait::Yes) else {
+                panic!("it is a directory");
+            };
+            let around = Around { root: &root, shelf };
+            let listing = Listing::open(around, &place, b"", Format::Json, false);
+            let mut listing = listing.expect("it may be read");
+            let mut text = Vec::new();
+            loop {
+                let slice = listing.slice(around).expect("it may be read on");
+                text.extend_from_slice(&slice.bytes);
+                if slice.last {
+                    return String::from_utf8(text).expect("ASCII");
+                }
+                between();
+            }
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_listing_is_the_same_whether_its_names_are_kept_or_read_again() {
+        let tree = Tree::new("again", 1200);
+        let kept = tree.listing(&Shelf::new(1 << 20), || {});
+        assert_eq!(kept.matches("\"name\"").count(), 1200);
+        // No room: each slice reads the directory, in pieces.
+        let read_again = tree.listing(&Shelf::new(0), || {});
+        assert!(kept == read_again, "other bytes");
+    }
+
+    #[test]
+    fn what_stays_is_listed_once_and_in_order_while_the_directory_changes() {
+        let tree = Tree::new("changes", 1200);
+        let mut gone = (2..1200).step_by(5);
+        let mut new = 1200..;
+        let listing = tree.listing(&Shelf::new(0), || {
+            for _ in 0..20 {
+                if let Some(gone) = gone.next() {
+                    fs::remove_file(tree.at(gone)).expect("our own");
+                }
+            }
+            let new = new.next().expect("numbers do not end");
+            fs::write(tree.at(new), "").expect("a file");
+        });
+        let names = listing.split("\"name\":\"").skip(1);
+        let listed: Vec<usize> = names
+            .map(|rest| rest[..5].parse().expect("a number"))
+            .collect();
+        let stay = |nth: &usize| *nth < 1200 && nth % 5 != 2;
+        let all = (0..1200).filter(stay);
+        let (first, then): (Vec<usize>, Vec<usize>) = all.partition(|nth| nth % 5 < 2);
+        let stayed: Vec<usize> = listed.iter().copied().filter(stay).collect();
+        assert_eq!(stayed, [first, then].concat());
+        assert!(listed.contains(&1200), "new names behind are seen");
     }
 }

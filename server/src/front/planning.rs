@@ -76,7 +76,7 @@ pub(super) fn planned(
             error(Status::NotFound, "There is no such file here.")
         }
         Answer::Forbidden(_) => error(Status::Forbidden, "This may not be read."),
-        Answer::Exhausted => error(
+        Answer::Exhausted | Answer::Crowded => error(
             Status::ServiceUnavailable,
             "The server is at a limit; try again soon.",
         ),

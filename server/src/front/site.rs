@@ -11,7 +11,8 @@ use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
 use rustix::fs::{AtFlags, Stat, StatxFlags, fstat, makedev, statx};
 
-use super::listing::{Held, Listing, Shelf};
+use super::listing::{Around, Listing};
+use super::names::Shelf;
 use crate::limits::SEARCH_UP_MAX;
 use crate::store::device::Devices;
 use crate::store::file::{File, Files, version};
@@ -34,7 +35,7 @@ pub struct Site {
     /// Precompressed siblings that are looked for.
     pub siblings: Vec<Coding>,
     /// What the listings under way hold.
-    pub listings_held: Held,
+    pub shelf: Shelf,
 }
 
 /// What a request asks for, as far as finding it matters.
@@ -68,6 +69,8 @@ pub enum Answer {
     Forbidden(&'static str),
     /// No descriptors or memory left for it now.
     Exhausted,
+    /// Too many others wait for the disk to be searched.
+    Crowded,
     /// The file system failed; the reason is for the log.
     Failed(String),
 }
@@ -208,17 +211,17 @@ impl Site {
             (None, _) => Ok(Answer::Listing(None)),
             (Some(_), Wait::No) => Err(Miss::Cold),
             (Some(chunked), Wait::Yes) => {
-                let listing = Listing::open(self.shelf(), place, path, query.format, chunked)?;
+                let listing = Listing::open(self.around(), place, path, query.format, chunked)?;
                 Ok(Answer::Listing(Some(Box::new(listing))))
             }
         }
     }
 
     /// What a listing has to know.
-    pub fn shelf(&self) -> Shelf<'_> {
-        Shelf {
+    pub fn around(&self) -> Around<'_> {
+        Around {
             root: &self.root,
-            held: &self.listings_held,
+            shelf: &self.shelf,
         }
     }
 

@@ -52,7 +52,7 @@ impl Worker {
                 match self.shared.site.find(&query, Wait::No) {
                     Some(answer) => self.answer(stream, answer, now),
                     None if self.shared.resolver.submit(stream, Job::Find(query)) => {}
-                    None => self.answer(stream, Answer::Exhausted, now),
+                    None => self.answer(stream, Answer::Crowded, now),
                 }
             }
         }
@@ -144,7 +144,10 @@ impl Worker {
             Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
             Answer::Exhausted => {
                 self.hot.clear(); // it may be what keeps the descriptors
-                tracing::warn!("503: no descriptors, memory or places left for a request")
+                tracing::warn!("503: no descriptors or memory left for a request")
+            }
+            Answer::Crowded => {
+                tracing::warn!("503: too many requests wait for a disk to be searched")
             }
             Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
         }

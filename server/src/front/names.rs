@@ -1,0 +1,400 @@
+//! The names of a directory's entries, in the order in which they are listed, a piece of them at a time.
+//!
+//! A listing that is being made holds a piece: the names that follow what was listed, as many as there is room for. Between
+//! two slices the piece lies on a [`Shelf`] that all listings share, where those that lie longest make room for new ones.
+//! Who finds nothing there reads the directory again, from where it was. So clients that take a listing slowly cost
+//! others neither room nor answers; and where room is scarce, pieces are small, but there is always one.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ackpace_core::limits::RESOLVERS_MAX;
+use rustix::fs::FileType;
+
+use crate::limits::PIECE_BYTES_MIN;
+use crate::sched::Breath;
+
+/// Up to where a directory was listed: directories come first, then names bytewise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The entry is a directory, or a link to one.
+    pub directory: bool,
+    /// Its name.
+    pub name: Vec<u8>,
+}
+
+impl Cursor {
+    /// Whether an entry comes behind it.
+    pub fn is_before(&self, directory: bool, name: &[u8]) -> bool {
+        (!self.directory, &self.name[..]) < (!directory, name)
+    }
+}
+
+/// An entry of a piece.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    start: u32,
+    len: u16,
+    /// What it is itself, as getdents(2) tells.
+    pub kind: FileType,
+    /// It is a directory, or a link to one.
+    pub directory: bool,
+}
+
+/// The names that come next, in two allocations.
+#[derive(Debug)]
+pub struct Names {
+    bytes: Vec<u8>,
+    entries: Vec<Name>,
+    room_bytes: usize,
+    next: usize,
+    /// There was no room for what comes after the last entry.
+    more: bool,
+    charge: Charge,
+}
+
+/// A part of the room of a [`Shelf`], given back when it is dropped.
+#[derive(Debug, Default)]
+struct Charge {
+    used_bytes: Arc<AtomicUsize>,
+    own_bytes: usize,
+}
+
+impl Charge {
+    fn new(used_bytes: &Arc<AtomicUsize>, own_bytes: usize) -> Charge {
+        used_bytes.fetch_add(own_bytes, Relaxed);
+        Charge {
+            used_bytes: Arc::clone(used_bytes),
+            own_bytes,
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.used_bytes.fetch_sub(self.own_bytes, Relaxed);
+    }
+}
+
+impl Names {
+    /// None yet, and room for `room_bytes` of them.
+    fn new(room_bytes: usize, charge: Charge) -> Names {
+        Names {
+            charge,
+            bytes: Vec::new(),
+            entries: Vec::new(),
+            room_bytes,
+            next: 0,
+            more: false,
+        }
+    }
+
+    /// The next entry and its name.
+    pub fn take(&mut self) -> Option<(Name, &[u8])> {
+        let name = *self.entries.get(self.next)?;
+        self.next += 1;
+        Some((name, self.text(name)))
+    }
+
+    /// Whether all entries were taken.
+    pub fn is_used_up(&self) -> bool {
+        self.next == self.entries.len()
+    }
+
+    /// Whether the directory has names behind these.
+    pub fn more(&self) -> bool {
+        self.more
+    }
+
+    /// Whether a name would be dropped again, as it comes after all for which there is room.
+    pub fn is_beyond(&self, directory: bool, name: &[u8]) -> bool {
+        // Behind a piece that was cut, its last entry is the last one for which there is room.
+        let last = self.entries.last().filter(|_| self.more);
+        last.is_some_and(|last| (!last.directory, self.text(*last)) < (!directory, name))
+    }
+
+    /// Adds a name, in any order, that is not beyond. Without room the later half of the names is dropped.
+    pub fn push(&mut self, name: &[u8], kind: FileType, directory: bool, breath: &mut Breath) {
+        if self.cost_bytes() + cost_bytes(name) > self.room_bytes {
+            self.halve(breath);
+            if self.is_beyond(directory, name) {
+                return;
+            }
+        }
+        let (Ok(start), Ok(len)) = (u32::try_from(self.bytes.len()), u16::try_from(name.len()))
+        else {
+            return; // no file system has such names
+        };
+        self.bytes.extend_from_slice(name);
+        let name = Name {
+            start,
+            len,
+            kind,
+            directory,
+        };
+        match self.more {
+            // The last one stays the last: that is where the piece was cut.
+            true => self.entries.insert(self.entries.len() - 1, name),
+            false => self.entries.push(name),
+        }
+    }
+
+    /// All names are there: sorts them, and gives back what they do not need.
+    pub fn finish(&mut self, breath: &mut Breath) {
+        self.sort(breath);
+        self.bytes.shrink_to_fit();
+        self.entries.shrink_to_fit();
+    }
+
+    /// Keeps the half that comes first.
+    fn halve(&mut self, breath: &mut Breath) {
+        self.sort(breath);
+        let kept = self.entries.len().div_ceil(2);
+        self.more |= kept < self.entries.len();
+        self.entries.truncate(kept);
+        // Their text moves together, in the order in which it lies.
+        self.entries.sort_unstable_by_key(|name| name.start);
+        let mut end = 0;
+        for entry in &mut self.entries {
+            breath.take();
+            let start = entry.start as usize;
+            let len = usize::from(entry.len);
+            self.bytes.copy_within(start..start + len, end);
+            entry.start = end as u32; // not above its former start
+            end += len;
+        }
+        self.bytes.truncate(end);
+        self.sort(breath);
+    }
+
+    fn sort(&mut self, breath: &mut Breath) {
+        /// Comparisons that are worth a look at the clock.
+        const COMPARISONS: u32 = 64;
+        let mut left = COMPARISONS;
+        let Names { bytes, entries, .. } = self;
+        let text = |name: &Name| &bytes[name.start as usize..][..usize::from(name.len)];
+        entries.sort_unstable_by(|a, b| {
+            left -= 1;
+            if left == 0 {
+                left = COMPARISONS;
+                breath.take();
+            }
+            (!a.directory, text(a)).cmp(&(!b.directory, text(b)))
+        });
+    }
+
+    fn text(&self, name: Name) -> &[u8] {
+        &self.bytes[name.start as usize..][..usize::from(name.len)]
+    }
+
+    fn cost_bytes(&self) -> usize {
+        self.bytes.len() + self.entries.len() * size_of::<Name>()
+    }
+
+    /// With what it needs itself.
+    fn held_bytes(&self) -> usize {
+        size_of::<Names>() + self.cost_bytes()
+    }
+}
+
+fn cost_bytes(name: &[u8]) -> usize {
+    name.len() + size_of::<Name>()
+}
+
+/// Where the pieces of listings lie between two slices, and the room for all of them, in whosever hands.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    lying: Arc<Mutex<Lying>>,
+    used_bytes: Arc<AtomicUsize>,
+    room_bytes: usize,
+    /// Each resolver may hold a piece of this length whatever else there is: that is set aside.
+    piece_bytes_min: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lying {
+    /// In the order in which they were put.
+    by_age: BTreeMap<u64, Names>,
+    put: u64,
+}
+
+/// With which a piece is asked for again. Dropped, it takes the piece along.
+#[derive(Debug)]
+pub struct Ticket {
+    nth: u64,
+    lying: Arc<Mutex<Lying>>,
+}
+
+impl Shelf {
+    /// An empty one. All pieces together take `most_bytes`.
+    pub fn new(most_bytes: u64) -> Shelf {
+        let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+        let aside_bytes = most_bytes / 4;
+        Shelf {
+            lying: Arc::default(),
+            used_bytes: Arc::default(),
+            room_bytes: most_bytes - aside_bytes,
+            piece_bytes_min: (aside_bytes / RESOLVERS_MAX / GROWTH).max(PIECE_BYTES_MIN),
+        }
+    }
+
+    /// A piece to be filled: a good part of the room that is free, or the least one.
+    pub fn piece(&self) -> Names {
+        let _one_by_one = lock(&self.lying);
+        let free_bytes = self
+            .room_bytes
+            .saturating_sub(self.used_bytes.load(Relaxed));
+        match free_bytes / GROWTH / 2 {
+            large if large > self.piece_bytes_min => {
+                Names::new(large, Charge::new(&self.used_bytes, GROWTH * large))
+            }
+            _ => Names::new(self.piece_bytes_min, Charge::default()),
+        }
+    }
+
+    /// Lays a piece down until its listing goes on. Those that lie longest make room.
+    pub fn put(&self, mut names: Names) -> Ticket {
+        names.charge = Charge::new(&self.used_bytes, names.held_bytes());
+        let mut gone = Vec::new(); // freed when nobody waits for the lock
+        let mut lying = lock(&self.lying);
+        lying.put += 1;
+        let nth = lying.put;
+        lying.by_age.insert(nth, names);
+        let mut over_bytes = self
+            .used_bytes
+            .load(Relaxed)
+            .saturating_sub(self.room_bytes);
+        while over_bytes > 0 {
+            let Some((_, oldest)) = lying.by_age.pop_first() else {
+                break;
+            };
+            over_bytes = over_bytes.saturating_sub(oldest.charge.own_bytes);
+            gone.push(oldest);
+        }
+        drop(lying);
+        Ticket {
+            nth,
+            lying: Arc::clone(&self.lying),
+        }
+    }
+}
+
+impl Ticket {
+    /// The piece, if it still lies there.
+    pub fn take(&self) -> Option<Names> {
+        lock(&self.lying).by_age.remove(&self.nth)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let names = self.take();
+        drop(names); // when nobody waits for the lock
+    }
+}
+
+fn lock(lying: &Mutex<Lying>) -> MutexGuard<'_, Lying> {
+    lying.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What grows as it is filled may hold so many times of what is in it.
+const GROWTH: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
+    use super::*;
+
+    /// Reads all of `names` piece by piece, as a listing does.
+    fn listed(names: &[(bool, Vec<u8>)], room_bytes: usize) -> Vec<(bool, Vec<u8>)> {
+        let (mut listed, mut last) = (Vec::new(), None::<Cursor>);
+        let mut breath = Breath::begin();
+        loop {
+            let mut piece = Names::new(room_bytes, Charge::default());
+            for (directory, name) in names {
+                let was_listed = |last: &Cursor| !last.is_before(*directory, name);
+                if last.as_ref().is_some_and(was_listed) || piece.is_beyond(*directory, name) {
+                    continue;
+                }
+                piece.push(name, FileType::RegularFile, *directory, &mut breath);
+                assert!(piece.cost_bytes() <= room_bytes, "above its room");
+            }
+            piece.finish(&mut breath);
+            while let Some((entry, name)) = piece.take() {
+                listed.push((entry.directory, name.to_vec()));
+            }
+            last = listed.last().map(|(directory, name)| Cursor {
+                directory: *directory,
+                name: name.clone(),
+            });
+            if !piece.more() {
+                return listed;
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
+        #[test]
+        fn pieces_have_every_name_once_and_in_order_whatever_their_room(
+            names in proptest::collection::btree_map(proptest::collection::vec(any::<u8>(), 1..40), any::<bool>(), 0..200),
+            order in any::<u64>(),
+            room_bytes in 200usize..4_000,
+        ) {
+            let mut names: Vec<_> = names.into_iter().map(|(name, directory)| (directory, name)).collect();
+            let len = names.len().max(1);
+            names.rotate_left((order % len as u64) as usize);
+            if order % 3 == 0 {
+                names.reverse();
+            }
+            let got = listed(&names, room_bytes);
+            names.sort_by(|a, b| (!a.0, &a.1).cmp(&(!b.0, &b.1)));
+            prop_assert_eq!(got, names);
+        }
+    }
+
+    fn filled(mut names: Names, held_bytes: usize) -> Names {
+        let name = "n".repeat(held_bytes - size_of::<Names>() - size_of::<Name>());
+        let mut breath = Breath::begin();
+        names.push(name.as_bytes(), FileType::RegularFile, false, &mut breath);
+        names.finish(&mut breath);
+        assert_eq!(names.held_bytes(), held_bytes);
+        names
+    }
+
+    #[test]
+    fn what_lies_longest_makes_room_and_what_is_taken_or_given_up_leaves_it() {
+        let shelf = Shelf::new(4 * 1000);
+        let put = |held_bytes| shelf.put(filled(shelf.piece(), held_bytes));
+        let [first, second, third] = [(); 3].map(|()| put(1000));
+        assert!(first.take().is_some(), "there was room for all");
+        assert!(first.take().is_none(), "it was taken");
+        let fourth = put(1001);
+        assert!(second.take().is_none(), "it lay longest");
+        assert!(third.take().is_some() && fourth.take().is_some());
+        assert!(put(3001).take().is_none(), "larger than the shelf");
+        let kept = put(3000);
+        drop(put(3000));
+        assert!(kept.take().is_none());
+        assert_eq!(shelf.used_bytes.load(Relaxed), 0);
+        assert!(lock(&shelf.lying).by_age.is_empty());
+    }
+
+    #[test]
+    fn a_piece_is_large_where_there_is_room_and_all_resolvers_have_one_where_there_is_none() {
+        const MOST_BYTES: usize = 64 << 20;
+        let shelf = Shelf::new(MOST_BYTES as u64);
+        let pieces: Vec<Names> = (0..RESOLVERS_MAX).map(|_| shelf.piece()).collect();
+        assert!(pieces[0].room_bytes >= MOST_BYTES / 8);
+        let least_bytes = pieces.iter().map(|piece| piece.room_bytes).min();
+        assert_eq!(least_bytes, Some(MOST_BYTES / 4 / RESOLVERS_MAX / GROWTH));
+        let all_bytes: usize = pieces.iter().map(|piece| GROWTH * piece.room_bytes).sum();
+        assert!(all_bytes <= MOST_BYTES, "{all_bytes} in the hands of all");
+        drop(pieces);
+        assert_eq!(shelf.used_bytes.load(Relaxed), 0);
+    }
+}

@@ -1,0 +1,103 @@
+//! Listings of long directories, taken by clients who pause.
+
+use std::fs;
+
+use ackpace_tests::{Conn, Response, Server, Tree, limit_receive_buffer};
+
+/// Entries of a folder whose names fill a good part of what listings may hold with [`ARGS`]...
+const ENTRIES: usize = 2500;
+/// ...and clients whose listings are more than that.
+const PAUSED: usize = 16;
+const ARGS: [&str; 6] = ["--workers", "1", "--memory-max", "64MiB", "--metrics", "0"];
+
+/// Nine times as long in the page: the buffers of a socket do not hold a listing.
+fn name(nth: usize) -> String {
+    format!("{nth:05}{}", "\"".repeat(240))
+}
+
+/// With directories and links among the files.
+fn tree() -> Tree {
+    let tree = Tree::new();
+    tree.file("a.txt", "small");
+    tree.file("short/b.txt", "b");
+    let long = tree.dir("long");
+    for nth in 0..ENTRIES {
+        let path = long.join(name(nth));
+        let made = match nth % 10 {
+            0 => fs::create_dir(path),
+            1 => std::os::unix::fs::symlink("../short", path),
+            2 => std::os::unix::fs::symlink("../a.txt", path),
+            _ => fs::write(path, ""),
+        };
+        made.expect("an entry");
+    }
+    tree
+}
+
+/// As it is listed: directories and links to them first.
+fn in_order() -> Vec<String> {
+    let is_directory = |nth: &usize| nth % 10 < 2;
+    let (first, then): (Vec<usize>, Vec<usize>) = (0..ENTRIES).partition(is_directory);
+    first.into_iter().chain(then).map(name).collect()
+}
+
+/// The names in a page.
+fn names(listing: &Response) -> Vec<String> {
+    assert_eq!(listing.status, 200);
+    let text = listing.text();
+    assert!(text.trim_end().ends_with("</html>"), "it is whole");
+    let rows = text.lines().filter(|line| line.contains("%22"));
+    let names = rows.map(|row| {
+        let (_, link) = row.split_once("href=\"").expect("a link");
+        name(link[..5].parse().expect("a number"))
+    });
+    names.collect()
+}
+
+/// Somebody who asks for the long listing and pauses before its head.
+fn paused(server: &Server) -> Conn {
+    let mut conn = server.connect();
+    limit_receive_buffer(&conn.stream, 64 << 10);
+    conn.send("GET /long/ HTTP/1.1\r\nHost: t\r\n\r\n");
+    conn
+}
+
+/// How many small files are kept ready.
+fn ready_files(server: &Server) -> String {
+    let line = server.out_line(&["metrics at http://"]);
+    let place = line.trim().trim_start_matches("metrics at http://");
+    let address = place.trim_end_matches("/metrics").parse();
+    let page = Conn::open(address.expect("an address"))
+        .get("/metrics", "")
+        .text();
+    let mut lines = page.lines();
+    let line = lines.find(|line| line.starts_with("ackpace_ready_files{"));
+    let value = line.and_then(|line| line.split(' ').nth(1));
+    value.expect("the metric").to_owned()
+}
+
+#[test]
+fn clients_who_pause_in_a_listing_keep_nobody_from_being_served_and_get_theirs_whole() {
+    let tree = tree();
+    let server = Server::start(&tree, &ARGS);
+    let mut small = server.connect();
+    for _ in 0..3 {
+        assert_eq!(small.get("/a.txt", "").text(), "small");
+    }
+    assert_eq!(ready_files(&server), "1");
+    let mut all: Vec<Conn> = (0..PAUSED).map(|_| paused(&server)).collect();
+    // The answer to whoever asked last says that those before were begun: one worker serves all.
+    for target in ["/", "/short/", "/a.txt", "/long/"] {
+        for _ in 0..3 {
+            assert_eq!(small.get(target, "").status, 200, "{target}");
+        }
+    }
+    assert_eq!(ready_files(&server), "1", "it is still kept");
+    assert_eq!(names(&small.get("/long/", "")), in_order());
+    for conn in &mut all {
+        assert_eq!(names(&conn.response()), in_order());
+    }
+    assert!(!server.err().contains("503"), "{}", server.err());
+    drop((all, small));
+    server.stop();
+}
