@@ -24,6 +24,7 @@ pub mod resolver;
 pub mod sched;
 pub mod serve;
 pub mod shares;
+pub mod signals;
 pub mod store;
 pub mod tally;
 pub mod tcp;

@@ -13,8 +13,6 @@ use ackpace_core::worker::{Send, Settings};
 use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Coding;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
@@ -35,6 +33,7 @@ use crate::options::{
 };
 use crate::resolver::{Resolver, Return};
 use crate::shares::{self, Shares};
+use crate::signals::Caught;
 use crate::store::device::Devices;
 use crate::store::file::Files;
 use crate::store::root::Root;
@@ -77,7 +76,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let log = AccessLog::start(&options.access_log, options.access_log_format)
         .map_err(|error| log_failure(&options.access_log, &error))?;
     // Signals are caught before the first connection, so that a stop is orderly from the start.
-    let signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| runtime("signals", error))?;
+    let signals = Caught::catch().map_err(|error| runtime("signals", error))?;
     let metrics = match options.metrics {
         MetricsAt::Off => None,
         MetricsAt::Tcp { addr, all } => Some(bind_metrics(addr, all).map_err(Failure::operator)?),
@@ -97,7 +96,16 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let board = Board::new(lines, Arc::clone(&shared), log.handle(), &diagnostics);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref());
-    wait(signals, &shared, threads);
+    let stop = {
+        let shared = Arc::clone(&shared);
+        move || {
+            shared.stopping.store(true, Ordering::Release);
+            shared.lines.iter().for_each(|line| line.bell.ring());
+        }
+    };
+    let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
+    obeyed.map_err(|error| runtime("signals", error))?;
+    wait(threads);
     tell_what_hangs(&shared);
     remove_unix(&unix);
     admin_path.inspect(place::Bound::remove);
@@ -199,27 +207,8 @@ fn start(
     })
 }
 
-/// Waits for the signal to stop, then for the last connection. A second signal ends the waiting.
-fn wait(mut signals: Signals, shared: &Arc<Shared>, threads: Threads) {
-    let handle = signals.handle();
-    let stopper = {
-        let shared = Arc::clone(shared);
-        thread::spawn(move || {
-            let mut seen = 0;
-            for signal in signals.forever() {
-                seen += 1;
-                if seen > 1 {
-                    tracing::warn!("second signal {signal}: connections are cut off");
-                    std::process::exit(1);
-                }
-                tracing::info!(
-                    "signal {signal}: ending; no new connections, those under way may finish"
-                );
-                shared.stopping.store(true, Ordering::Release);
-                shared.lines.iter().for_each(|line| line.bell.ring());
-            }
-        })
-    };
+/// Waits for the last connection after the signal to stop.
+fn wait(threads: Threads) {
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
@@ -227,8 +216,6 @@ fn wait(mut signals: Signals, shared: &Arc<Shared>, threads: Threads) {
             Err(_) => tracing::error!("a worker panicked; this is a bug"),
         }
     }
-    handle.close();
-    let _ = stopper.join();
 }
 
 /// A call that waits for a disk can't be called back, and the kernel lets a process end with its last call only: whoever

@@ -1,16 +1,17 @@
 //! The access log: one line per request, written when its response has ended (docs/access-log.md).
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use ackpace_wire::access_log as wire;
 use ackpace_wire::limits::{
     ACCESS_LOG_AGENT_BYTES_MAX, ACCESS_LOG_REFERER_BYTES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX,
 };
 
-use super::pump::{Counts, Handle, Pump, Trouble};
+use super::pump::{Counts, Handle, Pump, Sink, Trouble};
 use crate::options::{LogFormat, LogTarget};
 
 /// The running access log. Dropping it stops it.
@@ -27,17 +28,14 @@ impl AccessLog {
     pub fn start(target: &LogTarget, format: LogFormat) -> io::Result<AccessLog> {
         let (sink, shown) = match target {
             LogTarget::Off => return Ok(AccessLog { pump: None }),
-            LogTarget::Stdout => (
-                File::from(io::stdout().as_fd().try_clone_to_owned()?),
-                "standard output".to_owned(),
-            ),
+            LogTarget::Stdout => {
+                let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+                (Target { file, path: None }, "standard output".to_owned())
+            }
             LogTarget::File(path) => {
-                let file = OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .mode(0o640)
-                    .open(path)?;
-                (file, path.display().to_string())
+                let (file, path) = (open(path)?, Some(path.clone()));
+                let shown = path.iter().map(|path| path.display().to_string()).collect();
+                (Target { file, path }, shown)
             }
         };
         let format = match format {
@@ -64,6 +62,47 @@ impl AccessLog {
     /// Writes what is queued and ends the writer; gives up after [`crate::limits::LOG_STOP_MAX`].
     pub fn stop(self) -> Counts {
         self.pump.map(Pump::stop).unwrap_or_default()
+    }
+}
+
+/// The open log, and its name if it has one.
+struct Target {
+    file: File,
+    path: Option<PathBuf>,
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o640).open(path)
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Sink for Target {
+    fn renew(&mut self) -> bool {
+        let Some(path) = &self.path else { return false };
+        match open(path) {
+            Ok(file) => {
+                self.file = file;
+                tracing::info!("access log {}: opened anew", path.display());
+                true
+            }
+            Err(error) => {
+                tracing::error!(
+                    "access log {}: {error}; lines go on into the old file: mend this and send SIGUSR1 again",
+                    path.display()
+                );
+                false
+            }
+        }
     }
 }
 
@@ -99,6 +138,14 @@ impl AccessHandle {
         if let Some(queue) = &self.queue {
             let held_bytes = size_of::<Record>() + record.request.text.len();
             queue.push(record, held_bytes); // a drop is counted there
+        }
+    }
+
+    /// Has the log's file opened anew by its name, if it has one; what was handed over before stands in the old one. Never
+    /// blocks.
+    pub fn reopen(&self) {
+        if let Some(queue) = &self.queue {
+            queue.renew();
         }
     }
 
@@ -196,7 +243,6 @@ mod tests {
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::PathBuf;
 
     fn record(target: &str) -> Record {
         let request = wire::RequestText {

@@ -16,12 +16,12 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::pump::{Counts, Handle, Pump, Trouble};
+use super::pump::{Counts, Handle, Pump, Sink, Trouble};
 use crate::limits::LOG_LINE_BYTES_MAX;
 use crate::options::LogLevel;
 
-/// How long a panic waits for the lines before it: they tell what led to it.
-const FLUSH_AT_PANIC: Duration = Duration::from_millis(500);
+/// How long a sudden end waits for the lines before it: they tell what led to it.
+const FLUSH_AT_END: Duration = Duration::from_millis(500);
 
 /// The running log of diagnostics. Dropping it stops it: keep it until the process ends.
 pub struct Diagnostics {
@@ -40,7 +40,7 @@ impl Diagnostics {
             .map_err(io::Error::other)?;
         let (handle, earlier) = (pump.handle(), std::panic::take_hook());
         std::panic::set_hook(Box::new(move |panic| {
-            handle.flush(FLUSH_AT_PANIC);
+            handle.flush(FLUSH_AT_END);
             earlier(panic);
         }));
         Ok(Diagnostics { pump })
@@ -65,9 +65,14 @@ impl DiagnosticsHandle {
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }
+
+    /// Waits until what was said before is written, half a second at most: the process is about to end.
+    pub fn flush(&self) {
+        self.0.flush(FLUSH_AT_END);
+    }
 }
 
-fn start_pump(sink: impl Write + Send + 'static) -> io::Result<Pump<Line>> {
+fn start_pump(sink: impl Sink + Send + 'static) -> io::Result<Pump<Line>> {
     let render = |line: &Line, out: &mut Vec<u8>| out.extend_from_slice(&line.0);
     Pump::start("log", sink, render, report)
 }
@@ -251,6 +256,8 @@ mod tests {
             Ok(())
         }
     }
+
+    impl Sink for Shared {}
 
     /// Lines without their times.
     fn logged(level: LogLevel, act: impl FnOnce()) -> Vec<String> {

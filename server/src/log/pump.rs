@@ -48,6 +48,16 @@ pub enum Trouble {
     },
 }
 
+/// Where lines go.
+pub trait Sink: Write {
+    /// Open the file anew whose name this sink knows, as another one may have that name now. Says whether it did.
+    fn renew(&mut self) -> bool {
+        false
+    }
+}
+
+impl Sink for std::fs::File {}
+
 /// The end of the queue where lines go in; cheap to clone.
 pub struct Handle<L> {
     shared: Arc<Shared>,
@@ -88,6 +98,14 @@ impl<L> Handle<L> {
         self.shared.counts()
     }
 
+    /// Has the sink renewed after the next batch; what is queued now still goes to the old one. Never blocks.
+    pub fn renew(&self) {
+        self.shared.renewing.store(true, Relaxed);
+        // A full queue needs no message: its thread is at work and sees the flag.
+        let _ = self.sender.try_send(Message::Renew);
+        self.shared.wake();
+    }
+
     /// Waits until what is queued now was written, at most `wait_max`. For a process about to end.
     pub fn flush(&self, wait_max: Duration) {
         let (done, written) = sync_channel(1);
@@ -113,7 +131,7 @@ impl<L: Send + 'static> Pump<L> {
     /// The thread could not be started.
     pub fn start(
         name: &str,
-        sink: impl Write + Send + 'static,
+        sink: impl Sink + Send + 'static,
         render: impl FnMut(&L, &mut Vec<u8>) + Send + 'static,
         report: impl FnMut(Trouble, &mut Vec<u8>) + Send + 'static,
     ) -> io::Result<Pump<L>> {
@@ -169,6 +187,7 @@ impl<L> Drop for Pump<L> {
 enum Message<L> {
     Line { line: L, held_bytes: u64 },
     Flush(SyncSender<()>),
+    Renew,
     Stop,
 }
 
@@ -177,6 +196,8 @@ struct Shared {
     written: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
+    /// The sink is to be renewed.
+    renewing: AtomicBool,
     stopping: AtomicBool,
     thread: Thread,
 }
@@ -188,6 +209,7 @@ impl Shared {
             written: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            renewing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             thread,
         }
@@ -224,7 +246,7 @@ struct Writer<W, Render, Report> {
     dropped_report_due: Option<Instant>,
 }
 
-impl<W: Write, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Report> {
+impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Report> {
     fn new(sink: W, render: Render, report: Report, shared: Arc<Shared>) -> Self {
         Writer {
             sink,
@@ -257,6 +279,7 @@ impl<W: Write, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, R
                 }
             }
             self.write(Instant::now());
+            self.renew();
             if self.shared.stopping.load(Relaxed) {
                 return self.finish(receiver);
             }
@@ -289,7 +312,7 @@ impl<W: Write, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, R
                 self.write(Instant::now());
                 let _ = done.send(()); // who asked may have given up
             }
-            Message::Stop => {}
+            Message::Renew | Message::Stop => {}
         }
     }
 
@@ -322,6 +345,12 @@ impl<W: Write, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, R
             let (taken_bytes, result) =
                 write_most(&mut self.sink, &self.batch, &self.shared.stopping);
             self.account(taken_bytes, result);
+        }
+    }
+
+    fn renew(&mut self) {
+        if self.shared.renewing.swap(false, Relaxed) && self.sink.renew() {
+            self.torn = false; // what was torn stands at the end of the old one
         }
     }
 

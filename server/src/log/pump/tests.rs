@@ -39,6 +39,9 @@ impl Write for Sink {
     }
 }
 
+impl super::Sink for Sink {}
+impl super::Sink for Stuck {}
+
 type Render = fn(&&'static str, &mut Vec<u8>);
 
 fn render(line: &&'static str, out: &mut Vec<u8>) {
@@ -313,5 +316,55 @@ fn a_report_may_write_a_line_of_its_own() {
             dropped: 0,
             failed: 1
         }
+    );
+}
+
+/// A sink that counts how often it was renewed.
+struct Renewed {
+    sink: Sink,
+    times: usize,
+}
+
+impl Write for Renewed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.sink.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl super::Sink for Renewed {
+    fn renew(&mut self) -> bool {
+        self.times += 1;
+        self.sink = Sink::default();
+        true
+    }
+}
+
+#[test]
+fn a_renewed_sink_gets_what_comes_after_and_no_end_of_a_line_torn_before() {
+    let old = Sink::new([Ok(1), Err(io::ErrorKind::StorageFull.into())]);
+    let mut writer = Writer::new(
+        Renewed {
+            sink: old.clone(),
+            times: 0,
+        },
+        render as Render,
+        noting(&Troubles::default()),
+        Arc::new(Shared::new(std::thread::current())),
+    );
+    writer.take(line("aa"));
+    writer.write(Instant::now());
+    writer.shared.renewing.store(true, Relaxed);
+    writer.renew();
+    writer.renew();
+    writer.take(line("bb"));
+    writer.write(Instant::now());
+    assert_eq!(writer.sink.times, 1, "asked once");
+    assert_eq!(
+        (old.text(), writer.sink.sink.text()),
+        ("a".into(), "bb\n".into())
     );
 }

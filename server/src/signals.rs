@@ -1,0 +1,69 @@
+//! Signals: two stop the server, two open its log files anew, one is kept for later (docs/operating.md, "Signals").
+
+use std::io;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::signal_name;
+
+use crate::log::{AccessHandle, DiagnosticsHandle};
+
+/// Caught signals that nobody has looked at yet.
+pub struct Caught(Signals);
+
+impl Caught {
+    /// From now on these signals end nothing by themselves.
+    ///
+    /// # Errors
+    /// As sigaction(2) and pipe(2).
+    pub fn catch() -> io::Result<Caught> {
+        Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).map(Caught)
+    }
+
+    /// Has a thread do what they mean for as long as the process lives. The first of TERM and INT calls `stop`; the
+    /// second one ends the process, whatever it waits for.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn obey(
+        mut self,
+        log: AccessHandle,
+        diagnostics: DiagnosticsHandle,
+        stop: impl Fn() + Send + 'static,
+    ) -> io::Result<()> {
+        let obey = move || {
+            let mut stopping = false;
+            for signal in self.0.forever() {
+                let name = signal_name(signal).unwrap_or("?");
+                match signal {
+                    SIGTERM | SIGINT if stopping => {
+                        tracing::error!(
+                            "signal {signal} ({name}), the second: ended at once, connections are cut off"
+                        );
+                        diagnostics.flush();
+                        std::process::exit(1);
+                    }
+                    SIGTERM | SIGINT => {
+                        stopping = true;
+                        tracing::info!(
+                            "signal {signal} ({name}): ending; no new connections, those under way may finish"
+                        );
+                        stop();
+                    }
+                    SIGUSR1 => log.reopen(),
+                    SIGHUP => {
+                        log.reopen();
+                        tracing::warn!(
+                            "signal {signal} ({name}): log files are opened anew; the configuration is not read again, \
+                             which a later version will do: restart for it"
+                        );
+                    }
+                    _ => tracing::debug!("signal {signal} ({name}): has no meaning yet"),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("signals".to_owned());
+        thread.spawn(obey).map(drop)
+    }
+}
