@@ -9,7 +9,7 @@ use ackpace_wire::content_type::Overrides;
 use ackpace_wire::http::Times;
 use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
-use rustix::fs::{AtFlags, Stat, StatxFlags, fstat, makedev, statx};
+use rustix::fs::{AtFlags, Stat, StatxFlags, makedev, statx};
 
 use super::listing::{Around, Listing};
 use super::names::Shelf;
@@ -105,17 +105,6 @@ impl Site {
             Some(self.devices.of(&place, st_dev).index)
         });
         near.unwrap_or(0)
-    }
-
-    /// Whether the name of a file that is being sent still leads to it; `false` if it was removed, or moved away, or another
-    /// took its place. Never waits: as long as the file is open, the kernel has its name in its caches.
-    pub fn leads_to(&self, file: &File) -> bool {
-        let found = self.root.find(&file.path, Wait::No);
-        let Ok(Found::File(_, there)) = found else {
-            return false;
-        };
-        let here = fstat(&file.fd);
-        here.is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
     }
 
     /// Finds what `query` asks for; `None` if that would mean to wait and `wait` is [`Wait::No`].

@@ -1,13 +1,14 @@
 //! Open files: one descriptor and one name for all streams that send the same file now.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::IoSliceMut;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::CString;
+use std::io::{IoSliceMut, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ackpace_core::conn::{Change, ObjectId, Oracle, Promise, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
-use rustix::fs::{Advice, Stat, fadvise, fstat};
+use rustix::fs::{Advice, CWD, Stat, fadvise, fstat, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::device::Devices;
@@ -31,8 +32,25 @@ pub struct File {
     direct: OnceLock<Result<Arc<Direct>, Why>>,
     /// Its pages, for who asks which of them are in memory; `None` inside where it can't be mapped.
     map: OnceLock<Option<residency::Map>>,
-    /// What it was when its inode was last seen changed by a rename or a link, if it was.
-    known: Mutex<Option<Version>>,
+    /// Its name when it was first sent from; `None` inside where /proc is not there.
+    name: OnceLock<Option<CString>>,
+    /// What it was, and where, when its inode was last seen changed.
+    known: Mutex<Option<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    version: Version,
+    name: CString,
+}
+
+/// The name of an open file in the kernel's tree of names, which a rename changes at once (proc(5), /proc/self/fd).
+fn name_of(fd: &OwnedFd) -> Option<CString> {
+    let mut link = [0u8; "/proc/self/fd/".len() + 10];
+    let mut rest = &mut link[..];
+    write!(rest, "/proc/self/fd/{}", fd.as_raw_fd()).ok()?;
+    let len = link.iter().position(|&byte| byte == 0)?;
+    readlinkat(CWD, &link[..len], Vec::new()).ok()
 }
 
 impl AsFd for File {
@@ -53,6 +71,7 @@ impl File {
             st_dev,
             direct: OnceLock::new(),
             map: OnceLock::new(),
+            name: OnceLock::new(),
             known: Mutex::new(None),
         }
     }
@@ -86,40 +105,39 @@ impl File {
     }
 
     /// Whether the bytes that `promised` tells of may still be sent ([`Version::change`]). `last`: none of them follow.
-    /// `leads_here` says whether the name still leads to the file: if not, that is what became of its inode.
-    pub fn still_holds(
-        &self,
-        promised: &Version,
-        promise: Promise,
-        last: bool,
-        leads_here: impl Fn() -> bool,
-    ) -> bool {
+    pub fn still_holds(&self, promised: &Version, promise: Promise, last: bool) -> bool {
         let looks = if last { GROWING_LOOKS_MAX } else { 1 };
         for _ in 0..looks {
             let Ok(now) = self.version() else {
                 return false;
             };
+            let name = self.name.get_or_init(|| name_of(&self.fd));
             if now == *promised {
                 return true;
             }
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = known.unwrap_or(*promised);
-            let holds = match before.change(&now, promise) {
-                Change::None => true,
-                Change::Inode => !leads_here(),
-                Change::Content => return false,
-                Change::Unsettled => {
-                    if last {
-                        continue;
-                    }
-                    return true; // a later look tells
-                }
+            let Some(name) = name else {
+                return false; // without /proc nobody can tell a rename from a time that was put back
             };
-            // Of a prefix, each look is held against what was promised.
-            if holds && now.mtime_ns == promised.mtime_ns {
-                *known = Some(now);
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = known.get_or_insert_with(|| Known {
+                version: *promised,
+                name: name.clone(),
+            });
+            match known.version.change(&now, promise) {
+                Change::None if now.mtime_ns != promised.mtime_ns => return true,
+                Change::None => known.version = now,
+                Change::Inode => {
+                    // Moved or replaced it has another name; otherwise its time was put back.
+                    match name_of(&self.fd) {
+                        Some(name) if name != known.name => *known = Known { version: now, name },
+                        _ => return false,
+                    }
+                }
+                Change::Content => return false,
+                Change::Unsettled if last => continue,
+                Change::Unsettled => {} // a later look tells
             }
-            return holds;
+            return true;
         }
         false
     }
@@ -128,6 +146,17 @@ impl File {
     pub fn resident_bytes(&self, span: Span) -> Option<u64> {
         let map = (self.oracle == Oracle::Ask).then(|| self.map());
         residency::resident_bytes(&self.fd, map.flatten(), self.oracle, span)
+    }
+
+    /// Whether the kernel does not tell of pages that are there: of the first one of the span it does not, and yet it can be
+    /// read without waiting.
+    pub fn is_blind(&self, span: Span) -> bool {
+        let first = Span {
+            len_bytes: 1,
+            ..span
+        };
+        let sampled = || residency::resident_bytes(&self.fd, None, Oracle::Remember, first);
+        self.resident_bytes(first) == Some(0) && sampled() == Some(1)
     }
 
     fn map(&self) -> Option<&residency::Map> {
@@ -247,10 +276,13 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Seek;
+
     use super::*;
 
-    fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<File> {
-        let fd = OwnedFd::from(std::fs::File::open(path).expect("the file is there"));
+    fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<super::File> {
+        let fd = OwnedFd::from(File::open(path).expect("the file is there"));
         let stat = fstat(&fd).expect("an open descriptor");
         files.intern(fd, &stat, b"name", devices)
     }
@@ -277,9 +309,69 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_sent_may_lose_its_name_and_not_its_content() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = std::env::temp_dir().join(format!("ackpace-holds-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let (path, other) = (dir.join("a"), dir.join("b"));
+        let devices = Devices::default();
+        let begun = |promise| {
+            let _ = std::fs::remove_file(&other);
+            std::fs::write(&path, "0123456789").expect("a file");
+            let file = open(&Files::default(), &devices, &path);
+            let promised = file.version().expect("open");
+            assert!(file.still_holds(&promised, promise, false));
+            move |last| file.still_holds(&promised, promise, last)
+        };
+        let rewrite = |text: &str| {
+            let before = std::fs::metadata(&path).expect("there");
+            let mut file = File::options().write(true).open(&path).expect("ours");
+            // The clock of the file system is coarse: until it has ticked, a change has no new time.
+            loop {
+                file.rewind().expect("a file");
+                file.write_all(text.as_bytes()).expect("room");
+                let now = std::fs::metadata(&path).expect("there");
+                if (now.ctime(), now.ctime_nsec()) != (before.ctime(), before.ctime_nsec()) {
+                    break;
+                }
+            }
+            file.set_modified(before.modified().expect("a time"))
+                .expect("our own file");
+        };
+        for promise in [Promise::OneVersion, Promise::Prefix] {
+            let holds = begun(promise);
+            std::fs::rename(&path, &other).expect("renamed");
+            assert!(holds(false) && holds(true), "moved away");
+            std::fs::remove_file(&other).expect("removed");
+            assert!(holds(true), "removed");
+            let holds = begun(promise);
+            std::fs::write(&other, "another").expect("a file");
+            std::fs::rename(&other, &path).expect("renamed");
+            assert!(holds(true), "replaced");
+            let holds = begun(promise);
+            rewrite("9876543210");
+            assert!(!holds(false), "its time was put back");
+            let holds = begun(promise);
+            rewrite("short");
+            std::fs::rename(&path, &other).expect("renamed");
+            File::options()
+                .write(true)
+                .open(&other)
+                .and_then(|file| file.set_len(4))
+                .expect("truncated");
+            assert!(!holds(false), "truncated");
+            let holds = begun(promise);
+            rewrite("01234567890");
+            std::fs::write(&path, "01234567890").expect("grown");
+            assert_eq!(holds(true), promise == Promise::Prefix, "grown");
+        }
+        std::fs::remove_dir_all(&dir).expect("our own directory");
+    }
+
+    #[test]
     fn closed_files_are_forgotten_in_the_end() {
         let (files, devices) = (Files::default(), Devices::default());
-        let fd = || OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
+        let fd = || OwnedFd::from(File::open("/dev/null").expect("a device"));
         let stat = fstat(fd()).expect("an open descriptor");
         for ino in 0..2 * OBJECTS_REMEMBERED_MAX as u64 {
             let mut stat = stat;

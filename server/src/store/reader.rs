@@ -77,7 +77,7 @@ impl Reader {
                 offset_bytes: span.offset_bytes,
                 len_bytes: at_bytes - span.offset_bytes,
             };
-            if file.resident_bytes(read) == Some(0) {
+            if file.is_blind(read) {
                 device.mark_blind();
             }
         }

@@ -88,7 +88,6 @@ impl Worker {
     /// Offer the bytes to the socket, and never more than the head promises; `None` if their response is gone.
     fn attempt(&mut self, order: &Order, now: Instant) -> Option<Attempt> {
         let (mut span, held, more) = (order.span, order.held, order.more);
-        let site = &self.shared.site;
         let conn = self.conns.get(order.stream.conn)?;
         let plan = self.decider.plan(order.stream)?;
         let part = plan.parts.get(usize::from(order.part))?;
@@ -131,8 +130,7 @@ impl Worker {
                     offset_bytes: at_bytes,
                     ..span
                 };
-                let leads_here = || site.leads_to(file);
-                let holds = || file.still_holds(version, *promise, last, leads_here);
+                let holds = || file.still_holds(version, *promise, last);
                 let sure = |sure: &(Instant, Span)| sure.0 == now && sure.1.covers(span);
                 match held {
                     Held::PageCache
