@@ -61,17 +61,52 @@ pub const HOT_FILE_BYTES_MAX: u64 = 64 << 10;
 pub const HOT_COPY_BYTES_MAX: u64 = 8 << 10;
 /// For so long an answer is used after its file was looked up, microseconds: nothing is staler than that.
 pub const HOT_GOOD_US: u64 = 1_000_000;
-/// Files of such answers that are looked up again in one turn. More: the next who ask see to it.
+/// Files of such answers that are looked up again in one turn, some 10 us each. More: the next who ask see to it.
 pub const HOT_DUE_MAX: usize = 16;
 /// Files that one worker keeps open for that. More: what was longest unused is closed.
 pub const HOT_OPEN_MAX: usize = 512;
-/// Targets of which it is remembered that they were asked for once. A collision forgets the older one, which costs one
+/// Path of a file that is kept ready. Longer: it is served as ever; what is asked for often has a short name.
+pub const HOT_PATH_BYTES_MAX: usize = 1 << 10;
+/// For each so many bytes of memory there is a place for an answer: with the shortest of bodies one takes some 700. More answers: what
+/// was longest unused makes room, though bytes may be left.
+pub const HOT_ANSWER_BYTES_MIN: usize = 1 << 10;
+/// Answers of one worker, whatever its memory. More: as above.
+pub const HOT_ANSWERS_MAX: usize = 1 << 20;
+/// Answers that are looked at to find one which was not used lately. More: the last one makes room, used or not.
+pub const HOT_LOOKS_MAX: usize = 64;
+/// Answers that make room for one new one; a dozen small ones hold as much as a long one. More: the new one is not kept, since what
+/// was forgotten is still being sent.
+pub const HOT_EVICTIONS_MAX: usize = 32;
+/// Answers that are forgotten at once when the process is out of descriptors or memory. More: the next failure forgets more.
+pub const HOT_SHED_MAX: usize = 1024;
+/// Forgotten answers that are still being sent, and kept ones that changes made old, which are looked at for each new
+/// one: twice as many as come in, so that none is overlooked for long.
+pub const HOT_SWEPT_MAX: usize = 2;
+/// Paths of which it is remembered that they were asked for once. A collision forgets the older one, which costs one
 /// more look at the disk's cache.
 pub const HOT_SEEN_MAX: usize = 4096;
-/// Directories of files kept ready that one worker watches for changes. More: changes there are noticed within a second.
+/// Directories of files kept ready that one worker watches for changes. More: one that was not asked for lately makes room.
 pub const WATCHES_MAX: usize = 1024;
-/// Files of one such directory. More: as above.
-pub const WATCHED_FILES_MAX: usize = 4096;
+/// Watched directories that are looked at to find such a one. More: the new one is not watched, and changes there are noticed
+/// within a second.
+pub const WATCH_LOOKS_MAX: usize = 16;
+/// Places in the table of changed names, by their hashes. Two names in one place cost a look-up when either changes.
+pub const CHANGED_NAMES_MAX: usize = 4096;
+/// Reads of 4 KiB of what inotify tells in one turn, 256 events and some 25 us each. More: the next turn takes them; what the
+/// kernel drops meanwhile makes all answers old.
+pub const HEARD_READS_MAX: usize = 2;
+/// Events of one directory within a second. More: whoever writes there has had enough of our time, and the directory is not watched
+/// for [`WATCH_PAUSE_US`]; changes there are noticed within a second.
+pub const WATCH_EVENTS_MAX: u32 = 1000;
+/// Events of all directories within a second. More: as above, for each directory that tells of one.
+pub const HEARD_EVENTS_MAX: u32 = 10_000;
+/// For so long a loud directory is not watched, microseconds: then a thousand events are the hundredth part of what was heard.
+pub const WATCH_PAUSE_US: u64 = 10_000_000;
+/// Loud directories that are remembered, by their hashes. A collision forgets the older one, which may be heard again.
+pub const WATCHES_PAUSED_MAX: usize = 256;
+/// Tables of one worker for all that, whatever its memory for answers: paths that were asked for once, changed names,
+/// watched and loud directories, what is due.
+pub const HOT_TABLES_BYTES: u64 = 256 << 10;
 /// Texts of an answer that are sent in one call: a head and a body, or the last boundary of several ranges. More: a
 /// further call.
 pub const TEXTS_MAX: usize = 4;

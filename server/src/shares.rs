@@ -8,7 +8,7 @@ use ackpace_wire::limits as wire;
 
 use crate::limits::{
     CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, DESCRIPTORS_OWN, DEVICES_MAX,
-    HEAD_BUFFERS_KEPT_MAX, LOG_QUEUE_BYTES_MAX,
+    HEAD_BUFFERS_KEPT_MAX, HOT_TABLES_BYTES, LOG_QUEUE_BYTES_MAX,
 };
 use crate::memory;
 use crate::options::{LogTarget, ServeOptions};
@@ -112,6 +112,10 @@ impl Shares {
                 heads_kept_bytes() * u64::from(self.workers),
             ),
             ("small files kept ready", self.object_cache_bytes),
+            (
+                "which of them are watched, changed or asked for again",
+                ready_tables_bytes(self.object_cache_bytes) * u64::from(self.workers),
+            ),
             ("what is read ahead of clients", self.prefetch_bytes),
             ("names of listings under way", self.listing_bytes),
             ("queues of the logs", self.log_bytes),
@@ -148,6 +152,14 @@ fn decisions_bytes() -> u64 {
 
 fn heads_kept_bytes() -> u64 {
     (HEAD_BUFFERS_KEPT_MAX * wire::HEAD_BYTES_MAX) as u64
+}
+
+/// What each worker needs to keep any files ready at all.
+fn ready_tables_bytes(object_cache_bytes: u64) -> u64 {
+    match object_cache_bytes {
+        0 => 0,
+        _ => HOT_TABLES_BYTES,
+    }
 }
 
 fn known_bytes() -> u64 {

@@ -252,8 +252,7 @@ impl Worker {
                 }
                 WATCH => {
                     if let Some(watch) = &mut self.watch {
-                        watch.hear(&mut self.hot);
-                        answer::count_ready(&self.tally, &self.hot);
+                        watch.hear(self.hot.changes(), now);
                     }
                 }
                 LISTENER => self.decider.on(In::Incoming, now),

@@ -1,5 +1,7 @@
 //! Plain requests: the answer for a file depends on their target, and on whether the connection is kept, alone.
 
+use std::borrow::Cow;
+
 use ackpace_core::conn::Plan as CorePlan;
 use ackpace_wire::http::target;
 use ackpace_wire::http::{Parsed, Request, parse};
@@ -7,28 +9,36 @@ use ackpace_wire::http::{Parsed, Request, parse};
 use super::planning::{context, core_plan, planned, query_of};
 use super::site::{Answer, Served, Site};
 use crate::hot::Key;
+use crate::limits::HOT_PATH_BYTES_MAX;
 use crate::store::root::Wait;
 
-/// Where a plain request's target stands in the bytes of its head.
+/// Where a plain request's path stands in the bytes of its head.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     start: u16,
     len: u16,
+    /// It stands there as it means to be; most do.
+    normal: bool,
     keep_alive: bool,
 }
 
 impl Place {
-    /// The place, if `request`, which was read from `bytes`, is plain.
+    /// The place, if `request`, which was read from `bytes`, is plain, and as short as what is kept ready.
     pub fn of(bytes: &[u8], request: &Request<'_>) -> Option<Place> {
         let target = request.target;
-        let path = target.starts_with(b"/") && !target.contains(&b'?');
-        if !(path && request.is_plain()) {
+        let path = target.len() <= HOT_PATH_BYTES_MAX && target.starts_with(b"/");
+        if !(path && !target.contains(&b'?') && request.is_plain()) {
             return None;
         }
         let start = target.as_ptr().addr() - bytes.as_ptr().addr();
+        let (len, normal) = match target::resolve(target).ok()?.path {
+            Cow::Borrowed(path) => (path.len(), true),
+            Cow::Owned(_) => (target.len(), false),
+        };
         Some(Place {
             start: start.try_into().ok()?,
-            len: target.len().try_into().ok()?,
+            len: len.try_into().ok()?,
+            normal,
             keep_alive: request.keep_alive,
         })
     }
@@ -36,8 +46,12 @@ impl Place {
     /// What the request at the start of `bytes` asks for.
     pub fn key(self, bytes: &[u8]) -> Option<Key<'_>> {
         let start = usize::from(self.start);
+        let path = bytes.get(start..start + usize::from(self.len))?;
         Some(Key {
-            target: bytes.get(start..start + usize::from(self.len))?,
+            path: match self.normal {
+                true => path.into(),
+                false => target::resolve(path).ok()?.path,
+            },
             keep_alive: self.keep_alive,
         })
     }
@@ -45,7 +59,7 @@ impl Place {
 
 /// The file that somebody who asks for `key` now would get, and the plan of the answer; `None` if it would have to be
 /// waited for, or is not there.
-pub fn answer_again(key: Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
+pub fn answer_again(key: &Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
     let head = head(key);
     let Parsed::Complete { request, .. } = parse(&head) else {
         return None;
@@ -68,13 +82,15 @@ pub fn answer_again(key: Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
 }
 
 /// A request for `key`: the answer depends on nothing else, so any will do.
-fn head(key: Key<'_>) -> Vec<u8> {
+fn head(key: &Key<'_>) -> Vec<u8> {
     let connection = match key.keep_alive {
         true => "",
         false => "Connection: close\r\n",
     };
-    let rest = format!(" HTTP/1.1\r\nHost: localhost\r\n{connection}\r\n");
-    [b"GET ", key.target, rest.as_bytes()].concat()
+    let mut head = b"GET ".to_vec();
+    target::encode_path(&key.path, &mut head);
+    head.extend(format!(" HTTP/1.1\r\nHost: localhost\r\n{connection}\r\n").into_bytes());
+    head
 }
 
 #[cfg(test)]
@@ -88,15 +104,17 @@ mod tests {
         }
     }
 
+    fn key(head: &str) -> Option<Key<'_>> {
+        place(head.as_bytes())?.key(head.as_bytes())
+    }
+
+    fn kept(keep_alive: bool) -> Option<Key<'static>> {
+        let path = (&b"/a b"[..]).into();
+        Some(Key { path, keep_alive })
+    }
+
     #[test]
     fn a_request_is_plain_or_it_is_not() {
-        let key = |head: &'static str| place(head.as_bytes())?.key(head.as_bytes());
-        let kept = |keep_alive| {
-            Some(Key {
-                target: b"/a%20b",
-                keep_alive,
-            })
-        };
         assert_eq!(key("GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n"), kept(true));
         for closing in [
             "GET /a%20b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
@@ -104,6 +122,7 @@ mod tests {
         ] {
             assert_eq!(key(closing), kept(false), "{closing}");
         }
+        let long = "x".repeat(HOT_PATH_BYTES_MAX);
         for other in [
             "GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET http://x/a HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -111,18 +130,38 @@ mod tests {
             "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
             "GET /a HTTP/1.1\r\nHost: x\r\nRange: bytes=0-\r\n\r\n",
             "GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n",
+            "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+            &format!("GET /{long} HTTP/1.1\r\nHost: x\r\n\r\n"),
         ] {
             assert_eq!(key(other), None, "{other}");
         }
     }
 
     #[test]
+    fn all_spellings_of_a_path_have_one_key() {
+        for spelling in [
+            "/a%20b",
+            "//a%20b",
+            "/./a%20b",
+            "/x/../%61%20%62",
+            "/a%20b#c",
+        ] {
+            let head = format!("GET {spelling} HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert_eq!(key(&head), kept(true), "{spelling}");
+        }
+        let head = "GET /a%20b/ HTTP/1.1\r\nHost: x\r\n\r\n";
+        assert_ne!(key(head), kept(true), "this asks for a directory");
+    }
+
+    #[test]
     fn the_request_for_a_key_asks_for_that_key() {
         for keep_alive in [true, false] {
-            let target = b"/a%20b";
-            let key = Key { target, keep_alive };
-            let head = head(key);
-            assert_eq!(place(&head).and_then(|place| place.key(&head)), Some(key));
+            for path in [&b"/a b"[..], b"/", b"/a/", b"/%41", b"/\xff?#\r\n"] {
+                let path = path.into();
+                let key = Key { path, keep_alive };
+                let head = head(&key);
+                assert_eq!(place(&head).and_then(|place| place.key(&head)), Some(key));
+            }
         }
     }
 }

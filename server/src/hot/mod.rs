@@ -1,21 +1,28 @@
 //! Small files that are asked for again and again: head and body ready to be sent, a copy for each worker.
 //!
-//! An answer is used for a second after its file was looked up, so that nothing is staler than that, and [`watch`]
-//! hears of most changes at once. Who asks for one in the second half of its second gets it, and then the file is
-//! looked up again: nobody waits for that as long as somebody asks twice a second. A file enters when it is asked
-//! for a second time, so that a sweep over many files displaces nothing.
+//! An answer is used for a second after its file was looked up, and a copied body is read anew each time that happens, so
+//! that nothing is staler than that, whoever writes the file and however: a page that is mapped, or a stalled write, changes no
+//! time when its bytes change, and not every file system can tell whether there is one. [`watch`] hears of most changes at
+//! once. Who asks for an answer in the second half of its second gets it, and then the file is looked up again: nobody
+//! waits for that as long as somebody asks twice a second. A file enters when it is asked for a second time, so that a
+//! sweep over many files displaces nothing.
 
+pub mod changes;
+mod table;
 pub mod watch;
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use ackpace_core::conn::{ObjectId, Version};
 use ackpace_core::units::Instant;
 
+use self::changes::{Changes, Moment, Sight};
+use self::table::{Slot, Table};
 use crate::limits::{
-    HOT_COPY_BYTES_MAX, HOT_DUE_MAX, HOT_FILE_BYTES_MAX, HOT_GOOD_US, HOT_OPEN_MAX, HOT_SEEN_MAX,
+    HOT_COPY_BYTES_MAX, HOT_DUE_MAX, HOT_FILE_BYTES_MAX, HOT_GOOD_US, HOT_PATH_BYTES_MAX,
+    HOT_SEEN_MAX, HOT_SHED_MAX,
 };
 use crate::store::file::File;
 
@@ -47,42 +54,28 @@ impl Ready {
         }
     }
 
-    /// The same file below another head.
-    fn below(&self, head: &Arc<[u8]>) -> Ready {
+    /// Whether its file is what its head says, as far as that can be asked: one that is open may have been written to since.
+    fn holds(&self, content: &Content) -> bool {
         match self {
-            Ready::Whole {
-                text,
-                head_len_bytes,
-            } => Ready::whole(head, &text[*head_len_bytes..]),
-            Ready::Open { file, .. } => Ready::Open {
-                head: Arc::clone(head),
-                file: Arc::clone(file),
-            },
+            Ready::Whole { .. } => true,
+            Ready::Open { file, .. } => file.version() == Ok(content.version),
         }
     }
 }
 
 /// What an answer for a file depends on besides the file: what a plain request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
-    /// The request target: a path, as it was sent.
-    pub target: &'a [u8],
+    /// The path that the request target means, decoded and normal: all its spellings have one answer.
+    pub path: Cow<'a, [u8]>,
     /// The client keeps the connection; if not, the answer says that it ends.
     pub keep_alive: bool,
 }
 
-/// An answer whose file is to be looked up again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
-    target: Box<[u8]>,
-    keep_alive: bool,
-}
-
-impl Due {
-    /// Which answer.
-    pub fn key(&self) -> Key<'_> {
+impl Key<'_> {
+    fn into_owned(self) -> Key<'static> {
         Key {
-            target: &self.target,
+            path: self.path.into_owned().into(),
             keep_alive: self.keep_alive,
         }
     }
@@ -97,30 +90,15 @@ pub struct Content {
     pub version: Version,
 }
 
-/// The cache: by [`Key`], bounded in bytes, in the order of the second chance (CLOCK, Corbató 1968).
+/// The cache: by [`Key`], bounded in bytes.
 pub struct Hot {
     budget_bytes: usize,
-    held_bytes: usize,
-    /// Files that are kept open.
-    open: usize,
-    /// Places in `slots` by target, of answers that end their connection and of those that keep it.
-    by_target: [HashMap<Box<[u8]>, usize>; 2],
-    slots: Vec<Slot>,
-    due: Vec<Due>,
-    hand: usize,
-    /// Hashes of targets that were asked for once, by their low bits; a later one displaces an earlier one.
+    table: Table,
+    changes: Changes,
+    due: Vec<Key<'static>>,
+    /// Hashes of paths that were asked for once, by their low bits; a later one displaces an earlier one.
     seen: Box<[u64]>,
     hasher: RandomState,
-}
-
-struct Slot {
-    target: Box<[u8]>,
-    keep_alive: bool,
-    content: Content,
-    ready: Ready,
-    looked_up: Instant,
-    used: bool,
-    due: bool,
 }
 
 /// What is known of a file's answer that might be kept.
@@ -143,17 +121,27 @@ pub enum Keep {
     Open,
 }
 
+/// An answer that was just made.
+pub struct Made {
+    /// Of what.
+    pub content: Content,
+    /// The answer.
+    pub ready: Ready,
+    /// When its file was looked up.
+    pub moment: Moment,
+    /// Where its file is watched; `None`: it is not.
+    pub sight: Option<Sight>,
+}
+
 impl Hot {
     /// An empty cache of `budget_bytes`; with 0 it stays empty.
     pub fn new(budget_bytes: u64) -> Hot {
+        let budget_bytes = usize::try_from(budget_bytes).unwrap_or(usize::MAX);
         Hot {
-            budget_bytes: usize::try_from(budget_bytes).unwrap_or(usize::MAX),
-            held_bytes: 0,
-            open: 0,
-            by_target: Default::default(),
-            slots: Vec::new(),
+            budget_bytes,
+            table: Table::new(budget_bytes),
+            changes: Changes::default(),
             due: Vec::new(),
-            hand: 0,
             seen: vec![0; HOT_SEEN_MAX].into(),
             hasher: RandomState::new(),
         }
@@ -164,44 +152,52 @@ impl Hot {
         self.budget_bytes > 0
     }
 
-    /// Files that it holds, and the memory that they take.
+    /// Answers that it holds, and the memory that they and its table take: never more than its budget.
     pub fn held(&self) -> (u64, u64) {
-        (self.slots.len() as u64, self.held_bytes as u64)
+        if !self.is_on() {
+            return (0, 0);
+        }
+        (self.table.len() as u64, self.table.held_bytes() as u64)
     }
 
-    /// The answer, if its file was looked up within the last second.
-    pub fn get(&mut self, key: Key<'_>, now: Instant) -> Option<(&Ready, &Content)> {
-        let slot = &mut self.slots[*self.by_target[usize::from(key.keep_alive)].get(key.target)?];
-        slot.used = true;
+    /// What is known of changes, for who hears of them.
+    pub fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
+    }
+
+    /// The answer, if its file was looked up within the last second and nothing is known to have changed since.
+    pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<(&Ready, &Content)> {
+        let slot = self.table.slot(self.table.find(self.hash(key), key)?);
         let age_us = now.since_us(slot.looked_up);
-        if age_us >= HOT_GOOD_US {
+        let old = age_us >= HOT_GOOD_US || is_old(&self.changes, slot);
+        if old || !slot.ready.holds(&slot.content) {
             return None;
         }
+        slot.used = true;
         if age_us >= HOT_GOOD_US / 2 && !slot.due && self.due.len() < HOT_DUE_MAX {
             slot.due = true;
-            self.due.push(Due {
-                target: key.target.into(),
-                keep_alive: key.keep_alive,
-            });
+            self.due.push(key.clone().into_owned());
         }
         Some((&slot.ready, &slot.content))
     }
 
     /// An answer whose file is to be looked up again, when those who wait have got theirs.
-    pub fn due(&mut self) -> Option<Due> {
+    pub fn due(&mut self) -> Option<Key<'static>> {
         self.due.pop()
     }
 
-    /// Whether an answer for this target, which was just looked up, is worth keeping, and how: it is the same for everybody, has
+    /// Whether an answer for this path, which was just looked up, is worth keeping, and how: it is the same for everybody, has
     /// been asked for before, and may ever fit in.
-    pub fn wants(&mut self, key: Key<'_>, candidate: &Candidate, now_unix_s: u64) -> Option<Keep> {
+    pub fn wants(&mut self, key: &Key<'_>, candidate: &Candidate, now_unix_s: u64) -> Option<Keep> {
         let len_bytes = candidate.len_bytes;
-        if candidate.varies || len_bytes > HOT_FILE_BYTES_MAX || self.budget_bytes == 0 {
+        let long = len_bytes > HOT_FILE_BYTES_MAX || key.path.len() > HOT_PATH_BYTES_MAX;
+        if candidate.varies || long || self.budget_bytes == 0 {
             return None;
         }
         // Its validators are weak while it may still change within the second.
         let old = candidate.modified_unix_s + 2 < now_unix_s as i64;
-        if !(self.place(key).is_some() || self.asked_before(key.target)) || !old {
+        let hash = self.hash(key);
+        if !(self.table.find(hash, key).is_some() || self.asked_before(hash)) || !old {
             return None;
         }
         match len_bytes {
@@ -210,124 +206,60 @@ impl Hot {
         }
     }
 
-    /// Whether the target was among the last to be asked for; from now on it is.
-    fn asked_before(&mut self, target: &[u8]) -> bool {
-        let hash = self.hasher.hash_one(target) | 1;
+    /// Whether the path was among the last to be asked for; from now on it is.
+    fn asked_before(&mut self, hash: u64) -> bool {
+        let hash = hash | 1;
         let seen = &mut self.seen[(hash as usize >> 1) & (HOT_SEEN_MAX - 1)];
         std::mem::replace(seen, hash) == hash
     }
 
-    /// What is kept for this content, below a new head, so that it need not be read again.
-    pub fn renewed(&self, key: Key<'_>, content: &Content, head: &Arc<[u8]>) -> Option<Ready> {
-        let slot = &self.slots[self.place(key)?];
-        (slot.content == *content).then(|| slot.ready.below(head))
-    }
-
-    /// Keep an answer whose file was just looked up, in the place of an older one. What was longest unused makes room.
-    pub fn keep(&mut self, key: Key<'_>, content: Content, ready: Ready, now: Instant) {
-        self.drop_answer(key);
-        let slot = Slot {
-            target: key.target.into(),
+    /// Keep an answer whose file was looked up lately, in the place of an older one. What was longest unused makes room. Says
+    /// whether it is kept.
+    pub fn keep(&mut self, key: &Key<'_>, made: Made) -> bool {
+        self.forget(key);
+        if made.sight.is_some_and(|sight| !self.changes.still(sight)) {
+            return false; // it changed, or was not watched yet
+        }
+        let changes = &self.changes;
+        self.table.sweep(|slot| is_old(changes, slot));
+        self.table.insert(Slot {
+            hash: self.hash(key),
+            path: (*key.path).into(),
             keep_alive: key.keep_alive,
-            content,
-            ready,
-            looked_up: now,
+            content: made.content,
+            ready: made.ready,
+            looked_up: made.moment.at,
+            sight: made.sight,
             used: false,
             due: false,
-        };
-        let needed_bytes = slot.bytes();
-        if needed_bytes > self.budget_bytes {
-            return;
-        }
-        let open = slot.open();
-        while self.held_bytes + needed_bytes > self.budget_bytes || self.open + open > HOT_OPEN_MAX
-        {
-            self.evict_one();
-        }
-        self.held_bytes += needed_bytes;
-        self.open += open;
-        self.by_target[usize::from(key.keep_alive)].insert(key.target.into(), self.slots.len());
-        self.slots.push(slot);
+            next: table::NONE,
+        })
     }
 
-    /// Whether an answer for the target is kept, however old.
-    pub fn holds(&self, target: &[u8]) -> bool {
-        self.by_target
-            .iter()
-            .any(|places| places.contains_key(target))
-    }
-
-    /// Forget the answers for a target.
-    pub fn forget(&mut self, target: &[u8]) {
-        for keep_alive in [false, true] {
-            self.drop_answer(Key { target, keep_alive });
+    /// Forget an answer.
+    pub fn forget(&mut self, key: &Key<'_>) {
+        if let Some(at) = self.table.find(self.hash(key), key) {
+            self.table.remove(at);
         }
     }
 
-    fn drop_answer(&mut self, key: Key<'_>) {
-        if let Some(at) = self.place(key) {
-            self.remove(at);
-        }
-    }
-
-    fn place(&self, key: Key<'_>) -> Option<usize> {
-        self.by_target[usize::from(key.keep_alive)]
-            .get(key.target)
-            .copied()
-    }
-
-    /// Forget everything.
-    pub fn clear(&mut self) {
-        self.by_target.iter_mut().for_each(HashMap::clear);
-        self.slots.clear();
-        self.due.clear();
-        (self.held_bytes, self.open, self.hand) = (0, 0, 0);
-    }
-
-    fn evict_one(&mut self) {
-        loop {
-            self.hand = if self.hand < self.slots.len() {
-                self.hand
-            } else {
-                0
-            };
-            let slot = &mut self.slots[self.hand];
-            if !std::mem::take(&mut slot.used) {
-                return self.remove(self.hand);
-            }
-            self.hand += 1;
-        }
-    }
-
-    fn remove(&mut self, at: usize) {
-        let gone = self.slots.swap_remove(at);
-        self.held_bytes -= gone.bytes();
-        self.open -= gone.open();
-        self.by_target[usize::from(gone.keep_alive)].remove(&gone.target);
-        if let Some(moved) = self.slots.get(at) {
-            let places = &mut self.by_target[usize::from(moved.keep_alive)];
-            if let Some(place) = places.get_mut(&moved.target) {
-                *place = at;
+    /// Give back memory and descriptors, some at a time.
+    pub fn shed(&mut self) {
+        for _ in 0..HOT_SHED_MAX {
+            if !self.table.evict() {
+                break;
             }
         }
+    }
+
+    fn hash(&self, key: &Key<'_>) -> u64 {
+        self.hasher.hash_one((&*key.path, key.keep_alive))
     }
 }
 
-impl Slot {
-    /// What the slot costs, with what the tables need for it.
-    fn bytes(&self) -> usize {
-        const TABLES_BYTES: usize = 128;
-        let Slot { target, ready, .. } = self;
-        let ready_bytes = match ready {
-            Ready::Whole { text, .. } => text.len(),
-            Ready::Open { head, file } => head.len() + size_of::<File>() + file.path.len(),
-        };
-        size_of::<Slot>() + TABLES_BYTES + 2 * target.len() + ready_bytes
-    }
-
-    fn open(&self) -> usize {
-        usize::from(matches!(self.ready, Ready::Open { .. }))
-    }
+/// Whether a change was heard of since the answer was made.
+fn is_old(changes: &Changes, slot: &Slot) -> bool {
+    slot.sight.is_some_and(|sight| !changes.still(sight))
 }
 
 #[cfg(test)]

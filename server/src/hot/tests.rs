@@ -1,41 +1,46 @@
-//! What is kept, for how long, and what makes room. Other tests keep answers with [`keep`].
+//! What is kept, for how long, and what makes room.
 
+use super::changes::Change;
 use super::*;
+use crate::limits::{HOT_EVICTIONS_MAX, HOT_LOOKS_MAX, HOT_OPEN_MAX};
+use crate::store::file::version;
 use proptest::prelude::*;
 
-pub fn keep(hot: &mut Hot, target: &str) {
-    hot.keep(kept_by(target.as_bytes()), content(1), ready(1, 10), at(1));
-}
-
-pub fn kept(hot: &mut Hot, target: &str) -> bool {
-    hot.get(kept_by(target.as_bytes()), at(1)).is_some()
-}
-
-pub fn content(index: u32) -> Content {
+fn content(index: u32) -> Content {
     let object = ObjectId {
         device: 0,
         index,
         generation: 0,
     };
-    let version = Version {
-        len_bytes: 1000,
-        mtime_ns: 5,
-        ..Version::default()
-    };
+    let stat = rustix::fs::stat("/dev/null").expect("a device");
+    let version = version(&stat);
     Content { object, version }
 }
 
-pub fn ready(fill: u8, len: usize) -> Ready {
+fn ready(fill: u8, len: usize) -> Ready {
     Ready::whole(&[b'h'; 100], &vec![fill; len])
 }
 
-pub fn kept_by(target: &[u8]) -> Key<'_> {
-    let keep_alive = true;
-    Key { target, keep_alive }
+fn kept_by(path: &[u8]) -> Key<'_> {
+    Key {
+        path: path.into(),
+        keep_alive: true,
+    }
 }
 
-pub fn at(us: u64) -> Instant {
+fn at(us: u64) -> Instant {
     Instant { us }
+}
+
+/// Keep an answer that was looked up then.
+fn keep(hot: &mut Hot, key: &Key<'_>, ready: Ready, now: Instant) -> bool {
+    let made = Made {
+        content: content(1),
+        ready,
+        moment: hot.changes().moment(now),
+        sight: None,
+    };
+    hot.keep(key, made)
 }
 
 fn body(ready: &Ready) -> &[u8] {
@@ -65,51 +70,101 @@ fn files_that_are_kept_open_are_bounded() {
             head: [].into(),
             file: file(),
         };
-        hot.keep(kept_by(&index.to_be_bytes()), content(index), ready, at(1));
+        assert!(keep(&mut hot, &kept_by(&index.to_be_bytes()), ready, at(1)));
     }
-    assert_eq!((hot.open, hot.slots.len()), (HOT_OPEN_MAX, HOT_OPEN_MAX));
+    assert_eq!(hot.table.len(), HOT_OPEN_MAX);
+}
+
+#[test]
+fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
+    let path = std::env::temp_dir().join(format!("ackpace-hot-{}", std::process::id()));
+    std::fs::write(&path, "old").expect("written");
+    let fd = std::fs::File::open(&path).expect("our own file").into();
+    let oracle = ackpace_core::conn::Oracle::Ask;
+    let file = Arc::new(File::new(fd, content(1).object, oracle, b"", 0));
+    let content = Content {
+        version: file.version().expect("open"),
+        ..content(1)
+    };
+    let (mut hot, key) = (Hot::new(1 << 20), kept_by(b"/a"));
+    let ready = Ready::Open {
+        head: [].into(),
+        file,
+    };
+    let moment = hot.changes().moment(at(1));
+    let made = Made {
+        content,
+        ready,
+        moment,
+        sight: None,
+    };
+    assert!(hot.keep(&key, made) && hot.get(&key, at(1)).is_some());
+    std::fs::write(&path, "longer").expect("written");
+    assert!(hot.get(&key, at(1)).is_none());
+    std::fs::remove_file(&path).expect("our own file");
 }
 
 #[test]
 fn an_answer_is_good_for_a_second() {
     let mut hot = Hot::new(10_000);
-    let (a, b) = (kept_by(b"/a"), kept_by(b"/b"));
-    hot.keep(a, content(1), ready(1, 1000), at(7));
+    let empty = hot.held();
+    let (a, b) = (&kept_by(b"/a"), &kept_by(b"/b"));
+    assert!(keep(&mut hot, a, ready(1, 1000), at(7)));
     let end = 7 + HOT_GOOD_US;
     assert_eq!(filled(hot.get(a, at(end - 1))), Some(1));
     assert_eq!(filled(hot.get(a, at(end))), None);
     assert_eq!(filled(hot.get(b, at(7))), None);
-    let renewed = |index| hot.renewed(a, &content(index), &[b'H'].into());
-    let Some(Ready::Whole { text, .. }) = renewed(1) else {
-        panic!("it is there");
-    };
-    assert_eq!((text.len(), &text[..2]), (1001, &[b'H', 1][..]));
-    assert!(renewed(2).is_none());
-    hot.keep(a, content(1), ready(2, 1000), at(end));
+    assert!(keep(&mut hot, a, ready(2, 1000), at(end)));
     assert_eq!(filled(hot.get(a, at(end))), Some(2));
-    hot.forget(b"/a");
-    assert!(!hot.holds(b"/a") && hot.held_bytes == 0);
+    hot.forget(a);
+    assert!(hot.get(a, at(end)).is_none() && hot.held() == empty);
+}
+
+#[test]
+fn an_answer_is_good_until_a_change_is_heard_of_and_is_not_kept_behind_one() {
+    let (mut hot, key) = (Hot::new(10_000), kept_by(b"/a"));
+    hot.changes().enter(1, 0).expect("room");
+    let made = |hot: &mut Hot, moment| {
+        let sight = hot.changes().sight(1, b"a", moment);
+        assert!(sight.is_some());
+        Made {
+            content: content(1),
+            ready: ready(1, 10),
+            moment,
+            sight,
+        }
+    };
+    let before = hot.changes().moment(at(1));
+    let first = made(&mut hot, before);
+    assert!(hot.keep(&key, first) && hot.get(&key, at(2)).is_some());
+    hot.changes().heard(1, Change::Of(b"a"), at(3));
+    assert!(hot.get(&key, at(4)).is_none());
+    let late = made(&mut hot, before);
+    assert!(!hot.keep(&key, late), "it was looked up before the change");
+    let now = hot.changes().moment(at(4));
+    let anew = made(&mut hot, now);
+    assert!(hot.keep(&key, anew) && hot.get(&key, at(5)).is_some());
 }
 
 #[test]
 fn who_asks_late_has_the_file_looked_up_again_once() {
-    let mut hot = Hot::new(10_000);
-    let key = kept_by(b"/a");
+    let mut hot = Hot::new(100_000);
+    let key = &kept_by(b"/a");
     let late = at(HOT_GOOD_US / 2);
-    hot.keep(key, content(1), ready(1, 10), at(0));
+    assert!(keep(&mut hot, key, ready(1, 10), at(0)));
     assert!(hot.get(key, at(late.us - 1)).is_some() && hot.due().is_none());
     for _ in 0..3 {
         assert_eq!(filled(hot.get(key, late)), Some(1));
     }
     let due = hot.due().expect("somebody asked late");
-    assert_eq!(due.key(), key);
+    assert_eq!(&due, key);
     assert!(hot.due().is_none(), "once");
-    hot.keep(key, content(1), ready(1, 10), late);
+    assert!(keep(&mut hot, key, ready(1, 10), late));
     assert!(hot.get(key, at(late.us + 1)).is_some() && hot.due().is_none());
     for index in 0..2 * HOT_DUE_MAX as u8 {
-        let target = [b'/', index];
-        hot.keep(kept_by(&target), content(1), ready(1, 1), at(0));
-        assert!(hot.get(kept_by(&target), late).is_some());
+        let path = [b'/', index];
+        assert!(keep(&mut hot, &kept_by(&path), ready(1, 1), at(0)));
+        assert!(hot.get(&kept_by(&path), late).is_some());
     }
     assert_eq!(std::iter::from_fn(|| hot.due()).count(), HOT_DUE_MAX);
 }
@@ -117,24 +172,24 @@ fn who_asks_late_has_the_file_looked_up_again_once() {
 #[test]
 fn answers_that_end_their_connection_are_kept_apart() {
     let mut hot = Hot::new(10_000);
-    let kept = kept_by(b"/a");
-    let ended = Key {
+    let kept = &kept_by(b"/a");
+    let ended = &Key {
         keep_alive: false,
-        ..kept
+        ..kept.clone()
     };
-    hot.keep(kept, content(1), ready(1, 10), at(0));
+    assert!(keep(&mut hot, kept, ready(1, 10), at(0)));
     assert!(hot.get(ended, at(0)).is_none());
-    hot.keep(ended, content(1), ready(2, 10), at(0));
+    assert!(keep(&mut hot, ended, ready(2, 10), at(0)));
     assert_eq!(filled(hot.get(kept, at(0))), Some(1));
     assert_eq!(filled(hot.get(ended, at(0))), Some(2));
-    hot.forget(b"/a");
-    assert!(!hot.holds(b"/a") && hot.held_bytes == 0);
+    hot.forget(kept);
+    assert!(hot.get(kept, at(0)).is_none() && hot.get(ended, at(0)).is_some());
 }
 
 #[test]
-fn a_target_is_kept_when_it_is_asked_for_again() {
+fn a_file_is_kept_when_it_is_asked_for_again() {
     let mut hot = Hot::new(10_000);
-    let a = kept_by(b"/a");
+    let a = &kept_by(b"/a");
     let small = Candidate {
         len_bytes: 10,
         modified_unix_s: 100,
@@ -153,46 +208,100 @@ fn a_target_is_kept_when_it_is_asked_for_again() {
         ..small
     };
     assert_eq!(hot.wants(a, &varies, 103), None);
+    let long_path = [b'/'; HOT_PATH_BYTES_MAX + 1];
     let mut none = Hot::new(0);
-    let twice = [(); 2].map(|()| none.wants(a, &small, 103));
-    assert_eq!(twice, [None, None]);
+    for (hot, key) in [(&mut none, a), (&mut hot, &kept_by(&long_path))] {
+        let twice = [(); 2].map(|()| hot.wants(key, &small, 103));
+        assert_eq!(twice, [None, None]);
+    }
+    assert_eq!(none.held(), (0, 0));
 }
 
 #[test]
 fn who_is_used_stays_and_who_is_not_makes_room() {
     let mut hot = Hot::new(4000);
-    for (index, target) in [b"/a", b"/b", b"/c"].into_iter().enumerate() {
-        hot.keep(kept_by(target), content(index as u32), ready(0, 700), at(1));
+    let [a, b, c, d] = [b"/a", b"/b", b"/c", b"/d"].map(|path| kept_by(path));
+    for key in [&a, &b, &c] {
+        assert!(keep(&mut hot, key, ready(0, 700), at(1)));
     }
-    assert!(hot.get(kept_by(b"/a"), at(1)).is_some() && hot.get(kept_by(b"/c"), at(1)).is_some());
-    hot.keep(kept_by(b"/d"), content(4), ready(0, 700), at(1));
-    assert!(
-        hot.get(kept_by(b"/b"), at(1)).is_none(),
-        "the only one without a second chance"
-    );
-    assert!(hot.get(kept_by(b"/a"), at(1)).is_some() && hot.get(kept_by(b"/d"), at(1)).is_some());
+    assert!(hot.get(&a, at(1)).is_some() && hot.get(&c, at(1)).is_some());
+    assert!(keep(&mut hot, &d, ready(0, 700), at(1)));
+    let unused = hot.get(&b, at(1));
+    assert!(unused.is_none(), "the only one without a second chance");
+    assert!(hot.get(&a, at(1)).is_some() && hot.get(&d, at(1)).is_some());
+}
+
+#[test]
+fn what_is_still_being_sent_is_counted_until_it_is_sent() {
+    let (mut hot, key) = (Hot::new(40_000), &kept_by(b"/a"));
+    let (_, empty_bytes) = hot.held();
+    let mut under_way = Vec::new();
+    for nth in 0.. {
+        if !keep(&mut hot, key, ready(nth, 3000), at(1)) {
+            break;
+        }
+        let (ready, _) = hot.get(key, at(1)).expect("just kept");
+        under_way.push(ready.clone());
+        assert!(hot.held().1 >= 3000 * u64::from(nth));
+    }
+    assert_eq!(under_way.len(), 12, "all that fit in");
+    under_way.clear();
+    for _ in 0..12 {
+        assert!(keep(&mut hot, key, ready(1, 3000), at(1)));
+    }
+    hot.forget(key);
+    assert_eq!(hot.held().1, empty_bytes);
+}
+
+#[test]
+fn making_room_takes_no_longer_where_everything_is_used() {
+    let mut hot = Hot::new(4 << 20);
+    let path = |nth: u32| nth.to_be_bytes();
+    let mut nth = 0;
+    while hot.table.len() as u32 == nth {
+        assert!(keep(&mut hot, &kept_by(&path(nth)), ready(0, 1), at(1)));
+        nth += 1;
+    }
+    let count = nth - 1;
+    assert!(count as usize > HOT_EVICTIONS_MAX * HOT_LOOKS_MAX);
+    for nth in 0..=count {
+        let _ = hot.get(&kept_by(&path(nth)), at(1));
+    }
+    assert!(keep(&mut hot, &kept_by(b"/one more"), ready(0, 1), at(1)));
+    let used = |at| hot.table.slot(at).used;
+    let unused = (0..count as usize).map(used).filter(|used| !used).count();
+    assert!(unused <= HOT_LOOKS_MAX + 1, "{unused} were looked at");
+    hot.shed();
+    assert_eq!(hot.table.len(), count as usize - HOT_SHED_MAX);
 }
 
 proptest! {
     #[test]
     fn it_never_holds_more_than_its_budget_and_finds_what_it_holds(
         budget in 0u64..20_000,
-        acts in prop::collection::vec((0u8..40, 0usize..3000, 0u8..3), 1..200),
+        acts in prop::collection::vec((0u8..40, 0usize..3000, 0u8..5), 1..200),
     ) {
         let mut hot = Hot::new(budget);
+        let mut under_way = Vec::new();
         for (name, len, act) in acts {
-            let key = Key { target: &[b'/', name], keep_alive: act == 1 };
+            let path = [b'/', name];
+            let key = Key { path: (&path).into(), keep_alive: act == 1 };
             match act {
-                2 => hot.forget(key.target),
-                _ => hot.keep(key, content(name.into()), ready(name, len), at(1)),
+                2 => hot.forget(&key),
+                3 => under_way.extend(hot.get(&key, at(1)).map(|(ready, _)| ready.clone())),
+                4 => under_way.clear(),
+                _ => {
+                    let kept = keep(&mut hot, &key, ready(name, len), at(1));
+                    prop_assert_eq!(hot.get(&key, at(1)).is_some(), kept);
+                }
             }
-            prop_assert!(hot.held_bytes as u64 <= budget);
-            let places: usize = hot.by_target.iter().map(HashMap::len).sum();
-            prop_assert_eq!(places, hot.slots.len());
-            prop_assert_eq!(hot.slots.iter().map(Slot::bytes).sum::<usize>(), hot.held_bytes);
-            for (at, slot) in hot.slots.iter().enumerate() {
-                prop_assert_eq!(hot.by_target[usize::from(slot.keep_alive)][&slot.target], at);
-                prop_assert!(body(&slot.ready).iter().all(|byte| [*byte] == slot.target[1..]));
+            prop_assert!(hot.held().1 <= budget);
+            for at in 0..hot.table.len() {
+                let slot = hot.table.slot(at);
+                prop_assert!(body(&slot.ready).iter().all(|byte| [*byte] == slot.path[1..]));
+                let (hash, path) = (slot.hash, slot.path.clone());
+                let key = Key { path: (&*path).into(), keep_alive: slot.keep_alive };
+                prop_assert_eq!(hot.table.find(hash, &key), Some(at));
             }
         }
     }

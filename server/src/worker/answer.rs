@@ -13,8 +13,9 @@ use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::plain;
 use crate::front::site::{Answer, Served, Site};
+use crate::hot::changes::Moment;
 use crate::hot::watch::Watch;
-use crate::hot::{Candidate, Content, Hot, Keep, Key, Ready};
+use crate::hot::{Candidate, Content, Hot, Keep, Key, Made, Ready};
 use crate::log::AccessHandle;
 use crate::resolver::{Done, Job};
 use crate::store::root::Wait;
@@ -27,7 +28,7 @@ impl Worker {
             return;
         };
         let plain = conn.front.plain().filter(|_| !refuse && !self.draining);
-        if let Some((ready, content)) = plain.and_then(|key| self.hot.get(key, now)) {
+        if let Some((ready, content)) = plain.as_ref().and_then(|key| self.hot.get(key, now)) {
             if let Ready::Open { file, .. } = ready {
                 conn.file = Some(Arc::clone(file));
             }
@@ -41,6 +42,7 @@ impl Worker {
         let missed = self.hot.is_on() && plain.is_some();
         self.tally.ready_misses.add(missed.into());
         conn.ready = false;
+        conn.looked_up = self.hot.changes().moment(now);
         match conn.front.task(stream.nth, refuse, &around) {
             Task::Answer(plan) => {
                 self.tally.answered(conn.front.status());
@@ -129,10 +131,10 @@ impl Worker {
                 &mut self.hot,
                 &mut self.watch,
                 site,
-                key,
+                &key,
                 served,
                 &plan,
-                now,
+                conn.looked_up,
             );
             count_ready(&self.tally, &self.hot);
         }
@@ -143,7 +145,7 @@ impl Worker {
             Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
             Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
             Answer::Exhausted => {
-                self.hot.clear(); // it may be what keeps the descriptors
+                self.hot.shed(); // it may be what keeps the descriptors
                 tracing::warn!("503: no descriptors or memory left for a request")
             }
             Answer::Crowded => {
@@ -158,7 +160,8 @@ impl Worker {
     /// Look up again the files of answers that will soon be too old, now that who asked has been answered.
     pub(super) fn look_up_again(&mut self, now: Instant) {
         while let Some(due) = self.hot.due() {
-            let (key, site) = (due.key(), &self.shared.site);
+            let moment = self.hot.changes().moment(now);
+            let (key, site) = (&due, &self.shared.site);
             let kept = plain::answer_again(key, site).is_some_and(|(served, plan)| {
                 keep_ready(
                     &mut self.hot,
@@ -167,11 +170,11 @@ impl Worker {
                     key,
                     &served,
                     &plan,
-                    now,
+                    moment,
                 )
             });
             if !kept {
-                self.hot.forget(key.target);
+                self.hot.forget(key);
             }
             count_ready(&self.tally, &self.hot);
         }
@@ -183,10 +186,10 @@ fn keep_ready(
     hot: &mut Hot,
     watch: &mut Option<Watch>,
     site: &Site,
-    key: Key<'_>,
+    key: &Key<'_>,
     served: &Served,
     plan: &Plan,
-    now: Instant,
+    moment: Moment,
 ) -> bool {
     let candidate = Candidate {
         len_bytes: served.version.len_bytes,
@@ -199,35 +202,36 @@ fn keep_ready(
     let Some(keep) = hot.wants(key, &candidate, unix_ms() / 1000) else {
         return false;
     };
+    let sight = watch.as_mut().and_then(|watch| {
+        let (directory, name) = site.place(&served.file.path);
+        watch.add(&directory, name, hot.changes(), moment)
+    });
+    let ready = match keep {
+        // Read anew each time: its bytes may change without its times, so what was read for an older answer proves nothing.
+        Keep::Copied => match served.file.resident(&served.version) {
+            Some(body) => Ready::whole(head, &body),
+            None => return false,
+        },
+        Keep::Open => Ready::Open {
+            head: Arc::clone(head),
+            file: Arc::clone(&served.file),
+        },
+    };
     let content = Content {
         object: served.file.id,
         version: served.version,
     };
-    let kept = hot.renewed(key, &content, head);
-    // What is kept is watched since it was read.
-    if let Some(watch) = watch.as_mut().filter(|_| kept.is_none()) {
-        let (directory, name) = site.place(&served.file.path);
-        watch.add(&directory, name, key.target, hot);
-    }
-    let made = || match keep {
-        Keep::Copied => {
-            let body = served.file.resident(&served.version)?;
-            Some(Ready::whole(head, &body))
-        }
-        Keep::Open => Some(Ready::Open {
-            head: Arc::clone(head),
-            file: Arc::clone(&served.file),
-        }),
+    let made = Made {
+        content,
+        ready,
+        moment,
+        sight,
     };
-    let Some(ready) = kept.or_else(made) else {
-        return false;
-    };
-    hot.keep(key, content, ready, now);
-    true
+    hot.keep(key, made)
 }
 
 /// Let others see what is kept ready.
-pub(super) fn count_ready(tally: &Tally, hot: &Hot) {
+fn count_ready(tally: &Tally, hot: &Hot) {
     let (files, bytes) = hot.held();
     tally.ready_files.set(files);
     tally.ready_bytes.set(bytes);

@@ -13,6 +13,7 @@ use ackpace_wire::listing::Format;
 use crate::disk::Piece;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
+use crate::hot::changes::Moment;
 use crate::store::file::File;
 use crate::tcp;
 
@@ -28,6 +29,8 @@ pub struct Conn {
     pub port: u16,
     /// The answer under way is one of those kept ready.
     pub ready: bool,
+    /// When the file of the answer under way was about to be looked up.
+    pub looked_up: Moment,
     /// Its input and what was made of it.
     pub front: Front,
     /// The file that is being sent.
@@ -118,6 +121,7 @@ impl Conns {
             remote: peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip())),
             port: peer.map_or(0, |peer| peer.port()),
             ready: false,
+            looked_up: Moment::default(),
             front: Front::default(),
             file: None,
             pieces: VecDeque::new(),
