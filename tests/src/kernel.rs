@@ -68,6 +68,45 @@ pub fn raise_own_limit() -> u64 {
     limit.rlim_max
 }
 
+/// The start of a file, mapped (MAP_SHARED): a store to a page that is dirty already is told to nobody.
+#[derive(Debug)]
+pub struct Mapped {
+    start: *mut libc::c_void,
+    len: usize,
+}
+
+impl Mapped {
+    /// Maps the first `len` bytes, which must be there.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    pub fn new(file: &File, len: usize) -> Mapped {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let null = std::ptr::null_mut();
+        // SAFETY: the kernel chooses the place; nothing that exists is touched.
+        let start = unsafe { libc::mmap(null, len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        assert_ne!(start, libc::MAP_FAILED, "mmap");
+        Mapped { start, len }
+    }
+
+    /// Stores at its start.
+    ///
+    /// # Panics
+    /// When that is more than is mapped.
+    pub fn store(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len);
+        // SAFETY: so much is mapped, for writing, until `self` is dropped.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.cast(), bytes.len()) };
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nobody else knows the place.
+        unsafe { libc::munmap(self.start, self.len) };
+    }
+}
+
 /// Asks the kernel to forget what it has cached of a file; pages that are being sent stay.
 ///
 /// # Panics

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use ackpace_tests::{Conn, Server, Tree, eventually, pattern};
+use ackpace_tests::{Conn, Mapped, Server, Tree, eventually, pattern};
 
 /// Only files that have rested for a while are kept.
 fn rest(path: &Path) {
@@ -25,6 +25,13 @@ fn ask(conn: &mut Conn, target: &str) -> String {
         last = response.text();
     }
     last
+}
+
+/// Asks until the new content is all that there is: an answer that was not ready proves nothing of the next ones.
+fn settles(conn: &mut Conn, target: &str, new: &[u8]) {
+    eventually("the new content, time after time", || {
+        (0..5).all(|_| conn.get(target, "").body == new)
+    });
 }
 
 #[test]
@@ -121,6 +128,90 @@ fn a_change_further_up_is_seen_within_a_second() {
     eventually("the new release", || {
         conn.get("/current/a.txt", "").text() == "two"
     });
+    drop(conn);
+    server.stop();
+}
+
+#[test]
+fn a_store_through_a_mapping_is_seen_within_a_second() {
+    let tree = Tree::new();
+    let path = tree.file("a.txt", "first");
+    let file = fs::File::options().read(true).write(true).open(&path);
+    let file = file.expect("our own file");
+    let mut mapped = Mapped::new(&file, 5);
+    mapped.store(b"other");
+    rest(&path);
+    let server = Server::start(&tree, &["--workers", "1"]);
+    let mut conn = server.connect();
+    assert_eq!(ask(&mut conn, "/a.txt"), "other");
+    let modified = || file.metadata().expect("our own file").modified().ok();
+    let before = modified();
+    mapped.store(b"third");
+    assert_eq!(before, modified(), "nobody was told");
+    settles(&mut conn, "/a.txt", b"third");
+    drop(conn);
+    server.stop();
+}
+
+#[test]
+fn a_change_through_another_link_is_seen_within_a_second_and_no_answer_is_mixed() {
+    let tree = Tree::new();
+    tree.dir("elsewhere");
+    let server = Server::start(&tree, &["--workers", "1"]);
+    let mut conn = server.connect();
+    // One is copied, one kept open.
+    for (name, len) in [("a.bin", 1000), ("b.bin", 60_000)] {
+        let old = pattern(len, 1);
+        let path = tree.file(name, &old);
+        let link = tree.at(format!("elsewhere/{name}"));
+        fs::hard_link(&path, &link).expect("one file system");
+        rest(&path);
+        let target = format!("/{name}");
+        ask(&mut conn, &target);
+        // As long, with its time put back; then longer; then shorter.
+        for (seed, len) in [(2, len), (3, len + 1000), (4, len / 2)] {
+            let new = pattern(len, seed);
+            let before = conn.get(&target, "").body;
+            fs::write(&link, &new).expect("our own file");
+            rest(&link);
+            eventually("an answer that is new", || {
+                let body = conn.get(&target, "").body;
+                let len = body.len();
+                assert!(
+                    body == before || body == new,
+                    "{name}: {len} bytes are mixed"
+                );
+                body == new
+            });
+            settles(&mut conn, &target, &new);
+            ask(&mut conn, &target);
+        }
+    }
+    drop(conn);
+    server.stop();
+}
+
+#[test]
+fn many_spellings_of_one_path_take_no_memory() {
+    let tree = Tree::new();
+    tree.dir("sub");
+    rest(&tree.file("sub/a.txt", "text"));
+    let args = ["--workers", "1", "--object-cache", "1MiB"];
+    let server = Server::start(&tree, &args);
+    let mut conn = server.connect();
+    ask(&mut conn, "/sub/a.txt");
+    let before_bytes = server.memory_bytes();
+    for nth in 0..4000 {
+        // Each differs from the others in where its slashes stand, and takes 4 KB.
+        let (dots, slashes) = ("/.".repeat(nth % 64), "/".repeat(nth / 64 + 1));
+        let mut target = format!("{slashes}sub{dots}/a.txt");
+        target.insert_str(0, &"/.".repeat((4000 - target.len()) / 2));
+        for _ in 0..2 {
+            assert_eq!(conn.get(&target, "").text(), "text");
+        }
+    }
+    let more_bytes = server.memory_bytes().saturating_sub(before_bytes);
+    assert!(more_bytes < 4 << 20, "{more_bytes} bytes more");
     drop(conn);
     server.stop();
 }
