@@ -25,6 +25,8 @@ pub(super) struct Slot {
     pub content: Content,
     pub ready: Ready,
     pub looked_up: Instant,
+    /// The turn in which an open file was last compared with what its head says.
+    pub proven: Instant,
     /// `None`: nobody tells of changes.
     pub sight: Option<Sight>,
     pub used: bool,

@@ -100,7 +100,7 @@ fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
     };
     assert!(hot.keep(&key, made) && hot.get(&key, at(1)).is_some());
     std::fs::write(&path, "longer").expect("written");
-    assert!(hot.get(&key, at(1)).is_none());
+    assert!(hot.get(&key, at(2)).is_none());
     std::fs::remove_file(&path).expect("our own file");
 }
 
