@@ -74,6 +74,9 @@ pub const FIRST_SAMPLE_BYTES_MIN: u64 = 64 * KIB;
 pub const STRETCH_US_MIN: u64 = US_PER_S;
 /// A rate measured over less time than this is noise.
 pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
+/// No client is believed to take more: 1 Tbit/s, more than any path carries today. Above: it is taken for that fast. So the
+/// rates of all connections add up to something that a `u64` holds.
+pub const RATE_BYTES_PER_S_MAX: u64 = 125_000_000_000;
 /// Steps of requests and short answers before a body that waits has one, of up to [`SEND_BYTES_MAX`]: with a flood of
 /// small files, downloads still get most of the bytes.
 pub const SHORT_STEPS_MAX: u32 = 32;
@@ -195,6 +198,14 @@ pub const PROBES_UNANSWERED_MAX: u32 = 2;
 /// Responses of one connection whose arrival is still to be logged. More: the oldest is logged
 /// with what is known.
 pub const ARRIVALS_MAX: usize = 64;
+/// What a worker keeps for the log of requests whose response is under way or not acknowledged yet: some 15,000 ordinary
+/// ones, and less where memory is little. Full: the response that has waited longest is logged with what is known; if all
+/// are under way, the fields of a new one are cut to [`RECORD_BRIEF_BYTES_MAX`].
+pub const RECORDS_BYTES_MAX: u64 = 8 * MIB;
+/// What the log keeps of a request at least, with all that belongs to it: each connection has this much for itself.
+pub const RECORD_BRIEF_BYTES_MAX: u64 = KIB;
+/// What a response that waits for its last ACK costs in the worker's table, which may be half empty.
+pub const ARRIVAL_BYTES: u64 = 320;
 
 /// Decisions of one worker that `ackpace why` can look back on. More: a new one takes the place of the oldest.
 pub const DECISIONS_MAX: usize = 1024;
@@ -225,5 +236,9 @@ const _: () = assert!(
 const _: () = assert!(
     LINGER_QUIET_US <= LINGER_US,
     "waiting for more is part of lingering"
+);
+const _: () = assert!(
+    RATE_BYTES_PER_S_MAX < u64::MAX / (CONNECTIONS_MAX as u64 * 4096),
+    "the rates of all connections of 4,096 workers add up without overflow"
 );
 const _: () = assert!(UNTAKEN_US > READ_TARGET_US_MAX, "who has enough is not due");

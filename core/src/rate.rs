@@ -1,9 +1,12 @@
 //! How fast a connection takes its bytes: TPF's B_n, measured at the socket's own margin.
 
-use crate::limits::{FIRST_SAMPLE_BYTES_MIN, RATE_SAMPLE_US_MIN, STRETCH_US_MIN};
+use crate::limits::{
+    FIRST_SAMPLE_BYTES_MIN, RATE_BYTES_PER_S_MAX, RATE_SAMPLE_US_MIN, STRETCH_US_MIN,
+};
 use crate::units::US_PER_S;
 
-/// The rate of one connection. 0 means: not known yet.
+/// The rate of one connection. 0 means: not known yet. It is never above [`RATE_BYTES_PER_S_MAX`]: this file is the only
+/// door by which rates come in, so whoever adds them up can't overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     send_bytes_per_s: u64,
@@ -38,10 +41,9 @@ impl Rate {
 
     /// It is faster than that, nobody knows how much; for prefetch a quarter is enough to find out.
     pub fn raise(&mut self) {
-        self.send_bytes_per_s = self.send_bytes_per_s.saturating_mul(2);
-        self.mean_bytes_per_s = self
-            .mean_bytes_per_s
-            .saturating_add(self.mean_bytes_per_s / 4);
+        let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
+        self.send_bytes_per_s = (send * 2).min(RATE_BYTES_PER_S_MAX);
+        self.mean_bytes_per_s = (mean + mean / 4).min(RATE_BYTES_PER_S_MAX);
     }
 
     /// Its path is congested, and carries no more than this, if that is known. For prefetch that holds at once, and the next
@@ -109,7 +111,7 @@ impl Rate {
 
 fn per_s(bytes: u64, us: u64) -> u64 {
     let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us.max(1));
-    u64::try_from(rate).unwrap_or(u64::MAX)
+    u64::try_from(rate).map_or(RATE_BYTES_PER_S_MAX, |rate| rate.min(RATE_BYTES_PER_S_MAX))
 }
 
 #[cfg(test)]
@@ -172,12 +174,26 @@ mod tests {
         assert!(rate.congest(None));
     }
 
+    #[test]
+    fn a_client_that_is_always_faster_than_believed_stays_below_the_fastest_path() {
+        let mut rate = Rate::default();
+        rate.sample(1 << 20, 10 * MS, false);
+        rate.stretch(1 << 20, 1_000 * MS, false);
+        (0..200).for_each(|_| rate.raise());
+        assert_eq!(rate.send_bytes_per_s(), RATE_BYTES_PER_S_MAX);
+        assert_eq!(rate.prefetch_bytes_per_s(), RATE_BYTES_PER_S_MAX);
+        rate.sample(u64::MAX, 2 * MS, false);
+        rate.stretch(u64::MAX, 1_000 * MS, false);
+        assert_eq!(rate.send_bytes_per_s(), RATE_BYTES_PER_S_MAX);
+        assert_eq!(rate.prefetch_bytes_per_s(), RATE_BYTES_PER_S_MAX);
+    }
+
     proptest! {
         #[test]
-        fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0u64..1 << 40) {
+        fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0..=RATE_BYTES_PER_S_MAX) {
             let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before, congested: Congested::No };
             prop_assert!((0..200).all(|_| rate.sample(taken, us, false)));
-            let steady = (u128::from(taken) * 1_000_000 / u128::from(us)) as u64;
+            let steady = (u128::from(taken) * 1_000_000 / u128::from(us)).min(RATE_BYTES_PER_S_MAX.into()) as u64;
             prop_assert!(rate.send_bytes_per_s().abs_diff(steady) <= 4, "{rate:?} for {steady}");
 
         }
