@@ -113,7 +113,7 @@ impl Disk {
             readers: BTreeMap::new(),
             rates_bytes_per_s: 0,
             rates_known: 0,
-            objects: Objects::default(),
+            objects: Objects::new(settings.memory_bytes),
             agenda: Agenda::new(settings.order),
             flights: Vec::new(),
             look_ups: 0,
@@ -480,7 +480,10 @@ impl Machine for Disk {
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
             In::LookUps(look_ups) => self.look_ups = look_ups,
             In::Indirect => self.settings.direct = false,
-            In::Budget { memory_bytes } => self.settings.memory_bytes = memory_bytes,
+            In::Budget { memory_bytes } => {
+                self.settings.memory_bytes = memory_bytes;
+                self.objects.remember_by(memory_bytes);
+            }
         }
     }
 

@@ -164,6 +164,18 @@ pub const EXTENTS_MAX: usize = 64;
 pub const MISSES_MAX: u32 = 16;
 /// A stream that waits for the disk is looked at this often: somebody has to be at work for it.
 pub const AWAITED_CHECK_US: u64 = US_PER_S;
+/// Extents that are known of every file, whatever there is of them together.
+pub const EXTENTS_SURE: usize = 4;
+/// Files with more extents than these are known in all their pieces until their extents are so many for each file that a device
+/// remembers. More: the oldest of them keep [`EXTENTS_SURE`], those that nobody reads none.
+pub const EXTENTS_COMMON: usize = 4;
+/// What a device remembers of a file at most, its sure and common extents with it.
+pub const OBJECT_BYTES: u64 = 640;
+/// A device remembers one file for so much of its memory for reading ahead, [`OBJECTS_REMEMBERED_MAX`] at most: what is
+/// known stays small beside what is read.
+pub const REMEMBERED_EACH_BYTES: u64 = 8 * KIB;
+/// But never fewer than this. Full: the oldest that nobody reads is forgotten.
+pub const OBJECTS_REMEMBERED_MIN: usize = 512;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
 pub const BELIEFS_MAX: usize = 4096;
 /// How long "this window is in memory" is believed without asking again.

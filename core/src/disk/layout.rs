@@ -18,7 +18,8 @@ pub struct Extent {
 /// All that is known of one file. A file being written may have moved since: an order that is a little wrong costs a seek.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    extents: Vec<Extent>,
+    /// Where each extent begins in the file and on the device: what follows it, follows it there.
+    extents: Vec<(u64, u64)>,
 }
 
 impl Layout {
@@ -26,8 +27,24 @@ impl Layout {
     pub fn new(mut extents: Vec<Extent>) -> Layout {
         extents.sort_by_key(|extent| extent.file_bytes);
         extents.truncate(EXTENTS_MAX);
-        extents.shrink_to_fit();
-        Layout { extents }
+        let begins = |extent: &Extent| (extent.file_bytes, extent.device_bytes);
+        Layout {
+            extents: extents.iter().map(begins).collect(),
+        }
+    }
+
+    /// How many extents are known.
+    pub(super) fn len(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// Keeps this many of them, spread over the file: between two of them it is taken to lie in one piece.
+    pub(super) fn thin(&mut self, extents_max: usize) {
+        let (len, most) = (self.extents.len(), extents_max.max(1));
+        if len > most {
+            let kept = (0..most).map(|nth| self.extents[nth * len / most]);
+            self.extents = kept.collect();
+        }
     }
 
     /// Where a byte of the file lies. In a hole, and behind the last extent: as if it followed the extent before.
@@ -35,10 +52,10 @@ impl Layout {
     pub fn device_bytes(&self, file_bytes: u64) -> Option<u64> {
         let behind = self
             .extents
-            .partition_point(|extent| extent.file_bytes <= file_bytes);
-        let extent = self.extents.get(behind.saturating_sub(1))?;
-        let into = file_bytes.saturating_sub(extent.file_bytes);
-        Some(extent.device_bytes.saturating_add(into))
+            .partition_point(|(from_bytes, _)| *from_bytes <= file_bytes);
+        let (from_bytes, device_bytes) = self.extents.get(behind.saturating_sub(1))?;
+        let into = file_bytes.saturating_sub(*from_bytes);
+        Some(device_bytes.saturating_add(into))
     }
 }
 
@@ -60,5 +77,27 @@ mod tests {
         let lies = Layout::new(alloc::vec![extent(0, u64::MAX, u64::MAX)]);
         assert_eq!(lies.device_bytes(u64::MAX), Some(u64::MAX));
         assert_eq!(Layout::default().device_bytes(0), None);
+    }
+
+    #[test]
+    fn a_thinned_layout_keeps_its_first_extent_and_spreads_the_others() {
+        let extent = |nth: u64| Extent {
+            file_bytes: nth * 100,
+            device_bytes: 1_000_000 - nth * 1000,
+            len_bytes: 100,
+        };
+        let mut layout = Layout::new((0..64).map(extent).collect());
+        layout.thin(4);
+        assert_eq!(layout.len(), 4);
+        assert_eq!(layout.device_bytes(5), Some(1_000_005));
+        assert_eq!(layout.device_bytes(1600), Some(984_000));
+        assert_eq!(
+            layout.device_bytes(1700),
+            Some(984_100),
+            "as if it followed"
+        );
+        let whole = layout.clone();
+        layout.thin(8);
+        assert_eq!(layout, whole);
     }
 }

@@ -6,7 +6,10 @@ use alloc::vec::Vec;
 use super::Place;
 use super::layout::Layout;
 use crate::conn::{ObjectId, Span};
-use crate::limits::{HAD_SPANS_MAX, OBJECTS_REMEMBERED_MAX, POPULAR_US, RESUME_BYTES_MAX};
+use crate::limits::{
+    EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, HAD_SPANS_MAX, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,
+    OBJECTS_REMEMBERED_MIN, POPULAR_US, REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX,
+};
 use crate::units::Instant;
 
 #[derive(Default)]
@@ -45,14 +48,53 @@ impl Object {
     }
 }
 
+/// A node of the map is half empty at worst, and so are its lists.
+const _: () = assert!(
+    2 * (size_of::<ObjectId>() + size_of::<Object>())
+        + 2 * size_of::<ObjectId>()
+        + HAD_SPANS_MAX * size_of::<Span>()
+        + (EXTENTS_SURE + EXTENTS_COMMON) * size_of::<(u64, u64)>()
+        <= OBJECT_BYTES as usize
+);
+
 /// See the module.
-#[derive(Default)]
 pub(super) struct Objects {
     known: BTreeMap<ObjectId, Object>,
     by_age: VecDeque<ObjectId>,
+    /// Those of which more than [`EXTENTS_SURE`] extents are known, the oldest first, and how many extents that are.
+    fragmented: VecDeque<ObjectId>,
+    extents: usize,
+    remembered_max: usize,
+}
+
+impl Default for Objects {
+    fn default() -> Objects {
+        Objects {
+            known: BTreeMap::new(),
+            by_age: VecDeque::new(),
+            fragmented: VecDeque::new(),
+            extents: 0,
+            remembered_max: OBJECTS_REMEMBERED_MAX,
+        }
+    }
 }
 
 impl Objects {
+    /// Nothing is known; see [`Objects::remember_by`].
+    pub fn new(memory_bytes: u64) -> Objects {
+        let mut objects = Objects::default();
+        objects.remember_by(memory_bytes);
+        objects
+    }
+
+    /// The device has so much memory for reading ahead: what is remembered of files goes by that.
+    pub fn remember_by(&mut self, memory_bytes: u64) {
+        let many = usize::try_from(memory_bytes / REMEMBERED_EACH_BYTES);
+        self.remembered_max = many
+            .unwrap_or(OBJECTS_REMEMBERED_MAX)
+            .clamp(OBJECTS_REMEMBERED_MIN, OBJECTS_REMEMBERED_MAX);
+    }
+
     /// A stream begins to read a file at this byte; `anew`: not for the first time. It makes the file popular if another
     /// has had these bytes: who resumes, or plays a file request by request, is one reader.
     pub fn enter(&mut self, id: ObjectId, place: Place, from_bytes: u64, anew: bool, now: Instant) {
@@ -142,14 +184,52 @@ impl Objects {
         let Some(object) = self.known.get_mut(&id) else {
             return Vec::new();
         };
-        object.layout = Some(layout);
-        core::mem::take(&mut object.waiting)
+        let waiting = core::mem::take(&mut object.waiting);
+        let extents = layout.len();
+        let before = object.layout.replace(layout);
+        self.forget_extents(id, before.as_ref());
+        if extents > EXTENTS_SURE {
+            self.fragmented.push_back(id);
+            self.extents += extents;
+        }
+        self.thin_some();
+        waiting
+    }
+
+    /// A layout is no more.
+    fn forget_extents(&mut self, id: ObjectId, layout: Option<&Layout>) {
+        let fragmented = layout.filter(|layout| layout.len() > EXTENTS_SURE);
+        if let Some(layout) = fragmented {
+            self.extents -= layout.len();
+            self.fragmented.retain(|of| *of != id);
+        }
+    }
+
+    /// Extents are bounded over all files: the oldest layouts give way.
+    fn thin_some(&mut self) {
+        let extents_max = (EXTENTS_COMMON * self.remembered_max).max(EXTENTS_MAX);
+        while self.extents > extents_max {
+            let Some(id) = self.fragmented.pop_front() else {
+                return;
+            };
+            let Some(object) = self.known.get_mut(&id) else {
+                continue;
+            };
+            let Some(layout) = &mut object.layout else {
+                continue;
+            };
+            self.extents -= layout.len();
+            layout.thin(EXTENTS_SURE);
+            if object.readers.is_empty() {
+                object.layout = None; // who comes asks anew
+            }
+        }
     }
 
     /// Two steps for each one added: the table shrinks back to its size when streams end.
     fn forget_some(&mut self) {
         for _ in 0..2 {
-            if self.known.len() <= OBJECTS_REMEMBERED_MAX {
+            if self.known.len() <= self.remembered_max {
                 return;
             }
             let Some(id) = self.by_age.pop_front() else {
@@ -157,7 +237,10 @@ impl Objects {
             };
             match self.known.get(&id) {
                 Some(object) if !object.readers.is_empty() => self.by_age.push_back(id),
-                _ => drop(self.known.remove(&id)),
+                _ => {
+                    let object = self.known.remove(&id);
+                    self.forget_extents(id, object.and_then(|object| object.layout).as_ref());
+                }
             }
         }
     }
@@ -250,6 +333,65 @@ mod tests {
         assert!(objects.known.len() <= OBJECTS_REMEMBERED_MAX);
         assert_eq!(objects.known.len(), objects.by_age.len());
         assert!(objects.known.contains_key(&id(0)));
+    }
+
+    #[test]
+    fn little_memory_remembers_fewer_files() {
+        let mut objects = Objects::default();
+        objects.remember_by(4 << 20);
+        for n in 0..3 * OBJECTS_REMEMBERED_MAX as u32 {
+            objects.enter(id(n), (0, n), 0, false, AT(0));
+            objects.leave(id(n), (0, n));
+        }
+        assert_eq!(objects.known.len(), OBJECTS_REMEMBERED_MIN);
+        objects.remember_by(u64::MAX);
+        assert_eq!(objects.remembered_max, OBJECTS_REMEMBERED_MAX);
+    }
+
+    #[test]
+    fn extents_are_bounded_over_all_files_and_files_that_are_read_keep_some() {
+        let mut objects = Objects::default();
+        objects.remember_by(0);
+        let extent = |nth: u64| super::super::Extent {
+            file_bytes: nth << 20,
+            device_bytes: nth << 30,
+            len_bytes: 1 << 20,
+        };
+        for n in 0..5_000 {
+            let fragmented = Layout::new((0..64).map(extent).collect());
+            objects.enter(id(n), (0, n), 0, false, AT(0));
+            objects.mapped(id(n), fragmented);
+            if n % 2 == 1 {
+                objects.leave(id(n), (0, n));
+            }
+            let held = objects
+                .known
+                .values()
+                .filter_map(|object| object.layout.as_ref());
+            let (mut all, mut counted) = (0, 0);
+            for layout in held {
+                all += layout.len();
+                counted += if layout.len() > EXTENTS_SURE {
+                    layout.len()
+                } else {
+                    0
+                };
+            }
+            assert_eq!(counted, objects.extents);
+            assert!(counted <= EXTENTS_COMMON * OBJECTS_REMEMBERED_MIN);
+            assert!(all <= counted + EXTENTS_SURE * objects.known.len());
+        }
+        assert_eq!(objects.device_bytes(id(0), 0), 0);
+        let far = objects.device_bytes(id(0), 63 << 20);
+        assert_eq!(far, (48 << 30) + (15 << 20), "one of four extents is known");
+        for n in 0..5_000 {
+            objects.leave(id(n), (0, n));
+        }
+        for n in 5_000..20_000 {
+            objects.enter(id(n), (0, n), 0, false, AT(0));
+            objects.leave(id(n), (0, n));
+        }
+        assert_eq!((objects.extents, objects.fragmented.len()), (0, 0));
     }
 
     #[test]
