@@ -12,7 +12,7 @@ use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, read
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
-use super::names::{Cursor, Names, Shelf, Ticket};
+use super::names::{Charge, Cursor, Names, Shelf, Ticket};
 use crate::sched::Breath;
 use crate::store::root::{Found, Miss, Root, Wait};
 
@@ -39,6 +39,11 @@ pub struct Listing {
     begun: bool,
     written: u64,
     readme: Option<Vec<u8>>,
+    /// Its foot was made.
+    ended: bool,
+    /// What was made of it and did not fit into the slice, a long README, and the room that it takes.
+    over: Vec<u8>,
+    over_room: Option<Charge>,
 }
 
 /// The next piece of a listing, framed as its response needs it.
@@ -88,6 +93,9 @@ impl Listing {
             begun: false,
             written: 0,
             readme: readme.map(|(_, name)| name),
+            ended: false,
+            over: Vec::new(),
+            over_room: None,
         })
     }
 
@@ -100,12 +108,12 @@ impl Listing {
         if !std::mem::replace(&mut self.begun, true) {
             head(self.format, &[b"/", &self.path[..]].concat(), &mut text);
         }
-        let last = self.entries(around, &mut text)?;
-        if last {
-            let readme = self.readme_text(around);
-            let readme = readme.as_ref().map(|(name, text)| Readme { name, text });
-            foot(self.format, readme, self.written, &mut text);
+        if !self.ended && self.entries(around, &mut text)? {
+            self.ended = true;
+            self.foot(around, &mut text);
         }
+        self.go_on(&mut text);
+        let last = self.ended && self.over.is_empty();
         if !self.chunked {
             return Ok(Slice { bytes: text, last });
         }
@@ -115,6 +123,35 @@ impl Listing {
             bytes.extend_from_slice(LAST_CHUNK);
         }
         Ok(Slice { bytes, last })
+    }
+
+    /// The end of the page. What does not fit into the slice waits in the room of all listings; without room, the README
+    /// is left out.
+    fn foot(&mut self, around: Around<'_>, text: &mut Vec<u8>) {
+        if let Some((name, readme)) = self.readme_text(around) {
+            let readme = Readme {
+                name: &name,
+                text: &readme,
+            };
+            foot(self.format, Some(readme), self.written, &mut self.over);
+            self.over_room = around.shelf.claim(self.over.capacity());
+            let waits = self.over_room.is_some();
+            if waits || text.len() + self.over.len() <= SLICE_BYTES {
+                return;
+            }
+            self.over = Vec::new();
+        }
+        foot(self.format, None, self.written, text);
+    }
+
+    /// What did not fit into a slice before, as much as fits into this one.
+    fn go_on(&mut self, text: &mut Vec<u8>) {
+        let room_bytes = SLICE_BYTES.saturating_sub(text.len());
+        let here_bytes = self.over.len().min(room_bytes);
+        text.extend(self.over.drain(..here_bytes));
+        if self.over.is_empty() {
+            (self.over, self.over_room) = (Vec::new(), None);
+        }
     }
 
     /// Entries until the slice is full; says whether all were listed.
@@ -265,6 +302,7 @@ mod tests {
     use std::path::PathBuf;
 
     use ackpace_wire::hide::Hide;
+    use ackpace_wire::limits::LISTING_ENTRY_BYTES_MAX;
 
     use super::*;
     use crate::options::FollowSymlinks;
@@ -356,5 +394,50 @@ mod tests {
         let stayed: Vec<usize> = listed.iter().copied().filter(stay).collect();
         assert_eq!(stayed, [first, then].concat());
         assert!(listed.contains(&1200), "new names behind are seen");
+    }
+
+    /// All slices of a directory with a README of quotes, with so much room for all listings.
+    fn slices(name: &str, room_bytes: u64) -> Vec<Slice> {
+        let tree = Tree::new(name, 0);
+        fs::write(tree.0.join("README"), "\"".repeat(README_BYTES_MAX)).expect("a file");
+        let root = Root::open(&tree.0, FollowSymlinks::Inside, &[], Hide::default());
+        let root = root.expect("a root");
+        let around = Around {
+            root: &root,
+            shelf: &Shelf::new(room_bytes),
+        };
+        let Ok(Found::Directory(place)) = root.find(b"", Wait::Yes) else {
+            panic!("it is a directory");
+        };
+        let mut listing =
+            Listing::open(around, &place, b"", Format::Html, false).expect("a listing");
+        let mut slices = Vec::new();
+        while !slices.last().is_some_and(|slice: &Slice| slice.last) {
+            assert!(slices.len() < 1_000, "it ends");
+            slices.push(listing.slice(around).expect("a slice"));
+        }
+        slices
+    }
+
+    fn page(slices: Vec<Slice>) -> String {
+        let bytes = slices.into_iter().flat_map(|slice| slice.bytes).collect();
+        String::from_utf8(bytes).expect("UTF-8")
+    }
+
+    #[test]
+    fn a_long_readme_goes_out_in_slices() {
+        let slices = slices("long", 64 << 20);
+        let longest = slices.iter().map(|slice| slice.bytes.len()).max();
+        assert!(longest <= Some(SLICE_BYTES + LISTING_ENTRY_BYTES_MAX));
+        let page = page(slices);
+        assert_eq!(page.matches("&quot;").count(), README_BYTES_MAX);
+        assert!(page.trim_end().ends_with("</html>"));
+    }
+
+    #[test]
+    fn a_readme_that_finds_no_room_is_left_out() {
+        let page = page(slices("none", 20_000));
+        assert!(page.contains("README") && !page.contains("&quot;&quot;"));
+        assert!(page.trim_end().ends_with("</html>"));
     }
 }

@@ -56,7 +56,7 @@ pub struct Names {
 
 /// A part of the room of a [`Shelf`], given back when it is dropped.
 #[derive(Debug, Default)]
-struct Charge {
+pub struct Charge {
     used_bytes: Arc<AtomicUsize>,
     own_bytes: usize,
 }
@@ -251,6 +251,13 @@ impl Shelf {
             }
             _ => Names::new(self.piece_bytes_min, Charge::default()),
         }
+    }
+
+    /// Room for something else that a listing holds between two slices, if it is there.
+    pub fn claim(&self, bytes: usize) -> Option<Charge> {
+        let used_bytes = self.used_bytes.load(Relaxed);
+        let fits = used_bytes.saturating_add(bytes) <= self.room_bytes;
+        fits.then(|| Charge::new(&self.used_bytes, bytes))
     }
 
     /// Lays a piece down until its listing goes on. Those that lie longest make room.
