@@ -46,6 +46,15 @@ pub const NEWS_PER_TURN_MAX: usize = 1024;
 pub const QUESTIONS_PER_TURN_MAX: usize = 4;
 /// Results of resolvers that are turned into answers in one turn, some 10 us each. More: the next turn takes them.
 pub const RESULTS_PER_TURN_MAX: usize = 16;
+/// Requests that wait to be looked up by resolvers may hold so much together, less where memory is little; an ordinary one holds
+/// 300 bytes. More: the request is answered 503.
+pub const QUERIES_BYTES_MAX: u64 = 8 << 20;
+/// A path that can be opened (PATH_MAX). The kernel refuses longer ones.
+pub const PATH_BYTES_MAX: usize = 4096;
+/// What a thread uses of its stack, and what the allocator keeps for it.
+pub const THREAD_BYTES: u64 = 32 << 10;
+/// The program itself: its tables, the options, and what the allocator can't give back of small pieces.
+pub const PROGRAM_BYTES: u64 = 4 << 20;
 /// Directories above a name that is not in the kernel's caches of which it is asked whether they are: the device of the first that is
 /// will be waited for. More: it counts as that of the root.
 pub const SEARCH_UP_MAX: usize = 8;
@@ -157,6 +166,8 @@ pub const DECISIONS_SHOWN_MAX: usize = 64;
 pub const TOP_CONNECTIONS_MAX: usize = 256;
 /// Pause of the control thread's accepting when the process is out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Answers of the control thread that its clients have not taken yet. More: the oldest such client is dropped.
+pub const CONTROL_HELD_BYTES_MAX: usize = 2 << 20;
 /// Bytes of one metrics page or one answer of the admin socket, roughly and at most: 64 workers, or 256 connections with
 /// long paths. Not enforced: it bounds itself by what there is to say.
 pub const CONTROL_ANSWER_BYTES: u64 = 1 << 20;

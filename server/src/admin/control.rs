@@ -12,7 +12,8 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv
 
 use super::{Board, questions, scrape};
 use crate::limits::{
-    ACCEPT_PAUSE, CONTROL_CLIENTS_MAX, QUESTION_BYTES_MAX, QUESTION_IDLE_MAX, SCRAPE_MAX,
+    ACCEPT_PAUSE, CONTROL_CLIENTS_MAX, CONTROL_HELD_BYTES_MAX, QUESTION_BYTES_MAX,
+    QUESTION_IDLE_MAX, SCRAPE_MAX,
 };
 
 /// What a client speaks.
@@ -63,14 +64,20 @@ impl Control {
     pub fn run(mut self) {
         loop {
             let (incoming, ready) = self.wait();
-            let (now, mut nth) = (Instant::now(), 0);
-            let board = &self.board;
-            self.clients.retain_mut(|client| {
-                let flags = ready.get(nth).copied().unwrap_or_else(PollFlags::empty);
-                nth += 1;
-                let stays = flags.is_empty() || client.turn(flags, board, now);
-                stays && now < client.until
-            });
+            let now = Instant::now();
+            let mut clients = std::mem::take(&mut self.clients).into_iter();
+            for flags in ready.into_iter().map(Some).chain(std::iter::repeat(None)) {
+                let Some(mut client) = clients.next() else {
+                    break;
+                };
+                let flags = flags.unwrap_or_else(PollFlags::empty);
+                let stays = flags.is_empty() || client.turn(flags, &self.board, now);
+                if stays && now < client.until {
+                    self.clients.push(client);
+                    let behind = clients.as_slice().iter().map(Client::held_bytes).sum();
+                    make_room(&mut self.clients, behind);
+                }
+            }
             for (listener, has_news) in incoming.into_iter().enumerate() {
                 if has_news {
                     self.accept(listener, now);
@@ -142,7 +149,24 @@ impl Control {
     }
 }
 
+/// Answers that wait for their clients are bounded: who has waited longest gives way, but never the latest.
+fn make_room(clients: &mut Vec<Client>, others_bytes: usize) {
+    let held = |clients: &[Client]| clients.iter().map(Client::held_bytes).sum::<usize>();
+    while held(clients) + others_bytes > CONTROL_HELD_BYTES_MAX {
+        let before = &clients[..clients.len().saturating_sub(1)];
+        let Some(oldest) = before.iter().position(|client| client.held_bytes() > 0) else {
+            return;
+        };
+        clients.remove(oldest);
+    }
+}
+
 impl Client {
+    /// What it holds of an answer.
+    fn held_bytes(&self) -> usize {
+        self.output.capacity()
+    }
+
     fn new(socket: OwnedFd, speaks: Speaks, now: Instant) -> Client {
         Client {
             socket,
@@ -246,5 +270,33 @@ impl Speaks {
             Speaks::Http => SCRAPE_MAX,
             Speaks::Lines => QUESTION_IDLE_MAX,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_nobody_takes_are_bounded_and_the_latest_is_kept() {
+        let client = |bytes: usize| {
+            let socket = std::fs::File::open("/dev/null").expect("a device").into();
+            Client {
+                output: Vec::with_capacity(bytes),
+                ..Client::new(socket, Speaks::Http, Instant::now())
+            }
+        };
+        let mut clients = Vec::new();
+        for _ in 0..50 {
+            clients.push(client(CONTROL_HELD_BYTES_MAX / 4));
+            clients.push(client(0));
+            make_room(&mut clients, 0);
+        }
+        let holding = clients.iter().filter(|client| client.held_bytes() > 0);
+        assert_eq!(holding.count(), 4);
+        assert_eq!(clients.len(), 54, "who holds nothing stays");
+        clients.push(client(2 * CONTROL_HELD_BYTES_MAX));
+        make_room(&mut clients, 0);
+        assert_eq!(clients.len(), 51, "the latest answer alone is kept whole");
     }
 }
