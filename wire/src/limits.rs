@@ -20,6 +20,10 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
 /// The trailer section of a request body; we read none of it. Above: 400.
 pub const TRAILER_BYTES_MAX: usize = 8 << 10;
 
+/// The texts of one response: the longest is a redirect to a target of full length; the parts of [`RANGES_MAX`] ranges are
+/// shorter. It bounds itself by what it is made of.
+pub const PLAN_BYTES_MAX: usize = TARGET_BYTES_MAX + (4 << 10);
+
 /// Offsets inside a head are kept in 16 bits.
 const _: () = assert!(HEAD_BYTES_MAX <= u16::MAX as usize);
 /// A target of full length must leave room for a usable head.
@@ -42,6 +46,9 @@ pub const README_BYTES_MAX: usize = 64 << 10;
 pub const ACCESS_LOG_REFERER_BYTES_MAX: usize = 2 << 10;
 /// The User-Agent in an access log line, before escaping; browsers send about 150 bytes. Above: cut, with `...` at the end.
 pub const ACCESS_LOG_AGENT_BYTES_MAX: usize = 1 << 10;
+/// Target, Range, Referer and User-Agent each, where the server has no memory left to keep more of a request until its
+/// response is acknowledged. Above: cut, as above.
+pub const ACCESS_LOG_BRIEF_BYTES_MAX: usize = 96;
 /// One access log line. The target is the largest part ([`TARGET_BYTES_MAX`]); a byte takes up to 4 bytes in the
 /// combined format and 6 in JSON.
 pub const ACCESS_LOG_LINE_BYTES_MAX: usize = 6

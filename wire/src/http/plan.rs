@@ -11,6 +11,7 @@ use super::range::{self, Ranges, Span};
 use super::request::{Method, Request, Version};
 use super::status::{Reject, Status};
 use super::target;
+use crate::limits::TARGET_BYTES_MAX;
 
 /// What Allow says, here and everywhere.
 pub const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
@@ -121,6 +122,8 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
 /// Sends the client to another path of this server. `path` is decoded and starts with `/`; `query` is
 /// as it was sent. Never leads to another host: leading slashes are merged.
 ///
+/// 414 if the address, encoded, is longer than a target may be.
+///
 /// The address is relative to the host, which keeps it right behind any proxy (RFC 9110 section 10.2.2).
 pub fn redirect(
     request: &Request<'_>,
@@ -135,6 +138,12 @@ pub fn redirect(
     if let Some(query) = query {
         location.push(b'?');
         target::encode_query(query, &mut location);
+    }
+    if location.len() > TARGET_BYTES_MAX {
+        // Who followed it would be refused: encoded, the target is longer than it was.
+        let why = "The address that this leads to is too long.";
+        let status = Status::UriTooLong;
+        return error(Some(request), &Reject { status, why }, context);
     }
     let extra = |head: &mut Head| head.field("Location", &location);
     message(Some(request), status, "", context, extra)

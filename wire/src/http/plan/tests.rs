@@ -297,6 +297,27 @@ fn a_redirect_stays_on_this_host_and_holds_no_raw_bytes() {
 }
 
 #[test]
+fn a_redirect_to_what_would_be_refused_is_refused_itself() {
+    let head = get("");
+    for (quotes, status) in [(2_700, 301), (2_800, 414), (8_000, 414)] {
+        let query = vec![b'"'; quotes];
+        let plan = redirect(
+            &request(&head),
+            Status::MovedPermanently,
+            b"/dir/",
+            Some(&query),
+            &at(NOW),
+        );
+        assert_eq!(plan.status, status, "{quotes} bytes of three");
+        let texts = plan.parts.iter().map(|part| match part {
+            Part::Bytes(bytes) => bytes.len(),
+            Part::File { .. } | Part::Stream { .. } => 0,
+        });
+        assert!(texts.sum::<usize>() <= crate::limits::PLAN_BYTES_MAX);
+    }
+}
+
+#[test]
 fn a_listing_is_chunked_for_1_1_and_ended_by_closing_for_1_0() {
     let plan = |head: &str| listing(&request(head.as_bytes()), "text/html", &at(NOW));
     let new = plan("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
