@@ -22,6 +22,9 @@ pub enum Verdict {
     Cold,
 }
 
+/// What a belief costs.
+pub const BELIEF_BYTES: u64 = size_of::<Option<Belief>>() as u64;
+
 /// A direct-mapped table of windows that were seen in memory, whole or in part. A collision forgets
 /// the older one, which costs one question.
 pub struct Beliefs {

@@ -61,6 +61,10 @@ struct Reader {
     put_off_to: Option<Instant>,
 }
 
+/// What a device's machine keeps of a stream that reads from it: the stream, its turn, and its place among those of its file.
+pub const STREAM_BYTES: u64 =
+    2 * (size_of::<(Place, Reader)>() + size_of::<Entry>() + 4 * size_of::<Place>()) as u64;
+
 /// A read in the device and who waits for it.
 struct Flight {
     read: ReadId,

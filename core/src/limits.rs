@@ -234,11 +234,33 @@ pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
 /// residency survives between requests. Full: the oldest is forgotten.
 pub const OBJECTS_REMEMBERED_MAX: usize = 4096;
 
-/// What one connection costs at its worst, kernel memory aside: its state in the worker's two
-/// tables and its mailboxes, a request head lent from the pool, and, where directories are listed, one slice.
-pub const fn connection_bytes_max(head_bytes_max: u64, listing: bool) -> u64 {
-    let slices = if listing { 2 } else { 0 };
-    1024 + head_bytes_max + slices * SLICE_BYTES as u64
+/// What a connection holds of its own at worst, by what its shell knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Holdings {
+    /// Its places in all tables.
+    pub state_bytes: u64,
+    /// A request head lent from the pool.
+    pub head_bytes: u64,
+    /// The texts of a planned response.
+    pub plan_bytes: u64,
+    /// An open file with its path, or the directory of a listing.
+    pub file_bytes: u64,
+    /// One slice of a listing; 0: nothing is listed.
+    pub slice_bytes: u64,
+    /// A request that the log will tell of; 0: there is none.
+    pub record_bytes: u64,
+}
+
+/// What one connection costs at its worst, kernel memory aside. Of a listing the planned texts are short, and the next slice is
+/// made when one is sent and gone.
+pub const fn connection_bytes_max(of: &Holdings) -> u64 {
+    let listing_bytes = of.slice_bytes + KIB;
+    let response_bytes = if listing_bytes > of.plan_bytes {
+        listing_bytes
+    } else {
+        of.plan_bytes
+    };
+    of.state_bytes + of.head_bytes + of.file_bytes + response_bytes + of.record_bytes
 }
 
 const _: () = assert!(

@@ -27,7 +27,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use self::arrivals::Arrivals;
+use self::arrivals::{Arrivals, Unsettled};
 pub use self::counts::{Census, Counts, PHASES};
 pub use self::look::{Look, Response};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Send, Settings};
@@ -36,8 +36,8 @@ use self::step::{undo, wanted};
 use self::stream::Stream;
 use crate::cache::Beliefs;
 use crate::congestion::Watch;
-use crate::conn::{ConnId, Plan, StreamId};
-use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX};
+use crate::conn::{ConnId, Held, Plan, StreamId};
+use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX, FETCHED_MAX};
 use crate::machine::Machine;
 use crate::send::Margin;
 use crate::send::rounds::TopUps;
@@ -132,6 +132,8 @@ pub struct Worker {
     accept_again_at: Option<Instant>,
     draining: Option<Instant>,
     wheel: Wheel,
+    /// Responses whose last byte is not acknowledged yet.
+    unsettled: Unsettled,
     /// `None`: sockets are filled as soon as they take some.
     top_ups: Option<TopUps>,
     /// Who is paced, and until when: for one round trip.
@@ -164,6 +166,7 @@ impl Worker {
             accept_again_at: None,
             draining: None,
             wheel: Wheel::default(),
+            unsettled: Unsettled::new(settings.arrivals_bytes_max),
             top_ups: match settings.send {
                 Send::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
                 Send::Eager => None,
@@ -250,6 +253,16 @@ impl Worker {
     }
 }
 
+/// What a worker keeps of a connection in its tables: its state, its response under way, its places in the wheel and in
+/// the queues, its address, what follows of news of it, and where its fetched pieces end.
+pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
+    + size_of::<Stream>()
+    + 2 * size_of::<Address>()
+    + 2 * size_of::<(Instant, ConnId)>()
+    + 4 * size_of::<Out>()
+    + 2 * FETCHED_MAX * size_of::<(u64, Held)>()
+    + 128) as u64;
+
 fn conn_in(conns: &mut [Option<Conn>], id: ConnId) -> Option<&mut Conn> {
     conns
         .get_mut(id.index as usize)?
@@ -279,6 +292,7 @@ impl Machine for Worker {
                 self.received(conn, received, now);
                 self.wake(conn.index, true);
             }
+            In::Recorded { stream, bytes } => self.recorded(stream, bytes),
             In::Resolved { stream, plan } => self.resolved(stream, plan, now),
             In::Probed {
                 stream,

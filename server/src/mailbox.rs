@@ -59,6 +59,9 @@ pub struct Mailboxes<T> {
 }
 
 impl<T> Mailboxes<T> {
+    /// What a place costs: its cell, and a number in the queue with the mark beside it.
+    pub const PLACE_BYTES: u64 = (size_of::<AtomicCell<Option<T>>>() + 16) as u64;
+
     /// Boxes for places `0..places`; at least one.
     pub fn new(places: u32) -> Mailboxes<T> {
         let places = places.max(1);

@@ -3,6 +3,7 @@
 mod lanes;
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -27,6 +28,21 @@ pub enum Job {
 }
 
 impl Job {
+    /// What it holds of its request. A listing's names are counted with all listings.
+    fn bytes(&self) -> u64 {
+        let held = match self {
+            Job::Find(query) => {
+                let accepted = query.accept_encoding.iter();
+                query.path.len()
+                    + accepted
+                        .map(|field| field.len() + size_of_val(field))
+                        .sum::<usize>()
+            }
+            Job::Slice(_) => 0,
+        };
+        (2 * size_of::<Waiting>() + held) as u64
+    }
+
     /// The path that is looked for, or whose entries are.
     fn path(&self) -> &[u8] {
         match self {
@@ -50,6 +66,9 @@ pub struct Return {
     results: Sender<(StreamId, Done)>,
     bell: Arc<Bell>,
 }
+
+/// What a place in the ways back costs: two results may be under way for one connection.
+pub const RESULT_BYTES: u64 = 2 * (size_of::<(StreamId, Done)>() + 16) as u64;
 
 impl Return {
     /// The way back to a worker, and the worker's end of it. `places` bounds the jobs that a worker
@@ -91,6 +110,9 @@ struct Jobs {
     lanes: Mutex<Lanes<Waiting>>,
     arrived: Condvar,
     waiting_max: usize,
+    /// What those that wait hold, and may hold.
+    held_bytes: AtomicU64,
+    held_bytes_max: u64,
 }
 
 impl Resolver {
@@ -98,11 +120,18 @@ impl Resolver {
     ///
     /// # Errors
     /// When threads are lacking.
-    pub fn start(site: &Arc<Site>, returns: Vec<Return>, places: u32) -> io::Result<Resolver> {
+    pub fn start(
+        site: &Arc<Site>,
+        returns: Vec<Return>,
+        places: u32,
+        held_bytes_max: u64,
+    ) -> io::Result<Resolver> {
         let jobs = Arc::new(Jobs {
             lanes: Mutex::new(Lanes::new(RESOLVERS_MAX)),
             arrived: Condvar::new(),
             waiting_max: 2 * places as usize * returns.len().max(1),
+            held_bytes: AtomicU64::new(0),
+            held_bytes_max,
         });
         let returns = Arc::new(returns);
         for n in 0..RESOLVERS_MAX {
@@ -135,14 +164,19 @@ impl Resolver {
         self.jobs.lanes().busy()
     }
 
-    /// Have a job done. `false` if more jobs wait than connections can have: those of
-    /// clients that left pile up only behind a disk that hangs.
+    /// Have a job done. `false` if more jobs wait than connections can have, since those of
+    /// clients that left pile up only behind a disk that hangs; or if those that wait hold too much. A listing that was begun
+    /// goes on in any case.
     #[must_use]
     pub fn submit(&self, stream: StreamId, job: Job) -> bool {
         let device = self.site.device_of_search(job.path());
         let mut lanes = self.jobs.lanes();
-        let accepted = lanes.waiting() < self.jobs.waiting_max;
+        let bytes = job.bytes();
+        let held_bytes = self.jobs.held_bytes.load(Ordering::Relaxed) + bytes;
+        let fits = held_bytes <= self.jobs.held_bytes_max || matches!(job, Job::Slice(_));
+        let accepted = fits && lanes.waiting() < self.jobs.waiting_max;
         if accepted {
+            self.jobs.held_bytes.fetch_add(bytes, Ordering::Relaxed);
             let worker = usize::from(stream.worker);
             let waiting = Waiting {
                 worker,
@@ -168,6 +202,8 @@ impl Jobs {
         before.into_iter().for_each(|device| lanes.done(device));
         loop {
             if let Some(taken) = lanes.take() {
+                let bytes = taken.1.job.bytes();
+                self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 // What ended may have made room for more than one.
                 if lanes.is_ready() {
                     self.arrived.notify_one();

@@ -167,7 +167,7 @@ fn start(
         clock,
         settings: disk_settings(options, shares),
     }));
-    let resolver = Resolver::start(&site, returns, places)?;
+    let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let desks = (0..listeners.by_worker.len())
         .map(|_| Desk::default())
         .collect();
@@ -307,6 +307,7 @@ fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool
         rate_min_bytes_per_s: options.rate_min_bytes_per_s,
         drain_timeout_us: duration_us(options.drain_timeout),
         arrivals,
+        arrivals_bytes_max: shares.records_bytes / u64::from(shares.workers),
         send: match options.send {
             SendBy::Margin => Send::Margin {
                 budget_bytes: shares.send_queue_bytes(),

@@ -6,12 +6,17 @@ use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
+use crate::disk::{Ask, News};
 use crate::limits::{
-    CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, DESCRIPTORS_OWN, DEVICES_MAX,
-    HEAD_BUFFERS_KEPT_MAX, HOT_TABLES_BYTES, LOG_QUEUE_BYTES_MAX,
+    CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX,
+    DESCRIPTORS_OWN, DEVICES_MAX, HOT_TABLES_BYTES, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX,
+    PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, THREAD_BYTES,
 };
+use crate::mailbox::Mailboxes;
 use crate::memory;
 use crate::options::{LogTarget, ServeOptions};
+use crate::resolver::RESULT_BYTES;
+use crate::store::file::{FILE_BYTES, KNOWN_BYTES};
 
 /// What each owner of memory may use at worst. The kernel's memory (page cache, sockets) is not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +34,11 @@ pub struct Shares {
     pub prefetch_bytes: u64,
     /// Names of all listings under way, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
     pub listing_bytes: u64,
-    /// Queues of the logs that are written.
+    /// Requests that the access log will tell of, until their responses are settled; 0: it is off.
+    pub records_bytes: u64,
+    /// Requests that wait for a resolver.
+    pub queries_bytes: u64,
+    /// Queues of the logs that are written, and batches on their way out.
     pub log_bytes: u64,
 }
 
@@ -53,10 +62,17 @@ impl Shares {
                 true => core::LISTING_BYTES_MAX.min(memory_bytes / 8),
                 false => 0,
             },
-            log_bytes: match options.access_log {
-                LogTarget::Off => LOG_QUEUE_BYTES_MAX,
-                LogTarget::Stdout | LogTarget::File(_) => 2 * LOG_QUEUE_BYTES_MAX,
+            records_bytes: match options.access_log {
+                LogTarget::Off => 0,
+                LogTarget::Stdout | LogTarget::File(_) => {
+                    (core::RECORDS_BYTES_MAX * u64::from(workers)).min(memory_bytes / 32)
+                }
             },
+            log_bytes: match options.access_log {
+                LogTarget::Off => log_bytes(),
+                LogTarget::Stdout | LogTarget::File(_) => 2 * log_bytes(),
+            },
+            queries_bytes: QUERIES_BYTES_MAX.min(memory_bytes / 32),
             prefetch_bytes: 0,
         };
         // Where memory is little, what is read ahead leaves room for a common number of connections.
@@ -97,42 +113,79 @@ impl Shares {
 
     /// Each owner of memory and the most that it uses, in bytes.
     pub fn owners(&self) -> Vec<(&'static str, u64)> {
-        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
+        let workers = u64::from(self.workers);
+        let connections = workers * u64::from(self.connections_per_worker);
         vec![
             (
-                "connections: state, request heads, slices of listings",
+                "connections: state, request heads, responses, slices of listings",
                 connections * self.connection_bytes(),
             ),
             (
-                "mailboxes between workers and disks",
+                "mailboxes between workers, disks and resolvers",
                 connections * mailboxes_bytes(),
-            ),
-            (
-                "request heads kept for the next ones",
-                heads_kept_bytes() * u64::from(self.workers),
             ),
             ("small files kept ready", self.object_cache_bytes),
             (
                 "which of them are watched, changed or asked for again",
-                ready_tables_bytes(self.object_cache_bytes) * u64::from(self.workers),
+                ready_tables_bytes(self.object_cache_bytes) * workers,
             ),
-            ("what is read ahead of clients", self.prefetch_bytes),
-            ("names of listings under way", self.listing_bytes),
+            (
+                "what is read ahead of clients, and where it lies",
+                self.prefetch_bytes + self.prefetch_bytes / POOL_OVERHEAD,
+            ),
+            (
+                "names of listings under way, and pages being made of them",
+                self.listing_bytes + self.listings_made_bytes(),
+            ),
+            ("requests that wait to be looked up", self.queries_bytes),
+            (
+                "requests for the access log until they are acknowledged",
+                self.records_bytes,
+            ),
             ("queues of the logs", self.log_bytes),
             (
                 "metrics, answers of the admin socket, decisions",
-                2 * CONTROL_ANSWER_BYTES + decisions_bytes() * u64::from(self.workers),
+                CONTROL_HELD_BYTES_MAX as u64 + CONTROL_ANSWER_BYTES + decisions_bytes() * workers,
             ),
             (
                 "what is known of files and their residency",
-                known_bytes() * (u64::from(self.workers) + 1),
+                beliefs_bytes() * workers + files_bytes() + disks_bytes(self.prefetch_bytes),
+            ),
+            (
+                "the program and its threads",
+                PROGRAM_BYTES + THREAD_BYTES * (workers + THREADS_BESIDE),
             ),
         ]
     }
 
-    /// What one more connection costs at worst, its mailboxes aside.
+    /// What one more connection costs at worst, its mailboxes aside. Request heads and streams that are kept for the next ones
+    /// are in it: a new one is made only if none is kept, so there are never more than connections.
     fn connection_bytes(&self) -> u64 {
-        core::connection_bytes_max(wire::HEAD_BYTES_MAX as u64, self.listing_bytes > 0)
+        core::connection_bytes_max(&core::Holdings {
+            state_bytes: ackpace_core::worker::CONNECTION_BYTES
+                + crate::worker::PLACE_BYTES
+                + ackpace_core::disk::STREAM_BYTES
+                + core::OBJECT_BYTES,
+            head_bytes: wire::HEAD_BYTES_MAX as u64,
+            plan_bytes: wire::PLAN_BYTES_MAX as u64,
+            file_bytes: FILE_BYTES,
+            slice_bytes: match self.listing_bytes {
+                0 => 0,
+                _ => (core::SLICE_BYTES + wire::LISTING_ENTRY_BYTES_MAX) as u64,
+            },
+            record_bytes: match self.records_bytes {
+                0 => 0,
+                _ => core::RECORD_BRIEF_BYTES_MAX,
+            },
+        })
+    }
+
+    /// Each resolver may be at a page with a long README, each byte of which takes up to six, beside the text itself.
+    fn listings_made_bytes(&self) -> u64 {
+        match self.listing_bytes {
+            0 => 0,
+            _ => (core::RESOLVERS_MAX * 7 * wire::README_BYTES_MAX) as u64,
+        }
     }
 
     fn total_bytes(&self) -> u64 {
@@ -140,18 +193,32 @@ impl Shares {
     }
 }
 
-/// A box at each device's thread and one for the news that come back.
+/// Threads besides the workers: resolvers, logs, control, signals, and those of all devices.
+const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 5 + DEVICES_MAX * (1 + READERS_MAX)) as u64;
+
+/// A slot of the pool costs a part of itself for the list of slots that a stream holds.
+const POOL_OVERHEAD: u64 = core::SLOT_BYTES / 32;
+
+/// A box at each device's thread, with what that knows by place, one for the news that come back, and what resolvers found.
 fn mailboxes_bytes() -> u64 {
-    const MAILBOX_BYTES: u64 = 128;
-    (DEVICES_MAX as u64 + 1) * MAILBOX_BYTES
+    const BY_PLACE_BYTES: u64 = 64;
+    DEVICES_MAX as u64 * (Mailboxes::<Ask>::PLACE_BYTES + BY_PLACE_BYTES)
+        + Mailboxes::<News>::PLACE_BYTES
+        + RESULT_BYTES
+}
+
+/// A queue, and a batch whose last line may be a long one, in a buffer that grew by doubling.
+fn log_bytes() -> u64 {
+    let batch_bytes = 2 * (LOG_BATCH_BYTES + wire::ACCESS_LOG_LINE_BYTES_MAX);
+    LOG_QUEUE_BYTES_MAX + batch_bytes as u64
 }
 
 fn decisions_bytes() -> u64 {
     (core::DECISIONS_MAX * size_of::<ackpace_core::why::Decision>()) as u64
 }
 
-fn heads_kept_bytes() -> u64 {
-    (HEAD_BUFFERS_KEPT_MAX * wire::HEAD_BYTES_MAX) as u64
+fn beliefs_bytes() -> u64 {
+    core::BELIEFS_MAX as u64 * ackpace_core::cache::BELIEF_BYTES
 }
 
 /// What each worker needs to keep any files ready at all.
@@ -162,8 +229,16 @@ fn ready_tables_bytes(object_cache_bytes: u64) -> u64 {
     }
 }
 
-fn known_bytes() -> u64 {
-    ((core::BELIEFS_MAX + core::OBJECTS_REMEMBERED_MAX) * 128) as u64
+fn files_bytes() -> u64 {
+    core::OBJECTS_REMEMBERED_MAX as u64 * KNOWN_BYTES
+}
+
+/// What all disks remember of files: by their shares of the memory, and each the least.
+fn disks_bytes(prefetch_bytes: u64) -> u64 {
+    let shared = prefetch_bytes / core::REMEMBERED_EACH_BYTES;
+    let all = core::OBJECTS_REMEMBERED_MIN * DEVICES_MAX;
+    let most = core::OBJECTS_REMEMBERED_MAX * DEVICES_MAX;
+    (shared + all as u64).min(most as u64) * core::OBJECT_BYTES
 }
 
 /// The text of `ackpace limits`: memory by owner with its sum, then every bound with what happens at it.

@@ -31,6 +31,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use self::conns::Conns;
+pub use self::conns::PLACE_BYTES;
 use crate::answers::Question;
 use crate::clock::Clock;
 use crate::desk::Desk;

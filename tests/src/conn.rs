@@ -62,7 +62,14 @@ impl Conn {
     /// # Errors
     /// Of connect(2).
     pub fn try_open(address: SocketAddr) -> io::Result<Conn> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        Conn::over(TcpStream::connect_timeout(&address, PATIENCE)?)
+    }
+
+    /// Speaks over this stream.
+    ///
+    /// # Errors
+    /// Of setsockopt(2).
+    pub fn over(stream: TcpStream) -> io::Result<Conn> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -45,6 +45,47 @@ pub fn reset_on_drop(stream: &TcpStream) {
 pub fn limit_receive_buffer(stream: &TcpStream, len_bytes: usize) {
     let len_bytes = len_bytes as libc::c_int;
     set_option(stream, libc::SO_RCVBUF, &len_bytes, "SO_RCVBUF");
+}
+
+/// Connects with a receive buffer of about this size from the start: a window made smaller later than the SYN drops what it had
+/// room for before.
+///
+/// # Errors
+/// Of connect(2).
+///
+/// # Panics
+/// For an IPv6 address.
+pub fn connect_with_buffer(address: SocketAddr, len_bytes: usize) -> io::Result<TcpStream> {
+    let SocketAddr::V4(v4) = address else {
+        panic!("an IPv4 address is needed: {address}");
+    };
+    // SAFETY: no pointers; the descriptor is new and has no other owner.
+    let stream = unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        check(fd, "socket");
+        TcpStream::from(OwnedFd::from_raw_fd(fd))
+    };
+    limit_receive_buffer(&stream, len_bytes);
+    let to = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: v4.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(*v4.ip()).to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: the pointer and the length describe a live address.
+    let result = unsafe {
+        libc::connect(
+            stream.as_raw_fd(),
+            std::ptr::from_ref(&to).cast(),
+            size_of_val(&to) as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(stream),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Lets this process have as many descriptors as it may, and says how many that are.

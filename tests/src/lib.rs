@@ -21,8 +21,8 @@ pub use client::{Outcome, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use disk::Disk;
 pub use kernel::{
-    Cached, Mapped, OpenWatch, allocate, cached_bytes, forget_cached, has_direct,
-    limit_receive_buffer, mount_for_child, raise_own_limit, reset_on_drop,
+    Cached, Mapped, OpenWatch, allocate, cached_bytes, connect_with_buffer, forget_cached,
+    has_direct, limit_receive_buffer, mount_for_child, raise_own_limit, reset_on_drop,
 };
 pub use server::{Server, Setup};
 pub use text::{Rng, pattern};

@@ -1,33 +1,162 @@
 //! What reached the client: a response is settled when its last byte is acknowledged, or when the
 //! connection ends before that. The kernel taking the bytes says nothing yet.
+//!
+//! Until then the log keeps what it knows of the request. All that a worker keeps has one owner and one budget: when it
+//! is spent, the response that has waited longest is settled with what is known.
 
-use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
+use super::messages::Out;
 use super::stream::Stream;
-use super::{Out, Outcome};
-use crate::conn::StreamId;
-use crate::limits::ARRIVALS_MAX;
+use super::{Outcome, Worker, conn_in};
+use crate::conn::{ConnId, StreamId};
+use crate::limits::{ARRIVAL_BYTES, ARRIVALS_MAX};
 use crate::units::Instant;
 use crate::why::Why;
 
+const NOBODY: u32 = u32::MAX;
+
 /// The responses of one connection that wait for their last ACK. Offsets count all bytes ever
 /// given to the connection's socket.
-#[derive(Default)]
 pub(super) struct Arrivals {
     sent_bytes: u64,
     acked_bytes: u64,
     body_from_bytes: u64,
-    waiting: VecDeque<Arrival>,
+    /// What the log keeps of the request under way.
+    record_bytes: u64,
+    /// The oldest and the newest of those that wait, and how many there are.
+    oldest: u32,
+    newest: u32,
+    count: u32,
 }
 
+impl Default for Arrivals {
+    fn default() -> Arrivals {
+        Arrivals {
+            sent_bytes: 0,
+            acked_bytes: 0,
+            body_from_bytes: 0,
+            record_bytes: 0,
+            oldest: NOBODY,
+            newest: NOBODY,
+            count: 0,
+        }
+    }
+}
+
+/// A response that has ended and waits for its last ACK.
+#[derive(Clone, Copy)]
 struct Arrival {
     stream: StreamId,
     body_from_bytes: u64,
     end_bytes: u64,
+    record_bytes: u64,
     outcome: Outcome,
+    /// The next one of its connection.
+    next: u32,
+    /// Those that ended before and after it, of any connection.
+    older: u32,
+    newer: u32,
+}
+
+const _: () = assert!(size_of::<Option<Arrival>>() as u64 * 2 <= ARRIVAL_BYTES);
+
+/// All responses of a worker that wait for their last ACK, in the order in which they ended.
+pub(super) struct Unsettled {
+    places: Vec<Option<Arrival>>,
+    free: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+    /// What is kept for them, and what the log keeps of requests under way.
+    waiting_bytes: u64,
+    under_way_bytes: u64,
+    bytes_max: u64,
+}
+
+impl Unsettled {
+    /// Nothing waits. Above `bytes_max` the oldest is settled as it is.
+    pub fn new(bytes_max: u64) -> Unsettled {
+        Unsettled {
+            places: Vec::new(),
+            free: Vec::new(),
+            oldest: NOBODY,
+            newest: NOBODY,
+            waiting_bytes: 0,
+            under_way_bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// What the log may keep of one more request: all but what it keeps of those under way, which can't be settled.
+    fn room_bytes(&self) -> u64 {
+        let taken_bytes = self.under_way_bytes + ARRIVAL_BYTES;
+        self.bytes_max.saturating_sub(taken_bytes)
+    }
+
+    /// The connection whose response has waited longest, if something has to go.
+    fn overdue(&self) -> Option<ConnId> {
+        let over = self.waiting_bytes + self.under_way_bytes > self.bytes_max;
+        let oldest = self.places.get(self.oldest as usize)?.as_ref()?;
+        over.then_some(oldest.stream.conn)
+    }
+
+    fn push(&mut self, arrival: Arrival) -> u32 {
+        self.waiting_bytes += arrival.record_bytes + ARRIVAL_BYTES;
+        let arrival = Arrival {
+            older: self.newest,
+            newer: NOBODY,
+            ..arrival
+        };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.places[place as usize] = Some(arrival);
+                place
+            }
+            None => {
+                self.places.push(Some(arrival));
+                self.places.len() as u32 - 1
+            }
+        };
+        match self.at(self.newest) {
+            Some(before) => before.newer = place,
+            None => self.oldest = place,
+        }
+        self.newest = place;
+        place
+    }
+
+    fn remove(&mut self, place: u32) -> Option<Arrival> {
+        let arrival = self.places.get_mut(place as usize)?.take()?;
+        self.waiting_bytes -= arrival.record_bytes + ARRIVAL_BYTES;
+        match self.at(arrival.older) {
+            Some(before) => before.newer = arrival.newer,
+            None => self.oldest = arrival.newer,
+        }
+        match self.at(arrival.newer) {
+            Some(behind) => behind.older = arrival.older,
+            None => self.newest = arrival.older,
+        }
+        self.free.push(place);
+        if self.free.len() == self.places.len() && self.places.len() > ARRIVALS_MAX {
+            // What a flood needed goes back with its end.
+            (self.places, self.free) = (Vec::new(), Vec::new());
+        }
+        Some(arrival)
+    }
+
+    fn at(&mut self, place: u32) -> Option<&mut Arrival> {
+        self.places.get_mut(place as usize)?.as_mut()
+    }
 }
 
 impl Arrivals {
+    /// The log keeps so much of the request under way.
+    fn recorded(&mut self, all: &mut Unsettled, record_bytes: u64) {
+        all.under_way_bytes -= self.record_bytes;
+        all.under_way_bytes += record_bytes;
+        self.record_bytes = record_bytes;
+    }
+
     /// A response with a head of this length starts.
     pub fn begin(&mut self, head_len_bytes: u64) {
         self.body_from_bytes = self.sent_bytes + head_len_bytes;
@@ -39,7 +168,14 @@ impl Arrivals {
     }
 
     /// The response that began last has ended. If too many wait, the oldest is settled as it is.
-    pub fn ended(&mut self, id: StreamId, stream: &Stream, why: Why, now: Instant) -> Option<Out> {
+    pub fn ended(
+        &mut self,
+        all: &mut Unsettled,
+        id: StreamId,
+        stream: &Stream,
+        why: Why,
+        now: Instant,
+    ) -> Option<Out> {
         let outcome = Outcome {
             sent_bytes: self.sent_bytes.saturating_sub(self.body_from_bytes),
             acked_bytes: 0,
@@ -49,15 +185,25 @@ impl Arrivals {
             waited_net_us: stream.waited_net_us,
             took_us: now.since_us(stream.started_at),
         };
-        let (body_from_bytes, end_bytes) = (self.body_from_bytes, self.sent_bytes);
-        self.waiting.push_back(Arrival {
+        let record_bytes = self.record_bytes;
+        self.recorded(all, 0);
+        let place = all.push(Arrival {
             stream: id,
-            body_from_bytes,
-            end_bytes,
+            body_from_bytes: self.body_from_bytes,
+            end_bytes: self.sent_bytes,
+            record_bytes,
             outcome,
+            next: NOBODY,
+            older: NOBODY,
+            newer: NOBODY,
         });
-        if self.waiting.len() > ARRIVALS_MAX {
-            self.give_up()
+        match all.at(self.newest) {
+            Some(before) => before.next = place,
+            None => self.oldest = place,
+        }
+        (self.newest, self.count) = (place, self.count + 1);
+        if self.count as usize > ARRIVALS_MAX {
+            self.give_up(all)
         } else {
             None
         }
@@ -71,30 +217,66 @@ impl Arrivals {
     }
 
     /// The oldest response whose last byte is acknowledged.
-    pub fn settled(&mut self) -> Option<Out> {
-        if self.waiting.front()?.end_bytes <= self.acked_bytes {
-            self.give_up()
+    pub fn settled(&mut self, all: &mut Unsettled) -> Option<Out> {
+        if all.at(self.oldest)?.end_bytes <= self.acked_bytes {
+            self.give_up(all)
         } else {
             None
         }
     }
 
     /// The oldest response as it is: nothing more will be known.
-    pub fn give_up(&mut self) -> Option<Out> {
+    pub fn give_up(&mut self, all: &mut Unsettled) -> Option<Out> {
         let Arrival {
             stream,
             body_from_bytes,
             end_bytes,
             mut outcome,
-        } = self.waiting.pop_front()?;
+            next,
+            ..
+        } = all.remove(self.oldest)?;
+        (self.oldest, self.count) = (next, self.count - 1);
+        if next == NOBODY {
+            self.newest = NOBODY;
+        }
         let acked_bytes = self.acked_bytes.min(end_bytes);
         outcome.acked_bytes = acked_bytes.saturating_sub(body_from_bytes);
         outcome.whole = outcome.why == Why::Done && acked_bytes == end_bytes;
         Some(Out::Arrived { stream, outcome })
     }
 
+    /// The connection ends: all that waits is settled as it is, one by one, and nothing is kept.
+    pub fn close(&mut self, all: &mut Unsettled) -> Option<Out> {
+        self.recorded(all, 0);
+        self.give_up(all)
+    }
+
     /// Nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.oldest == NOBODY
+    }
+}
+
+impl Worker {
+    /// What the log may keep of the next request without cutting it to its shortest.
+    pub fn record_room_bytes(&self) -> u64 {
+        self.unsettled.room_bytes()
+    }
+
+    /// The log keeps so much of a request that is being resolved; who has waited longest makes room for it.
+    pub(super) fn recorded(&mut self, id: StreamId, record_bytes: u64) {
+        let conn = conn_in(&mut self.conns, id.conn).filter(|conn| conn.nth == id.nth);
+        let Some(conn) = conn else {
+            return;
+        };
+        conn.arrivals.recorded(&mut self.unsettled, record_bytes);
+        while let Some(overdue) = self.unsettled.overdue() {
+            let settled = conn_in(&mut self.conns, overdue)
+                .and_then(|conn| conn.arrivals.give_up(&mut self.unsettled));
+            let Some(settled) = settled else {
+                return;
+            };
+            self.outs.push_back(settled);
+        }
     }
 }

@@ -29,6 +29,8 @@ pub struct Settings {
     pub drain_timeout_us: u64,
     /// Whether to find out what reached the client (for the access log).
     pub arrivals: bool,
+    /// What the log may keep of requests until they are settled; beyond it, the oldest is settled with what is known.
+    pub arrivals_bytes_max: u64,
     /// Who is given bytes to send, and when.
     pub send: Send,
     /// Whether the first window of a response is paced, if it would leave as a burst.
@@ -119,6 +121,13 @@ pub enum In {
         /// What.
         received: Received,
     },
+    /// The log keeps so much of the request until its response is settled. To be told before `Resolved`, if there is a log.
+    Recorded {
+        /// Of which response.
+        stream: StreamId,
+        /// How many bytes.
+        bytes: u64,
+    },
     /// The request has an answer.
     Resolved {
         /// Which response this is.
@@ -201,7 +210,8 @@ impl In {
             In::Accepted { conn, .. } | In::Tcp { conn, .. } | In::Received { conn, .. } => {
                 Some(*conn)
             }
-            In::Resolved { stream, .. }
+            In::Recorded { stream, .. }
+            | In::Resolved { stream, .. }
             | In::Probed { stream, .. }
             | In::Sent { stream, .. }
             | In::Missing { stream }

@@ -107,7 +107,7 @@ impl Worker {
             conn.margin.seen(unsent_bytes, now);
         }
         conn.arrivals.measured(sample.unacked_bytes);
-        while let Some(arrived) = conn.arrivals.settled() {
+        while let Some(arrived) = conn.arrivals.settled(&mut self.unsettled) {
             self.outs.push_back(arrived);
         }
         // A socket that holds nothing takes more: what it took last was less for another reason (a file that ended early).

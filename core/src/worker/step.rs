@@ -237,7 +237,9 @@ impl Worker {
             self.outs.push_back(Out::Forget(id));
         }
         if self.settings.arrivals {
-            self.outs.extend(conn.arrivals.ended(id, &stream, why, now));
+            let all = &mut self.unsettled;
+            self.outs
+                .extend(conn.arrivals.ended(all, id, &stream, why, now));
         }
         if self.spare.len() < STREAMS_SPARE_MAX {
             stream.plan.parts.clear(); // others may wait for what it holds
@@ -284,7 +286,7 @@ impl Worker {
         let Some(mut conn) = self.conns[id.index as usize].take() else {
             return;
         };
-        while let Some(arrived) = conn.arrivals.give_up() {
+        while let Some(arrived) = conn.arrivals.close(&mut self.unsettled) {
             self.outs.push_back(arrived);
         }
         if conn.phase == Phase::Resolving {

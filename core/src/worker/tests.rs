@@ -27,7 +27,7 @@ use crate::limits::{
     PIPELINED_MAX, SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
 };
 use crate::prefetch::Bound;
-use crate::units::US_PER_S;
+use crate::units::{MIB, US_PER_S};
 use crate::why::Why;
 use smallvec::SmallVec;
 
@@ -65,6 +65,7 @@ fn settings() -> Settings {
         rate_min_bytes_per_s: 100,
         drain_timeout_us: 30 * US_PER_S,
         arrivals: false,
+        arrivals_bytes_max: MIB,
         send: Send::Eager,
         pacing: false,
         delay: Delay::Rate,

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ackpace_core::conn::{Part as CorePart, Plan as CorePlan, Promise};
+use ackpace_core::limits::{ARRIVAL_BYTES, RECORD_BRIEF_BYTES_MAX};
 use ackpace_core::worker::{Outcome, Received};
 use ackpace_wire::access_log::{self, Remote};
 use ackpace_wire::http::target::{self, Form};
@@ -26,7 +27,7 @@ use super::planning::{closes, context, core_plan, planned, query_of};
 use super::site::{Answer, Query, Site};
 use crate::clock::unix_ms;
 use crate::hot::{Content, Key, Ready};
-use crate::log::{Record, RequestText};
+use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::tcp;
 
 /// A buffer for a request head and what follows it.
@@ -66,10 +67,36 @@ pub struct Front {
     plain: Option<plain::Place>,
     body: Option<BodySkip>,
     /// What the access log will say of answers that have not fully arrived, oldest first.
-    records: VecDeque<(u16, RequestText, u16)>,
+    records: VecDeque<Box<Noted>>,
     /// The status of the answer that was planned last; 0 before the first.
     status: u16,
 }
+
+/// A response of which the access log will tell.
+struct Noted {
+    nth: u16,
+    status: u16,
+    request: RequestText,
+    ended: Option<Ended>,
+}
+
+/// When a response ended.
+#[derive(Clone, Copy)]
+pub struct Ended {
+    /// By the clock on the wall, Unix milliseconds.
+    pub unix_ms: u64,
+    /// Microseconds after the time by which the machine measured it: that of the turn in which it ended.
+    pub later_us: u64,
+}
+
+/// What a [`Noted`] costs beside its request.
+const NOTED_BYTES: u64 = (size_of::<Noted>() - size_of::<RequestText>() + 48) as u64;
+
+/// What each connection has of its own is enough for the beginning of each field.
+const _: () = assert!(NOTED_BYTES + BRIEF_HELD_BYTES + ARRIVAL_BYTES <= RECORD_BRIEF_BYTES_MAX);
+
+/// Places for records that an idle connection keeps.
+const RECORDS_COMMON: usize = 4;
 
 /// What to do for a request.
 pub enum Task {
@@ -85,8 +112,8 @@ pub struct Surroundings<'a> {
     pub site: &'a Site,
     /// The server is stopping.
     pub draining: bool,
-    /// The access log is on.
-    pub logging: bool,
+    /// What may be kept for the access log of a request; `None` if it is off.
+    pub record_room_bytes: Option<u64>,
 }
 
 impl Front {
@@ -359,32 +386,53 @@ impl Front {
     /// Keep what the access log will say of the request.
     fn recorded(&mut self, nth: u16, status: u16, around: &Surroundings<'_>) {
         self.status = status;
-        if !around.logging {
+        let Some(room_bytes) = around.record_room_bytes else {
             return;
-        }
+        };
         let bytes = self.unused();
         let text = match parse(bytes) {
-            Parsed::Complete { request, .. } => RequestText::new(&access_log::RequestText {
+            Parsed::Complete { request, .. } => access_log::RequestText {
                 method: request.method.as_bytes(),
                 target: request.target,
                 version: request.version.as_str().as_bytes(),
                 range: request.range(),
                 referer: request.referer(),
                 user_agent: request.user_agent(),
-            }),
+                brief: false,
+            },
             Parsed::Incomplete | Parsed::Reject(_) => {
                 let line = bytes
                     .split(|&byte| byte == b'\n')
                     .next()
                     .unwrap_or_default();
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
-                RequestText::new(&access_log::RequestText {
+                access_log::RequestText {
                     target: line,
                     ..Default::default()
-                })
+                }
             }
         };
-        self.records.push_back((nth, text, status));
+        let room_bytes = room_bytes.saturating_sub(NOTED_BYTES);
+        let request = RequestText::new(&text, room_bytes);
+        self.records.push_back(Box::new(Noted {
+            nth,
+            status,
+            request,
+            ended: None,
+        }));
+    }
+
+    /// What is kept for the log of the request that was planned last, if anything is.
+    pub fn record_bytes(&self, nth: u16) -> Option<u64> {
+        let noted = self.records.back().filter(|noted| noted.nth == nth)?;
+        Some(NOTED_BYTES + noted.request.held_bytes())
+    }
+
+    /// The response has ended: the kernel has all of it, or it was cut off.
+    pub fn ended(&mut self, nth: u16, ended: impl FnOnce() -> Ended) {
+        if let Some(noted) = self.records.back_mut().filter(|noted| noted.nth == nth) {
+            noted.ended = Some(ended());
+        }
     }
 
     /// The status of the answer that was planned last.
@@ -403,18 +451,30 @@ impl Front {
 
     /// The record of an answer that arrived, or did not.
     pub fn record(&mut self, nth: u16, remote: Remote, outcome: &Outcome) -> Option<Record> {
-        let at = self.records.iter().position(|(of, ..)| *of == nth)?;
-        let (_, request, status) = self.records.remove(at)?;
+        let at = self.records.iter().position(|noted| noted.nth == nth)?;
+        let Noted {
+            status,
+            request,
+            ended,
+            ..
+        } = *self.records.remove(at)?;
+        if self.records.is_empty() {
+            self.records.shrink_to(RECORDS_COMMON);
+        }
         let unix = remote == Remote::Unix;
+        let ended = ended.unwrap_or_else(|| Ended {
+            unix_ms: unix_ms(),
+            later_us: 0,
+        });
         let outcome = access_log::Outcome {
-            time_unix_ms: i64::try_from(unix_ms()).unwrap_or(i64::MAX),
+            time_unix_ms: i64::try_from(ended.unix_ms).unwrap_or(i64::MAX),
             remote,
             status,
             bytes_sent: outcome.sent_bytes,
             bytes_acked: (!unix).then_some(outcome.acked_bytes),
             waited_disk_us: outcome.waited_disk_us,
             waited_net_us: outcome.waited_net_us,
-            duration_us: outcome.took_us,
+            duration_us: outcome.took_us.saturating_add(ended.later_us).max(1),
             why: (!outcome.whole).then(|| outcome.why.name()),
         };
         Some(Record { request, outcome })

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use ackpace_wire::access_log as wire;
 use ackpace_wire::limits::{
-    ACCESS_LOG_AGENT_BYTES_MAX, ACCESS_LOG_REFERER_BYTES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX,
+    ACCESS_LOG_AGENT_BYTES_MAX, ACCESS_LOG_BRIEF_BYTES_MAX, ACCESS_LOG_REFERER_BYTES_MAX,
+    METHOD_BYTES_MAX, TARGET_BYTES_MAX,
 };
 
 use super::pump::{Counts, Handle, Pump, Sink, Trouble};
@@ -136,7 +137,7 @@ impl AccessHandle {
     /// Hands a record to the writer. Never blocks: if the queue is full, the record is dropped and counted.
     pub fn log(&self, record: Record) {
         if let Some(queue) = &self.queue {
-            let held_bytes = size_of::<Record>() + record.request.text.len();
+            let held_bytes = size_of::<Record>() + BESIDE_BYTES + record.request.text.len();
             queue.push(record, held_bytes); // a drop is counted there
         }
     }
@@ -173,6 +174,7 @@ pub struct RequestText {
     line_bytes: [u16; 3],
     /// Lengths of Range, Referer and User-Agent, where the client sent them.
     fields_bytes: [Option<u16>; 3],
+    brief: bool,
 }
 
 /// The longest text that is kept, for 16-bit lengths.
@@ -185,34 +187,42 @@ const _: () = assert!(
         <= u16::MAX as usize
 );
 
+/// What an allocation costs beyond its bytes, and a place in a queue that may be half empty.
+const BESIDE_BYTES: usize = 64;
+
+/// What [`RequestText::held_bytes`] is at most if only the beginning of each field was kept.
+pub const BRIEF_HELD_BYTES: u64 = (size_of::<RequestText>()
+    + BESIDE_BYTES
+    + 2 * (METHOD_BYTES_MAX + 1)
+    + 4 * (ACCESS_LOG_BRIEF_BYTES_MAX + 1)) as u64;
+
 impl RequestText {
-    /// Copies what the log will show.
-    pub fn new(request: &wire::RequestText<'_>) -> RequestText {
-        let kept = |bytes: &'_ [u8], bytes_max: usize| bytes.len().min(bytes_max + 1);
-        let line = [
-            &request.method[..kept(request.method, METHOD_BYTES_MAX)],
-            &request.target[..kept(request.target, TARGET_BYTES_MAX)],
-            &request.version[..kept(request.version, METHOD_BYTES_MAX)],
-        ];
-        let fields = [
-            request
-                .range
-                .map(|bytes| &bytes[..kept(bytes, ACCESS_LOG_REFERER_BYTES_MAX)]),
-            request
-                .referer
-                .map(|bytes| &bytes[..kept(bytes, ACCESS_LOG_REFERER_BYTES_MAX)]),
-            request
-                .user_agent
-                .map(|bytes| &bytes[..kept(bytes, ACCESS_LOG_AGENT_BYTES_MAX)]),
-        ];
+    /// Copies what the log will show; only the beginning of each field if all that would hold more than `room_bytes`.
+    pub fn new(request: &wire::RequestText<'_>, room_bytes: u64) -> RequestText {
+        let whole = RequestText::len_bytes(request);
+        let brief = (size_of::<RequestText>() + BESIDE_BYTES + whole) as u64 > room_bytes;
+        let request = wire::RequestText { brief, ..*request };
+        let (line, fields) = request.kept();
+        let mut text = Vec::with_capacity(RequestText::len_bytes(&request));
         let pieces = line.into_iter().chain(fields.into_iter().flatten());
-        let mut text = Vec::with_capacity(pieces.clone().map(<[u8]>::len).sum());
         pieces.for_each(|piece| text.extend_from_slice(piece));
         RequestText {
             text: text.into(),
             line_bytes: line.map(|piece| piece.len() as u16),
             fields_bytes: fields.map(|field| field.map(|piece| piece.len() as u16)),
+            brief,
         }
+    }
+
+    fn len_bytes(request: &wire::RequestText<'_>) -> usize {
+        let (line, fields) = request.kept();
+        let pieces = line.into_iter().chain(fields.into_iter().flatten());
+        pieces.map(<[u8]>::len).sum()
+    }
+
+    /// What it holds, with what belongs to it.
+    pub fn held_bytes(&self) -> u64 {
+        (size_of::<RequestText>() + BESIDE_BYTES + self.text.len()) as u64
     }
 
     /// The fields again.
@@ -233,6 +243,7 @@ impl RequestText {
             range,
             referer,
             user_agent,
+            brief: self.brief,
         }
     }
 }
@@ -252,7 +263,7 @@ mod tests {
             ..Default::default()
         };
         Record {
-            request: RequestText::new(&request),
+            request: RequestText::new(&request, u64::MAX),
             outcome: wire::Outcome {
                 time_unix_ms: 0,
                 remote: wire::Remote::Unix,
@@ -363,6 +374,7 @@ mod tests {
                 range: range.as_deref(),
                 referer: agent.as_deref(),
                 user_agent: agent.as_deref(),
+                brief: false,
             };
             let outcome = record("").outcome;
             let line = |request: &wire::RequestText<'_>| {
@@ -370,7 +382,12 @@ mod tests {
                 wire::line(wire::Format::Json, request, &outcome, &mut out);
                 out
             };
-            prop_assert_eq!(line(&RequestText::new(&request).as_wire()), line(&request));
+            prop_assert_eq!(line(&RequestText::new(&request, u64::MAX).as_wire()), line(&request));
+            let brief = wire::RequestText { brief: true, ..request };
+            let kept = RequestText::new(&request, 0);
+            prop_assert_eq!(line(&kept.as_wire()), line(&brief));
+            prop_assert!(kept.held_bytes() <= BRIEF_HELD_BYTES);
+            prop_assert!(RequestText::new(&request, 3_000).held_bytes() <= 3_000);
         }
     }
 }

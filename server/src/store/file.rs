@@ -1,7 +1,7 @@
 //! Open files: one descriptor and one name for all streams that send the same file now.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::CString;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -14,7 +14,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use super::device::Devices;
 use super::direct::{Direct, Why, open_direct};
 use super::residency;
-use crate::limits::GROWING_LOOKS_MAX;
+use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX};
 
 /// A file that is open, and what is known of it.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct File {
     /// Its pages, for who asks which of them are in memory; `None` inside where it can't be mapped.
     map: OnceLock<Option<residency::Map>>,
     /// Its name when it was first sent from; `None` inside where /proc is not there.
-    name: OnceLock<Option<CString>>,
+    name: OnceLock<Option<NameHash>>,
     /// What it was, and where, when its inode was last seen changed.
     known: Mutex<Option<Known>>,
 }
@@ -41,17 +41,31 @@ pub struct File {
 #[derive(Debug)]
 struct Known {
     version: Version,
-    name: CString,
+    name: NameHash,
 }
 
+/// Tells names apart: which one it is does not matter, and paths are long.
+type NameHash = u64;
+
 /// The name of an open file in the kernel's tree of names, which a rename changes at once (proc(5), /proc/self/fd).
-fn name_of(fd: &OwnedFd) -> Option<CString> {
+fn name_of(fd: &OwnedFd) -> Option<NameHash> {
     let mut link = [0u8; "/proc/self/fd/".len() + 10];
     let mut rest = &mut link[..];
     write!(rest, "/proc/self/fd/{}", fd.as_raw_fd()).ok()?;
     let len = link.iter().position(|&byte| byte == 0)?;
-    readlinkat(CWD, &link[..len], Vec::new()).ok()
+    let name = readlinkat(CWD, &link[..len], Vec::new()).ok()?;
+    let mut hasher = DefaultHasher::new();
+    name.as_bytes().hash(&mut hasher);
+    Some(hasher.finish())
 }
+
+/// What an open file costs at worst, with its path and its way past the page cache.
+pub const FILE_BYTES: u64 = (size_of::<File>() + size_of::<Direct>() + PATH_BYTES_MAX + 64) as u64;
+
+/// What is known of a file, open or remembered.
+pub const KNOWN_BYTES: u64 = (2 * size_of::<(Key, (ObjectId, Weak<File>))>()
+    + 2 * size_of::<Key>()
+    + size_of::<File>()) as u64;
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -115,13 +129,13 @@ impl File {
             if now == *promised {
                 return true;
             }
-            let Some(name) = name else {
+            let Some(name) = *name else {
                 return false; // without /proc nobody can tell a rename from a time that was put back
             };
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let known = known.get_or_insert_with(|| Known {
                 version: *promised,
-                name: name.clone(),
+                name,
             });
             match known.version.change(&now, promise) {
                 Change::None if now.mtime_ns != promised.mtime_ns => return true,

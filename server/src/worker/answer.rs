@@ -6,7 +6,7 @@ use ackpace_core::conn::{Part, Plan, StreamId, TcpEvent};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::In;
+use ackpace_core::worker::{In, Worker as Decider};
 
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
@@ -23,7 +23,7 @@ use crate::tally::Tally;
 
 impl Worker {
     pub(super) fn resolve(&mut self, stream: StreamId, refuse: bool, now: Instant) {
-        let around = around(&self.shared, self.draining, &self.log);
+        let around = around(&self.shared, self.draining, &self.log, &self.decider);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
@@ -66,6 +66,9 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
+        if let Some(bytes) = conn.front.record_bytes(stream.nth) {
+            self.decider.on(In::Recorded { stream, bytes }, now);
+        }
         let owed_bytes = std::mem::replace(&mut conn.owed_bytes, plan.promised_bytes());
         let whole = owed_bytes.unwrap_or(0) == 0;
         if !whole || !plan.is_sound() {
@@ -118,7 +121,7 @@ impl Worker {
 
     /// Plan the answer now that it is known what lies there.
     fn answer(&mut self, stream: StreamId, answer: Answer, now: Instant) {
-        let around = around(&self.shared, self.draining, &self.log);
+        let around = around(&self.shared, self.draining, &self.log, &self.decider);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
@@ -238,10 +241,15 @@ fn count_ready(tally: &Tally, hot: &Hot) {
 }
 
 /// What an answer depends on besides its request.
-fn around<'a>(shared: &'a Shared, draining: bool, log: &AccessHandle) -> Surroundings<'a> {
+fn around<'a>(
+    shared: &'a Shared,
+    draining: bool,
+    log: &AccessHandle,
+    decider: &Decider,
+) -> Surroundings<'a> {
     Surroundings {
         site: &shared.site,
         draining,
-        logging: log.is_on(),
+        record_room_bytes: log.is_on().then(|| decider.record_room_bytes()),
     }
 }

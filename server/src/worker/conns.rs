@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ackpace_core::conn::{ConnId, Span};
+use ackpace_core::limits::FETCHED_MAX;
 use ackpace_core::units::Instant;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
@@ -67,6 +68,10 @@ pub struct Conns {
     places_max: u32,
     lowat_bytes: Option<u32>,
 }
+
+/// What a place costs, with the pieces that may wait there.
+pub const PLACE_BYTES: u64 =
+    (size_of::<Place>() + 4 + 2 * FETCHED_MAX * size_of::<Piece>() + 64) as u64;
 
 #[derive(Default)]
 struct Place {

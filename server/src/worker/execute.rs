@@ -10,7 +10,9 @@ use rustix::net::Shutdown;
 
 use super::Worker;
 use super::sending::Order;
+use crate::clock::unix_ms;
 use crate::disk::Ask;
+use crate::front::http::Ended;
 use crate::resolver::Job;
 use crate::tcp;
 
@@ -33,7 +35,7 @@ impl Worker {
                     conn.pieces.clear();
                 }
             }
-            Out::Ended(stream) => self.ended(stream),
+            Out::Ended(stream) => self.ended(stream, now),
             Out::Slice(stream) => self.slice(stream, now),
             Out::Send {
                 stream,
@@ -170,8 +172,13 @@ impl Worker {
         }
     }
 
-    fn ended(&mut self, stream: StreamId) {
+    fn ended(&mut self, stream: StreamId, now: Instant) {
+        let clock = self.shared.clock;
         if let Some(conn) = self.conns.get(stream.conn) {
+            conn.front.ended(stream.nth, || Ended {
+                unix_ms: unix_ms(),
+                later_us: clock.now().since_us(now),
+            });
             if std::mem::take(&mut conn.corked) {
                 tcp::cork(&conn.socket, false);
             }
@@ -184,6 +191,7 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
+        conn.slice = Vec::new(); // it is sent
         let submitted = conn
             .listing
             .take()

@@ -219,6 +219,7 @@ pub(super) fn settings(send: Send, delay: Delay) -> Settings {
         rate_min_bytes_per_s: 100,
         drain_timeout_us: 30 * US_PER_S,
         arrivals: false,
+        arrivals_bytes_max: 0,
         send,
         pacing: false,
         delay,

@@ -1,7 +1,7 @@
 //! What the log is told of a response: exactly what the client acknowledged.
 
 use super::*;
-use crate::limits::ARRIVALS_MAX;
+use crate::limits::{ARRIVAL_BYTES, ARRIVALS_MAX};
 
 fn bench() -> Bench {
     Bench::new(Settings {
@@ -129,6 +129,110 @@ fn what_waits_to_be_told_is_bounded() {
         let above = nth == ARRIVALS_MAX as u64;
         assert_eq!(told.len(), usize::from(above), "{nth}");
     }
+}
+
+/// As [`respond`], with a request of which the log keeps this much.
+fn respond_logged(bench: &mut Bench, conn: ConnId, bytes: u64) -> Vec<Out> {
+    let stream = bench.request(conn);
+    let mut outs = bench.tell(In::Recorded { stream, bytes });
+    let answered = bench.resolved(stream, plan([body(Oracle::Always, 0, 1_000)], true));
+    outs.extend(bench.deliver(answered));
+    outs
+}
+
+fn bench_with(arrivals_bytes_max: u64) -> Bench {
+    Bench::new(Settings {
+        arrivals: true,
+        arrivals_bytes_max,
+        ..settings()
+    })
+}
+
+#[test]
+fn what_is_kept_for_the_log_is_bounded_over_all_connections_and_the_oldest_goes_first() {
+    let each_bytes = 1_000 + ARRIVAL_BYTES;
+    let mut bench = bench_with(3 * each_bytes);
+    bench.sample = unacked(1_100);
+    for index in 0..3 {
+        let conn = bench.client(index);
+        assert_eq!(arrived(&respond_logged(&mut bench, conn, 1_000)), []);
+    }
+    for index in 3..40 {
+        let conn = bench.client(index);
+        let outs = respond_logged(&mut bench, conn, 1_000);
+        let told: Vec<u32> = (outs.iter())
+            .filter_map(|out| match out {
+                Out::Arrived { stream, .. } => Some(stream.conn.index),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, [index - 3], "who has waited longest makes room");
+    }
+    bench.sample = unacked(0);
+    let whole = (0, 1_000, 1_000, true, Why::Done);
+    assert_eq!(arrived(&bench.wait_s(1)), [whole; 3]);
+    assert_eq!(
+        bench.worker.record_room_bytes(),
+        3 * each_bytes - ARRIVAL_BYTES,
+        "nothing is left of them"
+    );
+}
+
+#[test]
+fn requests_under_way_leave_less_room_and_give_it_back_with_their_connection() {
+    let mut bench = bench_with(10_000);
+    let all_bytes = bench.worker.record_room_bytes();
+    for index in 0..4 {
+        let conn = bench.client(index);
+        let stream = bench.request(conn);
+        bench.tell(In::Recorded {
+            stream,
+            bytes: 2_500,
+        });
+        bench.resolved(stream, plan([body(Oracle::Always, 0, 1_000)], true));
+    }
+    assert_eq!(bench.worker.record_room_bytes(), 0);
+    for index in 0..4 {
+        bench.sample = unacked(0);
+        bench.tcp(conn_id(index), TcpEvent::Reset);
+    }
+    assert_eq!(bench.worker.record_room_bytes(), all_bytes);
+}
+
+#[test]
+fn a_response_that_was_acknowledged_at_once_is_settled_within_a_tick_and_ends_where_it_ended() {
+    let mut bench = bench();
+    bench.wait_us(300_000);
+    let conn = bench.client(0);
+    let stream = bench.request(conn);
+    bench.wait_us(40_000);
+    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 1_000)], true));
+    assert_eq!(arrived(&bench.deliver(outs)), []);
+    assert_eq!(bench.ended, [stream], "the log is told when");
+    bench.sample = unacked(0);
+    let outs = bench.wait_s(1);
+    let outcome = outs.iter().find_map(|out| match out {
+        Out::Arrived { outcome, .. } => Some(*outcome),
+        _ => None,
+    });
+    assert_eq!(outcome.map(|o| (o.whole, o.took_us)), Some((true, 40_000)));
+}
+
+#[test]
+fn idle_connections_whose_responses_are_settled_are_not_looked_at() {
+    let mut bench = bench();
+    bench.sample = unacked(0);
+    for index in 0..100 {
+        let conn = bench.client(index);
+        respond(&mut bench, conn, true);
+    }
+    bench.wait_s(1);
+    let samples = |outs: Vec<Out>| {
+        outs.iter()
+            .filter(|out| matches!(out, Out::Sample(_)))
+            .count()
+    };
+    assert_eq!(samples(bench.wait_s(20)), 0);
 }
 
 #[test]

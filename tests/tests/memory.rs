@@ -1,0 +1,257 @@
+//! What `ackpace limits` promises of memory, held against clients that mean harm: each test fills what one kind of them can
+//! fill, while the server's anonymous memory is watched.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ackpace_tests::{
+    Conn, Server, Setup, Tree, allocate, command, connect_with_buffer, eventually, forget_cached,
+    raise_own_limit, reset_on_drop, run, server_binary,
+};
+
+const MEMORY: &str = "128MiB";
+const CLIENTS: usize = 250;
+
+/// A server with little memory, and what it said of it.
+struct Bounded {
+    server: Server,
+    metrics: SocketAddr,
+    limit_bytes: u64,
+}
+
+impl Bounded {
+    fn start(tree: &Tree) -> Bounded {
+        raise_own_limit();
+        let options = [
+            "--memory-max",
+            MEMORY,
+            "--workers",
+            "2",
+            "--access-log",
+            "/dev/null",
+            "--header-timeout",
+            "5min",
+        ];
+        let mut limits = command(server_binary());
+        limits.arg("limits").args(options).arg(tree.path());
+        let told = run(&mut limits);
+        let sum = told
+            .out
+            .lines()
+            .find(|line| line.contains("in all, at worst"));
+        let mib = sum.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+        let limit_bytes = (mib.expect("the sum of all owners") * f64::from(1 << 20)) as u64;
+        assert!(limit_bytes <= 128 << 20, "{}", told.out);
+        let server = Setup::new(tree.path())
+            .args(&options)
+            .args(&["--metrics", "0"])
+            .start();
+        let line = server.out_line(&["metrics at http://"]);
+        let url = line.trim_end().trim_start_matches("metrics at http://");
+        let metrics = url.trim_end_matches("/metrics").parse();
+        Bounded {
+            server,
+            metrics: metrics.expect("an address"),
+            limit_bytes,
+        }
+    }
+
+    /// The sum of all samples of a metric.
+    fn metric(&self, name: &str) -> u64 {
+        let page = Conn::open(self.metrics).get("/metrics", "").text();
+        let samples = page.lines().filter_map(|line| line.strip_prefix(name));
+        let samples = samples.filter(|rest| rest.starts_with(['{', ' ']));
+        let values = samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok());
+        values.sum::<f64>() as u64
+    }
+
+    /// A client that takes as little as TCP lets it.
+    fn deaf(&self) -> Conn {
+        let stream = connect_with_buffer(self.server.address(), 1024);
+        stream.and_then(Conn::over).expect("a connection")
+    }
+
+    /// Watches the memory until `act` is over; it is never above what was promised, and all others are served.
+    fn keeps_its_promise<T>(self, act: impl FnOnce(&Bounded) -> T) {
+        let (over, most_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    most_bytes.fetch_max(self.server.memory_bytes(), Ordering::Relaxed);
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let held = act(&self);
+                assert_eq!(self.server.get("/small", "").text(), "small");
+                most_bytes.fetch_max(self.server.memory_bytes(), Ordering::Relaxed);
+                drop(held);
+            }));
+            over.store(true, Ordering::Relaxed);
+            if let Err(panic) = ended {
+                std::panic::resume_unwind(panic);
+            }
+        });
+        let (most, limit) = (
+            most_bytes.load(Ordering::Relaxed) >> 10,
+            self.limit_bytes >> 10,
+        );
+        println!("{most} KiB of {limit} KiB");
+        assert!(
+            most <= limit,
+            "{most} KiB are used, and `limits` promises {limit}"
+        );
+        self.server.stop();
+    }
+}
+
+fn tree() -> Tree {
+    let tree = Tree::new();
+    tree.file("small", "small");
+    tree
+}
+
+/// A request as long as a head may be.
+fn longest(method: &str, target: &str) -> String {
+    let target = format!("{target:a<7900}");
+    let (long, agent) = ("r".repeat(2040), "u".repeat(1020));
+    format!(
+        "{method} {target} HTTP/1.1\r\nHost: t\r\nRange: {long}\r\nReferer: {long}\r\nUser-Agent: {agent}\r\n\r\n"
+    )
+}
+
+#[test]
+fn requests_that_wait_for_their_acknowledgement_in_the_log() {
+    const EACH: usize = 80;
+    Bounded::start(&tree()).keeps_its_promise(|bounded| {
+        let request = longest("HEAD", "/");
+        let mut clients: Vec<Conn> = (0..CLIENTS).map(|_| bounded.deaf()).collect();
+        for client in &mut clients {
+            for _ in 0..EACH {
+                client.send(&request);
+            }
+        }
+        eventually("all requests are answered", || {
+            bounded.metric("ackpace_requests_total") >= (CLIENTS * EACH) as u64
+        });
+        clients
+    });
+}
+
+#[test]
+fn heads_that_do_not_end_and_connections_that_say_nothing() {
+    Bounded::start(&tree()).keeps_its_promise(|bounded| {
+        let head = longest("GET", "/");
+        let half = head.trim_end();
+        let mut clients: Vec<Conn> = (0..2 * CLIENTS).map(|_| bounded.deaf()).collect();
+        for (nth, client) in clients.iter_mut().enumerate() {
+            match nth % 3 {
+                0 => drop(client.send(half)),
+                1 => drop(client.send("GET /small HTTP/1.1\r\nHost: t\r\n\r\n")),
+                _ => {}
+            }
+        }
+        eventually("all that may be are accepted", || {
+            bounded.metric("ackpace_connections") >= CLIENTS as u64
+        });
+        clients
+    });
+}
+
+#[test]
+fn slow_downloads_of_many_large_files_with_long_requests() {
+    const FILES: usize = 40;
+    let tree = tree();
+    for nth in 0..FILES {
+        let path = tree.file(format!("{nth}"), "");
+        let file = File::options().write(true).open(path).expect("our file");
+        allocate(&file, 8 << 20);
+        forget_cached(&file);
+    }
+    Bounded::start(&tree).keeps_its_promise(|bounded| {
+        let mut clients: Vec<Conn> = (0..CLIENTS).map(|_| bounded.deaf()).collect();
+        for (nth, client) in clients.iter_mut().enumerate() {
+            let agent = "u".repeat(14_000);
+            let target = nth % FILES;
+            let ranges = match nth % 2 {
+                0 => "",
+                _ => "Range: bytes=1-90000,100000-190000,200000-290000,300000-390000,400000-\r\n",
+            };
+            client.send(format!(
+                "GET /{target} HTTP/1.1\r\nHost: t\r\n{ranges}User-Agent: {agent}\r\n\r\n"
+            ));
+        }
+        eventually("all have a response", || {
+            bounded.metric("ackpace_requests_total") >= CLIENTS as u64
+        });
+        for client in &mut clients {
+            client.exactly(1000);
+        }
+        clients
+    });
+}
+
+#[test]
+fn listings_that_nobody_reads() {
+    let tree = tree();
+    let long = "n".repeat(100);
+    tree.dir("many");
+    for nth in 0..3000 {
+        tree.file(format!("many/{long}{nth}"), "");
+    }
+    tree.dir("told");
+    tree.file("told/README", "\"".repeat(64 << 10));
+    Bounded::start(&tree).keeps_its_promise(|bounded| {
+        let mut clients: Vec<Conn> = (0..CLIENTS * 9 / 5).map(|_| bounded.deaf()).collect();
+        for (nth, client) in clients.iter_mut().enumerate() {
+            let dir = if nth % 8 == 0 { "many" } else { "told" };
+            client.send(format!(
+                "GET /{dir}/ HTTP/1.1\r\nHost: t\r\nAccept: text/html\r\n\r\n"
+            ));
+        }
+        let all = clients.len() as u64;
+        eventually("all have an answer", || {
+            bounded.metric("ackpace_requests_total") >= all
+        });
+        for client in &mut clients {
+            client.exactly(100);
+        }
+        clients
+    });
+}
+
+#[test]
+fn many_files_each_asked_for_twice() {
+    const FILES: usize = 3000;
+    let tree = tree();
+    for nth in 0..FILES {
+        tree.file(format!("{nth}"), "x".repeat(4000));
+    }
+    Bounded::start(&tree).keeps_its_promise(|bounded| {
+        let mut clients: Vec<Conn> = (0..8).map(|_| bounded.server.connect()).collect();
+        for nth in 0..2 * FILES {
+            let client = &mut clients[nth % 8];
+            let target = format!("/{}", nth / 2);
+            assert_eq!(client.get(&target, "").body.len(), 4000);
+        }
+        clients
+    });
+}
+
+#[test]
+fn connections_that_come_and_go_with_long_requests() {
+    Bounded::start(&tree()).keeps_its_promise(|bounded| {
+        let request = longest("GET", "/small?");
+        for nth in 0..4000 {
+            let conn = bounded.server.connect();
+            let _ = (&conn.stream).write_all(request.as_bytes());
+            if nth % 2 == 0 {
+                reset_on_drop(&conn.stream);
+            }
+        }
+    });
+}
