@@ -10,11 +10,13 @@ use crate::disk::{Ask, News};
 use crate::limits::{
     CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX,
     DESCRIPTORS_OWN, DEVICES_MAX, HOT_TABLES_BYTES, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX,
-    PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, THREAD_BYTES,
+    LOG_QUEUE_LINES_MAX, PARTED_FILES_MAX, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX,
+    THREAD_BYTES,
 };
+use crate::log::Record;
 use crate::mailbox::Mailboxes;
 use crate::memory;
-use crate::options::{LogTarget, ServeOptions};
+use crate::options::{Cancel, LogTarget, ServeOptions};
 use crate::resolver::RESULT_BYTES;
 use crate::store::file::{FILE_BYTES, KNOWN_BYTES};
 
@@ -36,6 +38,8 @@ pub struct Shares {
     pub listing_bytes: u64,
     /// Requests that the access log will tell of, until their responses are settled; 0: it is off.
     pub records_bytes: u64,
+    /// Files that are read for clients that left, if they are (`cancel` off), of one disk.
+    pub parted_bytes: u64,
     /// Requests that wait for a resolver.
     pub queries_bytes: u64,
     /// Queues of the logs that are written, and batches on their way out.
@@ -71,6 +75,10 @@ impl Shares {
             log_bytes: match options.access_log {
                 LogTarget::Off => log_bytes(),
                 LogTarget::Stdout | LogTarget::File(_) => 2 * log_bytes(),
+            },
+            parted_bytes: match options.cancel {
+                Cancel::On => 0,
+                Cancel::Off => PARTED_FILES_MAX as u64 * FILE_BYTES,
             },
             queries_bytes: QUERIES_BYTES_MAX.min(memory_bytes / 32),
             prefetch_bytes: 0,
@@ -124,6 +132,7 @@ impl Shares {
                 "mailboxes between workers, disks and resolvers",
                 connections * mailboxes_bytes(),
             ),
+            // The names and watches of their directories (inotify) belong to this budget, not beside it.
             ("small files kept ready", self.object_cache_bytes),
             (
                 "which of them are watched, changed or asked for again",
@@ -149,7 +158,10 @@ impl Shares {
             ),
             (
                 "what is known of files and their residency",
-                beliefs_bytes() * workers + files_bytes() + disks_bytes(self.prefetch_bytes),
+                beliefs_bytes() * workers
+                    + files_bytes()
+                    + disks_bytes(self.prefetch_bytes)
+                    + self.parted_bytes,
             ),
             (
                 "the program and its threads",
@@ -168,7 +180,7 @@ impl Shares {
                 + core::OBJECT_BYTES,
             head_bytes: wire::HEAD_BYTES_MAX as u64,
             plan_bytes: wire::PLAN_BYTES_MAX as u64,
-            file_bytes: FILE_BYTES,
+            file_bytes: FILE_BYTES + KNOWN_BYTES,
             slice_bytes: match self.listing_bytes {
                 0 => 0,
                 _ => (core::SLICE_BYTES + wire::LISTING_ENTRY_BYTES_MAX) as u64,
@@ -207,10 +219,11 @@ fn mailboxes_bytes() -> u64 {
         + RESULT_BYTES
 }
 
-/// A queue, and a batch whose last line may be a long one, in a buffer that grew by doubling.
+/// A queue with its places, and a batch whose last line may be a long one, in a buffer that grew by doubling.
 fn log_bytes() -> u64 {
+    let places_bytes = LOG_QUEUE_LINES_MAX * (size_of::<Record>() + 64);
     let batch_bytes = 2 * (LOG_BATCH_BYTES + wire::ACCESS_LOG_LINE_BYTES_MAX);
-    LOG_QUEUE_BYTES_MAX + batch_bytes as u64
+    LOG_QUEUE_BYTES_MAX + (places_bytes + batch_bytes) as u64
 }
 
 fn decisions_bytes() -> u64 {
@@ -371,6 +384,24 @@ mod tests {
             next.total_bytes() > next.memory_bytes,
             "room for more was left unused"
         );
+    }
+
+    #[test]
+    fn little_memory_still_serves_hundreds_of_connections() {
+        let options = options(&["--memory-max", "128MiB", "--access-log", "/dev/null"]);
+        let little = Shares::divide(&options, 2, 64 << 30).expect("enough");
+        assert!(little.connections_per_worker >= 350, "{little:?}");
+        assert!(little.total_bytes() <= little.memory_bytes);
+    }
+
+    #[test]
+    fn what_is_kept_for_the_access_log_is_charged_where_there_is_one() {
+        let without = Shares::divide(&options(&[]), 4, 64 << 30).expect("plenty");
+        assert_eq!(without.records_bytes, 0);
+        let with = Shares::divide(&options(&["--access-log", "-"]), 4, 64 << 30).expect("plenty");
+        assert_eq!(with.records_bytes, 4 * core::RECORDS_BYTES_MAX);
+        let more_bytes = with.connection_bytes() - without.connection_bytes();
+        assert_eq!(more_bytes, core::RECORD_BRIEF_BYTES_MAX);
     }
 
     #[test]

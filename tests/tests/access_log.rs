@@ -1,0 +1,69 @@
+//! What the access log says of when: by the client's clock.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ackpace_tests::{Server, Tree};
+
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("a time after 1970").as_millis() as i64
+}
+
+/// The text between these two, behind the first.
+fn between<'a>(line: &'a str, before: &str, behind: &str) -> &'a str {
+    let rest = line.split_once(before).map(|(_, rest)| rest);
+    let field = rest.and_then(|rest| rest.split_once(behind));
+    field.unwrap_or_else(|| panic!("no {before} in {line}")).0
+}
+
+/// `2026-11-21T16:48:38.042Z` as Unix milliseconds.
+fn parsed_ms(time: &str) -> i64 {
+    let numbers: Vec<i64> = time
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    let [year, month, day, hour, minute, second, ms] = numbers[..] else {
+        panic!("no time: {time}");
+    };
+    // Days since 1970 in the Gregorian calendar; years begin with March.
+    let (year, month) = (year - i64::from(month < 3), (month + 9) % 12);
+    let days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
+    (((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + ms
+}
+
+#[test]
+fn a_line_tells_when_its_response_ended_and_how_long_it_took() {
+    assert_eq!(parsed_ms("1970-01-01T00:00:00.001Z"), 1);
+    assert_eq!(parsed_ms("2000-10-10T20:55:36.042Z"), 971_211_336_042);
+    let tree = Tree::new();
+    tree.file("a", "x".repeat(100_000));
+    let server = Server::start(&tree, &["--access-log", "-", "--access-log-format", "json"]);
+    let mut kept = server.connect();
+    for nth in 0..3 {
+        let (from_ms, target) = (unix_ms(), format!("/a?{nth}"));
+        let got = kept.get(&target, "");
+        let to_ms = unix_ms();
+        assert_eq!(got.body.len(), 100_000);
+        // Nothing more is asked until the line is there: what was acknowledged is found out by the server itself. That
+        // is so a tick later, and the next response begins at once, a whole tick before its own line.
+        let line = server.out_line(&[&target]);
+        assert!(
+            line.contains("\"bytes_acked\":100000,\"complete\":true"),
+            "{line}"
+        );
+        let time_ms = parsed_ms(between(&line, "\"time\":\"", "\""));
+        assert!(
+            (from_ms - 1..=to_ms + 200).contains(&time_ms),
+            "asked at {from_ms}, had at {to_ms}: {line}"
+        );
+        let took_ms: f64 = between(&line, "\"duration_ms\":", ",")
+            .parse()
+            .expect("a number");
+        assert!(
+            took_ms > 0.0 && took_ms <= (to_ms - from_ms + 200) as f64,
+            "asked at {from_ms}, had at {to_ms}: {line}"
+        );
+    }
+    server.stop();
+}
