@@ -126,13 +126,8 @@ impl Resolver {
         places: u32,
         held_bytes_max: u64,
     ) -> io::Result<Resolver> {
-        let jobs = Arc::new(Jobs {
-            lanes: Mutex::new(Lanes::new(RESOLVERS_MAX)),
-            arrived: Condvar::new(),
-            waiting_max: 2 * places as usize * returns.len().max(1),
-            held_bytes: AtomicU64::new(0),
-            held_bytes_max,
-        });
+        let waiting_max = 2 * places as usize * returns.len().max(1);
+        let jobs = Arc::new(Jobs::new(waiting_max, held_bytes_max));
         let returns = Arc::new(returns);
         for n in 0..RESOLVERS_MAX {
             let (jobs, site, returns) = (Arc::clone(&jobs), Arc::clone(site), Arc::clone(&returns));
@@ -170,30 +165,44 @@ impl Resolver {
     #[must_use]
     pub fn submit(&self, stream: StreamId, job: Job) -> bool {
         let device = self.site.device_of_search(job.path());
-        let mut lanes = self.jobs.lanes();
+        self.jobs.put(device, stream, job)
+    }
+}
+
+impl Jobs {
+    fn new(waiting_max: usize, held_bytes_max: u64) -> Jobs {
+        Jobs {
+            lanes: Mutex::new(Lanes::new(RESOLVERS_MAX)),
+            arrived: Condvar::new(),
+            waiting_max,
+            held_bytes: AtomicU64::new(0),
+            held_bytes_max,
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Lanes<Waiting>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Put a job in line, if there is room for it.
+    fn put(&self, device: u16, stream: StreamId, job: Job) -> bool {
+        let mut lanes = self.lanes();
         let bytes = job.bytes();
-        let held_bytes = self.jobs.held_bytes.load(Ordering::Relaxed) + bytes;
-        let fits = held_bytes <= self.jobs.held_bytes_max || matches!(job, Job::Slice(_));
-        let accepted = fits && lanes.waiting() < self.jobs.waiting_max;
+        let held_bytes = self.held_bytes.load(Ordering::Relaxed) + bytes;
+        let fits = held_bytes <= self.held_bytes_max || matches!(job, Job::Slice(_));
+        let accepted = fits && lanes.waiting() < self.waiting_max;
         if accepted {
-            self.jobs.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-            let worker = usize::from(stream.worker);
+            self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
             let waiting = Waiting {
-                worker,
+                worker: usize::from(stream.worker),
                 stream,
                 job,
             };
             lanes.put(device, waiting);
             drop(lanes);
-            self.jobs.arrived.notify_one();
+            self.arrived.notify_one();
         }
         accepted
-    }
-}
-
-impl Jobs {
-    fn lanes(&self) -> MutexGuard<'_, Lanes<Waiting>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next job and its device, after one of device `before` is done; waits for one.
@@ -225,5 +234,39 @@ fn run(site: &Site, device: u16, job: Job) -> Done {
             let more = slice.as_ref().is_ok_and(|slice| !slice.last);
             Done::Sliced(slice, more.then_some(listing))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ackpace_core::conn::ConnId;
+    use ackpace_wire::listing::Format;
+
+    #[test]
+    fn what_waits_is_bounded_by_what_it_holds_and_makes_room_when_it_is_taken() {
+        let jobs = Jobs::new(1_000, 10_000);
+        let put = |path_bytes: usize| {
+            let (index, generation) = (0, 0);
+            let stream = StreamId {
+                worker: 0,
+                conn: ConnId { index, generation },
+                nth: 0,
+            };
+            let query = Query {
+                path: vec![b'/'; path_bytes].into(),
+                accept_encoding: [Box::from(&b"gzip"[..])].into(),
+                format: Format::Html,
+                chunked: None,
+            };
+            jobs.put(0, stream, Job::Find(query))
+        };
+        assert!(put(4_000) && put(4_000));
+        assert!(!put(4_000), "a long one does not fit");
+        assert!(put(100), "a short one does");
+        let (device, _) = jobs.next(None);
+        assert!(put(4_000), "one of them is being done");
+        (0..3).for_each(|_| drop(jobs.next(Some(device))));
+        assert_eq!(jobs.held_bytes.load(Ordering::Relaxed), 0);
     }
 }
