@@ -21,6 +21,8 @@ struct Bounded {
     server: Server,
     metrics: SocketAddr,
     limit_bytes: u64,
+    /// What each owner may have.
+    owners: Vec<(String, u64)>,
 }
 
 impl Bounded {
@@ -39,12 +41,17 @@ impl Bounded {
         let mut limits = command(server_binary());
         limits.arg("limits").args(options).arg(tree.path());
         let told = run(&mut limits);
-        let sum = told
-            .out
-            .lines()
-            .find(|line| line.contains("in all, at worst"));
-        let mib = sum.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-        let limit_bytes = (mib.expect("the sum of all owners") * f64::from(1 << 20)) as u64;
+        let rows = told.out.lines().filter_map(|line| {
+            let (mib, owner) = line.trim().split_once(" MiB  ")?;
+            let bytes = mib.parse::<f64>().ok()? * f64::from(1 << 20);
+            Some((owner.to_owned(), bytes as u64))
+        });
+        let mut owners: Vec<(String, u64)> = rows.collect();
+        let sum = owners
+            .iter()
+            .position(|(owner, _)| owner.starts_with("in all, at worst"));
+        owners.truncate(sum.expect("the sum of all owners") + 1);
+        let limit_bytes = owners.last().map_or(0, |(_, bytes)| *bytes);
         assert!(limit_bytes <= 128 << 20, "{}", told.out);
         let server = Setup::new(tree.path())
             .args(&options)
@@ -57,6 +64,7 @@ impl Bounded {
             server,
             metrics: metrics.expect("an address"),
             limit_bytes,
+            owners,
         }
     }
 
@@ -75,8 +83,23 @@ impl Bounded {
         stream.and_then(Conn::over).expect("a connection")
     }
 
-    /// Watches the memory until `act` is over; it is never above what was promised, and all others are served.
-    fn keeps_its_promise<T>(self, act: impl FnOnce(&Bounded) -> T) {
+    /// What these owners may have together, each named by the first words of its row, beside what the program itself may.
+    fn share_bytes(&self, names: &[&str]) -> u64 {
+        let share = |name: &&str| {
+            let owner = self
+                .owners
+                .iter()
+                .find(|(owner, _)| owner.starts_with(name));
+            owner
+                .unwrap_or_else(|| panic!("no {name} in {:?}", self.owners))
+                .1
+        };
+        names.iter().chain(&["the program"]).map(share).sum()
+    }
+
+    /// Watches the memory until `act` is over: it is never above what was promised in all, nor above what those who are
+    /// concerned may have; and all others are served.
+    fn keeps_its_promise<T>(self, concerned: &[&str], act: impl FnOnce(&Bounded) -> T) {
         let (over, most_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -100,10 +123,15 @@ impl Bounded {
             most_bytes.load(Ordering::Relaxed) >> 10,
             self.limit_bytes >> 10,
         );
-        println!("{most} KiB of {limit} KiB");
+        println!("{most} KiB of {limit} KiB in all");
         assert!(
             most <= limit,
             "{most} KiB are used, and `limits` promises {limit}"
+        );
+        let share = self.share_bytes(concerned) >> 10;
+        assert!(
+            most <= share,
+            "{most} KiB are used, and {concerned:?} may have {share}"
         );
         self.server.stop();
     }
@@ -127,24 +155,31 @@ fn longest(method: &str, target: &str) -> String {
 #[test]
 fn requests_that_wait_for_their_acknowledgement_in_the_log() {
     const EACH: usize = 80;
-    Bounded::start(&tree()).keeps_its_promise(|bounded| {
-        let request = longest("HEAD", "/");
-        let mut clients: Vec<Conn> = (0..CLIENTS).map(|_| bounded.deaf()).collect();
-        for client in &mut clients {
-            for _ in 0..EACH {
-                client.send(&request);
+    Bounded::start(&tree()).keeps_its_promise(
+        &[
+            "connections",
+            "requests for the access log",
+            "queues of the logs",
+        ],
+        |bounded| {
+            let request = longest("HEAD", "/");
+            let mut clients: Vec<Conn> = (0..CLIENTS).map(|_| bounded.deaf()).collect();
+            for client in &mut clients {
+                for _ in 0..EACH {
+                    client.send(&request);
+                }
             }
-        }
-        eventually("all requests are answered", || {
-            bounded.metric("ackpace_requests_total") >= (CLIENTS * EACH) as u64
-        });
-        clients
-    });
+            eventually("all requests are answered", || {
+                bounded.metric("ackpace_requests_total") >= (CLIENTS * EACH) as u64
+            });
+            clients
+        },
+    );
 }
 
 #[test]
 fn heads_that_do_not_end_and_connections_that_say_nothing() {
-    Bounded::start(&tree()).keeps_its_promise(|bounded| {
+    Bounded::start(&tree()).keeps_its_promise(&["connections"], |bounded| {
         let head = longest("GET", "/");
         let half = head.trim_end();
         let mut clients: Vec<Conn> = (0..2 * CLIENTS).map(|_| bounded.deaf()).collect();
@@ -172,27 +207,32 @@ fn slow_downloads_of_many_large_files_with_long_requests() {
         allocate(&file, 8 << 20);
         forget_cached(&file);
     }
-    Bounded::start(&tree).keeps_its_promise(|bounded| {
-        let mut clients: Vec<Conn> = (0..CLIENTS).map(|_| bounded.deaf()).collect();
-        for (nth, client) in clients.iter_mut().enumerate() {
-            let agent = "u".repeat(14_000);
-            let target = nth % FILES;
-            let ranges = match nth % 2 {
-                0 => "",
-                _ => "Range: bytes=1-90000,100000-190000,200000-290000,300000-390000,400000-\r\n",
-            };
-            client.send(format!(
-                "GET /{target} HTTP/1.1\r\nHost: t\r\n{ranges}User-Agent: {agent}\r\n\r\n"
-            ));
-        }
-        eventually("all have a response", || {
-            bounded.metric("ackpace_requests_total") >= CLIENTS as u64
-        });
-        for client in &mut clients {
-            client.exactly(1000);
-        }
-        clients
-    });
+    Bounded::start(&tree).keeps_its_promise(
+        &["connections", "what is read ahead", "mailboxes"],
+        |bounded| {
+            let mut clients: Vec<Conn> = (0..CLIENTS).map(|_| bounded.deaf()).collect();
+            for (nth, client) in clients.iter_mut().enumerate() {
+                let agent = "u".repeat(14_000);
+                let target = nth % FILES;
+                let ranges = match nth % 2 {
+                    0 => "",
+                    _ => {
+                        "Range: bytes=1-90000,100000-190000,200000-290000,300000-390000,400000-\r\n"
+                    }
+                };
+                client.send(format!(
+                    "GET /{target} HTTP/1.1\r\nHost: t\r\n{ranges}User-Agent: {agent}\r\n\r\n"
+                ));
+            }
+            eventually("all have a response", || {
+                bounded.metric("ackpace_requests_total") >= CLIENTS as u64
+            });
+            for client in &mut clients {
+                client.exactly(1000);
+            }
+            clients
+        },
+    );
 }
 
 #[test]
@@ -205,7 +245,7 @@ fn listings_that_nobody_reads() {
     }
     tree.dir("told");
     tree.file("told/README", "\"".repeat(64 << 10));
-    Bounded::start(&tree).keeps_its_promise(|bounded| {
+    Bounded::start(&tree).keeps_its_promise(&["connections", "names of listings"], |bounded| {
         let mut clients: Vec<Conn> = (0..CLIENTS * 9 / 5).map(|_| bounded.deaf()).collect();
         for (nth, client) in clients.iter_mut().enumerate() {
             let dir = if nth % 8 == 0 { "many" } else { "told" };
@@ -231,7 +271,7 @@ fn many_files_each_asked_for_twice() {
     for nth in 0..FILES {
         tree.file(format!("{nth}"), "x".repeat(4000));
     }
-    Bounded::start(&tree).keeps_its_promise(|bounded| {
+    Bounded::start(&tree).keeps_its_promise(&["small files", "what is known"], |bounded| {
         let mut clients: Vec<Conn> = (0..8).map(|_| bounded.server.connect()).collect();
         for nth in 0..2 * FILES {
             let client = &mut clients[nth % 8];
@@ -244,7 +284,7 @@ fn many_files_each_asked_for_twice() {
 
 #[test]
 fn connections_that_come_and_go_with_long_requests() {
-    Bounded::start(&tree()).keeps_its_promise(|bounded| {
+    Bounded::start(&tree()).keeps_its_promise(&["connections", "mailboxes"], |bounded| {
         let request = longest("GET", "/small?");
         for nth in 0..4000 {
             let conn = bounded.server.connect();
