@@ -58,9 +58,9 @@ pub const PROGRAM_BYTES: u64 = 4 << 20;
 /// Directories above a name that is not in the kernel's caches of which it is asked whether they are: the device of the first that is
 /// will be waited for. More: it counts as that of the root.
 pub const SEARCH_UP_MAX: usize = 8;
-/// Names of a directory that a listing has room for at once, in bytes, however little memory there is. More: the directory is
-/// read again for those that follow.
-pub const PIECE_BYTES_MIN: usize = 16 << 10;
+/// Names of a directory that a listing has room for at once, in bytes, however little memory there is: what a slice of it needs.
+/// More: the directory is read again for those that follow.
+pub const PIECE_BYTES_MIN: usize = 8 << 10;
 /// How often a name that changes while it is opened is tried again. More: it is not there at any one time, so 404.
 pub const RACES_MAX: u32 = 3;
 /// Files that are kept ready are not longer: what is saved would not count.

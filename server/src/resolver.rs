@@ -11,7 +11,7 @@ use ackpace_core::conn::StreamId;
 use ackpace_core::limits::RESOLVERS_MAX;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use self::lanes::Lanes;
+use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Answer, Query, Site};
 use crate::mailbox::Bell;
@@ -135,14 +135,29 @@ impl Resolver {
                 sched::be_patient();
                 let mut before = None;
                 loop {
-                    let (device, waiting) = jobs.next(before);
-                    before = Some(device);
-                    let back = returns.iter().find(|back| back.worker == waiting.worker);
+                    let (taken, waiting) = jobs.next(before);
+                    before = Some(taken);
+                    let Waiting {
+                        worker,
+                        stream,
+                        job,
+                    } = waiting;
+                    let back = returns.iter().find(|back| back.worker == worker);
                     // A worker that is gone needs no answer.
-                    if let Some(back) = back {
-                        let done = run(&site, device, waiting.job);
-                        let _ = back.results.send((waiting.stream, done));
-                        back.bell.ring();
+                    let Some(back) = back else { continue };
+                    match run(&site, taken, job) {
+                        Ok(done) => {
+                            let _ = back.results.send((stream, done));
+                            back.bell.ring();
+                        }
+                        Err(job) => jobs.put_off(
+                            taken.device,
+                            Waiting {
+                                worker,
+                                stream,
+                                job,
+                            },
+                        ),
                     }
                 }
             };
@@ -198,17 +213,22 @@ impl Jobs {
                 stream,
                 job,
             };
-            lanes.put(device, waiting);
+            lanes.put(device, false, waiting);
             drop(lanes);
             self.arrived.notify_one();
         }
         accepted
     }
 
-    /// The next job and its device, after one of device `before` is done; waits for one.
-    fn next(&self, before: Option<u16>) -> (u16, Waiting) {
+    /// A job turns out to be a long one. Who says so asks for the next one at once, so nobody needs to be woken.
+    fn put_off(&self, device: u16, waiting: Waiting) {
+        self.lanes().put(device, true, waiting);
+    }
+
+    /// The next job, after `before` is done; waits for one.
+    fn next(&self, before: Option<Taken>) -> (Taken, Waiting) {
         let mut lanes = self.lanes();
-        before.into_iter().for_each(|device| lanes.done(device));
+        before.into_iter().for_each(|taken| lanes.done(taken));
         loop {
             if let Some(taken) = lanes.take() {
                 let bytes = taken.1.job.bytes();
@@ -225,14 +245,20 @@ impl Jobs {
     }
 }
 
-fn run(site: &Site, device: u16, job: Job) -> Done {
-    let _under_way = site.devices.get(device).map(Device::look_up);
+/// Does a job, or gives it back if it is to be put off as a long one.
+fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
+    let _under_way = site.devices.get(taken.device).map(Device::look_up);
     match job {
-        Job::Find(query) => Done::Found(site.find(&query, Wait::Yes).unwrap_or(Answer::Exhausted)),
+        Job::Find(query) => Ok(Done::Found(
+            site.find(&query, Wait::Yes).unwrap_or(Answer::Exhausted),
+        )),
         Job::Slice(mut listing) => {
-            let slice = listing.slice(site.around());
+            let slice = match listing.slice(site.around(), taken.long).transpose() {
+                Some(slice) => slice,
+                None => return Err(Job::Slice(listing)),
+            };
             let more = slice.as_ref().is_ok_and(|slice| !slice.last);
-            Done::Sliced(slice, more.then_some(listing))
+            Ok(Done::Sliced(slice, more.then_some(listing)))
         }
     }
 }

@@ -99,30 +99,60 @@ impl Listing {
         })
     }
 
-    /// The next slice of about [`SLICE_BYTES`].
+    /// The next slice of about [`SLICE_BYTES`]; `None` if the directory had to be read again for it, which takes long, and
+    /// that may not be now.
     ///
     /// # Errors
     /// Those of the file system below, for a listing that can't go on.
-    pub fn slice(&mut self, around: Around<'_>) -> io::Result<Slice> {
+    pub fn slice(&mut self, around: Around<'_>, may_read: bool) -> io::Result<Option<Slice>> {
         let mut text = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 4);
-        if !std::mem::replace(&mut self.begun, true) {
-            head(self.format, &[b"/", &self.path[..]].concat(), &mut text);
-        }
-        if !self.ended && self.entries(around, &mut text)? {
-            self.ended = true;
-            self.foot(around, &mut text);
+        if !self.ended && !self.names_go_on(around, may_read, &mut text)? {
+            return Ok(None);
         }
         self.go_on(&mut text);
         let last = self.ended && self.over.is_empty();
         if !self.chunked {
-            return Ok(Slice { bytes: text, last });
+            return Ok(Some(Slice { bytes: text, last }));
         }
         let mut bytes = Vec::with_capacity(text.len() + 32);
         push_chunk(&text, &mut bytes);
         if last {
             bytes.extend_from_slice(LAST_CHUNK);
         }
-        Ok(Slice { bytes, last })
+        Ok(Some(Slice { bytes, last }))
+    }
+
+    /// The next entries, and behind the last one the foot; `false`: the directory had to be read again.
+    fn names_go_on(
+        &mut self,
+        around: Around<'_>,
+        may_read: bool,
+        text: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        let mut names = match self.names.take() {
+            Some(names) => names,
+            None if may_read => self.read_on(around)?,
+            None => return Ok(false),
+        };
+        if !std::mem::replace(&mut self.begun, true) {
+            head(self.format, &[b"/", &self.path[..]].concat(), text);
+        }
+        self.entries(around, &mut names, text);
+        while text.is_empty() && names.more() {
+            // All of them are gone.
+            if !may_read {
+                return Ok(false);
+            }
+            names = self.read_on(around)?;
+            self.entries(around, &mut names, text);
+        }
+        self.ended = names.is_used_up() && !names.more();
+        if self.ended {
+            self.foot(around, text);
+        } else if !names.is_used_up() {
+            self.names = around.shelf.put(names);
+        }
+        Ok(true)
     }
 
     /// The end of the page. What does not fit into the slice waits in the room of all listings; without room, the README
@@ -154,36 +184,23 @@ impl Listing {
         }
     }
 
-    /// Entries until the slice is full; says whether all were listed.
-    fn entries(&mut self, around: Around<'_>, text: &mut Vec<u8>) -> io::Result<bool> {
-        let mut names = match self.names.take() {
-            Some(names) => names,
-            None => self.read_on(around)?,
-        };
+    /// Entries until the slice is full or `names` are used up.
+    fn entries(&mut self, around: Around<'_>, names: &mut Names, text: &mut Vec<u8>) {
         let mut breath = Breath::begin();
-        let mut cursor = self.cursor.take();
+        let mut cursor = self.cursor.take().unwrap_or_default();
+        let mut any = false;
         while text.len() < SLICE_BYTES {
             breath.take();
-            if let Some((entry, name)) = names.take() {
-                let place = cursor.get_or_insert_default();
-                place.directory = entry.directory;
-                place.name.clear();
-                place.name.extend_from_slice(name);
-                self.entry(around, entry.kind, name, text);
-            } else if names.more() {
-                self.cursor = cursor.take();
-                names = self.read_on(around)?;
-                cursor = self.cursor.take();
-            } else {
+            let Some((entry, name)) = names.take() else {
                 break;
-            }
+            };
+            any = true;
+            cursor.directory = entry.directory;
+            cursor.name.clear();
+            cursor.name.extend_from_slice(name);
+            self.entry(around, entry.kind, name, text);
         }
-        self.cursor = cursor;
-        let last = names.is_used_up() && !names.more();
-        if !last {
-            self.names = around.shelf.put(names);
-        }
-        Ok(last)
+        self.cursor = (any || !cursor.name.is_empty()).then_some(cursor);
     }
 
     /// The names behind those that were listed.
@@ -344,7 +361,12 @@ mod tests {
             let mut listing = listing.expect("it may be read");
             let mut text = Vec::new();
             loop {
-                let slice = listing.slice(around).expect("it may be read on");
+                let slice = match listing.slice(around, false) {
+                    Ok(None) => listing.slice(around, true),
+                    slice => slice,
+                };
+                let slice = slice.expect("it may be read on").expect("it was read");
+                assert!(slice.last || !slice.bytes.is_empty());
                 text.extend_from_slice(&slice.bytes);
                 if slice.last {
                     return String::from_utf8(text).expect("ASCII");
@@ -414,7 +436,8 @@ mod tests {
         let mut slices = Vec::new();
         while !slices.last().is_some_and(|slice: &Slice| slice.last) {
             assert!(slices.len() < 1_000, "it ends");
-            slices.push(listing.slice(around).expect("a slice"));
+            let slice = listing.slice(around, true).expect("it may be read");
+            slices.push(slice.expect("a slice"));
         }
         slices
     }

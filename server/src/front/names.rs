@@ -208,8 +208,10 @@ pub struct Shelf {
     lying: Arc<Mutex<Lying>>,
     used_bytes: Arc<AtomicUsize>,
     room_bytes: usize,
-    /// Each resolver may hold a piece of this length whatever else there is: that is set aside.
-    piece_bytes_min: usize,
+    /// Each resolver may hold a piece of this length whatever else there is.
+    aside_bytes: usize,
+    /// Tickets that are out: the listings under way.
+    tickets: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -224,6 +226,7 @@ struct Lying {
 pub struct Ticket {
     nth: u64,
     lying: Arc<Mutex<Lying>>,
+    tickets: Arc<AtomicUsize>,
 }
 
 impl Shelf {
@@ -235,21 +238,26 @@ impl Shelf {
             lying: Arc::default(),
             used_bytes: Arc::default(),
             room_bytes: most_bytes - aside_bytes,
-            piece_bytes_min: (aside_bytes / RESOLVERS_MAX / GROWTH).max(PIECE_BYTES_MIN),
+            aside_bytes: aside_bytes / RESOLVERS_MAX / GROWTH,
+            tickets: Arc::default(),
         }
     }
 
-    /// A piece to be filled: a good part of the room that is free, or the least one.
+    /// A piece to be filled. No longer than would be there for each of the listings under way, so that none makes room
+    /// before it is used.
     pub fn piece(&self) -> Names {
         let _one_by_one = lock(&self.lying);
-        let free_bytes = self
-            .room_bytes
-            .saturating_sub(self.used_bytes.load(Relaxed));
-        match free_bytes / GROWTH / 2 {
-            large if large > self.piece_bytes_min => {
+        let fair_bytes = self.room_bytes / (self.tickets.load(Relaxed) + 1);
+        let used_bytes = self.used_bytes.load(Relaxed);
+        let free_bytes = self.room_bytes.saturating_sub(used_bytes) / GROWTH / 2;
+        match fair_bytes.min(free_bytes) {
+            large if large > self.aside_bytes => {
                 Names::new(large, Charge::new(&self.used_bytes, GROWTH * large))
             }
-            _ => Names::new(self.piece_bytes_min, Charge::default()),
+            _ => {
+                let small = fair_bytes.min(self.aside_bytes).max(PIECE_BYTES_MIN);
+                Names::new(small, Charge::default())
+            }
         }
     }
 
@@ -280,9 +288,11 @@ impl Shelf {
             gone.push(oldest);
         }
         drop(lying);
+        self.tickets.fetch_add(1, Relaxed);
         Ticket {
             nth,
             lying: Arc::clone(&self.lying),
+            tickets: Arc::clone(&self.tickets),
         }
     }
 }
@@ -298,6 +308,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let names = self.take();
         drop(names); // when nobody waits for the lock
+        self.tickets.fetch_sub(1, Relaxed);
     }
 }
 
@@ -365,11 +376,14 @@ mod tests {
     }
 
     fn filled(mut names: Names, held_bytes: usize) -> Names {
-        let name = "n".repeat(held_bytes - size_of::<Names>() - size_of::<Name>());
-        let mut breath = Breath::begin();
-        names.push(name.as_bytes(), FileType::RegularFile, false, &mut breath);
+        let (kind, mut breath) = (FileType::RegularFile, Breath::begin());
+        let mut left_bytes = held_bytes - size_of::<Names>();
+        while left_bytes > size_of::<Name>() {
+            let len = (left_bytes - size_of::<Name>()).min(4096);
+            left_bytes -= len + size_of::<Name>();
+            names.push("n".repeat(len).as_bytes(), kind, false, &mut breath);
+        }
         names.finish(&mut breath);
-        assert_eq!(names.held_bytes(), held_bytes);
         names
     }
 
@@ -403,5 +417,23 @@ mod tests {
         assert!(all_bytes <= MOST_BYTES, "{all_bytes} in the hands of all");
         drop(pieces);
         assert_eq!(shelf.used_bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn with_many_listings_pieces_are_so_small_that_all_of_them_find_theirs_again() {
+        const LISTINGS: usize = 300;
+        let shelf = Shelf::new(16 << 20);
+        let put = || {
+            let piece = shelf.piece();
+            let room_bytes = piece.room_bytes;
+            shelf.put(filled(piece, room_bytes))
+        };
+        // The first ones took more; by the second time all have come to a fair part.
+        let mut tickets: Vec<Ticket> = (0..LISTINGS).map(|_| put()).collect();
+        for _ in 0..2 {
+            tickets = tickets.into_iter().map(|_| put()).collect();
+        }
+        let found = tickets.iter().filter(|ticket| ticket.take().is_some());
+        assert!(found.count() > LISTINGS * 9 / 10);
     }
 }

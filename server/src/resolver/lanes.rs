@@ -1,4 +1,5 @@
 //! Whose job is next: jobs wait in the lane of the device that they will wait for, so that one which hangs holds up its own.
+//! Long jobs, which read directories again, have a quarter of the threads at most, and one as long as any of them waits.
 
 use std::collections::VecDeque;
 
@@ -10,27 +11,40 @@ pub struct Lanes<J> {
     lanes: Vec<Lane<J>>,
     threads: usize,
     busy: usize,
+    /// Of those, how many do long jobs.
+    long_busy: usize,
     waiting: usize,
     /// Whose turn it is.
     turn: usize,
 }
 
 struct Lane<J> {
-    waiting: VecDeque<J>,
+    /// Short jobs, and long ones.
+    waiting: [VecDeque<J>; 2],
     busy: usize,
+}
+
+/// How a job was taken, to be said when it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its device.
+    pub device: u16,
+    /// It was put as a long one.
+    pub long: bool,
 }
 
 impl<J> Lanes<J> {
     /// Empty lanes in front of so many threads.
     pub fn new(threads: usize) -> Lanes<J> {
         let lane = |_| Lane {
-            waiting: VecDeque::new(),
+            waiting: [VecDeque::new(), VecDeque::new()],
             busy: 0,
         };
         Lanes {
             lanes: (0..DEVICES_MAX).map(lane).collect(),
             threads,
             busy: 0,
+            long_busy: 0,
             waiting: 0,
             turn: 0,
         }
@@ -47,19 +61,21 @@ impl<J> Lanes<J> {
     }
 
     /// One more job for this device, whose place is below [`DEVICES_MAX`].
-    pub fn put(&mut self, device: u16, job: J) {
-        self.lanes[usize::from(device)].waiting.push_back(job);
+    pub fn put(&mut self, device: u16, long: bool, job: J) {
+        self.lanes[usize::from(device)].waiting[usize::from(long)].push_back(job);
         self.waiting += 1;
     }
 
-    /// The next job and its device; lanes take turns.
-    pub fn take(&mut self) -> Option<(u16, J)> {
-        let at = self.next()?;
-        let job = self.lanes[at].waiting.pop_front()?;
+    /// The next job; lanes take turns.
+    pub fn take(&mut self) -> Option<(Taken, J)> {
+        let (at, long) = self.next()?;
+        let job = self.lanes[at].waiting[usize::from(long)].pop_front()?;
         self.lanes[at].busy += 1;
+        self.long_busy += usize::from(long);
         (self.busy, self.waiting) = (self.busy + 1, self.waiting - 1);
         self.turn = at + 1;
-        Some((at as u16, job))
+        let device = at as u16;
+        Some((Taken { device, long }, job))
     }
 
     /// Whether a job may begin.
@@ -67,24 +83,34 @@ impl<J> Lanes<J> {
         self.next().is_some()
     }
 
-    /// A job for this device is done.
-    pub fn done(&mut self, device: u16) {
-        self.lanes[usize::from(device)].busy -= 1;
+    /// A job is done.
+    pub fn done(&mut self, taken: Taken) {
+        self.lanes[usize::from(taken.device)].busy -= 1;
+        self.long_busy -= usize::from(taken.long);
         self.busy -= 1;
     }
 
-    fn next(&self) -> Option<usize> {
+    fn next(&self) -> Option<(usize, bool)> {
         if self.waiting == 0 {
             return None;
         }
+        // Long ones go first where none is done, and else last.
+        match self.long_busy {
+            0 => self.next_of(true).or_else(|| self.next_of(false)),
+            busy if busy < self.threads / 4 => self.next_of(false).or_else(|| self.next_of(true)),
+            _ => self.next_of(false),
+        }
+    }
+
+    fn next_of(&self, long: bool) -> Option<(usize, bool)> {
         let count = self.lanes.len();
-        (self.turn..self.turn + count)
-            .map(|at| at % count)
-            .find(|&at| {
-                let lane = &self.lanes[at];
-                let left = self.threads - (self.busy - lane.busy);
-                !lane.waiting.is_empty() && lane.busy < left.div_ceil(2)
-            })
+        let mut order = (self.turn..self.turn + count).map(|at| at % count);
+        let at = order.find(|&at| {
+            let lane = &self.lanes[at];
+            let left = self.threads - (self.busy - lane.busy);
+            !lane.waiting[usize::from(long)].is_empty() && lane.busy < left.div_ceil(2)
+        });
+        at.map(|at| (at, long))
     }
 }
 
@@ -100,10 +126,10 @@ mod tests {
         let mut began = [0; 5];
         for device in [3, 1, 4, 0, 2] {
             for job in 0..100 {
-                lanes.put(device, job);
+                lanes.put(device, false, job);
             }
-            while let Some((device, _)) = lanes.take() {
-                began[usize::from(device)] += 1;
+            while let Some((taken, _)) = lanes.take() {
+                began[usize::from(taken.device)] += 1;
             }
         }
         assert_eq!(began, [1, 4, 1, 8, 2]);
@@ -114,22 +140,43 @@ mod tests {
     fn lanes_take_turns_and_keep_the_order_within() {
         let mut lanes = Lanes::new(100);
         for job in [(7, "a"), (7, "b"), (2, "c"), (7, "d"), (2, "e")] {
-            lanes.put(job.0, job.1);
+            lanes.put(job.0, false, job.1);
         }
-        let order: Vec<_> = std::iter::from_fn(|| lanes.take()).collect();
+        let taken = std::iter::from_fn(|| lanes.take());
+        let order: Vec<_> = taken.map(|(taken, job)| (taken.device, job)).collect();
         assert_eq!(order, [(2, "c"), (7, "a"), (2, "e"), (7, "b"), (7, "d")]);
+    }
+
+    #[test]
+    fn long_jobs_leave_most_threads_and_are_not_forgotten() {
+        let mut lanes = Lanes::new(16);
+        for job in 0..100 {
+            lanes.put(0, true, job);
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| lanes.take()).collect();
+        assert_eq!(taken.len(), 4, "a quarter of the threads");
+        for job in 100..200 {
+            lanes.put(0, false, job);
+        }
+        let short = std::iter::from_fn(|| lanes.take()).all(|(taken, _)| !taken.long);
+        assert!(short && lanes.busy() == 8);
+        for (taken, _) in taken {
+            lanes.done(taken);
+        }
+        let next = lanes.take().map(|(taken, _)| taken.long);
+        assert_eq!(next, Some(true), "one at least, however many others wait");
     }
 
     proptest! {
         #[test]
         fn every_job_is_done_once_and_no_thread_idles_beside_one_lane(
             threads in 1usize..20,
-            acts in prop::collection::vec((0u16..DEVICES_MAX as u16, any::<bool>()), 1..200),
+            acts in prop::collection::vec((0u16..DEVICES_MAX as u16, any::<bool>(), any::<bool>()), 1..200),
         ) {
             let mut lanes = Lanes::new(threads);
             let (mut put, mut taken, mut under_way) = (0, 0, Vec::new());
-            for (device, finish) in acts {
-                lanes.put(device, put);
+            for (device, long, finish) in acts {
+                lanes.put(device, long, put);
                 put += 1;
                 while let Some((lane, _)) = lanes.take() {
                     taken += 1;
@@ -137,7 +184,11 @@ mod tests {
                 }
                 prop_assert!(lanes.busy() <= threads && lanes.busy() == under_way.len());
                 prop_assert_eq!(lanes.waiting(), put - taken);
-                prop_assert!(lanes.waiting() == 0 || lanes.busy() >= threads.div_ceil(2));
+                let short = lanes.lanes.iter().any(|lane| !lane.waiting[0].is_empty());
+                prop_assert!(!short || lanes.busy() >= threads.div_ceil(2));
+                let long = under_way.iter().filter(|taken: &&Taken| taken.long).count();
+                prop_assert!(long <= (threads / 4).max(1));
+                prop_assert!(lanes.waiting() == 0 || long > 0 || lanes.busy() >= threads.div_ceil(2));
                 if finish {
                     under_way.pop().into_iter().for_each(|lane| lanes.done(lane));
                 }
