@@ -1,4 +1,4 @@
-//! Fuzz targets: plain functions of bytes that panic when a law of the parsers is broken.
+//! Fuzz targets: plain functions of bytes that panic when a law of the parsers, or of the machines, is broken.
 //!
 //! One list ([`TARGETS`]), two drivers. The stable one ([`driver`]) replays `corpus/<target>/*` and
 //! then mutates it from a fixed seed: seconds, inside `cargo test -p ackpace-fuzz`. libFuzzer, guided
@@ -27,6 +27,9 @@ pub const TARGETS: &[Target] = &[
     target("config", targets::config::config),
     target("accept_encoding", targets::accept_encoding::accept_encoding),
     target("body_skip", targets::body_skip::body_skip),
+    target("worker_machine", targets::worker_machine::worker_machine),
+    target("disk_machine", targets::disk_machine::disk_machine),
+    target("both_machines", targets::both_machines::both_machines),
 ];
 
 /// A target that is broken on purpose: a driver that does not catch it catches nothing.

@@ -2,5 +2,6 @@
 //! table that is the same on every machine.
 
 pub mod delivery;
+pub mod hostile;
 pub mod sending;
 mod socket;

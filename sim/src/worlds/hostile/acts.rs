@@ -1,0 +1,286 @@
+//! What the bytes of an input make happen, one after the other.
+
+use ackpace_core::conn::{ConnId, Span, StreamId, TcpEvent};
+use ackpace_core::disk::{self, Layout, ReadId};
+use ackpace_core::limits::WINDOW_BYTES;
+use ackpace_core::units::MIB;
+use ackpace_core::worker::In;
+
+use super::device::Fate;
+use super::memory::File;
+use super::response::{object, request};
+use super::shell::{PLACES, Run};
+
+/// Acts of one input: a longer one is cut.
+const ACTS_MAX: u32 = 1_000;
+/// More orders than one act can ever cause: beyond, the worker turns in circles.
+pub(super) const OUTS_MAX: u32 = 20_000;
+/// Requests that lie in one client's input.
+const REQUESTS_MAX: usize = 4;
+
+impl Run<'_> {
+    /// All that the input says.
+    pub fn act(&mut self) {
+        for _ in 0..ACTS_MAX {
+            if self.input.is_empty() {
+                return;
+            }
+            let act = self.input.byte() % 64;
+            self.story.note(self.now, "act", &act);
+            match act {
+                0..22 => self.act_of_turns(act),
+                22..40 => self.act_of_client(act),
+                40..57 => self.act_of_memory(act),
+                _ => self.act_of_chance(act),
+            }
+            self.check();
+        }
+    }
+
+    /// One of the threads has a turn, or a part of one.
+    fn act_of_turns(&mut self, act: u8) {
+        match act {
+            0..6 => self.worker_turn(),
+            6..9 => drop(self.hear_one()),
+            9..12 => {
+                let most = 1 + self.input.below(4) as u32;
+                self.obey_worker(most);
+            }
+            12..16 => self.disk_turn(),
+            16..18 => drop(self.hear_ask()),
+            18 => {
+                self.memory_came_back();
+                self.pump_disk();
+            }
+            19 => self.pump_disk(),
+            _ => {
+                self.worker_turn();
+                self.disk_turn();
+            }
+        }
+    }
+
+    /// As the server's: first what was heard, then what is to be done.
+    pub fn worker_turn(&mut self) {
+        self.worker_rung = false;
+        while self.hear_one() {}
+        let outs = self.obey_worker(OUTS_MAX);
+        assert!(outs < OUTS_MAX, "the worker turns in circles");
+        self.bench.rung |= std::mem::take(&mut self.asked);
+    }
+
+    fn someone(&mut self) -> Option<ConnId> {
+        let nth = self.input.below(PLACES.into()) as usize;
+        let living = self.clients.iter().flatten();
+        let count = living.clone().count().max(1);
+        living.map(|client| client.id).nth(nth % count)
+    }
+
+    fn act_of_client(&mut self, act: u8) {
+        if act < 24 {
+            self.backlog = (self.backlog + 1).min(PLACES);
+            self.on(In::Incoming);
+            return;
+        }
+        let Some(conn) = self.someone() else {
+            self.backlog = 1;
+            return self.on(In::Incoming);
+        };
+        match act {
+            24..30 => self.ask(conn),
+            30..36 => {
+                let share = 1 + self.input.below(3);
+                self.acknowledge(conn, share);
+            }
+            36 => self.tcp(conn, TcpEvent::Writable),
+            37 => self.tcp(conn, TcpEvent::Readable),
+            38 => match self.input.below(3) {
+                0 => {
+                    if let Some(client) = self.client(conn) {
+                        client.fin = true;
+                    }
+                    self.tcp(conn, TcpEvent::Fin);
+                }
+                1 => self.reset(conn),
+                _ => self.on(In::Incoming),
+            },
+            _ => {
+                let closed = self.input.once_in(2);
+                if let Some(client) = self.client(conn) {
+                    client.window_closed = closed;
+                    client.marks += 1;
+                }
+            }
+        }
+    }
+
+    /// The client sends a request; often several at once.
+    fn ask(&mut self, conn: ConnId) {
+        let shapes: Vec<_> = self.files.iter().map(File::shape).collect();
+        for _ in 0..=self.input.below(2) {
+            let request = request(&mut self.input, &shapes, self.opened);
+            let client = self.client(conn).expect("someone");
+            if !client.fin && client.input.len() < REQUESTS_MAX {
+                client.input.push_back(request);
+            }
+        }
+        self.tcp(conn, TcpEvent::Readable);
+    }
+
+    fn act_of_memory(&mut self, act: u8) {
+        match act {
+            40..47 => {
+                if let Some(read) = self.some_read() {
+                    self.read_done(read, Fate::Whole);
+                }
+            }
+            47 => {
+                let bytes = self.input.below(4 * MIB);
+                let fate = match self.input.below(4) {
+                    0 => Fate::Short(bytes),
+                    1 => Fate::Broken(bytes),
+                    _ => Fate::Whole,
+                };
+                if let Some(read) = self.some_read() {
+                    self.read_done(read, fate);
+                }
+            }
+            48 => drop(self.map_one()),
+            49..52 => {
+                let (nth, span) = self.some_pages();
+                self.files[nth].drop_pages(span);
+            }
+            52..55 => {
+                let (nth, span) = self.some_pages();
+                self.files[nth].keep(span);
+            }
+            _ => {
+                let all = Span {
+                    offset_bytes: 0,
+                    len_bytes: u64::MAX,
+                };
+                self.files.iter_mut().for_each(|file| file.drop_pages(all));
+            }
+        }
+    }
+
+    fn some_read(&mut self) -> Option<ReadId> {
+        let count = self.bench.reads.len() as u64;
+        let nth = self.input.below(count.max(1)) as usize;
+        self.bench.reads.keys().nth(nth).copied()
+    }
+
+    /// A window of a file, a part of one, or where somebody waits for the disk.
+    fn some_pages(&mut self) -> (usize, Span) {
+        let nth = self.input.below(self.files.len() as u64) as usize;
+        let windows = 1 + self.files[nth].len_bytes / WINDOW_BYTES;
+        let window = self.input.below(windows);
+        let into_bytes = self
+            .input
+            .pick(&[0, 0, WINDOW_BYTES / 2, 3 * WINDOW_BYTES / 4]);
+        let offset_bytes = window * WINDOW_BYTES + into_bytes;
+        let len_bytes = self.input.pick(&[WINDOW_BYTES, 16_384, 4 * WINDOW_BYTES]);
+        let span = Span {
+            offset_bytes,
+            len_bytes,
+        };
+        (nth, span)
+    }
+
+    fn act_of_chance(&mut self, act: u8) {
+        match act {
+            57..60 => {
+                let us = self.input.pick(&[1_000, 50_000, 300_000, 1_100_000]);
+                self.now = self.now.plus_us(us);
+            }
+            60 => {
+                let us = self.input.pick(&[5_000_000, 21_000_000, 700_000_000]);
+                self.now = self.now.plus_us(us);
+            }
+            61 => {
+                if let Some(conn) = self.someone() {
+                    let fails = self.input.once_in(4);
+                    self.resolve(conn);
+                    self.slice(conn, fails);
+                }
+            }
+            62 => self.mishap(),
+            _ => self.echo(),
+        }
+    }
+
+    /// What happens rarely.
+    fn mishap(&mut self) {
+        match self.input.below(6) {
+            0 => {
+                let share = self.input.pick(&[1, 2]);
+                let memory_bytes = (self.bench.memory_bytes() / share).max(8 * 16_384);
+                self.on_disk(disk::In::Budget { memory_bytes });
+            }
+            1 => {
+                let look_ups = self.input.below(3) as u32;
+                self.on_disk(disk::In::LookUps(look_ups));
+            }
+            2 => self.on_disk(disk::In::Indirect),
+            3 => self.opened += 1,
+            4 => {
+                if let Some(conn) = self.someone() {
+                    if let Some(client) = self.client(conn) {
+                        client.fails_next = true;
+                    }
+                }
+            }
+            _ => {
+                if self.input.once_in(8) {
+                    self.on(In::Drain);
+                }
+            }
+        }
+    }
+
+    /// A message comes a second time, or long after its stream has ended: nobody may mind.
+    fn echo(&mut self) {
+        if !self.echoes {
+            return;
+        }
+        match self.input.below(5) {
+            0 => {
+                if let Some(news) = &self.last_news {
+                    let heard = news.heard();
+                    self.on(heard);
+                }
+            }
+            1 => {
+                let place = self.input.below(PLACES.into()) as u32;
+                if let Some(standing) = self.bench.standing.get(&place) {
+                    let stream = before(standing.stream);
+                    self.on_disk(disk::In::Forget(stream));
+                }
+            }
+            2 => {
+                let nth = self.input.below(2) as u32;
+                let object = object(nth % self.files.len() as u32, self.opened);
+                let layout = Layout::default();
+                self.on_disk(disk::In::Mapped { object, layout });
+            }
+            3 => {
+                let (read, result) = (ReadId(self.input.below(4)), Ok(1));
+                if !self.bench.reads.contains_key(&read) {
+                    self.on_disk(disk::In::Done { read, result });
+                }
+            }
+            _ => self.on_disk(disk::In::Freed(0)),
+        }
+    }
+}
+
+/// The response before this one, on its connection or on the one that had its place.
+fn before(stream: StreamId) -> StreamId {
+    let mut before = stream;
+    if stream.nth > 0 {
+        before.nth -= 1;
+    } else {
+        before.conn.generation = stream.conn.generation.wrapping_sub(1);
+    }
+    before
+}

@@ -1,0 +1,220 @@
+//! A disk machine that hears wishes of anybody, in any order, and to which reads come back as they like.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ackpace_core::Machine;
+use ackpace_core::conn::{ConnId, Held, Span, StreamId, Want};
+use ackpace_core::disk::{Disk, Extent, In, Into, Layout, Out, ReadError, ReadId};
+use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
+use ackpace_core::units::Instant;
+
+use super::input::Input;
+use super::response::object;
+use super::shell::disk_settings;
+use super::story::Story;
+use super::words::{self, News};
+
+/// More orders than one message can ever cause.
+const OUTS_MAX: u32 = 1_000;
+const MESSAGES_MAX: u32 = 2_000;
+
+/// The disk machine and messages of anybody.
+///
+/// # Panics
+/// When it does, or answers what nobody wished for, or orders what can't be read, or without end.
+pub fn disk_alone(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut alone = Alone {
+        disk: Disk::new(disk_settings(&mut input)),
+        input,
+        now: Instant { us: 1 },
+        wants: BTreeMap::new(),
+        told: BTreeMap::new(),
+        reads: BTreeMap::new(),
+        filled: BTreeSet::new(),
+        story: Story::default(),
+    };
+    for _ in 0..MESSAGES_MAX {
+        if alone.input.is_empty() {
+            return;
+        }
+        alone.message();
+        if !alone.input.once_in(4) {
+            alone.obey();
+        }
+    }
+}
+
+struct Alone<'a> {
+    disk: Disk,
+    input: Input<'a>,
+    now: Instant,
+    /// The wishes of each stream: it may be any of them that is answered.
+    wants: BTreeMap<StreamId, Vec<Want>>,
+    /// How often each was answered.
+    told: BTreeMap<StreamId, u32>,
+    /// Reads that have not come back.
+    reads: BTreeMap<ReadId, Span>,
+    /// Reads into slots that somebody got.
+    filled: BTreeSet<ReadId>,
+    story: Story,
+}
+
+impl Alone<'_> {
+    fn on(&mut self, event: In) {
+        self.story.note(self.now, "told", &event);
+        self.disk.on(event, self.now);
+    }
+
+    fn obey(&mut self) {
+        let mut outs = 0;
+        while let Some(out) = self.disk.poll(self.now) {
+            self.story.note(self.now, "disk", &out);
+            self.check(&out);
+            outs += 1;
+            assert!(outs < OUTS_MAX, "the disk machine turns in circles");
+        }
+    }
+
+    fn check(&mut self, out: &Out) {
+        if let Some((_, told)) = News::of(out, |_| None) {
+            let answers = self.told.entry(told.stream).or_insert(0);
+            *answers = answers.wrapping_add(1);
+            let wants = self.wants.get(&told.stream).map_or(&[][..], |wants| wants);
+            assert!(!wants.is_empty(), "an answer to a stranger: {out:?}");
+            if let Some(read) = told.read {
+                let Span {
+                    offset_bytes,
+                    len_bytes,
+                } = told.span;
+                let wished = wants.iter().any(|want| {
+                    want.span.offset_bytes == offset_bytes && want.span.covers(told.span)
+                });
+                assert!(wished && len_bytes > 0, "nobody wished for {out:?}");
+                let first = told.held == Held::PageCache || self.filled.insert(read);
+                assert!(first, "slots that two streams get: {out:?}");
+            }
+        }
+        let Out::Read {
+            read, span, into, ..
+        } = *out
+        else {
+            return;
+        };
+        if let Into::Slots(slots) = into {
+            let aligned = [span.offset_bytes, span.len_bytes].map(|n| n % READ_ALIGN_BYTES);
+            let fits = span.len_bytes <= u64::from(slots) * SLOT_BYTES;
+            assert!(fits && aligned == [0, 0], "{out:?}");
+        }
+        assert!(span.len_bytes > 0, "a read of nothing");
+        assert!(self.reads.insert(read, span).is_none(), "a read twice");
+        assert!(self.reads.len() <= READS_IN_FLIGHT_MAX);
+    }
+
+    fn message(&mut self) {
+        match self.input.byte() % 32 {
+            0..10 => self.want(),
+            10..13 => {
+                let stream = self.someone();
+                self.on(In::Forget(stream));
+            }
+            13..23 => self.done(),
+            23..25 => self.mapped(),
+            25..27 => {
+                let slots = self.input.pick(&[4, 1, 64, u32::MAX]);
+                self.on(In::Freed(slots));
+            }
+            27 => {
+                let look_ups = self.input.pick(&[0, 1, 70, u32::MAX]);
+                self.on(In::LookUps(look_ups));
+            }
+            28 => {
+                let memory_bytes = self.input.pick(&[8, 64, 1_024, 0]) * SLOT_BYTES;
+                let indirect = self.input.once_in(8);
+                self.on(In::Budget { memory_bytes });
+                if indirect {
+                    self.on(In::Indirect);
+                }
+            }
+            _ => {
+                let us = self
+                    .input
+                    .pick(&[1_000, 300_000, 21_000_000, 3_600_000_000]);
+                self.now = self.now.plus_us(us);
+            }
+        }
+    }
+
+    fn someone(&mut self) -> StreamId {
+        let worker = self.input.below(2) as u16;
+        let index = self.input.below(3) as u32;
+        let generation = self.input.below(2) as u32;
+        let conn = ConnId { index, generation };
+        let nth = self.input.pick(&[0, 0, 1, u16::MAX]);
+        StreamId { worker, conn, nth }
+    }
+
+    fn want(&mut self) {
+        let stream = self.someone();
+        let object = object(self.input.pick(&[0, 1, u32::MAX]), 0);
+        let step_bytes = self.input.pick(&[4_096, 1 << 20, 1, 1 << 55]);
+        let span = Span {
+            offset_bytes: self.input.below(200) * step_bytes,
+            len_bytes: self
+                .input
+                .pick(&[1 << 20, 5_000, 1, 70_000, 40 << 20, 1 << 62]),
+        };
+        let told = self.told.get(&stream).copied().unwrap_or(0);
+        let heard = match self.input.once_in(8) {
+            true => told.wrapping_sub(1),
+            false => told,
+        };
+        let (seq, signals) = (self.input.below(8) as u32, self.input.below(3) as u32);
+        let in_us = self.input.pick(&[0, 100_000, 5_000_000, u64::MAX]);
+        let want = Want {
+            dry_at: self.now.plus_us(in_us),
+            rate_bytes_per_s: self.input.pick(&[0, 100_000, 1 << 40, 1, 1 << 62]),
+            ..words::want(stream, object, span, [seq, heard, signals])
+        };
+        self.wants.entry(stream).or_default().push(want);
+        self.on(In::Want(want));
+    }
+
+    fn done(&mut self) {
+        let nth = self.input.below(self.reads.len().max(1) as u64) as usize;
+        let doubled = self.input.once_in(16);
+        let Some((&read, &span)) = self.reads.iter().nth(nth) else {
+            return;
+        };
+        if !doubled {
+            self.reads.remove(&read);
+        }
+        let bytes = self
+            .input
+            .pick(&[span.len_bytes, span.len_bytes / 2, 0, u64::MAX]);
+        let result = match self.input.once_in(4) {
+            true => Err(ReadError {
+                errno: 5,
+                offset_bytes: span.offset_bytes.saturating_add(bytes),
+            }),
+            false => Ok(bytes),
+        };
+        self.on(In::Done { read, result });
+        if doubled {
+            self.on(In::Done { read, result });
+            self.reads.remove(&read);
+        }
+    }
+
+    fn mapped(&mut self) {
+        let object = object(self.input.below(2) as u32, self.input.below(2) as u32);
+        let count = self.input.below(3);
+        let extents = (0..count).map(|_| Extent {
+            file_bytes: self.input.any(),
+            device_bytes: self.input.any(),
+            len_bytes: self.input.any(),
+        });
+        let layout = Layout::new(extents.collect());
+        self.on(In::Mapped { object, layout });
+    }
+}

@@ -1,0 +1,337 @@
+//! A worker machine to which anything may be said at any time: answers to each of its last orders, wrong ones too, twice
+//! and late, and messages about strangers.
+
+use std::collections::VecDeque;
+
+use ackpace_core::Machine;
+use ackpace_core::congestion::{CaState, Path};
+use ackpace_core::conn::{ConnId, Held, Oracle, Part, Span, StreamId, TcpEvent, TcpSample, Want};
+use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
+use ackpace_core::units::{Instant, MIB};
+use ackpace_core::why::Why;
+use ackpace_core::worker::{Address, In, Out, Received, Worker};
+
+use super::input::Input;
+use super::response::{Shape, request};
+use super::shell::{PLACES, settings};
+use super::story::Story;
+use super::words;
+
+/// Orders to which answers may still come.
+const ORDERS_KEPT: usize = 24;
+/// More orders than one message can ever cause.
+const OUTS_MAX: u32 = 1_000;
+const MESSAGES_MAX: u32 = 2_000;
+/// The longest file that a kernel knows.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+const FILES: [Shape; 3] = [
+    Shape {
+        len_bytes: 5 * MIB + 1,
+        oracle: Oracle::Ask,
+    },
+    Shape {
+        len_bytes: FILE_BYTES_MAX,
+        oracle: Oracle::Ask,
+    },
+    Shape {
+        len_bytes: 3 * MIB,
+        oracle: Oracle::Remember,
+    },
+];
+
+/// The worker machine and messages of anybody.
+///
+/// # Panics
+/// When it does, or orders what is not in a response, or orders without end.
+pub fn worker_alone(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut alone = Alone {
+        worker: Worker::new(settings(&mut input)),
+        input,
+        now: Instant { us: 1 },
+        orders: VecDeque::new(),
+        generations: [0; PLACES as usize],
+        open: [false; PLACES as usize],
+        story: Story::default(),
+    };
+    for _ in 0..MESSAGES_MAX {
+        if alone.input.is_empty() {
+            return;
+        }
+        alone.message();
+        if !alone.input.once_in(4) {
+            alone.obey();
+        }
+    }
+}
+
+struct Alone<'a> {
+    worker: Worker,
+    input: Input<'a>,
+    now: Instant,
+    orders: VecDeque<Out>,
+    generations: [u32; PLACES as usize],
+    open: [bool; PLACES as usize],
+    story: Story,
+}
+
+impl Alone<'_> {
+    fn on(&mut self, event: In) {
+        self.story.note(self.now, "told", &event);
+        self.worker.on(event, self.now);
+    }
+
+    fn obey(&mut self) {
+        let mut outs = 0;
+        while let Some(out) = self.worker.poll(self.now) {
+            self.story.note(self.now, "worker", &out);
+            self.check(&out);
+            if let Out::Close { conn, .. } = out {
+                let index = conn.index as usize;
+                assert!(self.open[index], "closed twice");
+                self.open[index] = false;
+                self.generations[index] += 1;
+            }
+            if self.orders.len() == ORDERS_KEPT {
+                self.orders.pop_front();
+            }
+            self.orders.push_back(out);
+            outs += 1;
+            assert!(outs < OUTS_MAX, "the worker turns in circles: {out:?}");
+        }
+    }
+
+    /// What is sent, asked and wished for lies in the response that it is for.
+    fn check(&self, out: &Out) {
+        let (stream, inside) = match *out {
+            Out::Send {
+                stream,
+                part,
+                from_bytes,
+                len_bytes,
+                ..
+            } => {
+                let plan = self.worker.plan(stream).expect("a response to send of");
+                let most_bytes = match plan.parts.get(usize::from(part)) {
+                    Some(Part::Bytes(_)) => plan.texts(part).map(|t| t.len() as u64).sum(),
+                    Some(Part::Body { span, .. }) => span.len_bytes,
+                    Some(Part::Slices) => u64::MAX,
+                    None => 0,
+                };
+                let end_bytes = from_bytes.checked_add(len_bytes);
+                let fits = end_bytes.is_some_and(|end| end <= most_bytes);
+                (stream, fits && (1..=SEND_BYTES_MAX).contains(&len_bytes))
+            }
+            Out::Probe { stream, span, .. } => (stream, self.is_of_body(stream, span)),
+            Out::Want(Want { stream, span, .. }) => {
+                let gone = self.worker.plan(stream).is_none(); // its end follows
+                (stream, gone || self.is_of_body(stream, span))
+            }
+            _ => return,
+        };
+        assert!(inside, "{stream:?} has nothing like {out:?}");
+    }
+
+    fn is_of_body(&self, stream: StreamId, inner: Span) -> bool {
+        let parts = self.worker.plan(stream).map(|plan| plan.parts.iter());
+        inner.len_bytes > 0
+            && parts.into_iter().flatten().any(|part| match part {
+                Part::Body { span, .. } => span.covers(inner),
+                Part::Bytes(_) | Part::Slices => false,
+            })
+    }
+
+    fn message(&mut self) {
+        match self.input.byte() % 32 {
+            0..20 => {
+                // Often the last order, sometimes one of long ago; of a stranger, rarely.
+                let back = self.input.below(4) * self.input.below(7);
+                let nth = self.orders.len().checked_sub(1 + back as usize);
+                if let Some(out) = nth.and_then(|nth| self.orders.get(nth)) {
+                    self.answer(*out);
+                }
+            }
+            20..22 => self.on(In::Incoming),
+            22..25 => {
+                let conn = self.someone();
+                let event = self.input.pick(&[
+                    TcpEvent::Writable,
+                    TcpEvent::Readable,
+                    TcpEvent::Fin,
+                    TcpEvent::Reset,
+                ]);
+                self.on(In::Tcp { conn, event });
+            }
+            25 => {
+                let conn = self.someone();
+                self.sample(conn);
+            }
+            26 => {
+                let conn = self.someone();
+                let nth = self.input.below(3) as u16;
+                let stream = StreamId {
+                    worker: 0,
+                    conn,
+                    nth,
+                };
+                let why = self.input.pick(&Why::ALL);
+                self.on(In::Failed { stream, why });
+            }
+            27 if self.input.once_in(8) => self.on(In::Drain),
+            28 => self.on(In::AcceptFailed),
+            _ => {
+                let us = self
+                    .input
+                    .pick(&[1_000, 300_000, 21_000_000, 3_600_000_000]);
+                let back = self.input.once_in(16);
+                self.now = match back {
+                    true => Instant {
+                        us: self.now.us.saturating_sub(us),
+                    },
+                    false => self.now.plus_us(us),
+                };
+            }
+        }
+    }
+
+    fn someone(&mut self) -> ConnId {
+        let index = self.input.below(PLACES.into()) as u32;
+        let generation = self.generations[index as usize];
+        let late = self.input.once_in(8);
+        ConnId {
+            index,
+            generation: generation.saturating_sub(late.into()),
+        }
+    }
+
+    fn answer(&mut self, out: Out) {
+        match out {
+            Out::Accept(_) => self.accept(),
+            Out::Receive { conn, .. } => {
+                let bytes = self.input.pick(&[100, 1 << 20, 1 << 40]);
+                let [a, b] = [self.input.once_in(2), self.input.once_in(2)];
+                let request = Received::Request { body: a, more: b };
+                let skipped = Received::Skipped { bytes, done: a };
+                let received = self.input.pick(&[
+                    request,
+                    request,
+                    request,
+                    Received::HeadPart,
+                    Received::Nothing,
+                    skipped,
+                    Received::Broken,
+                    Received::End,
+                ]);
+                self.on(In::Received { conn, received });
+            }
+            Out::Resolve { stream, .. } => {
+                let plan = request(&mut self.input, &FILES, 0).plan;
+                self.on(In::Resolved { stream, plan });
+            }
+            Out::Probe { stream, span, .. } => {
+                let len_bytes = span.len_bytes;
+                let some = [len_bytes, len_bytes / 2, 0, u64::MAX];
+                let resident_bytes = self.input.pick(&some);
+                self.on(In::Probed {
+                    stream,
+                    resident_bytes,
+                });
+            }
+            Out::Want(want) => {
+                let (span, there) = (self.span_near(want.span), !self.input.once_in(8));
+                let held = self.input.pick(&[Held::PageCache, Held::Slots]);
+                self.on(words::answer(&want, span, held, words::CHOSEN, there));
+            }
+            Out::Slice(stream) => {
+                let len_bytes = self.input.pick(&[16_384, 0, 1, 1 << 40]);
+                let last = self.input.once_in(2);
+                self.on(In::Sliced {
+                    stream,
+                    len_bytes,
+                    last,
+                });
+            }
+            Out::Send {
+                stream, len_bytes, ..
+            } => {
+                let taken_bytes = self.input.pick(&[len_bytes, len_bytes / 3, 0, 1]);
+                let unsent_bytes = self
+                    .input
+                    .pick(&[Some(0), None, Some(70_000), Some(1 << 32)]);
+                let full = self.input.once_in(3);
+                self.on(In::Sent {
+                    stream,
+                    taken_bytes,
+                    full,
+                    unsent_bytes,
+                });
+            }
+            Out::Sample(conn) => self.sample(conn),
+            _ => {}
+        }
+    }
+
+    /// The wish, or its start, or what begins before it, behind it, or ends beyond it.
+    fn span_near(&mut self, wish: Span) -> Span {
+        let by_bytes = self.input.pick(&[16_384, 1, 1 << 20, 5_000]);
+        let Span {
+            offset_bytes,
+            len_bytes,
+        } = wish;
+        let (offset_bytes, len_bytes) = match self.input.below(8) {
+            0 => (offset_bytes + by_bytes, len_bytes),
+            1 => (offset_bytes.saturating_sub(by_bytes), len_bytes),
+            2 => (offset_bytes, len_bytes + by_bytes),
+            3 => (offset_bytes, 0),
+            4 => (offset_bytes, len_bytes),
+            _ => (offset_bytes, by_bytes.min(len_bytes)),
+        };
+        Span {
+            offset_bytes,
+            len_bytes: len_bytes.min(READ_BYTES_LONG_MAX),
+        }
+    }
+
+    fn accept(&mut self) {
+        let Some(index) = self.open.iter().position(|open| !open) else {
+            return;
+        };
+        if self.worker.room() == 0 {
+            return;
+        }
+        self.open[index] = true;
+        let conn = ConnId {
+            index: index as u32,
+            generation: self.generations[index],
+        };
+        let address = self.input.pick(&[None, Some(Address(1))]);
+        self.on(In::Accepted { conn, address });
+    }
+
+    fn sample(&mut self, conn: ConnId) {
+        let number =
+            |input: &mut Input<'_>| input.pick(&[0, 1, 70_000, 1 << 20, u64::from(u32::MAX)]);
+        let threshold_bytes = self.input.once_in(2).then(|| number(&mut self.input));
+        let path = Path {
+            state: self
+                .input
+                .pick(&[CaState::Open, CaState::Cwr, CaState::Loss]),
+            cwnd_bytes: number(&mut self.input),
+            threshold_bytes,
+            rtt_min_us: number(&mut self.input),
+            marked_segments: number(&mut self.input) as u32,
+            resent_segments: number(&mut self.input) as u32,
+        };
+        let unsent_bytes = self.input.once_in(2).then(|| number(&mut self.input));
+        let sample = TcpSample {
+            unacked_bytes: number(&mut self.input),
+            unsent_bytes,
+            window_closed: self.input.once_in(3),
+            probes_unanswered: number(&mut self.input) as u32,
+            rtt_us: number(&mut self.input),
+            path,
+        };
+        let event = TcpEvent::Sample(sample);
+        self.on(In::Tcp { conn, event });
+    }
+}

@@ -1,0 +1,81 @@
+//! Progress: whoever stands still is waited for by somebody.
+
+use ackpace_core::Machine;
+use ackpace_core::conn::StreamId;
+use ackpace_core::why::Wait;
+
+use super::device::Ask;
+use super::shell::{Client, Run};
+
+impl Run<'_> {
+    /// Once the worker has nothing to order, each of its streams waits for exactly what will come: its socket calls, its
+    /// slice is made, or the disk has its wish or has answered.
+    pub fn check(&self) {
+        let orders = self.worker.deadline().is_some_and(|at| at <= self.now);
+        if orders {
+            return;
+        }
+        for client in self.clients.iter().flatten() {
+            self.check_one(client);
+        }
+        self.check_disk();
+    }
+
+    fn check_one(&self, client: &Client) {
+        let look = self.worker.look_into(client.id, self.now);
+        let look = look.expect("who is not closed is known to the worker");
+        let Some((stream, response)) = &client.response else {
+            assert!(
+                client.resolving.is_some() || look.response.is_none(),
+                "a response of which the shell knows nothing"
+            );
+            let looks_up = look.phase == "resolving";
+            assert_eq!(client.resolving.is_some(), looks_up, "who looks it up?");
+            return;
+        };
+        let Some(seen) = look.response.filter(|seen| seen.stream == *stream) else {
+            panic!("{stream:?} is not ended, and the worker does not know it");
+        };
+        let waits = match seen.wait {
+            _ if response.slicing => true,
+            Wait::Disk => self.disk_owes(*stream),
+            Wait::Margin | Wait::Socket | Wait::Window => client.calls,
+            Wait::Turn => false,
+        };
+        assert!(
+            waits,
+            "{stream:?} stands still ({:?}, {} bytes left), and nobody owes it anything",
+            seen.wait, seen.left_bytes
+        );
+    }
+
+    /// Whether a stream that waits for the disk will hear of it.
+    fn disk_owes(&self, stream: StreamId) -> bool {
+        let place = stream.conn.index;
+        let asked = self.asks.get(place);
+        let asked =
+            asked.is_some_and(|ask| matches!(ask, Ask::Want(want) if want.stream == stream));
+        let answered = self
+            .news
+            .get(place)
+            .is_some_and(|news| news.stream == stream);
+        let standing = self.bench.standing.get(&place);
+        let holds = standing.is_some_and(|s| s.stream == stream && s.holds);
+        assert!(!(answered && holds), "a wish that is answered stands");
+        asked || answered || holds
+    }
+
+    /// The disk machine does not sit on wishes: it waits for a read, a layout, memory or a time.
+    fn check_disk(&self) {
+        let bench = &self.bench;
+        let holds = bench.standing.values().any(|standing| standing.holds);
+        let comes = !bench.reads.is_empty() || !bench.maps.is_empty();
+        let memory = bench.used > 0 || bench.freed > 0;
+        let busy = comes || memory || !self.asks.is_empty();
+        assert!(
+            !holds || busy || !bench.quiet || bench.disk.deadline().is_some(),
+            "the disk machine has a wish, and nothing to do: {:?}",
+            bench.standing
+        );
+    }
+}

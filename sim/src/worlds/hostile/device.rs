@@ -1,0 +1,342 @@
+//! The disk thread: it hears what is asked, reads as it is ordered, and leaves its news.
+
+use std::collections::BTreeMap;
+
+use ackpace_core::Machine;
+use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want};
+use ackpace_core::disk::{self, Disk, Into, Layout, Out, ReadError, ReadId};
+use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
+
+use super::memory::Piece;
+use super::shell::Run;
+use super::words::{self, Answer, News};
+
+/// What a worker asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ask {
+    Want(Want),
+    Forget(StreamId),
+}
+
+impl Ask {
+    pub fn stream(&self) -> StreamId {
+        match self {
+            Ask::Want(want) => want.stream,
+            Ask::Forget(stream) => *stream,
+        }
+    }
+}
+
+/// How a read ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Whole,
+    /// The file ended after so many bytes.
+    Short(u64),
+    /// A byte so far behind its start can't be read.
+    Broken(u64),
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Flight {
+    object: ObjectId,
+    pub span: Span,
+    slots: u32,
+}
+
+/// The memory of the read that has just come back.
+struct Landed {
+    read: ReadId,
+    flight: Flight,
+    /// What of it is there.
+    good: Span,
+    taken: bool,
+}
+
+/// What the disk machine should know of a place: kept from what it was told and has answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub stream: StreamId,
+    answers: u32,
+    /// A wish stands and is not answered.
+    pub holds: bool,
+    object: ObjectId,
+}
+
+/// The disk machine and what its shell has.
+pub(super) struct Bench {
+    pub disk: Disk,
+    settings: disk::Settings,
+    pub reads: BTreeMap<ReadId, Flight>,
+    /// Files whose layout is being looked for.
+    pub maps: Vec<ObjectId>,
+    landed: Option<Landed>,
+    pub standing: BTreeMap<u32, Standing>,
+    /// Slots that are lent, and those that came back and of which the machine has not heard.
+    pub used: u32,
+    pub freed: u32,
+    hungry: u32,
+    /// Its bell rings.
+    pub rung: bool,
+    /// The machine has heard nothing since it had nothing to order.
+    pub quiet: bool,
+}
+
+impl Bench {
+    pub fn new(settings: disk::Settings) -> Bench {
+        Bench {
+            disk: Disk::new(settings),
+            settings,
+            reads: BTreeMap::new(),
+            maps: Vec::new(),
+            landed: None,
+            standing: BTreeMap::new(),
+            used: 0,
+            freed: 0,
+            hungry: 0,
+            rung: false,
+            quiet: true,
+        }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.settings.memory_bytes
+    }
+
+    /// Slots come back to the pool; it rings when those are there that the next read lacks.
+    pub fn free(&mut self, slots: u32) {
+        assert!(slots <= self.used, "slots come back twice");
+        self.used -= slots;
+        self.freed += slots;
+        self.feed();
+    }
+
+    fn feed(&mut self) {
+        if self.hungry > 0 && self.freed >= self.hungry {
+            (self.hungry, self.rung) = (0, true);
+        }
+    }
+}
+
+impl Run<'_> {
+    /// What the disk thread does when it is woken.
+    pub fn disk_turn(&mut self) {
+        self.bench.rung = false;
+        self.memory_came_back();
+        self.pump_disk();
+        while self.hear_ask() {}
+        self.pump_disk();
+        self.bench.hungry = self.bench.disk.slots_lacking();
+        self.bench.feed();
+    }
+
+    pub fn on_disk(&mut self, event: disk::In) {
+        self.bench.quiet = false;
+        self.bench.disk.on(event, self.now);
+    }
+
+    pub fn memory_came_back(&mut self) {
+        let freed = std::mem::take(&mut self.bench.freed);
+        if freed > 0 {
+            self.on_disk(disk::In::Freed(freed));
+        }
+    }
+
+    /// What was asked first of what is left; `false`: nothing is.
+    pub fn hear_ask(&mut self) -> bool {
+        let Some(ask) = self.asks.take() else {
+            return false;
+        };
+        let place = ask.stream().conn.index;
+        let standing = self.bench.standing.get(&place).copied();
+        let event = match ask {
+            Ask::Want(want) => {
+                if words::is_taken(&want, standing.map(|s| (s.stream, s.answers))) {
+                    let standing = Standing {
+                        stream: want.stream,
+                        answers: want.heard,
+                        holds: true,
+                        object: want.object,
+                    };
+                    self.bench.standing.insert(place, standing);
+                }
+                disk::In::Want(want)
+            }
+            Ask::Forget(stream) => {
+                self.bench.standing.remove(&place);
+                disk::In::Forget(stream)
+            }
+        };
+        self.story.note(self.now, "asked", &event);
+        self.on_disk(event);
+        true
+    }
+
+    /// The disk machine is obeyed until it has nothing to order.
+    pub fn pump_disk(&mut self) {
+        let mut outs = 0;
+        while let Some(out) = self.bench.disk.poll(self.now) {
+            self.story.note(self.now, "disk", &out);
+            self.execute_disk(out);
+            outs += 1;
+            assert!(outs < 1_000, "the disk machine turns in circles");
+        }
+        self.bench.quiet = true;
+    }
+
+    fn execute_disk(&mut self, out: Out) {
+        match out {
+            Out::Map(object) => self.bench.maps.push(object),
+            Out::Read {
+                read,
+                object,
+                span,
+                into,
+            } => self.read(read, object, span, into),
+            Out::Nudge(_) => self.worker_rung = true,
+            Out::Filled { .. } | Out::Failed { .. } => self.answer(&out),
+        }
+    }
+
+    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: Into) {
+        let bench = &mut self.bench;
+        let mut living = bench.standing.values();
+        assert!(
+            !bench.settings.cancel || living.any(|standing| standing.object == object),
+            "a read for nobody"
+        );
+        let mut slots = 0;
+        if let Into::Slots(count) = into {
+            slots = count;
+            bench.used += count;
+            let used_bytes = u64::from(bench.used) * SLOT_BYTES;
+            assert!(
+                used_bytes <= bench.settings.memory_bytes,
+                "more slots than the pool has"
+            );
+            let aligned = [span.offset_bytes, span.len_bytes].map(|n| n % READ_ALIGN_BYTES);
+            assert_eq!(aligned, [0, 0], "{span:?} can't be read past the cache");
+            assert!(span.len_bytes <= u64::from(count) * SLOT_BYTES);
+        }
+        let flight = Flight {
+            object,
+            span,
+            slots,
+        };
+        bench.reads.insert(read, flight);
+        assert!(bench.reads.len() <= READS_IN_FLIGHT_MAX);
+    }
+
+    /// A wish is answered, with what its read has brought.
+    fn answer(&mut self, out: &Out) {
+        let landed = &mut self.bench.landed;
+        let news = News::of(out, |told| {
+            let landed = landed.as_mut()?;
+            assert_eq!(Some(landed.read), told.read, "an answer by another read");
+            assert!(
+                landed.good.covers(told.span) && told.span.len_bytes > 0,
+                "{:?} of which is there: {:?}",
+                told.span,
+                landed.good
+            );
+            if told.held == Held::PageCache {
+                assert_eq!(landed.flight.slots, 0, "slots that nobody gets");
+                return None;
+            }
+            assert!(!landed.taken, "slots that two streams get");
+            landed.taken = true;
+            let Flight {
+                object,
+                span,
+                slots,
+            } = landed.flight;
+            Some(Piece::new(object, span.offset_bytes, told.span, slots))
+        });
+        let (news, told) = news.expect("an answer");
+        let place = told.stream.conn.index;
+        let standing = self.bench.standing.get_mut(&place);
+        let standing = standing.filter(|s| s.stream == told.stream && s.holds);
+        let Some(standing) = standing else {
+            panic!("an answer to nobody's wish: {out:?}");
+        };
+        (standing.answers, standing.holds) = (standing.answers.wrapping_add(1), false);
+        self.worker_rung |= told.urgent;
+        if let Some(replaced) = self.news.put(place, news) {
+            assert_ne!(replaced.stream, told.stream, "an answer is lost");
+            if let Answer::Filled(_, Some(piece), _) = replaced.answer {
+                self.bench.free(piece.slots());
+            }
+        }
+    }
+
+    /// A read comes back, and who waits for it is told.
+    pub fn read_done(&mut self, read: ReadId, fate: Fate) {
+        let Some(flight) = self.bench.reads.remove(&read) else {
+            return;
+        };
+        let span = flight.span;
+        let file_bytes = self.file(flight.object).len_bytes;
+        let there_bytes = match flight.slots {
+            0 => span.len_bytes,
+            _ => file_bytes
+                .saturating_sub(span.offset_bytes)
+                .min(span.len_bytes),
+        };
+        let (good_bytes, result) = match fate {
+            Fate::Whole => (there_bytes, Ok(there_bytes)),
+            Fate::Short(bytes) => {
+                let bytes = bytes % (there_bytes + 1);
+                (bytes, Ok(bytes))
+            }
+            Fate::Broken(bytes) => {
+                let bytes = bytes % there_bytes.max(1);
+                let offset_bytes = span.offset_bytes + bytes;
+                let errno = 5;
+                (
+                    bytes,
+                    Err(ReadError {
+                        errno,
+                        offset_bytes,
+                    }),
+                )
+            }
+        };
+        if fate != Fate::Whole {
+            let responses = self.clients.iter_mut().flatten();
+            let responses = responses.filter_map(|client| client.response.as_mut());
+            responses
+                .filter(|(_, response)| response.file == flight.object.index)
+                .for_each(|(_, response)| response.excused = true);
+        }
+        let good = Span {
+            len_bytes: good_bytes,
+            ..span
+        };
+        if flight.slots == 0 && good_bytes > 0 {
+            self.file(flight.object).keep(good);
+        }
+        self.bench.landed = Some(Landed {
+            read,
+            flight,
+            good,
+            taken: false,
+        });
+        self.progress += 1;
+        self.on_disk(disk::In::Done { read, result });
+        self.pump_disk();
+        if let Some(landed) = self.bench.landed.take().filter(|landed| !landed.taken) {
+            self.bench.free(landed.flight.slots); // nobody's: its stream is gone
+        }
+    }
+
+    /// A layout is found, or it is found that nobody knows it.
+    pub fn map_one(&mut self) -> bool {
+        let Some(object) = self.bench.maps.pop() else {
+            return false;
+        };
+        let layout = Layout::default();
+        self.on_disk(disk::In::Mapped { object, layout });
+        self.bench.rung = true;
+        true
+    }
+}

@@ -1,0 +1,134 @@
+//! Where bytes of files are: the page cache, which forgets, and the slots of the pool.
+
+use std::collections::BTreeMap;
+
+use ackpace_core::conn::{ObjectId, Oracle, Span};
+use ackpace_core::limits::{BELIEF_TRUST_US, SLOT_BYTES};
+use ackpace_core::units::{Instant, KIB};
+
+use super::response::Shape;
+
+/// The page cache keeps and drops folios of this size.
+pub(super) const PAGE_BYTES: u64 = 16 * KIB;
+
+/// Slots that were read for one stream.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub object: ObjectId,
+    /// Where in the file their first byte is.
+    pub from_bytes: u64,
+    /// What is in them.
+    pub span: Span,
+    slots: u32,
+    released: u32,
+}
+
+impl Piece {
+    pub fn new(object: ObjectId, from_bytes: u64, span: Span, slots: u32) -> Piece {
+        Piece {
+            object,
+            from_bytes,
+            span,
+            slots,
+            released: 0,
+        }
+    }
+
+    /// Slots that it still has.
+    pub fn slots(&self) -> u32 {
+        self.slots - self.released
+    }
+
+    /// Whether the byte at this place of the file is in it.
+    pub fn holds(&self, object: ObjectId, at_bytes: u64) -> bool {
+        let gone_bytes = self.from_bytes + u64::from(self.released) * SLOT_BYTES;
+        self.object == object && self.span.contains(at_bytes) && at_bytes >= gone_bytes
+    }
+
+    /// All before this place of the file is sent; returned are the slots that come free.
+    pub fn release(&mut self, before_bytes: u64) -> u32 {
+        let sent_bytes = before_bytes.saturating_sub(self.from_bytes);
+        let whole = if before_bytes >= self.span.end_bytes() {
+            self.slots
+        } else {
+            (sent_bytes / SLOT_BYTES).min(self.slots.into()) as u32
+        };
+        let freed = whole.saturating_sub(self.released);
+        self.released += freed;
+        freed
+    }
+}
+
+/// A file, and which of its pages are in memory.
+pub(super) struct File {
+    pub len_bytes: u64,
+    oracle: Oracle,
+    resident: Vec<bool>,
+    /// When the worker was last told that they are.
+    told_at: BTreeMap<u64, Instant>,
+}
+
+impl File {
+    pub fn new(len_bytes: u64, oracle: Oracle) -> File {
+        let pages = len_bytes.div_ceil(PAGE_BYTES) as usize;
+        File {
+            len_bytes,
+            oracle,
+            resident: vec![oracle == Oracle::Always; pages],
+            told_at: BTreeMap::new(),
+        }
+    }
+
+    pub fn shape(&self) -> Shape {
+        Shape {
+            len_bytes: self.len_bytes,
+            oracle: self.oracle,
+        }
+    }
+
+    fn pages(&self, span: Span) -> std::ops::Range<u64> {
+        let end = span.end_bytes().div_ceil(PAGE_BYTES);
+        span.offset_bytes / PAGE_BYTES..end.min(self.resident.len() as u64)
+    }
+
+    /// They are in memory from now on.
+    pub fn keep(&mut self, span: Span) {
+        for page in self.pages(span) {
+            self.resident[page as usize] = true;
+        }
+    }
+
+    /// The kernel needs their memory for something else.
+    pub fn drop_pages(&mut self, span: Span) {
+        if self.oracle != Oracle::Always {
+            for page in self.pages(span) {
+                self.resident[page as usize] = false;
+            }
+        }
+    }
+
+    /// How much of the span is in memory, from its start.
+    pub fn resident_bytes(&self, span: Span) -> u64 {
+        let cold = self.pages(span).find(|page| !self.resident[*page as usize]);
+        cold.map_or(span.len_bytes, |page| {
+            (page * PAGE_BYTES).saturating_sub(span.offset_bytes)
+        })
+    }
+
+    /// The worker was told that they are in memory.
+    pub fn told(&mut self, span: Span, now: Instant) {
+        for page in self.pages(span) {
+            self.told_at.insert(page, now);
+        }
+    }
+
+    /// Whether a worker that sends these bytes may believe that they are in memory: they are, or it was told so a moment ago.
+    pub fn may_be_believed(&self, span: Span, now: Instant) -> bool {
+        let trusted = |page: &u64| {
+            let told_at = self.told_at.get(page);
+            told_at.is_some_and(|at| now.since_us(*at) < BELIEF_TRUST_US)
+        };
+        let mut pages = self.pages(span);
+        pages.all(|page| self.resident[page as usize] || trusted(&page))
+    }
+}

@@ -1,0 +1,134 @@
+//! The end of a run: nothing fails any more, everybody does his part, and nobody does more. Threads are woken only by what
+//! wakes the server's.
+
+use ackpace_core::Machine;
+use ackpace_core::conn::TcpEvent;
+use ackpace_core::units::Instant;
+
+use super::device::Fate;
+use super::shell::Run;
+
+/// Rounds without any progress after which it is given up: more than any timer needs.
+const ROUNDS_MAX: u32 = 3_000;
+
+impl Run<'_> {
+    /// All that was asked for is sent; then all clients leave, and nothing is kept.
+    ///
+    /// # Panics
+    /// If somebody stands still for ever, or something is kept.
+    pub fn settle(&mut self) {
+        self.story.note(self.now, "settle", &());
+        for client in self.clients.iter_mut().flatten() {
+            client.fails_next = false;
+        }
+        self.until("is not served", |run| run.is_served());
+        let clients: Vec<_> = self.clients.iter_mut().flatten().collect();
+        let mut leaving = Vec::new();
+        for client in clients {
+            client.fin = true;
+            leaving.push(client.id);
+        }
+        self.backlog = 0;
+        for conn in leaving {
+            self.tcp(conn, TcpEvent::Fin);
+        }
+        self.until("is not closed", |run| {
+            run.clients.iter().all(Option::is_none)
+        });
+        self.until("is still read", |run| run.bench.reads.is_empty());
+        self.check_empty();
+    }
+
+    fn is_served(&self) -> bool {
+        let mut clients = self.clients.iter().flatten();
+        clients.all(|client| {
+            let torn = client.is_torn();
+            client.response.is_none()
+                && client.resolving.is_none()
+                && (client.input.is_empty() || torn)
+        })
+    }
+
+    fn until(&mut self, what: &str, done: impl Fn(&Run<'_>) -> bool) {
+        let (mut rounds, mut before) = (0, self.progress);
+        while !done(self) {
+            if !self.round() {
+                let next = [self.worker.deadline(), self.bench.disk.deadline()];
+                let next = next.into_iter().flatten().min();
+                assert!(next.is_some(), "who {what} waits for nothing, for ever");
+                let soon = Instant {
+                    us: self.now.us + 1,
+                };
+                self.now = next.unwrap_or_default().max(soon);
+            }
+            self.check();
+            rounds = if self.progress == before {
+                rounds + 1
+            } else {
+                0
+            };
+            before = self.progress;
+            assert!(rounds < ROUNDS_MAX, "somebody {what}, for ever");
+        }
+    }
+
+    /// Everybody does what he has to do now; `false`: nobody has anything to do.
+    fn round(&mut self) -> bool {
+        let mut busy = false;
+        let conns: Vec<_> = self
+            .clients
+            .iter()
+            .flatten()
+            .map(|client| client.id)
+            .collect();
+        for conn in conns {
+            busy |= self.client_turn(conn);
+        }
+        if self.worker_rung || is_due(self.worker.deadline(), self.now) {
+            self.worker_turn();
+            busy = true;
+        }
+        while self.map_one() {}
+        if let Some(read) = self.bench.reads.keys().next().copied() {
+            self.read_done(read, Fate::Whole);
+            self.disk_turn();
+            busy = true;
+        }
+        if self.bench.rung || is_due(self.bench.disk.deadline(), self.now) {
+            self.disk_turn();
+            busy = true;
+        }
+        busy
+    }
+
+    /// A client takes what its socket has; `false`: there was nothing to do.
+    fn client_turn(&mut self, conn: ackpace_core::conn::ConnId) -> bool {
+        let Some(client) = self.client(conn) else {
+            return false;
+        };
+        client.window_closed = false;
+        let slicing = client.response.as_ref().is_some_and(|(_, r)| r.slicing);
+        let busy =
+            client.calls || client.unacked_bytes > 0 || client.resolving.is_some() || slicing;
+        self.acknowledge(conn, 1);
+        self.resolve(conn);
+        self.slice(conn, false);
+        busy
+    }
+
+    /// Nobody is left: is nothing kept?
+    fn check_empty(&mut self) {
+        for _ in 0..3 {
+            self.worker_turn();
+            self.disk_turn();
+        }
+        assert_eq!(self.worker.connections(), 0);
+        assert_eq!(self.bench.used, 0, "slots are lost");
+        assert_eq!(self.bench.disk.load().streams, 0, "a stream that has left");
+        assert!(self.bench.disk.idle(), "the disk machine keeps something");
+    }
+}
+
+fn is_due(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| at <= now)
+}

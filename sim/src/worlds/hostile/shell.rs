@@ -1,0 +1,614 @@
+//! The worker's shell: it does what it is ordered, as badly as the input likes, and holds each order against the laws.
+
+use std::collections::VecDeque;
+
+use ackpace_core::Machine;
+use ackpace_core::congestion::{CaState, Delay, Path};
+use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample};
+use ackpace_core::disk;
+use ackpace_core::limits::{SEND_BYTES_MAX, SLOT_BYTES};
+use ackpace_core::send::Room;
+use ackpace_core::units::{Instant, KIB, MIB};
+use ackpace_core::why::Why;
+use ackpace_core::worker::{Expect, In, Out, Received, Send, Settings, Worker};
+
+use super::device::{Ask, Bench};
+use super::input::Input;
+use super::mailbox::Mailboxes;
+use super::memory::{File, Piece};
+use super::response::{Request, Response, oracle};
+use super::story::Story;
+use super::words::{Answer, News};
+
+/// Places of a worker.
+pub(super) const PLACES: u32 = 4;
+/// Longer than any run: no time limit ends what the laws say must go on.
+const NEVER_US: u64 = u64::MAX / 4;
+
+/// A client and what the shell has of its connection.
+pub(super) struct Client {
+    pub id: ConnId,
+    pub input: VecDeque<Request>,
+    /// The request that was just received.
+    received: Option<Request>,
+    /// It is being looked up.
+    pub resolving: Option<(StreamId, Request)>,
+    pub response: Option<(StreamId, Response)>,
+    pub fin: bool,
+    reset: bool,
+    /// What its socket takes at most.
+    socket_bytes: u64,
+    pub unacked_bytes: u64,
+    /// The socket is full and will call.
+    pub calls: bool,
+    pub window_closed: bool,
+    /// Signs of congestion so far.
+    pub marks: u32,
+    /// The next bytes of a file can't be sent.
+    pub fails_next: bool,
+    pub pieces: VecDeque<Piece>,
+    /// The disk may hold a wish of it.
+    asked: bool,
+    /// A response ended before its last byte: nothing may follow on this connection.
+    torn: bool,
+    shut: bool,
+}
+
+/// One run. The worker's side is in this file, the disk's in `device.rs`.
+pub(super) struct Run<'a> {
+    pub input: Input<'a>,
+    pub now: Instant,
+    pub worker: Worker,
+    pub clients: Vec<Option<Client>>,
+    generations: Vec<u32>,
+    pub backlog: u32,
+    pub files: Vec<File>,
+    /// How often the files have been opened: another number of theirs.
+    pub opened: u32,
+    pub asks: Mailboxes<Ask>,
+    pub news: Mailboxes<News>,
+    /// The worker's bell rings.
+    pub worker_rung: bool,
+    /// The worker has asked something and will ring the disk's bell at the end of its turn.
+    pub asked: bool,
+    /// Messages come late and twice.
+    pub echoes: bool,
+    /// What the worker was last told by the disk.
+    pub last_news: Option<News>,
+    pub bench: Bench,
+    /// Bytes sent, responses ended, reads done: goes up with all that is progress.
+    pub progress: u64,
+    pub story: Story,
+}
+
+impl<'a> Run<'a> {
+    pub fn new(mut input: Input<'a>) -> Run<'a> {
+        let echoes = input.once_in(4);
+        let (settings, disk) = (settings(&mut input), disk_settings(&mut input));
+        let lengths = [3 * MIB + 5_000, 5 * MIB, 20_000, MIB, 70 * KIB, 1, 0];
+        let count = 1 + input.below(2);
+        let files = (0..count).map(|_| {
+            let len_bytes = input.pick(&lengths);
+            File::new(len_bytes, oracle(&mut input))
+        });
+        Run {
+            now: Instant { us: 1 },
+            worker: Worker::new(settings),
+            clients: (0..PLACES).map(|_| None).collect(),
+            generations: vec![0; PLACES as usize],
+            backlog: 0,
+            files: files.collect(),
+            opened: 0,
+            asks: Mailboxes::new(PLACES),
+            news: Mailboxes::new(PLACES),
+            worker_rung: false,
+            asked: false,
+            echoes,
+            last_news: None,
+            bench: Bench::new(disk),
+            progress: 0,
+            story: Story::default(),
+            input,
+        }
+    }
+
+    pub fn on(&mut self, event: In) {
+        self.worker.on(event, self.now);
+    }
+
+    pub fn tcp(&mut self, conn: ConnId, event: TcpEvent) {
+        self.on(In::Tcp { conn, event });
+    }
+
+    pub fn file(&mut self, object: ObjectId) -> &mut File {
+        &mut self.files[object.index as usize]
+    }
+
+    /// The connection of this name, if it is still there.
+    pub fn client(&mut self, id: ConnId) -> Option<&mut Client> {
+        let client = self.clients.get_mut(id.index as usize)?.as_mut();
+        client.filter(|client| client.id == id)
+    }
+
+    fn living(&mut self, id: ConnId, out: &Out) -> &mut Client {
+        let client = self.client(id);
+        client.unwrap_or_else(|| panic!("an order for the dead: {out:?}"))
+    }
+
+    /// The worker obeys `most` times, or until it has nothing to order.
+    pub fn obey_worker(&mut self, most: u32) -> u32 {
+        let mut outs = 0;
+        while outs < most {
+            let Some(out) = self.worker.poll(self.now) else {
+                break;
+            };
+            self.story.note(self.now, "worker", &out);
+            self.execute(out);
+            outs += 1;
+        }
+        outs
+    }
+
+    /// What came first of the disk's news; `false`: none is there.
+    pub fn hear_one(&mut self) -> bool {
+        let Some(mut news) = self.news.take() else {
+            return false;
+        };
+        self.story.note(self.now, "news", &news);
+        let (heard, stream) = (news.heard(), news.stream);
+        let kept = news.is_kept(&self.worker);
+        if let Answer::Filled(span, piece, _) = &mut news.answer {
+            let (span, piece) = (*span, piece.take());
+            self.place_piece(stream, span, piece, kept);
+        }
+        self.last_news = Some(news);
+        self.on(heard);
+        true
+    }
+
+    fn place_piece(&mut self, stream: StreamId, span: Span, piece: Option<Piece>, kept: bool) {
+        let (now, mut freed) = (self.now, 0);
+        let client = self.client(stream.conn).filter(|_| kept);
+        match (client, piece) {
+            (Some(client), Some(piece)) => {
+                let from_bytes = piece.span.offset_bytes;
+                client.pieces.retain(|before| {
+                    let stays = before.span.offset_bytes < from_bytes;
+                    freed += if stays { 0 } else { before.slots() };
+                    stays
+                });
+                client.pieces.push_back(piece);
+            }
+            (None, Some(piece)) => freed = piece.slots(),
+            (Some(client), None) => {
+                let of = client.response.as_ref().map(|(_, response)| response.file);
+                if let Some(file) = of.and_then(|nth| self.files.get_mut(nth as usize)) {
+                    file.told(span, now);
+                }
+            }
+            (None, None) => {}
+        }
+        self.bench.free(freed);
+    }
+
+    fn execute(&mut self, out: Out) {
+        match out {
+            Out::Accept(most) => self.accept(most),
+            Out::Listen(_) => {}
+            Out::Receive { conn, expect } => self.receive(conn, expect, &out),
+            Out::Resolve { stream, .. } => self.look_up(stream, &out),
+            Out::Probe {
+                stream,
+                object,
+                span,
+            } => self.probe(stream, object, span),
+            Out::Want(want) => {
+                let client = self.living(want.stream.conn, &out);
+                if let Some((_, response)) = &client.response {
+                    let spans = response.bodies(want.object);
+                    assert!(
+                        spans.into_iter().any(|span| span.covers(want.span)),
+                        "a wish for what its response has not: {want:?}"
+                    );
+                    client.asked = true;
+                    self.asks.put(want.stream.conn.index, Ask::Want(want));
+                    self.asked = true;
+                }
+            }
+            Out::Forget(stream) => self.forget(stream, &out),
+            Out::Release(stream) => {
+                self.living(stream.conn, &out);
+                self.release_all(stream.conn);
+            }
+            Out::Ended(stream) => self.ended(stream, &out),
+            Out::Slice(stream) => {
+                let client = self.living(stream.conn, &out);
+                let response = client.response.as_mut().filter(|(of, _)| *of == stream);
+                let (_, response) = response.expect("a slice of a response under way");
+                response.slicing = true;
+            }
+            Out::Send {
+                stream,
+                part,
+                from_bytes,
+                len_bytes,
+                held,
+                room,
+                ..
+            } => {
+                self.living(stream.conn, &out);
+                self.send(stream, (part, from_bytes, len_bytes), held, room);
+            }
+            Out::Pace { conn, .. } => {
+                self.living(conn, &out);
+            }
+            Out::Sample(conn) => {
+                self.living(conn, &out);
+                self.sample(conn);
+            }
+            Out::Arrived { .. } => {}
+            Out::Shutdown(conn) => {
+                let client = self.living(conn, &out);
+                assert!(!client.shut, "our FIN twice");
+                client.shut = true;
+            }
+            Out::Close { conn, .. } => {
+                let client = self.living(conn, &out);
+                assert!(client.response.is_none(), "closed, but not ended: {out:?}");
+                self.release_all(conn);
+                self.clients[conn.index as usize] = None;
+                self.generations[conn.index as usize] += 1;
+                self.progress += 1;
+            }
+        }
+    }
+
+    fn accept(&mut self, most: u32) {
+        for _ in 0..most.min(self.backlog) {
+            let free = self.clients.iter().position(Option::is_none);
+            let Some(index) = free else { return };
+            self.backlog -= 1;
+            let id = ConnId {
+                index: index as u32,
+                generation: self.generations[index],
+            };
+            let socket_bytes = self.input.pick(&[MIB, 64 * KIB, 300_000, 1 << 40]);
+            self.clients[index] = Some(Client::new(id, socket_bytes));
+            self.on(In::Accepted {
+                conn: id,
+                address: None,
+            });
+        }
+    }
+
+    fn receive(&mut self, conn: ConnId, expect: Expect, out: &Out) {
+        let partly = self.input.once_in(16);
+        let client = self.living(conn, out);
+        let next = client.input.pop_front();
+        let received = match (expect, next) {
+            (Expect::Head, Some(request)) if partly => {
+                client.input.push_front(request);
+                Received::HeadPart
+            }
+            (Expect::Head, Some(request)) => {
+                client.received = Some(request);
+                let more = !client.input.is_empty() || client.fin;
+                Received::Request { body: false, more }
+            }
+            (_, Some(_)) => Received::Skipped {
+                bytes: 100,
+                done: false,
+            },
+            (_, None) if client.fin => Received::End,
+            (_, None) => Received::Nothing,
+        };
+        self.on(In::Received { conn, received });
+        if received == Received::HeadPart {
+            self.tcp(conn, TcpEvent::Readable); // the rest of it
+        }
+    }
+
+    fn look_up(&mut self, stream: StreamId, out: &Out) {
+        let later = self.input.once_in(3);
+        let client = self.living(stream.conn, out);
+        assert!(!client.torn, "another request on a torn connection");
+        let request = client.received.take().expect("received before");
+        client.resolving = Some((stream, request));
+        if !later {
+            self.resolve(stream.conn);
+        }
+    }
+
+    /// The request that is being looked up has its answer.
+    pub fn resolve(&mut self, conn: ConnId) {
+        let Some(client) = self.client(conn) else {
+            return;
+        };
+        let Some((stream, request)) = client.resolving.take() else {
+            return;
+        };
+        let plan = request.plan.clone();
+        self.on(In::Resolved { stream, plan });
+        // Its client may have gone meanwhile.
+        if self.worker.plan(stream).is_some() {
+            let client = self.client(conn).expect("it was there");
+            client.response = Some((stream, Response::new(request)));
+        }
+    }
+
+    /// The slice that is being made is there, or can't be made.
+    pub fn slice(&mut self, conn: ConnId, fails: bool) {
+        let client = self
+            .client(conn)
+            .and_then(|client| client.response.as_mut());
+        let Some((stream, response)) = client.filter(|(_, response)| response.slicing) else {
+            return;
+        };
+        let stream = *stream;
+        if fails {
+            (response.slicing, response.excused) = (false, true);
+            let why = Why::ListingFailed;
+            return self.on(In::Failed { stream, why });
+        }
+        let (len_bytes, last) = response.sliced();
+        self.on(In::Sliced {
+            stream,
+            len_bytes,
+            last,
+        });
+    }
+
+    fn probe(&mut self, stream: StreamId, object: ObjectId, span: Span) {
+        let now = self.now;
+        let file = self.file(object);
+        let resident_bytes = file.resident_bytes(span);
+        if resident_bytes >= span.len_bytes {
+            file.told(span, now);
+        }
+        self.on(In::Probed {
+            stream,
+            resident_bytes,
+        });
+    }
+
+    fn forget(&mut self, stream: StreamId, out: &Out) {
+        let client = self.living(stream.conn, out);
+        client.resolving.take_if(|(of, _)| *of == stream);
+        if std::mem::take(&mut client.asked) {
+            self.asks.put(stream.conn.index, Ask::Forget(stream));
+            self.asked = true;
+        }
+    }
+
+    fn ended(&mut self, stream: StreamId, out: &Out) {
+        let client = self.living(stream.conn, out);
+        let response = client.response.take_if(|(of, _)| *of == stream);
+        let (_, response) = response.expect("a response ends once");
+        assert!(
+            response.is_whole() || response.excused || client.reset,
+            "a response ends after {} bytes, though nothing has failed",
+            response.sent_bytes
+        );
+        client.torn |= !response.is_whole();
+        self.progress += 1;
+        self.release_all(stream.conn);
+    }
+
+    /// All slots of a connection come back.
+    fn release_all(&mut self, conn: ConnId) {
+        let pieces = self
+            .client(conn)
+            .map(|client| std::mem::take(&mut client.pieces));
+        let slots = pieces.iter().flatten().map(Piece::slots).sum();
+        self.bench.free(slots);
+    }
+
+    fn send(
+        &mut self,
+        stream: StreamId,
+        (part, from_bytes, len_bytes): (u16, u64, u64),
+        held: Held,
+        room: Option<Room>,
+    ) {
+        let (cut, now) = (self.input.once_in(5), self.now);
+        let client = self.clients[stream.conn.index as usize].as_mut();
+        let client = client.expect("it lives");
+        assert!(!client.torn && !client.shut, "bytes behind the end");
+        let response = client.response.as_mut().filter(|(of, _)| *of == stream);
+        let (_, response) = response.expect("a response under way");
+        let body = response.check(part, from_bytes, len_bytes);
+        let room_bytes = room.map_or(u64::MAX, |room| room.bytes);
+        assert!(len_bytes <= SEND_BYTES_MAX.min(room_bytes), "too much");
+        if let Some((object, span)) = body {
+            let file = &self.files[object.index as usize];
+            match held {
+                Held::PageCache => assert!(
+                    file.may_be_believed(span, now),
+                    "a worker reads from the disk: {span:?}"
+                ),
+                Held::Slots => check_slots(&client.pieces, object, span),
+            }
+            if std::mem::take(&mut client.fails_next) {
+                response.excused = true;
+                let why = Why::FileChanged;
+                return self.on(In::Failed { stream, why });
+            }
+        }
+        let by_sendfile = body.is_some() && held == Held::PageCache;
+        let offered_bytes = if cut { len_bytes / 3 } else { len_bytes }.max(1);
+        let kernel_bytes = client.socket_bytes.saturating_sub(client.unacked_bytes);
+        let taken_bytes = offered_bytes.min(kernel_bytes);
+        // What sendfile(2) leaves does not fit; of other bytes no more were offered.
+        let blocked = taken_bytes
+            < if by_sendfile {
+                len_bytes
+            } else {
+                offered_bytes
+            };
+        let full = blocked || taken_bytes >= room_bytes;
+        client.calls |= full;
+        client.unacked_bytes += taken_bytes;
+        response.sent(taken_bytes);
+        let mut freed = 0;
+        if let Some((_, span)) = body.filter(|_| held == Held::Slots) {
+            let until_bytes = span.offset_bytes + taken_bytes;
+            while let Some(piece) = client.pieces.front_mut() {
+                freed += piece.release(until_bytes);
+                if until_bytes < piece.span.end_bytes() {
+                    break;
+                }
+                client.pieces.pop_front();
+            }
+        }
+        let unsent_bytes = (full || body.is_some()).then_some(client.unacked_bytes / 2);
+        self.progress += taken_bytes;
+        self.bench.free(freed);
+        self.on(In::Sent {
+            stream,
+            taken_bytes,
+            full,
+            unsent_bytes,
+        });
+    }
+
+    fn sample(&mut self, conn: ConnId) {
+        let Some(client) = self.client(conn) else {
+            return;
+        };
+        let marks = client.marks;
+        let path = Path {
+            state: CaState::Open,
+            cwnd_bytes: 100_000,
+            threshold_bytes: (marks > 0).then(|| 200_000 / u64::from(marks)),
+            rtt_min_us: 20_000,
+            marked_segments: marks,
+            resent_segments: 0,
+        };
+        let sample = TcpSample {
+            unacked_bytes: client.unacked_bytes,
+            unsent_bytes: Some(client.unacked_bytes / 2),
+            window_closed: client.window_closed && client.unacked_bytes > 0,
+            probes_unanswered: 0,
+            rtt_us: 30_000,
+            path,
+        };
+        self.tcp(conn, TcpEvent::Sample(sample));
+    }
+
+    /// A client acknowledges one in `share` of what it has not yet; its socket calls when it has room.
+    pub fn acknowledge(&mut self, conn: ConnId, share: u64) {
+        let Some(client) = self.client(conn) else {
+            return;
+        };
+        client.unacked_bytes -= client.unacked_bytes.div_ceil(share);
+        let roomy = client.unacked_bytes < client.socket_bytes / 3 * 2;
+        if client.calls && roomy {
+            client.calls = false;
+            self.tcp(conn, TcpEvent::Writable);
+        }
+    }
+
+    /// The client resets its connection.
+    pub fn reset(&mut self, conn: ConnId) {
+        if let Some(client) = self.client(conn) {
+            client.reset = true;
+            self.tcp(conn, TcpEvent::Reset);
+        }
+    }
+}
+
+impl Client {
+    /// Whether a response of it ended before its last byte.
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    fn new(id: ConnId, socket_bytes: u64) -> Client {
+        Client {
+            id,
+            input: VecDeque::new(),
+            received: None,
+            resolving: None,
+            response: None,
+            fin: false,
+            reset: false,
+            socket_bytes,
+            unacked_bytes: 0,
+            calls: false,
+            window_closed: false,
+            marks: 0,
+            fails_next: false,
+            pieces: VecDeque::new(),
+            asked: false,
+            torn: false,
+            shut: false,
+        }
+    }
+}
+
+/// The slots hold every byte.
+fn check_slots(pieces: &VecDeque<Piece>, object: ObjectId, span: Span) {
+    let mut at_bytes = span.offset_bytes;
+    for piece in pieces {
+        if piece.holds(object, at_bytes) {
+            at_bytes = piece.span.end_bytes();
+        }
+    }
+    assert!(
+        at_bytes >= span.end_bytes(),
+        "slots hold nothing at {at_bytes}, but {span:?} is sent: {pieces:?}"
+    );
+}
+
+pub(super) fn settings(input: &mut Input<'_>) -> Settings {
+    let send = match input.below(3) {
+        0 => Send::Eager,
+        1 => Send::Margin {
+            budget_bytes: 52 * MIB,
+        },
+        _ => Send::Margin {
+            budget_bytes: 64 * KIB,
+        },
+    };
+    Settings {
+        worker: 0,
+        connections_max: PLACES,
+        connections_per_address: 0,
+        header_timeout_us: NEVER_US,
+        idle_timeout_us: NEVER_US,
+        send_timeout_us: NEVER_US,
+        pause_timeout_us: NEVER_US,
+        rate_min_bytes_per_s: 0,
+        drain_timeout_us: NEVER_US,
+        arrivals: input.once_in(2),
+        send,
+        pacing: input.once_in(2),
+        delay: input.pick(&[Delay::Rate, Delay::Rate, Delay::Paper, Delay::Off]),
+    }
+}
+
+pub(super) fn disk_settings(input: &mut Input<'_>) -> disk::Settings {
+    use ackpace_core::prefetch::Prefetch;
+    let fixed = Prefetch::Fixed {
+        read_bytes: 128 * KIB,
+    };
+    let constant = Prefetch::Rate {
+        target_us: 2_000_000,
+    };
+    disk::Settings {
+        prefetch: input.pick(&[Prefetch::Tdap, Prefetch::Tdap, fixed, constant]),
+        order: input.pick(&[
+            disk::Order::CLook,
+            disk::Order::CLook,
+            disk::Order::Deadline,
+            disk::Order::Arrival,
+        ]),
+        cancel: !input.once_in(8),
+        delay: input.pick(&[Delay::Rate, Delay::Paper, Delay::Off]),
+        direct: !input.once_in(4),
+        memory_bytes: input.pick(&[8, 64, 1_024, 16]) * SLOT_BYTES,
+        rotational: input.once_in(2),
+        spindles: 1,
+        reads: input.pick(&[None, None, Some(1), Some(3)]),
+    }
+}

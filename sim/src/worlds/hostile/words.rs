@@ -1,0 +1,172 @@
+//! How an answer of the disk machine becomes news of the worker: the one place that knows what both are made of.
+
+use ackpace_core::conn::{Held, ObjectId, Oracle, Part, Plan, Span, StreamId, Version, Want};
+use ackpace_core::disk::{self, Chosen, ReadId, Turn};
+use ackpace_core::prefetch::Bound;
+use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
+use ackpace_core::worker::{In, Worker};
+
+use super::memory::Piece;
+
+/// What the disk thread leaves for a worker.
+#[derive(Debug)]
+pub(super) struct News {
+    pub stream: StreamId,
+    pub answer: Answer,
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// With the slots, if it was read into some.
+    Filled(Span, Option<Piece>, Chosen),
+    Failed(Why),
+}
+
+/// What the disk machine says of a wish.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// By which read, if bytes are there.
+    pub read: Option<ReadId>,
+    pub stream: StreamId,
+    pub span: Span,
+    pub held: Held,
+    pub urgent: bool,
+}
+
+impl News {
+    /// The disk machine's answer to a wish; `None`: the order is none.
+    pub fn of(out: &disk::Out, piece: impl FnOnce(Told) -> Option<Piece>) -> Option<(News, Told)> {
+        match *out {
+            disk::Out::Filled {
+                read,
+                stream,
+                span,
+                held,
+                chosen,
+                urgent,
+            } => {
+                let told = Told {
+                    read: Some(read),
+                    stream,
+                    span,
+                    held,
+                    urgent,
+                };
+                let answer = Answer::Filled(span, piece(told), chosen);
+                Some((News { stream, answer }, told))
+            }
+            disk::Out::Failed { stream, error } => {
+                let why = match error.errno {
+                    0 => Why::FileChanged,
+                    _ => Why::ReadFailed,
+                };
+                let told = Told {
+                    read: None,
+                    stream,
+                    span: Span {
+                        offset_bytes: error.offset_bytes,
+                        len_bytes: 0,
+                    },
+                    held: Held::PageCache,
+                    urgent: true,
+                };
+                let answer = Answer::Failed(why);
+                Some((News { stream, answer }, told))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the slots that come with it go to its stream; if not, they are free.
+    pub fn is_kept(&self, worker: &Worker) -> bool {
+        worker.plan(self.stream).is_some()
+    }
+
+    /// What the worker hears.
+    pub fn heard(&self) -> In {
+        let stream = self.stream;
+        match &self.answer {
+            Answer::Filled(span, piece, chosen) => In::Filled {
+                stream,
+                span: *span,
+                held: match piece {
+                    Some(_) => Held::Slots,
+                    None => Held::PageCache,
+                },
+                chosen: *chosen,
+            },
+            Answer::Failed(why) => In::Unfilled { stream, why: *why },
+        }
+    }
+}
+
+/// Whether the disk machine takes this wish, or waits for one that knows its last answer. `told`: answers given to the
+/// stream of the last wish that it took, if it has one.
+pub(super) fn is_taken(want: &Want, told: Option<(StreamId, u32)>) -> bool {
+    told.is_none_or(|(stream, answers)| stream != want.stream || want.heard == answers)
+}
+
+/// A range of a file that stays as it is.
+pub(super) fn body(object: ObjectId, file_bytes: u64, oracle: Oracle, span: Span) -> Part {
+    let version = Version {
+        len_bytes: file_bytes,
+        mtime_ns: 0,
+    };
+    Part::Body {
+        object,
+        version,
+        oracle,
+        span,
+    }
+}
+
+/// A response of these parts.
+pub(super) fn plan(parts: Vec<Part>, head_len_bytes: u64, keep_alive: bool) -> Plan {
+    Plan {
+        parts: parts.into(),
+        head_len_bytes,
+        keep_alive,
+    }
+}
+
+/// An answer to a wish, of whatever span; `false` in `there`: its bytes can't be read.
+pub(super) fn answer(want: &Want, span: Span, held: Held, chosen: Chosen, there: bool) -> In {
+    let stream = want.stream;
+    if there {
+        In::Filled {
+            stream,
+            span,
+            held,
+            chosen,
+        }
+    } else {
+        let why = Why::ReadFailed;
+        In::Unfilled { stream, why }
+    }
+}
+
+/// A wish of anything.
+pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32; 3]) -> Want {
+    let [_seq, heard, signals] = numbers;
+    Want {
+        stream,
+        object,
+        span,
+        dry_at: Instant::default(),
+        rate_bytes_per_s: 0,
+        heard,
+        signals,
+    }
+}
+
+/// Where a read was chosen by nobody.
+pub(super) const CHOSEN: Chosen = Chosen {
+    turn: Turn::First,
+    bound: Bound::First,
+    len_bytes: 0,
+    margin_us: 0,
+    target_us: 0,
+    rate_bytes_per_s: 0,
+    took_us: 0,
+};
