@@ -6,9 +6,8 @@ use ackpace_core::limits::WINDOW_BYTES;
 use ackpace_core::units::MIB;
 use ackpace_core::worker::In;
 
-use super::device::Fate;
-use super::memory::File;
-use super::response::{object, request};
+use super::bench::Fate;
+use super::response::{Shape, object, request};
 use super::shell::{PLACES, Run};
 
 /// Acts of one input: a longer one is cut.
@@ -116,7 +115,11 @@ impl Run<'_> {
 
     /// The client sends a request; often several at once.
     fn ask(&mut self, conn: ConnId) {
-        let shapes: Vec<_> = self.files.iter().map(File::shape).collect();
+        let shapes = self.files.iter().map(|file| Shape {
+            len_bytes: file.len_bytes,
+            oracle: file.oracle,
+        });
+        let shapes: Vec<_> = shapes.collect();
         for _ in 0..=self.input.below(2) {
             let request = request(&mut self.input, &shapes, self.opened);
             let client = self.client(conn).expect("someone");
@@ -214,7 +217,7 @@ impl Run<'_> {
         match self.input.below(6) {
             0 => {
                 let share = self.input.pick(&[1, 2]);
-                let memory_bytes = (self.bench.memory_bytes() / share).max(8 * 16_384);
+                let memory_bytes = (self.bench.settings.memory_bytes / share).max(8 * 16_384);
                 self.on_disk(disk::In::Budget { memory_bytes });
             }
             1 => {

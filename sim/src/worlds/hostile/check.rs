@@ -4,7 +4,7 @@ use ackpace_core::Machine;
 use ackpace_core::conn::StreamId;
 use ackpace_core::why::Wait;
 
-use super::device::Ask;
+use super::bench::Ask;
 use super::shell::{Client, Run};
 
 impl Run<'_> {

@@ -1,122 +1,14 @@
 //! The disk thread: it hears what is asked, reads as it is ordered, and leaves its news.
 
-use std::collections::BTreeMap;
-
 use ackpace_core::Machine;
-use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want};
-use ackpace_core::disk::{self, Disk, Into, Layout, Out, ReadError, ReadId};
+use ackpace_core::conn::{Held, ObjectId, Span};
+use ackpace_core::disk::{self, Into, Layout, Out, ReadError, ReadId};
 use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 
+use super::bench::{Ask, Fate, Flight, Landed, Standing};
 use super::memory::Piece;
 use super::shell::Run;
 use super::words::{self, Answer, News};
-
-/// What a worker asks.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ask {
-    Want(Want),
-    Forget(StreamId),
-}
-
-impl Ask {
-    pub fn stream(&self) -> StreamId {
-        match self {
-            Ask::Want(want) => want.stream,
-            Ask::Forget(stream) => *stream,
-        }
-    }
-}
-
-/// How a read ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Whole,
-    /// The file ended after so many bytes.
-    Short(u64),
-    /// A byte so far behind its start can't be read.
-    Broken(u64),
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Flight {
-    object: ObjectId,
-    pub span: Span,
-    slots: u32,
-}
-
-/// The memory of the read that has just come back.
-struct Landed {
-    read: ReadId,
-    flight: Flight,
-    /// What of it is there.
-    good: Span,
-    taken: bool,
-}
-
-/// What the disk machine should know of a place: kept from what it was told and has answered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    pub stream: StreamId,
-    answers: u32,
-    /// A wish stands and is not answered.
-    pub holds: bool,
-    object: ObjectId,
-}
-
-/// The disk machine and what its shell has.
-pub(super) struct Bench {
-    pub disk: Disk,
-    settings: disk::Settings,
-    pub reads: BTreeMap<ReadId, Flight>,
-    /// Files whose layout is being looked for.
-    pub maps: Vec<ObjectId>,
-    landed: Option<Landed>,
-    pub standing: BTreeMap<u32, Standing>,
-    /// Slots that are lent, and those that came back and of which the machine has not heard.
-    pub used: u32,
-    pub freed: u32,
-    hungry: u32,
-    /// Its bell rings.
-    pub rung: bool,
-    /// The machine has heard nothing since it had nothing to order.
-    pub quiet: bool,
-}
-
-impl Bench {
-    pub fn new(settings: disk::Settings) -> Bench {
-        Bench {
-            disk: Disk::new(settings),
-            settings,
-            reads: BTreeMap::new(),
-            maps: Vec::new(),
-            landed: None,
-            standing: BTreeMap::new(),
-            used: 0,
-            freed: 0,
-            hungry: 0,
-            rung: false,
-            quiet: true,
-        }
-    }
-
-    pub fn memory_bytes(&self) -> u64 {
-        self.settings.memory_bytes
-    }
-
-    /// Slots come back to the pool; it rings when those are there that the next read lacks.
-    pub fn free(&mut self, slots: u32) {
-        assert!(slots <= self.used, "slots come back twice");
-        self.used -= slots;
-        self.freed += slots;
-        self.feed();
-    }
-
-    fn feed(&mut self) {
-        if self.hungry > 0 && self.freed >= self.hungry {
-            (self.hungry, self.rung) = (0, true);
-        }
-    }
-}
 
 impl Run<'_> {
     /// What the disk thread does when it is woken.

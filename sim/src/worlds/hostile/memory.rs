@@ -6,10 +6,8 @@ use ackpace_core::conn::{ObjectId, Oracle, Span};
 use ackpace_core::limits::{BELIEF_TRUST_US, SLOT_BYTES};
 use ackpace_core::units::{Instant, KIB};
 
-use super::response::Shape;
-
 /// The page cache keeps and drops folios of this size.
-pub(super) const PAGE_BYTES: u64 = 16 * KIB;
+const PAGE_BYTES: u64 = 16 * KIB;
 
 /// Slots that were read for one stream.
 #[derive(Debug)]
@@ -62,7 +60,7 @@ impl Piece {
 /// A file, and which of its pages are in memory.
 pub(super) struct File {
     pub len_bytes: u64,
-    oracle: Oracle,
+    pub oracle: Oracle,
     resident: Vec<bool>,
     /// When the worker was last told that they are.
     told_at: BTreeMap<u64, Instant>,
@@ -76,13 +74,6 @@ impl File {
             oracle,
             resident: vec![oracle == Oracle::Always; pages],
             told_at: BTreeMap::new(),
-        }
-    }
-
-    pub fn shape(&self) -> Shape {
-        Shape {
-            len_bytes: self.len_bytes,
-            oracle: self.oracle,
         }
     }
 

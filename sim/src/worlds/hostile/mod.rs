@@ -18,6 +18,7 @@
 mod acts;
 mod alone_disk;
 mod alone_worker;
+mod bench;
 mod check;
 mod device;
 mod input;

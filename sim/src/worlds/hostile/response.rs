@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use ackpace_core::conn::{ObjectId, Oracle, Part, Plan, Span};
+use ackpace_core::units::KIB;
 
 use super::input::Input;
-use super::memory::PAGE_BYTES;
 use super::words;
 
 /// What a client asks for, and what it is to get.
@@ -141,6 +141,8 @@ impl Response {
     }
 }
 
+/// Ranges begin at multiples of this, often.
+const STEP_BYTES: u64 = 16 * KIB;
 /// Bytes of the response's head.
 const HEAD_BYTES: usize = 300;
 static TEXT: [u8; HEAD_BYTES] = [b't'; HEAD_BYTES];
@@ -177,7 +179,7 @@ pub(super) fn request(input: &mut Input<'_>, files: &[Shape], generation: u32) -
         2 => parts.push(body(whole)),
         3 => parts.push(body(span(input, file.len_bytes))),
         4 => {
-            let cut_bytes = input.below(1 + file.len_bytes / PAGE_BYTES) * PAGE_BYTES;
+            let cut_bytes = input.below(1 + file.len_bytes / STEP_BYTES) * STEP_BYTES;
             let len_bytes = (cut_bytes + input.below(300)).min(file.len_bytes);
             let (offset_bytes, len_bytes) = (len_bytes, file.len_bytes - len_bytes);
             parts.push(body(Span {
@@ -214,7 +216,7 @@ pub(super) fn object(index: u32, generation: u32) -> ObjectId {
 /// Any bytes of a file; none of it, rarely.
 fn span(input: &mut Input<'_>, file_bytes: u64) -> Span {
     const LENGTHS: [u64; 8] = [100, 1 << 20, 3 << 20, 1, 70_000, 16_384, 0, 1_300_000];
-    let step_bytes = input.pick(&[PAGE_BYTES, 1 << 20, 1]);
+    let step_bytes = input.pick(&[STEP_BYTES, 1 << 20, 1]);
     let offset_bytes = (input.below(400) * step_bytes) % file_bytes.max(1);
     let len_bytes = input.pick(&LENGTHS).min(file_bytes - offset_bytes);
     Span {

@@ -5,7 +5,7 @@ use ackpace_core::Machine;
 use ackpace_core::conn::TcpEvent;
 use ackpace_core::units::Instant;
 
-use super::device::Fate;
+use super::bench::Fate;
 use super::shell::Run;
 
 /// Rounds without any progress after which it is given up: more than any timer needs.

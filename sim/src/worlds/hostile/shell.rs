@@ -12,7 +12,7 @@ use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Send, Settings, Worker};
 
-use super::device::{Ask, Bench};
+use super::bench::{Ask, Bench};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, Piece};
