@@ -256,7 +256,7 @@ impl Run<'_> {
             1 => {
                 let place = self.input.below(PLACES.into()) as u32;
                 if let Some(standing) = self.bench.standing.get(&place) {
-                    let stream = before(standing.stream);
+                    let stream = before(standing.want.stream);
                     self.on_disk(disk::In::Forget(stream));
                 }
             }

@@ -50,11 +50,12 @@ pub(super) struct Landed {
 /// What the disk machine should know of a place: kept from what it was told and has answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
-    pub stream: StreamId,
+    /// The last wish that it took.
+    pub want: Want,
+    /// Answers given to its stream.
     pub answers: u32,
-    /// A wish stands and is not answered.
+    /// It is not answered.
     pub holds: bool,
-    pub object: ObjectId,
 }
 
 /// The disk machine and what its shell has.

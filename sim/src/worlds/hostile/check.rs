@@ -2,6 +2,7 @@
 
 use ackpace_core::Machine;
 use ackpace_core::conn::StreamId;
+use ackpace_core::limits::{SAMPLE_QUIET_US, SCAN_PERIOD_US};
 use ackpace_core::why::Wait;
 
 use super::bench::Ask;
@@ -60,9 +61,12 @@ impl Run<'_> {
             .get(place)
             .is_some_and(|news| news.stream == stream);
         let standing = self.bench.standing.get(&place);
-        let holds = standing.is_some_and(|s| s.stream == stream && s.holds);
+        let holds = standing.is_some_and(|s| s.want.stream == stream && s.holds);
         assert!(!(answered && holds), "a wish that is answered stands");
-        asked || answered || holds
+        // An answer does not ring for who has bytes in his socket: the worker wakes soon, by itself.
+        let soon = self.now.plus_us(SAMPLE_QUIET_US + SCAN_PERIOD_US);
+        let wakes = self.worker_rung || self.worker.deadline().is_some_and(|at| at <= soon);
+        asked || holds || answered && wakes
     }
 
     /// The disk machine does not sit on wishes: it waits for a read, a layout, memory or a time.

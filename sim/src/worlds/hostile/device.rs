@@ -43,12 +43,11 @@ impl Run<'_> {
         let standing = self.bench.standing.get(&place).copied();
         let event = match ask {
             Ask::Want(want) => {
-                if words::is_taken(&want, standing.map(|s| (s.stream, s.answers))) {
+                if standing.is_none_or(|standing| words::is_taken(&want, &standing)) {
                     let standing = Standing {
-                        stream: want.stream,
+                        want,
                         answers: want.heard,
                         holds: true,
-                        object: want.object,
                     };
                     self.bench.standing.insert(place, standing);
                 }
@@ -94,7 +93,7 @@ impl Run<'_> {
         let bench = &mut self.bench;
         let mut living = bench.standing.values();
         assert!(
-            !bench.settings.cancel || living.any(|standing| standing.object == object),
+            !bench.settings.cancel || living.any(|standing| standing.want.object == object),
             "a read for nobody"
         );
         let mut slots = 0;
@@ -147,14 +146,15 @@ impl Run<'_> {
         let (news, told) = news.expect("an answer");
         let place = told.stream.conn.index;
         let standing = self.bench.standing.get_mut(&place);
-        let standing = standing.filter(|s| s.stream == told.stream && s.holds);
+        let standing = standing.filter(|s| s.want.stream == told.stream && s.holds);
         let Some(standing) = standing else {
             panic!("an answer to nobody's wish: {out:?}");
         };
         (standing.answers, standing.holds) = (standing.answers.wrapping_add(1), false);
         self.worker_rung |= told.urgent;
         if let Some(replaced) = self.news.put(place, news) {
-            assert_ne!(replaced.stream, told.stream, "an answer is lost");
+            let lost = replaced.stream == told.stream && replaced.is_awaited(&self.worker);
+            assert!(!lost, "an answer is lost");
             if let Answer::Filled(_, Some(piece), _) = replaced.answer {
                 self.bench.free(piece.slots());
             }

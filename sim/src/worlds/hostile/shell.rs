@@ -18,7 +18,7 @@ use super::mailbox::Mailboxes;
 use super::memory::{File, Piece};
 use super::response::{Request, Response, oracle};
 use super::story::Story;
-use super::words::{Answer, News};
+use super::words::{self, Answer, News};
 
 /// Places of a worker.
 pub(super) const PLACES: u32 = 4;
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
         };
         self.story.note(self.now, "news", &news);
         let (heard, stream) = (news.heard(), news.stream);
-        let kept = news.is_kept(&self.worker);
+        let kept = news.is_awaited(&self.worker);
         if let Answer::Filled(span, piece, _) = &mut news.answer {
             let (span, piece) = (*span, piece.take());
             self.place_piece(stream, span, piece, kept);
@@ -421,12 +421,16 @@ impl<'a> Run<'a> {
         assert!(len_bytes <= SEND_BYTES_MAX.min(room_bytes), "too much");
         if let Some((object, span)) = body {
             let file = &self.files[object.index as usize];
+            let gone = held == Held::PageCache && file.resident_bytes(span) < span.len_bytes;
             match held {
                 Held::PageCache => assert!(
                     file.may_be_believed(span, now),
                     "a worker reads from the disk: {span:?}"
                 ),
                 Held::Slots => check_slots(&client.pieces, object, span),
+            }
+            if let Some(event) = words::missing(stream).filter(|_| gone) {
+                return self.on(event);
             }
             if std::mem::take(&mut client.fails_next) {
                 response.excused = true;

@@ -7,6 +7,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker};
 
+use super::bench::Standing;
 use super::memory::Piece;
 
 /// What the disk thread leaves for a worker.
@@ -78,8 +79,8 @@ impl News {
         }
     }
 
-    /// Whether the slots that come with it go to its stream; if not, they are free.
-    pub fn is_kept(&self, worker: &Worker) -> bool {
+    /// Whether its stream waits for it. If not, it is late, and the slots that come with it are free.
+    pub fn is_awaited(&self, worker: &Worker) -> bool {
         worker.plan(self.stream).is_some()
     }
 
@@ -101,10 +102,14 @@ impl News {
     }
 }
 
-/// Whether the disk machine takes this wish, or waits for one that knows its last answer. `told`: answers given to the
-/// stream of the last wish that it took, if it has one.
-pub(super) fn is_taken(want: &Want, told: Option<(StreamId, u32)>) -> bool {
-    told.is_none_or(|(stream, answers)| stream != want.stream || want.heard == answers)
+/// Whether the disk machine takes this wish, or waits for one that knows its last answer.
+pub(super) fn is_taken(want: &Want, standing: &Standing) -> bool {
+    standing.want.stream != want.stream || want.heard == standing.answers
+}
+
+/// Bytes that were to be sent from the page cache are not there; `None`: nobody can say so, and they are read then.
+pub(super) fn missing(_stream: StreamId) -> Option<In> {
+    None
 }
 
 /// A range of a file that stays as it is.
