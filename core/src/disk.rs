@@ -31,7 +31,10 @@ pub use self::messages::{In, Into, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::depth::{Depth, Served};
-use crate::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES, SLOT_BYTES, WAKE_US};
+use crate::limits::{
+    RATE_BYTES_PER_S_MAX, READ_ALIGN_BYTES, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES, SLOT_BYTES,
+    WAKE_US,
+};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::{Fill, Load};
@@ -197,7 +200,8 @@ impl Disk {
         u32::try_from(self.settings.memory_bytes / SLOT_BYTES).unwrap_or(u32::MAX)
     }
 
-    fn want(&mut self, want: Want, now: Instant) {
+    fn want(&mut self, mut want: Want, now: Instant) {
+        want.rate_bytes_per_s = want.rate_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
         let at = place(want.stream);
         match self.readers.get(&at) {
             Some(reader) if is_before(want.stream, reader.want.stream) => return,

@@ -286,6 +286,7 @@ fn bytes_in(us: u64, rate_bytes_per_s: u64) -> u64 {
 /// window is no burst, or the path too short to spread it: by the shortest round trip, since queues make any path long.
 pub fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
     let burst = sample.unacked_bytes == 0
+        && sample.rtt_us > 0
         && sample.path.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
         && sample.path.rtt_min_us >= PACED_RTT_US_MIN;
     // A quarter more than the window in a round trip: the last of it shall not come late.

@@ -117,9 +117,12 @@ impl Disk {
     /// Slots for a read of about this length. If memory is short it waits for them, but never with an idle device.
     fn slots_for(&mut self, wish: Span, read_bytes: u64) -> Option<u32> {
         let ahead_bytes = wish.offset_bytes % READ_ALIGN_BYTES;
-        let slots = |bytes: u64| (bytes + ahead_bytes).div_ceil(SLOT_BYTES) as u32;
+        let slots = |bytes: u64| {
+            let slots = bytes.saturating_add(ahead_bytes).div_ceil(SLOT_BYTES);
+            u32::try_from(slots).unwrap_or(u32::MAX)
+        };
         // Whole slots, rounded down: what is not filled would wait in vain for its last byte.
-        let whole = (read_bytes / SLOT_BYTES).max(1) as u32;
+        let whole = u32::try_from((read_bytes / SLOT_BYTES).max(1)).unwrap_or(u32::MAX);
         let most = (self.slots_max() / 4).max(1);
         let want = whole.min(slots(wish.len_bytes)).min(most);
         let free = self.slots_max().saturating_sub(self.slots_used);

@@ -577,7 +577,6 @@ impl Stream {
 
     /// The socket took `taken_bytes` of what it was offered; returned is how many of them count.
     pub fn sent(&mut self, taken_bytes: u64) -> u64 {
-        debug_assert!(taken_bytes <= self.offered_bytes, "taken, but not offered");
         let taken_bytes = taken_bytes.min(self.offered_bytes);
         self.offered_bytes -= taken_bytes;
         self.at_bytes += taken_bytes;

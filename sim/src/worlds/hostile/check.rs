@@ -59,7 +59,7 @@ impl Run<'_> {
         let answered = self
             .news
             .get(place)
-            .is_some_and(|news| news.stream == stream);
+            .is_some_and(|news| news.stream == stream && news.is_awaited(&self.worker));
         let standing = self.bench.standing.get(&place);
         let holds = standing.is_some_and(|s| s.want.stream == stream && s.holds);
         assert!(!(answered && holds), "a wish that is answered stands");

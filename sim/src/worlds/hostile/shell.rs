@@ -18,7 +18,7 @@ use super::mailbox::Mailboxes;
 use super::memory::{File, Piece};
 use super::response::{Request, Response, oracle};
 use super::story::Story;
-use super::words::{self, Answer, News};
+use super::words::{Answer, News};
 
 /// Places of a worker.
 pub(super) const PLACES: u32 = 4;
@@ -233,11 +233,13 @@ impl<'a> Run<'a> {
                 from_bytes,
                 len_bytes,
                 held,
+                unconfirmed,
                 room,
                 ..
             } => {
                 self.living(stream.conn, &out);
-                self.send(stream, (part, from_bytes, len_bytes), held, room);
+                let bytes = (part, from_bytes, len_bytes);
+                self.send(stream, bytes, (held, unconfirmed), room);
             }
             Out::Pace { conn, .. } => {
                 self.living(conn, &out);
@@ -406,8 +408,8 @@ impl<'a> Run<'a> {
     fn send(
         &mut self,
         stream: StreamId,
-        (part, from_bytes, len_bytes): (u16, u64, u64),
-        held: Held,
+        (part, from_bytes, mut len_bytes): (u16, u64, u64),
+        (held, unconfirmed): (Held, bool),
         room: Option<Room>,
     ) {
         let (cut, now) = (self.input.once_in(5), self.now);
@@ -421,7 +423,8 @@ impl<'a> Run<'a> {
         assert!(len_bytes <= SEND_BYTES_MAX.min(room_bytes), "too much");
         if let Some((object, span)) = body {
             let file = &self.files[object.index as usize];
-            let gone = held == Held::PageCache && file.resident_bytes(span) < span.len_bytes;
+            let resident_bytes = file.resident_bytes(span);
+            let confirms = held == Held::PageCache && !unconfirmed;
             match held {
                 Held::PageCache => assert!(
                     file.may_be_believed(span, now),
@@ -429,8 +432,10 @@ impl<'a> Run<'a> {
                 ),
                 Held::Slots => check_slots(&client.pieces, object, span),
             }
-            if let Some(event) = words::missing(stream).filter(|_| gone) {
-                return self.on(event);
+            if confirms && resident_bytes == 0 {
+                return self.on(In::Missing { stream });
+            } else if confirms {
+                len_bytes = len_bytes.min(resident_bytes);
             }
             if std::mem::take(&mut client.fails_next) {
                 response.excused = true;
@@ -585,6 +590,7 @@ pub(super) fn settings(input: &mut Input<'_>) -> Settings {
         rate_min_bytes_per_s: 0,
         drain_timeout_us: NEVER_US,
         arrivals: input.once_in(2),
+        arrivals_bytes_max: 1 << 20,
         send,
         pacing: input.once_in(2),
         delay: input.pick(&[Delay::Rate, Delay::Rate, Delay::Paper, Delay::Off]),

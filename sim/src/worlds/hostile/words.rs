@@ -1,6 +1,8 @@
 //! How an answer of the disk machine becomes news of the worker: the one place that knows what both are made of.
 
-use ackpace_core::conn::{Held, ObjectId, Oracle, Part, Plan, Span, StreamId, Version, Want};
+use ackpace_core::conn::{
+    Held, ObjectId, Oracle, Part, Plan, Promise, Span, StreamId, Version, Want,
+};
 use ackpace_core::disk::{self, Chosen, ReadId, Turn};
 use ackpace_core::prefetch::Bound;
 use ackpace_core::units::Instant;
@@ -14,6 +16,7 @@ use super::memory::Piece;
 #[derive(Debug)]
 pub(super) struct News {
     pub stream: StreamId,
+    pub seq: u32,
     pub answer: Answer,
 }
 
@@ -42,6 +45,7 @@ impl News {
             disk::Out::Filled {
                 read,
                 stream,
+                seq,
                 span,
                 held,
                 chosen,
@@ -55,9 +59,16 @@ impl News {
                     urgent,
                 };
                 let answer = Answer::Filled(span, piece(told), chosen);
-                Some((News { stream, answer }, told))
+                Some((
+                    News {
+                        stream,
+                        seq,
+                        answer,
+                    },
+                    told,
+                ))
             }
-            disk::Out::Failed { stream, error } => {
+            disk::Out::Failed { stream, seq, error } => {
                 let why = match error.errno {
                     0 => Why::FileChanged,
                     _ => Why::ReadFailed,
@@ -73,7 +84,14 @@ impl News {
                     urgent: true,
                 };
                 let answer = Answer::Failed(why);
-                Some((News { stream, answer }, told))
+                Some((
+                    News {
+                        stream,
+                        seq,
+                        answer,
+                    },
+                    told,
+                ))
             }
             _ => None,
         }
@@ -81,15 +99,16 @@ impl News {
 
     /// Whether its stream waits for it. If not, it is late, and the slots that come with it are free.
     pub fn is_awaited(&self, worker: &Worker) -> bool {
-        worker.plan(self.stream).is_some()
+        worker.awaits(self.stream, self.seq)
     }
 
     /// What the worker hears.
     pub fn heard(&self) -> In {
-        let stream = self.stream;
+        let (stream, seq) = (self.stream, self.seq);
         match &self.answer {
             Answer::Filled(span, piece, chosen) => In::Filled {
                 stream,
+                seq,
                 span: *span,
                 held: match piece {
                     Some(_) => Held::Slots,
@@ -97,30 +116,31 @@ impl News {
                 },
                 chosen: *chosen,
             },
-            Answer::Failed(why) => In::Unfilled { stream, why: *why },
+            Answer::Failed(why) => In::Unfilled {
+                stream,
+                seq,
+                why: *why,
+            },
         }
     }
 }
 
 /// Whether the disk machine takes this wish, or waits for one that knows its last answer.
 pub(super) fn is_taken(want: &Want, standing: &Standing) -> bool {
-    standing.want.stream != want.stream || want.heard == standing.answers
-}
-
-/// Bytes that were to be sent from the page cache are not there; `None`: nobody can say so, and they are read then.
-pub(super) fn missing(_stream: StreamId) -> Option<In> {
-    None
+    let newer = want.seq.wrapping_sub(standing.want.seq) as i32;
+    standing.want.stream != want.stream || newer > 0 || newer == 0 && standing.holds
 }
 
 /// A range of a file that stays as it is.
 pub(super) fn body(object: ObjectId, file_bytes: u64, oracle: Oracle, span: Span) -> Part {
     let version = Version {
         len_bytes: file_bytes,
-        mtime_ns: 0,
+        ..Version::default()
     };
     Part::Body {
         object,
         version,
+        promise: Promise::OneVersion,
         oracle,
         span,
     }
@@ -128,9 +148,16 @@ pub(super) fn body(object: ObjectId, file_bytes: u64, oracle: Oracle, span: Span
 
 /// A response of these parts.
 pub(super) fn plan(parts: Vec<Part>, head_len_bytes: u64, keep_alive: bool) -> Plan {
+    let lengths = parts.iter().map(|part| match part {
+        Part::Bytes(text) => Some(text.len() as u64),
+        Part::Body { span, .. } => Some(span.len_bytes),
+        Part::Slices => None,
+    });
+    let all_bytes = lengths.sum::<Option<u64>>();
     Plan {
         parts: parts.into(),
         head_len_bytes,
+        body_len_bytes: all_bytes.map(|bytes| bytes - head_len_bytes),
         keep_alive,
     }
 }
@@ -138,28 +165,33 @@ pub(super) fn plan(parts: Vec<Part>, head_len_bytes: u64, keep_alive: bool) -> P
 /// An answer to a wish, of whatever span; `false` in `there`: its bytes can't be read.
 pub(super) fn answer(want: &Want, span: Span, held: Held, chosen: Chosen, there: bool) -> In {
     let stream = want.stream;
+    // Bytes that it did not wish for are another wish's.
+    let own = want.span.covers(span) && want.span.offset_bytes == span.offset_bytes;
+    let seq = want.seq.wrapping_sub(u32::from(!own));
     if there {
         In::Filled {
             stream,
+            seq,
             span,
             held,
             chosen,
         }
     } else {
         let why = Why::ReadFailed;
-        In::Unfilled { stream, why }
+        In::Unfilled { stream, seq, why }
     }
 }
 
 /// A wish of anything.
 pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32; 3]) -> Want {
-    let [_seq, heard, signals] = numbers;
+    let [seq, heard, signals] = numbers;
     Want {
         stream,
         object,
         span,
         dry_at: Instant::default(),
         rate_bytes_per_s: 0,
+        seq,
         heard,
         signals,
     }
