@@ -1,6 +1,6 @@
 //! A disk that fails and hangs when it is told to: one of the lab's, in a process and a mount namespace of its own.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
@@ -28,6 +28,33 @@ impl Disk {
     /// # Panics
     /// When the lab can't be built, or its process ends.
     pub fn up(files: &[(&str, u64)]) -> Option<Disk> {
+        let tree = Tree::new();
+        let lines: Vec<String> = files
+            .iter()
+            .map(|(path, len)| format!("{path}\t{len}\n"))
+            .collect();
+        let corpus = tree.file("corpus", lines.concat());
+        Disk::with(tree, &["--profile".as_ref(), "flash".as_ref(), "--corpus".as_ref(), corpus.as_ref()])
+    }
+
+    /// An empty one of 1 GiB to write to, without an arm, of this rate. It is fast until it is told `fast off`.
+    ///
+    /// # Panics
+    /// As [`Disk::up`].
+    pub fn slow(rate_bytes_per_s: u64) -> Option<Disk> {
+        let tree = Tree::new();
+        let lines = format!(
+            "kind = \"flash\"\nsize_bytes = 1_073_741_824\nchannels = 4\nstripe_bytes = 16_384\nlatency_us = 400\n\
+             channel_bytes_per_s = {}\n",
+            rate_bytes_per_s / 4
+        );
+        let profile = tree.file("slow.toml", lines);
+        let disk = Disk::with(tree, &["--profile".as_ref(), profile.as_ref(), "--writable".as_ref()])?;
+        disk.tell("fast on");
+        Some(disk)
+    }
+
+    fn with(tree: Tree, args: &[&OsStr]) -> Option<Disk> {
         static NTH: AtomicU32 = AtomicU32::new(0);
         // First: an ordinary user's PATH often lacks the place of mkfs.
         if !needs_root("an emulated disk") {
@@ -36,24 +63,9 @@ impl Disk {
         client("mkfs.ext4")?;
         let nth = NTH.fetch_add(1, Ordering::Relaxed);
         let name = format!("test-{}-{nth}", std::process::id());
-        let tree = Tree::new();
-        let lines: Vec<String> = files
-            .iter()
-            .map(|(path, len)| format!("{path}\t{len}\n"))
-            .collect();
-        let corpus = tree.file("corpus", lines.concat());
         let mut lab = command(lab_binary());
-        lab.args([
-            "disk",
-            "serve",
-            &name,
-            "--profile",
-            "flash",
-            "--size",
-            "1G",
-            "--corpus",
-        ]);
-        lab.arg(corpus).stdout(Stdio::piped()).stderr(Stdio::null());
+        lab.args(["disk", "serve", &name, "--size", "1G"]).args(args);
+        lab.stdout(Stdio::piped()).stderr(Stdio::null());
         // SAFETY: between fork and exec the child makes system calls only and allocates nothing.
         unsafe {
             lab.pre_exec(|| {

@@ -11,6 +11,7 @@ mod binary;
 mod client;
 mod conn;
 mod disk;
+pub mod hunter;
 mod kernel;
 mod server;
 mod text;

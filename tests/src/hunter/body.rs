@@ -1,0 +1,447 @@
+//! The body of an answer, as it comes: which bytes of which file are due next, and whether they are those of one version.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::content::State;
+use super::history::{Change, History, Life};
+use super::oracle::{Kind, Wrong, content_range, shown};
+use super::plan::Span;
+
+/// What the server gave the kernel before a file changed may still arrive, for it lies in buffers, and they refer to the pages of the file.
+/// So much later nothing of it is there any more, as the socket was empty.
+const IN_BUFFERS: Duration = Duration::from_secs(1);
+
+/// What a whole body turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// Of one version, or of no file.
+    One,
+    /// Of several, for a reason.
+    Torn,
+}
+
+/// A body.
+pub struct Body {
+    shape: Shape,
+    /// What Content-Length promises and has not come yet.
+    left: u64,
+    track: Option<Track>,
+    drained: Option<Instant>,
+}
+
+enum Shape {
+    /// What no file says.
+    Text,
+    /// Of a file, from here to there.
+    File { at: u64, end: u64 },
+    /// multipart/byteranges.
+    Parts(Parts),
+    /// In chunks.
+    Chunks(Chunks),
+}
+
+struct Parts {
+    boundary: String,
+    asked: Vec<Span>,
+    /// What is still due, once the first part has told how long the file is.
+    due: Option<Vec<(u64, u64)>>,
+    /// Of this part so much is to come.
+    at: u64,
+    end: u64,
+    /// The head of a part, or the last boundary, as far as it came.
+    head: Vec<u8>,
+    closed: bool,
+    file: usize,
+    times: (Instant, Instant),
+}
+
+impl Body {
+    /// None at all.
+    pub fn none() -> Body {
+        Body::text(0)
+    }
+
+    /// Any bytes, so many.
+    pub fn text(left: u64) -> Body {
+        let (shape, track, drained) = (Shape::Text, None, None);
+        Body { shape, left, track, drained }
+    }
+
+    /// Chunks.
+    pub fn chunked() -> Body {
+        Body { shape: Shape::Chunks(Chunks::default()), ..Body::text(u64::MAX) }
+    }
+
+    /// One run of a file. `times`: when it was asked for, and when the head came.
+    pub fn file(
+        file: usize,
+        total_bytes: u64,
+        spans: Vec<(u64, u64)>,
+        times: (Instant, Instant),
+        history: &History,
+    ) -> Body {
+        let (at, end) = spans[0];
+        let track = Some(Track::new(file, total_bytes, times, &history.lives()[file]));
+        Body { shape: Shape::File { at, end }, track, ..Body::text(end - at) }
+    }
+
+    /// Several.
+    pub fn parts(
+        file: usize,
+        asked: Vec<Span>,
+        boundary: &str,
+        len_bytes: u64,
+        times: (Instant, Instant),
+        history: &History,
+    ) -> Body {
+        let parts = Parts {
+            boundary: boundary.to_owned(),
+            asked,
+            due: None,
+            at: 0,
+            end: 0,
+            head: Vec::new(),
+            closed: false,
+            file,
+            times,
+        };
+        let track = Some(Track::new(file, 0, times, &history.lives()[file]));
+        Body { shape: Shape::Parts(parts), track, ..Body::text(len_bytes) }
+    }
+
+    /// Whether no file had any content that it could be.
+    pub fn is_of_nobody(&self) -> bool {
+        self.track.as_ref().is_some_and(|track| track.alive.is_empty())
+    }
+
+    /// Whether all of it has come.
+    pub fn is_whole(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The socket is empty.
+    pub fn drained(&mut self, now: Instant) {
+        self.drained = Some(now);
+    }
+
+    /// Where it is, for a person.
+    pub fn place(&self) -> String {
+        let at = match &self.shape {
+            Shape::Text => String::new(),
+            Shape::File { at, end } => format!(", at {at} of the file, until {end}"),
+            Shape::Parts(parts) => format!(", in the part at {} of the file, until {}", parts.at, parts.end),
+            Shape::Chunks(chunks) => return format!("{} bytes of a chunk to come", chunks.left),
+        };
+        format!("{} bytes to come{at}", self.left)
+    }
+
+    /// Takes what belongs to it of these bytes, and says how many that are.
+    ///
+    /// # Errors
+    /// What they may not be.
+    pub fn feed(&mut self, bytes: &[u8], history: &History) -> Result<usize, Wrong> {
+        let take = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let bytes = &bytes[..take];
+        match (&mut self.shape, &mut self.track) {
+            (Shape::Text, _) => {}
+            (Shape::File { at, .. }, Some(track)) => {
+                track.feed(*at, bytes, &history.lives()[track.file])?;
+                *at += take as u64;
+            }
+            (Shape::Parts(parts), Some(track)) => parts.feed(bytes, track, history)?,
+            (Shape::Chunks(chunks), _) => {
+                let used = chunks.feed(bytes)?;
+                if chunks.due == Line::None {
+                    self.left = 0;
+                }
+                return Ok(used);
+            }
+            (_, None) => unreachable!("a file is tracked"),
+        }
+        self.left -= take as u64;
+        if let (0, Shape::Parts(parts)) = (self.left, &self.shape) {
+            if !parts.closed {
+                return Wrong::err(Kind::Frame, format!("Content-Length ends in the middle of the parts{}", self.place()));
+            }
+        }
+        Ok(take)
+    }
+
+    /// What it is, now that it is whole.
+    ///
+    /// # Errors
+    /// When it should have been ended early, or has another version's tag.
+    pub fn judge(&self, tag: &str, history: &History) -> Result<Judged, Wrong> {
+        match &self.track {
+            None => Ok(Judged::One),
+            Some(track) => track.judge(tag, self.drained, &mut history.lives()[track.file]),
+        }
+    }
+}
+
+impl Parts {
+    fn feed(&mut self, bytes: &[u8], track: &mut Track, history: &History) -> Result<(), Wrong> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.at < self.end {
+                let here = rest.len().min((self.end - self.at) as usize);
+                track.feed(self.at, &rest[..here], &history.lives()[self.file])?;
+                self.at += here as u64;
+                rest = &rest[here..];
+            } else {
+                rest = self.feed_head(rest, track, history)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn feed_head<'a>(&mut self, bytes: &'a [u8], track: &mut Track, history: &History) -> Result<&'a [u8], Wrong> {
+        if self.closed {
+            return Wrong::err(Kind::Frame, format!("behind the last boundary: {}", shown(bytes)));
+        }
+        let opening = format!("\r\n--{}", self.boundary);
+        for (nth, byte) in bytes.iter().enumerate() {
+            self.head.push(*byte);
+            let compared = self.head.len().min(opening.len());
+            if self.head[..compared] != opening.as_bytes()[..compared] {
+                let text = format!("a boundary should come, and there is {}", shown(&[&self.head, &bytes[nth + 1..]].concat()));
+                return Wrong::err(Kind::Beyond, text);
+            }
+            let behind = &self.head[compared..];
+            if behind == b"--\r\n" {
+                let due = self.due.as_deref();
+                if due.is_none_or(|due| !due.is_empty()) {
+                    return Wrong::err(Kind::Frame, format!("the last boundary, with parts to come: {due:?}"));
+                }
+                self.closed = true;
+                return Ok(&bytes[nth + 1..]);
+            }
+            if behind.ends_with(b"\r\n\r\n") {
+                let text = String::from_utf8_lossy(behind).into_owned();
+                self.begin(&text, track, history)?;
+                self.head.clear();
+                return Ok(&bytes[nth + 1..]);
+            }
+            if behind.len() > 1000 {
+                return Wrong::err(Kind::Frame, format!("no head of a part: {}", shown(&self.head)));
+            }
+        }
+        Ok(&[])
+    }
+
+    fn begin(&mut self, head: &str, track: &mut Track, history: &History) -> Result<(), Wrong> {
+        let range = head.lines().find_map(|line| line.strip_prefix("Content-Range: "));
+        let Some((start, end, total)) = range.and_then(content_range) else {
+            return Wrong::err(Kind::Frame, format!("a part without Content-Range: {head:?}"));
+        };
+        let asked = &self.asked;
+        let due = self.due.get_or_insert_with(|| {
+            *track = Track::new(self.file, total, self.times, &history.lives()[self.file]);
+            asked.iter().filter_map(|span| span.of(total)).collect()
+        });
+        if due.first() != Some(&(start, end)) || total != track.total_bytes {
+            let text = format!("a part {start}-{end} of {total}; expected of {}: {due:?}", track.total_bytes);
+            return Wrong::err(Kind::Frame, text);
+        }
+        due.remove(0);
+        (self.at, self.end) = (start, end);
+        Ok(())
+    }
+}
+
+/// A chunked body (RFC 9112 section 7.1) without trailers.
+#[derive(Default)]
+struct Chunks {
+    /// Of this chunk so much is to come.
+    left: u64,
+    /// The line that comes, with its end: a length, the end of a chunk, or the empty one behind the last.
+    line: Vec<u8>,
+    due: Line,
+}
+
+/// What a line of a chunked body has to be.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Line {
+    #[default]
+    Length,
+    EndOfChunk,
+    Last,
+    None,
+}
+
+impl Chunks {
+    /// Takes what belongs to it of these bytes, and says how many that are.
+    fn feed(&mut self, bytes: &[u8]) -> Result<usize, Wrong> {
+        let mut at = 0;
+        while at < bytes.len() && self.due != Line::None {
+            if self.left > 0 {
+                let here = (bytes.len() - at).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                (at, self.left) = (at + here, self.left - here as u64);
+                continue;
+            }
+            self.line.push(bytes[at]);
+            at += 1;
+            if self.line.ends_with(b"\r\n") || self.line.len() > 18 {
+                self.next()?;
+            }
+        }
+        Ok(at)
+    }
+
+    fn next(&mut self) -> Result<(), Wrong> {
+        let text = String::from_utf8_lossy(&self.line).into_owned();
+        let len = text.strip_suffix("\r\n").and_then(|text| u64::from_str_radix(text, 16).ok());
+        self.due = match (self.due, len) {
+            (Line::Length, Some(0)) => Line::Last,
+            (Line::Length, Some(len)) => {
+                self.left = len;
+                Line::EndOfChunk
+            }
+            (Line::EndOfChunk, None) if text == "\r\n" => Line::Length,
+            (Line::Last, None) if text == "\r\n" => Line::None,
+            _ => return Wrong::err(Kind::Frame, format!("in a chunked body: {}", shown(&self.line))),
+        };
+        self.line.clear();
+        Ok(())
+    }
+}
+
+/// Which versions the bytes of an answer can be of.
+struct Track {
+    file: usize,
+    total_bytes: u64,
+    asked: Instant,
+    head_at: Instant,
+    /// The oldest stage that could have been seen.
+    oldest: usize,
+    /// So many stages have been looked at.
+    looked_at: usize,
+    /// Stages that all bytes until now agree with.
+    alive: Vec<usize>,
+    /// What came: from here to there.
+    got: Vec<(u64, u64)>,
+    /// How the last of them fell out.
+    fell: String,
+}
+
+impl Track {
+    fn new(file: usize, total_bytes: u64, (asked, head_at): (Instant, Instant), life: &Life) -> Track {
+        let oldest = life.oldest_seen_at(asked);
+        let all = oldest..life.stages.len();
+        Track {
+            file,
+            total_bytes,
+            asked,
+            head_at,
+            oldest,
+            looked_at: all.end,
+            alive: all.filter(|nth| life.stages[*nth].state.is_some()).collect(),
+            got: Vec::new(),
+            fell: String::new(),
+        }
+    }
+
+    fn feed(&mut self, offset: u64, bytes: &[u8], life: &Life) -> Result<(), Wrong> {
+        let state = |nth: usize| life.stages[nth].state.as_deref();
+        for new in self.looked_at..life.stages.len() {
+            // What came until now is not here any more, but it was what these were.
+            let agrees = |own: &State, old: usize| {
+                let agree = |&(start, end): &(u64, u64)| state(old).is_some_and(|old| own.agrees_with(old, start, end));
+                self.got.iter().all(agree)
+            };
+            if state(new).is_some_and(|own| self.got.is_empty() || self.alive.iter().any(|old| agrees(own, *old))) {
+                self.alive.push(new);
+            }
+        }
+        self.looked_at = life.stages.len();
+        let were_some = !self.alive.is_empty();
+        let (mut furthest, file) = (offset, self.file);
+        self.alive.retain(|nth| {
+            let differs = state(*nth).and_then(|state| state.differs_at(offset, bytes));
+            furthest = furthest.max(differs.unwrap_or(0));
+            differs.is_none()
+        });
+        if self.alive.is_empty() {
+            if were_some {
+                let from = (furthest - offset) as usize & !15;
+                let expected: Vec<_> = life.stages[self.oldest..].iter().map(|stage| cell_at(stage.state.as_ref(), furthest)).collect();
+                self.fell = format!(
+                    "file {file:02x} from {furthest} on: {}; there stood {expected:?}; before it came {:?}",
+                    shown(&bytes[from.min(bytes.len())..]),
+                    self.got
+                );
+            }
+            self.is_of_somebody(offset, bytes, life)?;
+        }
+        match self.got.last_mut() {
+            Some(last) if last.1 == offset => last.1 += bytes.len() as u64,
+            _ => self.got.push((offset, offset + bytes.len() as u64)),
+        }
+        Ok(())
+    }
+
+    /// Each byte must be what some version had there, or the 0 that cutting a file leaves in its last page.
+    fn is_of_somebody(&self, offset: u64, bytes: &[u8], life: &Life) -> Result<(), Wrong> {
+        let stages = &life.stages[self.oldest..];
+        let cut = stages.iter().any(|stage| stage.change == Change::InPlace);
+        let states: Vec<&Arc<State>> = stages.iter().filter_map(|stage| stage.state.as_ref()).collect();
+        let mut expected = vec![[0; 4096]; states.len()];
+        for (nth, piece) in bytes.chunks(4096).enumerate() {
+            let at = offset + nth as u64 * 4096;
+            for (state, expected) in states.iter().zip(&mut expected) {
+                state.fill(at, &mut expected[..piece.len()]);
+            }
+            let is_wrong = |nth: usize| {
+                let had = |expected: &[u8; 4096]| expected[nth] == piece[nth] && (piece[nth] != 0 || cut);
+                !expected.iter().any(had)
+            };
+            if (0..piece.len()).any(is_wrong) {
+                return Wrong::err(Kind::WrongBytes, format!("bytes that it never had there: {}", self.fell));
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, tag: &str, drained: Option<Instant>, life: &mut Life) -> Result<Judged, Wrong> {
+        let len = |nth: &usize| life.stages[*nth].state.as_ref().map(|state| state.len_bytes());
+        let fit: Vec<usize> = self.alive.iter().filter(|nth| len(nth) == Some(self.total_bytes)).copied().collect();
+        let strong = !tag.starts_with("W/") && !tag.is_empty();
+        if !fit.is_empty() {
+            if strong && !life.tagged(tag, &fit) {
+                let text = format!("{tag} was the tag of another version of {}; now it is of {:?}", life.target, life.stages[fit[0]].state);
+                return Wrong::err(Kind::Tag, text);
+            }
+            return Ok(Judged::One);
+        }
+        let stages = &life.stages[self.oldest..];
+        // A change that the server had to notice: it began after this answer, and ended long before it.
+        let since = if strong { self.asked } else { self.head_at };
+        let noticed = stages.iter().find(|stage| {
+            stage.change == Change::InPlace
+                && stage.begun > since
+                && stage.ended.zip(drained).is_some_and(|(ended, drained)| drained > ended + IN_BUFFERS)
+        });
+        if let Some(stage) = noticed {
+            let s = stage.begun.duration_since(self.asked).as_secs_f64();
+            let text = format!("all {} bytes came under {tag}, {s:.2} s after the request the file was written over; {}", self.total_bytes, self.fell);
+            return Wrong::err(Kind::Mixed, text);
+        }
+        let unsettled = stages.iter().any(|stage| {
+            matches!(stage.change, Change::InPlace | Change::Grow) && stage.ended.is_none_or(|ended| ended + IN_BUFFERS >= self.asked)
+        });
+        if unsettled {
+            return Ok(Judged::Torn);
+        }
+        let text = format!("no version of {} has {} bytes and these; {}", life.target, self.total_bytes, self.fell);
+        Wrong::err(Kind::WrongBytes, text)
+    }
+}
+
+/// The cell of a state at this offset, as text.
+fn cell_at(state: Option<&Arc<State>>, offset: u64) -> String {
+    let Some(state) = state else { return "nothing".to_owned() };
+    let mut cell = [0; 16];
+    state.fill(offset & !15, &mut cell);
+    format!("{:?} of {}", String::from_utf8_lossy(&cell[..15]), state.len_bytes())
+}

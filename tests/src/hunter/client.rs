@@ -1,0 +1,375 @@
+//! The clients: many connections in one thread, each with a plan and a judge of its own.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::history::History;
+use super::oracle::{End, Kind, Oracle, Rules, Sums, Validators, Wrong};
+use super::plan::{Known, Leave, Pace, Plan, When, draw};
+use super::run::Findings;
+use super::weather::{Mood, Weather};
+use super::world::World;
+use crate::{Rng, limit_receive_buffer, reset_on_drop};
+
+/// So long an answer may stand still once the disk is fast and nobody disturbs.
+const CALM_STALL: Duration = Duration::from_secs(15);
+/// A client reads no more than this in a turn, so that all have theirs.
+const TURN_BYTES: usize = 2 << 20;
+
+/// What the clients have in common.
+pub struct Swarm<'a> {
+    /// The files.
+    pub world: &'a Arc<World>,
+    /// The server.
+    pub address: SocketAddr,
+    /// The weather.
+    pub weather: &'a Weather,
+    /// Where findings go.
+    pub findings: &'a Findings,
+    /// True once no client is to follow another.
+    pub calm: &'a AtomicBool,
+    /// True once the server is gone.
+    pub dead: &'a AtomicBool,
+}
+
+/// What all clients came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Total {
+    /// Connections.
+    pub connections: usize,
+    /// Of their oracles.
+    pub sums: Sums,
+}
+
+impl Swarm<'_> {
+    /// Lets clients come and go until it is calm and the last one is done.
+    pub fn run(&self, seed: u64) -> Total {
+        let mut rng = Rng::new(seed);
+        let mut clients: Vec<Client> = Vec::new();
+        let mut total = Total::default();
+        let mut known = vec![None; self.weather.files.0];
+        let mut room = vec![0; 256 << 10];
+        let mut calm_since = None;
+        while !self.dead.load(Ordering::Acquire) {
+            if self.calm.load(Ordering::Acquire) && calm_since.is_none() {
+                calm_since = Some(Instant::now());
+                clients.iter_mut().for_each(Client::calm_down);
+            }
+            while calm_since.is_none() && clients.len() < self.weather.clients {
+                match self.client(&mut rng, &known) {
+                    Ok(client) => clients.push(client),
+                    Err(_) => break, // the server is gone, or will be there in a moment
+                }
+            }
+            if clients.is_empty() && calm_since.is_some() {
+                break;
+            }
+            wait(&clients);
+            clients.retain_mut(|client| {
+                let ended = client.turn(&mut room, &self.world.history);
+                if let Some(new) = client.oracle.validators.take() {
+                    let file = new.file;
+                    known[file] = Some(new);
+                }
+                let wrong = match ended {
+                    Ok(false) => match self.stands_still(client, calm_since) {
+                        None => return true,
+                        Some(wrong) => Some(wrong),
+                    },
+                    Ok(true) => None,
+                    Err(wrong) => Some(wrong),
+                };
+                total.add(client);
+                if let Some(wrong) = wrong {
+                    self.findings.add(&wrong, &client.describe());
+                }
+                false
+            });
+        }
+        total
+    }
+
+    fn client(&self, rng: &mut Rng, known: &[Option<Validators>]) -> io::Result<Client> {
+        let mut some = |rng: &mut Rng| {
+            let file = rng.below(known.len());
+            let lives = self.world.history.lives();
+            let life = &lives[file];
+            let validators = known[file].as_ref();
+            Known {
+                file,
+                target: life.target.clone(),
+                len_bytes: life.now().state.as_ref().map_or(0, |state| state.len_bytes()),
+                tag: validators.map(|known| known.tag.clone()),
+                date: validators.map(|known| known.date.clone()),
+            }
+        };
+        let plan = draw(rng, &self.weather.taste, &mut some);
+        let rules = Rules {
+            disk_fails: self.weather.mood == Mood::Fails,
+            busy: self.weather.busy,
+        };
+        Client::connect(self.address, plan, rules)
+    }
+
+    /// Whether a client waits in vain.
+    fn stands_still(&self, client: &Client, calm_since: Option<Instant>) -> Option<Wrong> {
+        let now = Instant::now();
+        if client.reads_at.is_some_and(|at| at > now) {
+            return None;
+        }
+        let patience = match calm_since {
+            None => Duration::from_secs(self.weather.stall_s),
+            Some(_) => CALM_STALL,
+        };
+        let since = [Some(client.moved), calm_since, self.world.hung_at()];
+        let since = since.into_iter().flatten().max()?;
+        (now.saturating_duration_since(since) > patience).then(|| {
+            let still = now.saturating_duration_since(client.moved).as_secs_f64();
+            let text = format!("no byte for {still:.1} s, with an empty socket and an open window, {}", client.oracle.place());
+            Wrong::new(Kind::Stall, text)
+        })
+    }
+}
+
+impl Total {
+    fn add(&mut self, client: &Client) {
+        let (all, own) = (&mut self.sums, &client.oracle.sums);
+        self.connections += 1;
+        all.bytes += own.bytes;
+        all.heads += own.heads;
+        all.complete += own.complete;
+        all.cut += own.cut;
+        all.torn += own.torn;
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    plan: Plan,
+    oracle: Oracle,
+    born: Instant,
+    /// So many of its requests are on their way.
+    asked: usize,
+    out: Vec<u8>,
+    /// Nothing more can be sent.
+    shut: bool,
+    connected: bool,
+    /// When it reads next; none: at once.
+    reads_at: Option<Instant>,
+    /// When bytes came or went last, or it began to read again.
+    moved: Instant,
+}
+
+impl Client {
+    fn connect(address: SocketAddr, plan: Plan, rules: Rules) -> io::Result<Client> {
+        let stream = begin_connect(address, plan.receive_bytes)?;
+        let born = Instant::now();
+        Ok(Client {
+            stream,
+            plan,
+            oracle: Oracle::new(rules),
+            born,
+            asked: 0,
+            out: Vec::new(),
+            shut: false,
+            connected: false,
+            reads_at: None,
+            moved: born,
+        })
+    }
+
+    fn describe(&self) -> String {
+        let (age, local) = (self.born.elapsed().as_secs_f64(), self.stream.local_addr().ok());
+        format!(
+            "after {age:.2} s on {local:?}, {} requests sent, {:?}; it {}",
+            self.asked, self.oracle.sums, self.plan
+        )
+    }
+
+    /// No more pauses, no more requests.
+    fn calm_down(&mut self) {
+        self.plan.asks.truncate(self.asked.max(1));
+        (self.plan.pace, self.plan.pause, self.reads_at) = (Pace::Fast, None, None);
+    }
+
+    /// Does what is to be done now. True if the connection is over.
+    fn turn(&mut self, room: &mut [u8], history: &History) -> Result<bool, Wrong> {
+        let now = Instant::now();
+        if self.reads_at.is_some_and(|at| at <= now) {
+            self.reads_at = None;
+            if matches!(self.plan.pace, Pace::Fast) {
+                self.moved = now; // the end of a pause
+            }
+        }
+        self.ask(now);
+        self.write(now);
+        let ended = match self.reads_at {
+            None => self.read(room, history)?,
+            Some(_) => None,
+        };
+        if let Some(how) = ended {
+            return self.oracle.ended(how, history).map(|()| true);
+        }
+        Ok(self.leaves(now))
+    }
+
+    fn ask(&mut self, now: Instant) {
+        while let Some(ask) = self.plan.asks.get(self.asked) {
+            let due = match ask.when {
+                When::Together => true,
+                When::UnderWay => self.oracle.sums.heads >= self.asked,
+                When::Answered => self.oracle.sums.complete >= self.asked,
+            };
+            let closing = self.asked > 0 && self.oracle.is_answered() && self.oracle.sums.complete < self.asked;
+            if !due || closing || self.shut {
+                return;
+            }
+            self.out.extend_from_slice(ask.text().as_bytes());
+            self.oracle.asked(ask.clone(), now);
+            self.asked += 1;
+            self.moved = now;
+        }
+    }
+
+    fn write(&mut self, now: Instant) {
+        while !self.out.is_empty() {
+            match self.stream.write(&self.out) {
+                Ok(written) => {
+                    self.out.drain(..written);
+                    (self.moved, self.connected) = (now, true);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => return,
+                Err(_) => {
+                    // What was sent before may still be answered.
+                    self.out.clear();
+                    self.shut = true;
+                }
+            }
+        }
+        let is_last = self.asked == self.plan.asks.len();
+        if is_last && !self.shut && self.plan.leave == Leave::HalfClosed {
+            self.shut = true;
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Reads what is there, and says how the connection ended, if it did.
+    fn read(&mut self, room: &mut [u8], history: &History) -> Result<Option<End>, Wrong> {
+        let (most, every_ms) = match self.plan.pace {
+            Pace::Fast => (room.len(), None),
+            Pace::Paced { bytes, every_ms } => (bytes.min(room.len()), Some(every_ms)),
+        };
+        let mut came = 0;
+        while came < TURN_BYTES {
+            let now = Instant::now();
+            match self.stream.read(&mut room[..most]) {
+                Ok(0) => return Ok(Some(End::Closed)),
+                Ok(read) => {
+                    came += read;
+                    (self.moved, self.connected) = (now, true);
+                    self.oracle.feed(&room[..read], now, history)?;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                    self.oracle.drained(now);
+                    return Ok(None);
+                }
+                Err(_) => return Ok(Some(End::Reset)),
+            }
+            if let Some(ms) = every_ms {
+                self.reads_at = Some(now + Duration::from_millis(ms));
+                return Ok(None);
+            }
+            if let Some((_, ms)) = self.plan.pause.take_if(|pause| self.oracle.sums.bytes >= pause.0) {
+                self.reads_at = Some(now + Duration::from_millis(ms));
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether it leaves now.
+    fn leaves(&mut self, now: Instant) -> bool {
+        let all_sent = self.asked == self.plan.asks.len() && self.out.is_empty();
+        let answered = self.asked > 0 && self.oracle.is_answered();
+        let closing = answered && self.oracle.sums.complete < self.plan.asks.len();
+        let done = |limit: super::plan::Limit| {
+            let late = now > self.born + Duration::from_millis(limit.ms);
+            self.asked > 0 && self.out.is_empty() && (self.oracle.sums.bytes >= limit.bytes || late)
+        };
+        match self.plan.leave {
+            Leave::Reset(limit) if done(limit) => {
+                reset_on_drop(&self.stream);
+                true
+            }
+            Leave::Closed(limit) if done(limit) => true,
+            // The server has to hang up by itself.
+            Leave::HalfClosed => false,
+            _ => answered && (all_sent || closing),
+        }
+    }
+
+    /// What poll(2) is to wait for.
+    fn events(&self) -> libc::c_short {
+        let mut events = 0;
+        if self.reads_at.is_none() {
+            events |= libc::POLLIN;
+        }
+        if !self.out.is_empty() || !self.connected {
+            events |= libc::POLLOUT;
+        }
+        events
+    }
+}
+
+/// Waits until something can be done, or for a moment.
+fn wait(clients: &[Client]) {
+    let mut polled: Vec<libc::pollfd> = clients
+        .iter()
+        .map(|client| libc::pollfd {
+            // Who pauses is not asked for, else an RST would wake us all the time.
+            fd: if client.events() == 0 { -1 } else { client.stream.as_raw_fd() },
+            events: client.events(),
+            revents: 0,
+        })
+        .collect();
+    // SAFETY: the pointer and the count describe the vector.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 2) };
+}
+
+/// Begins to connect, with this SO_RCVBUF.
+fn begin_connect(address: SocketAddr, receive_bytes: Option<usize>) -> io::Result<TcpStream> {
+    let SocketAddr::V4(address) = address else {
+        return Err(ErrorKind::Unsupported.into());
+    };
+    let flags = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, flags, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and belongs to nobody else.
+    let stream = unsafe { TcpStream::from_raw_fd(fd) };
+    if let Some(bytes) = receive_bytes {
+        limit_receive_buffer(&stream, bytes);
+    }
+    let place = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+        sin_zero: [0; 8],
+    };
+    let len = size_of_val(&place) as libc::socklen_t;
+    // SAFETY: the pointer and the length describe `place`.
+    let result = unsafe { libc::connect(fd, (&raw const place).cast(), len) };
+    let error = io::Error::last_os_error();
+    if result != 0 && error.raw_os_error() != Some(libc::EINPROGRESS) {
+        return Err(error);
+    }
+    Ok(stream)
+}

@@ -1,0 +1,181 @@
+//! What files were when: the truth that answers are judged by.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::content::State;
+
+/// A small file may be answered from memory for a moment after it changed; judged by far more than that moment, since the machine may
+/// be busy.
+pub const STALE_FOR: Duration = Duration::from_secs(5);
+
+/// What was done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It appeared.
+    Appear,
+    /// Bytes were added at its end.
+    Grow,
+    /// It was written over or cut: the same inode has other bytes.
+    InPlace,
+    /// Another file got its name (rename(2)).
+    Replace,
+    /// Its times were set.
+    Touch,
+    /// It was removed.
+    Vanish,
+}
+
+/// A time of a file's life.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Its content; `None` while there is no such file.
+    pub state: Option<Arc<State>>,
+    /// How it came to that.
+    pub change: Change,
+    /// When the change began.
+    pub begun: Instant,
+    /// When it was done; `None`: it is under way.
+    pub ended: Option<Instant>,
+    /// The time that the file bears, in ns since 1970, once the change is done.
+    pub modified_ns: i128,
+}
+
+/// A file and what became of it.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// Where it is served.
+    pub target: String,
+    /// All its stages, oldest first; never empty.
+    pub stages: Vec<Stage>,
+    /// What was found to have this strong tag.
+    tags: HashMap<String, Vec<usize>>,
+}
+
+impl Life {
+    /// A file that has been there for long.
+    pub fn new(target: &str, state: Option<Arc<State>>, begun: Instant) -> Life {
+        let stage = Stage {
+            state,
+            change: Change::Appear,
+            begun,
+            ended: Some(begun),
+            modified_ns: 0,
+        };
+        Life {
+            target: target.to_owned(),
+            stages: vec![stage],
+            tags: HashMap::new(),
+        }
+    }
+
+    /// The latest stage.
+    pub fn now(&self) -> &Stage {
+        self.stages.last().expect("a file has a stage")
+    }
+
+    /// The number of the stage that may be the oldest to be seen by who asks at this time.
+    pub fn oldest_seen_at(&self, asked: Instant) -> usize {
+        let settled = |stage: &Stage| stage.ended.is_some_and(|ended| ended + STALE_FOR <= asked);
+        self.stages.iter().rposition(settled).unwrap_or(0)
+    }
+
+    /// Whether anything was done to it since, or was still under way.
+    pub fn changed_since(&self, since: Instant) -> bool {
+        let of = |stage: &Stage| stage.ended.is_none_or(|ended| ended >= since);
+        self.stages.iter().skip(1).any(of)
+    }
+
+    /// Takes down that an answer with this strong tag is what some of these stages were. False if what had the tag
+    /// before is none of them, and nobody has put its time back to make them look alike.
+    pub fn tagged(&mut self, tag: &str, stages: &[usize]) -> bool {
+        let alike = |a: usize, b: usize| {
+            let (a, b) = (&self.stages[a], &self.stages[b]);
+            let len = |stage: &Stage| stage.state.as_ref().map(|state| state.len_bytes());
+            a.state == b.state || (len(a) == len(b) && a.modified_ns == b.modified_ns)
+        };
+        let Some(known) = self.tags.get(tag) else {
+            self.tags.insert(tag.to_owned(), stages.to_vec());
+            return true;
+        };
+        let both = |stage: &&usize| known.iter().any(|known| alike(*known, **stage));
+        let both: Vec<usize> = stages.iter().filter(both).copied().collect();
+        if both.is_empty() {
+            return false;
+        }
+        self.tags.insert(tag.to_owned(), both);
+        true
+    }
+}
+
+/// All files. Whoever changes one says so before and after.
+#[derive(Default)]
+pub struct History(Mutex<Vec<Life>>);
+
+impl History {
+    /// These files.
+    pub fn new(lives: Vec<Life>) -> History {
+        History(Mutex::new(lives))
+    }
+
+    /// A look at them. Held shortly.
+    pub fn lives(&self) -> MutexGuard<'_, Vec<Life>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A change begins, to this content.
+    pub fn begin(&self, file: usize, change: Change, state: Option<Arc<State>>) {
+        self.lives()[file].stages.push(Stage {
+            state,
+            change,
+            begun: Instant::now(),
+            ended: None,
+            modified_ns: 0,
+        });
+    }
+
+    /// The change is done.
+    pub fn end(&self, file: usize, modified_ns: i128) {
+        let mut lives = self.lives();
+        let stage = lives[file].stages.last_mut().expect("it has begun");
+        (stage.ended, stage.modified_ns) = (Some(Instant::now()), modified_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_of_two_contents_is_found_unless_their_times_were_made_alike() {
+        let start = Instant::now();
+        let mut life = Life::new("/a", Some(State::new(0, 1, 100)), start);
+        let mut stage = life.now().clone();
+        stage.state = Some(State::new(0, 2, 100));
+        life.stages.push(stage.clone());
+        stage.modified_ns = 500_000_000;
+        stage.state = Some(State::new(0, 3, 100));
+        life.stages.push(stage);
+        assert!(life.tagged("\"a\"", &[0]));
+        assert!(life.tagged("\"a\"", &[1]), "a time put back");
+        assert!(!life.tagged("\"a\"", &[2]));
+        assert!(life.tagged("\"b\"", &[2]));
+    }
+
+    #[test]
+    fn who_asks_may_see_what_was_there_a_moment_ago_and_nothing_older() {
+        let start = Instant::now();
+        let mut life = Life::new("/a", Some(State::new(0, 1, 100)), start);
+        for nth in 1..4 {
+            let mut stage = life.now().clone();
+            stage.begun = start + Duration::from_secs(10 * nth);
+            stage.ended = Some(stage.begun + Duration::from_secs(1));
+            life.stages.push(stage);
+        }
+        let at = |s| life.oldest_seen_at(start + Duration::from_secs(s));
+        assert_eq!([at(1), at(15), at(16), at(100)], [0, 0, 1, 3]);
+        assert!(life.changed_since(start + Duration::from_secs(31)));
+        assert!(!life.changed_since(start + Duration::from_secs(32)));
+    }
+}

@@ -1,0 +1,39 @@
+//! The hunter: clients that do anything that clients do, over files that change, on disks that fail, and a judge of every byte.
+//!
+//! - [`plan`] draws what clients ask for and how they behave, [`weather`] what else goes on; both from a seed.
+//! - [`world`] has the files ([`content`]) and what others do to them; [`history`] knows what was there when.
+//! - [`client`] runs many connections in one thread; [`oracle`] and [`body`] judge what arrives on each of them.
+//! - [`watch`] looks at the process; [`run`] puts it all together.
+//!
+//! It knows of the server only what everybody can see: its command line, HTTP, metrics, and /proc. What it does between two system calls
+//! depends on the machine, so a seed replays the plans and the weathers, not each moment.
+
+pub mod body;
+pub mod client;
+pub mod content;
+pub mod history;
+pub mod oracle;
+pub mod plan;
+pub mod run;
+pub mod watch;
+pub mod weather;
+pub mod world;
+
+pub use run::Hunt;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The seed of `ACKPACE_SEED`, or a fresh one.
+///
+/// # Panics
+/// When the variable holds no number.
+pub fn seed() -> u64 {
+    match std::env::var("ACKPACE_SEED") {
+        Ok(text) => text.parse().expect("ACKPACE_SEED is a number"),
+        Err(_) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            // Short enough to type.
+            now.map_or(0, |now| now.as_millis() as u64 % 1_000_000_000)
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! The judge of a connection: takes what arrives, byte by byte, and says what may not be.
+//!
+//! It knows what was asked ([`Oracle::asked`]) and what the files were when ([`History`]). It keeps no content. Unit tests feed it broken
+//! streams, so that it can't pass them in silence.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::body::{Body, Judged};
+use super::history::History;
+use super::plan::{Ask, Subject};
+
+/// What kind of promise was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The process ended, or would not end as it should.
+    Abort,
+    /// More bytes than were promised.
+    Beyond,
+    /// Bytes that the file never had there.
+    WrongBytes,
+    /// Bytes of two versions in one complete answer.
+    Mixed,
+    /// Two versions under one strong tag.
+    Tag,
+    /// A head, a part or a chunk is not what it should be.
+    Frame,
+    /// An answer that this request can't have.
+    Status,
+    /// An answer that ended early, though nothing was wrong with its file.
+    Cut,
+    /// An answer that stands still.
+    Stall,
+    /// A worker that sleeps for a disk (state D).
+    Asleep,
+    /// More memory than is promised.
+    Memory,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug)]
+pub struct Wrong {
+    /// Of what kind.
+    pub kind: Kind,
+    /// What was expected, and what was seen.
+    pub text: String,
+}
+
+impl Wrong {
+    /// One.
+    pub fn new(kind: Kind, text: impl Into<String>) -> Wrong {
+        let text = text.into();
+        Wrong { kind, text }
+    }
+
+    pub(super) fn err<T>(kind: Kind, text: impl Into<String>) -> Result<T, Wrong> {
+        Err(Wrong::new(kind, text))
+    }
+}
+
+/// What else the weather excuses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// The disk fails: any answer may be 500 or end early.
+    pub disk_fails: bool,
+    /// Memory is scarce: any answer may be 503.
+    pub busy: bool,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By FIN.
+    Closed,
+    /// By RST, or another error.
+    Reset,
+}
+
+/// What came of a connection until now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sums {
+    /// Bytes, heads included.
+    pub bytes: u64,
+    /// Heads of answers.
+    pub heads: usize,
+    /// Answers that came to their end.
+    pub complete: usize,
+    /// Answers that were ended early, as they may be.
+    pub cut: usize,
+    /// Complete answers that hold more than one version, as they may.
+    pub torn: usize,
+}
+
+/// Validators as they were sent for a file.
+#[derive(Clone, Debug)]
+pub struct Validators {
+    /// Its place among the files.
+    pub file: usize,
+    /// ETag.
+    pub tag: String,
+    /// Last-Modified.
+    pub date: String,
+}
+
+/// The longest head that is waited for.
+const HEAD_BYTES: usize = 16 << 10;
+/// A change of the file so long before the request may still be news to the server.
+const JUST_NOW: Duration = Duration::from_secs(1);
+
+/// See above.
+pub struct Oracle {
+    rules: Rules,
+    asks: VecDeque<(Ask, Instant)>,
+    head: Vec<u8>,
+    answer: Option<Answer>,
+    closing: bool,
+    /// What came until now.
+    pub sums: Sums,
+    /// Validators that were sent.
+    pub validators: Option<Validators>,
+}
+
+struct Answer {
+    ask: Ask,
+    asked: Instant,
+    head: Head,
+    body: Body,
+}
+
+impl Oracle {
+    /// Of a new connection.
+    pub fn new(rules: Rules) -> Oracle {
+        Oracle {
+            rules,
+            asks: VecDeque::new(),
+            head: Vec::new(),
+            answer: None,
+            closing: false,
+            sums: Sums::default(),
+            validators: None,
+        }
+    }
+
+    /// This is about to be sent.
+    pub fn asked(&mut self, ask: Ask, now: Instant) {
+        self.asks.push_back((ask, now));
+    }
+
+    /// Whether all that was asked is answered, or no more answers will come by the server's word.
+    pub fn is_answered(&self) -> bool {
+        self.answer.is_none() && (self.asks.is_empty() || self.closing)
+    }
+
+    /// Where it is, for a person.
+    pub fn place(&self) -> String {
+        match (&self.answer, self.asks.front()) {
+            (Some(answer), _) => format!(
+                "in the body of {:?} ({}): {}",
+                answer.ask.text().lines().next().unwrap_or_default(),
+                answer.head.status,
+                answer.body.place()
+            ),
+            (None, Some((ask, _))) => {
+                let line = ask.text();
+                let line = line.lines().next().unwrap_or_default().to_owned();
+                format!("waiting for the head of {line:?}, {} bytes of it here", self.head.len())
+            }
+            (None, None) => "between two answers".to_owned(),
+        }
+    }
+
+    /// The socket is empty.
+    pub fn drained(&mut self, now: Instant) {
+        if let Some(answer) = &mut self.answer {
+            answer.body.drained(now);
+        }
+    }
+
+    /// These bytes arrived.
+    ///
+    /// # Errors
+    /// What they may not be.
+    pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<(), Wrong> {
+        self.sums.bytes += bytes.len() as u64;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            rest = match self.answer.take() {
+                None => self.feed_head(rest, now, history)?,
+                Some(mut answer) => {
+                    let used = answer.body.feed(rest, history)?;
+                    self.goes_on(answer, history)?;
+                    &rest[used..]
+                }
+            };
+        }
+        Ok(())
+    }
+
+    fn feed_head<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        now: Instant,
+        history: &History,
+    ) -> Result<&'a [u8], Wrong> {
+        if self.closing || self.asks.is_empty() {
+            let text = format!("nothing is owed, and there comes {}", shown(bytes));
+            return Wrong::err(Kind::Beyond, text);
+        }
+        let before = self.head.len();
+        self.head.extend_from_slice(&bytes[..bytes.len().min(HEAD_BYTES)]);
+        let start = b"HTTP/1.1 ";
+        let compared = start.len().min(self.head.len());
+        if self.head[..compared] != start[..compared] {
+            let text = format!("an answer should begin, and there comes {}", shown(&self.head));
+            return Wrong::err(Kind::Beyond, text);
+        }
+        let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") else {
+            if self.head.len() > HEAD_BYTES {
+                return Wrong::err(Kind::Frame, format!("a head without end: {}", shown(&self.head)));
+            }
+            return Ok(&[]);
+        };
+        let text = String::from_utf8_lossy(&self.head[..end]).into_owned();
+        let used = end + 4 - before;
+        self.head.clear();
+        let (ask, asked) = self.asks.pop_front().expect("looked at above");
+        let head = Head::parse(text)?;
+        self.sums.heads += 1;
+        self.closing = head.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        if ask.close && !self.closing {
+            return Wrong::err(Kind::Frame, format!("close was asked for:\n{}", head.text));
+        }
+        let judge = Judge { ask: &ask, asked, now, rules: self.rules };
+        let body = judge.body(&head, history)?;
+        let answer = Answer { ask, asked, head, body };
+        self.goes_on(answer, history)?;
+        Ok(&bytes[used..])
+    }
+
+    /// Judges an answer that is whole, and keeps another.
+    fn goes_on(&mut self, answer: Answer, history: &History) -> Result<(), Wrong> {
+        if !answer.body.is_whole() {
+            self.answer = Some(answer);
+            return Ok(());
+        }
+        self.sums.complete += 1;
+        let tag = answer.head.field("ETag").unwrap_or_default();
+        match answer.body.judge(tag, history)? {
+            Judged::Torn => self.sums.torn += 1,
+            Judged::One => {}
+        }
+        if let (Subject::File(file), false) = (answer.ask.subject, tag.is_empty()) {
+            let date = answer.head.field("Last-Modified").unwrap_or_default();
+            self.validators = Some(Validators { file, tag: tag.to_owned(), date: date.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// The connection has ended.
+    ///
+    /// # Errors
+    /// When it still owed something, and nothing excuses that.
+    pub fn ended(&mut self, how: End, history: &History) -> Result<(), Wrong> {
+        if self.is_answered() && self.head.is_empty() {
+            return Ok(());
+        }
+        let (subject, asked) = match (&self.answer, self.asks.front()) {
+            (Some(answer), _) => (answer.ask.subject, answer.asked),
+            (None, Some((ask, asked))) => (ask.subject, *asked),
+            (None, None) => unreachable!("nothing was owed"),
+        };
+        let since = asked.checked_sub(JUST_NOW).unwrap_or(asked);
+        let changed = match subject {
+            Subject::File(file) => history.lives()[file].changed_since(since),
+            Subject::Listing => true, // files come and go while it is made
+            Subject::Nothing => false,
+        };
+        if changed || self.rules.disk_fails {
+            self.sums.cut += 1;
+            return Ok(());
+        }
+        Wrong::err(Kind::Cut, format!("{how:?} {}; its file did not change", self.place()))
+    }
+}
+
+/// The head of an answer.
+pub struct Head {
+    /// Its status code.
+    pub status: u16,
+    /// All of it.
+    pub text: String,
+}
+
+impl Head {
+    fn parse(text: String) -> Result<Head, Wrong> {
+        let status = text.get(9..12).and_then(|code| code.parse().ok());
+        let lines_are_sound = text.lines().skip(1).all(|line| line.contains(": "));
+        match status {
+            Some(status) if lines_are_sound => Ok(Head { status, text }),
+            _ => Wrong::err(Kind::Frame, format!("no head: {}", shown(text.as_bytes()))),
+        }
+    }
+
+    /// The value of a field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.text.lines().skip(1).find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then_some(value.trim())
+        })
+    }
+
+    /// Its Content-Length.
+    ///
+    /// # Errors
+    /// When it is no number, or missing.
+    pub fn len_bytes(&self) -> Result<u64, Wrong> {
+        let len = self.field("Content-Length").and_then(|value| value.parse().ok());
+        len.ok_or_else(|| Wrong::new(Kind::Frame, format!("no Content-Length:\n{}", self.text)))
+    }
+}
+
+/// Says what the body of an answer has to be, from its head.
+struct Judge<'a> {
+    ask: &'a Ask,
+    asked: Instant,
+    now: Instant,
+    rules: Rules,
+}
+
+impl Judge<'_> {
+    fn body(&self, head: &Head, history: &History) -> Result<Body, Wrong> {
+        self.status(head, history)?;
+        if self.ask.head_only || head.status == 304 {
+            return Ok(Body::none());
+        }
+        if head.field("Transfer-Encoding").is_some() {
+            let listing = self.ask.subject == Subject::Listing && head.status == 200;
+            if !listing || head.field("Content-Length").is_some() {
+                return Wrong::err(Kind::Frame, format!("framed in two ways, or no listing:\n{}", head.text));
+            }
+            return Ok(Body::chunked());
+        }
+        let len_bytes = head.len_bytes()?;
+        match (self.ask.subject, head.status) {
+            (Subject::File(file), 200) => self.file(file, len_bytes, vec![(0, len_bytes)], head, history),
+            (Subject::File(file), 206) => self.partial(file, head, history),
+            _ => Ok(Body::text(len_bytes)),
+        }
+    }
+
+    fn file(
+        &self,
+        file: usize,
+        total_bytes: u64,
+        spans: Vec<(u64, u64)>,
+        head: &Head,
+        history: &History,
+    ) -> Result<Body, Wrong> {
+        let body = Body::file(file, total_bytes, spans, (self.asked, self.now), history);
+        if body.is_of_nobody() {
+            let text = format!("{} has been gone for long:\n{}", self.ask.text(), head.text);
+            return Wrong::err(Kind::Status, text);
+        }
+        Ok(body)
+    }
+
+    fn partial(&self, file: usize, head: &Head, history: &History) -> Result<Body, Wrong> {
+        let wrong = |what: &str| {
+            let text = format!("{what}, for {}:\n{}", self.ask.text().trim_end(), head.text);
+            Wrong::err(Kind::Frame, text)
+        };
+        let len_bytes = head.len_bytes()?;
+        let kind = head.field("Content-Type").unwrap_or_default();
+        if let Some((_, boundary)) = kind.split_once("multipart/byteranges; boundary=") {
+            // The first part tells how long the file was.
+            let spans = self.ask.spans.clone();
+            let times = (self.asked, self.now);
+            return Ok(Body::parts(file, spans, boundary, len_bytes, times, history));
+        }
+        let Some((start, end, total)) = head.field("Content-Range").and_then(content_range) else {
+            return wrong("no Content-Range");
+        };
+        let asked: Vec<_> = self.ask.spans.iter().filter_map(|span| span.of(total)).collect();
+        if asked != [(start, end)] || end - start != len_bytes {
+            return wrong("another range");
+        }
+        self.file(file, total, vec![(start, end)], head, history)
+    }
+
+    fn status(&self, head: &Head, history: &History) -> Result<(), Wrong> {
+        let wrong = |why: &str| {
+            let text = format!("{why}, for {}:\n{}", self.ask.text().trim_end(), head.text);
+            Wrong::err(Kind::Status, text)
+        };
+        let Subject::File(file) = self.ask.subject else {
+            return match (self.ask.subject, head.status) {
+                (Subject::Listing, 200) | (Subject::Nothing, 404) => Ok(()),
+                (_, 503) if self.rules.busy => Ok(()),
+                (_, 500) if self.rules.disk_fails => Ok(()),
+                _ => wrong("an answer that it can't have"),
+            };
+        };
+        let (absent, changed) = {
+            let lives = history.lives();
+            let life = &lives[file];
+            let since = self.asked.checked_sub(JUST_NOW).unwrap_or(self.asked);
+            let stages = &life.stages[life.oldest_seen_at(self.asked)..];
+            (stages.iter().any(|stage| stage.state.is_none()), life.changed_since(since))
+        };
+        let ask = self.ask;
+        match head.status {
+            200 => self.may_be_whole(head).or_else(|()| wrong("all of it, where ranges were asked for")),
+            206 if !ask.spans.is_empty() && !ask.head_only => match (&ask.if_range, head.field("ETag")) {
+                (Some(tag), own) if tag.ends_with('"') && own != Some(tag) => wrong("a range of another version"),
+                _ => Ok(()),
+            },
+            304 => match (&ask.if_none_match, head.field("ETag")) {
+                (Some(tag), own) if own.map(opaque) != Some(opaque(tag)) => wrong("304 for another tag"),
+                (None, _) if ask.if_modified_since.is_none() => wrong("304 without a condition"),
+                _ => Ok(()),
+            },
+            404 if absent => Ok(()),
+            416 => {
+                let total = head.field("Content-Range").and_then(|value| value.strip_prefix("bytes */")?.parse().ok());
+                match total {
+                    Some(total) if ask.spans.iter().all(|span| span.of(total).is_none()) => Ok(()),
+                    _ => wrong("416 for ranges that are there"),
+                }
+            }
+            503 if self.rules.busy => Ok(()),
+            500 if self.rules.disk_fails || changed => Ok(()),
+            _ => wrong("an answer that it can't have"),
+        }
+    }
+
+    /// Whether the Range may have been ignored.
+    fn may_be_whole(&self, head: &Head) -> Result<(), ()> {
+        let ask = self.ask;
+        if ask.spans.is_empty() || ask.head_only || ask.if_range.is_some() || ask.spans.len() > 16 {
+            return Ok(());
+        }
+        let total = head.len_bytes().map_err(|_| ())?;
+        let spans: Vec<_> = ask.spans.iter().filter_map(|span| span.of(total)).collect();
+        let sum: u64 = spans.iter().map(|(start, end)| end - start).sum();
+        let overlap = |a: &&(u64, u64), b: &(u64, u64)| a.0 < b.1 && b.0 < a.1;
+        let crowded = spans.iter().any(|b| spans.iter().filter(|a| overlap(a, b)).count() > 2);
+        let excessive = spans.len() > 1 && (sum > total || crowded);
+        if excessive || total == 0 { Ok(()) } else { Err(()) }
+    }
+}
+
+/// A tag without its `W/`.
+fn opaque(tag: &str) -> &str {
+    tag.trim_start_matches("W/")
+}
+
+/// Start, end (exclusive) and length of the whole in a Content-Range.
+pub(super) fn content_range(value: &str) -> Option<(u64, u64, u64)> {
+    let (span, total) = value.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = span.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some((first, last + 1, total.parse().ok()?))
+}
+
+/// The first bytes, so that a person can read them.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    let some = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]);
+    format!("{some:?} ({} bytes)", bytes.len())
+}
+

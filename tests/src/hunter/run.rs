@@ -1,0 +1,214 @@
+//! A hunt: one weather after the other, each with a server and files of its own.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::client::{Swarm, Total};
+use super::oracle::{Kind, Wrong};
+use super::watch::{self, Seen};
+use super::weather::{Weather, course};
+use super::world::World;
+use crate::{Server, command, run, server_binary};
+
+/// So many findings of a weather are printed of each kind.
+const SHOWN: usize = 3;
+/// With so many findings a weather is over.
+const FINDINGS: usize = 300;
+/// How long a server may take to end after SIGTERM: longer than its own drain timeout.
+const STOP: Duration = Duration::from_secs(90);
+
+/// A hunt that is to be made.
+#[derive(Clone, Debug)]
+pub struct Hunt {
+    /// What everything is drawn from.
+    pub seed: u64,
+    /// How long a weather lasts, without what comes before and after.
+    pub each: Duration,
+    /// No weather begins later.
+    pub length: Duration,
+    /// Only the weather of this name.
+    pub only: Option<String>,
+    /// Arguments of the server, which win over those of the weather.
+    pub args: Vec<String>,
+    /// All that is printed goes here as well.
+    pub log: Option<PathBuf>,
+}
+
+impl Hunt {
+    /// Goes through the weathers, and returns how many findings there were.
+    pub fn run(&self) -> usize {
+        let start = Instant::now();
+        let mut count = 0;
+        self.say(&format!("hunter: seed {}, {}", self.seed, server_binary().display()));
+        for (nth, weather) in course(self.seed).enumerate() {
+            if start.elapsed() >= self.length {
+                break;
+            }
+            if self.only.as_ref().is_some_and(|only| only != weather.name) {
+                continue;
+            }
+            let seed = self.seed.wrapping_add(nth as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            count += self.weather(&weather, seed, start);
+        }
+        self.say(&format!("hunter: seed {}, {count} findings in {:.0} s", self.seed, start.elapsed().as_secs_f64()));
+        count
+    }
+
+    fn say(&self, line: &str) {
+        println!("{line}");
+        if let Some(path) = &self.log {
+            let file = fs::File::options().create(true).append(true).open(path);
+            let written = file.and_then(|mut file| writeln!(file, "{line}"));
+            written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
+    }
+
+    fn weather(&self, weather: &Weather, seed: u64, start: Instant) -> usize {
+        let Some(world) = World::new(weather, seed) else { return 0 };
+        self.say(&format!("weather {} (seed {}): {weather:?}", weather.name, self.seed));
+        let more: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let server = world.setup().args(&["--metrics", "0"]).args(&more).start();
+        let line = server.out_line(&["metrics at http://"]);
+        let metrics = line.trim().trim_start_matches("metrics at http://").trim_end_matches("/metrics");
+        let findings = Findings {
+            hunt: self.clone(),
+            weather: weather.name,
+            start,
+            metrics: metrics.parse().ok(),
+            all: Mutex::default(),
+        };
+        let begun = Instant::now();
+        let (total, seen) = self.storm(&Arc::new(world), weather, server, &findings, seed);
+        let count = findings.count();
+        let (sums, s) = (total.sums, begun.elapsed().as_secs_f64());
+        self.say(&format!(
+            "weather {} is over after {s:.1} s: {count} findings{}; {} connections, {} answers ({} ended early, {} torn), {} MB; \
+             RssAnon {} MB, longest sleep in D {} ms, slowest small request {} ms",
+            weather.name,
+            findings.summary(),
+            total.connections,
+            sums.heads,
+            sums.cut,
+            sums.torn,
+            sums.bytes / 1_000_000,
+            seen.memory_bytes / 1_000_000,
+            seen.asleep_ms,
+            seen.small_ms
+        ));
+        count
+    }
+
+    fn storm(&self, world: &Arc<World>, weather: &Weather, mut server: Server, findings: &Findings, seed: u64) -> (Total, Seen) {
+        let (calm, dead, over) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let (pid, address) = (server.pid(), server.address());
+        let promised = promised_bytes(weather, &self.args);
+        let swarm = Swarm { world, address, weather, findings, calm: &calm, dead: &dead };
+        let until = Instant::now() + self.each;
+        let result = std::thread::scope(|scope| {
+            world.others(scope);
+            let swarm = scope.spawn(|| swarm.run(seed));
+            let watch = scope.spawn(|| watch::workers(pid, promised, findings, &over));
+            let small = scope.spawn(|| watch::small(address, findings, &over, &dead));
+            while !swarm.is_finished() {
+                if let Some(status) = server.ended() {
+                    dead.store(true, Ordering::Release);
+                    let text = format!("the server ended with {status} (signal {:?})", status.signal());
+                    findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
+                    break;
+                }
+                let enough = Instant::now() >= until || findings.count() >= FINDINGS;
+                if enough && !calm.swap(true, Ordering::AcqRel) {
+                    world.calm_down();
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            world.calm_down(); // the server may be gone before that
+            over.store(true, Ordering::Release);
+            let mut seen = watch.join().expect("a watch does not panic");
+            seen.small_ms = small.join().expect("nor does a probe");
+            (swarm.join().expect("nor do clients"), seen)
+        });
+        if !dead.load(Ordering::Acquire) {
+            stop(server, findings);
+        }
+        result
+    }
+}
+
+/// What the server may take of memory, by its own word.
+fn promised_bytes(weather: &Weather, args: &[String]) -> u64 {
+    let limits = run(command(server_binary()).arg("limits").args(weather.args).args(args));
+    watch::promised_bytes(&limits.out).unwrap_or_else(|| panic!("no sum in {limits:?}"))
+}
+
+fn last_lines(server: &Server) -> String {
+    let err = server.err();
+    let lines: Vec<&str> = err.lines().rev().take(12).collect();
+    let lines: Vec<&str> = lines.into_iter().rev().collect();
+    format!("its last words:\n{}", lines.join("\n"))
+}
+
+/// Ends the server, which has nothing to do any more.
+fn stop(mut server: Server, findings: &Findings) {
+    server.signal(libc::SIGTERM);
+    let until = Instant::now() + STOP;
+    let status = loop {
+        match server.ended() {
+            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            status => break status,
+        }
+    };
+    let panicked = server.err().contains("panicked");
+    if status.and_then(|status| status.code()) != Some(0) || panicked {
+        let text = format!("after SIGTERM: {status:?}, panicked: {panicked}");
+        findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
+    }
+}
+
+/// Where findings go: they are printed at once.
+pub struct Findings {
+    hunt: Hunt,
+    weather: &'static str,
+    start: Instant,
+    metrics: Option<std::net::SocketAddr>,
+    all: Mutex<Vec<Kind>>,
+}
+
+impl Findings {
+    /// So many.
+    pub fn count(&self) -> usize {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// How many there are of each kind.
+    fn summary(&self) -> String {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        all.sort_unstable();
+        let of = |kinds: &[Kind]| format!(" ({} {:?})", kinds.len(), kinds[0]);
+        all.chunk_by(|a, b| a == b).map(of).collect()
+    }
+
+    /// One more; `plan` says what the client was about to do.
+    pub fn add(&self, wrong: &Wrong, plan: &str) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(wrong.kind);
+        if all.iter().filter(|kind| **kind == wrong.kind).count() > SHOWN {
+            return;
+        }
+        let s = self.start.elapsed().as_secs_f64();
+        let (kind, seed, weather) = (wrong.kind, self.hunt.seed, self.weather);
+        self.hunt.say(&format!("FINDING {kind:?} after {s:.1} s, seed {seed}, weather {weather}: {}\n  {plan}", wrong.text));
+        if let (Kind::Stall, Some(metrics)) = (kind, self.metrics) {
+            let page = watch::metrics(metrics);
+            let about = ["ackpace_waiting_", "ackpace_disk_", "ackpace_connections", "ackpace_prefetch_"];
+            let lines = page.lines().filter(|line| about.iter().any(|name| line.starts_with(name)));
+            let lines: Vec<&str> = lines.filter(|line| !line.ends_with(" 0")).collect();
+            self.hunt.say(&format!("  metrics: {}", lines.join("; ")));
+        }
+    }
+}

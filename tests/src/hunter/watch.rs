@@ -1,0 +1,191 @@
+//! The watch over the process: workers that sleep for a disk, memory, small requests, metrics.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::oracle::{Kind, Wrong};
+use super::run::Findings;
+
+/// A worker may not sleep so long for a disk.
+const ASLEEP: Duration = Duration::from_millis(100);
+/// Between two looks at the workers.
+const LOOK: Duration = Duration::from_millis(3);
+/// A request for a small file must not take so long, whatever the machine does.
+const SMALL: Duration = Duration::from_secs(20);
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// The longest uninterruptible sleep of a worker.
+    pub asleep_ms: u128,
+    /// The most RssAnon.
+    pub memory_bytes: u64,
+    /// The slowest small request; a busy machine makes them slow, too.
+    pub small_ms: u128,
+}
+
+/// A sleep of a thread, as /proc/PID/task/TID/status shows it. While the count of its sleeps (voluntary_ctxt_switches) is the same, it
+/// has not run, however seldom we come to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sleep {
+    nth: u64,
+    since: Instant,
+    told: bool,
+}
+
+/// The count of sleeps, if the thread is in an uninterruptible one.
+fn uninterruptible(status: &str) -> Option<u64> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let is_asleep = field("State:")?.trim_start().starts_with('D');
+    let nth = field("voluntary_ctxt_switches:")?.trim().parse().ok()?;
+    is_asleep.then_some(nth)
+}
+
+/// Looks at the workers of a process until it is over.
+pub fn workers(pid: u32, memory_bytes_max: u64, findings: &Findings, over: &AtomicBool) -> Seen {
+    let threads = threads_of(pid);
+    let mut sleeps: Vec<Option<Sleep>> = vec![None; threads.len()];
+    let mut seen = Seen::default();
+    let mut turn = 0u64;
+    while !over.load(Ordering::Acquire) {
+        for ((name, thread), sleep) in threads.iter().zip(&mut sleeps) {
+            let now = Instant::now();
+            let status = fs::read_to_string(thread.join("status")).unwrap_or_default();
+            let Some(nth) = uninterruptible(&status) else {
+                *sleep = None;
+                continue;
+            };
+            let own = sleep.filter(|sleep| sleep.nth == nth);
+            let own = sleep.insert(own.unwrap_or(Sleep { nth, since: now, told: false }));
+            let lasted = now - own.since;
+            seen.asleep_ms = seen.asleep_ms.max(lasted.as_millis());
+            if lasted > ASLEEP && !own.told {
+                own.told = true;
+                let place = fs::read_to_string(thread.join("stack")).unwrap_or_default();
+                let text = format!("{name} sleeps for a disk for more than {} ms (state D), in\n{place}", lasted.as_millis());
+                findings.add(&Wrong::new(Kind::Asleep, text), "all clients of this worker wait");
+            }
+        }
+        if turn % 32 == 0 {
+            let bytes = anonymous_bytes(pid).unwrap_or(0);
+            if bytes > memory_bytes_max && seen.memory_bytes <= memory_bytes_max {
+                let text = format!("RssAnon is {bytes} bytes; `ackpace limits` promises {memory_bytes_max}");
+                findings.add(&Wrong::new(Kind::Memory, text), "");
+            }
+            seen.memory_bytes = seen.memory_bytes.max(bytes);
+        }
+        turn += 1;
+        std::thread::sleep(LOOK);
+    }
+    seen
+}
+
+/// The workers: their names, and where /proc tells of them.
+fn threads_of(pid: u32) -> Vec<(String, PathBuf)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let paths = tasks.into_iter().flatten().flatten().map(|task| task.path());
+    let named = paths.filter_map(|path| {
+        let name = fs::read_to_string(path.join("comm")).ok()?;
+        name.starts_with("worker").then(|| (name.trim_end().to_owned(), path))
+    });
+    named.collect()
+}
+
+fn anonymous_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// The worst that `ackpace limits` promises, from what it prints.
+pub fn promised_bytes(limits: &str) -> Option<u64> {
+    let line = limits.lines().find(|line| line.contains("in all, at worst"))?;
+    let mut words = line.split_whitespace();
+    let number: f64 = words.next()?.parse().ok()?;
+    let unit = match words.next()? {
+        "KiB" => 1u64 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    // What is printed is rounded to a tenth.
+    Some(((number + 0.05) * unit as f64) as u64)
+}
+
+/// Asks for a small file all the time, over several connections, and returns the slowest answer.
+pub fn small(address: SocketAddr, findings: &Findings, over: &AtomicBool, dead: &AtomicBool) -> u128 {
+    let mut slowest = Duration::ZERO;
+    let mut streams: Vec<Option<TcpStream>> = vec![None, None, None];
+    let mut nth = 0;
+    while !over.load(Ordering::Acquire) && !dead.load(Ordering::Acquire) {
+        nth = (nth + 1) % streams.len();
+        let begun = Instant::now();
+        let answered = ask_small(address, &mut streams[nth]);
+        let took = begun.elapsed();
+        if answered.is_err() {
+            streams[nth] = None;
+        }
+        if took >= SMALL && slowest < SMALL {
+            let text = format!("a small file took {took:?}: {answered:?}");
+            findings.add(&Wrong::new(Kind::Stall, text), "");
+        }
+        slowest = slowest.max(took);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    slowest.as_millis()
+}
+
+fn ask_small(address: SocketAddr, stream: &mut Option<TcpStream>) -> io::Result<()> {
+    let stream = match stream {
+        Some(stream) => stream,
+        None => stream.insert(TcpStream::connect_timeout(&address, SMALL)?),
+    };
+    stream.set_read_timeout(Some(SMALL))?;
+    stream.write_all(b"GET /probe HTTP/1.1\r\nHost: t\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    while !answer.ends_with(b"\r\n\r\nprobe") {
+        match stream.read(&mut piece)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => answer.extend_from_slice(&piece[..read]),
+        }
+    }
+    Ok(())
+}
+
+/// The page of metrics; empty if there is none.
+pub fn metrics(address: SocketAddr) -> String {
+    let ask = || -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, SMALL)?;
+        stream.set_read_timeout(Some(SMALL))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        Ok(page)
+    };
+    ask().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_in_state_d_is_told_by_the_count_of_its_sleeps() {
+        let status = |state: &str| format!("Name:\tworker-0\nState:\t{state}\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t4\n");
+        assert_eq!(uninterruptible(&status("D (disk sleep)")), Some(17));
+        assert_eq!(uninterruptible(&status("S (sleeping)")), None);
+        assert_eq!(uninterruptible(&status("R (running)")), None);
+    }
+
+    #[test]
+    fn what_limits_promises_is_read_from_its_page() {
+        let page = "  6026.3 MiB  memory_max\n  4163.7 MiB  in all, at worst (page cache and sockets are the kernel's)\n";
+        assert_eq!(promised_bytes(page), Some(((4163.7 + 0.05) * 1_048_576.0) as u64));
+        assert_eq!(promised_bytes("nothing"), None);
+    }
+}

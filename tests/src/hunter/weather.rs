@@ -1,0 +1,225 @@
+//! What a time of the hunt is like: named sets of settings, each of which has its own dangers.
+
+use super::plan::Taste;
+use crate::Rng;
+
+/// What the files lie on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// What the directory for temporary files lies on.
+    Plain,
+    /// A disk of the lab's that gives so many bytes a second while it is not told to be fast.
+    Emulated {
+        /// Its rate.
+        rate_bytes_per_s: u64,
+    },
+}
+
+/// What becomes of the disk in the course of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    /// Nothing.
+    Steady,
+    /// It is slow for a while, and fast for a while.
+    Changing,
+    /// It hangs for up to so many ms now and then.
+    Hangs {
+        /// At most.
+        most_ms: u64,
+    },
+    /// It fails to read some blocks for a while.
+    Fails,
+}
+
+/// What others do on the machine, in operations a second each.
+#[derive(Clone, Copy, Debug)]
+pub struct Others {
+    /// Files are changed.
+    pub changes: u64,
+    /// Pieces of files are read into the page cache.
+    pub fills: u64,
+    /// Files, or pieces of them, are dropped from it.
+    pub drops: u64,
+    /// Whole files are read from beginning to end, as a backup does: one after the other.
+    pub backup: bool,
+}
+
+/// A weather.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// Its name.
+    pub name: &'static str,
+    /// Where the files lie.
+    pub medium: Medium,
+    /// What becomes of the disk.
+    pub mood: Mood,
+    /// Arguments of the server.
+    pub args: &'static [&'static str],
+    /// So many clients at a time.
+    pub clients: usize,
+    /// What they are like.
+    pub taste: Taste,
+    /// So many files, and how long the longest may be.
+    pub files: (usize, u64),
+    /// What others do.
+    pub others: Others,
+    /// Answers may be 503.
+    pub busy: bool,
+    /// So long an answer may stand still while the disk answers.
+    pub stall_s: u64,
+}
+
+const MIB: u64 = 1 << 20;
+
+const ALL_SORTS: Taste = Taste {
+    leaves_early: 15,
+    slow: 35,
+    multipart: 30,
+    range: 25,
+    conditional: 25,
+    other: 6,
+    asks_max: 5,
+};
+
+const QUIET: Others = Others {
+    changes: 0,
+    fills: 0,
+    drops: 0,
+    backup: false,
+};
+
+/// All of them.
+pub const ALL: [Weather; 8] = [
+    // More clients than there are places for, most of them gone after a moment.
+    Weather {
+        name: "crowd",
+        medium: Medium::Plain,
+        mood: Mood::Steady,
+        args: &["--workers", "2", "--connections-max", "64"],
+        clients: 192,
+        taste: Taste { leaves_early: 95, slow: 0, multipart: 5, range: 90, conditional: 0, other: 0, asks_max: 1 },
+        files: (24, 4 * MIB),
+        others: Others { drops: 400, ..QUIET },
+        busy: false,
+        stall_s: 60,
+    },
+    // A few files that all want in pieces, on a disk that is slow now and then, while others read and drop them.
+    Weather {
+        name: "popular",
+        medium: Medium::Emulated { rate_bytes_per_s: 12_000_000 },
+        mood: Mood::Changing,
+        args: &["--workers", "1"],
+        clients: 32,
+        taste: Taste { leaves_early: 5, slow: 15, multipart: 80, range: 10, conditional: 5, other: 0, asks_max: 3 },
+        files: (5, 24 * MIB),
+        others: Others { fills: 12, drops: 20, ..QUIET },
+        busy: false,
+        stall_s: 45,
+    },
+    // Another program reads what clients ask for, from a disk that is too slow for all.
+    Weather {
+        name: "backup",
+        medium: Medium::Emulated { rate_bytes_per_s: 2_000_000 },
+        mood: Mood::Steady,
+        args: &["--workers", "2"],
+        clients: 10,
+        taste: Taste { leaves_early: 40, slow: 20, multipart: 10, range: 60, conditional: 0, other: 5, asks_max: 2 },
+        files: (6, 8 * MIB),
+        others: Others { fills: 4, drops: 4, backup: true, ..QUIET },
+        busy: false,
+        stall_s: 60,
+    },
+    // Anything at all from a disk whose rate changes, while the page cache is filled and dropped.
+    Weather {
+        name: "throttle",
+        medium: Medium::Emulated { rate_bytes_per_s: 8_000_000 },
+        mood: Mood::Changing,
+        args: &["--workers", "2"],
+        clients: 32,
+        taste: ALL_SORTS,
+        files: (14, 24 * MIB),
+        others: Others { fills: 20, drops: 20, changes: 0, backup: false },
+        busy: false,
+        stall_s: 45,
+    },
+    // Files change in every way under their readers.
+    Weather {
+        name: "editors",
+        medium: Medium::Plain,
+        mood: Mood::Steady,
+        args: &["--workers", "2"],
+        clients: 24,
+        taste: Taste { slow: 60, multipart: 15, ..ALL_SORTS },
+        files: (16, 24 * MIB),
+        others: Others { changes: 12, fills: 5, drops: 10, backup: false },
+        busy: false,
+        stall_s: 20,
+    },
+    // The disk answers nothing for seconds.
+    Weather {
+        name: "hangs",
+        medium: Medium::Emulated { rate_bytes_per_s: 100_000_000 },
+        mood: Mood::Hangs { most_ms: 1500 },
+        args: &["--workers", "2"],
+        clients: 24,
+        taste: ALL_SORTS,
+        files: (14, 8 * MIB),
+        others: Others { fills: 10, drops: 20, changes: 0, backup: false },
+        busy: false,
+        stall_s: 20,
+    },
+    // Blocks of the disk can't be read for a while.
+    Weather {
+        name: "failing",
+        medium: Medium::Emulated { rate_bytes_per_s: 100_000_000 },
+        mood: Mood::Fails,
+        args: &["--workers", "2"],
+        clients: 24,
+        taste: ALL_SORTS,
+        files: (14, 8 * MIB),
+        others: Others { fills: 5, drops: 20, changes: 0, backup: false },
+        busy: false,
+        stall_s: 20,
+    },
+    // Hardly any memory, and a long pipeline of requests.
+    Weather {
+        name: "tiny",
+        medium: Medium::Emulated { rate_bytes_per_s: 50_000_000 },
+        mood: Mood::Changing,
+        args: &["--workers", "2", "--connections-max", "128", "--memory-max", "96MiB", "--prefetch-memory", "16MiB", "--object-cache", "1MiB"],
+        clients: 64,
+        taste: Taste { asks_max: 24, other: 10, ..ALL_SORTS },
+        files: (14, 8 * MIB),
+        others: Others { fills: 5, drops: 20, changes: 3, backup: false },
+        busy: true,
+        stall_s: 45,
+    },
+];
+
+/// The order in which a hunt of this seed goes through them, without end.
+pub fn course(seed: u64) -> impl Iterator<Item = Weather> {
+    let mut rng = Rng::new(seed);
+    let mut left: Vec<Weather> = Vec::new();
+    std::iter::from_fn(move || {
+        if left.is_empty() {
+            left = ALL.to_vec();
+        }
+        Some(left.swap_remove(rng.below(left.len())))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_course_goes_through_all_before_one_comes_again() {
+        let names = |seed| course(seed).map(|weather| weather.name).take(8).collect::<Vec<_>>();
+        let mut sorted = names(3);
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 8);
+        assert_eq!(names(3), names(3));
+        assert!((4..9).any(|seed| names(seed) != names(3)));
+    }
+}
