@@ -34,7 +34,15 @@ impl Disk {
             .map(|(path, len)| format!("{path}\t{len}\n"))
             .collect();
         let corpus = tree.file("corpus", lines.concat());
-        Disk::with(tree, &["--profile".as_ref(), "flash".as_ref(), "--corpus".as_ref(), corpus.as_ref()])
+        Disk::with(
+            tree,
+            &[
+                "--profile".as_ref(),
+                "flash".as_ref(),
+                "--corpus".as_ref(),
+                corpus.as_ref(),
+            ],
+        )
     }
 
     /// An empty one of 1 GiB to write to, without an arm, of this rate. It is fast until it is told `fast off`.
@@ -49,7 +57,14 @@ impl Disk {
             rate_bytes_per_s / 4
         );
         let profile = tree.file("slow.toml", lines);
-        let disk = Disk::with(tree, &["--profile".as_ref(), profile.as_ref(), "--writable".as_ref()])?;
+        let disk = Disk::with(
+            tree,
+            &[
+                "--profile".as_ref(),
+                profile.as_ref(),
+                "--writable".as_ref(),
+            ],
+        )?;
         disk.tell("fast on");
         Some(disk)
     }
@@ -64,7 +79,8 @@ impl Disk {
         let nth = NTH.fetch_add(1, Ordering::Relaxed);
         let name = format!("test-{}-{nth}", std::process::id());
         let mut lab = command(lab_binary());
-        lab.args(["disk", "serve", &name, "--size", "1G"]).args(args);
+        lab.args(["disk", "serve", &name, "--size", "1G"])
+            .args(args);
         lab.stdout(Stdio::piped()).stderr(Stdio::null());
         // SAFETY: between fork and exec the child makes system calls only and allocates nothing.
         unsafe {

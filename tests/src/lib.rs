@@ -15,6 +15,7 @@ pub mod hunter;
 mod kernel;
 mod server;
 mod text;
+mod throttle;
 mod tree;
 
 pub use binary::{lab_binary, server_binary};
@@ -27,6 +28,7 @@ pub use kernel::{
 };
 pub use server::{Server, Setup};
 pub use text::{Rng, pattern};
+pub use throttle::Throttle;
 pub use tree::Tree;
 
 /// How long anything may take before a test fails: far more than it takes on a busy machine.

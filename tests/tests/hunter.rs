@@ -15,5 +15,9 @@ fn a_minute_of_any_weather_breaks_no_promise() {
         log: None,
     };
     let count = hunt.run();
-    assert_eq!(count, 0, "findings; ACKPACE_SEED={} goes through the same weathers", hunt.seed);
+    assert_eq!(
+        count, 0,
+        "findings; ACKPACE_SEED={} goes through the same weathers",
+        hunt.seed
+    );
 }

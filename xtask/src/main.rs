@@ -1,5 +1,7 @@
-//! Chores of the tree. `cargo xtask tidy` checks the house rules and says what to do about each finding.
+//! Chores of the tree. `cargo xtask tidy` checks the house rules and says what to do about each finding; `cargo xtask soak` hunts for
+//! broken promises of a server for minutes or hours.
 
+mod soak;
 mod tidy;
 mod tree;
 
@@ -11,8 +13,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy(),
+        ["soak", ..] => soak::run(&arguments[1..]),
         _ => {
-            eprintln!("{USAGE}");
+            eprintln!("{USAGE}\n       {}", soak::USAGE);
             ExitCode::from(2)
         }
     }

@@ -37,7 +37,12 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Option<(Hunt, f64)> {
         }
         let value = words.next()?;
         match &*word {
-            "--minutes" => minutes = value.parse().ok().filter(|minutes: &f64| minutes.is_finite() && *minutes >= 0.0)?,
+            "--minutes" => {
+                minutes = value
+                    .parse()
+                    .ok()
+                    .filter(|minutes: &f64| minutes.is_finite() && *minutes >= 0.0)?
+            }
             "--each" => hunt.each = Duration::from_secs(value.parse().ok()?),
             "--seed" => given = Some(value.parse().ok()?),
             "--weather" => hunt.only = Some(value),
@@ -64,6 +69,10 @@ fn soak(first: Hunt, length: Duration) -> ExitCode {
         }
         hunt.seed += 1;
     }
-    println!("soak: {seeds} seeds, the last one {}, {count} findings in {:.0} s", hunt.seed, start.elapsed().as_secs_f64());
+    println!(
+        "soak: {seeds} seeds, the last one {}, {count} findings in {:.0} s",
+        hunt.seed,
+        start.elapsed().as_secs_f64()
+    );
     ExitCode::from(u8::from(count > 0))
 }

@@ -9,7 +9,7 @@ use super::oracle::{Kind, Wrong, content_range, shown};
 use super::plan::Span;
 
 /// What the server gave the kernel before a file changed may still arrive, for it lies in buffers, and they refer to the pages of the file.
-/// So much later nothing of it is there any more, as the socket was empty.
+/// So much later nothing of it is there any more if the socket was empty, or more is to come than buffers hold.
 const IN_BUFFERS: Duration = Duration::from_secs(1);
 
 /// What a whole body turned out to be.
@@ -27,8 +27,14 @@ pub struct Body {
     /// What Content-Length promises and has not come yet.
     left: u64,
     track: Option<Track>,
+    /// When the socket was last seen empty before the end.
     drained: Option<Instant>,
+    /// When so much was still to come; not more often than each [`MARK`].
+    marks: Vec<(Instant, u64)>,
 }
+
+/// See [`Body::marks`].
+const MARK: Duration = Duration::from_millis(100);
 
 enum Shape {
     /// What no file says.
@@ -64,13 +70,22 @@ impl Body {
 
     /// Any bytes, so many.
     pub fn text(left: u64) -> Body {
-        let (shape, track, drained) = (Shape::Text, None, None);
-        Body { shape, left, track, drained }
+        let shape = Shape::Text;
+        Body {
+            shape,
+            left,
+            track: None,
+            drained: None,
+            marks: Vec::new(),
+        }
     }
 
     /// Chunks.
     pub fn chunked() -> Body {
-        Body { shape: Shape::Chunks(Chunks::default()), ..Body::text(u64::MAX) }
+        Body {
+            shape: Shape::Chunks(Chunks::default()),
+            ..Body::text(u64::MAX)
+        }
     }
 
     /// One run of a file. `times`: when it was asked for, and when the head came.
@@ -83,7 +98,11 @@ impl Body {
     ) -> Body {
         let (at, end) = spans[0];
         let track = Some(Track::new(file, total_bytes, times, &history.lives()[file]));
-        Body { shape: Shape::File { at, end }, track, ..Body::text(end - at) }
+        Body {
+            shape: Shape::File { at, end },
+            track,
+            ..Body::text(end - at)
+        }
     }
 
     /// Several.
@@ -107,12 +126,18 @@ impl Body {
             times,
         };
         let track = Some(Track::new(file, 0, times, &history.lives()[file]));
-        Body { shape: Shape::Parts(parts), track, ..Body::text(len_bytes) }
+        Body {
+            shape: Shape::Parts(parts),
+            track,
+            ..Body::text(len_bytes)
+        }
     }
 
     /// Whether no file had any content that it could be.
     pub fn is_of_nobody(&self) -> bool {
-        self.track.as_ref().is_some_and(|track| track.alive.is_empty())
+        self.track
+            .as_ref()
+            .is_some_and(|track| track.alive.is_empty())
     }
 
     /// Whether all of it has come.
@@ -130,7 +155,10 @@ impl Body {
         let at = match &self.shape {
             Shape::Text => String::new(),
             Shape::File { at, end } => format!(", at {at} of the file, until {end}"),
-            Shape::Parts(parts) => format!(", in the part at {} of the file, until {}", parts.at, parts.end),
+            Shape::Parts(parts) => format!(
+                ", in the part at {} of the file, until {}",
+                parts.at, parts.end
+            ),
             Shape::Chunks(chunks) => return format!("{} bytes of a chunk to come", chunks.left),
         };
         format!("{} bytes to come{at}", self.left)
@@ -140,8 +168,13 @@ impl Body {
     ///
     /// # Errors
     /// What they may not be.
-    pub fn feed(&mut self, bytes: &[u8], history: &History) -> Result<usize, Wrong> {
-        let take = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+    pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<usize, Wrong> {
+        if self.track.is_some() && self.marks.last().is_none_or(|mark| now >= mark.0 + MARK) {
+            self.marks.push((now, self.left));
+        }
+        let take = bytes
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let bytes = &bytes[..take];
         match (&mut self.shape, &mut self.track) {
             (Shape::Text, _) => {}
@@ -162,7 +195,13 @@ impl Body {
         self.left -= take as u64;
         if let (0, Shape::Parts(parts)) = (self.left, &self.shape) {
             if !parts.closed {
-                return Wrong::err(Kind::Frame, format!("Content-Length ends in the middle of the parts{}", self.place()));
+                return Wrong::err(
+                    Kind::Frame,
+                    format!(
+                        "Content-Length ends in the middle of the parts{}",
+                        self.place()
+                    ),
+                );
             }
         }
         Ok(take)
@@ -172,11 +211,23 @@ impl Body {
     ///
     /// # Errors
     /// When it should have been ended early, or has another version's tag.
-    pub fn judge(&self, tag: &str, history: &History) -> Result<Judged, Wrong> {
-        match &self.track {
-            None => Ok(Judged::One),
-            Some(track) => track.judge(tag, self.drained, &mut history.lives()[track.file]),
-        }
+    pub fn judge(
+        &self,
+        tag: &str,
+        in_buffers_bytes: u64,
+        history: &History,
+    ) -> Result<Judged, Wrong> {
+        let Some(track) = &self.track else {
+            return Ok(Judged::One);
+        };
+        // Whether the server went on long after this time.
+        let went_on = |since: Instant| {
+            let due = since + IN_BUFFERS;
+            let was_empty = self.drained.is_some_and(|drained| drained > due);
+            let mark = self.marks.iter().find(|mark| mark.0 > due);
+            was_empty || mark.is_some_and(|mark| mark.1 > in_buffers_bytes)
+        };
+        track.judge(tag, &went_on, &mut history.lives()[track.file])
     }
 }
 
@@ -196,23 +247,37 @@ impl Parts {
         Ok(())
     }
 
-    fn feed_head<'a>(&mut self, bytes: &'a [u8], track: &mut Track, history: &History) -> Result<&'a [u8], Wrong> {
+    fn feed_head<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        track: &mut Track,
+        history: &History,
+    ) -> Result<&'a [u8], Wrong> {
         if self.closed {
-            return Wrong::err(Kind::Frame, format!("behind the last boundary: {}", shown(bytes)));
+            return Wrong::err(
+                Kind::Frame,
+                format!("behind the last boundary: {}", shown(bytes)),
+            );
         }
         let opening = format!("\r\n--{}", self.boundary);
         for (nth, byte) in bytes.iter().enumerate() {
             self.head.push(*byte);
             let compared = self.head.len().min(opening.len());
             if self.head[..compared] != opening.as_bytes()[..compared] {
-                let text = format!("a boundary should come, and there is {}", shown(&[&self.head, &bytes[nth + 1..]].concat()));
+                let text = format!(
+                    "a boundary should come, and there is {}",
+                    shown(&[&self.head, &bytes[nth + 1..]].concat())
+                );
                 return Wrong::err(Kind::Beyond, text);
             }
             let behind = &self.head[compared..];
             if behind == b"--\r\n" {
                 let due = self.due.as_deref();
                 if due.is_none_or(|due| !due.is_empty()) {
-                    return Wrong::err(Kind::Frame, format!("the last boundary, with parts to come: {due:?}"));
+                    return Wrong::err(
+                        Kind::Frame,
+                        format!("the last boundary, with parts to come: {due:?}"),
+                    );
                 }
                 self.closed = true;
                 return Ok(&bytes[nth + 1..]);
@@ -224,16 +289,24 @@ impl Parts {
                 return Ok(&bytes[nth + 1..]);
             }
             if behind.len() > 1000 {
-                return Wrong::err(Kind::Frame, format!("no head of a part: {}", shown(&self.head)));
+                return Wrong::err(
+                    Kind::Frame,
+                    format!("no head of a part: {}", shown(&self.head)),
+                );
             }
         }
         Ok(&[])
     }
 
     fn begin(&mut self, head: &str, track: &mut Track, history: &History) -> Result<(), Wrong> {
-        let range = head.lines().find_map(|line| line.strip_prefix("Content-Range: "));
+        let range = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Range: "));
         let Some((start, end, total)) = range.and_then(content_range) else {
-            return Wrong::err(Kind::Frame, format!("a part without Content-Range: {head:?}"));
+            return Wrong::err(
+                Kind::Frame,
+                format!("a part without Content-Range: {head:?}"),
+            );
         };
         let asked = &self.asked;
         let due = self.due.get_or_insert_with(|| {
@@ -241,7 +314,10 @@ impl Parts {
             asked.iter().filter_map(|span| span.of(total)).collect()
         });
         if due.first() != Some(&(start, end)) || total != track.total_bytes {
-            let text = format!("a part {start}-{end} of {total}; expected of {}: {due:?}", track.total_bytes);
+            let text = format!(
+                "a part {start}-{end} of {total}; expected of {}: {due:?}",
+                track.total_bytes
+            );
             return Wrong::err(Kind::Frame, text);
         }
         due.remove(0);
@@ -291,7 +367,9 @@ impl Chunks {
 
     fn next(&mut self) -> Result<(), Wrong> {
         let text = String::from_utf8_lossy(&self.line).into_owned();
-        let len = text.strip_suffix("\r\n").and_then(|text| u64::from_str_radix(text, 16).ok());
+        let len = text
+            .strip_suffix("\r\n")
+            .and_then(|text| u64::from_str_radix(text, 16).ok());
         self.due = match (self.due, len) {
             (Line::Length, Some(0)) => Line::Last,
             (Line::Length, Some(len)) => {
@@ -300,7 +378,12 @@ impl Chunks {
             }
             (Line::EndOfChunk, None) if text == "\r\n" => Line::Length,
             (Line::Last, None) if text == "\r\n" => Line::None,
-            _ => return Wrong::err(Kind::Frame, format!("in a chunked body: {}", shown(&self.line))),
+            _ => {
+                return Wrong::err(
+                    Kind::Frame,
+                    format!("in a chunked body: {}", shown(&self.line)),
+                );
+            }
         };
         self.line.clear();
         Ok(())
@@ -326,7 +409,12 @@ struct Track {
 }
 
 impl Track {
-    fn new(file: usize, total_bytes: u64, (asked, head_at): (Instant, Instant), life: &Life) -> Track {
+    fn new(
+        file: usize,
+        total_bytes: u64,
+        (asked, head_at): (Instant, Instant),
+        life: &Life,
+    ) -> Track {
         let oldest = life.oldest_seen_at(asked);
         let all = oldest..life.stages.len();
         Track {
@@ -336,7 +424,9 @@ impl Track {
             head_at,
             oldest,
             looked_at: all.end,
-            alive: all.filter(|nth| life.stages[*nth].state.is_some()).collect(),
+            alive: all
+                .filter(|nth| life.stages[*nth].state.is_some())
+                .collect(),
             got: Vec::new(),
             fell: String::new(),
         }
@@ -347,10 +437,14 @@ impl Track {
         for new in self.looked_at..life.stages.len() {
             // What came until now is not here any more, but it was what these were.
             let agrees = |own: &State, old: usize| {
-                let agree = |&(start, end): &(u64, u64)| state(old).is_some_and(|old| own.agrees_with(old, start, end));
+                let agree = |&(start, end): &(u64, u64)| {
+                    state(old).is_some_and(|old| own.agrees_with(old, start, end))
+                };
                 self.got.iter().all(agree)
             };
-            if state(new).is_some_and(|own| self.got.is_empty() || self.alive.iter().any(|old| agrees(own, *old))) {
+            if state(new).is_some_and(|own| {
+                self.got.is_empty() || self.alive.iter().any(|old| agrees(own, *old))
+            }) {
                 self.alive.push(new);
             }
         }
@@ -365,7 +459,10 @@ impl Track {
         if self.alive.is_empty() {
             if were_some {
                 let from = (furthest - offset) as usize & !15;
-                let expected: Vec<_> = life.stages[self.oldest..].iter().map(|stage| cell_at(stage.state.as_ref(), furthest)).collect();
+                let expected: Vec<_> = life.stages[self.oldest..]
+                    .iter()
+                    .map(|stage| cell_at(stage.state.as_ref(), furthest))
+                    .collect();
                 self.fell = format!(
                     "file {file:02x} from {furthest} on: {}; there stood {expected:?}; before it came {:?}",
                     shown(&bytes[from.min(bytes.len())..]),
@@ -385,7 +482,10 @@ impl Track {
     fn is_of_somebody(&self, offset: u64, bytes: &[u8], life: &Life) -> Result<(), Wrong> {
         let stages = &life.stages[self.oldest..];
         let cut = stages.iter().any(|stage| stage.change == Change::InPlace);
-        let states: Vec<&Arc<State>> = stages.iter().filter_map(|stage| stage.state.as_ref()).collect();
+        let states: Vec<&Arc<State>> = stages
+            .iter()
+            .filter_map(|stage| stage.state.as_ref())
+            .collect();
         let mut expected = vec![[0; 4096]; states.len()];
         for (nth, piece) in bytes.chunks(4096).enumerate() {
             let at = offset + nth as u64 * 4096;
@@ -393,23 +493,45 @@ impl Track {
                 state.fill(at, &mut expected[..piece.len()]);
             }
             let is_wrong = |nth: usize| {
-                let had = |expected: &[u8; 4096]| expected[nth] == piece[nth] && (piece[nth] != 0 || cut);
+                let had =
+                    |expected: &[u8; 4096]| expected[nth] == piece[nth] && (piece[nth] != 0 || cut);
                 !expected.iter().any(had)
             };
             if (0..piece.len()).any(is_wrong) {
-                return Wrong::err(Kind::WrongBytes, format!("bytes that it never had there: {}", self.fell));
+                return Wrong::err(
+                    Kind::WrongBytes,
+                    format!("bytes that it never had there: {}", self.fell),
+                );
             }
         }
         Ok(())
     }
 
-    fn judge(&self, tag: &str, drained: Option<Instant>, life: &mut Life) -> Result<Judged, Wrong> {
-        let len = |nth: &usize| life.stages[*nth].state.as_ref().map(|state| state.len_bytes());
-        let fit: Vec<usize> = self.alive.iter().filter(|nth| len(nth) == Some(self.total_bytes)).copied().collect();
+    fn judge(
+        &self,
+        tag: &str,
+        went_on: &dyn Fn(Instant) -> bool,
+        life: &mut Life,
+    ) -> Result<Judged, Wrong> {
+        let len = |nth: &usize| {
+            life.stages[*nth]
+                .state
+                .as_ref()
+                .map(|state| state.len_bytes())
+        };
+        let fit: Vec<usize> = self
+            .alive
+            .iter()
+            .filter(|nth| len(nth) == Some(self.total_bytes))
+            .copied()
+            .collect();
         let strong = !tag.starts_with("W/") && !tag.is_empty();
         if !fit.is_empty() {
             if strong && !life.tagged(tag, &fit) {
-                let text = format!("{tag} was the tag of another version of {}; now it is of {:?}", life.target, life.stages[fit[0]].state);
+                let text = format!(
+                    "{tag} was the tag of another version of {}; now it is of {:?}",
+                    life.target, life.stages[fit[0]].state
+                );
                 return Wrong::err(Kind::Tag, text);
             }
             return Ok(Judged::One);
@@ -420,28 +542,43 @@ impl Track {
         let noticed = stages.iter().find(|stage| {
             stage.change == Change::InPlace
                 && stage.begun > since
-                && stage.ended.zip(drained).is_some_and(|(ended, drained)| drained > ended + IN_BUFFERS)
+                && stage.ended.is_some_and(went_on)
         });
         if let Some(stage) = noticed {
             let s = stage.begun.duration_since(self.asked).as_secs_f64();
-            let text = format!("all {} bytes came under {tag}, {s:.2} s after the request the file was written over; {}", self.total_bytes, self.fell);
+            let text = format!(
+                "all {} bytes came under {tag}, {s:.2} s after the request the file was written over; {}",
+                self.total_bytes, self.fell
+            );
             return Wrong::err(Kind::Mixed, text);
         }
         let unsettled = stages.iter().any(|stage| {
-            matches!(stage.change, Change::InPlace | Change::Grow) && stage.ended.is_none_or(|ended| ended + IN_BUFFERS >= self.asked)
+            matches!(stage.change, Change::InPlace | Change::Grow)
+                && stage
+                    .ended
+                    .is_none_or(|ended| ended + IN_BUFFERS >= self.asked)
         });
         if unsettled {
             return Ok(Judged::Torn);
         }
-        let text = format!("no version of {} has {} bytes and these; {}", life.target, self.total_bytes, self.fell);
+        let text = format!(
+            "no version of {} has {} bytes and these; {}",
+            life.target, self.total_bytes, self.fell
+        );
         Wrong::err(Kind::WrongBytes, text)
     }
 }
 
 /// The cell of a state at this offset, as text.
 fn cell_at(state: Option<&Arc<State>>, offset: u64) -> String {
-    let Some(state) = state else { return "nothing".to_owned() };
+    let Some(state) = state else {
+        return "nothing".to_owned();
+    };
     let mut cell = [0; 16];
     state.fill(offset & !15, &mut cell);
-    format!("{:?} of {}", String::from_utf8_lossy(&cell[..15]), state.len_bytes())
+    format!(
+        "{:?} of {}",
+        String::from_utf8_lossy(&cell[..15]),
+        state.len_bytes()
+    )
 }

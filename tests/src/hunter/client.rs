@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::history::History;
 use super::oracle::{End, Kind, Oracle, Rules, Sums, Validators, Wrong};
-use super::plan::{Known, Leave, Pace, Plan, When, draw};
+use super::plan::{Known, Leave, Pace, Plan, Span, Subject, When, draw};
 use super::run::Findings;
 use super::weather::{Mood, Weather};
 use super::world::World;
@@ -17,6 +17,8 @@ use crate::{Rng, limit_receive_buffer, reset_on_drop};
 
 /// So long an answer may stand still once the disk is fast and nobody disturbs.
 const CALM_STALL: Duration = Duration::from_secs(15);
+/// So long clients may take to read what they are owed, as long as it comes.
+const CALM: Duration = Duration::from_secs(40);
 /// A client reads no more than this in a turn, so that all have theirs.
 const TURN_BYTES: usize = 2 << 20;
 
@@ -30,10 +32,20 @@ pub struct Swarm<'a> {
     pub weather: &'a Weather,
     /// Where findings go.
     pub findings: &'a Findings,
+    /// What the kernel holds for the server's side of a connection at most.
+    pub send_buffer_bytes: u64,
     /// True once no client is to follow another.
     pub calm: &'a AtomicBool,
     /// True once the server is gone.
     pub dead: &'a AtomicBool,
+}
+
+/// What clients saw of a file.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    validators: Option<Validators>,
+    /// A range that one of them asked for last.
+    asked: Option<Span>,
 }
 
 /// What all clients came to.
@@ -51,7 +63,7 @@ impl Swarm<'_> {
         let mut rng = Rng::new(seed);
         let mut clients: Vec<Client> = Vec::new();
         let mut total = Total::default();
-        let mut known = vec![None; self.weather.files.0];
+        let mut known = vec![Seen::default(); self.weather.files.0];
         let mut room = vec![0; 256 << 10];
         let mut calm_since = None;
         while !self.dead.load(Ordering::Acquire) {
@@ -61,11 +73,25 @@ impl Swarm<'_> {
             }
             while calm_since.is_none() && clients.len() < self.weather.clients {
                 match self.client(&mut rng, &known) {
-                    Ok(client) => clients.push(client),
+                    Ok(client) => {
+                        for ask in &client.plan.asks {
+                            if let (Subject::File(file), [.., span]) = (ask.subject, &ask.spans[..])
+                            {
+                                known[file].asked = Some(
+                                    ask.spans
+                                        .first()
+                                        .filter(|_| rng.below(2) == 0)
+                                        .copied()
+                                        .unwrap_or(*span),
+                                );
+                            }
+                        }
+                        clients.push(client);
+                    }
                     Err(_) => break, // the server is gone, or will be there in a moment
                 }
             }
-            if clients.is_empty() && calm_since.is_some() {
+            if calm_since.is_some_and(|since| clients.is_empty() || since.elapsed() > CALM) {
                 break;
             }
             wait(&clients);
@@ -73,7 +99,7 @@ impl Swarm<'_> {
                 let ended = client.turn(&mut room, &self.world.history);
                 if let Some(new) = client.oracle.validators.take() {
                     let file = new.file;
-                    known[file] = Some(new);
+                    known[file].validators = Some(new);
                 }
                 let wrong = match ended {
                     Ok(false) => match self.stands_still(client, calm_since) {
@@ -93,24 +119,40 @@ impl Swarm<'_> {
         total
     }
 
-    fn client(&self, rng: &mut Rng, known: &[Option<Validators>]) -> io::Result<Client> {
+    fn client(&self, rng: &mut Rng, known: &[Seen]) -> io::Result<Client> {
         let mut some = |rng: &mut Rng| {
-            let file = rng.below(known.len());
+            let few = self.weather.popular;
+            let from = if few > 0 && rng.below(3) > 0 {
+                few
+            } else {
+                known.len()
+            };
+            let file = rng.below(from);
             let lives = self.world.history.lives();
             let life = &lives[file];
-            let validators = known[file].as_ref();
+            let validators = known[file].validators.as_ref();
             Known {
                 file,
                 target: life.target.clone(),
-                len_bytes: life.now().state.as_ref().map_or(0, |state| state.len_bytes()),
+                len_bytes: life
+                    .now()
+                    .state
+                    .as_ref()
+                    .map_or(0, |state| state.len_bytes()),
                 tag: validators.map(|known| known.tag.clone()),
                 date: validators.map(|known| known.date.clone()),
+                asked: known[file].asked,
             }
         };
         let plan = draw(rng, &self.weather.taste, &mut some);
+        // Our own buffer is twice what was asked for (socket(7)).
+        let in_buffers = plan
+            .receive_bytes
+            .map(|bytes| 2 * bytes as u64 + self.send_buffer_bytes);
         let rules = Rules {
             disk_fails: self.weather.mood == Mood::Fails,
             busy: self.weather.busy,
+            in_buffers_bytes: in_buffers.unwrap_or(u64::MAX),
         };
         Client::connect(self.address, plan, rules)
     }
@@ -129,7 +171,10 @@ impl Swarm<'_> {
         let since = since.into_iter().flatten().max()?;
         (now.saturating_duration_since(since) > patience).then(|| {
             let still = now.saturating_duration_since(client.moved).as_secs_f64();
-            let text = format!("no byte for {still:.1} s, with an empty socket and an open window, {}", client.oracle.place());
+            let text = format!(
+                "no byte for {still:.1} s, with an empty socket and an open window, {}",
+                client.oracle.place()
+            );
             Wrong::new(Kind::Stall, text)
         })
     }
@@ -155,6 +200,8 @@ struct Client {
     /// So many of its requests are on their way.
     asked: usize,
     out: Vec<u8>,
+    /// When the next byte is sent, of one that drips; and how many more are to be.
+    drips_at: Option<(Instant, usize)>,
     /// Nothing more can be sent.
     shut: bool,
     connected: bool,
@@ -175,6 +222,7 @@ impl Client {
             born,
             asked: 0,
             out: Vec::new(),
+            drips_at: None,
             shut: false,
             connected: false,
             reads_at: None,
@@ -183,7 +231,10 @@ impl Client {
     }
 
     fn describe(&self) -> String {
-        let (age, local) = (self.born.elapsed().as_secs_f64(), self.stream.local_addr().ok());
+        let (age, local) = (
+            self.born.elapsed().as_secs_f64(),
+            self.stream.local_addr().ok(),
+        );
         format!(
             "after {age:.2} s on {local:?}, {} requests sent, {:?}; it {}",
             self.asked, self.oracle.sums, self.plan
@@ -194,6 +245,9 @@ impl Client {
     fn calm_down(&mut self) {
         self.plan.asks.truncate(self.asked.max(1));
         (self.plan.pace, self.plan.pause, self.reads_at) = (Pace::Fast, None, None);
+        (self.plan.drip_ms, self.drips_at) = (None, None);
+        // With hardly any window the rest of a long file would take minutes.
+        limit_receive_buffer(&self.stream, 1 << 20);
     }
 
     /// Does what is to be done now. True if the connection is over.
@@ -224,9 +278,15 @@ impl Client {
                 When::UnderWay => self.oracle.sums.heads >= self.asked,
                 When::Answered => self.oracle.sums.complete >= self.asked,
             };
-            let closing = self.asked > 0 && self.oracle.is_answered() && self.oracle.sums.complete < self.asked;
+            let closing = self.asked > 0
+                && self.oracle.is_answered()
+                && self.oracle.sums.complete < self.asked;
             if !due || closing || self.shut {
                 return;
+            }
+            if let (Some(ms), true, true) = (self.plan.drip_ms, self.out.is_empty(), self.asked > 0)
+            {
+                self.drips_at = Some((now + Duration::from_millis(ms), 8));
             }
             self.out.extend_from_slice(ask.text().as_bytes());
             self.oracle.asked(ask.clone(), now);
@@ -236,14 +296,32 @@ impl Client {
     }
 
     fn write(&mut self, now: Instant) {
-        while !self.out.is_empty() {
-            match self.stream.write(&self.out) {
+        while !self.out.is_empty() && self.drips_at.is_none_or(|(at, _)| at <= now) {
+            let end = if self.drips_at.is_some() {
+                1
+            } else {
+                self.out.len()
+            };
+            match self.stream.write(&self.out[..end]) {
                 Ok(written) => {
+                    self.drips_at = match (self.drips_at, self.plan.drip_ms) {
+                        (Some((_, more)), Some(ms)) if more > 0 => {
+                            Some((now + Duration::from_millis(ms), more - 1))
+                        }
+                        _ => None,
+                    };
                     self.out.drain(..written);
                     (self.moved, self.connected) = (now, true);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => return,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::NotConnected
+                    ) =>
+                {
+                    return;
+                }
                 Err(_) => {
                     // What was sent before may still be answered.
                     self.out.clear();
@@ -251,7 +329,7 @@ impl Client {
                 }
             }
         }
-        let is_last = self.asked == self.plan.asks.len();
+        let is_last = self.asked == self.plan.asks.len() && self.out.is_empty();
         if is_last && !self.shut && self.plan.leave == Leave::HalfClosed {
             self.shut = true;
             let _ = self.stream.shutdown(Shutdown::Write);
@@ -273,9 +351,17 @@ impl Client {
                     came += read;
                     (self.moved, self.connected) = (now, true);
                     self.oracle.feed(&room[..read], now, history)?;
+                    if read < most {
+                        self.oracle.drained(now);
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::NotConnected
+                    ) =>
+                {
                     self.oracle.drained(now);
                     return Ok(None);
                 }
@@ -285,7 +371,11 @@ impl Client {
                 self.reads_at = Some(now + Duration::from_millis(ms));
                 return Ok(None);
             }
-            if let Some((_, ms)) = self.plan.pause.take_if(|pause| self.oracle.sums.bytes >= pause.0) {
+            if let Some((_, ms)) = self
+                .plan
+                .pause
+                .take_if(|pause| self.oracle.sums.bytes >= pause.0)
+            {
                 self.reads_at = Some(now + Duration::from_millis(ms));
                 return Ok(None);
             }
@@ -320,7 +410,7 @@ impl Client {
         if self.reads_at.is_none() {
             events |= libc::POLLIN;
         }
-        if !self.out.is_empty() || !self.connected {
+        if (!self.out.is_empty() && self.drips_at.is_none()) || !self.connected {
             events |= libc::POLLOUT;
         }
         events
@@ -333,7 +423,11 @@ fn wait(clients: &[Client]) {
         .iter()
         .map(|client| libc::pollfd {
             // Who pauses is not asked for, else an RST would wake us all the time.
-            fd: if client.events() == 0 { -1 } else { client.stream.as_raw_fd() },
+            fd: if client.events() == 0 {
+                -1
+            } else {
+                client.stream.as_raw_fd()
+            },
             events: client.events(),
             revents: 0,
         })
@@ -361,7 +455,9 @@ fn begin_connect(address: SocketAddr, receive_bytes: Option<usize>) -> io::Resul
     let place = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(address.ip().octets()),
+        },
         sin_zero: [0; 8],
     };
     let len = size_of_val(&place) as libc::socklen_t;

@@ -72,7 +72,11 @@ impl State {
     /// Writes what stands from `offset` on. Bytes behind the end are 0.
     pub fn fill(&self, offset: u64, into: &mut [u8]) {
         let (mut at, mut rest) = (offset, into);
-        let mut spans = self.spans.iter().skip_while(|span| span.0 <= offset).peekable();
+        let mut spans = self
+            .spans
+            .iter()
+            .skip_while(|span| span.0 <= offset)
+            .peekable();
         while !rest.is_empty() {
             let Some(&(end, version)) = spans.peek() else {
                 return rest.fill(0);
@@ -154,7 +158,10 @@ mod tests {
     fn a_cell_says_its_file_its_version_and_its_place() {
         assert_eq!(&cell(0xa1, 0xbcdef, 0x12_3456), b"a1.bcdef.123456\n");
         let state = State::new(0xa1, 2, 1 << 20);
-        assert_eq!(text(&state, 0xff0, 32), "a1.00002.0000ff\na1.00002.000100\n");
+        assert_eq!(
+            text(&state, 0xff0, 32),
+            "a1.00002.0000ff\na1.00002.000100\n"
+        );
         assert_eq!(text(&state, 0xffe, 6), "f\na1.0");
     }
 
@@ -163,7 +170,13 @@ mod tests {
         let state = State::new(3, 7, 10_000).grown(9, 5_001).grown(12, 70_000);
         let mut whole = vec![0; state.len_bytes() as usize];
         state.fill(0, &mut whole);
-        for (offset, len) in [(0, 1), (9_995, 20), (15_000, 3), (4_095, 20_000), (85_000, 1)] {
+        for (offset, len) in [
+            (0, 1),
+            (9_995, 20),
+            (15_000, 3),
+            (4_095, 20_000),
+            (85_000, 1),
+        ] {
             let mut piece = vec![0; len];
             state.fill(offset as u64, &mut piece);
             assert!(piece == whole[offset..offset + len], "{len} at {offset}");

@@ -59,12 +59,14 @@ impl Wrong {
 }
 
 /// What else the weather excuses.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The disk fails: any answer may be 500 or end early.
     pub disk_fails: bool,
     /// Memory is scarce: any answer may be 503.
     pub busy: bool,
+    /// So many bytes may be on their way, in buffers of both sides.
+    pub in_buffers_bytes: u64,
 }
 
 /// How a connection ended.
@@ -163,7 +165,10 @@ impl Oracle {
             (None, Some((ask, _))) => {
                 let line = ask.text();
                 let line = line.lines().next().unwrap_or_default().to_owned();
-                format!("waiting for the head of {line:?}, {} bytes of it here", self.head.len())
+                format!(
+                    "waiting for the head of {line:?}, {} bytes of it here",
+                    self.head.len()
+                )
             }
             (None, None) => "between two answers".to_owned(),
         }
@@ -187,7 +192,7 @@ impl Oracle {
             rest = match self.answer.take() {
                 None => self.feed_head(rest, now, history)?,
                 Some(mut answer) => {
-                    let used = answer.body.feed(rest, history)?;
+                    let used = answer.body.feed(rest, now, history)?;
                     self.goes_on(answer, history)?;
                     &rest[used..]
                 }
@@ -207,16 +212,23 @@ impl Oracle {
             return Wrong::err(Kind::Beyond, text);
         }
         let before = self.head.len();
-        self.head.extend_from_slice(&bytes[..bytes.len().min(HEAD_BYTES)]);
+        self.head
+            .extend_from_slice(&bytes[..bytes.len().min(HEAD_BYTES)]);
         let start = b"HTTP/1.1 ";
         let compared = start.len().min(self.head.len());
         if self.head[..compared] != start[..compared] {
-            let text = format!("an answer should begin, and there comes {}", shown(&self.head));
+            let text = format!(
+                "an answer should begin, and there comes {}",
+                shown(&self.head)
+            );
             return Wrong::err(Kind::Beyond, text);
         }
         let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") else {
             if self.head.len() > HEAD_BYTES {
-                return Wrong::err(Kind::Frame, format!("a head without end: {}", shown(&self.head)));
+                return Wrong::err(
+                    Kind::Frame,
+                    format!("a head without end: {}", shown(&self.head)),
+                );
             }
             return Ok(&[]);
         };
@@ -226,13 +238,25 @@ impl Oracle {
         let (ask, asked) = self.asks.pop_front().expect("looked at above");
         let head = Head::parse(text)?;
         self.sums.heads += 1;
-        self.closing = head.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        self.closing = head
+            .field("Connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case("close"));
         if ask.close && !self.closing {
             return Wrong::err(Kind::Frame, format!("close was asked for:\n{}", head.text));
         }
-        let judge = Judge { ask: &ask, asked, now, rules: self.rules };
+        let judge = Judge {
+            ask: &ask,
+            asked,
+            now,
+            rules: self.rules,
+        };
         let body = judge.body(&head, history)?;
-        let answer = Answer { ask, asked, head, body };
+        let answer = Answer {
+            ask,
+            asked,
+            head,
+            body,
+        };
         self.goes_on(answer, history)?;
         Ok(&bytes[used..])
     }
@@ -245,13 +269,20 @@ impl Oracle {
         }
         self.sums.complete += 1;
         let tag = answer.head.field("ETag").unwrap_or_default();
-        match answer.body.judge(tag, history)? {
+        match answer
+            .body
+            .judge(tag, self.rules.in_buffers_bytes, history)?
+        {
             Judged::Torn => self.sums.torn += 1,
             Judged::One => {}
         }
         if let (Subject::File(file), false) = (answer.ask.subject, tag.is_empty()) {
             let date = answer.head.field("Last-Modified").unwrap_or_default();
-            self.validators = Some(Validators { file, tag: tag.to_owned(), date: date.to_owned() });
+            self.validators = Some(Validators {
+                file,
+                tag: tag.to_owned(),
+                date: date.to_owned(),
+            });
         }
         Ok(())
     }
@@ -279,7 +310,10 @@ impl Oracle {
             self.sums.cut += 1;
             return Ok(());
         }
-        Wrong::err(Kind::Cut, format!("{how:?} {}; its file did not change", self.place()))
+        Wrong::err(
+            Kind::Cut,
+            format!("{how:?} {}; its file did not change", self.place()),
+        )
     }
 }
 
@@ -314,7 +348,9 @@ impl Head {
     /// # Errors
     /// When it is no number, or missing.
     pub fn len_bytes(&self) -> Result<u64, Wrong> {
-        let len = self.field("Content-Length").and_then(|value| value.parse().ok());
+        let len = self
+            .field("Content-Length")
+            .and_then(|value| value.parse().ok());
         len.ok_or_else(|| Wrong::new(Kind::Frame, format!("no Content-Length:\n{}", self.text)))
     }
 }
@@ -336,13 +372,18 @@ impl Judge<'_> {
         if head.field("Transfer-Encoding").is_some() {
             let listing = self.ask.subject == Subject::Listing && head.status == 200;
             if !listing || head.field("Content-Length").is_some() {
-                return Wrong::err(Kind::Frame, format!("framed in two ways, or no listing:\n{}", head.text));
+                return Wrong::err(
+                    Kind::Frame,
+                    format!("framed in two ways, or no listing:\n{}", head.text),
+                );
             }
             return Ok(Body::chunked());
         }
         let len_bytes = head.len_bytes()?;
         match (self.ask.subject, head.status) {
-            (Subject::File(file), 200) => self.file(file, len_bytes, vec![(0, len_bytes)], head, history),
+            (Subject::File(file), 200) => {
+                self.file(file, len_bytes, vec![(0, len_bytes)], head, history)
+            }
             (Subject::File(file), 206) => self.partial(file, head, history),
             _ => Ok(Body::text(len_bytes)),
         }
@@ -375,12 +416,19 @@ impl Judge<'_> {
             // The first part tells how long the file was.
             let spans = self.ask.spans.clone();
             let times = (self.asked, self.now);
-            return Ok(Body::parts(file, spans, boundary, len_bytes, times, history));
+            return Ok(Body::parts(
+                file, spans, boundary, len_bytes, times, history,
+            ));
         }
         let Some((start, end, total)) = head.field("Content-Range").and_then(content_range) else {
             return wrong("no Content-Range");
         };
-        let asked: Vec<_> = self.ask.spans.iter().filter_map(|span| span.of(total)).collect();
+        let asked: Vec<_> = self
+            .ask
+            .spans
+            .iter()
+            .filter_map(|span| span.of(total))
+            .collect();
         if asked != [(start, end)] || end - start != len_bytes {
             return wrong("another range");
         }
@@ -405,23 +453,36 @@ impl Judge<'_> {
             let life = &lives[file];
             let since = self.asked.checked_sub(JUST_NOW).unwrap_or(self.asked);
             let stages = &life.stages[life.oldest_seen_at(self.asked)..];
-            (stages.iter().any(|stage| stage.state.is_none()), life.changed_since(since))
+            (
+                stages.iter().any(|stage| stage.state.is_none()),
+                life.changed_since(since),
+            )
         };
         let ask = self.ask;
         match head.status {
-            200 => self.may_be_whole(head).or_else(|()| wrong("all of it, where ranges were asked for")),
-            206 if !ask.spans.is_empty() && !ask.head_only => match (&ask.if_range, head.field("ETag")) {
-                (Some(tag), own) if tag.ends_with('"') && own != Some(tag) => wrong("a range of another version"),
-                _ => Ok(()),
-            },
+            200 => self
+                .may_be_whole(head)
+                .or_else(|()| wrong("all of it, where ranges were asked for")),
+            206 if !ask.spans.is_empty() && !ask.head_only => {
+                match (&ask.if_range, head.field("ETag")) {
+                    (Some(tag), own) if tag.ends_with('"') && own != Some(tag) => {
+                        wrong("a range of another version")
+                    }
+                    _ => Ok(()),
+                }
+            }
             304 => match (&ask.if_none_match, head.field("ETag")) {
-                (Some(tag), own) if own.map(opaque) != Some(opaque(tag)) => wrong("304 for another tag"),
+                (Some(tag), own) if own.map(opaque) != Some(opaque(tag)) => {
+                    wrong("304 for another tag")
+                }
                 (None, _) if ask.if_modified_since.is_none() => wrong("304 without a condition"),
                 _ => Ok(()),
             },
             404 if absent => Ok(()),
             416 => {
-                let total = head.field("Content-Range").and_then(|value| value.strip_prefix("bytes */")?.parse().ok());
+                let total = head
+                    .field("Content-Range")
+                    .and_then(|value| value.strip_prefix("bytes */")?.parse().ok());
                 match total {
                     Some(total) if ask.spans.iter().all(|span| span.of(total).is_none()) => Ok(()),
                     _ => wrong("416 for ranges that are there"),
@@ -443,9 +504,15 @@ impl Judge<'_> {
         let spans: Vec<_> = ask.spans.iter().filter_map(|span| span.of(total)).collect();
         let sum: u64 = spans.iter().map(|(start, end)| end - start).sum();
         let overlap = |a: &&(u64, u64), b: &(u64, u64)| a.0 < b.1 && b.0 < a.1;
-        let crowded = spans.iter().any(|b| spans.iter().filter(|a| overlap(a, b)).count() > 2);
+        let crowded = spans
+            .iter()
+            .any(|b| spans.iter().filter(|a| overlap(a, b)).count() > 2);
         let excessive = spans.len() > 1 && (sum > total || crowded);
-        if excessive || total == 0 { Ok(()) } else { Err(()) }
+        if excessive || total == 0 {
+            Ok(())
+        } else {
+            Err(())
+        }
     }
 }
 
@@ -467,4 +534,3 @@ pub(super) fn shown(bytes: &[u8]) -> String {
     let some = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]);
     format!("{some:?} ({} bytes)", bytes.len())
 }
-

@@ -15,6 +15,8 @@ pub struct Known {
     pub tag: Option<String>,
     /// The Last-Modified of an answer some time ago.
     pub date: Option<String>,
+    /// What somebody else has asked for a moment ago.
+    pub asked: Option<Span>,
 }
 
 /// What is asked for.
@@ -180,6 +182,8 @@ pub struct Plan {
     pub pace: Pace,
     /// Its SO_RCVBUF; none: the kernel's.
     pub receive_bytes: Option<usize>,
+    /// What it sends after its first write comes in pieces of a byte at first, so many ms apart.
+    pub drip_ms: Option<u64>,
     /// Once it has so many bytes it reads nothing for so many ms.
     pub pause: Option<(u64, u64)>,
     /// How it leaves.
@@ -189,9 +193,18 @@ pub struct Plan {
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (buffer, pause) = (self.receive_bytes, self.pause);
-        write!(f, "reads {:?} (SO_RCVBUF {buffer:?}, pause at bytes, ms: {pause:?}), leaves {:?}", self.pace, self.leave)?;
+        let (pace, drip, leave) = (self.pace, self.drip_ms, self.leave);
+        write!(
+            f,
+            "reads {pace:?} (SO_RCVBUF {buffer:?}, pause at bytes, ms: {pause:?}), drips {drip:?}, leaves {leave:?}"
+        )?;
         for ask in &self.asks {
-            write!(f, "\n    {:?}: {}", ask.when, ask.text().trim_end().replace("\r\n", " | "))?;
+            write!(
+                f,
+                "\n    {:?}: {}",
+                ask.when,
+                ask.text().trim_end().replace("\r\n", " | ")
+            )?;
         }
         Ok(())
     }
@@ -221,6 +234,11 @@ pub fn draw(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Kno
     let count = 1 + rng.below(taste.asks_max);
     let mut asks: Vec<Ask> = (0..count).map(|_| draw_ask(rng, taste, known)).collect();
     asks[0].when = When::Together;
+    let drip_ms = (rng.below(3) == 0).then(|| 20 + rng.below(500) as u64);
+    if drip_ms.is_some() && count > 1 {
+        // Bytes that come while an answer waits make the server look at it.
+        asks[1].when = When::UnderWay;
+    }
     let mut leave = Leave::Answered;
     if rng.below(100) < taste.leaves_early {
         let bytes = [0, 1, 1 + rng.below(1000), rng.below(4 << 20)][rng.below(4)] as u64;
@@ -239,6 +257,7 @@ pub fn draw(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Kno
         asks,
         pace: Pace::Fast,
         receive_bytes: [None, None, None, Some(1 << 20), Some(64 << 10)][rng.below(5)],
+        drip_ms,
         pause: None,
         leave,
     };
@@ -247,12 +266,18 @@ pub fn draw(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Kno
             0 => plan.pause = Some((rng.below(2 << 20) as u64, 100 + rng.below(2500) as u64)),
             1 => {
                 plan.receive_bytes = Some([2048, 16 << 10][rng.below(2)]);
-                plan.pace = Pace::Paced { bytes: 8 << 10, every_ms: 2 };
+                plan.pace = Pace::Paced {
+                    bytes: 8 << 10,
+                    every_ms: 2,
+                };
             }
             _ => {
                 plan.receive_bytes = Some([64 << 10, 256 << 10][rng.below(2)]);
                 let every_ms = 5 + rng.below(40) as u64;
-                plan.pace = Pace::Paced { bytes: 32 << rng.below(5) << 10, every_ms };
+                plan.pace = Pace::Paced {
+                    bytes: 32 << rng.below(5) << 10,
+                    every_ms,
+                };
             }
         }
     }
@@ -267,7 +292,11 @@ fn draw_ask(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Kno
             _ => (Subject::Listing, "/site/"),
         };
         let head_only = rng.below(4) == 0;
-        return Ask { head_only, when, ..Ask::get(subject, target) };
+        return Ask {
+            head_only,
+            when,
+            ..Ask::get(subject, target)
+        };
     }
     let known = known(rng);
     let mut ask = Ask::get(Subject::File(known.file), &known.target);
@@ -276,7 +305,8 @@ fn draw_ask(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Kno
     if dice < taste.multipart {
         ask.spans = draw_spans(rng, known.len_bytes);
     } else if dice < taste.multipart + taste.range {
-        ask.spans = vec![draw_span(rng, known.len_bytes)];
+        let own = draw_span(rng, known.len_bytes);
+        ask.spans = vec![known.asked.filter(|_| rng.below(2) == 0).unwrap_or(own)];
     }
     if rng.below(100) < taste.conditional {
         match rng.below(4) {
@@ -316,11 +346,20 @@ fn draw_spans(rng: &mut Rng, len_bytes: u64) -> Vec<Span> {
         return (0..count).map(|_| draw_span(rng, len_bytes)).collect();
     }
     let room = len_bytes / count as u64;
-    let mut spans: Vec<Span> = (0..count as u64).map(|nth| {
-        let first = nth * room + rng.below(room.div_ceil(2) as usize) as u64;
-        let most = if rng.below(2) == 0 { 40 } else { room.div_ceil(2) };
-        Span::Between(first, first + rng.below(most.min(room.div_ceil(2)).max(1) as usize) as u64)
-    }).collect();
+    let mut spans: Vec<Span> = (0..count as u64)
+        .map(|nth| {
+            let first = nth * room + rng.below(room.div_ceil(2) as usize) as u64;
+            let most = if rng.below(2) == 0 {
+                40
+            } else {
+                room.div_ceil(2)
+            };
+            Span::Between(
+                first,
+                first + rng.below(most.min(room.div_ceil(2)).max(1) as usize) as u64,
+            )
+        })
+        .collect();
     if let (0, Span::Between(first, last)) = (rng.below(3), spans[0]) {
         // A second look at bytes that were just sent, or just before them: of these two may overlap.
         let first = (first + last) / 2;
@@ -364,7 +403,9 @@ mod tests {
                 ..Known::default()
             }
         };
-        (0..500).map(|_| draw(&mut rng, &TASTE, &mut known).to_string()).collect()
+        (0..500)
+            .map(|_| draw(&mut rng, &TASTE, &mut known).to_string())
+            .collect()
     }
 
     #[test]
@@ -376,7 +417,18 @@ mod tests {
     #[test]
     fn plans_have_all_that_clients_do() {
         let all = plans(1).concat();
-        for what in ["HEAD ", "Together", "UnderWay", "Range: bytes=-", "If-Range", "If-None-Match", "Connection: close", "HalfClosed", "Reset", "Paced"] {
+        for what in [
+            "HEAD ",
+            "Together",
+            "UnderWay",
+            "Range: bytes=-",
+            "If-Range",
+            "If-None-Match",
+            "Connection: close",
+            "HalfClosed",
+            "Reset",
+            "Paced",
+        ] {
             assert!(all.contains(what), "{what}");
         }
         assert!(plans(1).iter().any(|plan| plan.matches("GET").count() == 6));

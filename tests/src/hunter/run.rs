@@ -44,7 +44,11 @@ impl Hunt {
     pub fn run(&self) -> usize {
         let start = Instant::now();
         let mut count = 0;
-        self.say(&format!("hunter: seed {}, {}", self.seed, server_binary().display()));
+        self.say(&format!(
+            "hunter: seed {}, {}",
+            self.seed,
+            server_binary().display()
+        ));
         for (nth, weather) in course(self.seed).enumerate() {
             if start.elapsed() >= self.length {
                 break;
@@ -52,10 +56,17 @@ impl Hunt {
             if self.only.as_ref().is_some_and(|only| only != weather.name) {
                 continue;
             }
-            let seed = self.seed.wrapping_add(nth as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let seed = self
+                .seed
+                .wrapping_add(nth as u64)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
             count += self.weather(&weather, seed, start);
         }
-        self.say(&format!("hunter: seed {}, {count} findings in {:.0} s", self.seed, start.elapsed().as_secs_f64()));
+        self.say(&format!(
+            "hunter: seed {}, {count} findings in {:.0} s",
+            self.seed,
+            start.elapsed().as_secs_f64()
+        ));
         count
     }
 
@@ -69,12 +80,21 @@ impl Hunt {
     }
 
     fn weather(&self, weather: &Weather, seed: u64, start: Instant) -> usize {
-        let Some(world) = World::new(weather, seed) else { return 0 };
-        self.say(&format!("weather {} (seed {}): {weather:?}", weather.name, self.seed));
+        let Some(world) = World::new(weather, seed) else {
+            return 0;
+        };
+        self.say(&format!(
+            "weather {} (seed {}): {weather:?}",
+            weather.name, self.seed
+        ));
         let more: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let server = world.setup().args(&["--metrics", "0"]).args(&more).start();
+        world.serves(server.pid());
         let line = server.out_line(&["metrics at http://"]);
-        let metrics = line.trim().trim_start_matches("metrics at http://").trim_end_matches("/metrics");
+        let metrics = line
+            .trim()
+            .trim_start_matches("metrics at http://")
+            .trim_end_matches("/metrics");
         let findings = Findings {
             hunt: self.clone(),
             weather: weather.name,
@@ -103,11 +123,30 @@ impl Hunt {
         count
     }
 
-    fn storm(&self, world: &Arc<World>, weather: &Weather, mut server: Server, findings: &Findings, seed: u64) -> (Total, Seen) {
-        let (calm, dead, over) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    fn storm(
+        &self,
+        world: &Arc<World>,
+        weather: &Weather,
+        mut server: Server,
+        findings: &Findings,
+        seed: u64,
+    ) -> (Total, Seen) {
+        let (calm, dead, over) = (
+            AtomicBool::new(false),
+            AtomicBool::new(false),
+            AtomicBool::new(false),
+        );
         let (pid, address) = (server.pid(), server.address());
         let promised = promised_bytes(weather, &self.args);
-        let swarm = Swarm { world, address, weather, findings, calm: &calm, dead: &dead };
+        let swarm = Swarm {
+            world,
+            address,
+            weather,
+            findings,
+            send_buffer_bytes: send_buffer_bytes(),
+            calm: &calm,
+            dead: &dead,
+        };
         let until = Instant::now() + self.each;
         let result = std::thread::scope(|scope| {
             world.others(scope);
@@ -117,7 +156,10 @@ impl Hunt {
             while !swarm.is_finished() {
                 if let Some(status) = server.ended() {
                     dead.store(true, Ordering::Release);
-                    let text = format!("the server ended with {status} (signal {:?})", status.signal());
+                    let text = format!(
+                        "the server ended with {status} (signal {:?})",
+                        status.signal()
+                    );
                     findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
                     break;
                 }
@@ -142,8 +184,21 @@ impl Hunt {
 
 /// What the server may take of memory, by its own word.
 fn promised_bytes(weather: &Weather, args: &[String]) -> u64 {
-    let limits = run(command(server_binary()).arg("limits").args(weather.args).args(args));
+    let limits = run(command(server_binary())
+        .arg("limits")
+        .args(weather.args)
+        .args(args));
     watch::promised_bytes(&limits.out).unwrap_or_else(|| panic!("no sum in {limits:?}"))
+}
+
+/// The most that the kernel holds of what a server sent (tcp(7), tcp_wmem).
+fn send_buffer_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap_or_default();
+    let most = text
+        .split_whitespace()
+        .last()
+        .and_then(|word| word.parse().ok());
+    most.unwrap_or(4 << 20)
 }
 
 fn last_lines(server: &Server) -> String {
@@ -182,12 +237,19 @@ pub struct Findings {
 impl Findings {
     /// So many.
     pub fn count(&self) -> usize {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
     /// How many there are of each kind.
     fn summary(&self) -> String {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut all = self
+            .all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         all.sort_unstable();
         let of = |kinds: &[Kind]| format!(" ({} {:?})", kinds.len(), kinds[0]);
         all.chunk_by(|a, b| a == b).map(of).collect()
@@ -202,11 +264,21 @@ impl Findings {
         }
         let s = self.start.elapsed().as_secs_f64();
         let (kind, seed, weather) = (wrong.kind, self.hunt.seed, self.weather);
-        self.hunt.say(&format!("FINDING {kind:?} after {s:.1} s, seed {seed}, weather {weather}: {}\n  {plan}", wrong.text));
+        self.hunt.say(&format!(
+            "FINDING {kind:?} after {s:.1} s, seed {seed}, weather {weather}: {}\n  {plan}",
+            wrong.text
+        ));
         if let (Kind::Stall, Some(metrics)) = (kind, self.metrics) {
             let page = watch::metrics(metrics);
-            let about = ["ackpace_waiting_", "ackpace_disk_", "ackpace_connections", "ackpace_prefetch_"];
-            let lines = page.lines().filter(|line| about.iter().any(|name| line.starts_with(name)));
+            let about = [
+                "ackpace_waiting_",
+                "ackpace_disk_",
+                "ackpace_connections",
+                "ackpace_prefetch_",
+            ];
+            let lines = page
+                .lines()
+                .filter(|line| about.iter().any(|name| line.starts_with(name)));
             let lines: Vec<&str> = lines.filter(|line| !line.ends_with(" 0")).collect();
             self.hunt.say(&format!("  metrics: {}", lines.join("; ")));
         }

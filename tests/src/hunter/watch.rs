@@ -60,20 +60,32 @@ pub fn workers(pid: u32, memory_bytes_max: u64, findings: &Findings, over: &Atom
                 continue;
             };
             let own = sleep.filter(|sleep| sleep.nth == nth);
-            let own = sleep.insert(own.unwrap_or(Sleep { nth, since: now, told: false }));
+            let own = sleep.insert(own.unwrap_or(Sleep {
+                nth,
+                since: now,
+                told: false,
+            }));
             let lasted = now - own.since;
             seen.asleep_ms = seen.asleep_ms.max(lasted.as_millis());
             if lasted > ASLEEP && !own.told {
                 own.told = true;
                 let place = fs::read_to_string(thread.join("stack")).unwrap_or_default();
-                let text = format!("{name} sleeps for a disk for more than {} ms (state D), in\n{place}", lasted.as_millis());
-                findings.add(&Wrong::new(Kind::Asleep, text), "all clients of this worker wait");
+                let text = format!(
+                    "{name} sleeps for a disk for more than {} ms (state D), in\n{place}",
+                    lasted.as_millis()
+                );
+                findings.add(
+                    &Wrong::new(Kind::Asleep, text),
+                    "all clients of this worker wait",
+                );
             }
         }
         if turn % 32 == 0 {
             let bytes = anonymous_bytes(pid).unwrap_or(0);
             if bytes > memory_bytes_max && seen.memory_bytes <= memory_bytes_max {
-                let text = format!("RssAnon is {bytes} bytes; `ackpace limits` promises {memory_bytes_max}");
+                let text = format!(
+                    "RssAnon is {bytes} bytes; `ackpace limits` promises {memory_bytes_max}"
+                );
                 findings.add(&Wrong::new(Kind::Memory, text), "");
             }
             seen.memory_bytes = seen.memory_bytes.max(bytes);
@@ -87,23 +99,36 @@ pub fn workers(pid: u32, memory_bytes_max: u64, findings: &Findings, over: &Atom
 /// The workers: their names, and where /proc tells of them.
 fn threads_of(pid: u32) -> Vec<(String, PathBuf)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let paths = tasks.into_iter().flatten().flatten().map(|task| task.path());
+    let paths = tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|task| task.path());
     let named = paths.filter_map(|path| {
         let name = fs::read_to_string(path.join("comm")).ok()?;
-        name.starts_with("worker").then(|| (name.trim_end().to_owned(), path))
+        name.starts_with("worker")
+            .then(|| (name.trim_end().to_owned(), path))
     });
     named.collect()
 }
 
 fn anonymous_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib * 1024)
 }
 
 /// The worst that `ackpace limits` promises, from what it prints.
 pub fn promised_bytes(limits: &str) -> Option<u64> {
-    let line = limits.lines().find(|line| line.contains("in all, at worst"))?;
+    let line = limits
+        .lines()
+        .find(|line| line.contains("in all, at worst"))?;
     let mut words = line.split_whitespace();
     let number: f64 = words.next()?.parse().ok()?;
     let unit = match words.next()? {
@@ -117,7 +142,12 @@ pub fn promised_bytes(limits: &str) -> Option<u64> {
 }
 
 /// Asks for a small file all the time, over several connections, and returns the slowest answer.
-pub fn small(address: SocketAddr, findings: &Findings, over: &AtomicBool, dead: &AtomicBool) -> u128 {
+pub fn small(
+    address: SocketAddr,
+    findings: &Findings,
+    over: &AtomicBool,
+    dead: &AtomicBool,
+) -> u128 {
     let mut slowest = Duration::ZERO;
     let mut streams: Vec<Option<TcpStream>> = vec![None, None, None];
     let mut nth = 0;
@@ -176,7 +206,11 @@ mod tests {
 
     #[test]
     fn a_thread_in_state_d_is_told_by_the_count_of_its_sleeps() {
-        let status = |state: &str| format!("Name:\tworker-0\nState:\t{state}\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t4\n");
+        let status = |state: &str| {
+            format!(
+                "Name:\tworker-0\nState:\t{state}\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t4\n"
+            )
+        };
         assert_eq!(uninterruptible(&status("D (disk sleep)")), Some(17));
         assert_eq!(uninterruptible(&status("S (sleeping)")), None);
         assert_eq!(uninterruptible(&status("R (running)")), None);
@@ -185,7 +219,10 @@ mod tests {
     #[test]
     fn what_limits_promises_is_read_from_its_page() {
         let page = "  6026.3 MiB  memory_max\n  4163.7 MiB  in all, at worst (page cache and sockets are the kernel's)\n";
-        assert_eq!(promised_bytes(page), Some(((4163.7 + 0.05) * 1_048_576.0) as u64));
+        assert_eq!(
+            promised_bytes(page),
+            Some(((4163.7 + 0.05) * 1_048_576.0) as u64)
+        );
         assert_eq!(promised_bytes("nothing"), None);
     }
 }

@@ -22,6 +22,8 @@ pub enum Mood {
     Steady,
     /// It is slow for a while, and fast for a while.
     Changing,
+    /// The server may read hardly anything for a while, and all for a while; others read at the disk's rate.
+    Throttled,
     /// It hangs for up to so many ms now and then.
     Hangs {
         /// At most.
@@ -61,6 +63,8 @@ pub struct Weather {
     pub taste: Taste,
     /// So many files, and how long the longest may be.
     pub files: (usize, u64),
+    /// Two thirds of all requests go to so many of them; 0: to all alike.
+    pub popular: usize,
     /// What others do.
     pub others: Others,
     /// Answers may be 503.
@@ -97,48 +101,99 @@ pub const ALL: [Weather; 8] = [
         mood: Mood::Steady,
         args: &["--workers", "2", "--connections-max", "64"],
         clients: 192,
-        taste: Taste { leaves_early: 95, slow: 0, multipart: 5, range: 90, conditional: 0, other: 0, asks_max: 1 },
+        taste: Taste {
+            leaves_early: 95,
+            slow: 0,
+            multipart: 5,
+            range: 90,
+            conditional: 0,
+            other: 0,
+            asks_max: 1,
+        },
         files: (24, 4 * MIB),
-        others: Others { drops: 400, ..QUIET },
+        popular: 0,
+        others: Others {
+            drops: 400,
+            ..QUIET
+        },
         busy: false,
         stall_s: 60,
     },
     // A few files that all want in pieces, on a disk that is slow now and then, while others read and drop them.
     Weather {
         name: "popular",
-        medium: Medium::Emulated { rate_bytes_per_s: 12_000_000 },
-        mood: Mood::Changing,
+        medium: Medium::Emulated {
+            rate_bytes_per_s: 150_000_000,
+        },
+        mood: Mood::Throttled,
         args: &["--workers", "1"],
-        clients: 32,
-        taste: Taste { leaves_early: 5, slow: 15, multipart: 80, range: 10, conditional: 5, other: 0, asks_max: 3 },
-        files: (5, 24 * MIB),
-        others: Others { fills: 12, drops: 20, ..QUIET },
+        clients: 40,
+        taste: Taste {
+            leaves_early: 5,
+            slow: 15,
+            multipart: 75,
+            range: 15,
+            conditional: 5,
+            other: 0,
+            asks_max: 3,
+        },
+        files: (12, 24 * MIB),
+        popular: 3,
+        others: Others {
+            fills: 30,
+            drops: 10,
+            ..QUIET
+        },
         busy: false,
         stall_s: 45,
     },
     // Another program reads what clients ask for, from a disk that is too slow for all.
     Weather {
         name: "backup",
-        medium: Medium::Emulated { rate_bytes_per_s: 2_000_000 },
+        medium: Medium::Emulated {
+            rate_bytes_per_s: 2_000_000,
+        },
         mood: Mood::Steady,
         args: &["--workers", "2"],
         clients: 10,
-        taste: Taste { leaves_early: 40, slow: 20, multipart: 10, range: 60, conditional: 0, other: 5, asks_max: 2 },
+        taste: Taste {
+            leaves_early: 40,
+            slow: 20,
+            multipart: 10,
+            range: 60,
+            conditional: 0,
+            other: 5,
+            asks_max: 2,
+        },
         files: (6, 8 * MIB),
-        others: Others { fills: 4, drops: 4, backup: true, ..QUIET },
+        popular: 0,
+        others: Others {
+            fills: 4,
+            drops: 4,
+            backup: true,
+            ..QUIET
+        },
         busy: false,
         stall_s: 60,
     },
     // Anything at all from a disk whose rate changes, while the page cache is filled and dropped.
     Weather {
         name: "throttle",
-        medium: Medium::Emulated { rate_bytes_per_s: 8_000_000 },
+        medium: Medium::Emulated {
+            rate_bytes_per_s: 8_000_000,
+        },
         mood: Mood::Changing,
         args: &["--workers", "2"],
         clients: 32,
         taste: ALL_SORTS,
         files: (14, 24 * MIB),
-        others: Others { fills: 20, drops: 20, changes: 0, backup: false },
+        popular: 0,
+        others: Others {
+            fills: 20,
+            drops: 20,
+            changes: 0,
+            backup: false,
+        },
         busy: false,
         stall_s: 45,
     },
@@ -148,49 +203,98 @@ pub const ALL: [Weather; 8] = [
         medium: Medium::Plain,
         mood: Mood::Steady,
         args: &["--workers", "2"],
-        clients: 24,
-        taste: Taste { slow: 60, multipart: 15, ..ALL_SORTS },
+        clients: 40,
+        taste: Taste {
+            slow: 70,
+            multipart: 15,
+            ..ALL_SORTS
+        },
         files: (16, 24 * MIB),
-        others: Others { changes: 12, fills: 5, drops: 10, backup: false },
+        popular: 0,
+        others: Others {
+            changes: 4,
+            fills: 5,
+            drops: 10,
+            backup: false,
+        },
         busy: false,
         stall_s: 20,
     },
     // The disk answers nothing for seconds.
     Weather {
         name: "hangs",
-        medium: Medium::Emulated { rate_bytes_per_s: 100_000_000 },
+        medium: Medium::Emulated {
+            rate_bytes_per_s: 100_000_000,
+        },
         mood: Mood::Hangs { most_ms: 1500 },
         args: &["--workers", "2"],
         clients: 24,
         taste: ALL_SORTS,
         files: (14, 8 * MIB),
-        others: Others { fills: 10, drops: 20, changes: 0, backup: false },
+        popular: 0,
+        others: Others {
+            fills: 10,
+            drops: 20,
+            changes: 0,
+            backup: false,
+        },
         busy: false,
         stall_s: 20,
     },
     // Blocks of the disk can't be read for a while.
     Weather {
         name: "failing",
-        medium: Medium::Emulated { rate_bytes_per_s: 100_000_000 },
+        medium: Medium::Emulated {
+            rate_bytes_per_s: 100_000_000,
+        },
         mood: Mood::Fails,
         args: &["--workers", "2"],
         clients: 24,
         taste: ALL_SORTS,
         files: (14, 8 * MIB),
-        others: Others { fills: 5, drops: 20, changes: 0, backup: false },
+        popular: 0,
+        others: Others {
+            fills: 5,
+            drops: 20,
+            changes: 0,
+            backup: false,
+        },
         busy: false,
         stall_s: 20,
     },
     // Hardly any memory, and a long pipeline of requests.
     Weather {
         name: "tiny",
-        medium: Medium::Emulated { rate_bytes_per_s: 50_000_000 },
+        medium: Medium::Emulated {
+            rate_bytes_per_s: 50_000_000,
+        },
         mood: Mood::Changing,
-        args: &["--workers", "2", "--connections-max", "128", "--memory-max", "96MiB", "--prefetch-memory", "16MiB", "--object-cache", "1MiB"],
+        args: &[
+            "--workers",
+            "2",
+            "--connections-max",
+            "128",
+            "--memory-max",
+            "96MiB",
+            "--prefetch-memory",
+            "16MiB",
+            "--object-cache",
+            "1MiB",
+        ],
         clients: 64,
-        taste: Taste { asks_max: 24, other: 10, ..ALL_SORTS },
+        taste: Taste {
+            asks_max: 24,
+            other: 10,
+            ..ALL_SORTS
+        },
         files: (14, 8 * MIB),
-        others: Others { fills: 5, drops: 20, changes: 3, backup: false },
+        popular: 0,
+        others: Others {
+            fills: 5,
+            drops: 20,
+            changes: 3,
+            backup: false,
+        },
         busy: true,
         stall_s: 45,
     },
@@ -214,7 +318,12 @@ mod tests {
 
     #[test]
     fn a_course_goes_through_all_before_one_comes_again() {
-        let names = |seed| course(seed).map(|weather| weather.name).take(8).collect::<Vec<_>>();
+        let names = |seed| {
+            course(seed)
+                .map(|weather| weather.name)
+                .take(8)
+                .collect::<Vec<_>>()
+        };
         let mut sorted = names(3);
         sorted.sort_unstable();
         sorted.dedup();

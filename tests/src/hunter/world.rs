@@ -5,14 +5,14 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::content::State;
 use super::history::{Change, History, Life};
 use super::weather::{Medium, Mood, Weather};
-use crate::{Disk, Rng, Setup, Tree};
+use crate::{Disk, Rng, Setup, Throttle, Tree, skip};
 
 /// Files that are never changed: each second one.
 const fn is_still(file: usize) -> bool {
@@ -26,6 +26,7 @@ pub struct World {
     /// True once others are to leave things alone.
     pub over: AtomicBool,
     disk: Option<Disk>,
+    throttle: OnceLock<Throttle>,
     tree: Tree,
     weather: Weather,
     seed: u64,
@@ -51,6 +52,7 @@ impl World {
             history: History::default(),
             over: AtomicBool::new(false),
             disk,
+            throttle: OnceLock::new(),
             tree,
             weather: weather.clone(),
             seed,
@@ -62,7 +64,9 @@ impl World {
         fs::create_dir_all(world.root().join("new")).expect("a directory");
         let mut rng = Rng::new(seed ^ 1);
         let (count, longest) = weather.files;
-        let lives = (0..count).map(|file| world.make(file, &mut rng, longest)).collect();
+        let lives = (0..count)
+            .map(|file| world.make(file, &mut rng, longest))
+            .collect();
         world.history = History::new(lives);
         let probe = world.root().join("probe");
         fs::write(&probe, "probe").expect("a file");
@@ -82,8 +86,17 @@ impl World {
         let state = State::new(file as u8, self.next_version(), len_bytes);
         let path = self.path(file);
         write_all(&File::create(&path).expect("a file"), &state, 0).expect("room for the files");
-        set_time(&path, 3600 + rng.below(100_000) as u64, rng.below(1_000_000_000) as u32).expect("its time");
-        Life::new(&format!("/site/f{file:02x}"), Some(state), Instant::now() - super::history::STALE_FOR)
+        set_time(
+            &path,
+            3600 + rng.below(100_000) as u64,
+            rng.below(1_000_000_000) as u32,
+        )
+        .expect("its time");
+        Life::new(
+            &format!("/site/f{file:02x}"),
+            Some(state),
+            Instant::now() - super::history::STALE_FOR,
+        )
     }
 
     /// Where the files are, for this process.
@@ -105,6 +118,29 @@ impl World {
         match &self.disk {
             Some(disk) => disk.served_at(&at, setup),
             None => setup,
+        }
+    }
+
+    /// The server is this process.
+    pub fn serves(&self, pid: u32) {
+        if self.weather.mood == Mood::Throttled {
+            match Throttle::new(pid, &self.root()) {
+                Ok(throttle) => drop(self.throttle.set(throttle)),
+                Err(error) => skip(&format!(
+                    "no group for a process that reads slowly: {error}; the disk is slow for all instead"
+                )),
+            }
+        }
+    }
+
+    fn throttle(&self, rate_bytes_per_s: Option<u64>) {
+        match self.throttle.get() {
+            Some(throttle) => throttle.limit(rate_bytes_per_s).expect("a group of ours"),
+            None => self.tell(if rate_bytes_per_s.is_some() {
+                "fast off"
+            } else {
+                "fast on"
+            }),
         }
     }
 
@@ -142,6 +178,7 @@ impl World {
         self.over.store(true, Ordering::Release);
         self.tell("heal");
         self.tell("fast on");
+        self.throttle(None);
     }
 
     /// Runs all that others do until it is over. Each in a thread of the scope.
@@ -160,11 +197,16 @@ impl World {
             });
         };
         each(others.changes, 2, World::change);
-        each(others.fills.div_ceil(2), 3, World::fill);
-        each(others.fills / 2, 4, World::fill);
+        for salt in 10..14 {
+            each(others.fills.div_ceil(4), salt, World::fill);
+        }
         each(others.drops, 5, World::drop_pages);
         each(others.backup.into(), 6, World::back_up);
-        each(u64::from(self.weather.mood != Mood::Steady), 7, World::disturb);
+        each(
+            u64::from(self.weather.mood != Mood::Steady),
+            7,
+            World::disturb,
+        );
     }
 
     /// Between two acts; shorter if it is over.
@@ -182,7 +224,9 @@ impl World {
     }
 
     fn fill(&self, rng: &mut Rng) {
-        let Some((file, len)) = self.some_file(rng) else { return };
+        let Some((file, len)) = self.some_file(rng) else {
+            return;
+        };
         let mut at = rng.below(len as usize) as u64;
         let end = at + (1 + rng.below(4 << 20)) as u64;
         let mut piece = vec![0; 128 << 10];
@@ -195,15 +239,23 @@ impl World {
     }
 
     fn drop_pages(&self, rng: &mut Rng) {
-        let Some((file, len)) = self.some_file(rng) else { return };
+        let Some((file, len)) = self.some_file(rng) else {
+            return;
+        };
         let at = rng.below(len as usize) as i64;
-        let (at, count) = if rng.below(2) == 0 { (0, 0) } else { (at, 4 << 20) };
+        let (at, count) = if rng.below(2) == 0 {
+            (0, 0)
+        } else {
+            (at, 4 << 20)
+        };
         // SAFETY: no pointers. What is dirty stays.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), at, count, libc::POSIX_FADV_DONTNEED) };
     }
 
     fn back_up(&self, rng: &mut Rng) {
-        let Some((mut file, _)) = self.some_file(rng) else { return };
+        let Some((mut file, _)) = self.some_file(rng) else {
+            return;
+        };
         // SAFETY: no pointers.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         let mut piece = vec![0; 128 << 10];
@@ -219,6 +271,12 @@ impl World {
                 self.tell("fast on");
                 self.rest(rng.below(1500) as u64);
             }
+            Mood::Throttled => {
+                self.throttle(Some([50_000, 1_000_000, 5_000_000][rng.below(3)]));
+                self.rest(500 + rng.below(3000) as u64);
+                self.throttle(None);
+                self.rest(rng.below(1500) as u64);
+            }
             Mood::Hangs { most_ms } => {
                 self.hangs_until_ms.store(u64::MAX, Ordering::Release);
                 self.tell("hang");
@@ -229,7 +287,9 @@ impl World {
                 self.rest(rng.below(1500) as u64);
             }
             Mood::Fails => {
-                let Some((file, len)) = self.some_file(rng) else { return };
+                let Some((file, len)) = self.some_file(rng) else {
+                    return;
+                };
                 if let Some(at) = device_offset(&file, rng.below(len as usize) as u64) {
                     self.tell(&format!("eio {at} {}", 4096 << rng.below(6)));
                     self.rest(rng.below(800) as u64);
@@ -249,9 +309,9 @@ impl World {
         let now = self.history.lives()[file].now().clone();
         let done = match now.state {
             None => self.replace(file, rng, Change::Appear, None),
-            Some(state) => match rng.below(12) {
-                0..3 => self.grow(file, &state, rng),
-                3..6 => self.rewrite(file, &state, rng, now.modified_ns),
+            Some(state) => match rng.below(14) {
+                0..2 => self.grow(file, &state, rng),
+                2..6 => self.rewrite(file, &state, rng, now.modified_ns),
                 6 => self.replace(file, rng, Change::Replace, None),
                 7 => {
                     let alike = Some((state.len_bytes(), now.modified_ns));
@@ -270,7 +330,8 @@ impl World {
     fn grow(&self, file: usize, state: &State, rng: &mut Rng) -> io::Result<()> {
         let more = 1 + rng.below(300_000) as u64;
         let grown = state.grown(self.next_version(), more);
-        self.history.begin(file, Change::Grow, Some(Arc::clone(&grown)));
+        self.history
+            .begin(file, Change::Grow, Some(Arc::clone(&grown)));
         let out = File::options().write(true).open(self.path(file))?;
         write_all(&out, &grown, state.len_bytes())
     }
@@ -278,15 +339,19 @@ impl World {
     /// Over its own bytes: as `cp`, which cuts it first, or as `rsync --inplace`; sometimes the old time is put back.
     fn rewrite(&self, file: usize, state: &State, rng: &mut Rng, modified: i128) -> io::Result<()> {
         let old = state.len_bytes();
-        let new = match rng.below(3) {
-            0 => old,
-            1 => old + 1 + rng.below(100_000) as u64,
+        let new = match rng.below(6) {
+            0..2 => old,
+            2..5 => old + 1 + rng.below(100_000) as u64,
             _ => 1 + rng.below(old as usize) as u64,
         };
         let next = State::new(file as u8, self.next_version(), new);
-        self.history.begin(file, Change::InPlace, Some(Arc::clone(&next)));
+        self.history
+            .begin(file, Change::InPlace, Some(Arc::clone(&next)));
         let first_cut = rng.below(3) == 0;
-        let out = File::options().write(true).truncate(first_cut).open(self.path(file))?;
+        let out = File::options()
+            .write(true)
+            .truncate(first_cut)
+            .open(self.path(file))?;
         write_all(&out, &next, 0)?;
         out.set_len(new)?;
         if new == old && modified != 0 && rng.below(2) == 0 {
@@ -298,12 +363,22 @@ impl World {
 
     fn cut(&self, file: usize, state: &State, rng: &mut Rng) -> io::Result<()> {
         let len = 1 + rng.below(state.len_bytes() as usize) as u64;
-        self.history.begin(file, Change::InPlace, Some(state.cut(len)));
-        File::options().write(true).open(self.path(file))?.set_len(len)
+        self.history
+            .begin(file, Change::InPlace, Some(state.cut(len)));
+        File::options()
+            .write(true)
+            .open(self.path(file))?
+            .set_len(len)
     }
 
     /// Another file gets its name; `alike`: it is as long, and its time is of the same second.
-    fn replace(&self, file: usize, rng: &mut Rng, change: Change, alike: Option<(u64, i128)>) -> io::Result<()> {
+    fn replace(
+        &self,
+        file: usize,
+        rng: &mut Rng,
+        change: Change,
+        alike: Option<(u64, i128)>,
+    ) -> io::Result<()> {
         let longest = self.weather.files.1 as usize;
         let len = alike.map_or(1 + rng.below(longest) as u64, |alike| alike.0);
         let next = State::new(file as u8, self.next_version(), len);
@@ -313,9 +388,16 @@ impl World {
             Some((_, modified_ns)) if modified_ns > 0 => {
                 let ns = rng.below(1_000_000_000) as u32;
                 let second = Duration::new((modified_ns / 1_000_000_000) as u64, ns);
-                File::options().write(true).open(&new)?.set_modified(SystemTime::UNIX_EPOCH + second)?;
+                File::options()
+                    .write(true)
+                    .open(&new)?
+                    .set_modified(SystemTime::UNIX_EPOCH + second)?;
             }
-            _ if rng.below(2) == 0 => set_time(&new, 60 + rng.below(100_000) as u64, rng.below(1_000_000_000) as u32)?,
+            _ if rng.below(2) == 0 => set_time(
+                &new,
+                60 + rng.below(100_000) as u64,
+                rng.below(1_000_000_000) as u32,
+            )?,
             _ => {}
         }
         self.history.begin(file, change, Some(next));
@@ -330,7 +412,11 @@ impl World {
     /// Gives it an old time, so that its tag is strong.
     fn touch(&self, file: usize, state: Arc<State>, rng: &mut Rng) -> io::Result<()> {
         self.history.begin(file, Change::Touch, Some(state));
-        set_time(&self.path(file), 60 + rng.below(100_000) as u64, rng.below(1_000_000_000) as u32)
+        set_time(
+            &self.path(file),
+            60 + rng.below(100_000) as u64,
+            rng.below(1_000_000_000) as u32,
+        )
     }
 }
 

@@ -1,0 +1,120 @@
+//! `cargo xtask soak`: the hunter of `tests/` for minutes or hours, against a server of this tree or any other.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What the command understands.
+pub const USAGE: &str = "cargo xtask soak [--minutes M] [--each SECONDS] [--seed S] [--server PATH] [--workers N] [--weather NAME]";
+
+/// What to hunt with.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Soak {
+    /// For the hunter, as they are.
+    words: Vec<String>,
+    server: Option<PathBuf>,
+    workers: Option<String>,
+}
+
+/// Builds what is needed and hunts. Everything that is printed goes to a file below the target directory, too.
+pub fn run(arguments: &[String]) -> ExitCode {
+    let Some(soak) = parse(arguments) else {
+        eprintln!("usage: {USAGE}");
+        return ExitCode::from(2);
+    };
+    match hunt(&soak) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("soak: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(arguments: &[String]) -> Option<Soak> {
+    let mut soak = Soak::default();
+    for pair in arguments.chunks(2) {
+        let [name, value] = pair else { return None };
+        match &**name {
+            "--minutes" | "--each" | "--seed" | "--weather" => {
+                soak.words.extend(pair.iter().cloned())
+            }
+            "--server" => soak.server = Some(value.into()),
+            "--workers" => soak.workers = Some(value.clone()),
+            _ => return None,
+        }
+    }
+    Some(soak)
+}
+
+fn hunt(soak: &Soak) -> std::io::Result<bool> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--package",
+        "ackpace-tests",
+        "--package",
+        "ackpace-lab",
+    ]);
+    if soak.server.is_none() {
+        build.args(["--package", "ackpace"]);
+    }
+    if !build.status()?.success() {
+        return Ok(false);
+    }
+    // The hunter lies where this program does.
+    let built = std::env::current_exe()?;
+    let beside = |name: &str| built.with_file_name(name);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs());
+    let log = beside(&format!("soak-{now}.log"));
+    println!("soak: log in {}", log.display());
+    let mut hunter = Command::new(beside("hunter"));
+    hunter.env(
+        "ACKPACE_BIN",
+        soak.server.clone().unwrap_or_else(|| beside("ackpace")),
+    );
+    hunter.env("ACKPACE_LAB_BIN", beside("ackpace-lab"));
+    hunter.args(&soak.words).arg("--log").arg(&log);
+    if let Some(workers) = &soak.workers {
+        hunter.args(["--", "--workers", workers]);
+    }
+    Ok(hunter.status()?.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Option<Soak> {
+        parse(
+            &line
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn what_is_for_the_hunter_is_handed_on() {
+        let soak = parsed("--minutes 120 --server target/release/ackpace --workers 2 --seed 7")
+            .expect("a line as it is typed");
+        assert_eq!(soak.words, ["--minutes", "120", "--seed", "7"]);
+        assert_eq!(
+            (soak.server, soak.workers),
+            (Some("target/release/ackpace".into()), Some("2".into()))
+        );
+        assert_eq!(parsed(""), Some(Soak::default()));
+    }
+
+    #[test]
+    fn what_it_does_not_know_is_refused() {
+        assert_eq!(parsed("--minutes"), None);
+        assert_eq!(parsed("--hours 2"), None);
+    }
+}
