@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::history::History;
 use super::oracle::{End, Kind, Oracle, Rules, Sums, Validators, Wrong};
-use super::plan::{Known, Leave, Pace, Plan, Span, Subject, When, draw};
+use super::plan::{Ask, Known, Leave, Pace, Plan, Span, Subject, When, draw};
 use super::run::Findings;
 use super::weather::{Mood, Weather};
 use super::world::World;
@@ -75,16 +75,7 @@ impl Swarm<'_> {
                 match self.client(&mut rng, &known) {
                     Ok(client) => {
                         for ask in &client.plan.asks {
-                            if let (Subject::File(file), [.., span]) = (ask.subject, &ask.spans[..])
-                            {
-                                known[file].asked = Some(
-                                    ask.spans
-                                        .first()
-                                        .filter(|_| rng.below(2) == 0)
-                                        .copied()
-                                        .unwrap_or(*span),
-                                );
-                            }
+                            self.others_hear(ask, &mut known);
                         }
                         clients.push(client);
                     }
@@ -155,6 +146,21 @@ impl Swarm<'_> {
             in_buffers_bytes: in_buffers.unwrap_or(u64::MAX),
         };
         Client::connect(self.address, plan, rules)
+    }
+
+    /// Others may want the same: clients, and programs on the machine.
+    fn others_hear(&self, ask: &Ask, known: &mut [Seen]) {
+        let (Subject::File(file), Some(first)) = (ask.subject, ask.spans.first()) else {
+            return;
+        };
+        known[file].asked = Some(*first);
+        let spans = ask.spans.iter().take(2);
+        let spans: Vec<_> = spans.filter_map(|span| span.of(u64::MAX >> 1)).collect();
+        let from = spans.iter().map(|span| span.0).min();
+        let end = spans.iter().map(|span| span.1).max();
+        if let (Some(from), Some(end)) = (from, end) {
+            self.world.wanted(file, from, end);
+        }
     }
 
     /// Whether a client waits in vain.

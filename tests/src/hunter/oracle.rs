@@ -534,3 +534,6 @@ pub(super) fn shown(bytes: &[u8]) -> String {
     let some = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]);
     format!("{some:?} ({} bytes)", bytes.len())
 }
+
+#[cfg(test)]
+mod tests;

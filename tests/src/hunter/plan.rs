@@ -339,25 +339,22 @@ fn draw_span(rng: &mut Rng, len_bytes: u64) -> Span {
     }
 }
 
-/// Several ranges that a server takes seriously: together not longer than the file, and mostly apart; ascending, descending or mixed.
+/// Several ranges that a server takes seriously: together not longer than the file, and mostly apart; ascending, descending or mixed; all
+/// over the file, or close together.
 fn draw_spans(rng: &mut Rng, len_bytes: u64) -> Vec<Span> {
-    let count = 2 + rng.below(15);
+    let count = [2, 2, 3, 2 + rng.below(15)][rng.below(4)];
     if len_bytes < 64 || rng.below(8) == 0 {
         return (0..count).map(|_| draw_span(rng, len_bytes)).collect();
     }
-    let room = len_bytes / count as u64;
+    let extent = [len_bytes, len_bytes, 8 << 20, 3 << 20][rng.below(4)].min(len_bytes);
+    let from = rng.below((len_bytes - extent + 1) as usize) as u64;
+    let room = extent / count as u64;
     let mut spans: Vec<Span> = (0..count as u64)
         .map(|nth| {
-            let first = nth * room + rng.below(room.div_ceil(2) as usize) as u64;
-            let most = if rng.below(2) == 0 {
-                40
-            } else {
-                room.div_ceil(2)
-            };
-            Span::Between(
-                first,
-                first + rng.below(most.min(room.div_ceil(2)).max(1) as usize) as u64,
-            )
+            let first = from + nth * room + rng.below(room.div_ceil(2) as usize) as u64;
+            let most = if rng.below(2) == 0 { 40 } else { room };
+            let most = most.min(room.div_ceil(2)).max(1);
+            Span::Between(first, first + rng.below(most as usize) as u64)
         })
         .collect();
     if let (0, Span::Between(first, last)) = (rng.below(3), spans[0]) {
@@ -366,9 +363,9 @@ fn draw_spans(rng: &mut Rng, len_bytes: u64) -> Vec<Span> {
         spans.push(Span::Between(first.saturating_sub(20), first + 20));
         spans.truncate(16);
     }
-    match rng.below(3) {
+    match rng.below(4) {
         0 => {}
-        1 => spans.reverse(),
+        1 | 2 => spans.reverse(),
         _ => {
             for at in (1..spans.len()).rev() {
                 spans.swap(at, rng.below(at + 1));

@@ -131,8 +131,8 @@ pub const ALL: [Weather; 8] = [
         taste: Taste {
             leaves_early: 5,
             slow: 15,
-            multipart: 75,
-            range: 15,
+            multipart: 50,
+            range: 45,
             conditional: 5,
             other: 0,
             asks_max: 3,

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::content::State;
@@ -34,6 +34,8 @@ pub struct World {
     /// Until when the disk hangs, in ms since the start; `u64::MAX`: it does not know yet.
     hangs_until_ms: AtomicU64,
     versions: AtomicU64,
+    /// A file and a part of it that a client has asked for.
+    wanted: Mutex<(usize, u64, u64)>,
 }
 
 impl World {
@@ -59,6 +61,7 @@ impl World {
             start: Instant::now(),
             hangs_until_ms: AtomicU64::new(0),
             versions: AtomicU64::new(0),
+            wanted: Mutex::default(),
         };
         fs::create_dir_all(world.root().join("site")).expect("a directory");
         fs::create_dir_all(world.root().join("new")).expect("a directory");
@@ -223,12 +226,26 @@ impl World {
         Some((file, len.max(1)))
     }
 
+    /// A client wants this part of a file: whatever else runs on the machine may, too.
+    pub fn wanted(&self, file: usize, from: u64, end: u64) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        *wanted = (file, from, end.min(from + (8 << 20)));
+    }
+
     fn fill(&self, rng: &mut Rng) {
-        let Some((file, len)) = self.some_file(rng) else {
-            return;
+        let (file, mut at, end) = if rng.below(2) == 0 {
+            let (file, from, end) = *self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(file) = File::open(self.path(file)) else {
+                return;
+            };
+            (file, from, end)
+        } else {
+            let Some((file, len)) = self.some_file(rng) else {
+                return;
+            };
+            let at = rng.below(len as usize) as u64;
+            (file, at, at + (1 + rng.below(4 << 20)) as u64)
         };
-        let mut at = rng.below(len as usize) as u64;
-        let end = at + (1 + rng.below(4 << 20)) as u64;
         let mut piece = vec![0; 128 << 10];
         while at < end && !self.is_over() {
             match file.read_at(&mut piece, at) {
