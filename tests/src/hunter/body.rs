@@ -145,6 +145,19 @@ impl Body {
         self.left == 0
     }
 
+    /// From where to where of the file is due, and where the part behind it begins.
+    pub fn due(&self) -> Option<(u64, u64, Option<u64>)> {
+        let (at, end, next) = match &self.shape {
+            Shape::File { at, end } => (*at, *end, None),
+            Shape::Parts(parts) => {
+                let next = parts.due.as_ref().and_then(|due| due.first());
+                (parts.at, parts.end, next.map(|next| next.0))
+            }
+            Shape::Text | Shape::Chunks(_) => return None,
+        };
+        (at < end).then_some((at, end, next))
+    }
+
     /// The socket is empty.
     pub fn drained(&mut self, now: Instant) {
         self.drained = Some(now);

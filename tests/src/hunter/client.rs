@@ -12,13 +12,17 @@ use super::oracle::{End, Kind, Oracle, Rules, Sums, Validators, Wrong};
 use super::plan::{Ask, Known, Leave, Pace, Plan, Span, Subject, When, draw};
 use super::run::Findings;
 use super::weather::{Mood, Weather};
-use super::world::World;
+use super::world::{Wanted, World};
 use crate::{Rng, limit_receive_buffer, reset_on_drop};
 
 /// So long an answer may stand still once the disk is fast and nobody disturbs.
 const CALM_STALL: Duration = Duration::from_secs(15);
 /// So long clients may take to read what they are owed, as long as it comes.
 const CALM: Duration = Duration::from_secs(40);
+/// So many bytes of a request come one by one: the server gives up a head that takes too long.
+const DRIPS: usize = 40;
+/// Whoever waits so long is followed by others.
+const STANDS: Duration = Duration::from_millis(250);
 /// A client reads no more than this in a turn, so that all have theirs.
 const TURN_BYTES: usize = 2 << 20;
 
@@ -75,7 +79,11 @@ impl Swarm<'_> {
                 match self.client(&mut rng, &known) {
                     Ok(client) => {
                         for ask in &client.plan.asks {
-                            self.others_hear(ask, &mut known);
+                            if let (Subject::File(file), Some(first)) =
+                                (ask.subject, ask.spans.first())
+                            {
+                                known[file].asked = Some(*first);
+                            }
                         }
                         clients.push(client);
                     }
@@ -84,6 +92,9 @@ impl Swarm<'_> {
             }
             if calm_since.is_some_and(|since| clients.is_empty() || since.elapsed() > CALM) {
                 break;
+            }
+            if calm_since.is_none() {
+                self.others_come(&mut clients);
             }
             wait(&clients);
             clients.retain_mut(|client| {
@@ -136,30 +147,51 @@ impl Swarm<'_> {
             }
         };
         let plan = draw(rng, &self.weather.taste, &mut some);
+        let rules = self.rules(&plan);
+        Client::connect(self.address, plan, rules)
+    }
+
+    fn rules(&self, plan: &Plan) -> Rules {
         // Our own buffer is twice what was asked for (socket(7)).
         let in_buffers = plan
             .receive_bytes
             .map(|bytes| 2 * bytes as u64 + self.send_buffer_bytes);
-        let rules = Rules {
+        Rules {
             disk_fails: self.weather.mood == Mood::Fails,
             busy: self.weather.busy,
             in_buffers_bytes: in_buffers.unwrap_or(u64::MAX),
-        };
-        Client::connect(self.address, plan, rules)
+        }
     }
 
-    /// Others may want the same: clients, and programs on the machine.
-    fn others_hear(&self, ask: &Ask, known: &mut [Seen]) {
-        let (Subject::File(file), Some(first)) = (ask.subject, ask.spans.first()) else {
-            return;
-        };
-        known[file].asked = Some(*first);
-        let spans = ask.spans.iter().take(2);
-        let spans: Vec<_> = spans.filter_map(|span| span.of(u64::MAX >> 1)).collect();
-        let from = spans.iter().map(|span| span.0).min();
-        let end = spans.iter().map(|span| span.1).max();
-        if let (Some(from), Some(end)) = (from, end) {
-            self.world.wanted(file, from, end);
+    /// Somebody waits: a program on the machine reads the same, and what comes behind it; then another client asks for it.
+    fn others_come(&self, clients: &mut Vec<Client>) {
+        let now = Instant::now();
+        for client in clients.iter_mut().filter(|client| !client.followed) {
+            let still = now.saturating_duration_since(client.moved);
+            let (true, Some((file, span, next))) = (still > STANDS, client.oracle.due()) else {
+                continue;
+            };
+            let Some((at, end)) = span.of(u64::MAX >> 1) else {
+                continue;
+            };
+            let from = next.map_or(at, |next| next.min(at));
+            let end = end.min(from + (8 << 20));
+            client.followed = self.world.wanted(Wanted {
+                file,
+                span,
+                from,
+                end,
+            });
+        }
+        while let Some(Wanted { file, span, .. }) = self.world.read_since() {
+            let target = self.world.history.lives()[file].target.clone();
+            let mut ask = Ask::get(Subject::File(file), &target);
+            ask.spans = vec![span];
+            let plan = Plan::quick(ask);
+            if clients.len() < 2 * self.weather.clients {
+                let rules = self.rules(&plan);
+                clients.extend(Client::connect(self.address, plan, rules));
+            }
         }
     }
 
@@ -208,6 +240,8 @@ struct Client {
     out: Vec<u8>,
     /// When the next byte is sent, of one that drips; and how many more are to be.
     drips_at: Option<(Instant, usize)>,
+    /// Others follow it where it waits.
+    followed: bool,
     /// Nothing more can be sent.
     shut: bool,
     connected: bool,
@@ -229,6 +263,7 @@ impl Client {
             asked: 0,
             out: Vec::new(),
             drips_at: None,
+            followed: false,
             shut: false,
             connected: false,
             reads_at: None,
@@ -292,12 +327,14 @@ impl Client {
             }
             if let (Some(ms), true, true) = (self.plan.drip_ms, self.out.is_empty(), self.asked > 0)
             {
-                self.drips_at = Some((now + Duration::from_millis(ms), 8));
+                self.drips_at = Some((now + Duration::from_millis(ms), DRIPS));
             }
             self.out.extend_from_slice(ask.text().as_bytes());
             self.oracle.asked(ask.clone(), now);
             self.asked += 1;
-            self.moved = now;
+            if self.oracle.due().is_none() {
+                self.moved = now;
+            }
         }
     }
 
@@ -317,7 +354,10 @@ impl Client {
                         _ => None,
                     };
                     self.out.drain(..written);
-                    (self.moved, self.connected) = (now, true);
+                    self.connected = true;
+                    if self.oracle.due().is_none() {
+                        self.moved = now; // an answer under way owes nothing to later requests
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error)
@@ -355,6 +395,7 @@ impl Client {
                 Ok(0) => return Ok(Some(End::Closed)),
                 Ok(read) => {
                     came += read;
+                    self.followed = false;
                     (self.moved, self.connected) = (now, true);
                     self.oracle.feed(&room[..read], now, history)?;
                     if read < most {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::body::{Body, Judged};
 use super::history::History;
-use super::plan::{Ask, Subject};
+use super::plan::{Ask, Span, Subject};
 
 /// What kind of promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,6 +172,16 @@ impl Oracle {
             }
             (None, None) => "between two answers".to_owned(),
         }
+    }
+
+    /// What of a file is due next, and where the part behind it begins.
+    pub fn due(&self) -> Option<(usize, Span, Option<u64>)> {
+        let answer = self.answer.as_ref()?;
+        let Subject::File(file) = answer.ask.subject else {
+            return None;
+        };
+        let (at, end, next) = answer.body.due()?;
+        Some((file, Span::Between(at, end - 1), next))
     }
 
     /// The socket is empty.

@@ -190,6 +190,23 @@ pub struct Plan {
     pub leave: Leave,
 }
 
+impl Plan {
+    /// One request, read as it comes.
+    pub fn quick(ask: Ask) -> Plan {
+        Plan {
+            asks: vec![Ask {
+                when: When::Together,
+                ..ask
+            }],
+            pace: Pace::Fast,
+            receive_bytes: None,
+            drip_ms: None,
+            pause: None,
+            leave: Leave::Answered,
+        }
+    }
+}
+
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (buffer, pause) = (self.receive_bytes, self.pause);
@@ -217,6 +234,8 @@ pub struct Taste {
     pub leaves_early: usize,
     /// Read slowly or with pauses.
     pub slow: usize,
+    /// Send later requests in single bytes, each of which makes the server look at the answer that it waits with.
+    pub drips: usize,
     /// Ask for several ranges.
     pub multipart: usize,
     /// Ask for one range.
@@ -234,7 +253,7 @@ pub fn draw(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Kno
     let count = 1 + rng.below(taste.asks_max);
     let mut asks: Vec<Ask> = (0..count).map(|_| draw_ask(rng, taste, known)).collect();
     asks[0].when = When::Together;
-    let drip_ms = (rng.below(3) == 0).then(|| 20 + rng.below(500) as u64);
+    let drip_ms = (rng.below(100) < taste.drips).then(|| 20 + rng.below(130) as u64);
     if drip_ms.is_some() && count > 1 {
         // Bytes that come while an answer waits make the server look at it.
         asks[1].when = When::UnderWay;
@@ -382,6 +401,7 @@ mod tests {
     const TASTE: Taste = Taste {
         leaves_early: 20,
         slow: 30,
+        drips: 30,
         multipart: 30,
         range: 30,
         conditional: 30,

@@ -87,8 +87,11 @@ impl Hunt {
             "weather {} (seed {}): {weather:?}",
             weather.name, self.seed
         ));
-        let more: Vec<&str> = self.args.iter().map(String::as_str).collect();
-        let server = world.setup().args(&["--metrics", "0"]).args(&more).start();
+        let server = world
+            .setup()
+            .args(&self.arguments(weather))
+            .args(&["--metrics", "0"])
+            .start();
         world.serves(server.pid());
         let line = server.out_line(&["metrics at http://"]);
         let metrics = line
@@ -123,6 +126,14 @@ impl Hunt {
         count
     }
 
+    /// Arguments of the server: its own win over those of the weather.
+    fn arguments<'a>(&'a self, weather: &Weather) -> Vec<&'a str> {
+        let given = |name: &str| self.args.iter().any(|own| own == name);
+        let pairs = weather.args.chunks(2).filter(|pair| !given(pair[0]));
+        let own = self.args.iter().map(String::as_str);
+        pairs.flatten().copied().chain(own).collect()
+    }
+
     fn storm(
         &self,
         world: &Arc<World>,
@@ -137,7 +148,7 @@ impl Hunt {
             AtomicBool::new(false),
         );
         let (pid, address) = (server.pid(), server.address());
-        let promised = promised_bytes(weather, &self.args);
+        let promised = promised_bytes(&self.arguments(weather));
         let swarm = Swarm {
             world,
             address,
@@ -183,11 +194,8 @@ impl Hunt {
 }
 
 /// What the server may take of memory, by its own word.
-fn promised_bytes(weather: &Weather, args: &[String]) -> u64 {
-    let limits = run(command(server_binary())
-        .arg("limits")
-        .args(weather.args)
-        .args(args));
+fn promised_bytes(args: &[&str]) -> u64 {
+    let limits = run(command(server_binary()).arg("limits").args(args));
     watch::promised_bytes(&limits.out).unwrap_or_else(|| panic!("no sum in {limits:?}"))
 }
 

@@ -78,6 +78,7 @@ const MIB: u64 = 1 << 20;
 const ALL_SORTS: Taste = Taste {
     leaves_early: 15,
     slow: 35,
+    drips: 30,
     multipart: 30,
     range: 25,
     conditional: 25,
@@ -104,6 +105,7 @@ pub const ALL: [Weather; 8] = [
         taste: Taste {
             leaves_early: 95,
             slow: 0,
+            drips: 30,
             multipart: 5,
             range: 90,
             conditional: 0,
@@ -131,16 +133,17 @@ pub const ALL: [Weather; 8] = [
         taste: Taste {
             leaves_early: 5,
             slow: 15,
+            drips: 85,
             multipart: 50,
             range: 45,
             conditional: 5,
             other: 0,
-            asks_max: 3,
+            asks_max: 4,
         },
         files: (12, 24 * MIB),
         popular: 3,
         others: Others {
-            fills: 30,
+            fills: 60,
             drops: 10,
             ..QUIET
         },
@@ -159,6 +162,7 @@ pub const ALL: [Weather; 8] = [
         taste: Taste {
             leaves_early: 40,
             slow: 20,
+            drips: 30,
             multipart: 10,
             range: 60,
             conditional: 0,
@@ -206,6 +210,7 @@ pub const ALL: [Weather; 8] = [
         clients: 40,
         taste: Taste {
             slow: 70,
+            drips: 30,
             multipart: 15,
             ..ALL_SORTS
         },

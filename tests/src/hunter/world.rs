@@ -1,16 +1,18 @@
 //! The files, and what others do to them: change them, read them into the page cache, drop them from it, and break their disk.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::content::State;
 use super::history::{Change, History, Life};
+use super::plan::Span;
 use super::weather::{Medium, Mood, Weather};
 use crate::{Disk, Rng, Setup, Throttle, Tree, skip};
 
@@ -18,6 +20,22 @@ use crate::{Disk, Rng, Setup, Throttle, Tree, skip};
 const fn is_still(file: usize) -> bool {
     file % 2 == 0
 }
+
+/// A part of a file that a client waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Which file.
+    pub file: usize,
+    /// What it waits for.
+    pub span: Span,
+    /// From there to the end of it others read.
+    pub from: u64,
+    /// The end.
+    pub end: u64,
+}
+
+/// So many are remembered; more are not followed.
+const WANTED: usize = 6;
 
 /// See above.
 pub struct World {
@@ -34,8 +52,9 @@ pub struct World {
     /// Until when the disk hangs, in ms since the start; `u64::MAX`: it does not know yet.
     hangs_until_ms: AtomicU64,
     versions: AtomicU64,
-    /// A file and a part of it that a client has asked for.
-    wanted: Mutex<(usize, u64, u64)>,
+    /// What clients wait for, and what of it has been read since.
+    wanted: Mutex<VecDeque<Wanted>>,
+    read: Mutex<VecDeque<Wanted>>,
 }
 
 impl World {
@@ -62,6 +81,7 @@ impl World {
             hangs_until_ms: AtomicU64::new(0),
             versions: AtomicU64::new(0),
             wanted: Mutex::default(),
+            read: Mutex::default(),
         };
         fs::create_dir_all(world.root().join("site")).expect("a directory");
         fs::create_dir_all(world.root().join("new")).expect("a directory");
@@ -117,7 +137,7 @@ impl World {
     /// A server of these files.
     pub fn setup(&self) -> Setup {
         let at = self.tree.at("site");
-        let setup = Setup::new(&at).args(self.weather.args);
+        let setup = Setup::new(&at);
         match &self.disk {
             Some(disk) => disk.served_at(&at, setup),
             None => setup,
@@ -226,26 +246,35 @@ impl World {
         Some((file, len.max(1)))
     }
 
-    /// A client wants this part of a file: whatever else runs on the machine may, too.
-    pub fn wanted(&self, file: usize, from: u64, end: u64) {
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        *wanted = (file, from, end.min(from + (8 << 20)));
+    /// A client waits for this: whatever else runs on the machine may read it, too. False if there is too much of that already.
+    pub fn wanted(&self, wanted: Wanted) -> bool {
+        let mut all = lock(&self.wanted);
+        if self.weather.others.fills == 0 || all.len() >= WANTED {
+            return false;
+        }
+        all.push_back(wanted);
+        true
+    }
+
+    /// What somebody waited for and somebody else has read since.
+    pub fn read_since(&self) -> Option<Wanted> {
+        lock(&self.read).pop_front()
     }
 
     fn fill(&self, rng: &mut Rng) {
-        let (file, mut at, end) = if rng.below(2) == 0 {
-            let (file, from, end) = *self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-            let Ok(file) = File::open(self.path(file)) else {
-                return;
-            };
-            (file, from, end)
-        } else {
-            let Some((file, len)) = self.some_file(rng) else {
-                return;
-            };
-            let at = rng.below(len as usize) as u64;
-            (file, at, at + (1 + rng.below(4 << 20)) as u64)
-        };
+        let wanted = lock(&self.wanted).pop_front();
+        if let Some(wanted) = wanted {
+            if let Ok(file) = File::open(self.path(wanted.file)) {
+                self.read_piece(&file, wanted.from, wanted.end);
+                lock(&self.read).push_back(wanted);
+            }
+        } else if let Some((file, len)) = self.some_file(rng) {
+            let from = rng.below(len as usize) as u64;
+            self.read_piece(&file, from, from + (1 + rng.below(4 << 20)) as u64);
+        }
+    }
+
+    fn read_piece(&self, file: &File, mut at: u64, end: u64) {
         let mut piece = vec![0; 128 << 10];
         while at < end && !self.is_over() {
             match file.read_at(&mut piece, at) {
@@ -289,7 +318,7 @@ impl World {
                 self.rest(rng.below(1500) as u64);
             }
             Mood::Throttled => {
-                self.throttle(Some([50_000, 1_000_000, 5_000_000][rng.below(3)]));
+                self.throttle(Some([50_000, 50_000, 2_000_000][rng.below(3)]));
                 self.rest(500 + rng.below(3000) as u64);
                 self.throttle(None);
                 self.rest(rng.below(1500) as u64);
@@ -435,6 +464,10 @@ impl World {
             rng.below(1_000_000_000) as u32,
         )
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn write_all(out: &File, state: &State, from: u64) -> io::Result<()> {

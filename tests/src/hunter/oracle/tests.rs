@@ -33,7 +33,11 @@ impl Bench {
         let long_ago = start.checked_sub(STALE_FOR).unwrap_or(start);
         let history = History::new(vec![Life::new("/a", state, long_ago)]);
         let oracle = Oracle::new(RULES);
-        Bench { oracle, history, start }
+        Bench {
+            oracle,
+            history,
+            start,
+        }
     }
 
     fn at(&self, ms: u64) -> Instant {
@@ -53,7 +57,13 @@ impl Bench {
 
     fn changes(&mut self, change: Change, state: Option<Arc<State>>, ms: u64) {
         let (begun, ended) = (self.at(ms), Some(self.at(ms + 1)));
-        let stage = Stage { state, change, begun, ended, modified_ns: i128::from(ms) };
+        let stage = Stage {
+            state,
+            change,
+            begun,
+            ended,
+            modified_ns: i128::from(ms),
+        };
         self.history.lives()[0].stages.push(stage);
     }
 
@@ -68,7 +78,10 @@ impl Bench {
     }
 
     fn ended(&mut self) -> Option<Kind> {
-        self.oracle.ended(End::Closed, &self.history).err().map(|wrong| wrong.kind)
+        self.oracle
+            .ended(End::Closed, &self.history)
+            .err()
+            .map(|wrong| wrong.kind)
     }
 }
 
@@ -79,7 +92,8 @@ fn content(state: &State, start: u64, end: u64) -> Vec<u8> {
 }
 
 fn head(status: u16, len: u64, fields: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status} x\r\nETag: {STRONG}\r\nContent-Length: {len}\r\n{fields}\r\n").into_bytes()
+    format!("HTTP/1.1 {status} x\r\nETag: {STRONG}\r\nContent-Length: {len}\r\n{fields}\r\n")
+        .into_bytes()
 }
 
 fn whole(state: &State) -> Vec<u8> {
@@ -93,7 +107,10 @@ fn multipart(parts: &[(u64, u64, u64)]) -> Vec<u8> {
     let mut body = Vec::new();
     let mut promised = 0;
     for &(start, end, sent_to) in parts {
-        let head = format!("\r\n--b\r\nContent-Type: x\r\nContent-Range: bytes {start}-{}/{LEN}\r\n\r\n", end - 1);
+        let head = format!(
+            "\r\n--b\r\nContent-Type: x\r\nContent-Range: bytes {start}-{}/{LEN}\r\n\r\n",
+            end - 1
+        );
         promised += head.len() as u64 + end - start;
         body.extend(head.into_bytes());
         body.extend(content(&state, start, sent_to));
@@ -136,7 +153,10 @@ fn a_wrong_byte_is_found_wherever_it_is() {
 fn bytes_of_another_file_or_place_are_wrong() {
     let mut elsewhere = head(200, LEN, "");
     elsewhere.extend(content(&State::new(0, 1, 2 * LEN), 16, LEN + 16));
-    assert_eq!(Bench::new().ask(&[]).feed(elsewhere), Some(Kind::WrongBytes));
+    assert_eq!(
+        Bench::new().ask(&[]).feed(elsewhere),
+        Some(Kind::WrongBytes)
+    );
     let other = whole(&State::new(1, 1, LEN));
     assert_eq!(Bench::new().ask(&[]).feed(other), Some(Kind::WrongBytes));
 }
@@ -152,7 +172,10 @@ fn bytes_behind_an_answer_are_found_with_and_without_a_next_one() {
     let mut answer = whole(&State::new(0, 1, LEN));
     answer.push(b'0');
     assert_eq!(Bench::new().ask(&[]).feed(&answer), Some(Kind::Beyond));
-    assert_eq!(Bench::new().ask(&[]).ask(&[]).feed(&answer), Some(Kind::Beyond));
+    assert_eq!(
+        Bench::new().ask(&[]).ask(&[]).feed(&answer),
+        Some(Kind::Beyond)
+    );
 }
 
 #[test]
@@ -162,7 +185,10 @@ fn parts_that_were_not_asked_for_or_do_not_come_are_found() {
     let one = multipart(&[(20_000, 30_000, 30_000)]);
     assert_eq!(Bench::new().ask(&TWO).feed(one), Some(Kind::Frame));
     let range = head(206, 10, &format!("Content-Range: bytes 501-510/{LEN}\r\n"));
-    assert_eq!(Bench::new().ask(&[Span::Between(500, 509)]).feed(range), Some(Kind::Frame));
+    assert_eq!(
+        Bench::new().ask(&[Span::Between(500, 509)]).feed(range),
+        Some(Kind::Frame)
+    );
 }
 
 #[test]
@@ -185,7 +211,9 @@ fn an_answer_that_ends_early_is_excused_by_a_change_of_its_file_alone() {
 fn written_over(tag: &str, new_len: u64, empty_at_ms: u64) -> Option<Kind> {
     let (old, new) = (State::new(0, 1, LEN), State::new(0, 2, new_len));
     let mut bench = Bench::new();
-    let answer = String::from_utf8(whole(&old)).expect("ASCII").replace(STRONG, tag);
+    let answer = String::from_utf8(whole(&old))
+        .expect("ASCII")
+        .replace(STRONG, tag);
     let split = answer.len() - LEN as usize + 10_000;
     assert_eq!(bench.ask(&[]).feed(&answer[..split]), None);
     bench.changes(Change::InPlace, Some(Arc::clone(&new)), 10);
@@ -208,7 +236,10 @@ fn more_to_come_than_buffers_hold_shows_that_the_server_went_on() {
     let (old, new) = (State::new(0, 1, LEN), State::new(0, 2, LEN));
     for (in_buffers_bytes, found) in [(20_000, Some(Kind::Mixed)), (35_000, None)] {
         let mut bench = Bench::new();
-        bench.oracle = Oracle::new(Rules { in_buffers_bytes, ..RULES });
+        bench.oracle = Oracle::new(Rules {
+            in_buffers_bytes,
+            ..RULES
+        });
         let answer = whole(&old);
         let split = answer.len() - LEN as usize + 10_000;
         assert_eq!(bench.ask(&[]).feed(&answer[..split]), None);
@@ -245,9 +276,15 @@ fn a_version_that_has_long_been_gone_is_not_served() {
     let mut bench = Bench::new();
     bench.changes(Change::Replace, Some(State::new(0, 2, LEN)), 0);
     bench.start += STALE_FOR + Duration::from_secs(1);
-    assert_eq!(bench.ask(&[]).feed(whole(&State::new(0, 1, LEN))), Some(Kind::WrongBytes));
+    assert_eq!(
+        bench.ask(&[]).feed(whole(&State::new(0, 1, LEN))),
+        Some(Kind::WrongBytes)
+    );
     let mut bench = Bench::with(None);
-    assert_eq!(bench.ask(&[]).feed(whole(&State::new(0, 1, LEN))), Some(Kind::Status));
+    assert_eq!(
+        bench.ask(&[]).feed(whole(&State::new(0, 1, LEN))),
+        Some(Kind::Status)
+    );
 }
 
 #[test]
@@ -260,11 +297,20 @@ fn answers_that_the_request_cannot_have_are_found() {
     for code in [304, 404, 412, 416, 500, 503] {
         assert_eq!(status(code, &|_| {}), Some(Kind::Status), "{code}");
     }
-    assert_eq!(status(304, &|ask| ask.if_none_match = Some(format!("W/{STRONG}"))), None);
-    assert_eq!(status(304, &|ask| ask.if_none_match = Some("\"2\"".to_owned())), Some(Kind::Status));
+    assert_eq!(
+        status(304, &|ask| ask.if_none_match = Some(format!("W/{STRONG}"))),
+        None
+    );
+    assert_eq!(
+        status(304, &|ask| ask.if_none_match = Some("\"2\"".to_owned())),
+        Some(Kind::Status)
+    );
     assert_eq!(status(206, &|ask| ask.head_only = true), Some(Kind::Status));
     let mut bench = Bench::new();
-    assert_eq!(bench.ask(&[Span::From(5)]).feed(head(200, LEN, "")), Some(Kind::Status));
+    assert_eq!(
+        bench.ask(&[Span::From(5)]).feed(head(200, LEN, "")),
+        Some(Kind::Status)
+    );
     let another = |ask: &mut Ask| {
         ask.spans = vec![Span::From(5)];
         ask.if_range = Some("\"2\"".to_owned());
@@ -278,14 +324,19 @@ fn a_body_where_none_may_be_is_found() {
     bench.ask_with(|ask| ask.head_only = true);
     assert_eq!(bench.feed(head(200, LEN, "")), None);
     assert!(bench.oracle.is_answered());
-    assert_eq!(bench.feed(content(&State::new(0, 1, LEN), 0, 1)), Some(Kind::Beyond));
+    assert_eq!(
+        bench.feed(content(&State::new(0, 1, LEN), 0, 1)),
+        Some(Kind::Beyond)
+    );
 }
 
 #[test]
 fn chunks_are_checked_to_their_last_line() {
     let listing = |body: &str| {
         let mut bench = Bench::new();
-        bench.oracle.asked(Ask::get(Subject::Listing, "/"), bench.start);
+        bench
+            .oracle
+            .asked(Ask::get(Subject::Listing, "/"), bench.start);
         let answer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
         for byte in answer.as_bytes() {
             if let Some(kind) = bench.feed([*byte]) {
