@@ -2,17 +2,19 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::findings::Findings;
 use super::history::History;
-use super::oracle::{End, Kind, Oracle, Rules, Sums, Validators, Wrong};
+use super::oracle::{End, Oracle, Rules, Sums, Validators};
 use super::plan::{Ask, Known, Leave, Pace, Plan, Span, Subject, When, draw};
-use super::run::Findings;
+use super::socket::begin_connect;
 use super::weather::{Mood, Weather};
 use super::world::{Wanted, World};
+use super::wrong::{Kind, Wrong};
 use crate::{Rng, limit_receive_buffer, reset_on_drop};
 
 /// So long an answer may stand still once the disk is fast and nobody disturbs.
@@ -481,38 +483,4 @@ fn wait(clients: &[Client]) {
         .collect();
     // SAFETY: the pointer and the count describe the vector.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 2) };
-}
-
-/// Begins to connect, with this SO_RCVBUF.
-fn begin_connect(address: SocketAddr, receive_bytes: Option<usize>) -> io::Result<TcpStream> {
-    let SocketAddr::V4(address) = address else {
-        return Err(ErrorKind::Unsupported.into());
-    };
-    let flags = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(libc::AF_INET, flags, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and belongs to nobody else.
-    let stream = unsafe { TcpStream::from_raw_fd(fd) };
-    if let Some(bytes) = receive_bytes {
-        limit_receive_buffer(&stream, bytes);
-    }
-    let place = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from_ne_bytes(address.ip().octets()),
-        },
-        sin_zero: [0; 8],
-    };
-    let len = size_of_val(&place) as libc::socklen_t;
-    // SAFETY: the pointer and the length describe `place`.
-    let result = unsafe { libc::connect(fd, (&raw const place).cast(), len) };
-    let error = io::Error::last_os_error();
-    if result != 0 && error.raw_os_error() != Some(libc::EINPROGRESS) {
-        return Err(error);
-    }
-    Ok(stream)
 }

@@ -130,8 +130,8 @@ fn fill_span(file: u8, version: u32, at: u64, into: &mut [u8]) {
     let within = at as usize % CELL;
     let head = into.len().min(CELL - within);
     into[..head].copy_from_slice(&cell_bytes[within..within + head]);
-    let mut number = at / CELL as u64 + 1;
-    for piece in into[head..].chunks_mut(CELL) {
+    let cells = into[head..].chunks_mut(CELL);
+    for (number, piece) in (at / CELL as u64 + 1..).zip(cells) {
         // Only the last two digits change from one cell to the next, most of the time.
         if number % 256 == 0 {
             cell_bytes = cell(file, version, number);
@@ -140,7 +140,6 @@ fn fill_span(file: u8, version: u32, at: u64, into: &mut [u8]) {
             cell_bytes[14] = HEX[number as usize & 15];
         }
         piece.copy_from_slice(&cell_bytes[..piece.len()]);
-        number += 1;
     }
 }
 

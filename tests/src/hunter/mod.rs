@@ -2,8 +2,9 @@
 //!
 //! - [`plan`] draws what clients ask for and how they behave, [`weather`] what else goes on; both from a seed.
 //! - [`world`] has the files ([`content`]) and what others do to them; [`history`] knows what was there when.
-//! - [`client`] runs many connections in one thread; [`oracle`] and [`body`] judge what arrives on each of them.
-//! - [`watch`] looks at the process; [`run`] puts it all together.
+//! - [`client`] runs many connections in one thread; [`oracle`] judges what arrives on each of them: the [`head`], the [`body`], and which
+//!   versions of its file that can be ([`track`]).
+//! - [`watch`] looks at the process; [`run`] puts it all together, and [`findings`] prints what is [`wrong`].
 //!
 //! It knows of the server only what everybody can see: its command line, HTTP, metrics, and /proc. What it does between two system calls
 //! depends on the machine, so a seed replays the plans and the weathers, not each moment.
@@ -11,13 +12,19 @@
 pub mod body;
 pub mod client;
 pub mod content;
+pub mod files;
+pub mod findings;
+pub mod head;
 pub mod history;
 pub mod oracle;
 pub mod plan;
 pub mod run;
+pub mod socket;
+pub mod track;
 pub mod watch;
 pub mod weather;
 pub mod world;
+pub mod wrong;
 
 pub use run::Hunt;
 

@@ -6,57 +6,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::body::{Body, Judged};
+use super::body::Body;
+use super::head::{Head, content_range};
 use super::history::History;
 use super::plan::{Ask, Span, Subject};
-
-/// What kind of promise was broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// The process ended, or would not end as it should.
-    Abort,
-    /// More bytes than were promised.
-    Beyond,
-    /// Bytes that the file never had there.
-    WrongBytes,
-    /// Bytes of two versions in one complete answer.
-    Mixed,
-    /// Two versions under one strong tag.
-    Tag,
-    /// A head, a part or a chunk is not what it should be.
-    Frame,
-    /// An answer that this request can't have.
-    Status,
-    /// An answer that ended early, though nothing was wrong with its file.
-    Cut,
-    /// An answer that stands still.
-    Stall,
-    /// A worker that sleeps for a disk (state D).
-    Asleep,
-    /// More memory than is promised.
-    Memory,
-}
-
-/// A broken promise.
-#[derive(Clone, Debug)]
-pub struct Wrong {
-    /// Of what kind.
-    pub kind: Kind,
-    /// What was expected, and what was seen.
-    pub text: String,
-}
-
-impl Wrong {
-    /// One.
-    pub fn new(kind: Kind, text: impl Into<String>) -> Wrong {
-        let text = text.into();
-        Wrong { kind, text }
-    }
-
-    pub(super) fn err<T>(kind: Kind, text: impl Into<String>) -> Result<T, Wrong> {
-        Err(Wrong::new(kind, text))
-    }
-}
+use super::track::Judged;
+use super::wrong::{Kind, Wrong, shown};
 
 /// What else the weather excuses.
 #[derive(Clone, Copy, Debug)]
@@ -327,44 +282,6 @@ impl Oracle {
     }
 }
 
-/// The head of an answer.
-pub struct Head {
-    /// Its status code.
-    pub status: u16,
-    /// All of it.
-    pub text: String,
-}
-
-impl Head {
-    fn parse(text: String) -> Result<Head, Wrong> {
-        let status = text.get(9..12).and_then(|code| code.parse().ok());
-        let lines_are_sound = text.lines().skip(1).all(|line| line.contains(": "));
-        match status {
-            Some(status) if lines_are_sound => Ok(Head { status, text }),
-            _ => Wrong::err(Kind::Frame, format!("no head: {}", shown(text.as_bytes()))),
-        }
-    }
-
-    /// The value of a field.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        self.text.lines().skip(1).find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            key.eq_ignore_ascii_case(name).then_some(value.trim())
-        })
-    }
-
-    /// Its Content-Length.
-    ///
-    /// # Errors
-    /// When it is no number, or missing.
-    pub fn len_bytes(&self) -> Result<u64, Wrong> {
-        let len = self
-            .field("Content-Length")
-            .and_then(|value| value.parse().ok());
-        len.ok_or_else(|| Wrong::new(Kind::Frame, format!("no Content-Length:\n{}", self.text)))
-    }
-}
-
 /// Says what the body of an answer has to be, from its head.
 struct Judge<'a> {
     ask: &'a Ask,
@@ -529,20 +446,6 @@ impl Judge<'_> {
 /// A tag without its `W/`.
 fn opaque(tag: &str) -> &str {
     tag.trim_start_matches("W/")
-}
-
-/// Start, end (exclusive) and length of the whole in a Content-Range.
-pub(super) fn content_range(value: &str) -> Option<(u64, u64, u64)> {
-    let (span, total) = value.strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = span.split_once('-')?;
-    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-    (first <= last).then_some((first, last + 1, total.parse().ok()?))
-}
-
-/// The first bytes, so that a person can read them.
-pub(super) fn shown(bytes: &[u8]) -> String {
-    let some = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]);
-    format!("{some:?} ({} bytes)", bytes.len())
 }
 
 #[cfg(test)]

@@ -1,22 +1,20 @@
 //! A hunt: one weather after the other, each with a server and files of its own.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::client::{Swarm, Total};
-use super::oracle::{Kind, Wrong};
+use super::findings::{Findings, Log};
 use super::watch::{self, Seen};
 use super::weather::{Weather, course};
 use super::world::World;
+use super::wrong::{Kind, Wrong};
 use crate::{Server, command, run, server_binary};
 
-/// So many findings of a weather are printed of each kind.
-const SHOWN: usize = 3;
 /// With so many findings a weather is over.
 const FINDINGS: usize = 300;
 /// How long a server may take to end after SIGTERM: longer than its own drain timeout.
@@ -44,7 +42,7 @@ impl Hunt {
     pub fn run(&self) -> usize {
         let start = Instant::now();
         let mut count = 0;
-        self.say(&format!(
+        self.logs().say(&format!(
             "hunter: seed {}, {}",
             self.seed,
             server_binary().display()
@@ -62,7 +60,7 @@ impl Hunt {
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15);
             count += self.weather(&weather, seed, start);
         }
-        self.say(&format!(
+        self.logs().say(&format!(
             "hunter: seed {}, {count} findings in {:.0} s",
             self.seed,
             start.elapsed().as_secs_f64()
@@ -70,20 +68,16 @@ impl Hunt {
         count
     }
 
-    fn say(&self, line: &str) {
-        println!("{line}");
-        if let Some(path) = &self.log {
-            let file = fs::File::options().create(true).append(true).open(path);
-            let written = file.and_then(|mut file| writeln!(file, "{line}"));
-            written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        }
+    fn logs(&self) -> Log {
+        let (seed, file) = (self.seed, self.log.clone());
+        Log { seed, file }
     }
 
     fn weather(&self, weather: &Weather, seed: u64, start: Instant) -> usize {
         let Some(world) = World::new(weather, seed) else {
             return 0;
         };
-        self.say(&format!(
+        self.logs().say(&format!(
             "weather {} (seed {}): {weather:?}",
             weather.name, self.seed
         ));
@@ -98,18 +92,12 @@ impl Hunt {
             .trim()
             .trim_start_matches("metrics at http://")
             .trim_end_matches("/metrics");
-        let findings = Findings {
-            hunt: self.clone(),
-            weather: weather.name,
-            start,
-            metrics: metrics.parse().ok(),
-            all: Mutex::default(),
-        };
+        let findings = Findings::new(self.logs(), weather.name, start, metrics.parse().ok());
         let begun = Instant::now();
         let (total, seen) = self.storm(&Arc::new(world), weather, server, &findings, seed);
         let count = findings.count();
         let (sums, s) = (total.sums, begun.elapsed().as_secs_f64());
-        self.say(&format!(
+        self.logs().say(&format!(
             "weather {} is over after {s:.1} s: {count} findings{}; {} connections, {} answers ({} ended early, {} torn), {} MB; \
              RssAnon {} MB, longest sleep in D {} ms, slowest small request {} ms",
             weather.name,
@@ -230,65 +218,5 @@ fn stop(mut server: Server, findings: &Findings) {
     if status.and_then(|status| status.code()) != Some(0) || panicked {
         let text = format!("after SIGTERM: {status:?}, panicked: {panicked}");
         findings.add(&Wrong::new(Kind::Abort, text), &last_lines(&server));
-    }
-}
-
-/// Where findings go: they are printed at once.
-pub struct Findings {
-    hunt: Hunt,
-    weather: &'static str,
-    start: Instant,
-    metrics: Option<std::net::SocketAddr>,
-    all: Mutex<Vec<Kind>>,
-}
-
-impl Findings {
-    /// So many.
-    pub fn count(&self) -> usize {
-        self.all
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
-    }
-
-    /// How many there are of each kind.
-    fn summary(&self) -> String {
-        let mut all = self
-            .all
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        all.sort_unstable();
-        let of = |kinds: &[Kind]| format!(" ({} {:?})", kinds.len(), kinds[0]);
-        all.chunk_by(|a, b| a == b).map(of).collect()
-    }
-
-    /// One more; `plan` says what the client was about to do.
-    pub fn add(&self, wrong: &Wrong, plan: &str) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(wrong.kind);
-        if all.iter().filter(|kind| **kind == wrong.kind).count() > SHOWN {
-            return;
-        }
-        let s = self.start.elapsed().as_secs_f64();
-        let (kind, seed, weather) = (wrong.kind, self.hunt.seed, self.weather);
-        self.hunt.say(&format!(
-            "FINDING {kind:?} after {s:.1} s, seed {seed}, weather {weather}: {}\n  {plan}",
-            wrong.text
-        ));
-        if let (Kind::Stall, Some(metrics)) = (kind, self.metrics) {
-            let page = watch::metrics(metrics);
-            let about = [
-                "ackpace_waiting_",
-                "ackpace_disk_",
-                "ackpace_connections",
-                "ackpace_prefetch_",
-            ];
-            let lines = page
-                .lines()
-                .filter(|line| about.iter().any(|name| line.starts_with(name)));
-            let lines: Vec<&str> = lines.filter(|line| !line.ends_with(" 0")).collect();
-            self.hunt.say(&format!("  metrics: {}", lines.join("; ")));
-        }
     }
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::oracle::{Kind, Wrong};
-use super::run::Findings;
+use super::findings::Findings;
+use super::wrong::{Kind, Wrong};
 
 /// A worker may not sleep so long for a disk.
 const ASLEEP: Duration = Duration::from_millis(100);
@@ -185,19 +185,6 @@ fn ask_small(address: SocketAddr, stream: &mut Option<TcpStream>) -> io::Result<
         }
     }
     Ok(())
-}
-
-/// The page of metrics; empty if there is none.
-pub fn metrics(address: SocketAddr) -> String {
-    let ask = || -> io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, SMALL)?;
-        stream.set_read_timeout(Some(SMALL))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page)?;
-        Ok(page)
-    };
-    ask().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::content::State;
+use super::files::{device_offset, modified_ns, set_time, write_all};
 use super::history::{Change, History, Life};
 use super::plan::Span;
 use super::weather::{Medium, Mood, Weather};
@@ -468,37 +469,4 @@ impl World {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write_all(out: &File, state: &State, from: u64) -> io::Result<()> {
-    let mut piece = vec![0; 256 << 10];
-    let mut at = from;
-    while at < state.len_bytes() {
-        let here = piece.len().min((state.len_bytes() - at) as usize);
-        state.fill(at, &mut piece[..here]);
-        out.write_all_at(&piece[..here], at)?;
-        at += here as u64;
-    }
-    Ok(())
-}
-
-/// Makes it so many seconds and ns old.
-fn set_time(path: &Path, ago_s: u64, ns: u32) -> io::Result<()> {
-    let time = SystemTime::now() - Duration::new(ago_s, ns);
-    File::options().write(true).open(path)?.set_modified(time)
-}
-
-fn modified_ns(path: &Path) -> Option<i128> {
-    let metadata = fs::metadata(path).ok()?;
-    Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
-}
-
-/// Where this byte of a file lies on its device (FIBMAP, ioctl_list(2)).
-fn device_offset(file: &File, offset: u64) -> Option<u64> {
-    const FIBMAP: libc::c_ulong = 1;
-    const BLOCK: u64 = 4096;
-    let mut block = (offset / BLOCK) as libc::c_int;
-    // SAFETY: the pointer is to a live int, which the call reads and writes.
-    let result = unsafe { libc::ioctl(file.as_raw_fd(), FIBMAP as _, &mut block) };
-    (result == 0 && block > 0).then(|| block as u64 * BLOCK)
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{End, Kind, Oracle, Rules};
+use super::{End, Oracle, Rules};
 use crate::hunter::content::State;
 use crate::hunter::history::{Change, History, Life, STALE_FOR, Stage};
 use crate::hunter::plan::{Ask, Span, Subject};
+use crate::hunter::wrong::Kind;
 
 const LEN: u64 = 40_000;
 const STRONG: &str = "\"1-9c40\"";

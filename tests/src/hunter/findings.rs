@@ -1,0 +1,129 @@
+//! What was found, printed at once.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::wrong::{Kind, Wrong};
+
+/// So many findings of a weather are printed of each kind.
+const SHOWN: usize = 3;
+/// How long metrics may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where a hunt prints.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// The seed of the hunt.
+    pub seed: u64,
+    /// All that is printed goes here as well.
+    pub file: Option<PathBuf>,
+}
+
+impl Log {
+    /// A line.
+    ///
+    /// # Panics
+    /// When the file can't be written.
+    pub fn say(&self, line: &str) {
+        println!("{line}");
+        if let Some(path) = &self.file {
+            let file = fs::File::options().create(true).append(true).open(path);
+            let written = file.and_then(|mut file| writeln!(file, "{line}"));
+            written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
+    }
+}
+
+/// Where findings go: they are printed at once.
+pub struct Findings {
+    log: Log,
+    weather: &'static str,
+    start: Instant,
+    metrics: Option<SocketAddr>,
+    all: Mutex<Vec<Kind>>,
+}
+
+impl Findings {
+    /// None yet, of this weather of a hunt that began then; the server's metrics are there.
+    pub fn new(
+        log: Log,
+        weather: &'static str,
+        start: Instant,
+        metrics: Option<SocketAddr>,
+    ) -> Findings {
+        let all = Mutex::default();
+        Findings {
+            log,
+            weather,
+            start,
+            metrics,
+            all,
+        }
+    }
+
+    /// So many.
+    pub fn count(&self) -> usize {
+        self.all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    /// How many there are of each kind.
+    pub fn summary(&self) -> String {
+        let mut all = self
+            .all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        all.sort_unstable();
+        let of = |kinds: &[Kind]| format!(" ({} {:?})", kinds.len(), kinds[0]);
+        all.chunk_by(|a, b| a == b).map(of).collect()
+    }
+
+    /// One more; `plan` says what the client was about to do.
+    pub fn add(&self, wrong: &Wrong, plan: &str) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(wrong.kind);
+        if all.iter().filter(|kind| **kind == wrong.kind).count() > SHOWN {
+            return;
+        }
+        let s = self.start.elapsed().as_secs_f64();
+        let (kind, seed, weather) = (wrong.kind, self.log.seed, self.weather);
+        self.log.say(&format!(
+            "FINDING {kind:?} after {s:.1} s, seed {seed}, weather {weather}: {}\n  {plan}",
+            wrong.text
+        ));
+        if let (Kind::Stall, Some(metrics)) = (kind, self.metrics) {
+            let page = page(metrics);
+            let about = [
+                "ackpace_waiting_",
+                "ackpace_disk_",
+                "ackpace_connections",
+                "ackpace_prefetch_",
+            ];
+            let lines = page
+                .lines()
+                .filter(|line| about.iter().any(|name| line.starts_with(name)));
+            let lines: Vec<&str> = lines.filter(|line| !line.ends_with(" 0")).collect();
+            self.log.say(&format!("  metrics: {}", lines.join("; ")));
+        }
+    }
+}
+
+/// The page of metrics; empty if there is none.
+fn page(address: SocketAddr) -> String {
+    let ask = || -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        Ok(page)
+    };
+    ask().unwrap_or_default()
+}
