@@ -10,17 +10,19 @@ use std::time::{Duration, Instant};
 use super::findings::Findings;
 use super::history::History;
 use super::oracle::{End, Oracle, Rules, Sums, Validators};
-use super::plan::{Ask, Known, Leave, Pace, Plan, Span, Subject, When, draw};
+use super::plan::{Ask, Known, Leave, Limit, Pace, Plan, Span, Subject, When, draw};
 use super::socket::begin_connect;
 use super::weather::{Mood, Weather};
 use super::world::{Wanted, World};
 use super::wrong::{Kind, Wrong};
-use crate::{Rng, limit_receive_buffer, reset_on_drop};
+use crate::{Rng, reset_on_drop};
 
 /// So long an answer may stand still once the disk is fast and nobody disturbs.
 const CALM_STALL: Duration = Duration::from_secs(15);
-/// So long clients may take to read what they are owed, as long as it comes.
-const CALM: Duration = Duration::from_secs(40);
+/// So long clients may take to read what they are owed, as long as it comes: enough to see who stands still.
+const CALM: Duration = Duration::from_secs(16);
+/// A client with hardly any window needs to read no more than this then, or it would take minutes.
+const TINY_CALM_BYTES: u64 = 64 << 10;
 /// So many bytes of a request come one by one: the server gives up a head that takes too long.
 const DRIPS: usize = 40;
 /// Whoever waits so long is followed by others.
@@ -289,8 +291,14 @@ impl Client {
         self.plan.asks.truncate(self.asked.max(1));
         (self.plan.pace, self.plan.pause, self.reads_at) = (Pace::Fast, None, None);
         (self.plan.drip_ms, self.drips_at) = (None, None);
-        // With hardly any window the rest of a long file would take minutes.
-        limit_receive_buffer(&self.stream, 1 << 20);
+        if self
+            .plan
+            .receive_bytes
+            .is_some_and(|bytes| bytes < 64 << 10)
+        {
+            let (bytes, ms) = (self.oracle.sums.bytes + TINY_CALM_BYTES, u64::MAX >> 1);
+            self.plan.leave = Leave::Closed(Limit { bytes, ms });
+        }
     }
 
     /// Does what is to be done now. True if the connection is over.
@@ -437,7 +445,7 @@ impl Client {
         let all_sent = self.asked == self.plan.asks.len() && self.out.is_empty();
         let answered = self.asked > 0 && self.oracle.is_answered();
         let closing = answered && self.oracle.sums.complete < self.plan.asks.len();
-        let done = |limit: super::plan::Limit| {
+        let done = |limit: Limit| {
             let late = now > self.born + Duration::from_millis(limit.ms);
             self.asked > 0 && self.out.is_empty() && (self.oracle.sums.bytes >= limit.bytes || late)
         };
