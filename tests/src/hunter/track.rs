@@ -11,6 +11,9 @@ use super::wrong::{Kind, Wrong, shown};
 /// So much later nothing of it is there any more if the socket was empty, or more is to come than buffers hold.
 pub const IN_BUFFERS: Duration = Duration::from_secs(1);
 
+/// A file with a strong tag has not changed for longer than this.
+const UNCHANGED: Duration = Duration::from_millis(500);
+
 /// What a whole body turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
@@ -184,7 +187,13 @@ impl Track {
         }
         let stages = &life.stages[self.oldest..];
         // A change that the server had to notice: it began after this answer, and ended long before it.
-        let since = if strong { self.asked } else { self.head_at };
+        // Who gave a strong tag saw a file that had been as it was for a second or more: a change shortly before the head came is
+        // later than that look. A request may have waited for long behind others.
+        let looked = self.head_at.checked_sub(UNCHANGED);
+        let since = match strong {
+            true => looked.map_or(self.asked, |looked| looked.max(self.asked)),
+            false => self.head_at,
+        };
         let noticed = stages.iter().find(|stage| {
             stage.change == Change::InPlace
                 && stage.begun > since
