@@ -174,11 +174,11 @@ impl Worker {
         };
         match (received, conn.phase) {
             (Received::Nothing, _) => conn.readable = false,
-            (Received::HeadPart, _) => {
+            (Received::HeadPart, Phase::Open) => {
                 conn.readable = conn.fin;
                 conn.patience.head_begun(now);
             }
-            (Received::Request { body, more }, _) => {
+            (Received::Request { body, more }, Phase::Open) => {
                 (conn.phase, conn.body, conn.readable) = (Phase::Resolving, body, more || conn.fin);
                 conn.requested_at = now;
                 conn.patience.head_ended();
@@ -215,6 +215,8 @@ impl Worker {
                 }
                 self.wake(id.index, false);
             }
+            // Nobody looked for that now.
+            (Received::HeadPart | Received::Request { .. }, _) => {}
             (Received::Skipped { .. }, Phase::Open | Phase::Resolving | Phase::Sending) => {}
             (Received::Broken, _) => self.linger(id.index, now),
             (Received::End, phase) => self.peer_ended(id, phase, now),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::content::State;
-use super::history::{Change, Life};
+use super::history::{Change, Life, Stage};
 use super::wrong::{Kind, Wrong, shown};
 
 /// What the server gave the kernel before a file changed may still arrive, for it lies in buffers, and they refer to the pages of the file.
@@ -194,7 +194,13 @@ impl Track {
             true => looked.map_or(self.asked, |looked| looked.max(self.asked)),
             false => self.head_at,
         };
-        let noticed = stages.iter().find(|stage| {
+        // A weak tag promises a prefix of a file that is being written: written over by something longer, it has grown.
+        let len_bytes = |stage: &Stage| stage.state.as_ref().map(|state| state.len_bytes());
+        let grown = !strong
+            && stages
+                .iter()
+                .any(|stage| len_bytes(stage) > Some(self.total_bytes));
+        let noticed = stages.iter().filter(|_| !grown).find(|stage| {
             stage.change == Change::InPlace
                 && stage.begun > since
                 && stage.ended.is_some_and(went_on)

@@ -230,6 +230,8 @@ fn two_versions_in_a_complete_answer_are_found_if_the_server_could_know() {
         // What it had given away by then refers to the pages of the file.
         assert_eq!(written_over(tag, new_len, 500), None, "{tag}");
     }
+    let growing = written_over("W/\"1-9c40\"", LEN + 4096, 1500);
+    assert_eq!(growing, None, "a weak tag promises a prefix of what grows");
 }
 
 #[test]
