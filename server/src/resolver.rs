@@ -222,7 +222,10 @@ impl Jobs {
 
     /// A job turns out to be a long one. Who says so asks for the next one at once, so nobody needs to be woken.
     fn put_off(&self, device: u16, waiting: Waiting) {
-        self.lanes().put(device, true, waiting);
+        let mut lanes = self.lanes();
+        let bytes = waiting.job.bytes();
+        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        lanes.put(device, true, waiting);
     }
 
     /// The next job, after `before` is done; waits for one.

@@ -29,7 +29,7 @@ pub use kernel::{
 pub use server::{Server, Setup};
 pub use text::{Rng, pattern};
 pub use throttle::Throttle;
-pub use tree::Tree;
+pub use tree::{Tree, rested};
 
 /// How long anything may take before a test fails: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

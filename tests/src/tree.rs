@@ -2,9 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
+
+use crate::eventually;
 
 /// A new directory, removed with all that is in it when it is dropped.
 pub struct Tree {
@@ -43,7 +46,7 @@ impl Tree {
         path
     }
 
-    /// A file in it, changed an hour ago, so that its tag is strong; with the directories above.
+    /// A file in it, modified an hour ago; with the directories above. Its tag is weak until it has [`rested`].
     pub fn file(&self, name: impl AsRef<OsStr>, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.at(name);
         fs::create_dir_all(path.parent().expect("a name in the tree")).expect("directories");
@@ -55,6 +58,15 @@ impl Tree {
             .expect("its time");
         path
     }
+}
+
+/// Waits until a file was changed long enough ago for a strong tag, and to be kept ready. Nobody can set that time (ctime).
+pub fn rested(path: &Path) {
+    let changed_s = fs::metadata(path).expect("the file").ctime();
+    eventually("the file has rested", || {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.is_ok_and(|now| now.as_secs() as i64 > changed_s + 2)
+    });
 }
 
 impl Drop for Tree {

@@ -1,20 +1,8 @@
 //! Small files that are kept ready: always the right bytes, and a change is seen.
 
 use std::fs;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
 
-use ackpace_tests::{Conn, Mapped, Server, Tree, eventually, pattern};
-
-/// Only files that have rested for a while are kept.
-fn rest(path: &Path) {
-    let file = fs::File::options()
-        .append(true)
-        .open(path)
-        .expect("our own file");
-    let yesterday = SystemTime::now() - Duration::from_secs(86_400);
-    file.set_modified(yesterday).expect("our own file");
-}
+use ackpace_tests::{Conn, Mapped, Server, Tree, eventually, pattern, rested};
 
 /// Asked three times, so that the last answer was ready.
 fn ask(conn: &mut Conn, target: &str) -> String {
@@ -37,7 +25,7 @@ fn settles(conn: &mut Conn, target: &str, new: &[u8]) {
 #[test]
 fn every_kind_of_request_for_a_ready_file_gets_its_own_answer() {
     let tree = Tree::new();
-    rest(&tree.file("a.txt", "0123456789"));
+    rested(&tree.file("a.txt", "0123456789"));
     let server = Server::start(&tree, &[]);
     let mut conn = server.connect();
     for _ in 0..5 {
@@ -88,17 +76,17 @@ fn a_change_in_its_directory_is_seen_by_the_next_request() {
     let tree = Tree::new();
     tree.dir("sub");
     let path = tree.file("sub/a.txt", "old");
-    rest(&path);
-    rest(&tree.file("sub/index.html", "index"));
+    rested(&path);
+    rested(&tree.file("sub/index.html", "index"));
     let server = Server::start(&tree, &["--workers", "1"]);
     let mut conn = server.connect();
     assert_eq!(ask(&mut conn, "/sub/a.txt"), "old");
     fs::write(&path, "in place").expect("our own file");
     assert_eq!(conn.get("/sub/a.txt", "").text(), "in place");
-    rest(&path);
+    rested(&path);
     assert_eq!(ask(&mut conn, "/sub/a.txt"), "in place");
     let other = tree.file("sub/b.txt", "renamed");
-    rest(&other);
+    rested(&other);
     fs::rename(&other, &path).expect("our own file");
     assert_eq!(ask(&mut conn, "/sub/a.txt"), "renamed");
     fs::remove_file(&path).expect("our own file");
@@ -116,7 +104,7 @@ fn a_change_further_up_is_seen_within_a_second() {
     let tree = Tree::new();
     for release in ["one", "two"] {
         tree.dir(release);
-        rest(&tree.file(format!("{release}/a.txt"), release));
+        rested(&tree.file(format!("{release}/a.txt"), release));
     }
     let current = tree.at("current");
     std::os::unix::fs::symlink("one", &current).expect("our own link");
@@ -140,7 +128,7 @@ fn a_store_through_a_mapping_is_seen_within_a_second() {
     let file = file.expect("our own file");
     let mut mapped = Mapped::new(&file, 5);
     mapped.store(b"other");
-    rest(&path);
+    rested(&path);
     let server = Server::start(&tree, &["--workers", "1"]);
     let mut conn = server.connect();
     assert_eq!(ask(&mut conn, "/a.txt"), "other");
@@ -165,7 +153,7 @@ fn a_change_through_another_link_is_seen_within_a_second_and_no_answer_is_mixed(
         let path = tree.file(name, &old);
         let link = tree.at(format!("elsewhere/{name}"));
         fs::hard_link(&path, &link).expect("one file system");
-        rest(&path);
+        rested(&path);
         let target = format!("/{name}");
         ask(&mut conn, &target);
         // As long, with its time put back; then longer; then shorter.
@@ -173,7 +161,7 @@ fn a_change_through_another_link_is_seen_within_a_second_and_no_answer_is_mixed(
             let new = pattern(len, seed);
             let before = conn.get(&target, "").body;
             fs::write(&link, &new).expect("our own file");
-            rest(&link);
+            rested(&link);
             eventually("an answer that is new", || {
                 let body = conn.get(&target, "").body;
                 let len = body.len();
@@ -195,7 +183,7 @@ fn a_change_through_another_link_is_seen_within_a_second_and_no_answer_is_mixed(
 fn many_spellings_of_one_path_take_no_memory() {
     let tree = Tree::new();
     tree.dir("sub");
-    rest(&tree.file("sub/a.txt", "text"));
+    rested(&tree.file("sub/a.txt", "text"));
     let args = ["--workers", "1", "--object-cache", "1MiB"];
     let server = Server::start(&tree, &args);
     let mut conn = server.connect();
@@ -222,7 +210,7 @@ fn ready_files_are_whole_for_a_client_that_reads_slowly() {
     // One is copied, one kept open; 12 MB of answers are far more than the sockets hold.
     let cases = [("a.bin", 8_000, 1500), ("b.bin", 60_000, 200)];
     for (name, len, _) in cases {
-        rest(&tree.file(name, pattern(len, 7)));
+        rested(&tree.file(name, pattern(len, 7)));
     }
     let server = Server::start(&tree, &["--workers", "1"]);
     for (name, len, times) in cases {
@@ -242,7 +230,7 @@ fn ready_files_are_whole_for_a_client_that_reads_slowly() {
 #[test]
 fn without_memory_for_it_files_are_served_as_ever() {
     let tree = Tree::new();
-    rest(&tree.file("a.txt", "text"));
+    rested(&tree.file("a.txt", "text"));
     let server = Server::start(&tree, &["--object-cache", "0"]);
     assert_eq!(ask(&mut server.connect(), "/a.txt"), "text");
     server.stop();

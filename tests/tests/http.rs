@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use ackpace_tests::{Conn, Response, Server, Tree, pattern};
+use ackpace_tests::{Conn, Response, Server, Tree, pattern, rested};
 
 fn get(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: t\r\n\r\n")
@@ -529,7 +529,7 @@ fn precompressed_siblings_are_sent_to_those_who_accept_them() {
 #[test]
 fn conditions_are_weighed_in_the_order_of_the_rfc() {
     let tree = Tree::new();
-    tree.file("a", "0123456789");
+    rested(&tree.file("a", "0123456789"));
     let server = Server::start(&tree, &[]);
     let mut conn = server.connect();
     let first = conn.get("/a", "");
@@ -612,6 +612,9 @@ fn a_file_that_was_just_written_has_a_weak_tag() {
         .open(&path)
         .and_then(|file| file.set_modified(old))
         .expect("its time");
+    let weak = tag(&server.get("/a", "")).starts_with("W/");
+    assert!(weak, "a time that was set says nothing of the content");
+    rested(&path);
     assert!(tag(&server.get("/a", "")).starts_with('"'));
     server.stop();
 }

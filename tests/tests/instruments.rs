@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use ackpace_tests::{
     Conn, Outcome, PATIENCE, Response, Server, Setup, Tree, cached_bytes, client, command,
-    eventually, forget_cached, limit_receive_buffer, pattern, raise_own_limit, run, server_binary,
-    skip,
+    eventually, forget_cached, limit_receive_buffer, pattern, raise_own_limit, rested, run,
+    server_binary, skip,
 };
 
 const LEN: usize = 32 << 20;
@@ -26,7 +26,7 @@ impl Watched {
     fn start(args: &[&str]) -> Watched {
         let tree = Tree::new();
         tree.file("site/big", pattern(LEN, 3));
-        tree.file("site/a", "0123456789");
+        rested(&tree.file("site/a", "0123456789"));
         let admin = tree.at("admin.sock");
         let path = admin.to_str().expect("UTF-8").to_owned();
         let watching = ["--metrics", "0", "--admin", &path];

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ackpace_tests::{Conn, Response, Server, Tree, limit_receive_buffer};
+use ackpace_tests::{Conn, Response, Server, Tree, limit_receive_buffer, rested};
 
 /// Entries of a folder whose names fill a good part of what listings may hold with [`ARGS`]...
 const ENTRIES: usize = 2500;
@@ -79,6 +79,7 @@ fn ready_files(server: &Server) -> String {
 #[test]
 fn clients_who_pause_in_a_listing_keep_nobody_from_being_served_and_get_theirs_whole() {
     let tree = tree();
+    rested(&tree.at("a.txt"));
     let server = Server::start(&tree, &ARGS);
     let mut small = server.connect();
     for _ in 0..3 {

@@ -9,7 +9,7 @@ use std::{io, thread};
 
 use ackpace_tests::{
     Conn, Rng, Server, Tree, allocate, cached_bytes, forget_cached, has_direct,
-    limit_receive_buffer, pattern, skip,
+    limit_receive_buffer, pattern, rested, skip,
 };
 
 const LEN: usize = 8 << 20;
@@ -112,6 +112,95 @@ fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
         }
         drop(conn);
         server.stop();
+    }
+}
+
+/// Another version, as rsync --inplace -t leaves it: with the time of the one before.
+fn rewrite_in_place(tree: &Tree, len: usize) -> io::Result<()> {
+    let file = writer(tree);
+    let before = file.metadata()?.modified()?;
+    file.write_all_at(&pattern(len, 9), 0)?;
+    file.set_modified(before)
+}
+
+#[test]
+fn an_answer_with_a_strong_tag_is_of_one_version_or_ends_early() {
+    let changes: [(&str, Change, bool); 9] = [
+        (
+            "cp over it",
+            |tree| fs::write(tree.at("big"), pattern(LEN + 4096, 9)),
+            false,
+        ),
+        (
+            "rewritten, time put back",
+            |tree| rewrite_in_place(tree, LEN),
+            false,
+        ),
+        (
+            "a part of it, time put back",
+            |tree| rewrite_in_place(tree, LEN / 2),
+            false,
+        ),
+        (
+            "appended to",
+            |tree| writer(tree).write_all_at(b"and more", LEN as u64),
+            false,
+        ),
+        (
+            "cut and filled again",
+            |tree| {
+                writer(tree).set_len(0)?;
+                rewrite_in_place(tree, LEN)
+            },
+            false,
+        ),
+        (
+            "moved away",
+            |tree| fs::rename(tree.at("big"), tree.at("other")),
+            true,
+        ),
+        (
+            "replaced",
+            |tree| fs::rename(tree.file("new", "the new one"), tree.at("big")),
+            true,
+        ),
+        ("removed", |tree| fs::remove_file(tree.at("big")), true),
+        (
+            "linked",
+            |tree| fs::hard_link(tree.at("big"), tree.at("other")),
+            true,
+        ),
+    ];
+    for cached in [true, false] {
+        let trees: Vec<_> = changes.iter().filter_map(|_| tree()).collect();
+        let Some((last, _)) = trees.last() else {
+            return;
+        };
+        rested(&last.at("big"));
+        for ((what, change, whole), (tree, content)) in changes.into_iter().zip(trees) {
+            let server = Server::start(&tree, &[]);
+            let file = File::open(tree.at("big")).expect("the file");
+            if !cached {
+                forget_cached(&file);
+            }
+            let mut conn = server.connect();
+            limit_receive_buffer(&conn.stream, 64 << 10);
+            conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+            let head = conn.head();
+            let tag = head.field("ETag").expect("a tag");
+            assert!(tag.starts_with('"'), "{tag} is strong");
+            conn.exactly(BLOCK);
+            change(&tree).unwrap_or_else(|error| panic!("{what}: {error}"));
+            if whole {
+                assert!(conn.exactly(LEN - BLOCK) == content[BLOCK..], "{what}");
+                assert_eq!(conn.get("/small", "").text(), "small", "{what}");
+            } else {
+                let rest = conn.rest_or_reset().len();
+                assert!(rest < LEN - BLOCK, "{what}, cached: {cached}: all came");
+            }
+            drop(conn);
+            server.stop();
+        }
     }
 }
 

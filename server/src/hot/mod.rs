@@ -106,8 +106,8 @@ pub struct Hot {
 pub struct Candidate {
     /// Length of the file.
     pub len_bytes: u64,
-    /// When it was last modified, seconds since 1970.
-    pub modified_unix_s: i64,
+    /// When it was last changed, seconds since 1970: the later of mtime and ctime.
+    pub changed_unix_s: i64,
     /// Others may get another answer for the same target.
     pub varies: bool,
 }
@@ -198,7 +198,7 @@ impl Hot {
             return None;
         }
         // Its validators are weak while it may still change within the second.
-        let old = candidate.modified_unix_s + 2 < now_unix_s as i64;
+        let old = candidate.changed_unix_s.saturating_add(2) < now_unix_s as i64;
         let hash = self.hash(key);
         if !(self.table.find(hash, key).is_some() || self.asked_before(hash)) || !old {
             return None;

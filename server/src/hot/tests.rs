@@ -192,7 +192,7 @@ fn a_file_is_kept_when_it_is_asked_for_again() {
     let a = &kept_by(b"/a");
     let small = Candidate {
         len_bytes: 10,
-        modified_unix_s: 100,
+        changed_unix_s: 100,
         varies: false,
     };
     let long = |len_bytes| Candidate { len_bytes, ..small };

@@ -6,6 +6,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ackpace_wire::hide::Hide;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -43,18 +44,23 @@ pub enum Miss {
 #[derive(Debug)]
 pub struct Door {
     hide: Hide,
+    /// Files may be read without a new time of access. Only their owner may, and CAP_FOWNER: refused once, it is not tried
+    /// again.
+    quiet: AtomicBool,
 }
 
 /// A name below a directory that is served from; no part of it is hidden.
 pub struct Name<'a> {
     dir: BorrowedFd<'a>,
     path: CString,
+    quiet: &'a AtomicBool,
 }
 
 impl Door {
     /// A door that names which match `hide` do not pass.
     pub fn new(hide: Hide) -> Door {
-        Door { hide }
+        let quiet = AtomicBool::new(true);
+        Door { hide, quiet }
     }
 
     /// Whether a name, or a part of a path, is hidden.
@@ -66,23 +72,31 @@ impl Door {
     ///
     /// # Errors
     /// [`Miss::Hidden`], and [`Miss::NotFound`] for what can't be a name.
-    pub fn name<'a>(&self, dir: &'a OwnedFd, path: &[u8]) -> Result<Name<'a>, Miss> {
+    pub fn name<'a>(&'a self, dir: &'a OwnedFd, path: &[u8]) -> Result<Name<'a>, Miss> {
         if self.hides(path) {
             return Err(Miss::Hidden);
         }
-        let (dir, path) = (dir.as_fd(), c_path(path)?);
-        Ok(Name { dir, path })
+        let (dir, path, quiet) = (dir.as_fd(), c_path(path)?, &self.quiet);
+        Ok(Name { dir, path, quiet })
     }
 }
 
 impl Name<'_> {
     /// What this name means now; a link on the way or at its end is ELOOP.
     ///
+    /// A file that is read gets no new time of access, where that is allowed: writing it may wait for a disk that hangs.
+    ///
     /// # Errors
     /// As openat2(2).
     pub fn open(&self, flags: OFlags, wait: Wait) -> rustix::io::Result<OwnedFd> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        open_at(self.dir, &self.path, flags, resolve | wait.resolve())
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | wait.resolve();
+        if !flags.contains(OFlags::PATH) && self.quiet.load(Relaxed) {
+            match open_at(self.dir, &self.path, flags | OFlags::NOATIME, resolve) {
+                Err(Errno::PERM) => self.quiet.store(false, Relaxed),
+                opened => return opened,
+            }
+        }
+        open_at(self.dir, &self.path, flags, resolve)
     }
 }
 

@@ -118,10 +118,10 @@ impl File {
         fstat(&self.fd).map(|stat| version(&stat))
     }
 
-    /// Whether the bytes that `promised` tells of may still be sent ([`Version::change`]). `last`: none of them follow.
-    pub fn still_holds(&self, promised: &Version, promise: Promise, last: bool) -> bool {
-        let looks = if last { GROWING_LOOKS_MAX } else { 1 };
-        for _ in 0..looks {
+    /// Whether the bytes that `promised` tells of may still be sent ([`Version::change`]). A file that is about to grow is looked
+    /// at for some 100 us.
+    pub fn still_holds(&self, promised: &Version, promise: Promise) -> bool {
+        for _ in 0..GROWING_LOOKS_MAX {
             let Ok(now) = self.version() else {
                 return false;
             };
@@ -138,7 +138,7 @@ impl File {
                 name,
             });
             match known.version.change(&now, promise) {
-                Change::None if now.mtime_ns != promised.mtime_ns => return true,
+                Change::None if now.mtime_ns != promised.mtime_ns => return true, // of a prefix
                 Change::None => known.version = now,
                 Change::Inode => {
                     // Moved or replaced it has another name; otherwise its time was put back.
@@ -148,8 +148,7 @@ impl File {
                     }
                 }
                 Change::Content => return false,
-                Change::Unsettled if last => continue,
-                Change::Unsettled => {} // a later look tells
+                Change::Unsettled => continue,
             }
             return true;
         }
@@ -334,8 +333,8 @@ mod tests {
             std::fs::write(&path, "0123456789").expect("a file");
             let file = open(&Files::default(), &devices, &path);
             let promised = file.version().expect("open");
-            assert!(file.still_holds(&promised, promise, false));
-            move |last| file.still_holds(&promised, promise, last)
+            assert!(file.still_holds(&promised, promise));
+            move || file.still_holds(&promised, promise)
         };
         let rewrite = |text: &str| {
             let before = std::fs::metadata(&path).expect("there");
@@ -355,16 +354,16 @@ mod tests {
         for promise in [Promise::OneVersion, Promise::Prefix] {
             let holds = begun(promise);
             std::fs::rename(&path, &other).expect("renamed");
-            assert!(holds(false) && holds(true), "moved away");
+            assert!(holds(), "moved away");
             std::fs::remove_file(&other).expect("removed");
-            assert!(holds(true), "removed");
+            assert!(holds(), "removed");
             let holds = begun(promise);
             std::fs::write(&other, "another").expect("a file");
             std::fs::rename(&other, &path).expect("renamed");
-            assert!(holds(true), "replaced");
+            assert!(holds(), "replaced");
             let holds = begun(promise);
             rewrite("9876543210");
-            assert!(!holds(false), "its time was put back");
+            assert!(!holds(), "its time was put back");
             let holds = begun(promise);
             rewrite("short");
             std::fs::rename(&path, &other).expect("renamed");
@@ -373,11 +372,11 @@ mod tests {
                 .open(&other)
                 .and_then(|file| file.set_len(4))
                 .expect("truncated");
-            assert!(!holds(false), "truncated");
+            assert!(!holds(), "truncated");
             let holds = begun(promise);
             rewrite("01234567890");
             std::fs::write(&path, "01234567890").expect("grown");
-            assert_eq!(holds(true), promise == Promise::Prefix, "grown");
+            assert_eq!(holds(), promise == Promise::Prefix, "grown");
         }
         std::fs::remove_dir_all(&dir).expect("our own directory");
     }

@@ -196,7 +196,7 @@ fn keep_ready(
 ) -> bool {
     let candidate = Candidate {
         len_bytes: served.version.len_bytes,
-        modified_unix_s: served.times.modified_unix_s,
+        changed_unix_s: (served.times.modified_unix_s).max(served.times.changed_unix_s),
         varies: served.vary,
     };
     let Some(Part::Bytes(head)) = plan.parts.first() else {

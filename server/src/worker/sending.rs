@@ -95,7 +95,6 @@ impl Worker {
             debug_assert!(span.len_bytes <= owed_bytes, "more than was promised");
             span.len_bytes = span.len_bytes.min(owed_bytes);
         }
-        let last = !more && conn.owed_bytes == Some(span.len_bytes);
         if let Some(room) = order.room {
             conn.set_lowat(room.lowat_bytes);
         }
@@ -130,7 +129,7 @@ impl Worker {
                     offset_bytes: at_bytes,
                     ..span
                 };
-                let holds = || file.still_holds(version, *promise, last);
+                let holds = || file.still_holds(version, *promise);
                 let sure = |sure: &(Instant, Span)| sure.0 == now && sure.1.covers(span);
                 match held {
                     Held::PageCache
