@@ -1,8 +1,8 @@
 //! What is believed to be in the page cache: which windows of which files can be sent at once.
 //!
-//! Asking the kernel costs .2 us a window when it holds large folios and 3.5 us when it holds
-//! single pages, beside 55 us to send one; so an answer is trusted for a moment. If the kernel drops
-//! a page in that moment, one sendfile waits for the disk: rare, and short of a wrong answer.
+//! Asking the kernel costs some 4 us a window, beside 55 us to send one; so what to read is decided by answers that are
+//! trusted for a moment. The shell asks once more for the bytes that it sends: a wrong belief costs a question
+//! (docs/decisions/0002-residency.md).
 
 use alloc::vec;
 use alloc::vec::Vec;

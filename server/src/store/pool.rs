@@ -229,6 +229,12 @@ impl Lease {
         }
     }
 
+    /// Whether the byte at this place is in a slot that it still has.
+    pub fn has(&self, at_bytes: u64) -> bool {
+        let gone_bytes = u64::from(self.released) * SLOT_BYTES;
+        (gone_bytes..self.len_bytes()).contains(&at_bytes)
+    }
+
     /// The memory of `len_bytes` from `from_bytes` on, for sending; slots that lie side by side are one slice. Of more
     /// than [`IOVECS_MAX`] slices these come first.
     ///

@@ -112,8 +112,11 @@ impl Worker {
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
         let mut resident_bytes = 0;
         if let Some(conn) = self.conns.get(stream.conn) {
-            let file = conn.file.as_ref();
-            resident_bytes = file.and_then(|file| file.resident_bytes(span)).unwrap_or(0);
+            let told = conn
+                .file
+                .as_ref()
+                .and_then(|file| self.confirmed.resident_bytes(file, span, now));
+            resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
                 conn.sure = Some((now, span));
             }

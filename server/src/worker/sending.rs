@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use super::{INTEREST, Worker, data_of};
 use crate::disk::Piece;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
+use crate::store::confirmed::Confirmed;
 use crate::store::file::File;
 use crate::tally::Way;
 use crate::tcp;
@@ -130,24 +131,18 @@ impl Worker {
                     ..span
                 };
                 let holds = || file.still_holds(version, *promise);
-                let sure = |sure: &(Instant, Span)| sure.0 == now && sure.1.covers(span);
                 match held {
-                    Held::PageCache
-                        if order.unconfirmed || conn.sure.is_some_and(|at| sure(&at)) =>
-                    {
-                        send_body(&conn.socket, file, holds, span)
+                    Held::PageCache => {
+                        let sure = conn.sure.filter(|(at, _)| *at == now).map(|(_, sure)| sure);
+                        let sure_bytes = match sure.filter(|sure| sure.contains(at_bytes)) {
+                            _ if order.unconfirmed => span.len_bytes,
+                            Some(sure) => sure.end_bytes() - at_bytes,
+                            None => 0,
+                        };
+                        let told = &mut self.confirmed;
+                        let resident_bytes = resident_bytes(told, file, span, sure_bytes, now);
+                        send_cached(&conn.socket, file, holds, span, resident_bytes)
                     }
-                    Held::PageCache => match file.resident_bytes(span) {
-                        Some(0) => Sent::Missing,
-                        resident_bytes => {
-                            let here_bytes = resident_bytes.unwrap_or(u64::MAX).min(span.len_bytes);
-                            let here = Span {
-                                len_bytes: here_bytes,
-                                ..span
-                            };
-                            send_body(&conn.socket, file, holds, here)
-                        }
-                    },
                     Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, holds, span),
                 }
             }
@@ -241,6 +236,44 @@ fn send_texts<'a>(
     }
 }
 
+/// How many bytes of the span are in memory now, whose first were found there in this turn.
+fn resident_bytes(
+    confirmed: &mut Confirmed,
+    file: &File,
+    span: Span,
+    sure_bytes: u64,
+    now: Instant,
+) -> u64 {
+    let sure_bytes = sure_bytes.min(span.len_bytes);
+    let rest = Span {
+        offset_bytes: span.offset_bytes + sure_bytes,
+        len_bytes: span.len_bytes - sure_bytes,
+    };
+    if rest.len_bytes == 0 {
+        return sure_bytes;
+    }
+    let told = confirmed.resident_bytes(file, rest, now);
+    sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
+}
+
+/// Send what of the span is in memory: nobody waits for a disk here.
+fn send_cached(
+    socket: &OwnedFd,
+    file: &File,
+    holds: impl Fn() -> bool,
+    span: Span,
+    resident_bytes: u64,
+) -> Sent {
+    if resident_bytes == 0 {
+        return Sent::Missing;
+    }
+    let here = Span {
+        len_bytes: resident_bytes.min(span.len_bytes),
+        ..span
+    };
+    send_body(socket, file, holds, here)
+}
+
 /// Send a piece of the file, if the file is still what was promised. A file that is truncated just
 /// behind that look ends the piece early, as a full socket does; the next look tells them apart.
 fn send_body(socket: &OwnedFd, file: &File, holds: impl Fn() -> bool, span: Span) -> Sent {
@@ -273,7 +306,8 @@ fn send_pieces(
     let mut slices = SmallVec::<[IoSlice; 8]>::new();
     let (mut at_bytes, mut offered) = (span.offset_bytes, 0);
     for piece in &*pieces {
-        if !piece.span.contains(at_bytes) || slices.len() >= SLICES_MAX {
+        let here = piece.span.contains(at_bytes) && piece.from_bytes <= at_bytes;
+        if !here || !piece.lease.has(at_bytes - piece.from_bytes) || slices.len() >= SLICES_MAX {
             continue;
         }
         let len_bytes = piece.span.end_bytes().min(span.end_bytes()) - at_bytes;
