@@ -98,7 +98,13 @@ impl Wheel {
     }
 
     /// Somebody who is due, and who is out of the wheel now.
+    ///
+    /// After a time in which nobody asked (the machine slept), all rounds but the last are passed over at once: all who are in the
+    /// wheel are due in that one.
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
+        let round = WHEEL_TICKS as u64;
+        let late = (now.us / SCAN_PERIOD_US).saturating_sub(self.tick);
+        self.tick += (late / round).saturating_sub(1) * round;
         while self.is_behind(now) {
             let first = self.slots[slot(self.tick)];
             if first != NOBODY {
@@ -179,6 +185,26 @@ mod tests {
         let at = wheel.next_at().expect("it is in the wheel");
         assert_eq!(at, AT(WHEEL_TICKS as u64 * S));
         assert_eq!(wheel.pop(at), Some(0));
+    }
+
+    #[test]
+    fn after_a_long_sleep_each_is_looked_at_a_few_times_and_not_for_each_round() {
+        let mut wheel = Wheel::default();
+        for index in 0..100 {
+            wheel.by(index, AT(u64::from(index) * S), AT(0));
+        }
+        let now = AT(1_000_000 * S);
+        let mut looks = [0; 100];
+        while let Some(index) = wheel.pop(now) {
+            looks[index as usize] += 1;
+            assert!(looks[index as usize] <= 3, "again and again");
+            wheel.by(index, now, now); // as for who is still waited for
+        }
+        assert!(
+            looks.iter().all(|looks| *looks >= 1),
+            "somebody was overslept"
+        );
+        assert_eq!(wheel.next_at(), Some(AT(1_000_001 * S)));
     }
 
     proptest! {
