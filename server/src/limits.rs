@@ -27,11 +27,6 @@ pub const IOVECS_MAX: usize = 1024;
 /// How often a read is tried again when the kernel says that it was interrupted, or has no memory for it now. More: it
 /// failed.
 pub const READ_RETRIES_MAX: u32 = 64;
-/// Windows of files of which one worker knows that all pages were up to date. A collision costs one look at each page.
-pub const CONFIRMED_MAX: usize = 4096;
-/// For so long after such a look, or after the last count that found all pages of the window, microseconds: it takes a program that
-/// has the window dropped and reads it again within this time, and a slow disk, to make a worker wait.
-pub const CONFIRMED_US: u64 = 250_000;
 /// Where the kernel does not tell of each page whether it is in memory, one in so many bytes is looked at: what a program that reads a
 /// file from its start reads at once at least.
 pub const SAMPLE_BYTES: u64 = 16 << 10;

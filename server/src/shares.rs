@@ -18,7 +18,6 @@ use crate::mailbox::Mailboxes;
 use crate::memory;
 use crate::options::{Cancel, LogTarget, ServeOptions};
 use crate::resolver::RESULT_BYTES;
-use crate::store::confirmed::CONFIRMED_BYTES;
 use crate::store::file::{FILE_BYTES, KNOWN_BYTES};
 
 /// What each owner of memory may use at worst. The kernel's memory (page cache, sockets) is not in it.
@@ -232,7 +231,7 @@ fn decisions_bytes() -> u64 {
 }
 
 fn beliefs_bytes() -> u64 {
-    core::BELIEFS_MAX as u64 * ackpace_core::cache::BELIEF_BYTES + CONFIRMED_BYTES
+    core::BELIEFS_MAX as u64 * ackpace_core::cache::BELIEF_BYTES
 }
 
 /// What each worker needs to keep any files ready at all.

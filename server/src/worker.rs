@@ -45,7 +45,6 @@ use crate::limits::{NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_
 use crate::log::AccessHandle;
 use crate::mailbox::Bell;
 use crate::resolver::{Done, Resolver};
-use crate::store::confirmed::Confirmed;
 use crate::tally::Tally;
 use crate::tcp;
 
@@ -79,7 +78,6 @@ pub struct Worker {
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
     conns: Conns,
-    confirmed: Confirmed,
     heads: HeadPool,
     hot: Hot,
     /// `None` where inotify(7) is refused.
@@ -183,7 +181,6 @@ impl Worker {
             epoll,
             listeners,
             conns: Conns::new(places_max, lowat_bytes),
-            confirmed: Confirmed::default(),
             heads: HeadPool::default(),
             hot: Hot::new(hot_bytes),
             watch,

@@ -4,12 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ackpace_core::conn::{Change, ObjectId, Oracle, Promise, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
-use ackpace_core::units::Instant;
 use rustix::fs::{Advice, CWD, Stat, fadvise, fstat, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
@@ -34,8 +32,6 @@ pub struct File {
     direct: OnceLock<Result<Arc<Direct>, Why>>,
     /// Its pages, for who asks which of them are in memory; `None` inside where it can't be mapped.
     map: OnceLock<Option<residency::Map>>,
-    /// When a page of it was last found missing, microseconds of the machines' time.
-    missed_us: AtomicU64,
     /// Its name when it was first sent from; `None` inside where /proc is not there.
     name: OnceLock<Option<NameHash>>,
     /// What it was, and where, when its inode was last seen changed.
@@ -89,7 +85,6 @@ impl File {
             st_dev,
             direct: OnceLock::new(),
             map: OnceLock::new(),
-            missed_us: AtomicU64::new(0),
             name: OnceLock::new(),
             known: Mutex::new(None),
         }
@@ -160,21 +155,9 @@ impl File {
         false
     }
 
-    /// When a page of it was last found missing, in the machines' time.
-    pub fn missed_at(&self) -> Instant {
-        Instant {
-            us: self.missed_us.load(Ordering::Relaxed),
-        }
-    }
-
-    /// A page of it was found missing.
-    pub fn missed(&self, now: Instant) {
-        self.missed_us.fetch_max(now.us, Ordering::Relaxed);
-    }
-
     /// How many bytes of the span, from its start, can be sent without waiting for a disk, by a look at each page; `None` where
     /// nobody can say.
-    pub fn exact_bytes(&self, span: Span) -> Option<u64> {
+    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
         let map = (self.oracle == Oracle::Ask).then(|| self.map());
         residency::resident_bytes(&self.fd, map.flatten(), self.oracle, span)
     }
@@ -187,7 +170,7 @@ impl File {
             ..span
         };
         let sampled = || residency::resident_bytes(&self.fd, None, Oracle::Remember, first);
-        self.exact_bytes(first) == Some(0) && sampled() == Some(1)
+        self.resident_bytes(first) == Some(0) && sampled() == Some(1)
     }
 
     fn map(&self) -> Option<&residency::Map> {

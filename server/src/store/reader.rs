@@ -179,7 +179,7 @@ mod tests {
         };
         // Asked for, or found out to be blind (overlayfs).
         if device.oracle(&file.fd) == Oracle::Ask {
-            assert_eq!(file.exact_bytes(there), Some(there.len_bytes));
+            assert_eq!(file.resident_bytes(there), Some(there.len_bytes));
         }
         std::fs::remove_file(&path).expect("our own file");
     }

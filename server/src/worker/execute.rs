@@ -115,7 +115,7 @@ impl Worker {
             let told = conn
                 .file
                 .as_ref()
-                .and_then(|file| self.confirmed.resident_bytes(file, span, now));
+                .and_then(|file| file.resident_bytes(span));
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
                 conn.sure = Some((now, span));

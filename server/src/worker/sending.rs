@@ -18,7 +18,6 @@ use smallvec::SmallVec;
 use super::{INTEREST, Worker, data_of};
 use crate::disk::Piece;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
-use crate::store::confirmed::Confirmed;
 use crate::store::file::File;
 use crate::tally::Way;
 use crate::tcp;
@@ -139,8 +138,7 @@ impl Worker {
                             Some(sure) => sure.end_bytes() - at_bytes,
                             None => 0,
                         };
-                        let told = &mut self.confirmed;
-                        let resident_bytes = resident_bytes(told, file, span, sure_bytes, now);
+                        let resident_bytes = resident_bytes(file, span, sure_bytes);
                         send_cached(&conn.socket, file, holds, span, resident_bytes)
                     }
                     Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, holds, span),
@@ -237,13 +235,7 @@ fn send_texts<'a>(
 }
 
 /// How many bytes of the span are in memory now, whose first were found there in this turn.
-fn resident_bytes(
-    confirmed: &mut Confirmed,
-    file: &File,
-    span: Span,
-    sure_bytes: u64,
-    now: Instant,
-) -> u64 {
+fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
     let sure_bytes = sure_bytes.min(span.len_bytes);
     let rest = Span {
         offset_bytes: span.offset_bytes + sure_bytes,
@@ -252,7 +244,7 @@ fn resident_bytes(
     if rest.len_bytes == 0 {
         return sure_bytes;
     }
-    let told = confirmed.resident_bytes(file, rest, now);
+    let told = file.resident_bytes(rest);
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 

@@ -202,7 +202,10 @@ fn a_coded_file_names_its_coding_and_ranges_count_coded_bytes_rfc_9110_section_1
 fn last_modified_is_never_later_than_date_and_a_fresh_file_has_a_weak_tag() {
     let of = |modified_unix_s| {
         let future = Representation {
-            times: Times::of(modified_unix_s),
+            times: Times {
+                changed_unix_s: 0,
+                ..Times::of(modified_unix_s)
+            },
             ..html(1)
         };
         let plan = file(&request(&get("")), &future, &at(NOW));
