@@ -165,6 +165,8 @@ pub fn resident_bytes(
     match (oracle, told.and_then(|map| map.resident_bytes(span))) {
         (Oracle::Always, _) => Some(span.len_bytes),
         (_, Some(resident_bytes)) => Some(resident_bytes),
+        // A look at a page that is not there would start a small read of it, so all are counted first.
+        (Oracle::Ask, None) if cached_pages(file, span) != Ok(pages_of(span)) => Some(0),
         (Oracle::Ask | Oracle::Remember, None) => sampled_bytes(file, span),
     }
 }
