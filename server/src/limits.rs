@@ -30,6 +30,13 @@ pub const READ_RETRIES_MAX: u32 = 64;
 /// Where the kernel does not tell of each page whether it is in memory, one in so many bytes is looked at: what a program that reads a
 /// file from its start reads at once at least.
 pub const SAMPLE_BYTES: u64 = 16 << 10;
+/// Windows of a MiB of which it is counted how often they were asked about, 2 bytes each. More: several share a count.
+pub const WINDOWS_COUNTED: usize = 1 << 16;
+/// Windows of all files that are in our page tables, 2 KiB of these each. More: asking whether they are in memory costs ten
+/// times as much.
+pub const ENTERED_WINDOWS_MAX: u32 = 1024;
+/// Of a file that is closed, windows that are taken from the page tables at once, 50 us each. More: a thread of its own does it.
+pub const ENTERED_TAKEN_BACK_MAX: u32 = 4;
 /// Calls that ask for the extents of one file, 64 extents each. More: what lies behind them is not known.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
 /// At the end of the process, how often it is looked whether disks have answered the last reads. After that: it is said
@@ -53,7 +60,7 @@ pub const QUERIES_BYTES_MAX: u64 = 8 << 20;
 pub const PATH_BYTES_MAX: usize = 4096;
 /// What a thread uses of its stack, and what the allocator keeps for it.
 pub const THREAD_BYTES: u64 = 32 << 10;
-/// The program itself: its tables, the options, and what the allocator can't give back of small pieces.
+/// The program itself: its tables, page tables, the options, and what the allocator can't give back of small pieces.
 pub const PROGRAM_BYTES: u64 = 4 << 20;
 /// Directories above a name that is not in the kernel's caches of which it is asked whether they are: the device of the first that is
 /// will be waited for. More: it counts as that of the root.

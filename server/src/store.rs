@@ -9,6 +9,7 @@ pub mod direct;
 pub mod door;
 pub mod file;
 pub mod leaves;
+pub mod pages;
 pub mod pool;
 pub mod progress;
 pub mod reader;

@@ -91,7 +91,7 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
             };
             hot.keep(&key, made);
             if lent && nth % 10 == 0 {
-                under_way.extend(hot.get(&key, now).map(|(ready, _)| ready.clone()));
+                under_way.extend(hot.get(&key, now).map(|found| found.ready.clone()));
             }
             if nth % 10 == 1 {
                 hot.changes().heard(watch, Change::Of(&path), now);

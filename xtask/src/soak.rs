@@ -40,7 +40,8 @@ fn parse(arguments: &[String]) -> Option<Soak> {
             "--minutes" | "--each" | "--seed" | "--weather" => {
                 soak.words.extend(pair.iter().cloned())
             }
-            "--server" => soak.server = Some(value.into()),
+            // The hunter runs in the folder of its package.
+            "--server" => soak.server = std::path::absolute(value).ok(),
             "--workers" => soak.workers = Some(value.clone()),
             _ => return None,
         }
@@ -105,10 +106,8 @@ mod tests {
         let soak = parsed("--minutes 120 --server target/release/ackpace --workers 2 --seed 7")
             .expect("a line as it is typed");
         assert_eq!(soak.words, ["--minutes", "120", "--seed", "7"]);
-        assert_eq!(
-            (soak.server, soak.workers),
-            (Some("target/release/ackpace".into()), Some("2".into()))
-        );
+        let server = std::path::absolute("target/release/ackpace").ok();
+        assert_eq!((soak.server, soak.workers), (server, Some("2".into())));
         assert_eq!(parsed(""), Some(Soak::default()));
     }
 

@@ -90,6 +90,16 @@ pub struct Content {
     pub version: Version,
 }
 
+/// An answer that is kept.
+pub struct Found<'a> {
+    /// The answer.
+    pub ready: &'a Ready,
+    /// Of what.
+    pub content: &'a Content,
+    /// A file that is open was compared with `content` just now.
+    pub proven_now: bool,
+}
+
 /// The cache: by [`Key`], bounded in bytes.
 pub struct Hot {
     budget_bytes: usize,
@@ -166,14 +176,15 @@ impl Hot {
     }
 
     /// The answer, if its file was looked up within the last second and nothing is known to have changed since.
-    pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<(&Ready, &Content)> {
+    pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<Found<'_>> {
         let slot = self.table.slot(self.table.find(self.hash(key), key)?);
         let age_us = now.since_us(slot.looked_up);
         if age_us >= HOT_GOOD_US || is_old(&self.changes, slot) {
             return None;
         }
         // Once a turn: asking costs a tenth of such an answer.
-        if slot.proven != now && !slot.ready.holds(&slot.content) {
+        let proven_now = slot.proven != now;
+        if proven_now && !slot.ready.holds(&slot.content) {
             return None;
         }
         (slot.used, slot.proven) = (true, now);
@@ -181,7 +192,11 @@ impl Hot {
             slot.due = true;
             self.due.push(key.clone().into_owned());
         }
-        Some((&slot.ready, &slot.content))
+        Some(Found {
+            ready: &slot.ready,
+            content: &slot.content,
+            proven_now,
+        })
     }
 
     /// An answer whose file is to be looked up again, when those who wait have got theirs.

@@ -53,8 +53,8 @@ fn body(ready: &Ready) -> &[u8] {
     }
 }
 
-fn filled(found: Option<(&Ready, &Content)>) -> Option<u8> {
-    body(found?.0).first().copied()
+fn filled(found: Option<Found<'_>>) -> Option<u8> {
+    body(found?.ready).first().copied()
 }
 
 #[test]
@@ -240,8 +240,8 @@ fn what_is_still_being_sent_is_counted_until_it_is_sent() {
         if !keep(&mut hot, key, ready(nth, 3000), at(1)) {
             break;
         }
-        let (ready, _) = hot.get(key, at(1)).expect("just kept");
-        under_way.push(ready.clone());
+        let found = hot.get(key, at(1)).expect("just kept");
+        under_way.push(found.ready.clone());
         assert!(hot.held().1 >= 3000 * u64::from(nth));
     }
     assert_eq!(under_way.len(), 12, "all that fit in");
@@ -288,7 +288,7 @@ proptest! {
             let key = Key { path: (&path).into(), keep_alive: act == 1 };
             match act {
                 2 => hot.forget(&key),
-                3 => under_way.extend(hot.get(&key, at(1)).map(|(ready, _)| ready.clone())),
+                3 => under_way.extend(hot.get(&key, at(1)).map(|found| found.ready.clone())),
                 4 => under_way.clear(),
                 _ => {
                     let kept = keep(&mut hot, &key, ready(name, len), at(1));

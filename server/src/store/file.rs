@@ -13,6 +13,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::device::Devices;
 use super::direct::{Direct, Why, open_direct};
+use super::pages::Pages;
 use super::residency;
 use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX};
 
@@ -31,7 +32,7 @@ pub struct File {
     pub st_dev: u64,
     direct: OnceLock<Result<Arc<Direct>, Why>>,
     /// Its pages, for who asks which of them are in memory; `None` inside where it can't be mapped.
-    map: OnceLock<Option<residency::Map>>,
+    pages: OnceLock<Option<Pages>>,
     /// Its name when it was first sent from; `None` inside where /proc is not there.
     name: OnceLock<Option<NameHash>>,
     /// What it was, and where, when its inode was last seen changed.
@@ -84,7 +85,7 @@ impl File {
             path: path.into(),
             st_dev,
             direct: OnceLock::new(),
-            map: OnceLock::new(),
+            pages: OnceLock::new(),
             name: OnceLock::new(),
             known: Mutex::new(None),
         }
@@ -158,8 +159,8 @@ impl File {
     /// How many bytes of the span, from its start, can be sent without waiting for a disk, by a look at each page; `None` where
     /// nobody can say.
     pub fn resident_bytes(&self, span: Span) -> Option<u64> {
-        let map = (self.oracle == Oracle::Ask).then(|| self.map());
-        residency::resident_bytes(&self.fd, map.flatten(), self.oracle, span)
+        let pages = (self.oracle == Oracle::Ask).then(|| self.pages());
+        residency::resident_bytes(&self.fd, pages.flatten(), self.oracle, span)
     }
 
     /// Whether the kernel does not tell of pages that are there: of the first one of the span it does not, and yet it can be
@@ -173,9 +174,9 @@ impl File {
         self.resident_bytes(first) == Some(0) && sampled() == Some(1)
     }
 
-    fn map(&self) -> Option<&residency::Map> {
-        let new = || residency::Map::new(&self.fd, self.version().ok()?.len_bytes).ok();
-        self.map.get_or_init(new).as_ref()
+    fn pages(&self) -> Option<&Pages> {
+        let new = || Pages::new(&self.fd, self.version().ok()?.len_bytes).ok();
+        self.pages.get_or_init(new).as_ref()
     }
 
     /// The first `len_bytes` of the file if they are in memory and are still `version`; never waits for a disk.

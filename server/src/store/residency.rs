@@ -1,13 +1,11 @@
 //! Whether bytes of a file are in the page cache, asked without disturbing it.
 
-use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::NonNull;
 
 use ackpace_core::conn::{Oracle, Span};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::pages::Pages;
 use crate::limits::SAMPLE_BYTES;
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
@@ -70,86 +68,6 @@ pub fn may_ask(file: &impl AsFd) -> bool {
     .is_ok()
 }
 
-/// A file's pages as a range of addresses that nobody touches: mincore(2) tells of each page whether it is in the page cache
-/// and holds what it should. cachestat(2) counts those that are still being read, too.
-#[derive(Debug)]
-pub struct Map {
-    base: NonNull<c_void>,
-    len_bytes: usize,
-}
-
-// SAFETY: the addresses are never read or written; they only name pages to mincore(2), which any thread may ask.
-unsafe impl Send for Map {}
-// SAFETY: as above.
-unsafe impl Sync for Map {}
-
-impl Map {
-    /// The first `len_bytes` of the file. Takes address space, and no memory.
-    ///
-    /// # Errors
-    /// As mmap(2): what can't be mapped (some FUSE files), or no address space.
-    pub fn new(file: &impl AsFd, len_bytes: u64) -> Result<Map, Errno> {
-        let len_bytes = usize::try_from(len_bytes).map_err(|_| Errno::OVERFLOW)?;
-        // SAFETY: a new mapping at a place of the kernel's choice, which nobody reads: truncation can't hurt.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len_bytes,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                file,
-                0,
-            )
-        }?;
-        let base = NonNull::new(base).ok_or(Errno::INVAL)?;
-        Ok(Map { base, len_bytes })
-    }
-
-    /// How many bytes of the span, from its start, are in memory and hold what they should; `None` where it can't tell.
-    fn resident_bytes(&self, span: Span) -> Option<u64> {
-        let page_bytes = rustix::param::page_size() as u64;
-        let first = span.offset_bytes / page_bytes;
-        let end_bytes = span.end_bytes().min(self.len_bytes as u64);
-        let pages = end_bytes.div_ceil(page_bytes).checked_sub(first)?;
-        let mut counted = 0;
-        while counted < pages {
-            let mut present = [0u8; PAGES_AT_ONCE];
-            let count = (pages - counted).min(PAGES_AT_ONCE as u64);
-            let at = usize::try_from((first + counted) * page_bytes).ok()?;
-            // SAFETY: the pages lie inside the mapping, and the kernel writes one byte for each into the array.
-            let told = unsafe {
-                let from = self.base.as_ptr().cast::<u8>().add(at);
-                libc::mincore(
-                    from.cast(),
-                    (count * page_bytes) as usize,
-                    present.as_mut_ptr(),
-                )
-            };
-            if told != 0 {
-                return None;
-            }
-            let here = present[..count as usize].iter();
-            let here = here.take_while(|present| *present & 1 == 1).count() as u64;
-            counted += here;
-            if here < count {
-                break;
-            }
-        }
-        let until_bytes = ((first + counted) * page_bytes).min(end_bytes);
-        Some(until_bytes.saturating_sub(span.offset_bytes))
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping that `new` made, and it is gone with its owner.
-        let _ = unsafe { munmap(self.base.as_ptr(), self.len_bytes) };
-    }
-}
-
-/// Pages that mincore(2) is asked about in one call: a window of 1 MiB.
-const PAGES_AT_ONCE: usize = 256;
-
 /// How many bytes of the span, from its start, can be sent without waiting for a disk, whoever reads them now.
 ///
 /// Exact where the kernel tells of each page ([`Oracle::Ask`]). Elsewhere one page in [`SAMPLE_BYTES`] is looked at, only
@@ -157,12 +75,12 @@ const PAGES_AT_ONCE: usize = 256;
 /// `None` where nobody can say.
 pub fn resident_bytes(
     file: &impl AsFd,
-    map: Option<&Map>,
+    pages: Option<&Pages>,
     oracle: Oracle,
     span: Span,
 ) -> Option<u64> {
-    let told = map.filter(|_| oracle == Oracle::Ask);
-    match (oracle, told.and_then(|map| map.resident_bytes(span))) {
+    let told = pages.filter(|_| oracle == Oracle::Ask);
+    match (oracle, told.and_then(|pages| pages.resident_bytes(span))) {
         (Oracle::Always, _) => Some(span.len_bytes),
         (_, Some(resident_bytes)) => Some(resident_bytes),
         // A look at a page that is not there would start a small read of it, so all are counted first.
@@ -237,8 +155,8 @@ mod tests {
             len_bytes: 20_000,
         };
         if may_ask(&file) {
-            let map = Map::new(&file, 20_000).expect("a file of a temporary folder");
-            let resident = |span| resident_bytes(&file, Some(&map), Oracle::Ask, span);
+            let pages = Pages::new(&file, 20_000).expect("a file of a temporary folder");
+            let resident = |span| resident_bytes(&file, Some(&pages), Oracle::Ask, span);
             assert_eq!(resident(span), Some(20_000));
             let inside = Span {
                 offset_bytes: 5_000,

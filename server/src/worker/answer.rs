@@ -28,11 +28,12 @@ impl Worker {
             return;
         };
         let plain = conn.front.plain().filter(|_| !refuse && !self.draining);
-        if let Some((ready, content)) = plain.as_ref().and_then(|key| self.hot.get(key, now)) {
-            if let Ready::Open { file, .. } = ready {
+        if let Some(found) = plain.as_ref().and_then(|key| self.hot.get(key, now)) {
+            if let Ready::Open { file, .. } = found.ready {
                 conn.file = Some(Arc::clone(file));
+                conn.proven = found.proven_now.then_some(now);
             }
-            let plan = conn.front.ready(stream.nth, ready, content, &around);
+            let plan = (conn.front).ready(stream.nth, found.ready, found.content, &around);
             conn.ready = true;
             self.tally.ready_hits.add(1);
             self.tally.answered(conn.front.status());

@@ -50,6 +50,9 @@ pub struct Conn {
     pub owed_bytes: Option<u64>,
     /// What was found to be in the page cache, and when: in the same turn it is not asked again.
     pub sure: Option<(Instant, Span)>,
+    /// The turn in which the file was found to be what is promised while its answer was made: the first send of that turn does
+    /// not look again.
+    pub proven: Option<Instant>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
     /// The device whose disk thread may hold a wish of the present stream: a wish that is repeated is answered twice, so
@@ -136,6 +139,7 @@ impl Conns {
             corked: false,
             owed_bytes: Some(0),
             sure: None,
+            proven: None,
             lowat_bytes: self.lowat_bytes,
             asked: None,
         });

@@ -186,7 +186,7 @@ impl Worker {
                 tcp::cork(&conn.socket, false);
             }
             conn.pieces.clear();
-            conn.sure = None; // what follows in this turn may be of another file
+            (conn.sure, conn.proven) = (None, None); // what follows in this turn may be of another file
             (conn.file, conn.listing, conn.slice) = (None, None, Vec::new());
         }
     }

@@ -129,7 +129,8 @@ impl Worker {
                     offset_bytes: at_bytes,
                     ..span
                 };
-                let holds = || file.still_holds(version, *promise);
+                let proven = held == Held::PageCache && conn.proven.take() == Some(now);
+                let holds = || proven || file.still_holds(version, *promise);
                 match held {
                     Held::PageCache => {
                         let sure = conn.sure.filter(|(at, _)| *at == now).map(|(_, sure)| sure);
