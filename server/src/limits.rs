@@ -35,8 +35,16 @@ pub const WINDOWS_COUNTED: usize = 1 << 16;
 /// Windows of all files that are in our page tables, 2 KiB of these each. More: asking whether they are in memory costs ten
 /// times as much.
 pub const ENTERED_WINDOWS_MAX: u32 = 1024;
-/// Of a file that is closed, windows that are taken from the page tables at once, 50 us each. More: a thread of its own does it.
-pub const ENTERED_TAKEN_BACK_MAX: u32 = 4;
+/// Files and mappings that wait to be closed. More, as behind a disk that hangs: who is done with one closes it, and may wait for the
+/// disk.
+pub const CLOSING_MAX: usize = 4096;
+/// How long they wait for others, so that closing wakes nobody for each file.
+pub const CLOSING_EACH: Duration = Duration::from_millis(5);
+/// For so long after pages were missing that had just been there, what is sent of a file is copied, which never waits, microseconds.
+/// Longer: one wait for the disk is risked again.
+pub const RESTLESS_US: u64 = 10_000_000;
+/// What is copied of such a file at once: a piece that fits in the processor's cache.
+pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: what lies behind them is not known.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
 /// At the end of the process, how often it is looked whether disks have answered the last reads. After that: it is said

@@ -34,6 +34,7 @@ use crate::options::{
 use crate::resolver::{Resolver, Return};
 use crate::shares::{self, Shares};
 use crate::signals::Caught;
+use crate::store::closing;
 use crate::store::device::Devices;
 use crate::store::file::Files;
 use crate::store::root::Root;
@@ -167,6 +168,7 @@ fn start(
         clock,
         settings: disk_settings(options, shares),
     }));
+    closing::start()?;
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let desks = (0..listeners.by_worker.len())
         .map(|_| Desk::default())

@@ -9,9 +9,9 @@ use ackpace_wire::limits as wire;
 use crate::disk::{Ask, News};
 use crate::limits::{
     CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX,
-    DESCRIPTORS_OWN, DEVICES_MAX, HOT_TABLES_BYTES, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX,
-    LOG_QUEUE_LINES_MAX, PARTED_FILES_MAX, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX,
-    THREAD_BYTES,
+    COPIED_BYTES_MAX, DESCRIPTORS_OWN, DEVICES_MAX, HOT_TABLES_BYTES, LOG_BATCH_BYTES,
+    LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, PARTED_FILES_MAX, PROGRAM_BYTES, QUERIES_BYTES_MAX,
+    READERS_MAX, THREAD_BYTES,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
@@ -165,7 +165,9 @@ impl Shares {
             ),
             (
                 "the program and its threads",
-                PROGRAM_BYTES + THREAD_BYTES * (workers + THREADS_BESIDE),
+                PROGRAM_BYTES
+                    + THREAD_BYTES * (workers + THREADS_BESIDE)
+                    + COPIED_BYTES_MAX as u64 * workers,
             ),
         ]
     }
@@ -206,7 +208,7 @@ impl Shares {
 }
 
 /// Threads besides the workers: resolvers, logs, control, signals, and those of all devices.
-const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 5 + DEVICES_MAX * (1 + READERS_MAX)) as u64;
+const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 6 + DEVICES_MAX * (1 + READERS_MAX)) as u64;
 
 /// A slot of the pool costs a part of itself for the list of slots that a stream holds.
 const POOL_OVERHEAD: u64 = core::SLOT_BYTES / 32;

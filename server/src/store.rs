@@ -4,6 +4,7 @@
 //! it lacks, [`device`] and [`leaves`] know the disks below. Past the page cache: [`direct`] opens a file so, [`reader`] and
 //! [`ring`] read it in the steps of [`progress`], into memory that [`pool`] lends.
 
+pub mod closing;
 pub mod device;
 pub mod direct;
 pub mod door;

@@ -41,7 +41,9 @@ use crate::front::http::HeadPool;
 use crate::front::site::Site;
 use crate::hot::Hot;
 use crate::hot::watch::Watch;
-use crate::limits::{NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
+use crate::limits::{
+    COPIED_BYTES_MAX, NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX,
+};
 use crate::log::AccessHandle;
 use crate::mailbox::Bell;
 use crate::resolver::{Done, Resolver};
@@ -79,6 +81,8 @@ pub struct Worker {
     listeners: Vec<OwnedFd>,
     conns: Conns,
     heads: HeadPool,
+    /// Room for a piece of a file whose pages come and go.
+    copied: Box<[u8]>,
     hot: Hot,
     /// `None` where inotify(7) is refused.
     watch: Option<Watch>,
@@ -182,6 +186,7 @@ impl Worker {
             listeners,
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
+            copied: vec![0; COPIED_BYTES_MAX].into(),
             hot: Hot::new(hot_bytes),
             watch,
             draining: false,

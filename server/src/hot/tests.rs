@@ -1,5 +1,7 @@
 //! What is kept, for how long, and what makes room.
 
+use std::os::fd::OwnedFd;
+
 use super::changes::Change;
 use super::*;
 use crate::limits::{HOT_EVICTIONS_MAX, HOT_LOOKS_MAX, HOT_OPEN_MAX};
@@ -60,9 +62,9 @@ fn filled(found: Option<Found<'_>>) -> Option<u8> {
 #[test]
 fn files_that_are_kept_open_are_bounded() {
     let file = || {
-        let fd = std::fs::File::open("/dev/null").expect("a device").into();
+        let fd = OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
         let oracle = ackpace_core::conn::Oracle::Ask;
-        Arc::new(File::new(fd, content(1).object, oracle, b"", 0))
+        Arc::new(File::new(fd.into(), content(1).object, oracle, b"", 0))
     };
     let mut hot = Hot::new(1 << 30);
     for index in 0..2 * HOT_OPEN_MAX as u32 {
@@ -79,9 +81,9 @@ fn files_that_are_kept_open_are_bounded() {
 fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
     let path = std::env::temp_dir().join(format!("ackpace-hot-{}", std::process::id()));
     std::fs::write(&path, "old").expect("written");
-    let fd = std::fs::File::open(&path).expect("our own file").into();
+    let fd = OwnedFd::from(std::fs::File::open(&path).expect("our own file"));
     let oracle = ackpace_core::conn::Oracle::Ask;
-    let file = Arc::new(File::new(fd, content(1).object, oracle, b"", 0));
+    let file = Arc::new(File::new(fd.into(), content(1).object, oracle, b"", 0));
     let content = Content {
         version: file.version().expect("open"),
         ..content(1)

@@ -7,12 +7,13 @@ use ackpace_core::limits::READ_ALIGN_BYTES;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstat, fstatfs, open, statx};
 use rustix::io::Errno;
 
+use super::closing::Descriptor;
 use crate::limits::FIEMAP_CALLS_MAX;
 
 /// A file that is open for reads past the page cache, in multiples of [`READ_ALIGN_BYTES`].
 #[derive(Debug)]
 pub struct Direct {
-    fd: OwnedFd,
+    fd: Descriptor,
 }
 
 /// Why a file is read through the page cache.
@@ -71,7 +72,7 @@ pub fn open_direct(file: &OwnedFd) -> Result<Direct, Why> {
     let same =
         |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
     match (fstat(file), fstat(&fd)) {
-        (Ok(before), Ok(now)) if same(before, now) => Ok(Direct { fd }),
+        (Ok(before), Ok(now)) if same(before, now) => Ok(Direct { fd: fd.into() }),
         (Err(error), _) | (_, Err(error)) => Err(Why::Open(error)),
         _ => Err(Why::Open(Errno::STALE)), // somebody else's /proc
     }

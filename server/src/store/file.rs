@@ -4,24 +4,27 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ackpace_core::conn::{Change, ObjectId, Oracle, Promise, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
+use ackpace_core::units::Instant;
 use rustix::fs::{Advice, CWD, Stat, fadvise, fstat, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
+use super::closing::Descriptor;
 use super::device::Devices;
 use super::direct::{Direct, Why, open_direct};
 use super::pages::Pages;
 use super::residency;
-use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX};
+use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX, RESTLESS_US};
 
 /// A file that is open, and what is known of it.
 #[derive(Debug)]
 pub struct File {
     /// Open for reading.
-    pub fd: OwnedFd,
+    pub fd: Descriptor,
     /// Its name in the machines.
     pub id: ObjectId,
     /// How its residency is known.
@@ -37,6 +40,8 @@ pub struct File {
     name: OnceLock<Option<NameHash>>,
     /// What it was, and where, when its inode was last seen changed.
     known: Mutex<Option<Known>>,
+    /// When pages were last missing that had just been there, microseconds; 0: never.
+    missed_us: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -77,7 +82,7 @@ impl AsFd for File {
 impl File {
     /// A file that is open, with its name in the machines, how its residency is known, where it was found, and
     /// its file system.
-    pub fn new(fd: OwnedFd, id: ObjectId, oracle: Oracle, path: &[u8], st_dev: u64) -> File {
+    pub fn new(fd: Descriptor, id: ObjectId, oracle: Oracle, path: &[u8], st_dev: u64) -> File {
         File {
             fd,
             id,
@@ -88,6 +93,7 @@ impl File {
             pages: OnceLock::new(),
             name: OnceLock::new(),
             known: Mutex::new(None),
+            missed_us: AtomicU64::new(0),
         }
     }
 
@@ -163,6 +169,26 @@ impl File {
         residency::resident_bytes(&self.fd, pages.flatten(), self.oracle, span)
     }
 
+    /// Pages that had just been there are missing: somebody drops them, or memory is short.
+    pub fn missed(&self, now: Instant) {
+        self.missed_us.store(now.us.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether that was so lately. What is found in memory now may be gone a moment later.
+    pub fn is_restless(&self, now: Instant) -> bool {
+        let missed_us = self.missed_us.load(Ordering::Relaxed);
+        missed_us > 0 && now.us.saturating_sub(missed_us) < RESTLESS_US
+    }
+
+    /// Copies bytes of the page cache, as many as are there; never waits for a disk, but may start to read what is missing.
+    ///
+    /// # Errors
+    /// As preadv2(2): EAGAIN if the first one is missing, EOPNOTSUPP where the file system can't promise that.
+    pub fn read_cached(&self, offset_bytes: u64, into: &mut [u8]) -> rustix::io::Result<usize> {
+        let mut into = [IoSliceMut::new(into)];
+        preadv2(&self.fd, &mut into, offset_bytes, ReadWriteFlags::NOWAIT)
+    }
+
     /// Whether the kernel does not tell of pages that are there: of the first one of the span it does not, and yet it can be
     /// read without waiting.
     pub fn is_blind(&self, span: Span) -> bool {
@@ -185,8 +211,7 @@ impl File {
         let mut bytes = vec![0; len_bytes];
         let mut at = 0;
         while at < len_bytes {
-            let mut into = [IoSliceMut::new(&mut bytes[at..])];
-            match preadv2(&self.fd, &mut into, at as u64, ReadWriteFlags::NOWAIT) {
+            match self.read_cached(at as u64, &mut bytes[at..]) {
                 Ok(0) | Err(_) => return None,
                 Ok(read) => at += read,
             }
@@ -235,6 +260,7 @@ struct Inner {
 impl Files {
     /// The file behind a descriptor that was just opened: the one that is open already, if there is one.
     pub fn intern(&self, fd: OwnedFd, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
+        let fd = Descriptor::from(fd);
         let key = Key {
             st_dev: stat.st_dev,
             st_ino: stat.st_ino,
@@ -385,6 +411,24 @@ mod tests {
             assert_eq!(holds(), promise == Promise::Prefix, "grown");
         }
         std::fs::remove_dir_all(&dir).expect("our own directory");
+    }
+
+    #[test]
+    fn a_file_whose_pages_were_dropped_is_restless_for_ten_seconds_and_copied_without_waiting() {
+        let path = std::env::temp_dir().join(format!("ackpace-restless-{}", std::process::id()));
+        std::fs::write(&path, "0123456789").expect("a file");
+        let file = open(&Files::default(), &Devices::default(), &path);
+        let at = |us| Instant { us };
+        assert!(!file.is_restless(at(5)), "nothing was missing");
+        file.missed(at(5));
+        assert!(file.is_restless(at(5)) && file.is_restless(at(4 + RESTLESS_US)));
+        assert!(!file.is_restless(at(5 + RESTLESS_US)));
+        let mut bytes = [0; 20];
+        match file.read_cached(3, &mut bytes) {
+            Ok(read) => assert_eq!(&bytes[..read], b"3456789"),
+            Err(error) => assert_eq!(error, rustix::io::Errno::OPNOTSUPP, "overlayfs"),
+        }
+        std::fs::remove_file(&path).expect("our own file");
     }
 
     #[test]

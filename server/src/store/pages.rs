@@ -14,7 +14,8 @@ use ackpace_core::conn::Span;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::limits::{ENTERED_TAKEN_BACK_MAX, ENTERED_WINDOWS_MAX, WINDOWS_COUNTED};
+use super::closing::later;
+use crate::limits::{ENTERED_WINDOWS_MAX, WINDOWS_COUNTED};
 
 /// Pages that mincore(2) is asked about in one call.
 const PAGES_AT_ONCE: usize = 256;
@@ -134,13 +135,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        let entered = *self.range.entered.get_mut();
-        if entered > ENTERED_TAKEN_BACK_MAX {
-            let range = self.range.take();
-            let thread = std::thread::Builder::new().name("unmap".to_owned());
-            // Where no thread can be had, it is taken back here.
-            let _ = thread.spawn(move || drop(range));
-        }
+        later(self.range.take());
     }
 }
 
@@ -189,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_that_is_asked_for_often_is_entered_once_and_left_with_its_file() {
+    fn a_window_that_is_asked_for_often_is_entered_once() {
         let path = std::env::temp_dir().join(format!("ackpace-pages-{}", std::process::id()));
         let len_bytes = 5 * WINDOW_BYTES / 2;
         std::fs::write(&path, vec![7; len_bytes as usize]).expect("room for 2.5 MB");
@@ -214,8 +209,6 @@ mod tests {
             .and_then(|file| file.set_len(0))
             .expect("our own file");
         assert_eq!(pages.resident_bytes(whole(0)), Some(0));
-        drop(pages);
-        assert_eq!(ENTERED.load(Ordering::Relaxed), 0);
         std::fs::remove_file(&path).expect("our own file");
     }
 }

@@ -140,7 +140,15 @@ impl Worker {
                             None => 0,
                         };
                         let resident_bytes = resident_bytes(file, span, sure_bytes);
-                        send_cached(&conn.socket, file, holds, span, resident_bytes)
+                        if resident_bytes < span.len_bytes {
+                            file.missed(now);
+                        }
+                        let here = Span {
+                            len_bytes: resident_bytes,
+                            ..span
+                        };
+                        let copied = file.is_restless(now).then_some(&mut *self.copied);
+                        send_cached(&conn.socket, file, holds, here, copied)
                     }
                     Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, holds, span),
                 }
@@ -249,22 +257,64 @@ fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
-/// Send what of the span is in memory: nobody waits for a disk here.
+/// Send bytes that were just found in memory. sendfile(2) waits for the disk if somebody drops them in this moment; of a file to which that
+/// happens they are copied.
 fn send_cached(
     socket: &OwnedFd,
     file: &File,
     holds: impl Fn() -> bool,
-    span: Span,
-    resident_bytes: u64,
+    here: Span,
+    copied: Option<&mut [u8]>,
 ) -> Sent {
-    if resident_bytes == 0 {
+    if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let here = Span {
-        len_bytes: resident_bytes.min(span.len_bytes),
-        ..span
-    };
-    send_body(socket, file, holds, here)
+    let sent = copied.and_then(|copied| send_copied(socket, file, &holds, here, copied));
+    sent.unwrap_or_else(|| send_body(socket, file, holds, here))
+}
+
+/// Send a piece of the file by way of our own memory; `None` where the file system can't do that without waiting.
+fn send_copied(
+    socket: &OwnedFd,
+    file: &File,
+    holds: impl Fn() -> bool,
+    span: Span,
+    copied: &mut [u8],
+) -> Option<Sent> {
+    let mut taken_bytes = 0;
+    let mut blocked = false;
+    while taken_bytes < span.len_bytes && !blocked {
+        let left_bytes = span.len_bytes - taken_bytes;
+        let most = copied
+            .len()
+            .min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
+        let read = match file.read_cached(span.offset_bytes + taken_bytes, &mut copied[..most]) {
+            Ok(0) if taken_bytes == 0 => return Some(Sent::Broken(Why::FileChanged)),
+            Ok(read) => read,
+            Err(Errno::OPNOTSUPP) => return None,
+            Err(Errno::AGAIN) if taken_bytes == 0 => return Some(Sent::Missing),
+            Err(Errno::IO) if taken_bytes == 0 => return Some(Sent::Broken(Why::ReadFailed)),
+            Err(_) => 0,
+        };
+        if read == 0 {
+            break; // the next order tells why
+        }
+        if !holds() {
+            return Some(Sent::Broken(Why::FileChanged));
+        }
+        match tcp::send_texts(socket, &[IoSlice::new(&copied[..read])], false) {
+            Ok(taken) => {
+                taken_bytes += taken as u64;
+                blocked = taken < read;
+            }
+            Err(error) if taken_bytes == 0 => return Some(send_error(error)),
+            Err(_) => blocked = true, // it says so again
+        }
+    }
+    Some(Sent::Taken {
+        taken_bytes,
+        blocked,
+    })
 }
 
 /// Send a piece of the file, if the file is still what was promised. A file that is truncated just
