@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::congestion::Path;
+use crate::rate::flow::Flow;
 use crate::units::Instant;
 
 /// A connection of one worker. The generation tells it from the earlier users of the same slot,
@@ -274,6 +275,8 @@ pub struct TcpSample {
     pub rtt_us: u64,
     /// What may be in flight, and why it is not more.
     pub path: Path,
+    /// What TCP has counted; `None` where nobody counts.
+    pub flow: Option<Flow>,
 }
 
 #[cfg(test)]

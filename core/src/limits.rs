@@ -72,6 +72,18 @@ pub const PACED_RTT_US_MIN: u64 = 2_000;
 pub const FIRST_SAMPLE_BYTES_MIN: u64 = 64 * KIB;
 /// For prefetch a rate is measured over at least this, and the first one over half of it.
 pub const STRETCH_US_MIN: u64 = US_PER_S;
+/// Two looks at TCP's counters that are nearer than this are one: what is in between is noise.
+pub const FLOW_US_MIN: u64 = 10_000;
+/// Counters of longer ago than this say nothing of now.
+pub const FLOW_US_MAX: u64 = 60 * US_PER_S;
+/// Bytes that a client read before a sample of its rate is believed, half of them for the first one, if that does not take eight times as
+/// long as any: windows open in steps.
+pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
+/// A starved client is bound from above by what it takes while our socket holds bytes, if that is this long together.
+pub const FLOW_BOUND_US_MIN: u64 = 100_000;
+/// A connection whose socket is full is asked for TCP's counters when the last answer is older than this: two system calls of a
+/// microsecond each.
+pub const FLOW_EACH_US: u64 = 400_000;
 /// A rate measured over less time than this is noise.
 pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// No client is believed to take more: 1 Tbit/s, more than any path carries today. Above: it is taken for that fast. So the

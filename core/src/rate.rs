@@ -1,5 +1,12 @@
-//! How fast a connection takes its bytes: TPF's B_n, measured at the socket's own margin.
+//! How fast a connection takes its bytes: TPF's B_n.
+//!
+//! TCP's counters tell ([`flow`]), whatever holds the client up. Until they say something, and on sockets that have none, the socket's
+//! own margin does: what leaves it. For the send margin of a client that only its path holds up, that goes on, since it follows
+//! within milliseconds. Of one that reads at a pace of its own it says nothing: a burst into an empty receive buffer leaves it at once.
 
+pub mod flow;
+
+use self::flow::Evidence;
 use crate::limits::{
     FIRST_SAMPLE_BYTES_MIN, RATE_BYTES_PER_S_MAX, RATE_SAMPLE_US_MIN, STRETCH_US_MIN,
 };
@@ -12,6 +19,21 @@ pub struct Rate {
     send_bytes_per_s: u64,
     mean_bytes_per_s: u64,
     congested: Congested,
+    source: Source,
+}
+
+/// Where a rate comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Source {
+    /// From what left the socket.
+    #[default]
+    Socket,
+    /// TCP's counters are asked, and have said nothing yet but bounds.
+    Bounds,
+    /// From TCP's counters: its path holds the client up.
+    Path,
+    /// From TCP's counters: the client reads at a pace of its own.
+    Itself,
 }
 
 /// What signs of congestion mean for the next samples. A path that loses segments all the time has signs all the time,
@@ -39,8 +61,87 @@ impl Rate {
         self.mean_bytes_per_s
     }
 
-    /// It is faster than that, nobody knows how much; for prefetch a quarter is enough to find out.
+    /// Whether it is no more than a guess, or a bound.
+    pub fn is_guess(&self) -> bool {
+        matches!(self.source, Source::Socket | Source::Bounds)
+    }
+
+    /// A sample of less than this says nothing, microseconds: the first one, and one after a sign of congestion, is the shorter one.
+    pub fn least_us(&self) -> u64 {
+        match self.is_guess() || self.congested == Congested::Now {
+            true => STRETCH_US_MIN / 2,
+            false => STRETCH_US_MIN,
+        }
+    }
+
+    /// TCP's counters are there, so prefetch waits for what they say.
+    pub fn is_told(&mut self) {
+        if self.source == Source::Socket {
+            self.source = Source::Bounds;
+        }
+    }
+
+    /// TCP's counters say something.
+    pub fn learn(&mut self, evidence: Evidence) {
+        let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
+        match evidence {
+            Evidence::Bounds {
+                least_bytes_per_s: least,
+                most_bytes_per_s: most,
+            } => {
+                let least = least.clamp(1, RATE_BYTES_PER_S_MAX);
+                self.send_bytes_per_s = match send {
+                    0 => least,
+                    _ => send + least.saturating_sub(send) / 2,
+                };
+                self.mean_bytes_per_s = match mean {
+                    0 => least,
+                    _ => mean + least.saturating_sub(mean) / 4,
+                };
+                if let Some(most) = most.filter(|_| self.is_guess()) {
+                    let most = most.max(least);
+                    self.send_bytes_per_s = self.send_bytes_per_s.min(most);
+                    self.mean_bytes_per_s = self.mean_bytes_per_s.min(most);
+                }
+            }
+            Evidence::Sample {
+                bytes_per_s,
+                by_itself,
+            } => {
+                let bytes_per_s = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
+                let first = self.is_guess();
+                self.mean_bytes_per_s = match mean {
+                    _ if first || mean == 0 => bytes_per_s,
+                    // Its own pace is steady, and neither our fault nor its path's.
+                    _ if by_itself => middle(mean, bytes_per_s),
+                    _ if bytes_per_s >= mean => mean + (bytes_per_s - mean) / 4,
+                    _ if self.congested == Congested::Now => bytes_per_s,
+                    _ => middle(mean, bytes_per_s),
+                };
+                self.send_bytes_per_s = match send {
+                    0 => bytes_per_s,
+                    _ if by_itself && first => bytes_per_s,
+                    _ if by_itself || bytes_per_s >= send => middle(send, bytes_per_s),
+                    _ => send - (send - bytes_per_s) / 4,
+                };
+                self.congested = match self.congested {
+                    Congested::Now => Congested::Lately,
+                    Congested::Lately | Congested::No => Congested::No,
+                };
+                self.source = match by_itself {
+                    true => Source::Itself,
+                    false => Source::Path,
+                };
+            }
+        }
+    }
+
+    /// It is faster than that, nobody knows how much; for prefetch a quarter is enough to find out. Where TCP's counters have said
+    /// how fast, they will say so of this, too.
     pub fn raise(&mut self) {
+        if !self.is_guess() {
+            return;
+        }
         let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
         self.send_bytes_per_s = (send * 2).min(RATE_BYTES_PER_S_MAX);
         self.mean_bytes_per_s = (mean + mean / 4).min(RATE_BYTES_PER_S_MAX);
@@ -61,8 +162,11 @@ impl Rate {
         anew
     }
 
-    /// The same as [`Rate::sample`] over a longer time, for prefetch.
+    /// The same as [`Rate::sample`] over a longer time, for prefetch, where TCP has no counters.
     pub fn stretch(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
+        if self.source != Source::Socket {
+            return true;
+        }
         let mean = self.mean_bytes_per_s;
         let least_us = if mean == 0 || self.congested == Congested::Now {
             STRETCH_US_MIN / 2
@@ -94,6 +198,9 @@ impl Rate {
         if us < RATE_SAMPLE_US_MIN {
             return false;
         }
+        if self.source == Source::Itself {
+            return true;
+        }
         if dry && self.send_bytes_per_s == 0 && taken_bytes < FIRST_SAMPLE_BYTES_MIN {
             return true; // nothing to go by; the next sample begins here
         }
@@ -107,6 +214,10 @@ impl Rate {
         };
         true
     }
+}
+
+fn middle(a: u64, b: u64) -> u64 {
+    a / 2 + b / 2 + (a & b & 1)
 }
 
 fn per_s(bytes: u64, us: u64) -> u64 {
@@ -191,7 +302,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0..=RATE_BYTES_PER_S_MAX) {
-            let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before, congested: Congested::No };
+            let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before, congested: Congested::No, source: Source::Socket };
             prop_assert!((0..200).all(|_| rate.sample(taken, us, false)));
             let steady = (u128::from(taken) * 1_000_000 / u128::from(us)).min(RATE_BYTES_PER_S_MAX.into()) as u64;
             prop_assert!(rate.send_bytes_per_s().abs_diff(steady) <= 4, "{rate:?} for {steady}");

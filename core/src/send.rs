@@ -17,6 +17,7 @@ use crate::limits::{
 };
 use crate::prefetch::us_for;
 use crate::rate::Rate;
+use crate::rate::flow::{Flow, Gauge};
 use crate::units::{Instant, KIB, US_PER_S};
 
 /// A socket that is empty says something of its client only if more than this should be left in it.
@@ -39,6 +40,10 @@ pub struct Margin {
     stretch_from: Instant,
     stretch_bytes: u64,
     stretch_dry: bool,
+    /// What TCP's counters say.
+    gauge: Gauge,
+    /// It was given bytes that its client may not have read yet.
+    unsettled: bool,
     /// It calls when less than this is left, as it was told last.
     told_bytes: u64,
     /// It has called since the last look, and nothing was given.
@@ -94,6 +99,8 @@ impl Margin {
             stretch_from: now,
             stretch_bytes: 0,
             stretch_dry: false,
+            gauge: Gauge::default(),
+            unsettled: false,
             told_bytes: 0,
             called: false,
         }
@@ -120,7 +127,7 @@ impl Margin {
     pub fn taken(&mut self, taken_bytes: u64, unsent_bytes: u64, now: Instant) {
         let half_bytes = (self.level_bytes + self.given_bytes) / 2;
         let unbelieved = self.level_bytes(now) >= half_bytes.max(UNBELIEVED_BYTES_MIN);
-        self.given(taken_bytes);
+        self.given(taken_bytes, now);
         let dry = unsent_bytes <= taken_bytes;
         self.look(unsent_bytes, dry, now);
         if dry && unbelieved {
@@ -133,9 +140,29 @@ impl Margin {
         self.look(unsent_bytes, unsent_bytes == 0, now);
     }
 
-    /// When a socket that does not call is to be looked at, lest what it holds be guessed by a rate of long ago.
+    /// Whether TCP's counters were looked at.
+    pub fn is_counted(&self) -> bool {
+        self.gauge.looked_at().is_some()
+    }
+
+    /// Whether B_n is still a guess although TCP's counters are there.
+    pub fn is_guess(&self) -> bool {
+        self.is_counted() && self.rate.is_guess()
+    }
+
+    /// TCP's counters say this now.
+    pub fn counted(&mut self, flow: Flow, now: Instant) {
+        self.rate.is_told();
+        if let Some(evidence) = self.gauge.look(flow, now, self.rate.least_us()) {
+            self.rate.learn(evidence);
+        }
+        self.unsettled = self.gauge.has_unread();
+    }
+
+    /// When a socket that does not call is to be looked at, lest what it holds be guessed by a rate of long ago, and while its client
+    /// may have something to read.
     pub fn look_at(&self) -> Option<Instant> {
-        let holds = self.level_bytes + self.given_bytes > 0;
+        let holds = self.level_bytes + self.given_bytes > 0 || self.unsettled;
         holds.then(|| self.looked_at.plus_us(STRETCH_US_MIN))
     }
 
@@ -166,6 +193,7 @@ impl Margin {
     /// `most_bytes_per_s` if that is known.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) {
         if self.rate.congest(most_bytes_per_s) {
+            self.gauge.begin_anew();
             (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (self.looked_at, 0, false);
         }
     }
@@ -246,11 +274,16 @@ impl Margin {
             (self.level_bytes, self.given_bytes, self.looked_at) = (0, 0, now);
             (self.measured_from, self.measured_bytes) = (now, 0);
             (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
+            self.gauge.begin_anew();
         }
     }
 
     /// The socket took bytes.
-    pub fn given(&mut self, bytes: u64) {
+    pub fn given(&mut self, bytes: u64, now: Instant) {
+        if bytes > 0 {
+            self.gauge.given(now);
+            self.unsettled = true;
+        }
         self.given_bytes += bytes;
         self.measured_bytes += bytes;
         self.called = false;

@@ -102,11 +102,14 @@ struct Conn {
 
 impl Conn {
     /// When its socket is to be looked at although it does not call: it waits for the disk, whose turn depends on what
-    /// is left in it.
+    /// is left in it, or nobody knows how fast its client is.
     fn look_at(&self) -> Option<Instant> {
         let stream = self.stream.as_ref();
         let fetched = stream.is_some_and(|stream| stream.reads_from_disk());
-        self.margin.look_at().filter(|_| fetched && self.writable)
+        let stands = fetched && self.writable;
+        self.margin
+            .look_at()
+            .filter(|_| stands || self.margin.is_guess() && stream.is_some())
     }
 }
 

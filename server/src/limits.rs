@@ -40,7 +40,7 @@ pub const ENTERED_WINDOWS_MAX: u32 = 1024;
 pub const CLOSING_MAX: usize = 4096;
 /// How long they wait for others, so that closing wakes nobody for each file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
-/// For so long after pages were missing that had just been there, what is sent of a file is copied, which never waits, microseconds.
+/// For so long after pages were missing that had just been there, what is sent from the page cache is copied, which never waits, microseconds.
 /// Longer: one wait for the disk is risked again.
 pub const RESTLESS_US: u64 = 10_000_000;
 /// What is copied of such a file at once: a piece that fits in the processor's cache.

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::IoSlice;
+use std::mem::offset_of;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
+use ackpace_core::rate::flow::Flow;
 use ackpace_core::worker::Address;
 use rustix::io::Errno;
 use rustix::net::{
@@ -191,30 +193,35 @@ pub fn abort(socket: &OwnedFd) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
 }
 
-/// What TCP knows of a connection. A unix socket knows the unsent bytes only.
+/// What TCP knows of a connection. A unix socket knows the unacknowledged bytes only, and a kernel before 5.4 not the flow.
 pub fn sample(socket: &OwnedFd) -> TcpSample {
     let mut unacked: libc::c_int = 0;
     // SAFETY: the kernel writes one int.
     let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut unacked) };
-    let unacked_bytes = if asked == 0 {
-        u64::try_from(unacked).unwrap_or(0)
-    } else {
-        0
-    };
-    match tcp_info(socket) {
-        Some(info) => TcpSample {
-            unacked_bytes,
-            unsent_bytes: Some(info.segs[2].into()),
-            window_closed: info.tcpi_snd_wnd == 0,
-            probes_unanswered: u32::from(info.tcpi_probes),
-            // In the order of linux/tcp.h behind its eight bytes: rto, ato, snd_mss, ...
-            rtt_us: info.words[15].into(),
-            path: path(&info),
-        },
-        None => TcpSample {
+    let unacked = Some(unacked).filter(|_| asked == 0);
+    let unacked_bytes = unacked
+        .and_then(|bytes| u64::try_from(bytes).ok())
+        .unwrap_or(0);
+    let Some((info, whole)) = tcp_info(socket) else {
+        return TcpSample {
             unacked_bytes,
             ..TcpSample::default()
-        },
+        };
+    };
+    TcpSample {
+        unacked_bytes,
+        unsent_bytes: Some(info.notsent_bytes.into()),
+        window_closed: whole && info.snd_wnd == 0,
+        probes_unanswered: info.probes.into(),
+        rtt_us: info.rtt_us.into(),
+        path: path(&info),
+        flow: whole.then(|| Flow {
+            acked_bytes: info.bytes_acked,
+            busy_us: info.busy_time_us,
+            window_limited_us: info.rwnd_limited_us,
+            window_bytes: info.snd_wnd.into(),
+            segment_bytes: info.snd_mss.into(),
+        }),
     }
 }
 
@@ -222,93 +229,87 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
 fn path(info: &TcpInfo) -> Path {
-    let [segment_bytes, threshold, cwnd, resent_segments] =
-        [2, 17, 18, 23].map(|at| info.words[at]);
-    let bytes = |segments: u32| u64::from(segments) * u64::from(segment_bytes);
+    let bytes = |segments: u32| u64::from(segments) * u64::from(info.snd_mss);
     Path {
-        state: match info.tcpi_ca_state {
+        state: match info.ca_state {
             0 => CaState::Open,
             1 => CaState::Disorder,
             2 => CaState::Cwr,
             3 => CaState::Recovery,
             _ => CaState::Loss,
         },
-        cwnd_bytes: bytes(cwnd),
-        threshold_bytes: (threshold < NO_THRESHOLD).then(|| bytes(threshold)),
-        // segs_out, segs_in, notsent_bytes, min_rtt, ...
-        rtt_min_us: Some(info.segs[3])
+        cwnd_bytes: bytes(info.snd_cwnd),
+        threshold_bytes: (info.snd_ssthresh < NO_THRESHOLD).then(|| bytes(info.snd_ssthresh)),
+        rtt_min_us: Some(info.min_rtt_us)
             .filter(|us| *us != u32::MAX)
             .map_or(0, u64::from),
-        marked_segments: info.delivered[1],
-        resent_segments,
+        marked_segments: info.delivered_ce,
+        resent_segments: info.total_retrans,
     }
 }
 
-/// What TCP knows of one connection, for people who look at it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Round trip time, smoothed.
-    pub rtt_us: u64,
-    /// Congestion window.
-    pub cwnd_bytes: u64,
-    /// The window that the client offers.
-    pub window_bytes: u64,
-    /// A full segment (MSS).
-    pub segment_bytes: u64,
-    /// Segments that were sent again, in all.
-    pub retransmitted_segments: u64,
-    /// Time in which the client's window was what held the connection up (`tcpi_rwnd_limited`).
-    pub window_limited_us: u64,
-    /// D0: sent and not acknowledged.
-    pub in_flight_bytes: u64,
-    /// D1: in the socket, not sent.
-    pub unsent_bytes: u64,
-}
-
-/// Asks for them; `None` for sockets that are not TCP.
-pub fn facts(socket: &OwnedFd) -> Option<Facts> {
-    let (info, unsent_bytes) = (tcp_info(socket)?, unsent_bytes(socket)?);
-    // In the order of linux/tcp.h behind its eight bytes: rto, ato, snd_mss, ...
-    let [segment_bytes, rtt_us, cwnd, again] = [2, 15, 18, 23].map(|at| u64::from(info.words[at]));
-    Some(Facts {
-        rtt_us,
-        cwnd_bytes: cwnd * segment_bytes,
-        window_bytes: info.tcpi_snd_wnd.into(),
-        segment_bytes,
-        retransmitted_segments: again,
-        window_limited_us: info.times[1],
-        in_flight_bytes: sample(socket).unacked_bytes.saturating_sub(unsent_bytes),
-        unsent_bytes,
-    })
-}
-
-/// The beginning of `struct tcp_info` (linux/tcp.h) as of Linux 5.4, which added `tcpi_snd_wnd`. The
-/// libc crate's stops before it.
+/// The beginning of `struct tcp_info` (linux/tcp.h) as of Linux 5.4, which added `tcpi_snd_wnd`; the libc crate's stops before
+/// it. Names are the kernel's without `tcpi_`, with their units.
 #[repr(C)]
 struct TcpInfo {
-    tcpi_state: u8,
-    tcpi_ca_state: u8,
-    tcpi_retransmits: u8,
-    tcpi_probes: u8,
-    tcpi_backoff: u8,
-    tcpi_options: u8,
-    tcpi_wscale: u8,
-    tcpi_flags: u8,
-    words: [u32; 24],
-    rates: [u64; 4],
-    segs: [u32; 6],
+    state: u8,
+    ca_state: u8,
+    retransmits: u8,
+    probes: u8,
+    backoff: u8,
+    options: u8,
+    wscale: u8,
+    flags: u8,
+    rto_us: u32,
+    ato_us: u32,
+    snd_mss: u32,
+    rcv_mss: u32,
+    unacked: u32,
+    sacked: u32,
+    lost: u32,
+    retrans: u32,
+    fackets: u32,
+    last_data_sent_ms: u32,
+    last_ack_sent_ms: u32,
+    last_data_recv_ms: u32,
+    last_ack_recv_ms: u32,
+    pmtu: u32,
+    rcv_ssthresh: u32,
+    rtt_us: u32,
+    rttvar_us: u32,
+    snd_ssthresh: u32,
+    snd_cwnd: u32,
+    advmss: u32,
+    reordering: u32,
+    rcv_rtt_us: u32,
+    rcv_space: u32,
+    total_retrans: u32,
+    pacing_rate: u64,
+    max_pacing_rate: u64,
+    bytes_acked: u64,
+    bytes_received: u64,
+    segs_out: u32,
+    segs_in: u32,
+    notsent_bytes: u32,
+    min_rtt_us: u32,
+    data_segs_in: u32,
+    data_segs_out: u32,
     delivery_rate: u64,
-    times: [u64; 3],
-    delivered: [u32; 2],
+    busy_time_us: u64,
+    rwnd_limited_us: u64,
+    sndbuf_limited_us: u64,
+    delivered: u32,
+    delivered_ce: u32,
     bytes_sent: u64,
     bytes_retrans: u64,
     dsack_dups: u32,
     reord_seen: u32,
     rcv_ooopack: u32,
-    tcpi_snd_wnd: u32,
+    snd_wnd: u32,
 }
 
-fn tcp_info(socket: &OwnedFd) -> Option<TcpInfo> {
+/// Asks for it, and whether the kernel knows all of it; `None` for sockets that are not TCP, and before Linux 4.18.
+fn tcp_info(socket: &OwnedFd) -> Option<(TcpInfo, bool)> {
     let mut info = std::mem::MaybeUninit::<TcpInfo>::zeroed();
     let size = size_of::<TcpInfo>();
     let mut len = size as libc::socklen_t;
@@ -322,8 +323,10 @@ fn tcp_info(socket: &OwnedFd) -> Option<TcpInfo> {
             &mut len,
         )
     };
+    let enough = len as usize >= offset_of!(TcpInfo, bytes_sent);
     // SAFETY: all-zero bytes and whatever the kernel wrote are valid integers.
-    (result == 0 && len as usize == size).then(|| unsafe { info.assume_init() })
+    let info = (result == 0 && enough).then(|| unsafe { info.assume_init() })?;
+    Some((info, len as usize == size))
 }
 
 #[cfg(test)]
@@ -358,21 +361,24 @@ mod tests {
             closed.unacked_bytes > 0 && closed.unacked_bytes < sent,
             "{closed:?} of {sent}"
         );
-        let facts = facts(&server).expect("a TCP socket");
-        assert_eq!(facts.window_bytes, 0);
+        let told = sample(&server);
+        let flow = told.flow.expect("Linux 5.4 or later");
+        assert_eq!(flow.window_bytes, 0);
+        let unsent_bytes = told.unsent_bytes.expect("a TCP socket");
+        assert!((1..=sent).contains(&unsent_bytes), "{told:?}");
         assert!(
-            facts.unsent_bytes > 0 && facts.unsent_bytes <= sent,
-            "{facts:?}"
+            flow.acked_bytes > 0 && flow.acked_bytes + told.unacked_bytes >= sent,
+            "{told:?}"
         );
-        assert!(facts.cwnd_bytes >= facts.segment_bytes && facts.segment_bytes > 500);
-        assert!((1..1_000_000).contains(&facts.rtt_us), "{facts:?}");
-        let path = sample(&server).path;
         assert!(
-            (1..=facts.rtt_us).contains(&path.rtt_min_us),
-            "{path:?} {facts:?}"
+            flow.busy_us > 0 && flow.window_limited_us <= flow.busy_us,
+            "{told:?}"
         );
+        let path = told.path;
+        assert!(path.cwnd_bytes >= flow.segment_bytes && flow.segment_bytes > 500);
+        assert!((1..1_000_000).contains(&told.rtt_us), "{told:?}");
+        assert!((1..=told.rtt_us).contains(&path.rtt_min_us), "{told:?}");
         assert!(path.state < CaState::Recovery && path.marked_segments == 0);
-        assert!(path.cwnd_bytes >= facts.segment_bytes, "{path:?}");
         client.set_read_timeout(None).expect("a socket");
         let mut got = vec![0; sent as usize];
         client.read_exact(&mut got).expect("all that was sent");

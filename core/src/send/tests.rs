@@ -30,7 +30,7 @@ fn fill(margin: &mut Margin, socket: &mut u64, now: Instant) {
             u64::MAX => u64::from(room.lowat_bytes).saturating_sub(*socket),
             bytes => bytes,
         };
-        margin.given(taken_bytes);
+        margin.given(taken_bytes, AT(0));
         *socket += taken_bytes;
         if !margin.full(*socket, TARGET, now) {
             return;
@@ -85,13 +85,13 @@ fn what_is_read_for_one_alone_goes_in_as_soon_as_it_can() {
 #[test]
 fn the_kernels_call_is_believed_and_not_the_prediction() {
     let mut margin = Margin::at_rate(1_000_000);
-    margin.given(230_000);
+    margin.given(230_000, AT(0));
     margin.full(230_000, TARGET, AT(0));
     let room_bytes = |margin: &mut Margin| margin.room(None, TARGET, AT(50)).bytes;
     assert_eq!(room_bytes(&mut margin), 50_000);
     margin.called(); // after 50 ms, though it should have lasted for 200
     assert_eq!(room_bytes(&mut margin), 200_000);
-    margin.given(200_000);
+    margin.given(200_000, AT(0));
     margin.full(229_000, TARGET, AT(50));
     assert!(margin.rate_bytes_per_s() > 2_000_000, "{margin:?}");
 }
@@ -99,7 +99,7 @@ fn the_kernels_call_is_believed_and_not_the_prediction() {
 #[test]
 fn if_a_socket_should_be_full_the_kernel_is_asked() {
     let mut margin = Margin::at_rate(1_000_000);
-    margin.given(1_000_000);
+    margin.given(1_000_000, AT(0));
     margin.full(1_000_000, TARGET, AT(0));
     let room = margin.room(None, TARGET, AT(0));
     let asked = (u64::MAX, 230_000, 30_000);
@@ -151,7 +151,7 @@ fn who_took_more_than_was_believed_is_called_faster_and_who_did_not_is_not() {
     let known = || {
         let mut margin = Margin::new(AT(0));
         margin.begin(AT(0));
-        margin.given(200_000);
+        margin.given(200_000, AT(0));
         margin.full(100_000, TARGET, AT(1_000)); // 100 KB/s, and a second's worth is left
         margin
     };
@@ -187,7 +187,7 @@ fn a_stream_runs_dry_when_socket_and_memory_are_used_up() {
 #[test]
 fn nobody_is_near_before_its_rate_is_known() {
     let mut margin = Margin::new(AT(0));
-    margin.given(1000);
+    margin.given(1000, AT(0));
     assert!(!margin.joins(AT(10_000)));
     assert_eq!(margin.margin_us(AT(1)), None);
 }
@@ -237,7 +237,7 @@ proptest! {
         let mut now = AT(0);
         for (given, unsent, us) in looks {
             now = now.plus_us(us);
-            margin.given(given);
+            margin.given(given, AT(0));
             margin.full(unsent, TARGET, now);
             let room = margin.room(None, TARGET, now);
             prop_assert!(room.lowat_bytes <= LOWAT_BYTES_MAX);

@@ -96,13 +96,17 @@ impl Worker {
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
-        if let Some(signal) = conn.watch.seen(sample.path) {
+        let reads = conn.stream.as_deref().is_some_and(Stream::wishes);
+        if let Some(signal) = conn.watch.seen(sample.path).filter(|_| reads) {
             self.congested(id, signal, &sample.path, now);
         }
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
         let fetched = conn.stream.as_deref().is_some_and(Stream::reads_from_disk);
+        if let Some(flow) = sample.flow {
+            conn.margin.counted(flow, now);
+        }
         if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
             conn.margin.seen(unsent_bytes, now);
         }
@@ -292,7 +296,7 @@ impl Worker {
         if let Some(unsent_bytes) = unsent_bytes.filter(|_| !full) {
             conn.margin.taken(taken_bytes, unsent_bytes, now);
         } else {
-            conn.margin.given(taken_bytes);
+            conn.margin.given(taken_bytes, now);
         }
         let given_bytes = conn.margin.given_bytes();
         let grown = unsent_bytes.filter(|_| full).is_some_and(|unsent_bytes| {
@@ -327,7 +331,7 @@ impl Worker {
         } else {
             stream.go_on(&mut self.counts, now);
         }
-        self.watch_path(id.conn, now);
+        self.watch_path(id.conn, full, now);
         self.wake(id.conn.index, goes_on);
     }
 

@@ -1,22 +1,30 @@
 //! What a connection's path does while its stream reads from a disk: TCP is asked, and its signs of congestion are heard.
 
 use super::messages::Out;
+use super::stream::Stream;
 use super::{Worker, conn_in};
 use crate::congestion::{Delay, Path, Signal};
 use crate::conn::ConnId;
-use crate::limits::WATCH_US;
+use crate::limits::{FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, WATCH_US};
 use crate::units::Instant;
 use crate::why::What;
 
 impl Worker {
-    /// A socket was given bytes, so what it holds is known, too: ask how its path is, if the disk reads for it.
-    pub(super) fn watch_path(&mut self, id: ConnId, now: Instant) {
+    /// A socket was given bytes, so what it holds is known, too: ask how its path is, if the disk reads for it, and how fast its client
+    /// is, if the socket is full.
+    pub(super) fn watch_path(&mut self, id: ConnId, full: bool, now: Instant) {
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
         let reads = conn.stream.as_ref().is_some_and(|stream| stream.wishes());
-        let old = now >= conn.watched_at.plus_us(WATCH_US);
-        if reads && old && self.settings.delay != Delay::Off {
+        let each_us = match reads && self.settings.delay != Delay::Off {
+            true => WATCH_US,
+            false => FLOW_EACH_US,
+        };
+        // The first time at once, if it is a long response: what its client takes from now on is counted.
+        let long = |stream: &Stream| stream.sent_bytes >= FIRST_SAMPLE_BYTES_MIN;
+        let first = !conn.margin.is_counted() && conn.stream.as_deref().is_some_and(long);
+        if (reads || full) && (first || now >= conn.watched_at.plus_us(each_us)) {
             conn.watched_at = now;
             self.outs.push_back(Out::Sample(id));
         }

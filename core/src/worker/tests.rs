@@ -163,6 +163,11 @@ impl Bench {
 
     /// All orders until the worker has none; only samples are answered.
     fn outs(&mut self) -> Vec<Out> {
+        self.outs_of(false)
+    }
+
+    /// `fills`: the socket was just given what it took.
+    fn outs_of(&mut self, fills: bool) -> Vec<Out> {
         let mut outs = Vec::new();
         while let Some(out) = self.worker.poll(self.now) {
             if let Out::Ended(stream) = out {
@@ -172,7 +177,12 @@ impl Bench {
             outs.push(out);
             assert!(outs.len() < 10_000, "the worker turns in circles");
             if let Out::Sample(conn) = out {
-                let event = TcpEvent::Sample(self.sample);
+                // What a socket just took is not acknowledged in the same moment.
+                let mut sample = self.sample;
+                if fills {
+                    sample.unacked_bytes = sample.unacked_bytes.max(1);
+                }
+                let event = TcpEvent::Sample(sample);
                 self.worker.on(In::Tcp { conn, event }, self.now);
             }
         }
@@ -187,8 +197,9 @@ impl Bench {
                 *seq = (1..1_000).find(stands).unwrap_or(0);
             }
         }
+        let fills = matches!(event, In::Sent { full: true, .. });
         self.worker.on(event, self.now);
-        self.outs()
+        self.outs_of(fills)
     }
 
     fn tcp(&mut self, conn: ConnId, event: TcpEvent) -> Vec<Out> {

@@ -20,6 +20,20 @@ use super::pages::Pages;
 use super::residency;
 use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX, RESTLESS_US};
 
+/// When pages of any file were last missing that had just been there, microseconds; 0: never.
+static MISSED_US: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that had just been there are missing: somebody drops them, or memory is short.
+pub fn missed(now: Instant) {
+    MISSED_US.store(now.us.max(1), Ordering::Relaxed);
+}
+
+/// Whether that was so lately. What is found in memory now may be gone a moment later, in this file or in another one.
+pub fn is_restless(now: Instant) -> bool {
+    let missed_us = MISSED_US.load(Ordering::Relaxed);
+    missed_us > 0 && now.us.saturating_sub(missed_us) < RESTLESS_US
+}
+
 /// A file that is open, and what is known of it.
 #[derive(Debug)]
 pub struct File {
@@ -40,8 +54,6 @@ pub struct File {
     name: OnceLock<Option<NameHash>>,
     /// What it was, and where, when its inode was last seen changed.
     known: Mutex<Option<Known>>,
-    /// When pages were last missing that had just been there, microseconds; 0: never.
-    missed_us: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -93,7 +105,6 @@ impl File {
             pages: OnceLock::new(),
             name: OnceLock::new(),
             known: Mutex::new(None),
-            missed_us: AtomicU64::new(0),
         }
     }
 
@@ -167,17 +178,6 @@ impl File {
     pub fn resident_bytes(&self, span: Span) -> Option<u64> {
         let pages = (self.oracle == Oracle::Ask).then(|| self.pages());
         residency::resident_bytes(&self.fd, pages.flatten(), self.oracle, span)
-    }
-
-    /// Pages that had just been there are missing: somebody drops them, or memory is short.
-    pub fn missed(&self, now: Instant) {
-        self.missed_us.store(now.us.max(1), Ordering::Relaxed);
-    }
-
-    /// Whether that was so lately. What is found in memory now may be gone a moment later.
-    pub fn is_restless(&self, now: Instant) -> bool {
-        let missed_us = self.missed_us.load(Ordering::Relaxed);
-        missed_us > 0 && now.us.saturating_sub(missed_us) < RESTLESS_US
     }
 
     /// Copies bytes of the page cache, as many as are there; never waits for a disk, but may start to read what is missing.
@@ -414,15 +414,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_pages_were_dropped_is_restless_for_ten_seconds_and_copied_without_waiting() {
+    fn where_pages_were_dropped_it_is_restless_for_ten_seconds_and_files_are_copied_without_waiting()
+     {
         let path = std::env::temp_dir().join(format!("ackpace-restless-{}", std::process::id()));
         std::fs::write(&path, "0123456789").expect("a file");
         let file = open(&Files::default(), &Devices::default(), &path);
         let at = |us| Instant { us };
-        assert!(!file.is_restless(at(5)), "nothing was missing");
-        file.missed(at(5));
-        assert!(file.is_restless(at(5)) && file.is_restless(at(4 + RESTLESS_US)));
-        assert!(!file.is_restless(at(5 + RESTLESS_US)));
+        assert!(!is_restless(at(5)), "nothing was missing");
+        missed(at(5));
+        assert!(is_restless(at(5)) && is_restless(at(4 + RESTLESS_US)));
+        assert!(!is_restless(at(5 + RESTLESS_US)));
         let mut bytes = [0; 20];
         match file.read_cached(3, &mut bytes) {
             Ok(read) => assert_eq!(&bytes[..read], b"3456789"),

@@ -1,6 +1,6 @@
 //! What a worker tells of itself when an operator asks. Costs nothing while nobody does.
 
-use ackpace_core::conn::ConnId;
+use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::units::Instant;
 use ackpace_core::why::{Decision, Wait, WindowFacts};
 use ackpace_core::worker::Look;
@@ -9,7 +9,7 @@ use ackpace_wire::access_log::Remote;
 use super::Worker;
 use crate::answers::{Answer, Ask, Connection, Question, Response, Target, Told, WorkerRow};
 use crate::count::Count;
-use crate::tcp::{self, Facts};
+use crate::tcp;
 
 impl Worker {
     pub(super) fn tell(&mut self, question: &Question, now: Instant) {
@@ -78,7 +78,8 @@ impl Worker {
     /// Inside and outside of a connection.
     fn connection(&mut self, look: &Look) -> Option<Connection> {
         let conn = self.conns.get(look.conn)?;
-        let facts = tcp::facts(&conn.socket);
+        let sample = tcp::sample(&conn.socket);
+        let (path, flow) = (sample.path, sample.flow);
         let peer = match conn.remote {
             Remote::Ip(ip) => std::net::SocketAddr::new(ip, conn.port).to_string(),
             Remote::Unix => "unix".to_owned(),
@@ -88,7 +89,7 @@ impl Worker {
             .as_ref()
             .map(|file| self.shared.site.shown(&file.path));
         let response = look.response.map(|response| Response {
-            wait: seen(response.wait, facts.as_ref()).name().to_owned(),
+            wait: seen(response.wait, &sample).name().to_owned(),
             wait_us: response.wait_us,
             top_up: response.top_up.name().to_owned(),
             sent_bytes: response.sent_bytes,
@@ -106,25 +107,30 @@ impl Worker {
             rate_bytes_per_s: look.rate_bytes_per_s,
             margin_us: look.margin_us,
             fill_bytes: look.fill_bytes,
-            unsent_bytes: facts.map(|facts| facts.unsent_bytes),
-            in_flight_bytes: facts.map(|facts| facts.in_flight_bytes),
-            rtt_us: facts.map(|facts| facts.rtt_us),
-            cwnd_bytes: facts.map(|facts| facts.cwnd_bytes),
-            window_bytes: facts.map(|facts| facts.window_bytes),
-            retransmitted_segments: facts.map(|facts| facts.retransmitted_segments),
-            window_limited_us: facts.map(|facts| facts.window_limited_us),
+            unsent_bytes: sample.unsent_bytes,
+            in_flight_bytes: in_flight_bytes(&sample),
+            rtt_us: flow.map(|_| sample.rtt_us),
+            cwnd_bytes: flow.map(|_| path.cwnd_bytes),
+            window_bytes: flow.map(|flow| flow.window_bytes),
+            retransmitted_segments: flow.map(|_| path.resent_segments.into()),
+            window_limited_us: flow.map(|flow| flow.window_limited_us),
             response,
         })
     }
 }
 
+/// D0: sent and not acknowledged; `None` for sockets that are not TCP.
+fn in_flight_bytes(sample: &TcpSample) -> Option<u64> {
+    Some(sample.unacked_bytes.saturating_sub(sample.unsent_bytes?))
+}
+
 /// What a response waits for, now that TCP was asked.
-fn seen(wait: Wait, facts: Option<&Facts>) -> Wait {
-    let window = facts.map(|facts| WindowFacts {
-        window_bytes: facts.window_bytes,
-        in_flight_bytes: facts.in_flight_bytes,
-        unsent_bytes: facts.unsent_bytes,
-        segment_bytes: facts.segment_bytes,
+fn seen(wait: Wait, sample: &TcpSample) -> Wait {
+    let window = sample.flow.map(|flow| WindowFacts {
+        window_bytes: flow.window_bytes,
+        in_flight_bytes: in_flight_bytes(sample).unwrap_or(0),
+        unsent_bytes: sample.unsent_bytes.unwrap_or(0),
+        segment_bytes: flow.segment_bytes,
     });
     window.map_or(wait, |window| wait.seen_with(&window))
 }

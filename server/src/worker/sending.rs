@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::{INTEREST, Worker, data_of};
 use crate::disk::Piece;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
-use crate::store::file::File;
+use crate::store::file::{self, File};
 use crate::tally::Way;
 use crate::tcp;
 
@@ -141,13 +141,13 @@ impl Worker {
                         };
                         let resident_bytes = resident_bytes(file, span, sure_bytes);
                         if resident_bytes < span.len_bytes {
-                            file.missed(now);
+                            file::missed(now);
                         }
                         let here = Span {
                             len_bytes: resident_bytes,
                             ..span
                         };
-                        let copied = file.is_restless(now).then_some(&mut *self.copied);
+                        let copied = file::is_restless(now).then_some(&mut *self.copied);
                         send_cached(&conn.socket, file, holds, here, copied)
                     }
                     Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, holds, span),
@@ -257,8 +257,8 @@ fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
-/// Send bytes that were just found in memory. sendfile(2) waits for the disk if somebody drops them in this moment; of a file to which that
-/// happens they are copied.
+/// Send bytes that were just found in memory. sendfile(2) waits for the disk if somebody drops them in this moment; where that happens
+/// they are copied.
 fn send_cached(
     socket: &OwnedFd,
     file: &File,

@@ -7,6 +7,7 @@ use ackpace_core::Machine;
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{ConnId, Held, Oracle, Part, Span, StreamId, TcpEvent, TcpSample, Want};
 use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
+use ackpace_core::rate::flow::Flow;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Address, In, Out, Received, Worker};
@@ -309,8 +310,6 @@ impl Alone<'_> {
     }
 
     fn sample(&mut self, conn: ConnId) {
-        let number =
-            |input: &mut Input<'_>| input.pick(&[0, 1, 70_000, 1 << 20, u64::from(u32::MAX)]);
         let threshold_bytes = self.input.once_in(2).then(|| number(&mut self.input));
         let path = Path {
             state: self
@@ -330,8 +329,24 @@ impl Alone<'_> {
             probes_unanswered: number(&mut self.input) as u32,
             rtt_us: number(&mut self.input),
             path,
+            flow: self.input.once_in(2).then(|| flow(&mut self.input)),
         };
         let event = TcpEvent::Sample(sample);
         self.on(In::Tcp { conn, event });
     }
+}
+
+/// Counters of a kernel that may be wrong, wrap or stand still.
+fn flow(input: &mut Input<'_>) -> Flow {
+    Flow {
+        acked_bytes: number(input),
+        busy_us: number(input),
+        window_limited_us: number(input),
+        window_bytes: number(input),
+        segment_bytes: number(input),
+    }
+}
+
+fn number(input: &mut Input<'_>) -> u64 {
+    input.pick(&[0, 1, 70_000, 1 << 20, u64::from(u32::MAX)])
 }

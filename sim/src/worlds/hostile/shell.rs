@@ -500,6 +500,7 @@ impl<'a> Run<'a> {
             probes_unanswered: 0,
             rtt_us: 30_000,
             path,
+            flow: None,
         };
         self.tcp(conn, TcpEvent::Sample(sample));
     }

@@ -1,0 +1,215 @@
+//! Clients of each kind, on a path and a socket that tell what Linux tells.
+
+use super::*;
+use crate::rate::Rate;
+use proptest::prelude::*;
+
+const MS: u64 = 1000;
+
+/// A client, its path, and our socket.
+#[derive(Clone, Copy, Debug)]
+struct World {
+    /// What the path carries.
+    link_bytes_per_s: u64,
+    /// What the client's program reads at most.
+    program_bytes_per_s: u64,
+    /// Its receive buffer, and how far it grows.
+    buffer_bytes: u64,
+    grows_to_bytes: u64,
+    unsent_bytes: u64,
+    unread_bytes: u64,
+    flow: Flow,
+    now: Instant,
+}
+
+impl World {
+    fn new(link_bytes_per_s: u64, program_bytes_per_s: u64, buffer_bytes: u64) -> World {
+        World {
+            link_bytes_per_s,
+            program_bytes_per_s,
+            buffer_bytes,
+            grows_to_bytes: buffer_bytes,
+            unsent_bytes: 0,
+            unread_bytes: 0,
+            flow: Flow {
+                window_bytes: buffer_bytes,
+                segment_bytes: 1448,
+                ..Flow::default()
+            },
+            now: Instant { us: 0 },
+        }
+    }
+
+    /// What it takes at best.
+    fn bytes_per_s(&self) -> u64 {
+        self.link_bytes_per_s.min(self.program_bytes_per_s)
+    }
+
+    /// A millisecond passes.
+    fn pass(&mut self) {
+        let in_a_ms =
+            |bytes_per_s: u64, ms: u64| bytes_per_s * (ms + 1) / 1000 - bytes_per_s * ms / 1000;
+        let ms = self.now.us / MS;
+        if self.unsent_bytes > 0 {
+            self.flow.busy_us += MS;
+            let carried_bytes = in_a_ms(self.link_bytes_per_s, ms);
+            let taken_bytes = carried_bytes
+                .min(self.unsent_bytes)
+                .min(self.flow.window_bytes);
+            if taken_bytes < carried_bytes.min(self.unsent_bytes) {
+                self.flow.window_limited_us += MS;
+            }
+            self.unsent_bytes -= taken_bytes;
+            self.unread_bytes += taken_bytes;
+            self.flow.acked_bytes += taken_bytes;
+        }
+        let read_bytes = in_a_ms(self.program_bytes_per_s, ms).min(self.unread_bytes);
+        self.unread_bytes -= read_bytes;
+        // As Linux does it: what is read fast makes the buffer larger.
+        let more_bytes = (2 * read_bytes).min(self.grows_to_bytes - self.buffer_bytes);
+        self.buffer_bytes += more_bytes;
+        // The window opens in steps.
+        let window_bytes = self.buffer_bytes - self.unread_bytes;
+        let step_bytes = (2 * self.flow.segment_bytes).min(self.buffer_bytes / 2);
+        if window_bytes < self.flow.window_bytes
+            || window_bytes >= self.flow.window_bytes + step_bytes
+        {
+            self.flow.window_bytes = window_bytes;
+        }
+        self.now = self.now.plus_us(MS);
+    }
+
+    /// Seconds pass, in which our socket gets a piece each `each_ms`, up to what it has room for. TCP is asked when it gets one, and
+    /// each second.
+    fn run(
+        &mut self,
+        rate: &mut Rate,
+        gauge: &mut Gauge,
+        seconds: u64,
+        piece_bytes: u64,
+        each_ms: u64,
+    ) {
+        for ms in 0..seconds * 1000 {
+            let given = ms % each_ms == 0;
+            if given {
+                gauge.given(self.now);
+                self.unsent_bytes = (self.unsent_bytes + piece_bytes).min(piece_bytes.max(1 << 20));
+            }
+            let asked = given
+                && gauge
+                    .looked_at()
+                    .is_none_or(|at| self.now >= at.plus_us(250 * MS));
+            if asked || ms % 1000 == 999 {
+                rate.is_told();
+                if let Some(evidence) = gauge.look(self.flow, self.now, rate.least_us()) {
+                    rate.learn(evidence);
+                }
+            }
+            self.pass();
+        }
+    }
+}
+
+/// What is believed for sending and for prefetch, in percent of the truth.
+fn believed(world: &World, rate: &Rate) -> [u64; 2] {
+    let percent = |believed: u64| believed * 100 / world.bytes_per_s();
+    [
+        percent(rate.send_bytes_per_s()),
+        percent(rate.prefetch_bytes_per_s()),
+    ]
+}
+
+fn close(percents: [u64; 2]) -> bool {
+    percents.iter().all(|percent| (90..=110).contains(percent))
+}
+
+fn kinds() -> impl Strategy<Value = World> {
+    let rates = 20_000u64..3_000_000;
+    let buffers =
+        (14u32..=22, 0u64..1000).prop_map(|(log2, part)| (1 << log2) + (part << log2) / 1000);
+    (rates, buffers, any::<bool>()).prop_map(|(rate, buffer_bytes, by_itself)| match by_itself {
+        true => World::new(100_000_000, rate, buffer_bytes),
+        false => World::new(rate, 1_000_000_000, buffer_bytes),
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_steady_client_that_always_has_something_to_take_is_found(mut world in kinds()) {
+        let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+        world.run(&mut rate, &mut gauge, 30, world.bytes_per_s() / 2, 100);
+        prop_assert!(close(believed(&world, &rate)), "{:?} {rate:?}", believed(&world, &rate));
+    }
+
+    #[test]
+    fn one_that_is_starved_is_found_if_its_pieces_last_for_two_seconds(mut world in kinds(), percent in 20u64..90) {
+        let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+        let piece_bytes = 5 * world.bytes_per_s() / 2;
+        world.run(&mut rate, &mut gauge, 60, piece_bytes, 250_000 / percent);
+        prop_assert!(close(believed(&world, &rate)), "{:?} {rate:?}", believed(&world, &rate));
+    }
+
+    #[test]
+    fn one_that_gets_crumbs_is_believed_between_what_it_got_and_what_it_takes(
+        mut world in kinds(), percent in 5u64..90, each_ms in 50u64..1000,
+    ) {
+        let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+        let piece_bytes = (world.bytes_per_s() * each_ms / 1000 * percent / 100).max(1);
+        world.run(&mut rate, &mut gauge, 60, piece_bytes, each_ms);
+        for believed in believed(&world, &rate) {
+            prop_assert!((percent * 8 / 10..=125).contains(&believed), "{believed} % {rate:?}");
+        }
+    }
+
+    #[test]
+    fn counters_that_wrap_stand_still_or_lie_break_nothing(
+        looks in prop::collection::vec((any::<[u64; 5]>(), any::<u32>()), 1..50),
+    ) {
+        let (mut rate, mut gauge, mut now) = (Rate::default(), Gauge::default(), Instant { us: 0 });
+        for (words, us) in looks {
+            now = now.plus_us(us.into());
+            let [acked_bytes, busy_us, window_limited_us, window_bytes, segment_bytes] = words;
+            let flow = Flow { acked_bytes, busy_us, window_limited_us, window_bytes, segment_bytes };
+            if let Some(evidence) = gauge.look(flow, now, rate.least_us()) {
+                rate.learn(evidence);
+            }
+            prop_assert!(rate.send_bytes_per_s() <= crate::limits::RATE_BYTES_PER_S_MAX);
+            prop_assert!(rate.prefetch_bytes_per_s() <= crate::limits::RATE_BYTES_PER_S_MAX);
+        }
+    }
+}
+
+#[test]
+fn a_burst_into_an_empty_receive_buffer_is_no_pace() {
+    let mut world = World::new(1_000_000_000, 300_000, 6 << 20);
+    let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+    world.run(&mut rate, &mut gauge, 10, 4 << 20, 20_000);
+    assert!(close(believed(&world, &rate)), "{rate:?}");
+}
+
+#[test]
+fn a_buffer_that_grows_misleads_for_a_few_seconds_only() {
+    let mut world = World::new(1_000_000_000, 300_000, 64 << 10);
+    world.grows_to_bytes = 2 << 20;
+    let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+    world.run(&mut rate, &mut gauge, 12, 360_000, 2_000);
+    let [send, prefetch] = believed(&world, &rate);
+    assert!(
+        (60..=160).contains(&send) && (60..=160).contains(&prefetch),
+        "{send} {prefetch} {rate:?}"
+    );
+}
+
+#[test]
+fn a_client_that_reads_nothing_for_an_hour_is_slow_and_found_again() {
+    let mut world = World::new(100_000_000, 500_000, 256 << 10);
+    let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+    world.run(&mut rate, &mut gauge, 10, 250_000, 100);
+    world.program_bytes_per_s = 0;
+    world.run(&mut rate, &mut gauge, 3_600, 250_000, 100);
+    assert!(rate.prefetch_bytes_per_s() < 1_000, "{rate:?}");
+    assert!(rate.prefetch_bytes_per_s() > 0, "0 is: not known");
+    world.program_bytes_per_s = 500_000;
+    world.run(&mut rate, &mut gauge, 30, 250_000, 100);
+    assert!(close(believed(&world, &rate)), "{rate:?}");
+}
