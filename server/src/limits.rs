@@ -35,9 +35,10 @@ pub const WINDOWS_COUNTED: usize = 1 << 16;
 /// Windows of all files that are in our page tables, 2 KiB of these each. More: asking whether they are in memory costs ten
 /// times as much.
 pub const ENTERED_WINDOWS_MAX: u32 = 1024;
-/// Files and mappings that wait to be closed. More, as behind a disk that hangs: who is done with one closes it, and may wait for the
-/// disk.
-pub const CLOSING_MAX: usize = 4096;
+/// Files of a file system that wait to be closed, or an eighth of the descriptors. More: its disk hangs, and requests for further ones get 503.
+pub const CLOSING_MAX: usize = 1024;
+/// Threads that close files, each for some file systems.
+pub const CLOSING_LANES: usize = 16;
 /// How long they wait for others, so that closing wakes nobody for each file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
 /// For so long after pages were missing that had just been there, what is sent from the page cache is copied, which never waits, microseconds.

@@ -168,7 +168,11 @@ fn start(
         clock,
         settings: disk_settings(options, shares),
     }));
-    closing::start()?;
+    closing::start(
+        rustix::process::getrlimit(rustix::process::Resource::Nofile)
+            .current
+            .unwrap_or(u64::MAX),
+    );
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let desks = (0..listeners.by_worker.len())
         .map(|_| Desk::default())
@@ -230,11 +234,14 @@ fn tell_what_hangs(shared: &Shared) {
     let hanging = || {
         let lookups = shared.resolver.busy();
         let lookups = (lookups > 0).then(|| format!("{lookups} look-ups of files wait"));
+        let closes = closing::pending();
+        let closes = (closes > 0).then(|| format!("{closes} files wait to be closed"));
         let all: Vec<_> = shared
             .disks
             .started()
             .filter_map(waits)
             .chain(lookups)
+            .chain(closes)
             .collect();
         (!all.is_empty()).then(|| all.join(", "))
     };

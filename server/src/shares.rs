@@ -8,10 +8,10 @@ use ackpace_wire::limits as wire;
 
 use crate::disk::{Ask, News};
 use crate::limits::{
-    CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX,
-    COPIED_BYTES_MAX, DESCRIPTORS_OWN, DEVICES_MAX, HOT_TABLES_BYTES, LOG_BATCH_BYTES,
-    LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, PARTED_FILES_MAX, PROGRAM_BYTES, QUERIES_BYTES_MAX,
-    READERS_MAX, THREAD_BYTES,
+    CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES,
+    CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DESCRIPTORS_OWN, DEVICES_MAX, HOT_OPEN_MAX,
+    HOT_TABLES_BYTES, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, PARTED_FILES_MAX,
+    PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, THREAD_BYTES,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
@@ -208,7 +208,8 @@ impl Shares {
 }
 
 /// Threads besides the workers: resolvers, logs, control, signals, and those of all devices.
-const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 6 + DEVICES_MAX * (1 + READERS_MAX)) as u64;
+const THREADS_BESIDE: u64 =
+    (core::RESOLVERS_MAX + 5 + CLOSING_LANES + DEVICES_MAX * (1 + READERS_MAX)) as u64;
 
 /// A slot of the pool costs a part of itself for the list of slots that a stream holds.
 const POOL_OVERHEAD: u64 = core::SLOT_BYTES / 32;
@@ -297,7 +298,11 @@ fn bounds(options: &ServeOptions, shares: &Shares) -> Vec<(String, &'static str)
             "connections of a worker; more wait in the listen backlog",
         ),
         (
-            (3 * connections + DESCRIPTORS_OWN).to_string(),
+            (3 * connections
+                + u64::from(shares.workers) * HOT_OPEN_MAX as u64
+                + CLOSING_MAX as u64
+                + DESCRIPTORS_OWN)
+                .to_string(),
             "descriptors wanted at worst; out of them: accepting pauses, requests get 503",
         ),
         (

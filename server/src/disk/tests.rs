@@ -6,6 +6,7 @@ use crossbeam_channel::{Receiver, Sender};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
 use super::*;
+use crate::store::closing::Descriptor;
 use crate::store::file::Files;
 
 const FILE_BYTES: u64 = 300_000;
@@ -107,7 +108,12 @@ fn file() -> Arc<File> {
     let fd = memfd_create("file", MemfdFlags::empty()).expect("a file");
     ftruncate(&fd, FILE_BYTES).expect("room for it");
     let stat = fstat(&fd).expect("an open descriptor");
-    Files::default().intern(fd, &stat, b"name", &Devices::default())
+    Files::default().intern(
+        Descriptor::new(fd, stat.st_dev),
+        &stat,
+        b"name",
+        &Devices::default(),
+    )
 }
 
 fn wish(index: u32, heard: u32, from_bytes: u64) -> Ask {

@@ -9,11 +9,12 @@ use ackpace_core::limits::SLICE_BYTES;
 use ackpace_wire::http::plan::{LAST_CHUNK, push_chunk};
 use ackpace_wire::limits::README_BYTES_MAX;
 use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, readme_rank};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::names::{Charge, Cursor, Names, Shelf, Ticket};
 use crate::sched::Breath;
+use crate::store::closing::Descriptor;
 use crate::store::root::{Found, Miss, Root, Wait};
 
 /// What a listing has to know besides its directory.
@@ -27,7 +28,7 @@ pub struct Around<'a> {
 
 /// A listing under way.
 pub struct Listing {
-    dir: OwnedFd,
+    dir: Descriptor,
     /// Relative to the root, empty or ending with a slash.
     path: Vec<u8>,
     format: Format,
@@ -75,6 +76,8 @@ impl Listing {
     ) -> Result<Listing, Miss> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(place, ".", flags, Mode::empty()).map_err(miss)?;
+        let st_dev = fstat(&dir).map_err(miss)?.st_dev;
+        let dir = Descriptor::new(dir, st_dev);
         let mut readme: Option<(u8, Vec<u8>)> = None;
         let names = read(around, &dir, path, None, |name| {
             let rank = readme_rank(name)
@@ -258,7 +261,10 @@ impl Listing {
         };
         // One byte more tells the page that there is more.
         let mut text = Vec::new();
-        let mut file = io::Read::take(std::fs::File::from(fd), README_BYTES_MAX as u64 + 1);
+        let mut file = io::Read::take(
+            std::fs::File::from(fd.try_clone().ok()?),
+            README_BYTES_MAX as u64 + 1,
+        );
         io::Read::read_to_end(&mut file, &mut text).ok()?;
         Some((name.clone(), text))
     }

@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, Stat, StatxFlags, makedev, statx};
 use super::listing::{Around, Listing};
 use super::names::Shelf;
 use crate::limits::SEARCH_UP_MAX;
+use crate::store::closing::Descriptor;
 use crate::store::device::Devices;
 use crate::store::file::{File, Files, version};
 use crate::store::root::{Found, Miss, Root, Wait};
@@ -139,7 +140,7 @@ impl Site {
     fn file(
         &self,
         path: &[u8],
-        fd: OwnedFd,
+        fd: Descriptor,
         stat: &Stat,
         query: &Query,
         wait: Wait,
@@ -155,7 +156,7 @@ impl Site {
         let offered: Vec<Coding> = there.iter().map(|(coding, ..)| *coding).collect();
         let accept_encoding = query.accept_encoding.iter().map(|field| &**field);
         let chosen = choose_coding(accept_encoding, &offered);
-        let served = |fd: OwnedFd, stat: &Stat, path: &[u8], coding: Option<Coding>| Served {
+        let served = |fd: Descriptor, stat: &Stat, path: &[u8], coding: Option<Coding>| Served {
             file: self.files.intern(fd, stat, path, &self.devices),
             version: version(stat),
             times: Times {

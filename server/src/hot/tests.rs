@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use super::changes::Change;
 use super::*;
 use crate::limits::{HOT_EVICTIONS_MAX, HOT_LOOKS_MAX, HOT_OPEN_MAX};
+use crate::store::closing::Descriptor;
 use crate::store::file::version;
 use proptest::prelude::*;
 
@@ -64,7 +65,13 @@ fn files_that_are_kept_open_are_bounded() {
     let file = || {
         let fd = OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
         let oracle = ackpace_core::conn::Oracle::Ask;
-        Arc::new(File::new(fd.into(), content(1).object, oracle, b"", 0))
+        Arc::new(File::new(
+            Descriptor::new(fd, 0),
+            content(1).object,
+            oracle,
+            b"",
+            0,
+        ))
     };
     let mut hot = Hot::new(1 << 30);
     for index in 0..2 * HOT_OPEN_MAX as u32 {
@@ -83,7 +90,13 @@ fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
     std::fs::write(&path, "old").expect("written");
     let fd = OwnedFd::from(std::fs::File::open(&path).expect("our own file"));
     let oracle = ackpace_core::conn::Oracle::Ask;
-    let file = Arc::new(File::new(fd.into(), content(1).object, oracle, b"", 0));
+    let file = Arc::new(File::new(
+        Descriptor::new(fd, 0),
+        content(1).object,
+        oracle,
+        b"",
+        0,
+    ));
     let content = Content {
         version: file.version().expect("open"),
         ..content(1)

@@ -1,65 +1,93 @@
-//! Files are closed by a thread of their own.
+//! Files are closed by threads of their own, one for each few file systems.
 //!
 //! close(2) may wait for a disk: the last one of a file that was deleted gives its blocks back, and ext4 writes a file out that was
 //! truncated and written anew, whoever closes it. Unmapping takes time for each page that is in the page tables. No worker is to
-//! wait for either.
+//! wait for either, and no file for the disk of another one.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::limits::{CLOSING_EACH, CLOSING_MAX};
+use crate::limits::{CLOSING_EACH, CLOSING_LANES, CLOSING_MAX};
 
-static CLOSER: Closer = Closer {
-    waiting: Mutex::new(Vec::new()),
-    called: Condvar::new(),
-};
-static STARTED: AtomicBool = AtomicBool::new(false);
+static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
+/// How many may wait in a lane before no more are opened; 0: nothing was started.
+static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// Things that are to be dropped by the thread.
-struct Closer {
+/// Things that are to be dropped by one thread.
+struct Lane {
     waiting: Mutex<Vec<Box<dyn Send>>>,
     called: Condvar,
+    /// Those that wait, and those that are just being dropped.
+    pending: AtomicUsize,
+    started: AtomicBool,
 }
 
-/// Starts the thread; before that, things are dropped where they are.
-///
-/// # Errors
-/// No more threads.
-pub fn start() -> std::io::Result<()> {
-    if !STARTED.load(Ordering::Relaxed) {
-        let thread = thread::Builder::new().name("closing".to_owned());
-        thread.spawn(|| CLOSER.run())?;
-        STARTED.store(true, Ordering::Relaxed);
-    }
-    Ok(())
+/// From now on things are dropped by threads, with room for so many descriptors in the process; before that, where they are.
+pub fn start(descriptors_max: u64) {
+    let most = usize::try_from(descriptors_max / 8).unwrap_or(usize::MAX);
+    MOST.store(most.clamp(16, CLOSING_MAX), Ordering::Relaxed);
 }
 
-/// Drops the thing soon, in the thread. If too many wait: here.
-pub fn later(thing: impl Send + 'static) {
-    if !STARTED.load(Ordering::Relaxed) {
-        return;
-    }
-    let mut waiting = CLOSER.lock();
-    if waiting.len() >= CLOSING_MAX {
-        return; // the thing is dropped behind the lock
-    }
-    waiting.push(Box::new(thing));
-    let first = waiting.len() == 1;
-    drop(waiting);
-    if first {
-        CLOSER.called.notify_one();
+/// Drops the thing soon, in the thread for this file system (`st_dev`).
+pub fn later(st_dev: u64, thing: impl Send + 'static) {
+    if MOST.load(Ordering::Relaxed) > 0 {
+        lane_of(st_dev).push(Box::new(thing));
     }
 }
 
-impl Closer {
+/// Whether so many files of this file system wait to be closed that no more should be opened: its disk hangs.
+pub fn is_full(st_dev: u64) -> bool {
+    let most = MOST.load(Ordering::Relaxed);
+    most > 0 && lane_of(st_dev).pending.load(Ordering::Relaxed) >= most
+}
+
+/// Files that wait to be closed.
+pub fn pending() -> usize {
+    let pending = |lane: &Lane| lane.pending.load(Ordering::Relaxed);
+    LANES.iter().map(pending).sum()
+}
+
+fn lane_of(st_dev: u64) -> &'static Lane {
+    // Numbers of file systems follow each other.
+    &LANES[(st_dev ^ (st_dev >> 8)) as usize % CLOSING_LANES]
+}
+
+impl Lane {
+    const fn new() -> Lane {
+        Lane {
+            waiting: Mutex::new(Vec::new()),
+            called: Condvar::new(),
+            pending: AtomicUsize::new(0),
+            started: AtomicBool::new(false),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Box<dyn Send>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Never ends. It takes what came in [`CLOSING_EACH`] at once: a busy server wakes it a hundred times a second, not for each file.
+    fn push(&'static self, thing: Box<dyn Send>) {
+        if !self.started.swap(true, Ordering::Relaxed) {
+            let thread = thread::Builder::new().name("closing".to_owned());
+            if thread.spawn(|| self.run()).is_err() {
+                self.started.store(false, Ordering::Relaxed);
+                return; // no more threads: it is dropped here, and the next one tries again
+            }
+        }
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        let mut waiting = self.lock();
+        waiting.push(thing);
+        let first = waiting.len() == 1;
+        drop(waiting);
+        if first {
+            self.called.notify_one();
+        }
+    }
+
+    /// Never ends. It takes what came in [`CLOSING_EACH`] at once: a busy server wakes it so often, and not for each file.
     fn run(&self) {
         loop {
             let called = self
@@ -68,21 +96,29 @@ impl Closer {
             drop(called);
             thread::sleep(CLOSING_EACH);
             let all = std::mem::take(&mut *self.lock());
-            drop(all);
+            for thing in all {
+                drop(thing);
+                self.pending.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 }
 
-/// An open file that is closed by the thread.
+/// An open file that is closed by the thread for its file system.
 #[derive(Debug)]
 pub struct Descriptor {
     /// There until it is dropped.
     fd: Option<OwnedFd>,
+    st_dev: u64,
 }
 
-impl From<OwnedFd> for Descriptor {
-    fn from(fd: OwnedFd) -> Descriptor {
-        Descriptor { fd: Some(fd) }
+impl Descriptor {
+    /// A file that is open, and the number of its file system.
+    pub fn new(fd: OwnedFd, st_dev: u64) -> Descriptor {
+        Descriptor {
+            fd: Some(fd),
+            st_dev,
+        }
     }
 }
 
@@ -106,7 +142,7 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
-            later(fd);
+            later(self.st_dev, fd);
         }
     }
 }
@@ -129,22 +165,41 @@ mod tests {
     }
 
     #[test]
-    fn things_are_dropped_by_the_thread_in_their_order_and_files_are_closed() {
-        start().expect("one more thread");
-        start().expect("it is there");
+    fn things_are_dropped_by_a_thread_in_their_order_and_files_are_closed() {
+        start(1024);
         let (told, by) = channel();
         let (mut end, other) = UnixStream::pair().expect("two descriptors");
-        later(Thing(told.clone()));
-        drop(Descriptor::from(OwnedFd::from(other)));
-        later(Thing(told));
+        later(7, Thing(told.clone()));
+        drop(Descriptor::new(OwnedFd::from(other), 7));
+        later(7, Thing(told));
         for _ in 0..2 {
             assert_eq!(by.recv(), Ok(Some("closing".to_owned())));
         }
         let read = std::io::Read::read(&mut end, &mut [0]);
-        assert_eq!(
-            read.expect("an open pipe"),
-            0,
-            "nobody else holds the other end"
-        );
+        assert_eq!(read.expect("open"), 0, "nobody holds the other end");
+    }
+
+    #[test]
+    fn a_file_system_that_hangs_is_full_and_holds_up_no_other_one() {
+        start(1024);
+        let (hang, hangs) = channel::<()>();
+        let (told, by) = channel();
+        /// Hangs until it is told.
+        struct Hung(std::sync::mpsc::Receiver<()>);
+        impl Drop for Hung {
+            fn drop(&mut self) {
+                let _ = self.0.recv();
+            }
+        }
+        later(8, Hung(hangs));
+        assert!(!is_full(8));
+        (0..1024 / 8).for_each(|_| later(8, Thing(told.clone())));
+        assert!(is_full(8) && !is_full(9) && pending() > 1024 / 8);
+        let (other, by_other) = channel();
+        later(9, Thing(other));
+        assert!(by_other.recv().is_ok(), "it waits for nobody");
+        assert!(by.try_recv().is_err(), "these wait");
+        drop(hang);
+        (0..1024 / 8).for_each(|_| assert!(by.recv().is_ok()));
     }
 }

@@ -72,7 +72,9 @@ pub fn open_direct(file: &OwnedFd) -> Result<Direct, Why> {
     let same =
         |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
     match (fstat(file), fstat(&fd)) {
-        (Ok(before), Ok(now)) if same(before, now) => Ok(Direct { fd: fd.into() }),
+        (Ok(before), Ok(now)) if same(before, now) => Ok(Direct {
+            fd: Descriptor::new(fd, now.st_dev),
+        }),
         (Err(error), _) | (_, Err(error)) => Err(Why::Open(error)),
         _ => Err(Why::Open(Errno::STALE)), // somebody else's /proc
     }

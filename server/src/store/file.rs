@@ -201,7 +201,7 @@ impl File {
     }
 
     fn pages(&self) -> Option<&Pages> {
-        let new = || Pages::new(&self.fd, self.version().ok()?.len_bytes).ok();
+        let new = || Pages::new(&self.fd, self.st_dev, self.version().ok()?.len_bytes).ok();
         self.pages.get_or_init(new).as_ref()
     }
 
@@ -259,8 +259,7 @@ struct Inner {
 
 impl Files {
     /// The file behind a descriptor that was just opened: the one that is open already, if there is one.
-    pub fn intern(&self, fd: OwnedFd, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
-        let fd = Descriptor::from(fd);
+    pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
         let key = Key {
             st_dev: stat.st_dev,
             st_ino: stat.st_ino,
@@ -329,7 +328,7 @@ mod tests {
     fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<super::File> {
         let fd = OwnedFd::from(File::open(path).expect("the file is there"));
         let stat = fstat(&fd).expect("an open descriptor");
-        files.intern(fd, &stat, b"name", devices)
+        files.intern(Descriptor::new(fd, stat.st_dev), &stat, b"name", devices)
     }
 
     #[test]
@@ -440,7 +439,7 @@ mod tests {
         for ino in 0..2 * OBJECTS_REMEMBERED_MAX as u64 {
             let mut stat = stat;
             stat.st_ino = ino;
-            files.intern(fd(), &stat, b"", &devices);
+            files.intern(Descriptor::new(fd(), 0), &stat, b"", &devices);
         }
         let inner = files.inner.lock().expect("no panic while locked");
         assert!(

@@ -23,13 +23,14 @@ const PAGES_AT_ONCE: usize = 256;
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Bytes of a window are counted in these.
 const COUNT_BYTES: u64 = 64 << 10;
-/// After so many bytes that were asked for of a window it is entered: by then asking has cost what that costs. It is entered
-/// again each 4 GiB, since the kernel may have taken its pages meanwhile.
+/// After so many bytes that were asked for of a window it is entered, once: by then asking has cost what that costs.
 const ENTER_AFTER: u16 = (10 * WINDOW_BYTES / COUNT_BYTES) as u16;
 
 /// What was asked for of windows, in [`COUNT_BYTES`], by their addresses. Those that meet here are entered sooner or later than they
 /// should, and that is all.
 static ASKED: [AtomicU16; WINDOWS_COUNTED] = [const { AtomicU16::new(0) }; WINDOWS_COUNTED];
+/// Windows at the begin of a file whose counts are set to nothing when it is mapped.
+const FORGOTTEN_MAX: u64 = 64;
 /// Windows in our page tables, of all files.
 static ENTERED: AtomicU32 = AtomicU32::new(0);
 
@@ -37,14 +38,15 @@ static ENTERED: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Pages {
     range: Range,
+    st_dev: u64,
 }
 
 impl Pages {
-    /// The first `len_bytes` of the file. Takes address space, and no memory.
+    /// The first `len_bytes` of a file of the file system `st_dev`. Takes address space, and no memory.
     ///
     /// # Errors
     /// As mmap(2): what can't be mapped (some FUSE files), or no address space.
-    pub fn new(file: &impl AsFd, len_bytes: u64) -> Result<Pages, Errno> {
+    pub fn new(file: &impl AsFd, st_dev: u64, len_bytes: u64) -> Result<Pages, Errno> {
         let len_bytes = usize::try_from(len_bytes).map_err(|_| Errno::OVERFLOW)?;
         // SAFETY: a new mapping at a place of the kernel's choice, which nobody reads: truncation can't hurt.
         let base = unsafe {
@@ -62,7 +64,8 @@ impl Pages {
             len_bytes,
             entered: AtomicU32::new(0),
         };
-        Ok(Pages { range })
+        range.forget_counts();
+        Ok(Pages { range, st_dev })
     }
 
     /// How many bytes of the span, from its start, are in memory and hold what they should; `None` where the kernel does not say.
@@ -102,13 +105,16 @@ impl Pages {
 
     /// Count what is asked for, and say when it is time to enter its window.
     fn is_asked_often(&self, span: Span) -> bool {
-        let base = self.range.base.as_ptr() as usize as u64;
-        let window = base + span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES;
-        let hash = window.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32; // Fibonacci hashing (Knuth, vol. 3, 6.4)
-        let asked = &ASKED[hash as usize % WINDOWS_COUNTED];
+        let asked = self
+            .range
+            .asked(span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES);
+        let before = asked.load(Ordering::Relaxed);
+        if before >= ENTER_AFTER {
+            return false; // it was
+        }
         let more = span.len_bytes.min(WINDOW_BYTES).div_ceil(COUNT_BYTES) as u16;
-        let before = asked.fetch_add(more, Ordering::Relaxed); // 4 GiB later it begins anew
-        before < ENTER_AFTER && before.wrapping_add(more) >= ENTER_AFTER
+        asked.fetch_add(more, Ordering::Relaxed);
+        before + more >= ENTER_AFTER
     }
 
     /// Enter a window that is wholly in memory in our page tables.
@@ -135,7 +141,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        later(self.range.take());
+        later(self.st_dev, self.range.take());
     }
 }
 
@@ -159,6 +165,36 @@ impl Range {
         (at < self.len_bytes).then(|| unsafe { self.base.as_ptr().cast::<u8>().add(at).cast() })
     }
 
+    /// What was asked for of the window that begins there.
+    fn asked(&self, offset_bytes: u64) -> &'static AtomicU16 {
+        let window = (self.base.as_ptr() as usize as u64).wrapping_add(offset_bytes);
+        let hash = window.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32; // Fibonacci hashing (Knuth, vol. 3, 6.4)
+        &ASKED[hash as usize % WINDOWS_COUNTED]
+    }
+
+    /// Another file may have had these addresses.
+    fn forget_counts(&self) {
+        for window in 0..(self.len_bytes as u64)
+            .div_ceil(WINDOW_BYTES)
+            .min(FORGOTTEN_MAX)
+        {
+            self.asked(window * WINDOW_BYTES)
+                .store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes its pages out of the page tables, piece by piece: while a piece is taken out nobody can map another file.
+    fn leave(&self) {
+        let pieces = (self.len_bytes as u64).div_ceil(WINDOW_BYTES);
+        for offset_bytes in (0..pieces).map(|piece| piece * WINDOW_BYTES) {
+            let len_bytes = (self.len_bytes as u64 - offset_bytes).min(WINDOW_BYTES);
+            if let Some(from) = self.address(offset_bytes) {
+                // SAFETY: the piece lies inside the mapping, which nobody reads.
+                let _ = unsafe { madvise(from, len_bytes as usize, Advice::LinuxDontNeed) };
+            }
+        }
+    }
+
     /// The same, with nothing left here.
     fn take(&mut self) -> Range {
         Range {
@@ -172,6 +208,9 @@ impl Range {
 impl Drop for Range {
     fn drop(&mut self) {
         if self.len_bytes > 0 {
+            if *self.entered.get_mut() > 0 {
+                self.leave();
+            }
             // SAFETY: this is the mapping that `Pages::new` made, and it is gone with its owner.
             let _ = unsafe { munmap(self.base.as_ptr(), self.len_bytes) };
             ENTERED.fetch_sub(*self.entered.get_mut(), Ordering::Relaxed);
@@ -189,7 +228,7 @@ mod tests {
         let len_bytes = 5 * WINDOW_BYTES / 2;
         std::fs::write(&path, vec![7; len_bytes as usize]).expect("room for 2.5 MB");
         let file = std::fs::File::open(&path).expect("our own file");
-        let pages = Pages::new(&file, len_bytes).expect("a file of a temporary folder");
+        let pages = Pages::new(&file, 0, len_bytes).expect("a file of a temporary folder");
         let whole = |offset_bytes| Span {
             offset_bytes,
             len_bytes: WINDOW_BYTES / 2,

@@ -147,13 +147,14 @@ mod tests {
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;
+    use crate::store::closing::Descriptor;
     use crate::store::device::Devices;
     use crate::store::file::Files;
 
     fn opened(path: &std::path::Path, devices: &Devices) -> Arc<File> {
         let fd = OwnedFd::from(std::fs::File::open(path).expect("the file is there"));
         let stat = fstat(&fd).expect("an open descriptor");
-        Files::default().intern(fd, &stat, b"name", devices)
+        Files::default().intern(Descriptor::new(fd, stat.st_dev), &stat, b"name", devices)
     }
 
     #[test]

@@ -15,6 +15,7 @@ use ackpace_wire::hide::Hide;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
 
+use super::closing::{self, Descriptor};
 use super::door::{Door, Name, c_path, open_at};
 pub use super::door::{Miss, Wait};
 use crate::limits::RACES_MAX;
@@ -44,7 +45,7 @@ struct Place {
 #[derive(Debug)]
 pub enum Found {
     /// A regular file, open for reading.
-    File(OwnedFd, Stat),
+    File(Descriptor, Stat),
     /// A directory, open as a place (O_PATH).
     Directory(OwnedFd),
 }
@@ -273,7 +274,11 @@ fn found(name: &Name<'_>, wait: Wait) -> Result<Found, Miss> {
             FileType::RegularFile => {}
             _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
         }
+        if closing::is_full(stat.st_dev) {
+            return Err(Miss::Exhausted);
+        }
         let opened = name.open(READ, wait).map_err(|e| Miss::of(e, wait))?;
+        let opened = Descriptor::new(opened, stat.st_dev);
         let now = rustix::fs::fstat(&opened).map_err(Miss::Failed)?;
         if FileType::from_raw_mode(now.st_mode) == FileType::RegularFile {
             return Ok(Found::File(opened, now));

@@ -59,7 +59,7 @@ fn text(root: &Root, path: &str) -> Result<String, Miss> {
     match root.find(path.as_bytes(), Wait::Yes)? {
         Found::File(fd, _) => {
             let mut text = String::new();
-            fs::File::from(fd)
+            fs::File::from(fd.try_clone().expect("a descriptor"))
                 .read_to_string(&mut text)
                 .expect("a small file");
             Ok(text)

@@ -147,8 +147,14 @@ impl Worker {
                             len_bytes: resident_bytes,
                             ..span
                         };
-                        let copied = file::is_restless(now).then_some(&mut *self.copied);
-                        send_cached(&conn.socket, file, holds, here, copied)
+                        if here.len_bytes > 0 && file::is_restless(now) {
+                            let holds = || file.still_holds(version, *promise);
+                            let copied =
+                                send_copied(&conn.socket, file, holds, here, &mut self.copied);
+                            copied.unwrap_or_else(|| send_cached(&conn.socket, file, holds, here))
+                        } else {
+                            send_cached(&conn.socket, file, holds, here)
+                        }
                     }
                     Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, holds, span),
                 }
@@ -257,23 +263,15 @@ fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
-/// Send bytes that were just found in memory. sendfile(2) waits for the disk if somebody drops them in this moment; where that happens
-/// they are copied.
-fn send_cached(
-    socket: &OwnedFd,
-    file: &File,
-    holds: impl Fn() -> bool,
-    here: Span,
-    copied: Option<&mut [u8]>,
-) -> Sent {
-    if here.len_bytes == 0 {
-        return Sent::Missing;
+/// Send bytes that were just found in memory.
+fn send_cached(socket: &OwnedFd, file: &File, holds: impl Fn() -> bool, here: Span) -> Sent {
+    match here.len_bytes {
+        0 => Sent::Missing,
+        _ => send_body(socket, file, holds, here),
     }
-    let sent = copied.and_then(|copied| send_copied(socket, file, &holds, here, copied));
-    sent.unwrap_or_else(|| send_body(socket, file, holds, here))
 }
 
-/// Send a piece of the file by way of our own memory; `None` where the file system can't do that without waiting.
+/// Send a piece of the file by way of our own memory: sendfile(2) would wait for the disk if somebody dropped it in this moment. `None` where the file system can't do that without waiting.
 fn send_copied(
     socket: &OwnedFd,
     file: &File,
