@@ -81,7 +81,7 @@ fn scene() -> Scene {
             choice: PartChoice::Ranges,
             len_bytes: Some(SEEK_BYTES),
             align_bytes: Some(4096),
-            every_s: None,
+            ..Part::default()
         }),
         arrivals: Some(Arrivals {
             requests_per_s: Some(SEEKS_PER_S),

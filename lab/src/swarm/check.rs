@@ -1,9 +1,14 @@
 //! Reads a workload and says which values make sense: every refusal names the key, its value and what is allowed.
 
+mod kinds;
+mod objects;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use super::workload::{Abort, Arrivals, Choice, Class, Objects, Part, PartChoice, Rate, Workload};
+use self::kinds::kind;
+use self::objects::{objects, part};
+use super::workload::{Abort, Arrivals, Choice, Class, Rate, Workload};
 use crate::error::{Doing, LabError, Result};
 
 /// Clients of a run: two descriptors' worth of memory and one port each.
@@ -154,8 +159,10 @@ fn class(workload: &Workload, class: &Class) -> Verdict {
     if class.requests_each == Some(0) {
         return Err("requests_each: 0; allowed are 1 and more, or leave it out".into());
     }
-    objects(&class.object, workload.clients_of(class))?;
-    part(class.part.as_ref(), &class.object)?;
+    kind(class)?;
+    let clients = workload.clients_of(class);
+    objects(&class.object, clients)?;
+    part(class.part.as_ref(), &class.object, clients)?;
     if let Some(load) = &class.arrivals {
         arrivals(load, class)?;
     }
@@ -210,105 +217,6 @@ fn check_rate(rate: &Rate) -> Verdict {
             Err(format!("rate.alpha: {alpha}; allowed are .05 to 20"))
         }
         _ => Ok(()),
-    }
-}
-
-fn objects(object: &Objects, clients: u32) -> Verdict {
-    let numbered = object.choice != Choice::One;
-    let plain = |c: char| c.is_ascii_graphic() && c != '%';
-    let once = object.path.matches("{n}").count() == usize::from(numbered);
-    if object.path.trim_matches('/').is_empty() || !object.path.chars().all(plain) || !once {
-        let number = if numbered {
-            "with \"{n}\" once"
-        } else {
-            "without \"{n}\""
-        };
-        return Err(format!(
-            "object.path: \"{}\"; allowed is a path of visible ASCII characters but %, {number}",
-            object.path
-        ));
-    }
-    let sets = [Choice::Uniform, Choice::Zipf, Choice::Locality];
-    match (object.count, sets.contains(&object.choice)) {
-        (Some(0) | None, true) => return Err("object.count: needed, 1 and more".into()),
-        (Some(_), false) => return Err("object.count: not with this object.choice".into()),
-        _ => {}
-    }
-    let count = object.count.unwrap_or(0);
-    if object.digits > 9 {
-        return Err(format!(
-            "object.digits: {}; allowed are 0 to 9",
-            object.digits
-        ));
-    }
-    match (object.s, object.choice) {
-        (Some(s), Choice::Zipf) if !(0.0..=10.0).contains(&s) => {
-            return Err(format!("object.s: {s}; allowed are 0 to 10"));
-        }
-        (None, Choice::Zipf) => return Err("object.s: needed with choice = \"zipf\"".into()),
-        (_, Choice::Zipf) if count > ZIPF_COUNT_MAX => {
-            return Err(format!(
-                "object.count: {count}; Zipf takes up to {ZIPF_COUNT_MAX}"
-            ));
-        }
-        (Some(_), choice) if choice != Choice::Zipf => {
-            return Err("object.s: only with choice = \"zipf\"".into());
-        }
-        _ => {}
-    }
-    match (object.p, object.choice) {
-        (Some(p), Choice::Locality) => part_of_one("object.p", p)?,
-        (None, Choice::Locality) => {
-            return Err("object.p: needed with choice = \"locality\"".into());
-        }
-        (Some(_), _) => return Err("object.p: only with choice = \"locality\"".into()),
-        (None, _) => {}
-    }
-    if object.choice == Choice::Locality && count <= clients {
-        return Err(format!(
-            "object.count: {count}; {clients} clients need {} objects: a common one, and one for each",
-            u64::from(clients) + 1
-        ));
-    }
-    match (object.file.is_some(), object.choice == Choice::Trace) {
-        (true, false) => Err("object.file: only with choice = \"trace\"".into()),
-        (false, true) => Err("object.file: needed with choice = \"trace\"".into()),
-        _ => Ok(()),
-    }
-}
-
-fn part(part: Option<&Part>, object: &Objects) -> Verdict {
-    let part = part.copied().unwrap_or_default();
-    let needed = |what: &str| format!("part.{what}: needed with this part.choice, above 0");
-    if part.align_bytes == Some(0) {
-        return Err("part.align_bytes: 0; allowed are 1 and more".into());
-    }
-    if part.choice != PartChoice::Ranges && part.len_bytes.is_some() {
-        return Err("part.len_bytes: only with choice = \"ranges\"".into());
-    }
-    if part.choice != PartChoice::Seeks && part.every_s.is_some() {
-        return Err("part.every_s: only with choice = \"seeks\"".into());
-    }
-    if part.choice == PartChoice::Whole {
-        return Ok(());
-    }
-    let file_bytes = match (object.choice, object.len_bytes) {
-        (Choice::Trace, _) => return Err("part: a trace asks for whole objects only".into()),
-        (_, Some(bytes)) if bytes > 0 => bytes,
-        _ => return Err("object.len_bytes: needed with this part.choice, above 0".into()),
-    };
-    match part.choice {
-        PartChoice::Ranges => match part.len_bytes {
-            None | Some(0) => Err(needed("len_bytes")),
-            Some(bytes) if bytes > file_bytes => Err(format!(
-                "part.len_bytes: {bytes}, above object.len_bytes of {file_bytes}"
-            )),
-            Some(_) => Ok(()),
-        },
-        _ => above_zero(
-            "part.every_s",
-            part.every_s.ok_or_else(|| needed("every_s"))?,
-        ),
     }
 }
 
@@ -378,7 +286,7 @@ mod tests {
     use super::*;
 
     /// A good class, to which lines are added.
-    fn verdict(more: &str) -> String {
+    pub fn verdict(more: &str) -> String {
         let text = format!("[[class]]\nname = 'a'\n{more}\n");
         match toml::from_str::<Workload>(&text) {
             Ok(workload) => workload.check().err().unwrap_or_default(),
@@ -453,37 +361,6 @@ mod tests {
             let said = with(more);
             assert!(said.contains(key), "{more}: {said}");
         }
-    }
-
-    #[test]
-    fn an_object_has_what_its_choice_needs_and_nothing_else() {
-        let with = |object: &str| verdict(&format!("clients = 2\nobject = {{ {object} }}"));
-        for (object, key) in [
-            ("choice = 'one', path = '/{n}'", "object.path"),
-            ("choice = 'uniform', path = '/a', count = 2", "object.path"),
-            ("choice = 'uniform', path = '/{n}'", "object.count"),
-            (
-                "choice = 'zipf', path = '/{n}', count = 2",
-                "object.s: needed",
-            ),
-            (
-                "choice = 'uniform', path = '/{n}', count = 2, s = 1.0",
-                "object.s: only",
-            ),
-            (
-                "choice = 'locality', path = '/{n}', count = 2, p = 0.5",
-                "need 3 objects",
-            ),
-            ("choice = 'trace', path = '/{n}'", "object.file: needed"),
-            ("choice = 'one', path = '/a b'", "object.path"),
-        ] {
-            let said = with(object);
-            assert!(said.contains(key), "{object}: {said}");
-        }
-        assert_eq!(
-            with("choice = 'locality', path = '/{n}', count = 3, p = 0.5"),
-            ""
-        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::setup::{Setup, us};
 use super::summary::{Answer, Begin, ClassSecond, ClassSummary, FaultLine, Line, Second, Summary};
 use super::tally::{Share, Tally};
 use super::worker::{Duty, Moment, Order, Remote, Report, Worker};
-use super::workload::Workload;
+use super::workload::{Kind, Workload};
 use crate::error::{Doing, LabError, Result};
 use crate::world::be_punctual;
 
@@ -180,13 +180,23 @@ impl Fleet {
                 .collect();
             found.ok_or_else(|| format!("no class \"{name}\"; there are: {}", names.join(", ")))
         };
+        let paced = |class: usize| match self.setup.classes[class].class.kind {
+            Kind::Plain | Kind::SelfPaced => Ok(class),
+            kind => Err(format!(
+                "its clients' kind is {}: no pace but theirs",
+                kind.name()
+            )),
+        };
         let (leaving, left) = channel::<()>();
         let order = match command {
-            Command::Rate { class, bits_per_s } => number(class).map(|class| Order::Rate {
-                class,
-                bytes_per_s: bits_per_s.div_ceil(8),
-                share: 1.0,
-            }),
+            Command::Rate { class, bits_per_s } => {
+                let class = number(class).and_then(paced);
+                class.map(|class| Order::Rate {
+                    class,
+                    bytes_per_s: bits_per_s.div_ceil(8),
+                    share: 1.0,
+                })
+            }
             Command::Requests { class, per_s } => number(class).map(|class| Order::Requests {
                 class,
                 per_s: *per_s,

@@ -18,6 +18,7 @@ pub struct Shelf {
     after: String,
     digits: usize,
     count: u32,
+    first: u32,
     len_bytes: Option<u64>,
     locality: f64,
     zipf: Option<Zipf>,
@@ -58,6 +59,7 @@ impl Shelf {
             after: after.into(),
             digits: usize::from(object.digits),
             count,
+            first: object.first,
             len_bytes: object.len_bytes,
             locality: object.p.unwrap_or(0.0),
             zipf: object.s.map(|s| Zipf::new(count, s)),
@@ -72,6 +74,7 @@ impl Shelf {
         match (self.choice, &self.zipf, &self.trace) {
             (Choice::Uniform, ..) => dice.below(u64::from(self.count)) as u32,
             (Choice::Zipf, Some(zipf), _) => zipf.draw(dice),
+            (Choice::Dealt, ..) => self.reader(client).1,
             (Choice::Locality, ..) if !chosen(client, self.locality, 0.0) => client + 1,
             (Choice::Trace, _, Some(trace)) => {
                 let row = self.row.fetch_add(1, Ordering::Relaxed);
@@ -81,14 +84,41 @@ impl Shelf {
         }
     }
 
+    /// Where objects are dealt: which reader of its object a client is, and the object's number.
+    pub fn reader(&self, client: u32) -> (u64, u32) {
+        let nth = u64::from(self.first) + u64::from(client);
+        let count = u64::from(self.count.max(1));
+        (nth / count, (nth % count) as u32)
+    }
+
+    /// Where a client begins in its object (`places`).
+    pub fn place_bytes(&self, client: u32) -> u64 {
+        let (reader, object) = self.reader(client);
+        let least_bytes = self.part.apart_bytes.unwrap_or(0);
+        let apart_bytes = match self.part.apart_max_bytes {
+            Some(most_bytes) if self.count > 1 => {
+                let part = f64::from(object) / f64::from(self.count - 1);
+                let factor = most_bytes as f64 / least_bytes.max(1) as f64;
+                (least_bytes as f64 * factor.powf(part)).round() as u64
+            }
+            _ => least_bytes,
+        };
+        reader.saturating_mul(apart_bytes)
+    }
+
     /// Which bytes of it.
-    pub fn part(&self, dice: &mut Dice) -> Wanted {
+    pub fn part(&self, client: u32, dice: &mut Dice) -> Wanted {
         let file_bytes = self.len_bytes.unwrap_or(0);
         let align_bytes = self.part.align_bytes.unwrap_or(1);
         let len_bytes = match self.part.choice {
             PartChoice::Whole => return Wanted::Whole,
             PartChoice::Ranges => self.part.len_bytes.unwrap_or(1),
             PartChoice::Seeks => 1,
+            PartChoice::Places => {
+                let from = self.place_bytes(client);
+                let len_bytes = file_bytes.saturating_sub(from);
+                return Wanted::Range { from, len_bytes };
+            }
         };
         let places = (file_bytes - len_bytes) / align_bytes + 1;
         let from = dice.below(places) * align_bytes;
@@ -190,6 +220,34 @@ mod tests {
     }
 
     #[test]
+    fn dealt_objects_go_round_and_their_readers_begin_apart() {
+        let mut object = Objects::set(Choice::Dealt, "film/{n}.bin", 3);
+        (object.first, object.len_bytes) = (2, Some(10_000));
+        let places = |apart_max_bytes| Part {
+            choice: PartChoice::Places,
+            apart_bytes: Some(100),
+            apart_max_bytes,
+            ..Part::default()
+        };
+        let mut dice = Dice::of(1, 0, 0);
+        let dealt = shelf(object.clone(), Some(places(None)));
+        let got: Vec<u32> = (0..5)
+            .map(|client| dealt.choose(client, &mut dice))
+            .collect();
+        assert_eq!(got, [2, 0, 1, 2, 0]);
+        let from = |from| Wanted::Range {
+            from,
+            len_bytes: 10_000 - from,
+        };
+        let got = [0, 1, 3, 4].map(|client| dealt.part(client, &mut dice));
+        assert_eq!(got, [from(0), from(100), from(100), from(200)]);
+        object.first = 0;
+        let spread = shelf(object, Some(places(Some(2500))));
+        let got = [2, 3, 4, 5].map(|client| spread.part(client, &mut dice));
+        assert_eq!(got, [from(0), from(100), from(500), from(2500)]);
+    }
+
+    #[test]
     fn ranges_lie_in_the_file_and_at_their_alignment() {
         let mut object = Objects::one("/a");
         object.len_bytes = Some(10_000);
@@ -197,17 +255,17 @@ mod tests {
             choice,
             len_bytes,
             align_bytes: Some(100),
-            every_s: None,
+            ..Part::default()
         };
         let ranges = shelf(object.clone(), Some(part(PartChoice::Ranges, Some(250))));
         let seeks = shelf(object, Some(part(PartChoice::Seeks, None)));
         let mut dice = Dice::of(1, 0, 0);
         for _ in 0..1000 {
-            let Wanted::Range { from, len_bytes } = ranges.part(&mut dice) else {
+            let Wanted::Range { from, len_bytes } = ranges.part(0, &mut dice) else {
                 panic!("a range is asked for");
             };
             assert!(from % 100 == 0 && from + 250 <= 10_000 && len_bytes == 250);
-            let Wanted::Range { from, len_bytes } = seeks.part(&mut dice) else {
+            let Wanted::Range { from, len_bytes } = seeks.part(0, &mut dice) else {
                 panic!("a range is asked for");
             };
             assert!(from % 100 == 0 && from < 10_000 && from + len_bytes == 10_000);

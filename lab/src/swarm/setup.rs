@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::draw::Dice;
 use super::objects::Shelf;
-use super::workload::{Class, Spread, StartSpread, Workload};
+use super::workload::{Class, Kind, Spread, StartSpread, Workload};
 use crate::error::{LabError, Result};
 
 /// Never, as a time.
@@ -46,6 +46,36 @@ pub struct Ways {
     pub stall_us: u64,
     /// `timeout_s`.
     pub timeout_us: u64,
+}
+
+/// How a client reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// What there is.
+    Free,
+    /// Bytes a second; 0 = as fast as it can.
+    Steady(u64),
+    /// Bursts.
+    Bursts {
+        /// Length of each.
+        len_bytes: u64,
+        /// From begin to begin.
+        every_us: u64,
+    },
+}
+
+impl Reading {
+    /// What is read in the mean; 0 = as much as there is.
+    pub fn rate_bytes_per_s(self) -> u64 {
+        match self {
+            Self::Free => 0,
+            Self::Steady(rate_bytes_per_s) => rate_bytes_per_s,
+            Self::Bursts {
+                len_bytes,
+                every_us,
+            } => (u128::from(len_bytes) * 1_000_000 / u128::from(every_us.max(1))).max(1) as u64,
+        }
+    }
 }
 
 impl Setup {
@@ -135,9 +165,27 @@ impl Ways {
         (bits_per_s as u64 / 8).max(1)
     }
 
+    /// How a client with this rate reads.
+    pub fn reading(&self, rate_bytes_per_s: u64) -> Reading {
+        let class = &self.class;
+        match (class.kind, &class.segments, &class.burst) {
+            (Kind::Bursty, _, Some(burst)) => Reading::Bursts {
+                len_bytes: burst.len_bytes,
+                every_us: us(burst.every_s),
+            },
+            (Kind::Player, Some(segments), _) => segments.times.map_or(Reading::Free, |times| {
+                Reading::Steady((rate_bytes_per_s as f64 * times).max(1.0) as u64)
+            }),
+            _ => Reading::Steady(rate_bytes_per_s),
+        }
+    }
+
     /// SO_RCVBUF of a client with this rate; `None` leaves it to the kernel.
     pub fn receive_buffer_bytes(&self, rate_bytes_per_s: u64) -> Option<u32> {
         let asked = self.class.receive_buffer_bytes;
+        if self.class.kind != Kind::Plain {
+            return asked;
+        }
         // It is agreed on when the connection begins: it has to do for the paces to come.
         let later = self.class.change.iter().map(|change| change.bits_per_s / 8);
         let fastest = later.fold(rate_bytes_per_s, u64::max);
@@ -178,7 +226,7 @@ fn begins(class: &Class, clients: u32, seed: u64, number: usize) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::swarm::workload::{Objects, Rate, Start};
+    use crate::swarm::workload::{Burst, Objects, Rate, Segments, Start};
 
     fn ways(change: impl FnOnce(&mut Class)) -> Ways {
         let mut class = Class::new("a", 1000, Objects::one("/a"));
@@ -226,11 +274,53 @@ mod tests {
         assert_eq!(paced.receive_buffer_bytes(250_000), Some(125_000));
         assert_eq!(paced.receive_buffer_bytes(1000), Some(65_536));
         assert_eq!(paced.receive_buffer_bytes(0), None);
+        assert_eq!(paced.reading(250_000), Reading::Steady(250_000));
         let spread = Rate::spread(Spread::Pareto, 800_000, 8_000_000);
         let spread = ways(|class| class.rate = Some(spread));
         assert!(
             (0..100).all(|_| (100_000..=1_000_000).contains(&spread.rate_bytes_per_s(&mut dice)))
         );
+    }
+
+    #[test]
+    fn who_limits_itself_reads_by_its_kind_from_a_buffer_that_is_the_kernels_affair() {
+        let of = |kind| {
+            ways(|class| {
+                class.kind = kind;
+                class.rate = (kind != Kind::Bursty).then(|| Rate::fixed(2_000_000));
+                class.object.len_bytes = Some(1 << 20);
+                class.segments = (kind == Kind::Player).then_some(Segments {
+                    film_s: 4.0,
+                    times: Some(4.0),
+                });
+                class.burst = (kind == Kind::Bursty).then_some(Burst {
+                    len_bytes: 300_000,
+                    every_s: 1.5,
+                });
+            })
+        };
+        let bursts = Reading::Bursts {
+            len_bytes: 300_000,
+            every_us: 1_500_000,
+        };
+        assert_eq!(bursts.rate_bytes_per_s(), 200_000);
+        for (kind, reading) in [
+            (Kind::SelfPaced, Reading::Steady(250_000)),
+            (Kind::Player, Reading::Steady(1_000_000)),
+            (Kind::Bursty, bursts),
+        ] {
+            let mut ways = of(kind);
+            assert_eq!(ways.reading(250_000), reading);
+            assert_eq!(ways.receive_buffer_bytes(250_000), None, "{kind:?}");
+            ways.class.receive_buffer_bytes = Some(32 << 10);
+            assert_eq!(ways.receive_buffer_bytes(250_000), Some(32 << 10));
+        }
+        let mut player = of(Kind::Player);
+        player.class.segments = Some(Segments {
+            film_s: 4.0,
+            times: None,
+        });
+        assert_eq!(player.reading(250_000), Reading::Free, "at full speed");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use super::command::Command;
 use super::fleet::Fleet;
 use super::summary::{ClassSummary, Line};
 use super::workload::{
-    Abort, Afterwards, Arrivals, Choice, Class, Leave, Objects, Part, PartChoice, Pause, Rate,
-    Workload,
+    Abort, Afterwards, Arrivals, Burst, Choice, Class, Kind, Leave, Objects, Part, PartChoice,
+    Pause, Rate, Segments, Workload,
 };
 use crate::content::{self, Tag};
 
@@ -27,6 +27,7 @@ enum Manner {
     Short,
     Status500,
     Hang,
+    HangAfterOne,
     Reset,
     OtherRange,
     OtherLength,
@@ -48,15 +49,20 @@ fn server(manner: Manner) -> SocketAddr {
 
 /// Answers until the client leaves; its errors are the client's leaving.
 fn serve(mut socket: TcpStream, manner: Manner) -> Option<()> {
-    loop {
+    for nth in 0.. {
         let mut request = Vec::new();
         while !request.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             socket.read_exact(&mut byte).ok()?;
             request.push(byte[0]);
         }
+        if manner == Manner::HangAfterOne && nth == 1 {
+            let _ = socket.read(&mut [0]); // until the client leaves
+            return None;
+        }
         answer(&mut socket, manner, &String::from_utf8(request).unwrap())?;
     }
+    None
 }
 
 fn answer(socket: &mut TcpStream, manner: Manner, request: &str) -> Option<()> {
@@ -332,6 +338,106 @@ fn those_who_pause_or_jump_get_right_bytes_too() {
     );
     assert_eq!((got[1].completed, got[1].requests), (2, 2 + got[1].seeks));
     assert!(got.iter().all(|class| class.errors.is_empty()));
+}
+
+/// Segments of 50 ms, six in a film.
+fn player(name: &str, times: Option<f64>, requests_each: u32) -> Class {
+    let mut class = class(name, 2, requests_each);
+    class.kind = Kind::Player;
+    class.rate = Some(Rate::fixed(8_000_000));
+    class.segments = Some(Segments {
+        film_s: 0.05,
+        times,
+    });
+    class
+}
+
+#[test]
+fn those_who_limit_themselves_get_right_bytes_in_their_own_way() {
+    let target = server(Manner::Right);
+    let mut paced = class("self-paced", 2, 1);
+    paced.kind = Kind::SelfPaced;
+    paced.rate = Some(Rate::fixed(16_000_000));
+    let mut small = paced.clone();
+    small.name = "small-buffer".into();
+    small.receive_buffer_bytes = Some(32 << 10);
+    let mut bursty = class("bursty", 2, 1);
+    bursty.kind = Kind::Bursty;
+    bursty.burst = Some(Burst {
+        len_bytes: 110_000,
+        every_s: 0.05,
+    });
+    let players = [player("four", Some(4.0), 6), player("full-speed", None, 7)];
+    let classes = [vec![paced, small, bursty], players.into()].concat();
+    let (got, _) = run(classes, target);
+    let figures = |class: &ClassSummary| (class.completed, class.bytes, class.ttfb_us.count);
+    let figures: Vec<_> = got.iter().map(figures).collect();
+    let whole = (2, 2 * FILE_BYTES, 2);
+    // The seventh segment is the first one of the film again.
+    let again = (14, 2 * (FILE_BYTES + 50_000), 14);
+    assert_eq!(
+        figures,
+        [whole, whole, whole, (12, 2 * FILE_BYTES, 12), again]
+    );
+    for class in &got {
+        assert!(class.errors.is_empty(), "{:?}", class.first_errors);
+        assert_eq!(class.connects, 2, "{}: idle connections stay", class.class);
+        let has_pace = class.class != "full-speed";
+        assert_eq!(class.demand_met.is_some(), has_pace, "{}", class.class);
+    }
+}
+
+#[test]
+fn a_player_whose_next_segment_does_not_come_has_stalled() {
+    let target = server(Manner::HangAfterOne);
+    let (mut completed, mut seconds) = (0, 0);
+    let (got, _) = run_with(vec![player("a", None, 9)], target, |line, speaker| {
+        if let Line::Second(second) = line {
+            completed += second.classes[0].completed;
+            // Each has its first segment, and a second in which to play 50 ms of film.
+            seconds += u64::from(completed == 2);
+            if seconds == 2 {
+                speaker.send(Command::Stop).unwrap();
+            }
+        }
+    });
+    assert_eq!((got[0].completed, got[0].stalls), (2, 2), "{:?}", got[0]);
+    assert!(got[0].stalled_s > 0.0 && got[0].errors.is_empty());
+}
+
+#[test]
+fn readers_of_one_file_begin_at_places_of_their_own() {
+    let mut object = Objects::set(Choice::Dealt, "/set/{n}.bin", 3);
+    object.len_bytes = Some(FILE_BYTES);
+    let mut pairs = Class::new("pairs", 6, object);
+    pairs.requests_each = Some(1);
+    pairs.part = Some(Part {
+        choice: PartChoice::Places,
+        apart_bytes: Some(100_000),
+        ..Part::default()
+    });
+    let (got, _) = run(vec![pairs], server(Manner::Right));
+    assert_eq!((got[0].completed, got[0].bytes), (6, 3 * 500_000));
+    assert!(got[0].errors.is_empty(), "{:?}", got[0].first_errors);
+}
+
+#[test]
+fn a_pace_of_its_own_takes_no_other() {
+    let mut said = false;
+    let players = vec![player("a", None, 1000)];
+    let (_, lines) = run_with(players, server(Manner::Right), |line, speaker| {
+        if matches!(line, Line::Second(_)) && !said {
+            said = true;
+            for line in ["rate a 8000", "stop"] {
+                speaker.send(Command::parse(line).unwrap()).unwrap();
+            }
+        }
+    });
+    let refused = lines.iter().find_map(|line| match line {
+        Line::Answer(answer) if answer.command == "rate a 8000" => answer.refused.clone(),
+        _ => None,
+    });
+    assert!(refused.is_some_and(|why| why.contains("player")));
 }
 
 #[test]

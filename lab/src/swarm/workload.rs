@@ -32,8 +32,15 @@ pub struct Class {
     pub clients: Option<u32>,
     /// Instead: part of the workload's `clients`, 0..=1.
     pub share: Option<f64>,
-    /// Pace at which a client reads. Without it: as fast as it can.
+    /// What limits a client, beside its link.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Pace at which a client reads. Without it: as fast as it can. Of a player: of its film.
     pub rate: Option<Rate>,
+    /// How a player takes its film.
+    pub segments: Option<Segments>,
+    /// What a bursty client reads at once.
+    pub burst: Option<Burst>,
     /// Addresses that the clients bind to, one after the other, as "10.1.0.1-10.1.3.232" or
     /// "10.1.0.0/24": each may be a path of the WAN emulator. Without it: the kernel's choice.
     pub source: Option<String>,
@@ -64,8 +71,9 @@ pub struct Class {
     /// Clients that read at another pace from some time on.
     #[serde(default)]
     pub change: Vec<Change>,
-    /// SO_RCVBUF of the clients' sockets. Without it: the kernel's autotuning, or half a second of the
-    /// rate (at least 64 KiB) for a client with a rate, else the kernel would take in what it does not.
+    /// SO_RCVBUF of the clients' sockets, which is about the window that they open. Without it: the kernel's
+    /// autotuning, or half a second of the rate (at least 64 KiB) for a plain client with a rate, else the kernel
+    /// would take in what it does not.
     pub receive_buffer_bytes: Option<u32>,
     /// SO_RCVLOWAT within a body: the client is not woken for less, so that thousands of them cost little where
     /// the network is what limits them. Without it: for each packet. Not with a `rate`, which wakes by the clock.
@@ -80,6 +88,55 @@ pub struct Class {
     /// A client that waits for a byte longer than this gives up: an error.
     #[serde(default = "thirty")]
     pub timeout_s: f64,
+}
+
+/// What limits a client, beside its link. Each opens TCP's window as it reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Nothing; or its `rate`, with a receive buffer that is too small to hide it.
+    #[default]
+    Plain,
+    /// Itself: it reads steadily at its `rate`, as a proxy or `curl --limit-rate` does, from a receive buffer that is
+    /// the kernel's affair, and may be filled at once by much more.
+    SelfPaced,
+    /// Its film: it fetches a segment, then does nothing until the next one is due. `rate` is the film's.
+    Player,
+    /// What it does with the bytes: it reads a burst as fast as it can, then nothing for a while.
+    Bursty,
+}
+
+impl Kind {
+    /// Its name in a workload.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::SelfPaced => "self-paced",
+            Self::Player => "player",
+            Self::Bursty => "bursty",
+        }
+    }
+}
+
+/// How a player takes its film: from the begin to the end, by ranges. The first two segments at once, then each when
+/// the one before it begins to be played.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Segments {
+    /// Seconds of film in a segment.
+    pub film_s: f64,
+    /// It is read at so many times the film's rate. Without it: as fast as it can be.
+    pub times: Option<f64>,
+}
+
+/// What a bursty client reads at once.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Burst {
+    /// Bytes of bodies.
+    pub len_bytes: u64,
+    /// Seconds from the begin of a burst to the begin of the next.
+    pub every_s: f64,
 }
 
 /// Pace of a class: one for all, or drawn for each client.
@@ -149,6 +206,9 @@ pub struct Objects {
     pub digits: u8,
     /// Length of each file: answers are held against it. Needed where `part` is not the whole.
     pub len_bytes: Option<u64>,
+    /// Object of client 0, of `dealt` ones (default 0).
+    #[serde(default)]
+    pub first: u32,
     /// Exponent of Zipf's law: object k is asked for in proportion to 1/(k+1)^s.
     pub s: Option<f64>,
     /// Locality after TPF 4.1: this part of the clients, 0..=1, get object 0, all others an object of
@@ -171,6 +231,8 @@ pub enum Choice {
     Zipf,
     /// A part of the clients share one, the others have their own.
     Locality,
+    /// Client k gets object `first` + k, modulo their number, again and again.
+    Dealt,
     /// In the order of a log; see `trace.rs` for the numbers and lengths.
     Trace,
 }
@@ -187,6 +249,11 @@ pub struct Part {
     pub align_bytes: Option<u64>,
     /// Seconds between two seeks (`seeks`).
     pub every_s: Option<f64>,
+    /// Between two readers of one object (`places`).
+    pub apart_bytes: Option<u64>,
+    /// Instead of the same for all objects: from `apart_bytes` between the readers of the first one to this between
+    /// those of the last, by equal factors.
+    pub apart_max_bytes: Option<u64>,
 }
 
 /// How a part is chosen.
@@ -201,6 +268,9 @@ pub enum PartChoice {
     /// From somewhere to the end. After `every_s` the client drops the connection, as a player does,
     /// and goes on from somewhere else.
     Seeks,
+    /// From a place of its own to the end: the first reader of an object from its begin, the next one `apart_bytes`
+    /// further on.
+    Places,
 }
 
 /// An offered load. Its requests go to whichever connection is free; the time that they wait for one
@@ -313,7 +383,10 @@ impl Class {
             name: name.into(),
             clients: Some(clients),
             share: None,
+            kind: Kind::Plain,
             rate: None,
+            segments: None,
+            burst: None,
             source: None,
             start: None,
             object,

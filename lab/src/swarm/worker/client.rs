@@ -2,21 +2,13 @@
 
 use rustix::fd::OwnedFd;
 
+use super::pace::Pace;
+use super::playback::Playback;
 use crate::content::Tag;
 use crate::swarm::draw::Dice;
 use crate::swarm::objects::Wanted;
-use crate::swarm::setup::NEVER_US;
+use crate::swarm::setup::{NEVER_US, Reading};
 use crate::swarm::tally::Share;
-
-/// A paced client reads so often, if its buffer allows: often enough to be smooth, seldom enough that
-/// thousands of them fit in one core.
-const PACE_US: u64 = 40_000;
-/// Least that a paced client reads at once; a slow one reads less often instead.
-const QUANTUM_BYTES_MIN: u64 = 2048;
-/// Most that it reads at once.
-const QUANTUM_BYTES_MAX: u64 = 256 << 10;
-/// What a paced client that was kept waiting may catch up on, as a part of a second of its rate.
-const BURST_PARTS: u64 = 4;
 
 /// State of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +123,8 @@ pub struct Client {
     pub plans_us: [u64; Plan::ALL.len()],
     /// Its pace; `pace.rate_bytes_per_s` is 0 without one.
     pub pace: Pace,
+    /// Its film, if it is a player.
+    pub playback: Option<Playback>,
     /// What it got since the last reset.
     pub share: Share,
     /// Body bytes of this second and of the one before.
@@ -178,6 +172,7 @@ impl Client {
             failures: 0,
             plans_us: [NEVER_US; Plan::ALL.len()],
             pace: Pace::default(),
+            playback: None,
             share: Share::default(),
             seconds_bytes: [0; 2],
             active_since_us: NEVER_US,
@@ -246,10 +241,10 @@ impl Client {
         self.settled_us = now_us;
     }
 
-    /// Another rate, 0 for none.
-    pub fn set_rate(&mut self, rate_bytes_per_s: u64, buffer_bytes: Option<u32>, now_us: u64) {
+    /// Another pace.
+    pub fn set_pace(&mut self, reading: Reading, buffer_bytes: Option<u32>, now_us: u64) {
         self.settle(now_us);
-        self.pace = Pace::new(rate_bytes_per_s, buffer_bytes, now_us);
+        self.pace = Pace::new(reading, buffer_bytes, now_us);
     }
 
     /// Counts body bytes.
@@ -273,70 +268,9 @@ impl Client {
     }
 }
 
-/// A token clock: tokens are bytes, they come at the rate and are spent by reading.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
-    /// Rate; 0 = as fast as it can.
-    pub rate_bytes_per_s: u64,
-    quantum_bytes: u64,
-    /// The instant at which there were no tokens: its age, times the rate, is what there is now. Later
-    /// than now: a debt.
-    /// In nanoseconds, so that thousands of roundings a second do not make a rate of their own.
-    empty_at_ns: u64,
-}
-
-impl Pace {
-    /// A clock that may read one quantum at once.
-    pub fn new(rate_bytes_per_s: u64, buffer_bytes: Option<u32>, now_us: u64) -> Self {
-        // A read of more than a part of the buffer would leave the sender with a closed window.
-        let most = buffer_bytes.map_or(QUANTUM_BYTES_MAX, |bytes| u64::from(bytes) / 4);
-        let smooth = rate_bytes_per_s.saturating_mul(PACE_US) / 1_000_000;
-        let quantum_bytes = smooth.min(most).clamp(QUANTUM_BYTES_MIN, QUANTUM_BYTES_MAX);
-        let mut pace = Self {
-            rate_bytes_per_s,
-            quantum_bytes,
-            empty_at_ns: 0,
-        };
-        pace.empty_at_ns = (now_us * 1000).saturating_sub(pace.time_ns(quantum_bytes));
-        pace
-    }
-
-    /// Time in which nothing was wanted brings no tokens: a pause is not caught up on.
-    pub fn restart(&mut self, now_us: u64) {
-        self.empty_at_ns = self.empty_at_ns.max(now_us * 1000);
-    }
-
-    /// Bytes that may be read now.
-    pub fn room_bytes(&mut self, now_us: u64) -> u64 {
-        let burst = (self.rate_bytes_per_s / BURST_PARTS).max(self.quantum_bytes);
-        let now_ns = now_us * 1000;
-        let oldest_ns = now_ns.saturating_sub(self.time_ns(burst));
-        self.empty_at_ns = self.empty_at_ns.max(oldest_ns);
-        let age_ns = now_ns.saturating_sub(self.empty_at_ns);
-        (u128::from(age_ns) * u128::from(self.rate_bytes_per_s) / 1_000_000_000) as u64
-    }
-
-    /// Bytes were read.
-    pub fn spend(&mut self, bytes: u64) {
-        self.empty_at_ns += self.time_ns(bytes);
-    }
-
-    /// When a quantum, or what is left of the body if that is less, may be read.
-    pub fn ready_us(&self, left_bytes: u64) -> u64 {
-        let next = self.quantum_bytes.min(left_bytes.max(1));
-        (self.empty_at_ns + self.time_ns(next)).div_ceil(1000)
-    }
-
-    fn time_ns(&self, bytes: u64) -> u64 {
-        let time = u128::from(bytes) * 1_000_000_000;
-        time.div_ceil(u128::from(self.rate_bytes_per_s.max(1))) as u64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn client() -> Client {
         Client::new(0, 0, Dice::of(1, 0, 0), 5)
@@ -370,11 +304,11 @@ mod tests {
     #[test]
     fn demand_is_the_rate_over_the_time_in_which_it_was_active() {
         let mut client = client();
-        client.set_rate(1000, None, 0);
+        client.set_pace(Reading::Steady(1000), None, 0);
         client.settle(1_000_000);
         assert_eq!(client.share, Share::default());
         client.set_active(true, 1_000_000);
-        client.set_rate(3000, None, 2_000_000);
+        client.set_pace(Reading::Steady(3000), None, 2_000_000);
         client.set_active(false, 4_000_000);
         client.settle(9_000_000);
         let share = client.share;
@@ -388,34 +322,5 @@ mod tests {
         client.starve(10);
         client.starve(20);
         assert_eq!(client.fed(110), 100);
-    }
-
-    proptest! {
-        #[test]
-        fn a_pace_never_gives_more_than_its_rate_and_a_burst(
-            rate in 1u64..1 << 28,
-            steps in proptest::collection::vec(0u64..200_000, 1..100),
-        ) {
-            let mut pace = Pace::new(rate, None, 1_000_000);
-            let (mut now_us, mut read) = (1_000_000, 0u64);
-            for step in steps {
-                now_us += step;
-                let room = pace.room_bytes(now_us);
-                pace.spend(room);
-                read += room;
-                let given = u128::from(now_us - 1_000_000) * u128::from(rate) / 1_000_000;
-                let burst = (rate / BURST_PARTS).max(QUANTUM_BYTES_MAX);
-                prop_assert!(u128::from(read) <= given + u128::from(burst));
-            }
-        }
-
-        #[test]
-        fn at_the_time_it_names_there_is_room(rate in 8u64..1 << 30, left in 1u64..1 << 30) {
-            let mut pace = Pace::new(rate, Some(65_536), 1_000_000);
-            let room = pace.room_bytes(1_000_000);
-            pace.spend(room);
-            let ready_us = pace.ready_us(left);
-            prop_assert!(pace.room_bytes(ready_us) >= left.min(pace.quantum_bytes));
-        }
     }
 }

@@ -2,14 +2,14 @@
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
-use std::io::Write;
 
 use super::Worker;
 use super::client::{Client, Interest, Plan, State};
+use super::request::{answer, name, write_request};
 use super::transport;
 use crate::content;
-use crate::head::{self, Head};
-use crate::swarm::objects::{Shelf, Wanted};
+use crate::head;
+use crate::swarm::objects::Shelf;
 use crate::swarm::setup::{NEVER_US, Ways};
 use crate::swarm::tally::Fault;
 
@@ -25,12 +25,19 @@ const BACKOFF_US: u64 = 100_000;
 const BACKOFF_DOUBLINGS_MAX: u32 = 6;
 
 impl Worker {
-    /// The client asks for an object, the next by its choice if none is given.
+    /// The client asks for an object, the next by its choice if none is given. A player asks for the rest of its film
+    /// before that.
     pub(super) fn ask(&mut self, index: usize, object: Option<u32>, intended_us: u64, now_us: u64) {
         let client = &mut self.clients[index];
         let shelf = &self.setup.classes[client.class].shelf;
+        let begun = client.playback.is_some_and(|film| !film.begins());
+        let object = object.or(begun.then_some(client.object));
         client.object = object.unwrap_or_else(|| shelf.choose(client.number, &mut client.dice));
-        client.wanted = shelf.part(&mut client.dice);
+        let film = client.playback.zip(shelf.len_bytes(client.object));
+        client.wanted = match film {
+            Some((film, file_bytes)) => film.segment(file_bytes),
+            None => shelf.part(client.number, &mut client.dice),
+        };
         client.intended_us = intended_us;
         client.asked = true;
         client.set_active(!client.paused, now_us);
@@ -129,7 +136,7 @@ impl Worker {
     /// Has the client look for bytes in its own way: at once, at its pace, or not at all.
     pub(super) fn await_bytes(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
-        let paced = client.pace.rate_bytes_per_s > 0 && client.state == State::Body;
+        let paced = client.pace.is_paced() && client.state == State::Body;
         if client.paused || paced {
             let at_us = if client.paused { NEVER_US } else { now_us };
             client.plan(Plan::Read, at_us);
@@ -165,8 +172,8 @@ impl Worker {
         let ways = &self.setup.classes[client.class];
         let Some(room) = room_bytes(client, ways, self.buffer.len() as u64, now_us) else {
             // Woken by a packet before its time.
-            let ready_us = client.pace.ready_us(client.left_bytes);
-            client.plan(Plan::Read, ready_us.next_multiple_of(GRID_US));
+            let reads_us = client.pace.reads_us(client.left_bytes).unwrap_or(now_us);
+            client.plan(Plan::Read, reads_us.next_multiple_of(GRID_US));
             return self.watch(index, Interest::None);
         };
         let Some(socket) = &client.socket else {
@@ -188,7 +195,8 @@ impl Worker {
         let tally = &mut self.tallies[client.class];
         let since_us = client.starved_us.max(self.measured_from_us);
         let waited_us = client.fed(now_us).min(now_us.saturating_sub(since_us));
-        if waited_us > self.setup.classes[client.class].stall_us {
+        let is_player = client.playback.is_some(); // whose film may go on all the same
+        if waited_us > self.setup.classes[client.class].stall_us && !is_player {
             tally.stalls += 1;
             tally.stalled_us += waited_us;
         }
@@ -198,10 +206,7 @@ impl Worker {
                 .first_byte
                 .add(now_us.saturating_sub(client.intended_us));
         }
-        let paced = client.pace.rate_bytes_per_s > 0;
-        if paced {
-            client.pace.spend(got as u64);
-        }
+        client.pace.spend(got as u64);
         let buffer = std::mem::take(&mut self.buffer);
         let goes_on = self.consume(index, &buffer[..got], now_us);
         self.buffer = buffer;
@@ -209,7 +214,8 @@ impl Worker {
             return;
         }
         let client = &mut self.clients[index];
-        if got < room || !paced {
+        let reads_us = client.pace.reads_us(client.left_bytes);
+        if got < room || reads_us.is_none() {
             client.starve(now_us);
         }
         if client.state == State::Body {
@@ -219,10 +225,13 @@ impl Worker {
             let least = u64::from(least.unwrap_or(1)).min(client.left_bytes);
             transport::set_low_water(client, least.max(1) as u32);
         }
-        if paced && client.state == State::Body {
+        if client.state == State::Body {
+            let Some(reads_us) = reads_us else {
+                return self.watch(index, Interest::Read);
+            };
             let short = if got < room { LOOK_AGAIN_US } else { 0 };
-            let ready_us = client.pace.ready_us(client.left_bytes).max(now_us + short);
-            client.plan(Plan::Read, ready_us.next_multiple_of(GRID_US));
+            let reads_us = reads_us.max(now_us + short);
+            client.plan(Plan::Read, reads_us.next_multiple_of(GRID_US));
             self.watch(index, Interest::None);
         }
     }
@@ -322,6 +331,13 @@ impl Worker {
         client.reused = true;
         client.state = State::Free;
         let ways = &self.setup.classes[client.class];
+        let file_bytes = ways.shelf.len_bytes(client.object).unwrap_or(0);
+        let taken_bytes = client.taken_bytes;
+        let film = client.playback.as_mut();
+        if let Some(since_us) = film.and_then(|film| film.came(taken_bytes, file_bytes, now_us)) {
+            tally.stalls += 1;
+            tally.stalled_us += now_us.saturating_sub(since_us.max(self.measured_from_us));
+        }
         if client.closing || client.half_closed || !ways.class.keep_alive {
             drop(transport::take(client));
             client.state = State::Off;
@@ -400,8 +416,9 @@ fn room_bytes(client: &mut Client, ways: &Ways, buffer_bytes: u64, now_us: u64) 
             room = room.min((after_bytes.saturating_sub(client.taken_bytes)).max(1));
         }
     }
-    if client.pace.rate_bytes_per_s > 0 {
-        if client.state == State::Body && now_us < client.pace.ready_us(client.left_bytes) {
+    if client.pace.is_paced() {
+        let reads_us = client.pace.reads_us(client.left_bytes);
+        if client.state == State::Body && reads_us.is_some_and(|reads_us| now_us < reads_us) {
             return None;
         }
         let least = if client.state == State::Head {
@@ -418,70 +435,4 @@ fn room_bytes(client: &mut Client, ways: &Ways, buffer_bytes: u64, now_us: u64) 
 fn abort_bytes(client: &Client, ways: &Ways) -> Option<u64> {
     let abort = ways.class.abort.as_ref().filter(|_| client.aborts)?;
     abort.after_bytes
-}
-
-/// Where the body lies in the file and how long it must be.
-fn answer(head: &Head, client: &Client, shelf: &Shelf) -> Result<(u64, u64), (Fault, String)> {
-    let status = match client.wanted {
-        Wanted::Whole => 200,
-        Wanted::Range { .. } => 206,
-    };
-    if head.status != status {
-        return Err((
-            Fault::Status,
-            format!("status {}, {status} awaited", head.status),
-        ));
-    }
-    let Some(len_bytes) = head.body_len_bytes.filter(|_| !head.chunked) else {
-        return Err((Fault::Head, "no Content-Length".into()));
-    };
-    let file_bytes = shelf.len_bytes(client.object);
-    let (offset_bytes, expected) = match client.wanted {
-        Wanted::Whole => (0, file_bytes.unwrap_or(len_bytes)),
-        Wanted::Range { from, len_bytes } => {
-            let last = from + len_bytes - 1;
-            let right = head.range.is_some_and(|range| {
-                let whole = file_bytes.is_none_or(|bytes| bytes == range.total_bytes);
-                range.first == from && range.last == last && whole
-            });
-            if !right {
-                let text = format!("range {:?}, {from}-{last} awaited", head.range);
-                return Err((Fault::Range, text));
-            }
-            (from, len_bytes)
-        }
-    };
-    match len_bytes == expected {
-        true => Ok((offset_bytes, len_bytes)),
-        false => Err((
-            Fault::Length,
-            format!("Content-Length {len_bytes}, {expected} awaited"),
-        )),
-    }
-}
-
-fn write_request(into: &mut Vec<u8>, ways: &Ways, client: &Client) {
-    into.clear();
-    into.extend_from_slice(b"GET ");
-    ways.shelf.write_path(client.object, into);
-    into.extend_from_slice(b" HTTP/1.1\r\nHost: lab\r\nUser-Agent: ackpace-lab\r\n");
-    if let Wanted::Range { from, len_bytes } = client.wanted {
-        let last = from + len_bytes - 1;
-        write!(into, "Range: bytes={from}-{last}\r\n").expect("a Vec takes everything");
-    }
-    if !ways.class.keep_alive {
-        into.extend_from_slice(b"Connection: close\r\n");
-    }
-    into.extend_from_slice(b"\r\n");
-}
-
-/// The request, for a text.
-fn name(client: &Client, shelf: &Shelf) -> String {
-    let path = shelf.path(client.object);
-    match client.wanted {
-        Wanted::Whole => format!("GET {path}"),
-        Wanted::Range { from, len_bytes } => {
-            format!("GET {path} bytes={from}-{}", from + len_bytes - 1)
-        }
-    }
 }

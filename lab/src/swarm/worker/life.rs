@@ -3,7 +3,7 @@
 use super::client::{Plan, State};
 use super::{Worker, transport};
 use crate::swarm::objects::chosen;
-use crate::swarm::setup::{NEVER_US, us};
+use crate::swarm::setup::{NEVER_US, Reading, us};
 use crate::swarm::tally::Fault;
 use crate::swarm::wheel::Timer;
 use crate::swarm::workload::{Afterwards, Leave, PartChoice};
@@ -89,6 +89,10 @@ impl Worker {
             self.set_free(index, now_us);
         } else if self.is_last(index) {
             self.retire(index, now_us);
+        } else if let Some(due_us) = self.due_us(index, now_us) {
+            let client = &mut self.clients[index];
+            client.set_active(false, now_us);
+            client.plan(Plan::Begin, due_us);
         } else if think_s > 0.0 {
             let client = &mut self.clients[index];
             client.set_active(false, now_us);
@@ -96,6 +100,12 @@ impl Worker {
         } else {
             self.ask(index, None, now_us, now_us);
         }
+    }
+
+    /// When a player's next segment is due, if it is not yet.
+    fn due_us(&self, index: usize, now_us: u64) -> Option<u64> {
+        let film = self.clients[index].playback?;
+        (film.due_us() > now_us).then_some(film.due_us())
     }
 
     /// Whether the client has had all its requests.
@@ -260,7 +270,7 @@ impl Worker {
                 continue;
             }
             let buffer = self.setup.classes[class].receive_buffer_bytes(bytes_per_s);
-            client.set_rate(bytes_per_s, buffer, now_us);
+            client.set_pace(Reading::Steady(bytes_per_s), buffer, now_us);
             if matches!(client.state, State::Head | State::Body) {
                 self.await_bytes(index, now_us);
                 self.schedule(index);
@@ -286,9 +296,12 @@ impl Worker {
         }
     }
 
-    /// Counts a wait that ends without a byte, or with the run.
+    /// Counts a wait that ends without a byte, or with the run. A player's is known when the segment comes.
     pub(super) fn stall_that_lasts(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
+        if client.playback.is_some() {
+            return;
+        }
         let ways = &self.setup.classes[client.class];
         let since_us = client.starved_us.max(self.measured_from_us);
         let waited_us = now_us.saturating_sub(since_us);
@@ -296,6 +309,18 @@ impl Worker {
             let tally = &mut self.tallies[client.class];
             tally.stalls += 1;
             tally.stalled_us += waited_us;
+        }
+    }
+
+    /// Counts a wait, or a film that stands still, that ends with the run.
+    pub(super) fn stall_at_the_end(&mut self, index: usize, now_us: u64) {
+        self.stall_that_lasts(index, now_us);
+        let client = &self.clients[index];
+        let film = client.playback.filter(|_| client.asked);
+        if let Some(since_us) = film.and_then(|film| film.stands_still_us(now_us)) {
+            let tally = &mut self.tallies[client.class];
+            tally.stalls += 1;
+            tally.stalled_us += now_us.saturating_sub(since_us.max(self.measured_from_us));
         }
     }
 }

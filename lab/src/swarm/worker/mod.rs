@@ -1,7 +1,8 @@
 //! A thread of the swarm: its clients, one epoll set, one wheel of timers.
 //!
 //! `duty.rs` is whose clients it runs, `client.rs` what is known of a client, `life.rs` what it does by the clock,
-//! `exchange.rs` what it does with a server, `arrivals.rs` the requests of an open loop, `transport.rs` the sockets. A turn of
+//! `pace.rs` when it reads how much, `playback.rs` a player's film, `exchange.rs` what it does with a server and
+//! `request.rs` in which words, `arrivals.rs` the requests of an open loop, `transport.rs` the sockets. A turn of
 //! the loop: orders, arrivals, timers, the report of a second, events.
 
 mod arrivals;
@@ -9,6 +10,9 @@ mod client;
 mod duty;
 mod exchange;
 mod life;
+mod pace;
+mod playback;
+mod request;
 mod transport;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -20,6 +24,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use self::arrivals::OpenLoop;
 use self::client::{Client, Interest, State};
 pub use self::duty::Duty;
+use self::playback::Playback;
 use super::draw::Dice;
 use super::histogram::Histogram;
 use super::setup::{NEVER_US, Setup};
@@ -254,7 +259,9 @@ impl Worker {
                 let rate = ways.rate_bytes_per_s(&mut dice);
                 let begin_us = ways.begins_us[number as usize];
                 let mut client = Client::new(class, number, dice, begin_us);
-                client.set_rate(rate, ways.receive_buffer_bytes(rate), 0);
+                client.set_pace(ways.reading(rate), ways.receive_buffer_bytes(rate), 0);
+                let segments = ways.class.segments;
+                client.playback = segments.map(|film| Playback::new(rate, film.film_s));
                 self.clients.push(client);
                 let index = self.clients.len() - 1;
                 self.alive += 1;
@@ -392,7 +399,7 @@ impl Worker {
     fn shares(&mut self, now_us: u64) -> Vec<Vec<Share>> {
         let mut shares = vec![Vec::new(); self.setup.classes.len()];
         for index in 0..self.clients.len() {
-            self.stall_that_lasts(index, now_us);
+            self.stall_at_the_end(index, now_us);
             let client = &mut self.clients[index];
             client.settle(now_us);
             shares[client.class].push(client.share);
