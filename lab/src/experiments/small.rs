@@ -33,7 +33,7 @@ const OFFERED_PER_S: f64 = 30_000.0;
 
 /// The price of a request when the body is next to nothing.
 pub fn experiment() -> Experiment {
-    let peers: &[&str] = &["nginx", "lighttpd", "h2o"];
+    let peers: &[&str] = &["nginx", "nginx-cache", "lighttpd", "h2o"];
     let at_most = |point: &Point| point.count("asked") == SMALL_AT_MOST;
     let offered = |point: &Point| point.count("asked") == SMALL_OFFERED;
     Experiment {
@@ -42,9 +42,9 @@ pub fn experiment() -> Experiment {
         asks: "One hundred files of 4 KB, or of 32 KB, that are in memory, asked for on 16 and 256 keep-alive connections. \
             Where each connection asks again as soon as it was answered: how many requests a second does one core give? \
             Where 30,000 requests a second are offered, at random times and whatever the answers do: what does one \
-            cost?",
+            cost? nginx takes part as it is shipped, and with open_file_cache, which leaves a file open between requests.",
         source: "",
-        contenders: ["ackpace", "nginx", "lighttpd", "h2o"]
+        contenders: ["ackpace", "nginx", "nginx-cache", "lighttpd", "h2o"]
             .map(Contender::preset)
             .to_vec(),
         subjects: &[],
@@ -67,13 +67,19 @@ pub fn experiment() -> Experiment {
         judged: vec![
             Judge::against("requests_per_s", &["nginx"], Limit::MedianRatioAtLeast(1.3))
                 .at(at_most),
-            Judge::against("requests_per_s", &["lighttpd", "h2o"], Limit::None).at(at_most),
+            Judge::against(
+                "requests_per_s",
+                &["nginx-cache", "lighttpd", "h2o"],
+                Limit::None,
+            )
+            .at(at_most),
             Judge::against(
                 "cpu_us_per_request",
                 &["nginx"],
                 Limit::MedianRatioAtMost(0.77),
             )
             .at(offered),
+            Judge::against("cpu_us_per_request", &["nginx-cache"], Limit::None).at(offered),
             Judge::best_of(
                 "cpu_us_per_request",
                 &["lighttpd", "h2o"],

@@ -72,6 +72,18 @@ const PRESETS: &[Preset] = &[
         "as distributions configure it",
     ),
     (
+        "nginx-cache",
+        Kind::Nginx,
+        &[
+            "sendfile on",
+            "tcp_nopush on",
+            "open_file_cache max=100000 inactive=60s",
+            "open_file_cache_valid 60s",
+            "open_file_cache_errors on",
+        ],
+        "files stay open between requests; changes are seen within a minute",
+    ),
+    (
         "nginx-aio",
         Kind::Nginx,
         &["sendfile on", "tcp_nopush on", "aio threads"],
