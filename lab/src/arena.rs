@@ -3,7 +3,7 @@
 
 use crate::cgroup::{self, Group};
 use crate::corpus::{self, Set};
-use crate::disk::{self, CorpusFile, Disk};
+use crate::disk::{self, CorpusFile, Disk, NO_ELEVATOR};
 use crate::error::{Doing, LabError, Result};
 use crate::leftovers;
 use crate::pages::{self, Pinned};
@@ -135,6 +135,7 @@ impl<'a> Arena<'a> {
             (&self.instruments.disk, &self.place.disk)
         {
             disk.set_read_ahead_kb(contender.read_ahead_kb.unwrap_or(*read_ahead_kb))?;
+            disk.set_elevator(contender.elevator.unwrap_or(NO_ELEVATOR))?;
         }
         // A port of its own each time: none waits for the last one's connections to be forgotten.
         let port = self.ports.next().unwrap_or(u16::MAX);

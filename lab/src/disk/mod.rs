@@ -40,6 +40,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use way::{LEAD_NS_MAX, Lead};
 
+/// No elevator: the drive orders its queue itself.
+pub const NO_ELEVATOR: &str = "none";
 /// Where disks live: a folder `disk-NAME` each, with the mount point `mnt`.
 pub const RUN: &str = "/run/ackpace-lab";
 /// Blocks of a disk that are kept as they are, 1 GB: the metadata of some million files. Beyond it,
@@ -217,6 +219,16 @@ impl Disk {
         })
     }
 
+    /// The kernel's elevator before it; [`NO_ELEVATOR`]: requests come as they are made.
+    ///
+    /// # Errors
+    /// The kernel has none of this name.
+    pub fn set_elevator(&self, name: &str) -> Result<()> {
+        self.device
+            .as_ref()
+            .map_or(Ok(()), |device| device.set("scheduler", name))
+    }
+
     /// Bytes of memory that its blocks take, and what a request costs outside the model.
     pub fn weight(&self) -> (u64, Lead) {
         let pages = lock(&self.engine.store).pages() as u64;
@@ -267,7 +279,7 @@ impl Disk {
         let backing = self.folder.join("fuse").join(fuse::FILE);
         let device = mount::Loop::attach(&backing, &format!("ackpace-lab {}", spec.name))?;
         // The drive orders its queue itself; a scheduler before it would hide what is measured.
-        device.set("scheduler", "none")?;
+        device.set("scheduler", NO_ELEVATOR)?;
         device.set("max_sectors_kb", &(REQUEST_BYTES_MAX >> 10).to_string())?;
         let turns = !matches!(spec.profile, Profile::Flash(_));
         device.set("rotational", if turns { "1" } else { "0" })?;

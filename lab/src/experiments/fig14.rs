@@ -1,6 +1,6 @@
 //! High and low rates on one disk: what reading by rate gives to whom.
 
-use super::slow_disk::{self, NGINX, films, place, remote, viewers};
+use super::slow_disk::{self, NGINX, STEPS, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::sweep::{Axis, Point};
@@ -14,11 +14,10 @@ const MEMORY_MIB: u64 = 128;
 const OVER: u64 = 24;
 /// Nginx at its best must not be better; clients who get all that they ask for get the same, but for chance.
 const NOT_LESS: Limit = Limit::MedianRatioAtLeast(0.995);
-const STEPS: &[&str] = &["as Linux", "+ IDSR", "+ TDAP"];
 
 /// The paper's mix over the number of slow clients.
 pub fn experiment() -> Experiment {
-    let contenders = [slow_disk::nginx(), slow_disk::ablation()].concat();
+    let contenders = [slow_disk::nginx(), slow_disk::ladder()].concat();
     let with_300: fn(&Point) -> bool = |at| at.count("low") == LOW_MOST as usize;
     let least =
         |metric, limit| Judge::alone(metric, Fold::Median, Limit::ValueAtLeast(limit)).at(with_300);
@@ -44,7 +43,8 @@ pub fn experiment() -> Experiment {
         asks: "180 clients take films at 1 Mbit/s and 100 to 300 take theirs at 200 kbit/s, each its own, from a hard disk of 2003, \
             by a server with 128 MB. The disk could serve them all if it were read in pieces that fit. How much of its demand does \
             each class get, and its worst-off client? nginx as it may be set up, and ackpace as a conventional server would be \
-            (+ nothing), with sending by ACKs (+ IDSR), with reading by rate (+ TDAP), and as it is.",
+            (as Linux), with sending by ACKs (+ IDSR), with reading by rate (+ TDAP), in the order of places (+ C-LOOK), past the page cache \
+            (+ direct), and with reads dropped for who left, as it is: each step changes one thing.",
         source: "TPF, Figure 14",
         contenders,
         subjects: &["ackpace"],
@@ -98,6 +98,49 @@ pub fn over() -> Experiment {
             step("demand_met_mean@low"),
             step("disk_reads_per_s"),
             step("disk_again_pages_per_s"),
+        ],
+        figures,
+        ..experiment()
+    }
+}
+
+/// Both demands again, over who orders the reads.
+pub fn order() -> Experiment {
+    const OTHERS: &[&str] = &[
+        "as Linux as they come",
+        "as Linux by the kernel",
+        "as Linux by C-LOOK",
+        "TDAP as they come",
+        "TDAP by the kernel",
+        "nginx-aio",
+        "nginx-aio by the kernel",
+    ];
+    let over = |metric, title| Figure::over("demand", metric, title);
+    let told = |metric| Judge::against(metric, OTHERS, Limit::None);
+    let mut figures = vec![
+        over("goodput_bytes_per_s", "All"),
+        over("demand_met_mean@high", "Demand met, fast clients"),
+        over("demand_met_mean@low", "Demand met, slow clients"),
+        over("disk_seek_share", "Time that the disk seeks"),
+    ];
+    figures.extend(slow_disk::disk_figures(over));
+    Experiment {
+        name: "fig14-order",
+        title: "The same mix, and who orders the reads",
+        asks: "The mix of Figure 14, with demand that the disk can meet and with one and a half times what it has. Reads go to the disk as they come,             through the kernel's elevator (mq-deadline), or in the order in which the server makes them (C-LOOK), and all through the page cache: as a             conventional server, and with reading by rate. What does each order do by itself? The drive orders its own queue in all cases.",
+        contenders: slow_disk::orders(),
+        subjects: &["TDAP by C-LOOK"],
+        sweep: vec![Axis::named(
+            "demand",
+            "demand",
+            &["1.0 of Figure 14", "2.4 of Figure 14"],
+        )],
+        scene: |at| scene(LOW_MOST, [10, OVER][at.count("demand")]),
+        judged: vec![
+            told("goodput_bytes_per_s"),
+            told("demand_met_mean@high"),
+            told("demand_met_mean@low"),
+            told("disk_seek_share"),
         ],
         figures,
         ..experiment()

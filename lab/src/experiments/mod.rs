@@ -47,6 +47,7 @@ pub fn all() -> Vec<Experiment> {
         locality::experiment(),
         fig14::experiment(),
         fig14::over(),
+        fig14::order(),
         burst::experiment(),
         reset::experiment(),
         congested::experiment(),

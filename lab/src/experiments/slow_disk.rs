@@ -31,6 +31,8 @@ const SHARE: [&str; 9] = [
 /// The kernel's usual read-ahead, and what a rotating loop device gets by itself: the better one counts.
 const READ_AHEAD_KB: u64 = 128;
 const READ_AHEAD_LONG_KB: u64 = 2560;
+/// What distributions put before a disk that turns.
+const ELEVATOR: &str = "mq-deadline";
 /// Clients that begin all at once in step flatter everybody.
 const BEGIN_OVER_S: f64 = 4.0;
 
@@ -99,17 +101,55 @@ pub fn ours_with_pool(part: &str, name: &str, options: &[&str]) -> Contender {
     Contender::preset("ackpace").with(name, &all)
 }
 
-/// Ours as a conventional server, then with one mechanism of the paper after the other; the last is the default.
-pub fn ablation() -> Vec<Contender> {
-    let blind = ["--read", "page-cache", "--prefetch", "fixed"];
-    let undirected = ["--cancel", "off", "--order", "arrival"];
-    let blind = [&blind[..], &undirected].concat();
-    vec![
-        ours("as Linux", &[&["--send", "eager"], &blind[..]].concat()),
-        ours("+ IDSR", &blind),
-        ours("+ TDAP", &["--cancel", "off"]),
-        ours("ackpace", &[]),
-    ]
+/// What a conventional server does not have, off.
+const BLIND: [&str; 6] = [
+    "--read",
+    "page-cache",
+    "--prefetch",
+    "fixed",
+    "--cancel",
+    "off",
+];
+const EAGER: [&str; 2] = ["--send", "eager"];
+const ARRIVAL: [&str; 2] = ["--order", "arrival"];
+
+/// Names of the [`ladder`] below the default, which is "ackpace".
+pub const STEPS: &[&str] = &["as Linux", "+ IDSR", "+ TDAP", "+ C-LOOK", "+ direct"];
+
+/// Ours as a conventional server, then with one change after the other: sending by ACKs, reading by rate, reading in the
+/// order of places, past the page cache for files with one reader. Dropping reads for who left is the last, and makes
+/// it what it is by default.
+pub fn ladder() -> Vec<Contender> {
+    let tdap = ["--read", "page-cache", "--cancel", "off"];
+    let steps: [&[&str]; 5] = [
+        &[&EAGER[..], &BLIND, &ARRIVAL].concat(),
+        &[&BLIND[..], &ARRIVAL].concat(),
+        &[&tdap[..], &ARRIVAL].concat(),
+        &tdap,
+        &["--cancel", "off"],
+    ];
+    let steps = STEPS.iter().zip(steps);
+    let steps = steps.map(|(name, options)| ours(name, options));
+    steps.chain([ours("ackpace", &[])]).collect()
+}
+
+/// Who may order the reads, through the page cache all of them: nobody, the kernel's elevator, the server. As a conventional server
+/// and with reading by rate, and nginx's threads, whose reads all wait in the kernel.
+pub fn orders() -> Vec<Contender> {
+    let conventional = [&EAGER[..], &BLIND].concat();
+    let tdap = ["--read", "page-cache", "--cancel", "off"];
+    let mut all = Vec::new();
+    for (name, options) in [("as Linux", &conventional[..]), ("TDAP", &tdap)] {
+        let named = |who: &str| format!("{name} {who}");
+        let arrival = ours(&named("as they come"), &[options, &ARRIVAL].concat());
+        all.push(arrival.clone());
+        all.push(arrival.behind_elevator(&named("by the kernel"), ELEVATOR));
+        all.push(ours(&named("by C-LOOK"), options));
+    }
+    let threads = Contender::preset("nginx-aio");
+    all.push(threads.clone());
+    all.push(threads.behind_elevator("nginx-aio by the kernel", ELEVATOR));
+    all
 }
 
 /// A film for each of so many clients. `parts` of these share the span of the disk.
@@ -225,18 +265,40 @@ mod tests {
     }
 
     #[test]
-    fn each_value_of_the_ablation_follows_its_option() {
-        for who in ablation() {
-            let is_name = |text: &String| text.starts_with("--") && !text.contains('=');
-            let lone = |text: &String| text.starts_with("--") && text.contains('=');
-            let mut options = who.options.iter().filter(|text| !lone(text));
-            while let Some(name) = options.next() {
-                let value = options.next();
-                assert!(
-                    is_name(name) && value.is_some_and(|v| !is_name(v)),
-                    "{who:?}"
-                );
-            }
+    fn each_step_of_the_ladder_changes_one_thing() {
+        let ladder = ladder();
+        let names: Vec<&str> = ladder.iter().map(|who| who.name.as_str()).collect();
+        assert_eq!(names, [STEPS, &["ackpace"]].concat());
+        let settings = |who: &Contender| {
+            let common = ours("", &[]).options;
+            assert_eq!(who.options[..common.len()], common);
+            let pairs = who.options[common.len()..].chunks(2);
+            pairs.map(<[String]>::to_vec).collect::<Vec<_>>()
+        };
+        for pair in ladder.windows(2) {
+            let (before, after) = (settings(&pair[0]), settings(&pair[1]));
+            assert!(after.iter().all(|setting| before.contains(setting)));
+            assert_eq!(before.len(), after.len() + 1, "{}", pair[1].name);
+            assert!(before.iter().all(|setting| setting[0].starts_with("--")));
+        }
+        assert!(settings(&ladder[STEPS.len()]).is_empty());
+    }
+
+    #[test]
+    fn orders_differ_in_who_orders_and_in_nothing_else() {
+        let all = orders();
+        let without_order = |who: &Contender| {
+            let at = who.options.windows(2).position(|pair| pair == ARRIVAL);
+            let mut options = who.options.clone();
+            at.into_iter()
+                .for_each(|at| drop(options.drain(at..at + 2)));
+            options
+        };
+        for three in all[..6].chunks(3) {
+            assert_eq!(without_order(&three[0]), without_order(&three[2]));
+            assert_eq!(three[0].options, three[1].options);
+            let elevators = three.iter().map(|who| who.elevator);
+            assert!(elevators.eq([None, Some(ELEVATOR), None]));
         }
     }
 }

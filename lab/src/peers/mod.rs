@@ -52,6 +52,8 @@ pub struct Contender {
     pub options: Vec<String>,
     /// The kernel's read-ahead on the emulated disk while it runs; without it the place's.
     pub read_ahead_kb: Option<u64>,
+    /// The kernel's elevator before the emulated disk while it runs (queue/scheduler of sysfs); without it none.
+    pub elevator: Option<&'static str>,
 }
 
 /// A contender that experiments and the command line know by name: name, program, settings, and what
@@ -157,6 +159,7 @@ impl Contender {
                 kind: *kind,
                 options: options.iter().map(|option| (*option).to_owned()).collect(),
                 read_ahead_kb: None,
+                elevator: None,
             },
             None => panic!("no contender {name}: {}", Self::known()),
         }
@@ -174,6 +177,14 @@ impl Contender {
     pub fn reading_ahead(self, name: &str, read_ahead_kb: u64) -> Self {
         Self {
             read_ahead_kb: Some(read_ahead_kb),
+            ..self.with(name, &[])
+        }
+    }
+
+    /// The same under another name with an elevator before the disk.
+    pub fn behind_elevator(self, name: &str, elevator: &'static str) -> Self {
+        Self {
+            elevator: Some(elevator),
             ..self.with(name, &[])
         }
     }
