@@ -103,7 +103,8 @@ impl Shelf {
             }
             _ => least_bytes,
         };
-        reader.saturating_mul(apart_bytes)
+        let place_bytes = reader.saturating_mul(apart_bytes);
+        place_bytes - place_bytes % self.part.align_bytes.unwrap_or(1)
     }
 
     /// Which bytes of it.
@@ -242,9 +243,17 @@ mod tests {
         let got = [0, 1, 3, 4].map(|client| dealt.part(client, &mut dice));
         assert_eq!(got, [from(0), from(100), from(100), from(200)]);
         object.first = 0;
-        let spread = shelf(object, Some(places(Some(2500))));
+        let spread = shelf(object.clone(), Some(places(Some(2500))));
         let got = [2, 3, 4, 5].map(|client| spread.part(client, &mut dice));
         assert_eq!(got, [from(0), from(100), from(500), from(2500)]);
+        let align_bytes = Some(64);
+        let aligned = Part {
+            align_bytes,
+            ..places(Some(2500))
+        };
+        let aligned = shelf(object, Some(aligned));
+        let got = [3, 4, 5].map(|client| aligned.part(client, &mut dice));
+        assert_eq!(got, [from(64), from(448), from(2496)]);
     }
 
     #[test]

@@ -245,7 +245,7 @@ pub struct Part {
     pub choice: PartChoice,
     /// Length of a range (`ranges`).
     pub len_bytes: Option<u64>,
-    /// Ranges and seeks begin at a multiple of this (default 1).
+    /// Ranges, seeks and places begin at a multiple of this (default 1).
     pub align_bytes: Option<u64>,
     /// Seconds between two seeks (`seeks`).
     pub every_s: Option<f64>,

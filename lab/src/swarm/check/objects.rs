@@ -100,9 +100,6 @@ pub fn part(part: Option<&Part>, object: &Objects, clients: u32) -> Verdict {
     if part.choice != PartChoice::Places && apart.is_some() {
         return Err("part.apart_bytes, .apart_max_bytes: only with choice = \"places\"".into());
     }
-    if part.choice == PartChoice::Places && part.align_bytes.is_some() {
-        return Err("part.align_bytes: not with choice = \"places\"".into());
-    }
     if part.choice == PartChoice::Whole {
         return Ok(());
     }
@@ -222,11 +219,6 @@ mod tests {
                 dealt,
                 "choice = 'places', apart_bytes = 9, apart_max_bytes = 8",
                 "part.apart_max_bytes: 8, below",
-            ),
-            (
-                dealt,
-                "choice = 'places', apart_bytes = 9, align_bytes = 8",
-                "part.align_bytes: not with",
             ),
             (
                 dealt,
