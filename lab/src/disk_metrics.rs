@@ -41,6 +41,12 @@ pub const DISK_METRICS: &[Metric] = &[
         "bytes read from the emulated disk in this round over the distinct ones among them: 1 = nothing was read twice",
     ),
     metric(
+        "disk_over_goodput",
+        "disk over goodput",
+        1.0,
+        "bytes read from the emulated disk in the window over bytes of bodies that clients got in it: below 1 = what was read went to several of them, or had been read before the window",
+    ),
+    metric(
         "link_marked_packets",
         "packets marked",
         1.0,

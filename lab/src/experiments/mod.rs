@@ -15,10 +15,14 @@ mod listing;
 mod locality;
 mod overload;
 mod paced;
+mod pairs;
 mod pending;
+mod players;
 mod profile;
 mod reset;
 mod seek;
+mod self_paced;
+mod self_paced_cold;
 mod sendfile;
 mod slow_disk;
 mod small;
@@ -39,6 +43,7 @@ pub fn all() -> Vec<Experiment> {
         paced::cubic(),
         paced::visited(),
         paced::halting(),
+        self_paced::cached(),
         speedup::experiment(),
         fig13::experiment(),
         cold_disk::experiment(),
@@ -48,10 +53,14 @@ pub fn all() -> Vec<Experiment> {
         fig14::experiment(),
         fig14::over(),
         fig14::order(),
+        self_paced_cold::experiment(),
         burst::experiment(),
         reset::experiment(),
         congested::experiment(),
         overload::experiment(),
+        overload::self_paced(),
+        players::experiment(),
+        pairs::experiment(),
         seek::experiment(),
         crowd::experiment(),
         sweep_once::experiment(),
@@ -73,6 +82,7 @@ mod tests {
     use super::*;
     use crate::metrics;
     use crate::sweep::expand;
+    use crate::workloads::Workload;
 
     #[test]
     fn names_metrics_axes_and_contenders_of_all_experiments_exist() {
@@ -144,6 +154,9 @@ mod tests {
                 for point in expand(&experiment.sweep, quick) {
                     let scene = (experiment.scene)(&point);
                     assert!(scene.workload.connections() > 0, "{}", experiment.name);
+                    if let Workload::Swarm(swarm) = &scene.workload {
+                        assert_eq!(swarm.clients.check(), Ok(()), "{}", experiment.name);
+                    }
                     for contender in &experiment.contenders {
                         let at = contender.at(&point);
                         let open = at.options.iter().find(|option| option.contains('{'));

@@ -3,6 +3,8 @@
 use super::slow_disk::{self, NGINX, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
+use crate::peers::Contender;
+use crate::swarm::workload::{Class, Kind};
 use crate::sweep::{Axis, Point};
 use crate::workloads::Swarm;
 
@@ -70,7 +72,7 @@ pub fn experiment() -> Experiment {
             window_s: 20.0,
             window_quick_s: 8.0,
         },
-        scene,
+        scene: |at| scene(at, Kind::Plain),
         judged: vec![
             Judge::alone(
                 "goodput_of_ideal_share",
@@ -92,12 +94,30 @@ pub fn experiment() -> Experiment {
     }
 }
 
-fn scene(at: &Point) -> Scene {
+/// The same with clients who limit themselves, and a server with nothing set.
+pub fn self_paced() -> Experiment {
+    Experiment {
+        name: "self-paced-overload",
+        title: "200 clients that would read 300 KB/s, and what a disk gives over the memory for it",
+        asks: "As in overload, 200 clients would take 60 MB/s, more than the disk has, and a reader that can't be better is known. Here they read steadily by \
+            themselves, with receive buffers that their kernels tune: whatever comes is taken in at once, and nothing but the bytes acknowledged over time tells \
+            what they can take. ackpace has its default options. How near does each server come, and nginx at its best, in a cgroup of so much memory?",
+        contenders: [slow_disk::nginx(), vec![Contender::preset("ackpace")]].concat(),
+        sweep: vec![Axis::new("memory_mib", "memory MiB", &[64.0, 256.0])],
+        scene: |at| scene(at, Kind::SelfPaced),
+        ..experiment()
+    }
+}
+
+fn scene(at: &Point, kind: Kind) -> Scene {
     let memory_mib = at.count("memory_mib") as u64;
     let ideal = ideal_bytes_per_s((memory_mib << 20) as f64);
     let (place, swarm) = remote(
         place(&[films("film", CLIENTS, CLIENTS + 1)], memory_mib),
-        vec![viewers("film", CLIENTS, CLIENT_BYTES_PER_S * 8)],
+        vec![Class {
+            kind,
+            ..viewers("film", CLIENTS, CLIENT_BYTES_PER_S * 8)
+        }],
     );
     let swarm = Swarm {
         ideal_bytes_per_s: Some(ideal.min((CLIENT_BYTES_PER_S * u64::from(CLIENTS)) as f64)),

@@ -5,7 +5,9 @@ use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place, Receive};
-use crate::swarm::workload::{Choice, Class, Objects, Rate, Start, Workload as Clients};
+use crate::swarm::workload::{
+    Choice, Class, Kind, Objects, Part, PartChoice, Rate, Start, Workload as Clients,
+};
 use crate::sweep::Point;
 use crate::wan::Topology;
 use crate::wan::topology::PathSpec;
@@ -175,6 +177,42 @@ pub fn viewers(name: &str, clients: u32, bits_per_s: u64) -> Class {
             ..Start::default()
         }),
         ..Class::new(name, clients, objects)
+    }
+}
+
+/// Films that are dealt to clients: client k of a class gets film number `first` + k.
+pub fn dealt_films(name: &'static str, count: u32) -> Set {
+    Set::Files {
+        name,
+        count: count as usize,
+        len_bytes: dealt_len_bytes(count),
+    }
+}
+
+fn dealt_len_bytes(count: u32) -> u64 {
+    (SPAN_BYTES / u64::from(count)) >> 20 << 20
+}
+
+/// Clients who read [`dealt_films`] at a rate of their own, the first one film number `first`. Whose film has a reader already
+/// begins further on, in every film or, with a greatest distance, by equal factors from the first film to the last.
+pub fn dealt_to(film: (&str, u32, u32), class: Class, apart: Option<(u64, Option<u64>)>) -> Class {
+    let (name, count, first) = film;
+    Class {
+        kind: Kind::SelfPaced,
+        object: Objects {
+            digits: 5,
+            first,
+            len_bytes: Some(dealt_len_bytes(count)),
+            ..Objects::set(Choice::Dealt, &format!("/{name}-{{n}}.bin"), count)
+        },
+        part: apart.map(|(apart_bytes, apart_max_bytes)| Part {
+            choice: PartChoice::Places,
+            apart_bytes: Some(apart_bytes),
+            apart_max_bytes,
+            align_bytes: Some(4096), // as direct reads need it
+            ..Part::default()
+        }),
+        ..class
     }
 }
 

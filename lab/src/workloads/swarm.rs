@@ -135,6 +135,7 @@ impl Swarm {
         }
         values.extend(multiplied.unwrap_or_default());
         values.set_some("page_residence_s", residence_s(&values, cache_bytes));
+        values.set_some("disk_over_goodput", disk_over_goodput(&values));
         if let Some(profile) = profile {
             profile.end(&mut values)?;
         }
@@ -357,6 +358,14 @@ fn residence_s(values: &Values, cache_bytes: Option<u64>) -> Option<f64> {
     Some(cache_bytes? as f64 / disk_bytes_per_s)
 }
 
+/// What was read for each byte that a client got.
+fn disk_over_goodput(values: &Values) -> Option<f64> {
+    let goodput = values
+        .get("goodput_bytes_per_s")
+        .filter(|rate| *rate > 0.0)?;
+    Some(values.get("disk_bytes_per_s")? / goodput)
+}
+
 fn work(summary: &Summary) -> Work {
     Work {
         body_bytes: summary.classes.iter().map(|class| class.bytes).sum(),
@@ -463,6 +472,15 @@ mod tests {
         assert_eq!(values.get("stalls@slow"), Some(0.0));
         assert_eq!(values.get("ttfb_p50_us@slow"), None, "no answer, no time");
         assert_eq!(work(&two).body_bytes, 1000);
+    }
+
+    #[test]
+    fn what_the_disk_read_counts_for_each_byte_that_was_got() {
+        let mut values = Values::default();
+        values.set("disk_bytes_per_s", 30.0);
+        assert_eq!(disk_over_goodput(&values), None, "nobody got anything");
+        values.set("goodput_bytes_per_s", 40.0);
+        assert_eq!(disk_over_goodput(&values), Some(0.75));
     }
 
     #[test]
