@@ -3,6 +3,7 @@
 //! Nothing is cached before; each file lies in one piece, and files lie all over the disk. The world is the
 //! shell of both machines: it does what they order, and counts.
 
+mod cache;
 mod paths;
 mod shell;
 
@@ -38,6 +39,8 @@ pub struct World {
     pub file_bytes: u64,
     /// The device.
     pub profile: Profile,
+    /// Memory of the page cache.
+    pub page_cache_bytes: u64,
     /// How the disk machine works.
     pub disk: disk::Settings,
     /// How bytes are given to sockets.

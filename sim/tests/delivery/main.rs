@@ -1,7 +1,7 @@
 //! Unequal clients on one disk: the claims of TDAP and EDRC as asserts, and tables that say how much.
 //!
-//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the tables anew. The world's page cache is never short of memory and
-//! costs no time, so that what is read through it is read under the best conditions.
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the tables anew. Where nothing else is said, the world's page
+//! cache is never short of memory; it costs no time, so that what is read through it is read under the best conditions.
 
 mod burst;
 mod congestion;
@@ -111,6 +111,7 @@ fn world(downloads: Vec<Download>, disk: Settings) -> World {
         downloads,
         file_bytes: 120_000_000,
         profile: Profile::Disk(scsi()),
+        page_cache_bytes: u64::MAX,
         disk,
         send: Send::Margin {
             budget_bytes: SEND_QUEUE_BYTES,

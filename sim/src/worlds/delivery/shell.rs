@@ -13,6 +13,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Out, Received, Worker};
 use smallvec::smallvec;
 
+use super::cache::PageCache;
 use super::paths::{Deed, Paths};
 use super::{Download, Outcome, World};
 use crate::models::array::Device;
@@ -49,8 +50,7 @@ pub(super) struct Run<'a> {
     landed: Option<(ReadId, u32)>,
     leases: BTreeMap<u32, Vec<Lease>>,
     slots: u32,
-    /// The page cache is never short of memory here.
-    cached: BTreeMap<u32, Vec<Span>>,
+    cached: PageCache,
     now: Instant,
     outcome: Outcome,
 }
@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
             landed: None,
             leases: BTreeMap::new(),
             slots: 0,
-            cached: BTreeMap::new(),
+            cached: PageCache::new(world.page_cache_bytes),
             now: Instant { us: 0 },
             outcome: Outcome {
                 first_byte_us: vec![None; count],
@@ -171,8 +171,7 @@ impl<'a> Run<'a> {
         if flight.slots > 0 {
             self.landed = Some((read, flight.slots));
         } else {
-            let spans = self.cached.entry(flight.object.index).or_default();
-            spans.push(flight.span);
+            self.cached.fill(flight.object.index, flight.span);
         }
         let result = Ok(flight.span.len_bytes);
         self.disk.on(disk::In::Done { read, result }, self.now);
@@ -292,7 +291,7 @@ impl<'a> Run<'a> {
                 object,
                 span,
             } => {
-                let resident_bytes = self.resident_bytes(object, span);
+                let resident_bytes = self.cached.resident_bytes(object.index, span);
                 self.worker.on(
                     In::Probed {
                         stream,
@@ -329,17 +328,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn resident_bytes(&self, object: ObjectId, span: Span) -> u64 {
-        let mut at_bytes = span.offset_bytes;
-        let spans = self.cached.get(&object.index);
-        for known in spans.into_iter().flatten() {
-            if known.contains(at_bytes) {
-                at_bytes = known.end_bytes();
-            }
-        }
-        (at_bytes - span.offset_bytes).min(span.len_bytes)
-    }
-
     /// Slots come back one by one, as what is in them is sent.
     fn release(&mut self, stream: StreamId, before_bytes: u64) {
         let Some(leases) = self.leases.get_mut(&stream.conn.index) else {
@@ -366,9 +354,24 @@ impl<'a> Run<'a> {
         room: Option<Room>,
     ) {
         let n = stream.conn.index as usize;
-        let (taken_bytes, full) = self.paths.give(n, len_bytes, room, self.now);
-        let unsent_bytes = Some(self.paths.drained(n, self.now).unsent_bytes());
         let download = self.world.downloads[n];
+        let mut offered = Span {
+            offset_bytes: download.from_bytes + from_bytes,
+            len_bytes,
+        };
+        let cached = part == 1 && held == Held::PageCache;
+        if cached {
+            offered.len_bytes = self.cached.resident_bytes(download.file, offered);
+            if offered.len_bytes == 0 {
+                return self.worker.on(In::Missing { stream }, self.now);
+            }
+        }
+        let (taken_bytes, full) = self.paths.give(n, offered.len_bytes, room, self.now);
+        if cached {
+            offered.len_bytes = taken_bytes;
+            self.cached.send(download.file, offered);
+        }
+        let unsent_bytes = Some(self.paths.drained(n, self.now).unsent_bytes());
         if part == 1 && taken_bytes > 0 {
             let us = self.now.since_us(self.asked_at[n]);
             self.outcome.first_byte_us[n].get_or_insert(us);
