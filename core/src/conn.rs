@@ -242,6 +242,8 @@ pub struct Want {
     /// Signals of congestion that the stream has had ([`crate::congestion::Signal`]): one more than in the wish that this
     /// one replaces says why it is dated anew.
     pub signals: u32,
+    /// The page cache was asked, and has not all of the first window of them. Otherwise nobody knows.
+    pub absent: bool,
 }
 
 /// What the transport says of a connection: one vocabulary for epoll, TCP_INFO and whatever comes.

@@ -5,8 +5,9 @@
 //! (`disk/agenda.rs`), when memory is free and a place in the device is; its length is found in that moment. Until then,
 //! whoever leaves costs nothing, and whoever slows down is simply due later.
 //!
-//! A file with one reader is read past the page cache into slots of a pool of fixed size: a one-time download
-//! displaces nothing. A file with several is read through the page cache, window by window, once for all who wait.
+//! Bytes that nobody else will come for soon are read past the page cache into slots of a pool of fixed size: a one-time
+//! download displaces nothing. Where another reader follows near by, or a file is popular, they are read through the page
+//! cache, window by window, once for all (`disk/sharing.rs`, by what the page cache holds: `disk/room.rs`).
 
 mod agenda;
 mod choice;
@@ -16,6 +17,8 @@ mod layout;
 mod messages;
 mod objects;
 mod progress;
+mod room;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +31,9 @@ pub use self::chosen::{Chosen, Turn};
 pub use self::delay::Delayed;
 pub use self::layout::{Extent, Layout};
 pub use self::messages::{In, Into, Out, ReadError, ReadId, Settings};
-use self::objects::Objects;
+use self::objects::{Begins, Objects};
+use self::room::Room;
+use self::sharing::Answer;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::depth::{Depth, Served};
 use crate::limits::{
@@ -57,11 +62,15 @@ struct Reader {
     /// Where its wish stands; `None`: it waits for its file's layout, or is being read, or is answered.
     spot: Option<Spot>,
     /// Its wish is answered, and it has not wished again.
-    answered: bool,
+    answered: Option<Answer>,
     /// The sweep in which it was last read.
     served: Option<u64>,
     /// Its wish is put off: it is due as if it ran dry then.
     put_off_to: Option<Instant>,
+    /// The last read of its bytes was made for it, into the page cache.
+    fills: bool,
+    /// What it counts for in [`Disk::filled_bytes_per_s`].
+    filled_bytes_per_s: u64,
 }
 
 /// What a device's machine keeps of a stream that reads from it: the stream, its turn, and its place among those of its file.
@@ -91,6 +100,9 @@ pub struct Disk {
     rates_bytes_per_s: u64,
     rates_known: u64,
     objects: Objects,
+    room: Room,
+    /// What all readers together bring into the page cache, by their rates.
+    filled_bytes_per_s: u64,
     agenda: Agenda,
     flights: Vec<Flight>,
     look_ups: u32,
@@ -121,6 +133,8 @@ impl Disk {
             rates_bytes_per_s: 0,
             rates_known: 0,
             objects: Objects::new(settings.memory_bytes),
+            room: Room::new(settings.page_cache_bytes, settings.memory_bytes),
+            filled_bytes_per_s: 0,
             agenda: Agenda::new(settings.order),
             flights: Vec::new(),
             look_ups: 0,
@@ -203,6 +217,7 @@ impl Disk {
     fn want(&mut self, mut want: Want, now: Instant) {
         want.rate_bytes_per_s = want.rate_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
         let at = place(want.stream);
+        let (mut answered, mut new) = (None, true);
         match self.readers.get(&at) {
             Some(reader) if is_before(want.stream, reader.want.stream) => return,
             Some(reader) if reader.want.stream == want.stream => {
@@ -210,14 +225,16 @@ impl Disk {
                 if is_older(want.seq, before) {
                     return;
                 }
-                if want.seq == before && reader.answered {
+                if want.seq == before && reader.answered.is_some() {
                     // Dated anew before our answer was heard.
                     if want.dry_at <= now.plus_us(WAKE_US) {
                         self.outs.push_back(Out::Nudge(want.stream));
                     }
                     return;
                 }
+                (answered, new) = (reader.answered, want.seq != before);
                 if reader.want.object != want.object {
+                    answered = None;
                     self.objects.leave(reader.want.object, at);
                     self.enter_object(at, &want, now);
                 }
@@ -229,6 +246,9 @@ impl Disk {
         }
         let congested = self.congested(at, &want, now);
         self.renew(at, want);
+        if new {
+            self.learn(answered, &want, now);
+        }
         if let Some(standing) = congested {
             self.delay(at, &standing, now);
         }
@@ -263,17 +283,23 @@ impl Disk {
         let reader = Reader {
             want,
             spot: None,
-            answered: false,
+            answered: None,
             served: None,
             put_off_to: None,
+            fills: false,
+            filled_bytes_per_s: 0,
         };
         self.readers.insert(at, reader);
     }
 
     fn enter_object(&mut self, at: Place, want: &Want, now: Instant) {
-        let (object, from_bytes) = (want.object, want.span.offset_bytes);
-        self.objects
-            .enter(object, at, from_bytes, want.heard > 0, now);
+        let begins = Begins {
+            from_bytes: want.span.offset_bytes,
+            anew: want.heard > 0,
+            read_bytes: self.room.read_bytes(),
+            room_bytes: self.room.bytes(now),
+        };
+        self.objects.enter(want.object, at, &begins, now);
     }
 
     /// A stream is gone, and those before it at its place. One that came after it stays.
@@ -291,6 +317,7 @@ impl Disk {
             return;
         };
         self.remove_rate(reader.want.rate_bytes_per_s);
+        self.filled_bytes_per_s -= reader.filled_bytes_per_s;
         self.objects.leave(reader.want.object, at);
         if let Some(spot) = reader.spot {
             self.agenda.remove(at, spot);
@@ -320,7 +347,7 @@ impl Disk {
             return;
         };
         let before = core::mem::replace(&mut reader.want, want);
-        if core::mem::take(&mut reader.answered) || before.dry_at != want.dry_at {
+        if reader.answered.take().is_some() || before.dry_at != want.dry_at {
             reader.put_off_to = None; // until the next sample, at most
         }
         if let Some(spot) = reader.spot.take() {
@@ -328,6 +355,7 @@ impl Disk {
         }
         self.remove_rate(before.rate_bytes_per_s);
         self.add_rate(want.rate_bytes_per_s);
+        self.refill(at);
     }
 
     /// Put a wish on the agenda, once it is known where its file lies.
@@ -378,7 +406,7 @@ impl Disk {
     fn mapped(&mut self, object: ObjectId, layout: Layout) {
         for at in self.objects.mapped(object, layout) {
             let waits = self.readers.get(&at).is_some_and(|reader| {
-                reader.want.object == object && reader.spot.is_none() && !reader.answered
+                reader.want.object == object && reader.spot.is_none() && reader.answered.is_none()
             });
             let flies = self
                 .flights
@@ -401,6 +429,7 @@ impl Disk {
             took_us: now.since_us(begun_at),
             ..chosen
         };
+        let landed = self.landed(&flight, result);
         for at in flight.waiters {
             if at.0 == ORPHANS {
                 self.leave(at);
@@ -416,12 +445,8 @@ impl Disk {
                 dry_at,
                 ..
             } = reader.want;
-            let got = match result {
-                Ok(bytes) => bytes,
-                // What lies before the bad place was read.
-                Err(error) => error.offset_bytes.saturating_sub(flight.span.offset_bytes),
-            };
-            let there = common(wish, first(flight.span, got));
+            let there = common(wish, landed);
+            let end_bytes = there.map_or(wish.offset_bytes, |span| span.end_bytes());
             let out = match (there, result) {
                 (Some(span), _) => Out::Filled {
                     read,
@@ -453,7 +478,8 @@ impl Disk {
                     },
                 },
             };
-            reader.answered = true;
+            reader.answered = Some(Answer { at: now, end_bytes });
+            self.refill(at);
             self.outs.push_back(out);
         }
     }
@@ -491,6 +517,7 @@ impl Machine for Disk {
             In::Budget { memory_bytes } => {
                 self.settings.memory_bytes = memory_bytes;
                 self.objects.remember_by(memory_bytes);
+                self.room.remember_by(memory_bytes);
             }
         }
     }

@@ -160,9 +160,25 @@ pub const WATCH_US: u64 = 250_000;
 pub const REDATE_US_MIN: u64 = 100_000;
 /// Pieces fetched for one stream ahead of what is sent, each as long as reads of one kind follow each other. More: it wishes again later.
 pub const FETCHED_MAX: usize = 8;
-/// Two readers of the same bytes of a file within this time make it a popular one, which is read through the page cache. Of files that nobody
-/// reads now, the last [`OBJECTS_REMEMBERED_MAX`] are known.
+/// Two readers of the same bytes of a file within this time make it a popular one, which is read through the page cache, unless more was
+/// read into that meanwhile than it holds. Of files that nobody reads now, the last [`OBJECTS_REMEMBERED_MAX`] are known.
 pub const POPULAR_US: u64 = 3600 * US_PER_S;
+/// So many more windows of a file that were gone from the page cache when their next reader came than windows that were there end its
+/// being shared, readers at one place excepted. Fewer could be an accident, and what they cost is small.
+pub const VAIN_WINDOWS_MAX: usize = 8;
+/// For so long a file whose windows were gone shares nothing, and what the page cache was found to hold is taken for all it holds; then it
+/// may be twice as much, up to what is expected. Trying again costs the reads of a few windows in this time.
+pub const UNSHARED_US: u64 = 600 * US_PER_S;
+/// The page cache holds this much at least of what is read into it: what is gone sooner says nothing, since wishes and answers
+/// cross, and programs drop pages of single files.
+pub const CACHED_BYTES_MIN: u64 = 8 * MIB;
+/// Windows that a device has read into the page cache and knows of, one for each [`REMEMBERED_EACH_BYTES`] of its memory for
+/// reading ahead. Full: the oldest is forgotten, and is no evidence any more.
+pub const CACHED_WINDOWS_MAX: usize = OBJECTS_REMEMBERED_MAX;
+/// But never fewer than this: half a gigabyte, more than the page cache of so small a server.
+pub const CACHED_WINDOWS_MIN: usize = OBJECTS_REMEMBERED_MIN;
+/// What a device remembers of a window.
+pub const CACHED_EACH_BYTES: u64 = 160;
 /// Who begins to read a file no further than this before the end of what another had of it goes on where that one ended:
 /// sockets and the pool held so much for a client whose connection broke. The price: who begins in the middle of a file
 /// that is shorter than this is never a second reader.
@@ -182,7 +198,7 @@ pub const EXTENTS_SURE: usize = 4;
 /// remembers. More: the oldest of them keep [`EXTENTS_SURE`], those that nobody reads none.
 pub const EXTENTS_COMMON: usize = 4;
 /// What a device remembers of a file at most, its sure and common extents with it.
-pub const OBJECT_BYTES: u64 = 640;
+pub const OBJECT_BYTES: u64 = 704;
 /// A device remembers one file for so much of its memory for reading ahead, [`OBJECTS_REMEMBERED_MAX`] at most: what is
 /// known stays small beside what is read.
 pub const REMEMBERED_EACH_BYTES: u64 = 8 * KIB;

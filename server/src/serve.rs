@@ -27,6 +27,7 @@ use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_LOOKS, WORKERS_MAX};
 use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
+use crate::memory;
 use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy,
     ServeOptions, Sibling, Workers,
@@ -357,10 +358,18 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
         delay: delay(options),
         direct: options.read == ReadBy::Direct,
         memory_bytes: shares.prefetch_bytes,
+        page_cache_bytes: page_cache_bytes(memory::usable_bytes(), shares.memory_bytes),
         rotational: true,
         spindles: 1,
         reads: None,
     }
+}
+
+/// What the page cache is expected to hold: what our own memory leaves, which is seldom all in use. Too much is found
+/// out by reads that were in vain, too little by nobody who does not share.
+fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
+    let rest_bytes = usable_bytes.saturating_sub(memory_bytes);
+    rest_bytes.max(usable_bytes / 4)
 }
 
 /// A connection with a response needs up to three descriptors (socket, file, the file past the page cache); the soft

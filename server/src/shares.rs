@@ -249,12 +249,12 @@ fn files_bytes() -> u64 {
     core::OBJECTS_REMEMBERED_MAX as u64 * KNOWN_BYTES
 }
 
-/// What all disks remember of files: by their shares of the memory, and each the least.
+/// What all disks remember of files, and of as many windows: by their shares of the memory, and each the least.
 fn disks_bytes(prefetch_bytes: u64) -> u64 {
     let shared = prefetch_bytes / core::REMEMBERED_EACH_BYTES;
     let all = core::OBJECTS_REMEMBERED_MIN * DEVICES_MAX;
     let most = core::OBJECTS_REMEMBERED_MAX * DEVICES_MAX;
-    (shared + all as u64).min(most as u64) * core::OBJECT_BYTES
+    (shared + all as u64).min(most as u64) * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
 }
 
 /// The text of `ackpace limits`: memory by owner with its sum, then every bound with what happens at it.

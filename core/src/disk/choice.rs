@@ -77,7 +77,7 @@ impl Disk {
             want.span.len_bytes,
             self.model.read_bytes_max(),
         );
-        let (span, into, bound) = if self.objects.is_shared(want.object, now) {
+        let (span, into, bound) = if self.is_shared(at, &want, now) {
             (rest_of_window(want.span), Into::PageCache, Bound::Window)
         } else if self.settings.direct {
             let slots = self.slots_for(want.span, read_bytes)?;
@@ -172,6 +172,10 @@ impl Disk {
             }
             Into::PageCache => self.join(&mut flight),
         }
+        if let Some(reader) = self.readers.get_mut(&at) {
+            reader.fills = into == Into::PageCache;
+        }
+        self.refill(at);
         self.objects.read(object, span);
         let want = self.readers.get(&at).map(|reader| reader.want);
         if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
@@ -206,10 +210,13 @@ impl Disk {
                 continue;
             }
             if let Some(spot) = reader.spot.take() {
+                reader.fills = false;
                 self.agenda.remove(at, spot);
                 flight.waiters.push(at);
             }
         }
+        let joined = flight.waiters.iter().skip(1);
+        joined.for_each(|at| self.refill(*at));
     }
 }
 

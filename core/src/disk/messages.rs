@@ -23,6 +23,8 @@ pub struct Settings {
     pub direct: bool,
     /// M, the size of the pool for direct reads; whole slots of it count.
     pub memory_bytes: u64,
+    /// What the page cache is expected to hold of what is read into it, until it is found to be less or more.
+    pub page_cache_bytes: u64,
     /// It has an arm.
     pub rotational: bool,
     /// How many disks it is made of, as far as that is known.

@@ -5,10 +5,12 @@ use alloc::vec::Vec;
 
 use super::Place;
 use super::layout::Layout;
+use super::room::Gone;
 use crate::conn::{ObjectId, Span};
 use crate::limits::{
     EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, HAD_SPANS_MAX, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,
-    OBJECTS_REMEMBERED_MIN, POPULAR_US, REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX,
+    OBJECTS_REMEMBERED_MIN, POPULAR_US, REMEMBERED_EACH_BYTES, RESUME_BYTES_MAX, UNSHARED_US,
+    VAIN_WINDOWS_MAX,
 };
 use crate::units::Instant;
 
@@ -21,29 +23,71 @@ struct Object {
     /// When the last of them came.
     last_reader_at: Option<Instant>,
     /// What was read for them since: from where each began, the newest first.
-    had: VecDeque<Span>,
+    had: VecDeque<Had>,
     popular_until: Instant,
+    /// Windows of it that were read into the page cache and gone when somebody came for them, less those that were there.
+    vain_windows: u32,
+    /// Those were too many: it shares nothing until then.
+    vain_until: Instant,
+}
+
+/// What was read of a file since somebody began here.
+#[derive(Clone, Copy)]
+struct Had {
+    span: Span,
+    /// When the last one began here: what had been read into the page cache.
+    begun_at_bytes: u64,
+}
+
+/// How a reader begins.
+#[derive(Clone, Copy)]
+pub(super) struct Begins {
+    /// At this byte.
+    pub from_bytes: u64,
+    /// Not for the first time.
+    pub anew: bool,
+    /// What has ever been read into the page cache.
+    pub read_bytes: u64,
+    /// What it holds.
+    pub room_bytes: u64,
 }
 
 impl Object {
-    /// Whether a reader that begins here is for bytes that one before it has had. What was on its way to a client whose
-    /// connection broke does not count: that is asked for again by the same one.
-    fn had(&self, from_bytes: u64) -> bool {
-        self.had.iter().any(|had| {
-            let arrived = from_bytes.saturating_add(RESUME_BYTES_MAX) < had.end_bytes();
-            from_bytes == had.offset_bytes || from_bytes > had.offset_bytes && arrived
+    /// Whether a reader that begins here is for bytes that one before it has had, and that would be in the page cache
+    /// still if they had gone there: no more came since than it holds. What was on its way to a client whose connection
+    /// broke does not count: that is asked for again by the same one.
+    fn would_be_there(&self, begins: &Begins, popular: bool) -> bool {
+        let from_bytes = begins.from_bytes;
+        let mut had = self.had.iter().filter(|had| {
+            let arrived = from_bytes.saturating_add(RESUME_BYTES_MAX) < had.span.end_bytes();
+            from_bytes == had.span.offset_bytes || from_bytes > had.span.offset_bytes && arrived
+        });
+        had.any(|had| {
+            let own_bytes = if popular { 0 } else { had.span.len_bytes }; // would have gone there, too
+            let since_bytes = begins.read_bytes - had.begun_at_bytes;
+            since_bytes.saturating_add(own_bytes) <= begins.room_bytes
         })
     }
 
     /// A reader begins here, where one before it ended or elsewhere.
-    fn begin(&mut self, from_bytes: u64) {
-        let goes_on = |had: &Span| (had.offset_bytes..=had.end_bytes()).contains(&from_bytes);
+    fn begin(&mut self, begins: &Begins) {
+        let (from_bytes, begun_at_bytes) = (begins.from_bytes, begins.read_bytes);
+        let goes_on =
+            |had: &Had| (had.span.offset_bytes..=had.span.end_bytes()).contains(&from_bytes);
         if !self.had.iter().any(goes_on) {
             self.had.truncate(HAD_SPANS_MAX - 1);
-            self.had.push_front(Span {
+            let span = Span {
                 offset_bytes: from_bytes,
                 len_bytes: 0,
+            };
+            self.had.push_front(Had {
+                span,
+                begun_at_bytes,
             });
+        }
+        let same = |had: &&mut Had| had.span.offset_bytes == from_bytes;
+        if let Some(had) = self.had.iter_mut().find(same) {
+            had.begun_at_bytes = begun_at_bytes;
         }
     }
 }
@@ -52,7 +96,7 @@ impl Object {
 const _: () = assert!(
     2 * (size_of::<ObjectId>() + size_of::<Object>())
         + 2 * size_of::<ObjectId>()
-        + HAD_SPANS_MAX * size_of::<Span>()
+        + HAD_SPANS_MAX * size_of::<Had>()
         + (EXTENTS_SURE + EXTENTS_COMMON) * size_of::<(u64, u64)>()
         <= OBJECT_BYTES as usize
 );
@@ -95,9 +139,9 @@ impl Objects {
             .clamp(OBJECTS_REMEMBERED_MIN, OBJECTS_REMEMBERED_MAX);
     }
 
-    /// A stream begins to read a file at this byte; `anew`: not for the first time. It makes the file popular if another
-    /// has had these bytes: who resumes, or plays a file request by request, is one reader.
-    pub fn enter(&mut self, id: ObjectId, place: Place, from_bytes: u64, anew: bool, now: Instant) {
+    /// A stream begins to read a file. It makes the file popular if another has had these bytes so lately that they could
+    /// be in the page cache still: who resumes, or plays a file request by request, is one reader.
+    pub fn enter(&mut self, id: ObjectId, place: Place, begins: &Begins, now: Instant) {
         let object = self.known.entry(id).or_insert_with(|| {
             self.by_age.push_back(id);
             Object::default()
@@ -107,10 +151,11 @@ impl Objects {
         if before.is_some_and(|before| now.since_us(before) >= POPULAR_US) {
             object.had.clear();
         }
-        if !anew && object.had(from_bytes) {
+        let popular = now < object.popular_until;
+        if !begins.anew && now >= object.vain_until && object.would_be_there(begins, popular) {
             object.popular_until = now.plus_us(POPULAR_US);
         }
-        object.begin(from_bytes);
+        object.begin(begins);
         self.forget_some();
     }
 
@@ -120,7 +165,7 @@ impl Objects {
             return;
         };
         let end_bytes = span.end_bytes();
-        for had in &mut object.had {
+        for Had { span: had, .. } in &mut object.had {
             // Reads begin at whole blocks: a little before the byte that was wished for.
             let begins = span.offset_bytes <= had.end_bytes() && had.offset_bytes < end_bytes;
             if begins && end_bytes > had.end_bytes() {
@@ -145,10 +190,40 @@ impl Objects {
             .flat_map(|object| object.readers.iter().copied())
     }
 
-    /// Whether what is read of it shall stay for others: it has several readers, or had some lately.
-    pub fn is_shared(&self, id: ObjectId, now: Instant) -> bool {
+    /// Whether what is read of it shall stay for others who will come: it had several readers lately.
+    pub fn is_popular(&self, id: ObjectId, now: Instant) -> bool {
         let object = self.known.get(&id);
-        object.is_some_and(|object| object.readers.len() > 1 || now < object.popular_until)
+        object.is_some_and(|object| now < object.popular_until)
+    }
+
+    /// Whether it is known that what is read of it into the page cache is gone before somebody comes for it.
+    pub fn is_vain(&self, id: ObjectId, now: Instant) -> bool {
+        let object = self.known.get(&id);
+        object.is_some_and(|object| now < object.vain_until)
+    }
+
+    /// A window of it is not in the page cache. When many more were read into it in vain than not, the file is popular no
+    /// more; and if that goes on with what is known by then, it shares nothing for a while, so that it does not go to and fro.
+    pub fn gone(&mut self, id: ObjectId, gone: Gone, now: Instant) {
+        let Some(object) = self.known.get_mut(&id).filter(|_| gone != Gone::Unread) else {
+            return;
+        };
+        object.vain_windows += 1;
+        if object.vain_windows as usize >= VAIN_WINDOWS_MAX {
+            object.vain_windows = 0;
+            object.popular_until = now;
+            if gone == Gone::Vain {
+                object.vain_until = now.plus_us(UNSHARED_US);
+            }
+        }
+    }
+
+    /// So many windows of it that had been read into the page cache were there when somebody came for them.
+    pub fn found(&mut self, id: ObjectId, windows: usize) {
+        if let Some(object) = self.known.get_mut(&id) {
+            let windows = u32::try_from(windows).unwrap_or(u32::MAX);
+            object.vain_windows = object.vain_windows.saturating_sub(windows);
+        }
     }
 
     /// Where a byte of it lies; where nothing is known, files follow each other in the order in which they were opened.
@@ -258,31 +333,41 @@ mod tests {
         }
     }
 
+    /// A reader that begins here, with nothing read into a large page cache meanwhile.
+    fn from(from_bytes: u64) -> Begins {
+        Begins {
+            from_bytes,
+            anew: false,
+            read_bytes: 0,
+            room_bytes: 1 << 40,
+        }
+    }
+
     const AT: fn(u64) -> Instant = |s| Instant { us: s * 1_000_000 };
 
     #[test]
     fn a_second_reader_makes_a_file_shared_at_once_or_within_the_window() {
         let mut objects = Objects::default();
-        objects.enter(id(1), (0, 0), 0, false, AT(0));
-        assert!(!objects.is_shared(id(1), AT(0)));
-        objects.enter(id(1), (0, 1), 0, false, AT(1));
-        assert!(objects.is_shared(id(1), AT(1)));
+        objects.enter(id(1), (0, 0), &from(0), AT(0));
+        assert!(!objects.is_popular(id(1), AT(0)));
+        objects.enter(id(1), (0, 1), &from(0), AT(1));
+        assert!(objects.is_popular(id(1), AT(1)));
         let mut objects = Objects::default();
-        objects.enter(id(1), (0, 0), 0, false, AT(0));
+        objects.enter(id(1), (0, 0), &from(0), AT(0));
         objects.leave(id(1), (0, 0));
-        objects.enter(id(1), (0, 0), 0, false, AT(4000));
-        assert!(!objects.is_shared(id(1), AT(4000)), "too long ago");
+        objects.enter(id(1), (0, 0), &from(0), AT(4000));
+        assert!(!objects.is_popular(id(1), AT(4000)), "too long ago");
         objects.leave(id(1), (0, 0));
-        objects.enter(id(1), (0, 0), 0, false, AT(5000));
-        assert!(objects.is_shared(id(1), AT(5000)));
-        assert!(!objects.is_shared(id(1), AT(9000)));
+        objects.enter(id(1), (0, 0), &from(0), AT(5000));
+        assert!(objects.is_popular(id(1), AT(5000)));
+        assert!(!objects.is_popular(id(1), AT(9000)));
     }
 
     /// Read from here on, on a connection of its own, until the device was read up to `to_mib`; then the client is gone.
     fn download(objects: &mut Objects, from_mib: u64, to_mib: u64) {
         let (from_bytes, to_bytes) = (from_mib << 20, to_mib << 20);
         let place = (0, from_mib as u32);
-        objects.enter(id(1), place, from_bytes, false, AT(from_mib));
+        objects.enter(id(1), place, &from(from_bytes), AT(from_mib));
         for offset_bytes in (from_bytes..to_bytes).step_by(1 << 20) {
             let len_bytes = 1 << 20;
             objects.read(
@@ -302,14 +387,14 @@ mod tests {
         // It broke three times, and what was on its way was lost; the last time somewhere else went on first.
         for (from_mib, to_mib) in [(0, 300), (290, 500), (900, 1000), (500, 900)] {
             download(&mut objects, from_mib, to_mib);
-            assert!(!objects.is_shared(id(1), AT(1000)), "from {from_mib} MiB");
+            assert!(!objects.is_popular(id(1), AT(1000)), "from {from_mib} MiB");
         }
         let mut other = Objects::default();
         download(&mut other, 0, 300);
         download(&mut other, 100, 101);
-        assert!(other.is_shared(id(1), AT(1000)), "its bytes were had");
+        assert!(other.is_popular(id(1), AT(1000)), "its bytes were had");
         download(&mut objects, 0, 1);
-        assert!(objects.is_shared(id(1), AT(1000)), "the whole was had");
+        assert!(objects.is_popular(id(1), AT(1000)), "the whole was had");
     }
 
     #[test]
@@ -319,15 +404,15 @@ mod tests {
             download(&mut objects, n * 1000, n * 1000 + 20);
         }
         assert_eq!(objects.known[&id(1)].had.len(), HAD_SPANS_MAX);
-        assert!(!objects.is_shared(id(1), AT(100_000)));
+        assert!(!objects.is_popular(id(1), AT(100_000)));
     }
 
     #[test]
     fn the_table_is_bounded_and_keeps_who_is_read() {
         let mut objects = Objects::default();
-        objects.enter(id(0), (0, 0), 0, false, AT(0));
+        objects.enter(id(0), (0, 0), &from(0), AT(0));
         for n in 1..3 * OBJECTS_REMEMBERED_MAX as u32 {
-            objects.enter(id(n), (0, n), 0, false, AT(0));
+            objects.enter(id(n), (0, n), &from(0), AT(0));
             objects.leave(id(n), (0, n));
         }
         assert!(objects.known.len() <= OBJECTS_REMEMBERED_MAX);
@@ -340,7 +425,7 @@ mod tests {
         let mut objects = Objects::default();
         objects.remember_by(4 << 20);
         for n in 0..3 * OBJECTS_REMEMBERED_MAX as u32 {
-            objects.enter(id(n), (0, n), 0, false, AT(0));
+            objects.enter(id(n), (0, n), &from(0), AT(0));
             objects.leave(id(n), (0, n));
         }
         assert_eq!(objects.known.len(), OBJECTS_REMEMBERED_MIN);
@@ -359,7 +444,7 @@ mod tests {
         };
         for n in 0..5_000 {
             let fragmented = Layout::new((0..64).map(extent).collect());
-            objects.enter(id(n), (0, n), 0, false, AT(0));
+            objects.enter(id(n), (0, n), &from(0), AT(0));
             objects.mapped(id(n), fragmented);
             if n % 2 == 1 {
                 objects.leave(id(n), (0, n));
@@ -388,7 +473,7 @@ mod tests {
             objects.leave(id(n), (0, n));
         }
         for n in 5_000..20_000 {
-            objects.enter(id(n), (0, n), 0, false, AT(0));
+            objects.enter(id(n), (0, n), &from(0), AT(0));
             objects.leave(id(n), (0, n));
         }
         assert_eq!((objects.extents, objects.fragmented.len()), (0, 0));
@@ -397,7 +482,7 @@ mod tests {
     #[test]
     fn a_layout_is_asked_for_once_and_all_hear_of_it() {
         let mut objects = Objects::default();
-        objects.enter(id(1), (0, 0), 0, false, AT(0));
+        objects.enter(id(1), (0, 0), &from(0), AT(0));
         let mut asked = false;
         assert!(!objects.is_mapped(id(1), (0, 1), &mut asked) && asked);
         assert!(!objects.is_mapped(id(1), (0, 2), &mut asked) && !asked);

@@ -44,7 +44,8 @@ impl Disk {
             .collect();
         let forgotten = self.readers.iter().filter(|(at, reader)| {
             let object = reader.want.object;
-            let at_work = reader.answered || reader.spot.is_some() || read_for.contains(at);
+            let at_work =
+                reader.answered.is_some() || reader.spot.is_some() || read_for.contains(at);
             !at_work && !self.objects.waits_for_layout(object, **at)
         });
         forgotten.map(|(at, _)| *at).collect()

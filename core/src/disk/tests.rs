@@ -1,6 +1,8 @@
-//! The machine's behaviour, told by hand and by a shell that does random things; faults in [`faults`].
+//! The machine's behaviour, told by hand and by a shell that does random things; faults in [`faults`], who shares what in
+//! [`sharing`].
 
 mod faults;
+mod sharing;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +25,7 @@ pub(super) const SETTINGS: Settings = Settings {
     delay: Delay::Rate,
     direct: true,
     memory_bytes: 64 * MIB,
+    page_cache_bytes: 64 * MIB,
     rotational: true,
     spindles: 1,
     reads: None,
@@ -61,6 +64,7 @@ pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
         seq: heard + 1,
         heard,
         signals: 0,
+        absent: true,
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) fn wanted(stream: StreamId, step: Step) -> Option<Out> {
         seq,
         heard,
         signals,
+        absent,
     } = step
     else {
         return None;
@@ -33,6 +34,7 @@ pub(super) fn wanted(stream: StreamId, step: Step) -> Option<Out> {
         seq,
         heard,
         signals,
+        absent,
     }))
 }
 

@@ -43,6 +43,7 @@ pub(super) enum Step {
         seq: u32,
         heard: u32,
         signals: u32,
+        absent: bool,
     },
     /// Have the next slice of a listing made.
     Slice,
@@ -287,7 +288,9 @@ impl Stream {
             Verdict::Probe => return self.ask(body, window),
             Verdict::Cold => {
                 self.drop_fetched();
-                return self.want(body.object, at_bytes, span.end_bytes(), supply, now);
+                let absent = matches!(self.missed, (missed_bytes, 1..) if missed_bytes == at_bytes);
+                let rest = to_end(at_bytes, span.end_bytes());
+                return self.want(body.object, rest, absent, supply, now);
             }
         }
         let mut ready = window;
@@ -348,7 +351,8 @@ impl Stream {
                 Verdict::Resident => return None,
                 Verdict::Probe => return Some(self.ask(body, next)),
                 Verdict::Cold => {
-                    return Some(self.want(body.object, ahead_bytes, end_bytes, supply, now));
+                    let rest = to_end(ahead_bytes, end_bytes);
+                    return Some(self.want(body.object, rest, false, supply, now));
                 }
             }
         }
@@ -368,16 +372,12 @@ impl Stream {
     fn want(
         &mut self,
         object: ObjectId,
-        from_bytes: u64,
-        end_bytes: u64,
+        span: Span,
+        absent: bool,
         supply: &Supply,
         now: Instant,
     ) -> Step {
-        let span = Span {
-            offset_bytes: from_bytes,
-            len_bytes: end_bytes.saturating_sub(from_bytes),
-        };
-        let dry_at = self.dry_at(from_bytes, supply, now);
+        let dry_at = self.dry_at(span.offset_bytes, supply, now);
         self.broken = None;
         self.undo.wish = false; // this one replaces it
         self.seq = self.seq.wrapping_add(1).max(1); // 0: never wished
@@ -388,6 +388,7 @@ impl Stream {
             rate_bytes_per_s: supply.rate_bytes_per_s,
             seq: self.seq,
             signals: self.signals,
+            absent,
         })
     }
 
@@ -400,6 +401,7 @@ impl Stream {
             rate_bytes_per_s,
             seq,
             signals,
+            absent,
         } = wish;
         Step::Want {
             object,
@@ -409,6 +411,7 @@ impl Stream {
             seq,
             heard: self.heard,
             signals,
+            absent,
         }
     }
 
@@ -492,7 +495,8 @@ impl Stream {
         if self.body_at_bytes() == span.offset_bytes {
             self.drop_fetched(); // dropped from the page cache before it was sent, if it was there
         }
-        Some(self.want(object, span.offset_bytes, end_bytes, supply, now))
+        let rest = to_end(span.offset_bytes, end_bytes);
+        Some(self.want(object, rest, true, supply, now))
     }
 
     /// The disk machine answered a wish: these bytes, from its start, are there. `false`: nobody waits for them.
@@ -650,6 +654,13 @@ impl Stream {
         });
         let len_bytes = len_bytes.fold(0, u64::saturating_add);
         len_bytes.saturating_sub(self.at_bytes)
+    }
+}
+
+fn to_end(offset_bytes: u64, end_bytes: u64) -> Span {
+    Span {
+        offset_bytes,
+        len_bytes: end_bytes.saturating_sub(offset_bytes),
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) struct Wish {
     pub seq: u32,
     /// Signs of congestion until then.
     pub signals: u32,
+    /// The page cache was asked, and has not all of its first window.
+    pub absent: bool,
 }
 
 impl Wish {

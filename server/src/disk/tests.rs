@@ -32,6 +32,7 @@ impl Bench {
             delay: Delay::Rate,
             direct: true,
             memory_bytes: 1 << 20,
+            page_cache_bytes: 1 << 20,
             rotational: true,
             spindles: 1,
             reads: None,
@@ -140,6 +141,7 @@ fn wish(index: u32, heard: u32, from_bytes: u64) -> Ask {
         seq: heard + 1,
         heard,
         signals: 0,
+        absent: true,
     };
     Ask::Want(want, file)
 }

@@ -361,9 +361,10 @@ pub struct ServeOptions {
 
     /// How files are read from disks
     ///
-    /// With `direct`, a file with one reader is read past the page cache (O_DIRECT), so that a one-time download displaces
-    /// nothing; a file with several goes through it, once for all. With `page-cache`, all goes through it. Where a file system
-    /// has no O_DIRECT, the page cache is used and a line in the log says so.
+    /// With `direct`, what one client alone will take is read past the page cache (O_DIRECT), so that a one-time download
+    /// displaces nothing; for clients near by in a file, and of popular files, it is read through it, once for all. With
+    /// `page-cache`, all goes through it. Where a file system has no O_DIRECT, the page cache is used and a line in the log
+    /// says so.
     ///
     /// Default: `direct`. Range: direct or page-cache.
     #[arg(

@@ -10,6 +10,7 @@ mod depth;
 mod many;
 mod mix;
 mod overload;
+mod pairs;
 
 use std::ops::Range;
 
@@ -67,6 +68,7 @@ fn settings(memory_mib: u64) -> Settings {
         delay: Delay::Rate,
         direct: true,
         memory_bytes: memory_mib * MIB,
+        page_cache_bytes: 64 * MIB,
         rotational: true,
         spindles: 1,
         reads: None,

@@ -99,6 +99,28 @@ fn a_window_that_is_partly_in_memory_is_wanted_whole() {
 }
 
 #[test]
+fn a_wish_says_whether_the_page_cache_was_asked_before() {
+    let absent = |outs: &[Out]| {
+        outs.iter()
+            .any(|out| matches!(out, Out::Want(want) if want.absent))
+    };
+    let (mut bench, stream, outs) = begun(Oracle::Remember, 0, 2 * WINDOW);
+    assert!(!absent(&outs), "nobody may ask");
+    let outs = bench.filled(stream, window(0));
+    assert!(!absent(&outs));
+    bench.sent(stream, 1_000, true);
+    bench.wait_us(BELIEF_TRUST_US);
+    bench.tcp(stream.conn, TcpEvent::Writable);
+    assert!(absent(&bench.probed(stream, 0)), "it was there once");
+    let (mut bench, stream, _) = begun(Oracle::Ask, 0, WINDOW);
+    assert!(absent(&bench.probed(stream, WINDOW - 1)));
+    let (mut bench, stream, _) = begun(Oracle::Remember, 0, WINDOW);
+    bench.filled(stream, window(0));
+    let outs = bench.tell(In::Missing { stream });
+    assert!(absent(&outs), "it was tried: {outs:?}");
+}
+
+#[test]
 fn a_stream_that_runs_dry_says_so_once() {
     let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
     bench.wait_us(8_000);

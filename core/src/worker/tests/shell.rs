@@ -26,6 +26,7 @@ pub(super) const DISK: disk::Settings = disk::Settings {
     delay: Delay::Rate,
     direct: true,
     memory_bytes: 16 * WINDOW,
+    page_cache_bytes: 16 * WINDOW,
     rotational: true,
     spindles: 1,
     reads: None,

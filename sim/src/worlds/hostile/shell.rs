@@ -618,6 +618,7 @@ pub(super) fn disk_settings(input: &mut Input<'_>) -> disk::Settings {
         delay: input.pick(&[Delay::Rate, Delay::Paper, Delay::Off]),
         direct: !input.once_in(4),
         memory_bytes: input.pick(&[8, 64, 1_024, 16]) * SLOT_BYTES,
+        page_cache_bytes: input.pick(&[8, 64, 0, u64::MAX / (1 << 20)]) << 20,
         rotational: input.once_in(2),
         spindles: 1,
         reads: input.pick(&[None, None, Some(1), Some(3)]),

@@ -194,6 +194,7 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
         seq,
         heard,
         signals,
+        absent: heard % 2 == 0,
     }
 }
 

@@ -1,0 +1,297 @@
+//! How much of what is read into the page cache lives until somebody comes for it again.
+//!
+//! The kernel drops what was used longest ago. So whether a window is still there when its next reader comes is a question of
+//! bytes, not of time: how many are read into the page cache until then, against how many it holds. What it holds is expected
+//! from the machine's memory, and then learned: windows that were gone say that it is less, windows that were found that it
+//! is more. Other programs use it, too: what they leave is what is learned.
+
+use alloc::collections::BTreeMap;
+
+use crate::conn::{ObjectId, Span};
+use crate::limits::{
+    CACHED_BYTES_MIN, CACHED_EACH_BYTES, CACHED_WINDOWS_MAX, CACHED_WINDOWS_MIN,
+    REMEMBERED_EACH_BYTES, UNSHARED_US, VAIN_WINDOWS_MAX, WINDOW_BYTES,
+};
+use crate::units::Instant;
+
+/// A file's window, by number.
+type Window = (ObjectId, u64);
+
+/// What was read of a window into the page cache.
+#[derive(Clone, Copy)]
+struct Cached {
+    span: Span,
+    /// Bytes that the device had brought into the page cache by then.
+    at_bytes: u64,
+}
+
+/// What it means that a byte is not in the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// Nothing: it was not read into it, or has just been.
+    Unread,
+    /// It was read into it in vain, before it was found out that this was too much.
+    Known,
+    /// It was read into it in vain, by what is believed since then.
+    Vain,
+}
+
+/// A node of the map is half empty at worst.
+const _: () = assert!(
+    2 * (size_of::<Window>() + size_of::<Cached>() + size_of::<u64>() + size_of::<Window>())
+        <= CACHED_EACH_BYTES as usize
+);
+
+/// See the module.
+pub(super) struct Room {
+    expected_bytes: u64,
+    /// Since `lowered_at`; more with time.
+    learned_bytes: u64,
+    lowered_at: Instant,
+    /// What had been read by then: of windows from before it is known that they were too many.
+    lowered_at_bytes: u64,
+    /// All that was ever read into the page cache.
+    read_bytes: u64,
+    windows: BTreeMap<Window, Cached>,
+    by_age: BTreeMap<u64, Window>,
+    windows_max: usize,
+}
+
+impl Room {
+    /// The page cache is expected to hold so much.
+    pub fn new(expected_bytes: u64, memory_bytes: u64) -> Room {
+        let mut room = Room {
+            expected_bytes,
+            learned_bytes: expected_bytes,
+            lowered_at: Instant { us: 0 },
+            lowered_at_bytes: 0,
+            read_bytes: 0,
+            windows: BTreeMap::new(),
+            by_age: BTreeMap::new(),
+            windows_max: CACHED_WINDOWS_MAX,
+        };
+        room.remember_by(memory_bytes);
+        room
+    }
+
+    /// The device has so much memory for reading ahead: what is remembered of windows goes by that.
+    pub fn remember_by(&mut self, memory_bytes: u64) {
+        let many = usize::try_from(memory_bytes / REMEMBERED_EACH_BYTES);
+        let most = many.unwrap_or(CACHED_WINDOWS_MAX);
+        self.windows_max = most.clamp(CACHED_WINDOWS_MIN, CACHED_WINDOWS_MAX);
+        self.forget_some();
+    }
+
+    /// All that was ever read into the page cache: a clock, by which the age of what is in it counts.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
+    }
+
+    /// So many bytes may be read into it before what was read first is gone. When nothing was gone for a while, it is
+    /// believed to be more again.
+    pub fn bytes(&self, now: Instant) -> u64 {
+        let times = now.since_us(self.lowered_at) / UNSHARED_US;
+        let factor = 1u64 << times.min(40);
+        let regained_bytes = self.learned_bytes.saturating_mul(factor);
+        regained_bytes
+            .min(self.expected_bytes)
+            .max(self.learned_bytes)
+    }
+
+    /// These bytes were read into the page cache.
+    pub fn read(&mut self, object: ObjectId, span: Span) {
+        let mut from_bytes = span.offset_bytes;
+        while from_bytes < span.end_bytes() {
+            let nth = from_bytes / WINDOW_BYTES;
+            let end_bytes = span.end_bytes().min((nth + 1).saturating_mul(WINDOW_BYTES));
+            let piece = Span {
+                offset_bytes: from_bytes,
+                len_bytes: end_bytes - from_bytes,
+            };
+            self.read_bytes = self.read_bytes.saturating_add(piece.len_bytes);
+            self.forget((object, nth));
+            let cached = Cached {
+                span: piece,
+                at_bytes: self.read_bytes,
+            };
+            self.windows.insert((object, nth), cached);
+            self.by_age.insert(self.read_bytes, (object, nth));
+            from_bytes = end_bytes;
+        }
+        self.forget_some();
+    }
+
+    fn forget(&mut self, window: Window) -> Option<Cached> {
+        let cached = self.windows.remove(&window)?;
+        self.by_age.remove(&cached.at_bytes);
+        Some(cached)
+    }
+
+    fn forget_some(&mut self) {
+        while self.windows.len() > self.windows_max {
+            let Some((_, oldest)) = self.by_age.pop_first() else {
+                return;
+            };
+            self.windows.remove(&oldest);
+        }
+    }
+
+    fn cached(&self, object: ObjectId, at_bytes: u64) -> Option<Cached> {
+        let cached = self.windows.get(&(object, at_bytes / WINDOW_BYTES))?;
+        cached.span.contains(at_bytes).then_some(*cached)
+    }
+
+    /// Whether this byte was read into it so lately that it is there still, as far as that is known.
+    pub fn may_hold(&self, object: ObjectId, at_bytes: u64, now: Instant) -> bool {
+        let cached = self.cached(object, at_bytes);
+        cached.is_some_and(|cached| self.read_bytes - cached.at_bytes <= self.bytes(now))
+    }
+
+    /// This byte is wished for since it is not there: whether it was read into the page cache in vain.
+    pub fn gone(&mut self, object: ObjectId, at_bytes: u64, now: Instant) -> Gone {
+        let Some(cached) = self.cached(object, at_bytes) else {
+            return Gone::Unread;
+        };
+        self.forget((object, at_bytes / WINDOW_BYTES));
+        let age_bytes = self.read_bytes - cached.at_bytes;
+        if age_bytes < CACHED_BYTES_MIN {
+            return Gone::Unread;
+        }
+        let known = cached.at_bytes < self.lowered_at_bytes;
+        let room_bytes = self.bytes(now);
+        if age_bytes <= room_bytes {
+            self.learned_bytes = (age_bytes / 4 * 3).max(CACHED_BYTES_MIN);
+            self.lowered_at = now;
+            self.lowered_at_bytes = self.read_bytes;
+        } else if age_bytes / 2 <= room_bytes {
+            (self.learned_bytes, self.lowered_at) = (room_bytes, now); // twice as much would be too much
+        }
+        if known { Gone::Known } else { Gone::Vain }
+    }
+
+    /// A stream went from one byte to another one by what it found there. Returned is how many windows of that had been read
+    /// into it, [`VAIN_WINDOWS_MAX`] at most.
+    pub fn found(
+        &mut self,
+        object: ObjectId,
+        from_bytes: u64,
+        to_bytes: u64,
+        now: Instant,
+    ) -> usize {
+        if from_bytes >= to_bytes {
+            return 0;
+        }
+        let (first, last) = (from_bytes / WINDOW_BYTES, (to_bytes - 1) / WINDOW_BYTES);
+        let found = self.windows.range((object, first)..=(object, last));
+        let mut ages = found.rev().map(|(_, cached)| cached.at_bytes);
+        // The last of them was there a moment ago, the first perhaps long ago.
+        let Some(at_bytes) = ages.next() else {
+            return 0;
+        };
+        let age_bytes = self.read_bytes - at_bytes;
+        if age_bytes > self.bytes(now) {
+            self.learned_bytes = age_bytes;
+        }
+        1 + ages.take(VAIN_WINDOWS_MAX - 1).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::MIB;
+    use proptest::prelude::*;
+
+    const NOW: Instant = Instant { us: 5_000_000 };
+    const FILE: ObjectId = ObjectId {
+        device: 0,
+        index: 1,
+        generation: 0,
+    };
+
+    fn window(nth: u64) -> Span {
+        Span {
+            offset_bytes: nth * WINDOW_BYTES,
+            len_bytes: WINDOW_BYTES,
+        }
+    }
+
+    /// So many windows were read, one after the other.
+    fn room_after(windows: u64, expected_bytes: u64) -> Room {
+        let mut room = Room::new(expected_bytes, 1 << 30);
+        (0..windows).for_each(|nth| room.read(FILE, window(nth)));
+        room
+    }
+
+    #[test]
+    fn what_was_gone_says_that_it_holds_less_until_nothing_was_for_a_while() {
+        let mut room = room_after(101, 1 << 30);
+        assert_eq!(room.gone(FILE, 60 * WINDOW_BYTES, NOW), Gone::Vain);
+        assert_eq!(room.bytes(NOW), 30 * MIB);
+        assert_eq!(room.gone(FILE, 50 * WINDOW_BYTES, NOW), Gone::Known);
+        assert_eq!(room.bytes(NOW), 30 * MIB);
+        let later = |times| NOW.plus_us(times * UNSHARED_US);
+        assert_eq!(room.bytes(later(1)), 60 * MIB);
+        assert_eq!(room.bytes(later(20)), 1 << 30, "what is expected");
+        // Not all of that, then.
+        assert_eq!(room.gone(FILE, 49 * WINDOW_BYTES, later(1)), Gone::Known);
+        assert_eq!(room.bytes(later(1)), 51 * MIB / 4 * 3);
+    }
+
+    #[test]
+    fn a_wish_that_crossed_its_answer_says_nothing() {
+        let mut room = room_after(9, 1 << 30);
+        assert_eq!(
+            room.gone(FILE, WINDOW_BYTES, NOW),
+            Gone::Unread,
+            "a moment ago"
+        );
+        assert_eq!(room.bytes(NOW), 1 << 30);
+        assert_eq!(room.gone(FILE, 100 * WINDOW_BYTES, NOW), Gone::Unread);
+    }
+
+    #[test]
+    fn what_was_found_says_that_it_holds_more() {
+        let mut room = room_after(101, 16 * MIB);
+        assert!(room.may_hold(FILE, 85 * WINDOW_BYTES, NOW));
+        assert!(!room.may_hold(FILE, 40 * WINDOW_BYTES, NOW));
+        let found = room.found(FILE, 20 * WINDOW_BYTES, 41 * WINDOW_BYTES, NOW);
+        assert_eq!(found, VAIN_WINDOWS_MAX);
+        assert_eq!(room.bytes(NOW), 60 * MIB);
+        assert_eq!(
+            room.found(FILE, 90 * WINDOW_BYTES, 92 * WINDOW_BYTES, NOW),
+            2
+        );
+        assert_eq!(
+            room.found(FILE, 300 * WINDOW_BYTES, 301 * WINDOW_BYTES, NOW),
+            0
+        );
+        assert_eq!(room.bytes(NOW), 60 * MIB);
+    }
+
+    proptest! {
+        /// Whatever was read, found and gone: tables are bounded and agree, and what is believed has its bounds.
+        #[test]
+        fn what_is_remembered_and_believed_is_bounded(
+            steps in prop::collection::vec((0u8..4, 0u64..3_000, 1u64..6_000_000), 1..300),
+            expected_mib in 0u64..2_000,
+        ) {
+            let mut room = Room::new(expected_mib << 20, 0);
+            let mut now = NOW;
+            for (kind, nth, len_bytes) in steps {
+                let offset_bytes = nth * 777_777;
+                match kind {
+                    0 | 1 => room.read(FILE, Span { offset_bytes, len_bytes }),
+                    2 => _ = room.gone(FILE, offset_bytes, now),
+                    _ => _ = room.found(FILE, offset_bytes, offset_bytes + len_bytes, now),
+                }
+                now = now.plus_us(len_bytes);
+                prop_assert!(room.windows.len() <= CACHED_WINDOWS_MIN);
+                prop_assert_eq!(room.windows.len(), room.by_age.len());
+                let least_bytes = CACHED_BYTES_MIN.min(expected_mib << 20);
+                let most_bytes = (expected_mib << 20).max(room.read_bytes());
+                prop_assert!((least_bytes..=most_bytes.max(CACHED_BYTES_MIN)).contains(&room.bytes(now)));
+            }
+        }
+    }
+}
