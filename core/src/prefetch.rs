@@ -56,7 +56,7 @@ pub enum Bound {
     Ceiling,
     /// What is free of the memory, or the largest part of it that one may have.
     Memory,
-    /// The file has several readers, who are read for in windows ([`crate::limits::WINDOW_BYTES`]).
+    /// Others come for the same bytes soon, and are read for in windows ([`crate::limits::WINDOW_BYTES`]).
     Window,
     /// What the stream wishes for ends.
     End,
@@ -74,7 +74,7 @@ impl Bound {
             Bound::Floor => "less is not worth the positioning",
             Bound::Ceiling => "more makes a disk no faster",
             Bound::Memory => "memory has room for no more (prefetch_memory)",
-            Bound::Window => "it goes to the end of the window that all readers of the file share",
+            Bound::Window => "it goes to the end of the window that readers near by share",
             Bound::End => "that is all that is left to read",
         }
     }

@@ -19,7 +19,7 @@ pub struct Settings {
     pub cancel: bool,
     /// What becomes of the wishes of those whose path is congested.
     pub delay: Delay,
-    /// Files with one reader are read past the page cache. If not, all goes through it.
+    /// What nobody else comes for soon is read past the page cache. If not, all goes through it.
     pub direct: bool,
     /// M, the size of the pool for direct reads; whole slots of it count.
     pub memory_bytes: u64,
