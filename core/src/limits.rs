@@ -79,8 +79,6 @@ pub const FLOW_US_MAX: u64 = 60 * US_PER_S;
 /// Bytes that a client read before a sample of its rate is believed, half of them for the first one, if that does not take eight times as
 /// long as any: windows open in steps.
 pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
-/// A starved client is bound from above by what it takes while our socket holds bytes, if that is this long together.
-pub const FLOW_BOUND_US_MIN: u64 = 100_000;
 /// A connection whose socket is full is asked for TCP's counters when the last answer is older than this: two system calls of a
 /// microsecond each.
 pub const FLOW_EACH_US: u64 = 400_000;

@@ -1,8 +1,8 @@
 //! How fast a connection takes its bytes: TPF's B_n.
 //!
-//! TCP's counters tell ([`flow`]), whatever holds the client up. Until they say something, and on sockets that have none, the socket's
-//! own margin does: what leaves it. For the send margin of a client that only its path holds up, that goes on, since it follows
-//! within milliseconds. Of one that reads at a pace of its own it says nothing: a burst into an empty receive buffer leaves it at once.
+//! What leaves the socket tells, within milliseconds, as long as a client's path holds it up. Of a client that reads at a pace of its own it
+//! says nothing: a burst into an empty receive buffer leaves the socket at once. TCP's counters tell one from the other, and how fast the
+//! latter is ([`flow`]).
 
 pub mod flow;
 
@@ -25,12 +25,10 @@ pub struct Rate {
 /// Where a rate comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Source {
-    /// From what left the socket.
+    /// From what left the socket; TCP's counters have not contradicted that.
     #[default]
     Socket,
-    /// TCP's counters are asked, and have said nothing yet but bounds.
-    Bounds,
-    /// From TCP's counters: its path holds the client up.
+    /// The same, and TCP's counters have confirmed that its path holds the client up.
     Path,
     /// From TCP's counters: the client reads at a pace of its own.
     Itself,
@@ -61,85 +59,60 @@ impl Rate {
         self.mean_bytes_per_s
     }
 
-    /// Whether it is no more than a guess, or a bound.
+    /// Whether TCP's counters have not said yet what holds the client up.
     pub fn is_guess(&self) -> bool {
-        matches!(self.source, Source::Socket | Source::Bounds)
+        self.source == Source::Socket
     }
 
-    /// A sample of less than this says nothing, microseconds: the first one, and one after a sign of congestion, is the shorter one.
+    /// Evidence over less than this says nothing, microseconds: the first piece is the shorter one.
     pub fn least_us(&self) -> u64 {
-        match self.is_guess() || self.congested == Congested::Now {
+        match self.is_guess() {
             true => STRETCH_US_MIN / 2,
             false => STRETCH_US_MIN,
         }
     }
 
-    /// TCP's counters are there, so prefetch waits for what they say.
-    pub fn is_told(&mut self) {
-        if self.source == Source::Socket {
-            self.source = Source::Bounds;
-        }
-    }
-
     /// TCP's counters say something.
     pub fn learn(&mut self, evidence: Evidence) {
-        let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
         match evidence {
-            Evidence::Bounds {
-                least_bytes_per_s: least,
-                most_bytes_per_s: most,
-            } => {
-                let least = least.clamp(1, RATE_BYTES_PER_S_MAX);
-                self.send_bytes_per_s = match send {
-                    0 => least,
-                    _ => send + least.saturating_sub(send) / 2,
-                };
-                self.mean_bytes_per_s = match mean {
-                    0 => least,
-                    _ => mean + least.saturating_sub(mean) / 4,
-                };
-                if let Some(most) = most.filter(|_| self.is_guess()) {
-                    let most = most.max(least);
-                    self.send_bytes_per_s = self.send_bytes_per_s.min(most);
-                    self.mean_bytes_per_s = self.mean_bytes_per_s.min(most);
-                }
-            }
             Evidence::Sample {
                 bytes_per_s,
                 by_itself,
             } => {
                 let bytes_per_s = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
-                let first = self.is_guess();
-                self.mean_bytes_per_s = match mean {
-                    _ if first || mean == 0 => bytes_per_s,
-                    // Its own pace is steady, and neither our fault nor its path's.
-                    _ if by_itself => middle(mean, bytes_per_s),
-                    _ if bytes_per_s >= mean => mean + (bytes_per_s - mean) / 4,
-                    _ if self.congested == Congested::Now => bytes_per_s,
-                    _ => middle(mean, bytes_per_s),
-                };
-                self.send_bytes_per_s = match send {
-                    0 => bytes_per_s,
-                    _ if by_itself && first => bytes_per_s,
-                    _ if by_itself || bytes_per_s >= send => middle(send, bytes_per_s),
-                    _ => send - (send - bytes_per_s) / 4,
-                };
-                self.congested = match self.congested {
-                    Congested::Now => Congested::Lately,
-                    Congested::Lately | Congested::No => Congested::No,
-                };
-                self.source = match by_itself {
+                let source = match by_itself {
                     true => Source::Itself,
                     false => Source::Path,
                 };
+                let was = core::mem::replace(&mut self.source, source);
+                if was == Source::Itself && self.mean_bytes_per_s > 0 {
+                    // A steady pace, but windows open in steps.
+                    self.send_bytes_per_s = middle(self.send_bytes_per_s, bytes_per_s);
+                    self.mean_bytes_per_s = middle(self.mean_bytes_per_s, bytes_per_s);
+                } else if by_itself {
+                    (self.send_bytes_per_s, self.mean_bytes_per_s) = (bytes_per_s, bytes_per_s);
+                }
+            }
+            // What leaves the socket says that, too.
+            Evidence::AtLeast { .. } if self.source != Source::Itself => {}
+            Evidence::AtLeast { bytes_per_s: least } => {
+                let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
+                let least = least.min(RATE_BYTES_PER_S_MAX);
+                // It had less than it could take, and took all that was believed: whether it takes more is to be tried.
+                let more = match least >= mean / 10 * 9 {
+                    true => mean + mean / 4 + 1,
+                    false => mean,
+                };
+                self.mean_bytes_per_s = more.max(middle(mean, least)).min(RATE_BYTES_PER_S_MAX);
+                self.send_bytes_per_s = send.max(self.mean_bytes_per_s);
             }
         }
     }
 
-    /// It is faster than that, nobody knows how much; for prefetch a quarter is enough to find out. Where TCP's counters have said
-    /// how fast, they will say so of this, too.
+    /// It is faster than that, nobody knows how much; for prefetch a quarter is enough to find out. A client that
+    /// reads at a pace of its own has taken it into its buffer.
     pub fn raise(&mut self) {
-        if !self.is_guess() {
+        if self.source == Source::Itself {
             return;
         }
         let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
@@ -162,9 +135,9 @@ impl Rate {
         anew
     }
 
-    /// The same as [`Rate::sample`] over a longer time, for prefetch, where TCP has no counters.
+    /// The same as [`Rate::sample`] over a longer time, for prefetch.
     pub fn stretch(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
-        if self.source != Source::Socket {
+        if self.source == Source::Itself {
             return true;
         }
         let mean = self.mean_bytes_per_s;

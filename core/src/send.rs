@@ -152,7 +152,6 @@ impl Margin {
 
     /// TCP's counters say this now.
     pub fn counted(&mut self, flow: Flow, now: Instant) {
-        self.rate.is_told();
         if let Some(evidence) = self.gauge.look(flow, now, self.rate.least_us()) {
             self.rate.learn(evidence);
         }

@@ -32,6 +32,9 @@ pub const READ_RETRIES_MAX: u32 = 64;
 pub const SAMPLE_BYTES: u64 = 16 << 10;
 /// Windows of a MiB of which it is counted how often they were asked about, 2 bytes each. More: several share a count.
 pub const WINDOWS_COUNTED: usize = 1 << 16;
+/// Windows at the begin of a file whose counts are set to nothing when it is mapped: others may have had its addresses. More: they keep the
+/// counts of these.
+pub const WINDOWS_FORGOTTEN_MAX: u64 = 64;
 /// Windows of all files that are in our page tables, 2 KiB of these each. More: asking whether they are in memory costs ten
 /// times as much.
 pub const ENTERED_WINDOWS_MAX: u32 = 1024;

@@ -5,9 +5,7 @@
 //! many. While our socket holds bytes the client has something to read, and while its window is smaller than it was, too. In
 //! between nobody can say, and what was read then counts for nothing but a bound from below.
 
-use crate::limits::{
-    FLOW_BOUND_US_MIN, FLOW_READ_BYTES_MIN, FLOW_US_MAX, FLOW_US_MIN, STRETCH_US_MIN,
-};
+use crate::limits::{FLOW_READ_BYTES_MIN, FLOW_US_MAX, FLOW_US_MIN, STRETCH_US_MIN};
 use crate::units::{Instant, US_PER_S};
 
 /// What TCP has counted of a connection (tcp(7), `struct tcp_info`).
@@ -23,6 +21,8 @@ pub struct Flow {
     pub window_bytes: u64,
     /// `tcpi_snd_mss`, a full segment.
     pub segment_bytes: u64,
+    /// `tcpi_last_ack_recv`: since the client last told of its window.
+    pub told_us: u64,
 }
 
 /// What is known of how fast a client reads.
@@ -36,11 +36,9 @@ pub enum Evidence {
         by_itself: bool,
     },
     /// It had nothing to read most of the time.
-    Bounds {
-        /// It reads this or more, bytes per second.
-        least_bytes_per_s: u64,
-        /// And not more than this, as far as that showed.
-        most_bytes_per_s: Option<u64>,
+    AtLeast {
+        /// It reads this or more.
+        bytes_per_s: u64,
     },
 }
 
@@ -57,9 +55,6 @@ pub struct Gauge {
     fed_us: u64,
     read_bytes: u64,
     limited_us: u64,
-    /// Time in which our socket held bytes, but not long enough to count, and what was read then and soon after.
-    bound_us: u64,
-    bound_bytes: u64,
     /// All time, and what was read in it at least.
     all_us: u64,
     all_bytes: u64,
@@ -71,10 +66,17 @@ impl Gauge {
         self.last.map(|(at, _)| at)
     }
 
-    /// Whether the client has bytes that its program has not read.
+    /// Whether the client certainly has bytes that its program has not read. It tells of a window that opens when it sends an ACK, and
+    /// by itself only when the window is twice as large as it said last (Linux, tcp_cleanup_rbuf).
     pub fn has_unread(&self) -> bool {
-        let segment_bytes = self.last.map_or(0, |(_, flow)| flow.segment_bytes);
-        self.unread_bytes > segment_bytes.saturating_mul(2)
+        self.has_unread_behind(self.last.map(|(_, flow)| flow).unwrap_or_default())
+    }
+
+    fn has_unread_behind(&self, flow: Flow) -> bool {
+        let untold_bytes = flow
+            .window_bytes
+            .saturating_add(flow.segment_bytes.saturating_mul(2));
+        self.unread_bytes > untold_bytes
     }
 
     /// What was before counts no more: the connection had nothing to send, or its path is another one.
@@ -100,6 +102,14 @@ impl Gauge {
             self.last = Some((now, flow));
             return None;
         };
+        // Bytes that wait in our socket leave it as soon as the window opens. Otherwise what was read since the client last told of its
+        // window is not known, unless that is all but closed.
+        let waits = flow.busy_us.saturating_sub(before.busy_us) >= now.since_us(from) / 4 * 3;
+        let closed = flow.window_bytes <= flow.segment_bytes.saturating_mul(2);
+        let told_us = if waits || closed { 0 } else { flow.told_us };
+        let now = Instant {
+            us: now.us.saturating_sub(told_us),
+        };
         let us = now.since_us(from);
         if us < FLOW_US_MIN {
             return None;
@@ -112,6 +122,11 @@ impl Gauge {
                 ..Gauge::default()
             };
             return None;
+        }
+        let at_rest =
+            flow.acked_bytes == before.acked_bytes && flow.window_bytes == before.window_bytes;
+        if at_rest && flow.busy_us - before.busy_us < us / 2 {
+            return None; // nobody has told of anything: what is read now shows in the next ACK
         }
         let fed_from = self.given.take().map_or(from, |(at, _)| at.max(from));
         self.add(before, flow, (us, now.since_us(fed_from)));
@@ -128,18 +143,14 @@ impl Gauge {
             .saturating_sub(before.window_limited_us);
         let (had_unread, had_unread_bytes) = (self.has_unread(), self.unread_bytes);
         let had_bytes = self.unread_bytes.saturating_add(acked_bytes);
-        let at_rest = acked_bytes == 0 && flow.window_bytes == before.window_bytes;
-        let unread_bytes = match at_rest && flow.window_bytes > 0 && busy_us < us / 2 {
-            true => 0, // whatever made the window smaller, nobody reads it
-            false => (self.unread_bytes.saturating_add(before.window_bytes))
-                .saturating_sub(flow.window_bytes)
-                .min(had_bytes),
-        };
+        let unread_bytes = (self.unread_bytes.saturating_add(before.window_bytes))
+            .saturating_sub(flow.window_bytes)
+            .min(had_bytes);
         let read_bytes = had_bytes - unread_bytes;
         self.unread_bytes = unread_bytes;
         self.all_us += us;
         self.all_bytes = self.all_bytes.saturating_add(read_bytes);
-        let has_unread = self.has_unread();
+        let has_unread = self.has_unread_behind(flow);
         // It had bytes all the time if it had more than it read, or got none that could have come too late.
         let always = match (had_unread, has_unread) {
             (true, true) => {
@@ -153,17 +164,17 @@ impl Gauge {
         let held_up = limited_us > 0 && busy_us < us / 20 * 19;
         let (fed_us, fed_bytes) = match (always, long) {
             (true, _) if had_unread => (us, read_bytes),
-            (true, _) => (given_us.max(busy_us), read_bytes),
+            // Of what it got since then; what it had before it may have read before.
+            (true, _) => (
+                given_us.max(busy_us),
+                acked_bytes.saturating_sub(unread_bytes),
+            ),
             (false, true) if held_up && !has_unread => {
                 (busy_us, read_bytes.saturating_sub(before.window_bytes))
             }
             (false, true) => (busy_us, read_bytes),
             // It came to an end somewhere in between.
-            (false, false) => {
-                self.bound_us += busy_us;
-                self.bound_bytes = self.bound_bytes.saturating_add(read_bytes);
-                return;
-            }
+            (false, false) => return,
         };
         self.fed_us += fed_us;
         self.read_bytes = self.read_bytes.saturating_add(fed_bytes);
@@ -192,10 +203,8 @@ impl Gauge {
                 by_itself,
             }
         } else if self.all_us >= 2 * least_us && self.fed_us < least_us {
-            let most = || per_s(self.bound_bytes, self.bound_us);
-            Evidence::Bounds {
-                least_bytes_per_s: per_s(self.all_bytes, self.all_us),
-                most_bytes_per_s: (self.bound_us >= FLOW_BOUND_US_MIN).then(most),
+            Evidence::AtLeast {
+                bytes_per_s: per_s(self.all_bytes, self.all_us),
             }
         } else {
             return None;
@@ -211,4 +220,5 @@ fn per_s(bytes: u64, us: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[path = "flow_tests.rs"]
 mod tests;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::closing::later;
-use crate::limits::{ENTERED_WINDOWS_MAX, WINDOWS_COUNTED};
+use crate::limits::{ENTERED_WINDOWS_MAX, WINDOWS_COUNTED, WINDOWS_FORGOTTEN_MAX};
 
 /// Pages that mincore(2) is asked about in one call.
 const PAGES_AT_ONCE: usize = 256;
@@ -29,8 +29,6 @@ const ENTER_AFTER: u16 = (10 * WINDOW_BYTES / COUNT_BYTES) as u16;
 /// What was asked for of windows, in [`COUNT_BYTES`], by their addresses. Those that meet here are entered sooner or later than they
 /// should, and that is all.
 static ASKED: [AtomicU16; WINDOWS_COUNTED] = [const { AtomicU16::new(0) }; WINDOWS_COUNTED];
-/// Windows at the begin of a file whose counts are set to nothing when it is mapped.
-const FORGOTTEN_MAX: u64 = 64;
 /// Windows in our page tables, of all files.
 static ENTERED: AtomicU32 = AtomicU32::new(0);
 
@@ -176,7 +174,7 @@ impl Range {
     fn forget_counts(&self) {
         for window in 0..(self.len_bytes as u64)
             .div_ceil(WINDOW_BYTES)
-            .min(FORGOTTEN_MAX)
+            .min(WINDOWS_FORGOTTEN_MAX)
         {
             self.asked(window * WINDOW_BYTES)
                 .store(0, Ordering::Relaxed);
