@@ -221,7 +221,6 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
             window_limited_us: info.rwnd_limited_us,
             window_bytes: info.snd_wnd.into(),
             segment_bytes: info.snd_mss.into(),
-            told_us: u64::from(info.last_ack_recv_ms) * 1000,
         }),
     }
 }

@@ -21,8 +21,6 @@ pub struct Flow {
     pub window_bytes: u64,
     /// `tcpi_snd_mss`, a full segment.
     pub segment_bytes: u64,
-    /// `tcpi_last_ack_recv`: since the client last told of its window.
-    pub told_us: u64,
 }
 
 /// What is known of how fast a client reads.
@@ -101,14 +99,6 @@ impl Gauge {
         let Some((from, before)) = self.last else {
             self.last = Some((now, flow));
             return None;
-        };
-        // Bytes that wait in our socket leave it as soon as the window opens. Otherwise what was read since the client last told of its
-        // window is not known, unless that is all but closed.
-        let waits = flow.busy_us.saturating_sub(before.busy_us) >= now.since_us(from) / 4 * 3;
-        let closed = flow.window_bytes <= flow.segment_bytes.saturating_mul(2);
-        let told_us = if waits || closed { 0 } else { flow.told_us };
-        let now = Instant {
-            us: now.us.saturating_sub(told_us),
         };
         let us = now.since_us(from);
         if us < FLOW_US_MIN {

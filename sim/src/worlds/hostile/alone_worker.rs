@@ -344,7 +344,6 @@ fn flow(input: &mut Input<'_>) -> Flow {
         window_limited_us: number(input),
         window_bytes: number(input),
         segment_bytes: number(input),
-        told_us: number(input),
     }
 }
 
