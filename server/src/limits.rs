@@ -40,6 +40,8 @@ pub const WINDOWS_FORGOTTEN_MAX: u64 = 64;
 pub const ENTERED_WINDOWS_MAX: u32 = 1024;
 /// Files of a file system that wait to be closed, or an eighth of the descriptors. More: its disk hangs, and requests for further ones get 503.
 pub const CLOSING_MAX: usize = 1024;
+/// If none of them was closed for so long, milliseconds, their disk hangs; otherwise they are only many.
+pub const CLOSING_STANDS_MS: u64 = 200;
 /// Threads that close files, each for some file systems.
 pub const CLOSING_LANES: usize = 16;
 /// How long they wait for others, so that closing wakes nobody for each file.

@@ -6,11 +6,12 @@
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::Instant;
 
-use crate::limits::{CLOSING_EACH, CLOSING_LANES, CLOSING_MAX};
+use crate::limits::{CLOSING_EACH, CLOSING_LANES, CLOSING_MAX, CLOSING_STANDS_MS};
 
 static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
 /// How many may wait in a lane before no more are opened; 0: nothing was started.
@@ -23,6 +24,8 @@ struct Lane {
     /// Those that wait, and those that are just being dropped.
     pending: AtomicUsize,
     started: AtomicBool,
+    /// When one was last done, milliseconds of [`now_ms`].
+    done_ms: AtomicU64,
 }
 
 /// From now on things are dropped by threads, with room for so many descriptors in the process; before that, where they are.
@@ -41,13 +44,20 @@ pub fn later(st_dev: u64, thing: impl Send + 'static) {
 /// Whether so many files of this file system wait to be closed that no more should be opened: its disk hangs.
 pub fn is_full(st_dev: u64) -> bool {
     let most = MOST.load(Ordering::Relaxed);
-    most > 0 && lane_of(st_dev).pending.load(Ordering::Relaxed) >= most
+    let lane = lane_of(st_dev);
+    most > 0 && lane.pending.load(Ordering::Relaxed) >= most && lane.stands()
 }
 
 /// Files that wait to be closed.
 pub fn pending() -> usize {
     let pending = |lane: &Lane| lane.pending.load(Ordering::Relaxed);
     LANES.iter().map(pending).sum()
+}
+
+/// Milliseconds since the first call.
+fn now_ms() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_millis() as u64
 }
 
 fn lane_of(st_dev: u64) -> &'static Lane {
@@ -62,7 +72,13 @@ impl Lane {
             called: Condvar::new(),
             pending: AtomicUsize::new(0),
             started: AtomicBool::new(false),
+            done_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Whether none was done for a while.
+    fn stands(&self) -> bool {
+        now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) >= CLOSING_STANDS_MS
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Box<dyn Send>>> {
@@ -94,11 +110,16 @@ impl Lane {
                 .called
                 .wait_while(self.lock(), |waiting| waiting.is_empty());
             drop(called);
-            thread::sleep(CLOSING_EACH);
+            self.done_ms.store(now_ms(), Ordering::Relaxed);
+            // Few descriptors are soon used up.
+            if self.pending.load(Ordering::Relaxed) < MOST.load(Ordering::Relaxed) / 4 {
+                thread::sleep(CLOSING_EACH);
+            }
             let all = std::mem::take(&mut *self.lock());
             for thing in all {
                 drop(thing);
                 self.pending.fetch_sub(1, Ordering::Relaxed);
+                self.done_ms.store(now_ms(), Ordering::Relaxed);
             }
         }
     }
@@ -194,7 +215,10 @@ mod tests {
         later(8, Hung(hangs));
         assert!(!is_full(8));
         (0..1024 / 8).for_each(|_| later(8, Thing(told.clone())));
-        assert!(is_full(8) && !is_full(9) && pending() > 1024 / 8);
+        while !is_full(8) {
+            thread::yield_now(); // until it has stood for a while
+        }
+        assert!(!is_full(9) && pending() > 1024 / 8);
         let (other, by_other) = channel();
         later(9, Thing(other));
         assert!(by_other.recv().is_ok(), "it waits for nobody");

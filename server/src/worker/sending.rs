@@ -147,7 +147,7 @@ impl Worker {
                             len_bytes: resident_bytes,
                             ..span
                         };
-                        if here.len_bytes > 0 && file::is_restless(now) {
+                        if here.len_bytes > 0 && !order.unconfirmed && file::is_restless(now) {
                             let holds = || file.still_holds(version, *promise);
                             let copied =
                                 send_copied(&conn.socket, file, holds, here, &mut self.copied);
