@@ -74,7 +74,7 @@ pub const QUERIES_BYTES_MAX: u64 = 8 << 20;
 pub const PATH_BYTES_MAX: usize = 4096;
 /// What a thread uses of its stack, and what the allocator keeps for it.
 pub const THREAD_BYTES: u64 = 32 << 10;
-/// The program itself: its tables, page tables, the options, and what the allocator can't give back of small pieces.
+/// The program itself: its tables, the options, and what the allocator can't give back of small pieces.
 pub const PROGRAM_BYTES: u64 = 4 << 20;
 /// Directories above a name that is not in the kernel's caches of which it is asked whether they are: the device of the first that is
 /// will be waited for. More: it counts as that of the root.

@@ -35,7 +35,7 @@ pub enum Evidence {
     },
     /// It had nothing to read most of the time.
     AtLeast {
-        /// It reads this or more.
+        /// It reads this or more, bytes per second.
         bytes_per_s: u64,
     },
 }
