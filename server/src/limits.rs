@@ -46,6 +46,8 @@ pub const CLOSING_STANDS_MS: u64 = 200;
 pub const CLOSING_LANES: usize = 16;
 /// How long they wait for others, so that closing wakes nobody for each file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
+/// So often a request that finds no descriptor left waits as long again while there are files to be closed. More: it gets 503.
+pub const CLOSING_WAITS_MAX: usize = 20;
 /// For so long after pages were missing that had just been there, what is sent from the page cache is copied, which never waits, microseconds.
 /// Longer: one wait for the disk is risked again.
 pub const RESTLESS_US: u64 = 10_000_000;

@@ -14,8 +14,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Answer, Query, Site};
+use crate::limits::{CLOSING_EACH, CLOSING_WAITS_MAX};
 use crate::mailbox::Bell;
 use crate::sched;
+use crate::store::closing;
 use crate::store::device::Device;
 use crate::store::root::Wait;
 
@@ -252,9 +254,7 @@ impl Jobs {
 fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
     let _under_way = site.devices.get(taken.device).map(Device::look_up);
     match job {
-        Job::Find(query) => Ok(Done::Found(
-            site.find(&query, Wait::Yes).unwrap_or(Answer::Exhausted),
-        )),
+        Job::Find(query) => Ok(Done::Found(find(site, &query))),
         Job::Slice(mut listing) => {
             let slice = match listing.slice(site.around(), taken.long).transpose() {
                 Some(slice) => slice,
@@ -264,6 +264,17 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
             Ok(Done::Sliced(slice, more.then_some(listing)))
         }
     }
+}
+
+/// Finds what a query asks for. Who finds no descriptor left waits a little for files that are being closed.
+fn find(site: &Site, query: &Query) -> Answer {
+    for _ in 0..CLOSING_WAITS_MAX {
+        match site.find(query, Wait::Yes) {
+            Some(Answer::Exhausted) if closing::pending() > 0 => thread::sleep(CLOSING_EACH),
+            answer => return answer.unwrap_or(Answer::Exhausted),
+        }
+    }
+    Answer::Exhausted
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use ackpace_wire::hide::Hide;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use crate::store::closing;
+
 /// May the search wait for the disk?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -120,6 +122,8 @@ impl Miss {
             Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Miss::NotFound,
             Errno::ACCESS => Miss::Forbidden("permission denied"),
             Errno::LOOP => Miss::Astray("a symbolic link is in the way"),
+            // Files that are being closed give theirs back.
+            Errno::MFILE | Errno::NFILE if wait == Wait::No && closing::pending() > 0 => Miss::Cold,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Miss::Exhausted,
             error => Miss::Failed(error),
         }
