@@ -38,6 +38,13 @@ pub const SEND_QUEUE_BYTES: u64 = 52 * MIB;
 /// So much of that, in hundredths, is for what clients take in T, 145 ms at 2 Gbit/s. The rest is for slow ones, whose sockets hold what
 /// they take in a longer time.
 pub const SEND_QUEUE_PERCENT: u64 = 79;
+/// The longest T of clients that read at a pace of their own, from the page cache: their sockets hold pages of files that are in memory in any case,
+/// and a still longer one saves little.
+pub const STEADY_US_MAX: u64 = 4 * US_PER_S;
+/// What the socket of one of them is filled with at most: half of what the kernel lets it hold (tcp_wmem).
+pub const STEADY_BYTES_MAX: u64 = 2 * MIB;
+/// What the sockets of one worker are to hold for these together. More of them: a shorter T, down to that of others.
+pub const STEADY_QUEUE_BYTES: u64 = 384 * MIB;
 /// The kernel's buffers for sending are of this size.
 pub const SEND_BUFFER_BYTES: u64 = 64 * KIB;
 /// A full socket calls when it has bytes for so long: time to top it up before it is empty, even if its client has become ten
@@ -53,8 +60,10 @@ pub const SLOW_TOP_UPS_PER_S: u64 = 2_250;
 pub const TOP_UP_BYTES_MAX: u64 = 128 * KIB;
 /// If less than this should go into a socket, the kernel is asked what does: level and rate are estimates.
 pub const ROOM_BYTES_MIN: u64 = 16 * KIB;
-/// Rounds of top-ups look no further ahead than this, however slow all clients are.
+/// Rounds of top-ups look no further ahead than this, however slow all clients are; or half of the shortest T, if that is more.
 pub const REACH_US_MAX: u64 = 400_000;
+/// What a round found says nothing of now if it is longer ago than this.
+pub const DEMAND_US_MAX: u64 = 2 * STEADY_US_MAX;
 /// TCP_NOTSENT_LOWAT is never more: SO_SNDBUF grows up to about this (tcp_wmem).
 pub const LOWAT_BYTES_MAX: u32 = 8 * MIB as u32;
 /// A socket is filled up to this at most for bytes that are in memory for their connection alone.

@@ -64,6 +64,11 @@ impl Rate {
         self.source == Source::Socket
     }
 
+    /// Whether the client reads at a pace of its own, as TCP's counters have shown.
+    pub fn is_own_pace(&self) -> bool {
+        self.source == Source::Itself
+    }
+
     /// Evidence over less than this says nothing, microseconds: the first piece is the shorter one.
     pub fn least_us(&self) -> u64 {
         match self.is_guess() {

@@ -48,6 +48,8 @@ pub struct Margin {
     told_bytes: u64,
     /// It has called since the last look, and nothing was given.
     called: bool,
+    /// What it is filled with waits in memory for it alone.
+    own: bool,
 }
 
 /// What a socket is to take now, and when it calls for more. TCP_NOTSENT_LOWAT (tcp(7)) says both, how much it takes and, at
@@ -103,7 +105,13 @@ impl Margin {
             unsettled: false,
             told_bytes: 0,
             called: false,
+            own: false,
         }
+    }
+
+    /// Whether it is worth a long margin: its client reads at a pace of its own, from memory that it does not use up.
+    pub fn is_steady(&self) -> bool {
+        self.rate.is_own_pace() && !self.own
     }
 
     /// B_n, bytes per second; 0: not known yet.
@@ -208,7 +216,15 @@ impl Margin {
             0 => LOWAT_BYTES_START.into(),
             rate => bytes_in(target.us + CALL_US, rate)
                 .max(self.call_bytes() + target.least_bytes)
+                .max(self.steady_bytes(target))
                 .min(LOWAT_BYTES_MAX.into()),
+        }
+    }
+
+    fn steady_bytes(&self, target: Target) -> u64 {
+        match self.is_steady() {
+            true => target.steady_bytes(self.rate.send_bytes_per_s()),
+            false => 0,
         }
     }
 
@@ -221,12 +237,14 @@ impl Margin {
     /// For so long a full socket does not call; `None` while B_n is not known.
     fn lasts_us(&self, target: Target) -> Option<u64> {
         let rate = self.rate.send_bytes_per_s();
-        (rate > 0).then(|| target.us.max(us_for(target.least_bytes, rate)))
+        let least_bytes = target.least_bytes.max(self.steady_bytes(target));
+        (rate > 0).then(|| target.us.max(us_for(least_bytes, rate)))
     }
 
     /// What the socket is to take now, with `own_bytes` of them at least if they were read for this connection alone: these
     /// go in as soon as they can, and the socket calls when half of them are left, since others wait for their memory.
     pub fn room(&mut self, own_bytes: Option<u64>, target: Target, now: Instant) -> Room {
+        self.own = own_bytes.is_some();
         let fill_bytes = self.fill_bytes(target);
         let room_bytes = fill_bytes.saturating_sub(self.level_bytes(now));
         let known = self.rate.send_bytes_per_s() > 0;

@@ -12,6 +12,19 @@ pub fn usable_bytes() -> u64 {
     limits(&cgroups, |path| fs::read_to_string(path).ok()).fold(ram_bytes, u64::min)
 }
 
+/// What the sockets of all programs may hold before the kernel begins to make buffers smaller (tcp(7), `tcp_mem`), in bytes; `u64::MAX` where
+/// it does not say.
+pub fn tcp_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default();
+    let pages: Option<u64> = text
+        .split_whitespace()
+        .next()
+        .and_then(|low| low.parse().ok());
+    pages.map_or(u64::MAX, |pages| {
+        pages.saturating_mul(rustix::param::page_size() as u64)
+    })
+}
+
 /// The limits that apply to the cgroups listed in the form of /proc/self/cgroup.
 fn limits<'a>(
     cgroups: &'a str,

@@ -320,7 +320,7 @@ fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool
         arrivals_bytes_max: shares.records_bytes / u64::from(shares.workers),
         send: match options.send {
             SendBy::Margin => Send::Margin {
-                budget_bytes: shares.send_queue_bytes(),
+                budget_bytes: shares.send_queue_bytes(memory::tcp_bytes()),
             },
             SendBy::Eager => Send::Eager,
         },

@@ -113,10 +113,12 @@ impl Shares {
     }
 
     /// What the sockets of each worker are to hold unsent. It is the kernel's memory, not ours; but where that is counted
-    /// (cgroup v2), little memory for us is little for it, too.
-    pub fn send_queue_bytes(&self) -> u64 {
-        let fair_bytes = self.memory_bytes / 4 / u64::from(self.workers.max(1));
-        fair_bytes.min(core::SEND_QUEUE_BYTES)
+    /// (cgroup v2), little memory for us is little for it, too. `tcp_bytes` is what the kernel has for the sockets of all programs: half of
+    /// that is left to others.
+    pub fn send_queue_bytes(&self, tcp_bytes: u64) -> u64 {
+        let fair_bytes =
+            (self.memory_bytes / 4).min(tcp_bytes / 2) / u64::from(self.workers.max(1));
+        fair_bytes.min(core::STEADY_QUEUE_BYTES)
     }
 
     /// Each owner of memory and the most that it uses, in bytes.
@@ -414,9 +416,10 @@ mod tests {
     #[test]
     fn sockets_hold_a_quarter_of_the_memory_at_most() {
         let roomy = Shares::divide(&options(&[]), 2, 64 << 30).expect("plenty");
-        assert_eq!(roomy.send_queue_bytes(), core::SEND_QUEUE_BYTES);
+        assert_eq!(roomy.send_queue_bytes(u64::MAX), core::STEADY_QUEUE_BYTES);
+        assert_eq!(roomy.send_queue_bytes(64 * MIB), 16 * MIB);
         let small = Shares::divide(&options(&["--memory-max", "128MiB"]), 2, 64 << 30);
-        assert_eq!(small.expect("enough").send_queue_bytes(), 16 * MIB);
+        assert_eq!(small.expect("enough").send_queue_bytes(u64::MAX), 16 * MIB);
     }
 
     #[test]

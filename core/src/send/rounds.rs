@@ -2,7 +2,8 @@
 
 use super::{Margin, bytes_in};
 use crate::limits::{
-    CALL_US, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_PERCENT, SLOW_TOP_UPS_PER_S, TARGET_US_MAX,
+    CALL_US, DEMAND_US_MAX, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT,
+    SLOW_TOP_UPS_PER_S, STEADY_BYTES_MAX, STEADY_QUEUE_BYTES, STEADY_US_MAX, TARGET_US_MAX,
     TARGET_US_MIN, TOP_UP_BYTES_MAX, TOP_UP_BYTES_MIN,
 };
 use crate::prefetch::us_for;
@@ -20,6 +21,21 @@ pub struct Target {
     pub us: u64,
     /// And with this at least: a client that takes less in T is topped up more rarely than others.
     pub least_bytes: u64,
+    /// A client that reads at a pace of its own is filled with this times the root of its rate: of all ways to divide a queue, that
+    /// one needs the fewest top-ups, since those of a second are the sum of all rates over what each is filled with.
+    pub steady_per_root: u64,
+}
+
+impl Target {
+    /// What a client that reads so fast at a pace of its own is filled with.
+    pub fn steady_bytes(&self, rate_bytes_per_s: u64) -> u64 {
+        let bytes = self
+            .steady_per_root
+            .saturating_mul(rate_bytes_per_s.isqrt());
+        bytes
+            .min(bytes_in(STEADY_US_MAX, rate_bytes_per_s))
+            .min(STEADY_BYTES_MAX)
+    }
 }
 
 impl Default for Target {
@@ -27,6 +43,7 @@ impl Default for Target {
         Target {
             us: TARGET_US_MAX,
             least_bytes: TOP_UP_BYTES_MIN,
+            steady_per_root: 0,
         }
     }
 }
@@ -40,6 +57,8 @@ pub struct Demand {
     pub rates_bytes_per_s: u64,
     /// The sum for those among them who take less than [`TOP_UP_BYTES_MIN`] in T.
     pub slow_bytes_per_s: u64,
+    /// The sum of the roots of the rates of those who read at a pace of their own.
+    pub steady_roots: u64,
     /// The shortest time for which one of their sockets lasts when it is full.
     pub shortest_us: Option<u64>,
 }
@@ -53,7 +72,9 @@ impl Demand {
         let rate = margin.rate_bytes_per_s();
         self.known += 1;
         self.rates_bytes_per_s = self.rates_bytes_per_s.saturating_add(rate);
-        if bytes_in(target.us, rate) < TOP_UP_BYTES_MIN {
+        if margin.is_steady() {
+            self.steady_roots = self.steady_roots.saturating_add(rate.isqrt());
+        } else if bytes_in(target.us, rate) < TOP_UP_BYTES_MIN {
             self.slow_bytes_per_s = self.slow_bytes_per_s.saturating_add(rate);
         }
         self.shortest_us = Some(self.shortest_us.map_or(us, |before| before.min(us)));
@@ -64,6 +85,7 @@ impl Demand {
 #[derive(Clone, Copy, Debug)]
 pub struct TopUps {
     budget_bytes: u64,
+    steady_bytes: u64,
     target: Target,
     /// When the next round may be.
     next_at: Instant,
@@ -73,10 +95,12 @@ pub struct TopUps {
 }
 
 impl TopUps {
-    /// `budget_bytes` is what all sockets of the worker may hold unsent together.
+    /// `budget_bytes` is what all sockets of the worker may hold unsent together; of clients that a path holds up they hold
+    /// [`SEND_QUEUE_BYTES`] at most.
     pub fn new(budget_bytes: u64) -> TopUps {
         TopUps {
-            budget_bytes,
+            budget_bytes: budget_bytes.min(SEND_QUEUE_BYTES),
+            steady_bytes: budget_bytes.min(STEADY_QUEUE_BYTES),
             target: Target::default(),
             next_at: Instant { us: 0 },
             due: false,
@@ -109,7 +133,7 @@ impl TopUps {
     /// How many connections have a known rate, and the sum of these, bytes per second; nothing if the last round is
     /// too long ago to say.
     pub fn measured(&self, now: Instant) -> (u64, u64) {
-        let fresh = |(at, _): &(Instant, Demand)| now.since_us(*at) <= 5 * REACH_US_MAX;
+        let fresh = |(at, _): &(Instant, Demand)| now.since_us(*at) <= DEMAND_US_MAX;
         let measured = self.measured.filter(fresh);
         measured.map_or((0, 0), |(_, demand)| {
             (demand.known, demand.rates_bytes_per_s)
@@ -128,9 +152,10 @@ impl TopUps {
                 .clamp(TARGET_US_MIN, TARGET_US_MAX),
             least_bytes: (demand.slow_bytes_per_s / SLOW_TOP_UPS_PER_S)
                 .clamp(TOP_UP_BYTES_MIN, TOP_UP_BYTES_MAX),
+            steady_per_root: self.steady_bytes / demand.steady_roots.max(1),
         };
         let reach_us = demand.shortest_us.unwrap_or(self.target.us);
-        let reach_us = reach_us.clamp(TARGET_US_MIN, REACH_US_MAX);
+        let reach_us = reach_us.clamp(TARGET_US_MIN, REACH_US_MAX.max(reach_us / 2));
         self.next_at = now.plus_us(reach_us * ROUND_AFTER_TENTHS / 10);
         now.plus_us(reach_us)
     }
@@ -139,6 +164,8 @@ impl TopUps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::MIB;
+    use proptest::prelude::*;
 
     const AT: fn(u64) -> Instant = |ms| Instant { us: ms * 1000 };
 
@@ -148,6 +175,7 @@ mod tests {
             rates_bytes_per_s,
             slow_bytes_per_s,
             shortest_us: Some(shortest_ms * 1000),
+            ..Demand::default()
         }
     }
 
@@ -178,7 +206,7 @@ mod tests {
     fn demand_is_the_sum_of_what_is_known() {
         let target = Target {
             us: 100_000,
-            least_bytes: TOP_UP_BYTES_MIN,
+            ..Target::default()
         };
         let mut demand = Demand::default();
         for rate in [0, 65_536, 10_000_000] {
@@ -194,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_round_reaches_to_where_the_first_calls_and_the_next_is_a_fifth_of_that_later() {
-        for (shortest_ms, reach_ms) in [(1, 100), (150, 150), (30_000, 400)] {
+        for (shortest_ms, reach_ms) in [(1, 100), (150, 150), (700, 400), (4_000, 2_000)] {
             let mut top_ups = TopUps::new(52 << 20);
             let until = top_ups.round(demand(10_000_000_000, 0, shortest_ms), AT(0));
             assert_eq!(until, AT(reach_ms));
@@ -211,8 +239,8 @@ mod tests {
         let mut top_ups = TopUps::new(52 << 20);
         assert_eq!(top_ups.measured(AT(0)), (0, 0));
         top_ups.round(demand(10_000_000, 0, 0), AT(0));
-        assert_eq!(top_ups.measured(AT(2_000)), (1, 10_000_000));
-        assert_eq!(top_ups.measured(AT(2_001)), (0, 0), "they may all be gone");
+        assert_eq!(top_ups.measured(AT(8_000)), (1, 10_000_000));
+        assert_eq!(top_ups.measured(AT(8_001)), (0, 0), "they may all be gone");
     }
 
     #[test]
@@ -222,6 +250,52 @@ mod tests {
         for connections in 1..=16_384 {
             let all_bytes = top_ups.own_bytes(connections) * u64::from(connections);
             assert!(all_bytes <= 52 << 20, "{connections}");
+        }
+    }
+
+    /// What clients of these rates are filled with who read at a pace of their own.
+    fn steady(rates: &[u64]) -> Vec<u64> {
+        let mut top_ups = TopUps::new(1 << 40);
+        let steady_roots = rates.iter().map(|rate| rate.isqrt()).sum();
+        let demand = Demand {
+            steady_roots,
+            ..Demand::default()
+        };
+        top_ups.round(demand, AT(0));
+        let target = top_ups.target();
+        rates
+            .iter()
+            .map(|&rate| target.steady_bytes(rate))
+            .collect()
+    }
+
+    #[test]
+    fn who_reads_at_its_own_pace_is_filled_for_seconds() {
+        let filled = |count: usize, rate| steady(&vec![rate; count])[0] * 1_000 / rate;
+        assert_eq!(filled(100, 1_000_000), 2_097, "ms: as much as one may hold");
+        assert_eq!(filled(1_000, 100_000), 4_000);
+        assert_eq!(filled(10_000, 100_000), 401, "many share");
+    }
+
+    proptest! {
+        #[test]
+        fn steady_clients_share_a_queue_so_that_they_are_topped_up_as_rarely_as_can_be(
+            rates in proptest::collection::vec(1_000u64..20_000_000, 1..2_000),
+        ) {
+            let filled = steady(&rates);
+            let sum: u64 = filled.iter().sum();
+            prop_assert!(sum <= STEADY_QUEUE_BYTES, "{}", sum / MIB);
+            prop_assume!(rates.iter().zip(&filled).all(|(&rate, &bytes)| {
+                bytes > 0 && bytes < STEADY_BYTES_MAX && bytes < bytes_in(STEADY_US_MAX, rate)
+            }));
+            let per_s = |bytes: &dyn Fn(usize) -> f64| -> f64 {
+                rates.iter().enumerate().map(|(n, &rate)| rate as f64 / bytes(n)).sum()
+            };
+            let ours = per_s(&|n| filled[n] as f64);
+            let all: u64 = rates.iter().sum();
+            let same_time = per_s(&|n| sum as f64 * rates[n] as f64 / all as f64);
+            let same_bytes = per_s(&|_| sum as f64 / rates.len() as f64);
+            prop_assert!(ours <= same_time.min(same_bytes) * 1.01, "{ours} {same_time} {same_bytes}");
         }
     }
 }

@@ -11,6 +11,7 @@ const AT: fn(u64) -> Instant = |ms| Instant { us: ms * MS };
 const TARGET: Target = Target {
     us: 200 * MS,
     least_bytes: TOP_UP_BYTES_MIN,
+    steady_per_root: 0,
 };
 
 impl Margin {
