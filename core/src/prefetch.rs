@@ -10,8 +10,9 @@
 //! hold counts as T_n, too, but not against M: half a socket for each stream comes on top.
 
 use crate::limits::{
-    FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, READ_BYTES_MAX, READ_BYTES_MIN,
-    READ_TARGET_US_MAX, READ_TARGET_US_MIN, SEND_BUFFER_BYTES, SHORT_REST_BYTES,
+    FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, PAPER_READ_BYTES, READ_BYTES_MAX,
+    READ_BYTES_MIN, READ_TARGET_US_MAX, READ_TARGET_US_MIN, SEND_BUFFER_BYTES, SHORT_REST_BYTES,
+    SLOT_BYTES,
 };
 use crate::model::Model;
 use crate::units::{Instant, US_PER_S};
@@ -27,6 +28,9 @@ const FILL_SHORT: f64 = 0.98;
 pub enum Prefetch {
     /// By T_D of the present load. See the module.
     Tdap,
+    /// By eqs. 6 and 7 as they are printed, with units that fit (docs/papers.md): T_D is twice what the disk gives to scattered reads over
+    /// what all take, in seconds, and each stream has its rate's part of the memory that is free.
+    Paper,
     /// By a constant T_D.
     Rate {
         /// T_D.
@@ -37,6 +41,27 @@ pub enum Prefetch {
         /// Length of each read.
         read_bytes: u64,
     },
+}
+
+/// What the length of a read follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// T_D.
+    pub target_us: u64,
+    /// T_n: the stream runs dry in this time.
+    pub margin_us: u64,
+    /// B_n; 0: not known yet.
+    pub rate_bytes_per_s: u64,
+    /// Which read of the stream it is, from 0 on.
+    pub nth: u32,
+    /// What is left of its response.
+    pub rest_bytes: u64,
+    /// H_max: no read is longer.
+    pub most_bytes: u64,
+    /// M_a: what is free of the memory.
+    pub free_bytes: u64,
+    /// B_net.
+    pub rates_bytes_per_s: u64,
 }
 
 /// What sets the length of a read.
@@ -143,6 +168,7 @@ impl Prefetch {
     pub fn target_us(self, load: &Load, model: &Model) -> u64 {
         match self {
             Prefetch::Tdap => tdap_us(load, model),
+            Prefetch::Paper => paper_us(load, model),
             Prefetch::Rate { target_us } => target_us,
             Prefetch::Fixed { .. } => 0,
         }
@@ -160,40 +186,58 @@ impl Prefetch {
         }
     }
 
-    /// D4: how much to read for a stream of this rate that runs dry in `margin_us` (T_n), in bytes, and why.
-    /// It is read for the `nth` time, from 0 on. As long as its rate is not known, a short read finds that out; but what is
+    /// D4: how much to read for a stream, in bytes, and why. As long as its rate is not known, a short read finds that out; but what is
     /// left of its response is read whole, if that is short ([`SHORT_REST_BYTES`], for a first read a quarter of it).
-    /// No read is longer than `most_bytes` (H_max, [`Model::read_bytes_max`]).
-    pub fn read_bytes(
-        self,
-        target_us: u64,
-        margin_us: u64,
-        rate_bytes_per_s: u64,
-        nth: u32,
-        rest_bytes: u64,
-        most_bytes: u64,
-    ) -> (u64, Bound) {
+    pub fn read_bytes(self, asked: &Asked) -> (u64, Bound) {
         match self {
             Prefetch::Fixed { read_bytes } => (read_bytes, Bound::Fixed),
-            _ if rate_bytes_per_s == 0 => match nth {
-                0 if rest_bytes <= SHORT_REST_BYTES / 4 => (rest_bytes, Bound::End),
-                0 => (FIRST_READ_BYTES, Bound::First),
-                _ if rest_bytes <= SHORT_REST_BYTES => (rest_bytes, Bound::End),
-                _ => (
-                    (READ_BYTES_MIN << (nth - 1).min(16)).min(READ_BYTES_MAX),
-                    Bound::Unknown,
-                ),
-            },
-            Prefetch::Tdap | Prefetch::Rate { .. } => {
-                let us = u128::from(target_us.saturating_sub(margin_us));
-                let bytes = us * u128::from(rate_bytes_per_s) / u128::from(US_PER_S);
-                match u64::try_from(bytes).unwrap_or(u64::MAX) {
-                    0..READ_BYTES_MIN => (READ_BYTES_MIN, Bound::Floor),
-                    bytes if bytes > most_bytes => (most_bytes, Bound::Ceiling),
-                    bytes => (bytes, Bound::Rate),
+            _ if asked.rate_bytes_per_s == 0 => unknown_bytes(asked),
+            Prefetch::Paper => {
+                let share_bytes = asked.share_bytes().max(SLOT_BYTES);
+                match asked.lasting_bytes() {
+                    bytes if bytes.min(share_bytes) > asked.most_bytes => {
+                        (asked.most_bytes, Bound::Ceiling)
+                    }
+                    bytes if bytes > share_bytes => (share_bytes, Bound::Memory),
+                    bytes => (bytes.max(SLOT_BYTES), Bound::Rate),
                 }
             }
+            Prefetch::Tdap | Prefetch::Rate { .. } => match asked.lasting_bytes() {
+                0..READ_BYTES_MIN => (READ_BYTES_MIN, Bound::Floor),
+                bytes if bytes > asked.most_bytes => (asked.most_bytes, Bound::Ceiling),
+                bytes => (bytes, Bound::Rate),
+            },
         }
+    }
+}
+
+impl Asked {
+    /// (T_D - T_n) B_n.
+    fn lasting_bytes(&self) -> u64 {
+        let us = u128::from(self.target_us.saturating_sub(self.margin_us));
+        let bytes = us * u128::from(self.rate_bytes_per_s) / u128::from(US_PER_S);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// M_a B_n / B_net.
+    fn share_bytes(&self) -> u64 {
+        let rates = self.rates_bytes_per_s.max(self.rate_bytes_per_s).max(1);
+        let bytes =
+            u128::from(self.free_bytes) * u128::from(self.rate_bytes_per_s) / u128::from(rates);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
+fn unknown_bytes(asked: &Asked) -> (u64, Bound) {
+    let rest_bytes = asked.rest_bytes;
+    match asked.nth {
+        0 if rest_bytes <= SHORT_REST_BYTES / 4 => (rest_bytes, Bound::End),
+        0 => (FIRST_READ_BYTES, Bound::First),
+        _ if rest_bytes <= SHORT_REST_BYTES => (rest_bytes, Bound::End),
+        nth => (
+            (READ_BYTES_MIN << (nth - 1).min(16)).min(READ_BYTES_MAX),
+            Bound::Unknown,
+        ),
     }
 }
 
@@ -201,6 +245,12 @@ impl Prefetch {
 pub fn us_for(bytes: u64, rate_bytes_per_s: u64) -> u64 {
     let us = (u128::from(bytes) * u128::from(US_PER_S)).checked_div(rate_bytes_per_s.into());
     us.map_or(u64::MAX, |us| u64::try_from(us).unwrap_or(u64::MAX))
+}
+
+/// Eq. 6, taken for seconds. B_D is what the disk gives to reads of [`PAPER_READ_BYTES`].
+fn paper_us(load: &Load, model: &Model) -> u64 {
+    let disk = model.throughput_bytes_per_s(PAPER_READ_BYTES);
+    us_for(2 * disk, load.rates_bytes_per_s).clamp(READ_TARGET_US_MIN / 10, READ_TARGET_US_MAX)
 }
 
 fn tdap_us(load: &Load, model: &Model) -> u64 {
@@ -259,6 +309,19 @@ mod tests {
         }
     }
 
+    fn asked(target_us: u64, margin_us: u64, rate_bytes_per_s: u64, nth: u32) -> Asked {
+        Asked {
+            target_us,
+            margin_us,
+            rate_bytes_per_s,
+            nth,
+            rest_bytes: u64::MAX,
+            most_bytes: READ_BYTES_MAX,
+            free_bytes: 48 * MIB,
+            rates_bytes_per_s: 30_000_000,
+        }
+    }
+
     /// t_p 4 ms, R 56 MB/s.
     fn disk() -> Model {
         let mut model = Model::new(true);
@@ -286,7 +349,7 @@ mod tests {
         assert!((4_500_000..5_200_000).contains(&short_us), "{short_us}");
         // 200 x 300 KB/s is more than the disk has: all of the memory is half a buffer each.
         let full_us = TDAP.target_us(&load(200, 300_000, 256), &disk);
-        let (read_bytes, _) = TDAP.read_bytes(full_us, 0, 300_000, 1, u64::MAX, READ_BYTES_MAX);
+        let (read_bytes, _) = TDAP.read_bytes(&asked(full_us, 0, 300_000, 1));
         assert!((2_700_000..3_200_000).contains(&read_bytes), "{read_bytes}");
     }
 
@@ -324,8 +387,26 @@ mod tests {
     }
 
     #[test]
+    fn the_papers_rule_gives_its_times_and_lengths() {
+        // TPF 4.3: 180 clients of 1 Mbit/s and 300 of 200 kbit/s, T_D of 2.76 to 3.08 s.
+        let target_us = Prefetch::Paper.target_us(&load(480, 62_500, 48), &disk());
+        assert!((2_400_000..3_100_000).contains(&target_us), "{target_us}");
+        let read = |rate| Prefetch::Paper.read_bytes(&asked(2_900_000, 1_430_000, rate, 1));
+        assert_eq!(read(125_000), (183_750, Bound::Rate), "the paper's 184 KB");
+        assert_eq!(read(1 << 40), (READ_BYTES_MAX, Bound::Ceiling));
+        let little = Asked {
+            free_bytes: 24_000_000,
+            ..asked(2_900_000, 0, 125_000, 1)
+        };
+        assert_eq!(
+            Prefetch::Paper.read_bytes(&little),
+            (100_000, Bound::Memory)
+        );
+    }
+
+    #[test]
     fn a_read_follows_the_rate_within_its_bounds() {
-        let read = |rate| TDAP.read_bytes(4_000_000, 1_000_000, rate, 0, u64::MAX, READ_BYTES_MAX);
+        let read = |rate| TDAP.read_bytes(&asked(4_000_000, 1_000_000, rate, 0));
         assert_eq!(read(0), (FIRST_READ_BYTES, Bound::First));
         assert_eq!(read(1_000), (READ_BYTES_MIN, Bound::Floor));
         assert_eq!(read(125_000), (375_000, Bound::Rate));
@@ -334,7 +415,7 @@ mod tests {
             read_bytes: 131_072,
         };
         assert_eq!(
-            fixed.read_bytes(0, 0, 125_000, 0, u64::MAX, 65_536),
+            fixed.read_bytes(&asked(0, 0, 125_000, 0)),
             (131_072, Bound::Fixed)
         );
         let dry_at = Instant { us: 5_000_000 };

@@ -342,6 +342,7 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
     disk::Settings {
         prefetch: match options.prefetch {
             PrefetchBy::Tdap => Prefetch::Tdap,
+            PrefetchBy::Paper => Prefetch::Paper,
             PrefetchBy::Rate => Prefetch::Rate {
                 target_us: duration_us(options.prefetch_time),
             },

@@ -7,7 +7,7 @@ use crate::limits::{
     FIRST_READ_BYTES, OVERTAKEN_MAX, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN,
     SLOT_BYTES, WINDOW_BYTES,
 };
-use crate::prefetch::Bound;
+use crate::prefetch::{Asked, Bound};
 use crate::units::Instant;
 
 impl Disk {
@@ -69,14 +69,8 @@ impl Disk {
     fn read_for(&mut self, at: Place, target_us: u64, now: Instant) -> Option<Out> {
         let reader = self.readers.get(&at)?;
         let (want, spot) = (reader.want, reader.spot?);
-        let (read_bytes, bound) = self.settings.prefetch.read_bytes(
-            target_us,
-            want.dry_at.since_us(now),
-            self.rate_for(&want, now),
-            want.heard,
-            want.span.len_bytes,
-            self.model.read_bytes_max(),
-        );
+        let (read_bytes, bound) =
+            (self.settings.prefetch).read_bytes(&self.asked(&want, target_us, now));
         let (span, into, bound) = if self.is_shared(at, &want, now) {
             (rest_of_window(want.span), Into::PageCache, Bound::Window)
         } else if self.settings.direct {
@@ -104,6 +98,21 @@ impl Disk {
             took_us: 0,
         };
         Some(self.read(at, (spot, chosen), span, into, now))
+    }
+
+    /// What the length of a read for a wish follows from.
+    pub(super) fn asked(&self, want: &Want, target_us: u64, now: Instant) -> Asked {
+        let free = self.slots_max().saturating_sub(self.slots_used);
+        Asked {
+            target_us,
+            margin_us: want.dry_at.since_us(now),
+            rate_bytes_per_s: self.rate_for(want, now),
+            nth: want.heard,
+            rest_bytes: want.span.len_bytes,
+            most_bytes: self.model.read_bytes_max(),
+            free_bytes: u64::from(free) * SLOT_BYTES,
+            rates_bytes_per_s: self.load().rates_bytes_per_s,
+        }
     }
 
     /// B_n for a read. Of a stream that stands still nobody knows more than that it is at least so fast: it is

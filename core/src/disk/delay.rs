@@ -41,14 +41,8 @@ impl Disk {
             Spot::Due(_) => true,
             Spot::Later(_) => false,
         };
-        let (read_bytes, _) = self.settings.prefetch.read_bytes(
-            self.target_us(),
-            before.dry_at.since_us(now),
-            self.rate_for(&before, now),
-            reader.want.heard,
-            before.span.len_bytes,
-            self.model.read_bytes_max(),
-        );
+        let asked = self.asked(&before, self.target_us(), now);
+        let (read_bytes, _) = self.settings.prefetch.read_bytes(&asked);
         Some(Standing {
             due,
             due_at: self.entry(at)?.due_at,

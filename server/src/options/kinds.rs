@@ -80,6 +80,8 @@ pub enum ReadBy {
 pub enum PrefetchBy {
     /// By each client's rate and the disk's load.
     Tdap,
+    /// The same by the paper's equations, to compare.
+    Paper,
     /// By each client's rate, for a constant time.
     Rate,
     /// The same for all.

@@ -377,11 +377,11 @@ pub struct ServeOptions {
 
     /// How much is read ahead of a client
     ///
-    /// With `tdap`, as much as lasts until the disk comes by again at the present load, at each client's own rate. With
-    /// `rate`, as much as lasts for `prefetch_time`. With `fixed`, `prefetch_size` whenever no more is left than that, as a
-    /// kernel's readahead does; with this and `rate` the others can be compared.
+    /// With `tdap`, as much as lasts until the disk comes by again at the present load, at each client's own rate. The others are there to
+    /// compare that with: `paper`, the same by the equations of the paper that it comes from; `rate`, as much as lasts for `prefetch_time`;
+    /// `fixed`, `prefetch_size` whenever no more is left than that, as a kernel's readahead does.
     ///
-    /// Default: `tdap`. Range: tdap, rate or fixed.
+    /// Default: `tdap`. Range: tdap, paper, rate or fixed.
     #[arg(
         long,
         value_name = "HOW",

@@ -5,8 +5,8 @@ use super::*;
 const LOW: u64 = MBIT / 5;
 const HIGH: Range<usize> = 0..180;
 
-/// Fixed reads through the page cache, the same past it, a constant T_D, and TDAP.
-fn contenders(memory_mib: u64) -> [(&'static str, Settings); 4] {
+/// Fixed reads through the page cache, the same past it, a constant T_D, the paper's equations, and TDAP.
+fn contenders(memory_mib: u64) -> [(&'static str, Settings); 5] {
     let tdap = settings(memory_mib);
     let by = |prefetch| Settings { prefetch, ..tdap };
     let cached = Settings {
@@ -20,6 +20,7 @@ fn contenders(memory_mib: u64) -> [(&'static str, Settings); 4] {
         ("fixed, page cache", cached),
         ("fixed", by(FIXED)),
         ("rate 2.9 s", by(rate)),
+        ("paper", by(Prefetch::Paper)),
         ("tdap", tdap),
     ]
 }
@@ -86,7 +87,7 @@ fn when_the_disk_cannot_feed_all_tdap_serves_more_and_the_slow_lose_less_than_th
         );
         (high, low, all)
     });
-    let [cached, fixed, _, (high, low, all)] = served;
+    let [cached, fixed, _, _, (high, low, all)] = served;
     for (fixed_high, _, fixed_all) in [cached, fixed] {
         assert!(
             high >= 1.4 * fixed_high && all >= 1.2 * fixed_all,
