@@ -317,7 +317,7 @@ impl Client {
             Some(_) => None,
         };
         if let Some(how) = ended {
-            return self.oracle.ended(how, history).map(|()| true);
+            return self.oracle.ended(how, now, history).map(|()| true);
         }
         Ok(self.leaves(now))
     }
@@ -365,6 +365,9 @@ impl Client {
                     };
                     self.out.drain(..written);
                     self.connected = true;
+                    if self.out.is_empty() {
+                        self.oracle.all_sent(now);
+                    }
                     if self.oracle.due().is_none() {
                         self.moved = now; // an answer under way owes nothing to later requests
                     }

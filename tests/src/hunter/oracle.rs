@@ -63,11 +63,13 @@ pub struct Validators {
 const HEAD_BYTES: usize = 16 << 10;
 /// A change of the file so long before the request may still be news to the server.
 const JUST_NOW: Duration = Duration::from_secs(1);
+/// A head that takes so long may be given up: somewhat less than the server's `--header-timeout` of 10 s, whose clock is not ours.
+const SLOW_HEAD: Duration = Duration::from_secs(8);
 
 /// See above.
 pub struct Oracle {
     rules: Rules,
-    asks: VecDeque<(Ask, Instant)>,
+    asks: VecDeque<Asked>,
     head: Vec<u8>,
     answer: Option<Answer>,
     closing: bool,
@@ -75,6 +77,15 @@ pub struct Oracle {
     pub sums: Sums,
     /// Validators that were sent.
     pub validators: Option<Validators>,
+}
+
+/// A request without an answer.
+struct Asked {
+    ask: Ask,
+    /// When its first byte was about to leave.
+    at: Instant,
+    /// When its last one had left.
+    sent_at: Option<Instant>,
 }
 
 struct Answer {
@@ -100,7 +111,19 @@ impl Oracle {
 
     /// This is about to be sent.
     pub fn asked(&mut self, ask: Ask, now: Instant) {
-        self.asks.push_back((ask, now));
+        self.asks.push_back(Asked {
+            ask,
+            at: now,
+            sent_at: None,
+        });
+    }
+
+    /// All that was asked has left.
+    pub fn all_sent(&mut self, now: Instant) {
+        let last = self.asks.iter_mut().rev();
+        for asked in last.take_while(|asked| asked.sent_at.is_none()) {
+            asked.sent_at = Some(now);
+        }
     }
 
     /// Whether all that was asked is answered, or no more answers will come by the server's word.
@@ -117,8 +140,8 @@ impl Oracle {
                 answer.head.status,
                 answer.body.place()
             ),
-            (None, Some((ask, _))) => {
-                let line = ask.text();
+            (None, Some(asked)) => {
+                let line = asked.ask.text();
                 let line = line.lines().next().unwrap_or_default().to_owned();
                 format!(
                     "waiting for the head of {line:?}, {} bytes of it here",
@@ -200,7 +223,7 @@ impl Oracle {
         let text = String::from_utf8_lossy(&self.head[..end]).into_owned();
         let used = end + 4 - before;
         self.head.clear();
-        let (ask, asked) = self.asks.pop_front().expect("looked at above");
+        let Asked { ask, at: asked, .. } = self.asks.pop_front().expect("looked at above");
         let head = Head::parse(text)?;
         self.sums.heads += 1;
         self.closing = head
@@ -256,13 +279,19 @@ impl Oracle {
     ///
     /// # Errors
     /// When it still owed something, and nothing excuses that.
-    pub fn ended(&mut self, how: End, history: &History) -> Result<(), Wrong> {
+    pub fn ended(&mut self, how: End, now: Instant, history: &History) -> Result<(), Wrong> {
         if self.is_answered() && self.head.is_empty() {
             return Ok(());
         }
-        let (subject, asked) = match (&self.answer, self.asks.front()) {
-            (Some(answer), _) => (answer.ask.subject, answer.asked),
-            (None, Some((ask, asked))) => (ask.subject, *asked),
+        let (subject, asked, was_slow) = match (&self.answer, self.asks.front()) {
+            (Some(answer), _) => (answer.ask.subject, answer.asked, false),
+            (None, Some(asked)) => {
+                let took = asked
+                    .sent_at
+                    .unwrap_or(now)
+                    .saturating_duration_since(asked.at);
+                (asked.ask.subject, asked.at, took >= SLOW_HEAD)
+            }
             (None, None) => unreachable!("nothing was owed"),
         };
         let since = asked.checked_sub(JUST_NOW).unwrap_or(asked);
@@ -271,7 +300,7 @@ impl Oracle {
             Subject::Listing => true, // files come and go while it is made
             Subject::Nothing => false,
         };
-        if changed || self.rules.disk_fails {
+        if changed || was_slow || self.rules.disk_fails {
             self.sums.cut += 1;
             return Ok(());
         }

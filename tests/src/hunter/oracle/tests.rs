@@ -79,8 +79,13 @@ impl Bench {
     }
 
     fn ended(&mut self) -> Option<Kind> {
+        self.ended_at(2)
+    }
+
+    fn ended_at(&mut self, ms: u64) -> Option<Kind> {
+        let now = self.at(ms);
         self.oracle
-            .ended(End::Closed, &self.history)
+            .ended(End::Closed, now, &self.history)
             .err()
             .map(|wrong| wrong.kind)
     }
@@ -190,6 +195,32 @@ fn parts_that_were_not_asked_for_or_do_not_come_are_found() {
         Bench::new().ask(&[Span::Between(500, 509)]).feed(range),
         Some(Kind::Frame)
     );
+}
+
+#[test]
+fn a_head_that_took_long_may_be_given_up_and_no_other_one() {
+    // When the last byte left, and when the server hung up.
+    let given_up = |sent_ms: Option<u64>, ended_ms| {
+        let mut bench = Bench::new();
+        bench.ask(&[]);
+        if let Some(ms) = sent_ms {
+            let now = bench.at(ms);
+            bench.oracle.all_sent(now);
+        }
+        bench.ended_at(ended_ms)
+    };
+    assert_eq!(given_up(None, 9_000), None);
+    assert_eq!(given_up(Some(9_000), 9_001), None);
+    assert_eq!(given_up(None, 1_000), Some(Kind::Cut));
+    assert_eq!(given_up(Some(1_000), 30_000), Some(Kind::Cut));
+    // An answer that has begun is owed, however long its request took.
+    let state = State::new(0, 1, LEN);
+    let mut bench = Bench::new();
+    bench.ask(&[]);
+    let now = bench.at(9_000);
+    bench.oracle.all_sent(now);
+    assert_eq!(bench.feed_at(9_001, &whole(&state)[..500]), None);
+    assert_eq!(bench.ended_at(9_002), Some(Kind::Cut));
 }
 
 #[test]
