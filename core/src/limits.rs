@@ -197,7 +197,8 @@ pub const HAD_SPANS_MAX: usize = 4;
 /// Extents known of one file. More: the rest is taken to follow the last.
 pub const EXTENTS_MAX: usize = 64;
 /// How often in a row bytes of one place may be gone from the page cache when they are to be sent, although they were just
-/// read into it. More: they are sent unconfirmed, since this file system may not tell what it holds.
+/// read into it. More: this file system may not tell what it holds, so they are copied by a read that never waits, whatever it
+/// tells; only where that is refused, too, are they sent unconfirmed.
 pub const MISSES_MAX: u32 = 16;
 /// A stream that waits for the disk is looked at this often: somebody has to be at work for it.
 pub const AWAITED_CHECK_US: u64 = US_PER_S;

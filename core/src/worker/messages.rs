@@ -297,7 +297,8 @@ pub enum Out {
         held: Held,
         /// More of the response follows (MSG_MORE).
         more: bool,
-        /// Nobody can confirm that the bytes are in the page cache: they are sent all the same.
+        /// The bytes were missing `MISSES_MAX` times just after they were read into the page cache: whatever the kernel tells of
+        /// them, who reads them without waiting shall say.
         unconfirmed: bool,
         /// What the socket is to take, with these bytes and others behind them, and when it calls; `None`: that is the kernel's affair.
         room: Option<Room>,

@@ -33,7 +33,7 @@ pub(super) struct Order {
     pub held: Held,
     /// More follows.
     pub more: bool,
-    /// Nobody can confirm that they are in the page cache.
+    /// What tells of pages says again and again that they are missing: who reads them without waiting shall say.
     pub unconfirmed: bool,
     /// How it is filled; `None`: it takes what it likes.
     pub room: Option<Room>,
@@ -147,14 +147,14 @@ impl Worker {
                             len_bytes: resident_bytes,
                             ..span
                         };
-                        if here.len_bytes > 0 && !order.unconfirmed && file::is_restless(now) {
+                        if order.unconfirmed || file::is_restless(now) {
                             let holds = || file.still_holds(version, *promise);
-                            let copied =
-                                send_copied(&conn.socket, file, holds, here, &mut self.copied);
-                            copied.unwrap_or_else(|| send_cached(&conn.socket, file, holds, here))
+                            let copied = &mut self.copied;
+                            send_copied(&conn.socket, file, holds, here, copied, now)
                         } else {
-                            send_cached(&conn.socket, file, holds, here)
+                            None
                         }
+                        .unwrap_or_else(|| send_cached(&conn.socket, file, holds, here))
                     }
                     Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, holds, span),
                 }
@@ -271,32 +271,37 @@ fn send_cached(socket: &OwnedFd, file: &File, holds: impl Fn() -> bool, here: Sp
     }
 }
 
-/// Send a piece of the file by way of our own memory: sendfile(2) would wait for the disk if somebody dropped it in this moment. `None` where the file system can't do that without waiting.
+/// Send a piece of the file by way of our own memory: sendfile(2) would wait for the disk if somebody dropped it in this moment.
+/// `None` where the file system can't do that without waiting.
 fn send_copied(
     socket: &OwnedFd,
     file: &File,
     holds: impl Fn() -> bool,
     span: Span,
     copied: &mut [u8],
+    now: Instant,
 ) -> Option<Sent> {
-    let mut taken_bytes = 0;
-    let mut blocked = false;
+    if span.len_bytes == 0 {
+        return Some(Sent::Missing);
+    }
+    let (mut taken_bytes, mut blocked) = (0, false);
     while taken_bytes < span.len_bytes && !blocked {
         let left_bytes = span.len_bytes - taken_bytes;
         let most = copied
             .len()
             .min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
-        let read = match file.read_cached(span.offset_bytes + taken_bytes, &mut copied[..most]) {
-            Ok(0) if taken_bytes == 0 => return Some(Sent::Broken(Why::FileChanged)),
-            Ok(read) => read,
-            Err(Errno::OPNOTSUPP) => return None,
-            Err(Errno::AGAIN) if taken_bytes == 0 => return Some(Sent::Missing),
-            Err(Errno::IO) if taken_bytes == 0 => return Some(Sent::Broken(Why::ReadFailed)),
-            Err(_) => 0,
-        };
-        if read == 0 {
-            break; // the next order tells why
+        let read = file.read_cached(span.offset_bytes + taken_bytes, &mut copied[..most]);
+        if read == Err(Errno::AGAIN) {
+            file::missed(now);
         }
+        let read = match read {
+            Ok(read) if read > 0 => read,
+            _ if taken_bytes > 0 => break, // the next order tells why
+            Ok(_) => return Some(Sent::Broken(Why::FileChanged)),
+            Err(Errno::OPNOTSUPP) => return None,
+            Err(Errno::IO) => return Some(Sent::Broken(Why::ReadFailed)),
+            Err(_) => return Some(Sent::Missing),
+        };
         if !holds() {
             return Some(Sent::Broken(Why::FileChanged));
         }
@@ -397,5 +402,88 @@ fn send_error(error: Errno) -> Sent {
         },
         Errno::IO => Sent::Broken(Why::ReadFailed),
         _ => Sent::Reset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use ackpace_core::conn::{ObjectId, Oracle};
+    use rustix::fs::{Advice, fadvise, fstat};
+
+    use super::*;
+    use crate::store::closing::Descriptor;
+
+    const LEN: u64 = 256 << 10;
+    const NOW: Instant = Instant { us: 5_000_000 };
+
+    /// What becomes of these bytes, and what arrives of them.
+    fn copied(file: &File, span: Span) -> (Option<Sent>, Vec<u8>) {
+        let (socket, mut client) = UnixStream::pair().expect("two descriptors");
+        socket.set_nonblocking(true).expect("a socket");
+        let socket = OwnedFd::from(socket);
+        let mut room = vec![0; 16 << 10];
+        let sent = send_copied(&socket, file, || true, span, &mut room, NOW);
+        drop(socket);
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).expect("what was sent");
+        (sent, came)
+    }
+
+    #[test]
+    fn what_is_copied_is_never_waited_for_and_what_is_missing_is_told() {
+        let path = std::env::temp_dir().join(format!("ackpace-copied-{}", std::process::id()));
+        let bytes: Vec<u8> = (0..LEN).map(|at| (at / 4096) as u8).collect();
+        std::fs::write(&path, &bytes).expect("room for a file");
+        let fd = std::fs::File::open(&path).expect("our own file");
+        std::fs::remove_file(&path).expect("our own file");
+        fd.sync_all().expect("our own file");
+        let stat = fstat(&fd).expect("an open file");
+        let id = ObjectId {
+            device: 0,
+            index: 0,
+            generation: 0,
+        };
+        let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
+        let file = File::new(fd, id, Oracle::Ask, b"a", stat.st_dev);
+        let drop_from = |offset_bytes: u64| {
+            fadvise(&file.fd, offset_bytes, None, Advice::Random).expect("an open file");
+            fadvise(&file.fd, offset_bytes, None, Advice::DontNeed).expect("an open file");
+        };
+        let span = |offset_bytes, len_bytes| Span {
+            offset_bytes,
+            len_bytes,
+        };
+        let (sent, came) = copied(&file, span(0, 40_000));
+        assert!(matches!(
+            sent,
+            Some(Sent::Taken {
+                taken_bytes: 40_000,
+                blocked: false
+            })
+        ));
+        assert!(came == bytes[..40_000], "other bytes");
+        drop_from(64 << 10);
+        if file.resident_bytes(span(128 << 10, 1)) != Some(0) {
+            return; // a file system in memory: nothing can be missing
+        }
+        let (sent, came) = copied(&file, span(0, 100_000));
+        assert!(matches!(
+            sent,
+            Some(Sent::Taken {
+                taken_bytes: 65_536,
+                blocked: false
+            })
+        ));
+        assert!(came == bytes[..64 << 10], "other bytes");
+        assert!(
+            file::is_restless(NOW),
+            "a page is missing that was thought to be there"
+        );
+        drop_from(128 << 10);
+        let (sent, came) = copied(&file, span(200 << 10, 4096));
+        assert!(matches!(sent, Some(Sent::Missing)) && came.is_empty());
     }
 }
