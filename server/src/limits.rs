@@ -35,6 +35,12 @@ pub const WINDOWS_COUNTED: usize = 1 << 16;
 /// Windows at the begin of a file whose counts are set to nothing when it is mapped: others may have had its addresses. More: they keep the
 /// counts of these.
 pub const WINDOWS_FORGOTTEN_MAX: u64 = 64;
+/// A file up to this length is mapped whole. Longer: a window at a time, which costs some 3 us for each question.
+pub const MAPPED_EACH_BYTES_MAX: u64 = 64 << 30;
+/// Bytes of all files that are mapped whole: a quarter of the addresses that a process has (47 bits). More: likewise.
+pub const MAPPED_BYTES_MAX: u64 = 32 << 40;
+/// Files that are mapped whole: half of the mappings that a process may have (vm.max_map_count, 65,530). More: likewise.
+pub const MAPPED_FILES_MAX: u32 = 32_768;
 /// Windows of all files that are in our page tables, 2 KiB of these each. More: asking whether they are in memory costs ten
 /// times as much.
 pub const ENTERED_WINDOWS_MAX: u32 = 1024;

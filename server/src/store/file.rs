@@ -20,18 +20,31 @@ use super::pages::Pages;
 use super::residency;
 use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX, RESTLESS_US};
 
-/// When pages of any file were last missing that had just been there, microseconds; 0: never.
-static MISSED_US: AtomicU64 = AtomicU64::new(0);
+/// Of all files of the process.
+static RESTLESS: Restless = Restless(AtomicU64::new(0));
 
 /// Pages that had just been there are missing: somebody drops them, or memory is short.
 pub fn missed(now: Instant) {
-    MISSED_US.store(now.us.max(1), Ordering::Relaxed);
+    RESTLESS.missed(now);
 }
 
 /// Whether that was so lately. What is found in memory now may be gone a moment later, in this file or in another one.
 pub fn is_restless(now: Instant) -> bool {
-    let missed_us = MISSED_US.load(Ordering::Relaxed);
-    missed_us > 0 && now.us.saturating_sub(missed_us) < RESTLESS_US
+    RESTLESS.is_it(now)
+}
+
+/// When pages were last missing that had just been there, microseconds; 0: never.
+struct Restless(AtomicU64);
+
+impl Restless {
+    fn missed(&self, now: Instant) {
+        self.0.store(now.us.max(1), Ordering::Relaxed);
+    }
+
+    fn is_it(&self, now: Instant) -> bool {
+        let missed_us = self.0.load(Ordering::Relaxed);
+        missed_us > 0 && now.us.saturating_sub(missed_us) < RESTLESS_US
+    }
 }
 
 /// A file that is open, and what is known of it.
@@ -419,10 +432,11 @@ mod tests {
         std::fs::write(&path, "0123456789").expect("a file");
         let file = open(&Files::default(), &Devices::default(), &path);
         let at = |us| Instant { us };
-        assert!(!is_restless(at(5)), "nothing was missing");
-        missed(at(5));
-        assert!(is_restless(at(5)) && is_restless(at(4 + RESTLESS_US)));
-        assert!(!is_restless(at(5 + RESTLESS_US)));
+        let restless = Restless(AtomicU64::new(0));
+        assert!(!restless.is_it(at(5)), "nothing was missing");
+        restless.missed(at(5));
+        assert!(restless.is_it(at(5)) && restless.is_it(at(4 + RESTLESS_US)));
+        assert!(!restless.is_it(at(5 + RESTLESS_US)));
         let mut bytes = [0; 20];
         match file.read_cached(3, &mut bytes) {
             Ok(read) => assert_eq!(&bytes[..read], b"3456789"),

@@ -80,7 +80,10 @@ pub fn resident_bytes(
     span: Span,
 ) -> Option<u64> {
     let told = pages.filter(|_| oracle == Oracle::Ask);
-    match (oracle, told.and_then(|pages| pages.resident_bytes(span))) {
+    match (
+        oracle,
+        told.and_then(|pages| pages.resident_bytes(file, span)),
+    ) {
         (Oracle::Always, _) => Some(span.len_bytes),
         (_, Some(resident_bytes)) => Some(resident_bytes),
         // A look at a page that is not there would start a small read of it, so all are counted first.
