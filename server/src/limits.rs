@@ -128,23 +128,23 @@ pub const WATCHES_MAX: usize = 1024;
 /// Watched directories that are looked at to find such a one. More: the new one is not watched, and changes there are noticed
 /// within a second.
 pub const WATCH_LOOKS_MAX: usize = 16;
-/// Places in the table of changed names, by their hashes. Two names in one place cost a look-up when either changes.
-pub const CHANGED_NAMES_MAX: usize = 4096;
+/// Files kept ready as copies that one worker watches for changes. More: as above.
+pub const WATCHED_FILES_MAX: usize = 2048;
 /// Reads of 4 KiB of what inotify tells in one turn, 256 events and some 25 us each. More: the next turn takes them; what the
 /// kernel drops meanwhile makes all answers old.
 pub const HEARD_READS_MAX: usize = 2;
-/// Events of one directory within a second. More: whoever writes there has had enough of our time, and the directory is not watched
+/// Events of one directory or file within a second. More: whoever writes there has had enough of our time, and it is not watched
 /// for [`WATCH_PAUSE_US`]; changes there are noticed within a second.
 pub const WATCH_EVENTS_MAX: u32 = 1000;
-/// Events of all directories within a second. More: as above, for each directory that tells of one.
+/// Events of all that is watched within a second. More: as above, for each that tells of one.
 pub const HEARD_EVENTS_MAX: u32 = 10_000;
-/// For so long a loud directory is not watched, microseconds: then a thousand events are the hundredth part of what was heard.
+/// For so long what is loud is not watched, microseconds: then a thousand events are the hundredth part of what was heard.
 pub const WATCH_PAUSE_US: u64 = 10_000_000;
-/// Loud directories that are remembered, by their hashes. A collision forgets the older one, which may be heard again.
+/// Loud directories and files that are remembered, by their hashes. A collision forgets the older one, which may be heard again.
 pub const WATCHES_PAUSED_MAX: usize = 256;
-/// Tables of one worker for all that, whatever its memory for answers: paths that were asked for once, changed names,
-/// watched and loud directories, what is due.
-pub const HOT_TABLES_BYTES: u64 = 256 << 10;
+/// Tables of one worker for all that, whatever its memory for answers: paths that were asked for once, watched and loud
+/// directories and files, what is due.
+pub const HOT_TABLES_BYTES: u64 = 384 << 10;
 /// Texts of an answer that are sent in one call: a head and a body, or the last boundary of several ranges. More: a
 /// further call.
 pub const TEXTS_MAX: usize = 4;

@@ -75,15 +75,16 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
             );
             let path = path(nth, path_bytes);
             let moment = hot.changes().moment(now);
-            if hot.changes().sight(watch, &path, moment).is_none() {
+            if hot.changes().sight(watch, moment).is_none() {
                 let _ = hot.changes().enter(watch, 0);
             }
+            let _ = hot.changes().enter_file(nth as i32 + 100_000, 0);
             let moment = hot.changes().moment(now);
             let made = Made {
                 content,
                 ready: Ready::whole(&[b'h'; 300], &vec![b'b'; body_bytes]),
                 moment,
-                sight: hot.changes().sight(watch, &path, moment),
+                sight: hot.changes().sight(watch, moment),
             };
             let key = Key {
                 path: path[..].into(),
@@ -94,7 +95,7 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
                 under_way.extend(hot.get(&key, now).map(|found| found.ready.clone()));
             }
             if nth % 10 == 1 {
-                hot.changes().heard(watch, Change::Of(&path), now);
+                hot.changes().heard(watch, Change::Some, now);
             }
         }
         let (answers, held_bytes) = hot.held();

@@ -1,8 +1,8 @@
-//! What has changed in the directories that are watched, in tables of a fixed size: which answers are old.
+//! What has changed in the directories and files that are watched, in tables of a fixed size: which answers are old.
 //!
-//! Each event has a number. A directory knows the number of the last event that concerned all its files, and a table the
-//! last one of each name, by the hash of directory and name. An answer whose [`Sight`] is older than these is old. So
-//! an event costs the same however many answers are kept, and two names that share a place cost a look-up, no more.
+//! Each event has a number. A directory knows the number of the last event that concerned the names in it, a file that of the last
+//! one that concerned its content. An answer whose [`Sight`] is older than these is old. So an event costs the same however many
+//! answers are kept.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,14 +10,22 @@ use std::hash::{BuildHasher, RandomState};
 use ackpace_core::units::Instant;
 
 use crate::limits::{
-    CHANGED_NAMES_MAX, HEARD_EVENTS_MAX, WATCH_EVENTS_MAX, WATCH_LOOKS_MAX, WATCHES_MAX,
+    HEARD_EVENTS_MAX, WATCH_EVENTS_MAX, WATCH_LOOKS_MAX, WATCHED_FILES_MAX, WATCHES_MAX,
 };
 
-/// Since which event a file has been watched.
+/// Since which events a file has been watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
-    directory: u16,
-    name: u16,
+    /// Its directory.
+    directory: Seen,
+    /// Its content; `None`: who sends it looks at that.
+    content: Option<Seen>,
+}
+
+/// A place in a table, and the last event before it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    place: u16,
     nth: u64,
 }
 
@@ -30,43 +38,47 @@ pub struct Moment {
     nth: u64,
 }
 
-/// What an event is about.
+/// What an event says of what is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
-    /// The file of this name.
-    Of(&'a [u8]),
-    /// All files of the directory: one that comes or goes may be an index file, or stand in for another.
-    All,
-    /// All of them, and the kernel does not watch it any more.
+pub enum Change {
+    /// A name came or went, or bytes changed.
+    Some,
+    /// The kernel does not watch it any more.
     Gone,
 }
 
-/// A directory that is not to be watched for a while, since it told of too many changes.
+/// Something that is not to be watched for a while, since it told of too many changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loud {
     /// Hash of its path.
     pub path_hash: u64,
 }
 
-/// The directories that are watched, and what was heard of them.
+/// What is watched, and what was heard of it.
 pub struct Changes {
     /// Number of the last event.
     nth: u64,
     /// The last event that concerned everything.
     all: u64,
-    directories: Vec<Directory>,
-    by_watch: HashMap<i32, u16>,
-    names: Box<[u64]>,
+    directories: Table,
+    files: Table,
     events: Events,
-    hand: usize,
     hasher: RandomState,
 }
 
-struct Directory {
+/// Directories, or files. What was longest unused makes room (CLOCK).
+struct Table {
+    watched: Vec<Watched>,
+    by_watch: HashMap<i32, u16>,
+    hand: usize,
+    most: usize,
+}
+
+struct Watched {
     /// Its number in inotify(7); `None`: the place is free.
     watch: Option<i32>,
     path_hash: u64,
-    /// The last event that concerned all its files.
+    /// The last event that concerned it.
     changed: u64,
     used: bool,
     events: Events,
@@ -94,18 +106,16 @@ impl Default for Changes {
         Changes {
             nth: 0,
             all: 0,
-            directories: Vec::new(),
-            by_watch: HashMap::new(),
-            names: vec![0; CHANGED_NAMES_MAX].into(),
+            directories: Table::new(WATCHES_MAX),
+            files: Table::new(WATCHED_FILES_MAX),
             events: Events::default(),
-            hand: 0,
             hasher: RandomState::new(),
         }
     }
 }
 
 impl Changes {
-    /// Hash of a directory's path, by which it is told from others.
+    /// Hash of a path, by which it is told from others.
     pub fn hash(&self, path: &[u8]) -> u64 {
         self.hasher.hash_one(path)
     }
@@ -119,22 +129,34 @@ impl Changes {
     }
 
     /// A file of a directory that is watched, as it was at a moment; `None` if its directory is not.
-    pub fn sight(&mut self, watch: i32, name: &[u8], moment: Moment) -> Option<Sight> {
-        let directory = *self.by_watch.get(&watch)?;
-        self.directories[usize::from(directory)].used = true;
+    pub fn sight(&mut self, watch: i32, moment: Moment) -> Option<Sight> {
+        let directory = Seen {
+            place: self.directories.find(watch)?,
+            nth: moment.nth,
+        };
         Some(Sight {
             directory,
-            name: self.name(watch, name) as u16,
-            nth: moment.nth,
+            content: None,
         })
+    }
+
+    /// The same with the file itself, whose bytes are looked at after this; `None` if it is not watched.
+    pub fn sight_of_file(&mut self, sight: Sight, watch: i32) -> Option<Sight> {
+        let content = Some(Seen {
+            place: self.files.find(watch)?,
+            nth: self.nth,
+        });
+        Some(Sight { content, ..sight })
     }
 
     /// Whether nothing was heard since that concerns the file.
     pub fn still(&self, sight: Sight) -> bool {
-        let directory = self.directories.get(usize::from(sight.directory));
-        let name = self.names.get(usize::from(sight.name));
-        let last = directory.zip(name).map(|(all, one)| all.changed.max(*one));
-        last.is_some_and(|last| sight.nth >= last.max(self.all))
+        let holds = |table: &Table, seen: Seen| {
+            let watched = table.watched.get(usize::from(seen.place));
+            watched.is_some_and(|watched| seen.nth >= watched.changed.max(self.all))
+        };
+        let content = sight.content.is_none_or(|seen| holds(&self.files, seen));
+        content && holds(&self.directories, sight.directory)
     }
 
     /// Enter a directory that inotify watches from now on, and say which one is to be watched no longer.
@@ -142,65 +164,36 @@ impl Changes {
     /// # Errors
     /// All that were looked at are in use: then the new one is not to be watched.
     pub fn enter(&mut self, watch: i32, path_hash: u64) -> Result<Option<i32>, Full> {
-        let at = self.room()?;
-        let gone = self
-            .directories
-            .get_mut(at)
-            .and_then(|old| old.watch.take());
-        if let Some(gone) = gone {
-            self.by_watch.remove(&gone);
-        }
         self.nth += 1;
-        let directory = Directory {
-            watch: Some(watch),
-            path_hash,
-            changed: self.nth,
-            used: true,
-            events: Events::default(),
-        };
-        match self.directories.get_mut(at) {
-            Some(place) => *place = directory,
-            None => self.directories.push(directory),
-        }
-        self.by_watch.insert(watch, at as u16);
-        Ok(gone)
+        self.directories.enter(watch, path_hash, self.nth)
     }
 
-    /// A place for one more directory: a new one, or that of one which was not used lately.
-    fn room(&mut self) -> Result<usize, Full> {
-        if self.directories.len() < WATCHES_MAX {
-            return Ok(self.directories.len());
-        }
-        for _ in 0..WATCH_LOOKS_MAX {
-            let at = self.hand;
-            self.hand = (at + 1) % WATCHES_MAX;
-            let directory = &mut self.directories[at];
-            if directory.watch.is_none() || !std::mem::take(&mut directory.used) {
-                return Ok(at);
-            }
-        }
-        Err(Full)
+    /// The same for a file.
+    ///
+    /// # Errors
+    /// As [`Changes::enter`].
+    pub fn enter_file(&mut self, watch: i32, path_hash: u64) -> Result<Option<i32>, Full> {
+        self.nth += 1;
+        self.files.enter(watch, path_hash, self.nth)
     }
 
-    /// An event of a directory; says whether that was one too many.
-    pub fn heard(&mut self, watch: i32, change: Change<'_>, now: Instant) -> Option<Loud> {
-        let at = usize::from(*self.by_watch.get(&watch)?);
+    /// An event; says whether that was one too many of what it concerns.
+    pub fn heard(&mut self, watch: i32, change: Change, now: Instant) -> Option<Loud> {
+        let mut tables = [&mut self.directories, &mut self.files].into_iter();
+        let watched = tables.find_map(|table| {
+            let at = *table.by_watch.get(&watch)?;
+            Some((&mut table.watched[usize::from(at)], &mut table.by_watch))
+        });
+        let (watched, by_watch) = watched?;
         self.nth += 1;
-        if let Change::Of(name) = change {
-            let name = self.name(watch, name);
-            self.names[name] = self.nth;
-        } else {
-            self.directories[at].changed = self.nth;
-        }
-        let directory = &mut self.directories[at];
+        watched.changed = self.nth;
         let among_all = self.events.one_more(now);
-        let loud =
-            directory.events.one_more(now) > WATCH_EVENTS_MAX || among_all > HEARD_EVENTS_MAX;
-        let path_hash = directory.path_hash;
+        let loud = watched.events.one_more(now) > WATCH_EVENTS_MAX || among_all > HEARD_EVENTS_MAX;
         if loud || change == Change::Gone {
-            (directory.watch, directory.changed) = (None, self.nth);
-            self.by_watch.remove(&watch);
+            watched.watch = None;
+            by_watch.remove(&watch);
         }
+        let path_hash = watched.path_hash;
         (loud && change != Change::Gone).then_some(Loud { path_hash })
     }
 
@@ -209,17 +202,67 @@ impl Changes {
         self.nth += 1;
         self.all = self.nth;
     }
+}
 
-    fn name(&self, watch: i32, name: &[u8]) -> usize {
-        self.hasher.hash_one((watch, name)) as usize % CHANGED_NAMES_MAX
+impl Table {
+    fn new(most: usize) -> Table {
+        Table {
+            watched: Vec::new(),
+            by_watch: HashMap::new(),
+            hand: 0,
+            most,
+        }
+    }
+
+    fn find(&mut self, watch: i32) -> Option<u16> {
+        let at = *self.by_watch.get(&watch)?;
+        self.watched[usize::from(at)].used = true;
+        Some(at)
+    }
+
+    fn enter(&mut self, watch: i32, path_hash: u64, nth: u64) -> Result<Option<i32>, Full> {
+        let at = self.room()?;
+        let gone = self.watched.get_mut(at).and_then(|old| old.watch.take());
+        if let Some(gone) = gone {
+            self.by_watch.remove(&gone);
+        }
+        let watched = Watched {
+            watch: Some(watch),
+            path_hash,
+            changed: nth,
+            used: true,
+            events: Events::default(),
+        };
+        match self.watched.get_mut(at) {
+            Some(place) => *place = watched,
+            None => self.watched.push(watched),
+        }
+        self.by_watch.insert(watch, at as u16);
+        Ok(gone)
+    }
+
+    /// A place for one more: a new one, or that of one which was not used lately.
+    fn room(&mut self) -> Result<usize, Full> {
+        if self.watched.len() < self.most {
+            return Ok(self.watched.len());
+        }
+        for _ in 0..WATCH_LOOKS_MAX {
+            let at = self.hand;
+            self.hand = (at + 1) % self.most;
+            let watched = &mut self.watched[at];
+            if watched.watch.is_none() || !std::mem::take(&mut watched.used) {
+                return Ok(at);
+            }
+        }
+        Err(Full)
     }
 }
 
-/// No directory makes room for another one.
+/// Nothing makes room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-const _: () = assert!(WATCHES_MAX <= 1 << 16 && CHANGED_NAMES_MAX <= 1 << 16);
+const _: () = assert!(WATCHES_MAX <= 1 << 16 && WATCHED_FILES_MAX <= 1 << 16);
 
 #[cfg(test)]
 mod tests {
@@ -227,72 +270,101 @@ mod tests {
     use proptest::prelude::*;
 
     const NOW: Instant = Instant { us: 5_000_000 };
+    /// Files of directory n have this number and the next ones.
+    const FILES: i32 = 100_000;
 
-    fn sight(changes: &mut Changes, watch: i32, name: &[u8]) -> Option<Sight> {
-        changes.sight(watch, name, changes.moment(NOW))
+    /// A file of a directory.
+    fn sight(changes: &mut Changes, watch: i32, file: i32) -> Option<Sight> {
+        let moment = changes.moment(NOW);
+        let sight = changes.sight(watch, moment)?;
+        changes.sight_of_file(sight, FILES + 10 * watch + file)
+    }
+
+    fn enter(changes: &mut Changes, watch: i32, files: i32) {
+        assert_eq!(changes.enter(watch, 10), Ok(None));
+        for file in 0..files {
+            assert_eq!(changes.enter_file(FILES + 10 * watch + file, 0), Ok(None));
+        }
     }
 
     #[test]
     fn what_was_looked_up_before_its_directory_was_watched_or_changed_is_old() {
         let mut changes = Changes::default();
         let before = changes.moment(NOW);
-        changes.enter(1, 10).expect("room");
-        let sight = changes.sight(1, b"a", before).expect("watched");
+        enter(&mut changes, 1, 1);
+        let sight = changes.sight(1, before).expect("watched");
         assert!(!changes.still(sight));
         let before = changes.moment(NOW);
-        changes.heard(1, Change::Of(b"a"), NOW);
-        let sight = changes.sight(1, b"a", before).expect("watched");
+        changes.heard(1, Change::Some, NOW);
+        let sight = changes.sight(1, before).expect("watched");
+        assert!(!changes.still(sight));
+    }
+
+    #[test]
+    fn bytes_are_looked_at_after_their_file_is_watched() {
+        let mut changes = Changes::default();
+        enter(&mut changes, 1, 1);
+        let before = changes.moment(NOW);
+        changes.heard(FILES + 10, Change::Some, NOW);
+        let sight = changes.sight(1, before).expect("watched");
+        let sight = changes.sight_of_file(sight, FILES + 10).expect("watched");
+        assert!(changes.still(sight), "they are read behind this");
+        changes.heard(FILES + 10, Change::Some, NOW);
         assert!(!changes.still(sight));
     }
 
     #[test]
     fn a_change_makes_old_what_it_concerns_and_nothing_else() {
         let mut changes = Changes::default();
-        assert_eq!(sight(&mut changes, 1, b"a"), None);
-        assert_eq!(
-            (changes.enter(1, 10), changes.enter(2, 20)),
-            (Ok(None), Ok(None))
-        );
-        let files: [(i32, &[u8]); 3] = [(1, b"a"), (1, b"b"), (2, b"a")];
-        let [a, b, other] =
-            files.map(|(watch, name)| sight(&mut changes, watch, name).expect("watched"));
+        assert_eq!(sight(&mut changes, 1, 0), None);
+        enter(&mut changes, 1, 2);
+        assert_eq!(sight(&mut changes, 1, 2), None, "not this one");
+        enter(&mut changes, 2, 1);
+        let files = [(1, 0), (1, 1), (2, 0)];
+        let [a, b, other] = files.map(|(watch, file)| sight(&mut changes, watch, file));
+        let [a, b, other] = [a, b, other].map(|sight| sight.expect("watched"));
         assert!([a, b, other].iter().all(|&sight| changes.still(sight)));
-        assert_eq!(changes.heard(1, Change::Of(b"a"), NOW), None);
+        assert_eq!(changes.heard(FILES + 10, Change::Some, NOW), None);
         assert_eq!(
             [a, b, other].map(|sight| changes.still(sight)),
             [false, true, true]
         );
-        assert!(sight(&mut changes, 1, b"a").is_some_and(|anew| changes.still(anew)));
-        changes.heard(1, Change::All, NOW);
+        assert!(sight(&mut changes, 1, 0).is_some_and(|anew| changes.still(anew)));
+        changes.heard(1, Change::Some, NOW);
         assert_eq!([b, other].map(|sight| changes.still(sight)), [false, true]);
         changes.heard(2, Change::Gone, NOW);
         assert_eq!(
-            (changes.still(other), sight(&mut changes, 2, b"a")),
+            (changes.still(other), sight(&mut changes, 2, 0)),
             (false, None)
         );
-        let b = sight(&mut changes, 1, b"b").expect("watched");
+        let b = sight(&mut changes, 1, 1).expect("watched");
         changes.lost();
         assert!(!changes.still(b));
     }
 
     #[test]
-    fn a_loud_directory_is_told_of_once_and_forgotten() {
-        let mut changes = Changes::default();
-        changes.enter(1, 10).expect("room");
-        let first = sight(&mut changes, 1, b"a").expect("watched");
-        for _ in 0..WATCH_EVENTS_MAX {
-            assert_eq!(changes.heard(1, Change::Of(b"b"), NOW), None);
+    fn what_is_loud_is_told_of_once_and_forgotten() {
+        for loud_one in [1, FILES + 10] {
+            let mut changes = Changes::default();
+            assert_eq!(changes.enter(1, 10), Ok(None));
+            assert_eq!(changes.enter_file(FILES + 10, 10), Ok(None));
+            let mut first = None;
+            for _ in 0..WATCH_EVENTS_MAX {
+                first = sight(&mut changes, 1, 0);
+                assert_eq!(changes.heard(loud_one, Change::Some, NOW), None);
+            }
+            let loud = changes.heard(loud_one, Change::Some, NOW);
+            assert_eq!(loud, Some(Loud { path_hash: 10 }));
+            assert_eq!(
+                (
+                    changes.heard(loud_one, Change::Some, NOW),
+                    sight(&mut changes, 1, 0)
+                ),
+                (None, None)
+            );
+            let first = first.expect("it was watched");
+            assert!(!changes.still(first), "nobody heard what came after");
         }
-        let loud = changes.heard(1, Change::Of(b"b"), NOW);
-        assert_eq!(loud, Some(Loud { path_hash: 10 }));
-        assert_eq!(
-            (
-                changes.heard(1, Change::All, NOW),
-                sight(&mut changes, 1, b"a")
-            ),
-            (None, None)
-        );
-        assert!(!changes.still(first), "nobody heard what came after");
     }
 
     #[test]
@@ -303,7 +375,7 @@ mod tests {
             changes.enter(watch, 0).expect("room");
         }
         let mut heard = || {
-            let each = (0..100 * count).map(|nth| changes.heard(nth % count, Change::All, NOW));
+            let each = (0..100 * count).map(|nth| changes.heard(nth % count, Change::Some, NOW));
             each.flatten().count()
         };
         assert_eq!((heard(), heard()), (0, count as usize));
@@ -315,7 +387,8 @@ mod tests {
         for watch in 0..WATCHES_MAX as i32 {
             assert_eq!(changes.enter(watch, 0), Ok(None));
         }
-        let first = sight(&mut changes, 0, b"a").expect("watched");
+        let seen = |changes: &mut Changes, watch| changes.sight(watch, changes.moment(NOW));
+        let first = seen(&mut changes, 0).expect("watched");
         assert_eq!(
             changes.enter(-1, 0),
             Err(Full),
@@ -327,39 +400,43 @@ mod tests {
         }
         assert_eq!(changes.enter(-1, 0), Ok(Some(0)));
         assert!(!changes.still(first));
-        assert!(
-            sight(&mut changes, looked_at, b"a").is_some()
-                && sight(&mut changes, 0, b"a").is_none()
-        );
-        assert_eq!(changes.by_watch.len(), WATCHES_MAX);
+        assert!(seen(&mut changes, looked_at).is_some() && seen(&mut changes, 0).is_none());
+        assert_eq!(changes.directories.by_watch.len(), WATCHES_MAX);
     }
 
     proptest! {
         #[test]
-        fn no_change_is_missed(acts in prop::collection::vec((0u8..6, 0i32..4, 0u8..4), 1..200)) {
+        fn no_change_is_missed(acts in prop::collection::vec((0u8..7, 0i32..4, 0i32..4), 1..200)) {
             let mut changes = Changes::default();
-            let (mut seen, mut old) = (Vec::<(i32, u8, Sight)>::new(), Vec::new());
-            for (act, watch, name) in acts {
-                let (concerned, change): (&dyn Fn(i32, u8) -> bool, _) = match act {
+            let (mut seen, mut old) = (Vec::<(i32, i32, Sight)>::new(), Vec::new());
+            for (act, watch, file) in acts {
+                let wd = FILES + 10 * watch + file;
+                let (concerned, change): (&dyn Fn(i32, i32) -> bool, _) = match act {
                     0 | 1 => {
-                        if sight(&mut changes, watch, &[name]).is_none() {
+                        let moment = changes.moment(NOW);
+                        if changes.sight(watch, moment).is_none() {
                             prop_assert_eq!(changes.enter(watch, 0), Ok(None));
                         }
-                        seen.extend(sight(&mut changes, watch, &[name]).map(|it| (watch, name, it)));
+                        if sight(&mut changes, watch, file).is_none() {
+                            prop_assert_eq!(changes.enter_file(wd, 0), Ok(None));
+                        }
+                        seen.extend(sight(&mut changes, watch, file).map(|it| (watch, file, it)));
                         continue;
                     }
-                    2 => (&|of, what| (of, what) == (watch, name), Some(Change::Of(&[name]))),
-                    3 => (&|of, _| of == watch, Some(Change::All)),
-                    4 => (&|of, _| of == watch, Some(Change::Gone)),
+                    2 => (&|of, what| (of, what) == (watch, file), Some((wd, Change::Some))),
+                    3 => (&|of, what| (of, what) == (watch, file), Some((wd, Change::Gone))),
+                    4 => (&|of, _| of == watch, Some((watch, Change::Some))),
+                    5 => (&|of, _| of == watch, Some((watch, Change::Gone))),
                     _ => (&|_, _| true, None),
                 };
                 match change {
-                    Some(change) => drop(changes.heard(watch, change, NOW)),
+                    Some((of, change)) => drop(changes.heard(of, change, NOW)),
                     None => changes.lost(),
                 }
                 old.extend(seen.iter().filter(|it| concerned(it.0, it.1)).map(|it| it.2));
                 seen.retain(|it| !concerned(it.0, it.1));
                 prop_assert!(!old.iter().any(|sight| changes.still(*sight)));
+                prop_assert!(seen.iter().all(|it| changes.still(it.2)));
             }
         }
     }

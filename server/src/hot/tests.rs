@@ -140,7 +140,7 @@ fn an_answer_is_good_until_a_change_is_heard_of_and_is_not_kept_behind_one() {
     let (mut hot, key) = (Hot::new(10_000), kept_by(b"/a"));
     hot.changes().enter(1, 0).expect("room");
     let made = |hot: &mut Hot, moment| {
-        let sight = hot.changes().sight(1, b"a", moment);
+        let sight = hot.changes().sight(1, moment);
         assert!(sight.is_some());
         Made {
             content: content(1),
@@ -152,7 +152,7 @@ fn an_answer_is_good_until_a_change_is_heard_of_and_is_not_kept_behind_one() {
     let before = hot.changes().moment(at(1));
     let first = made(&mut hot, before);
     assert!(hot.keep(&key, first) && hot.get(&key, at(2)).is_some());
-    hot.changes().heard(1, Change::Of(b"a"), at(3));
+    hot.changes().heard(1, Change::Some, at(3));
     assert!(hot.get(&key, at(4)).is_none());
     let late = made(&mut hot, before);
     assert!(!hot.keep(&key, late), "it was looked up before the change");

@@ -1,9 +1,13 @@
 //! Hearing of changes to the files that are kept ready (inotify(7)).
 //!
-//! Watched are the directories in which they lie. What inotify does not tell (a change of a directory
-//! further up, a write by mmap(2) or to another link of the file, another machine's write to a network file system), and
-//! everything where it is refused or has too much to tell, is noticed within a second all the same.
+//! Watched are the directories in which they lie, for names that come and go, and each file of which there is a copy, for its bytes.
+//! To watch the bytes of all files of a directory would be one call, but one in which the kernel walks all names of it that it
+//! remembers, also those that are not there, while nobody can open any of them: a quarter of a second after two million 404s.
+//!
+//! What inotify does not tell (a change of a directory further up, a write by mmap(2), another machine's write to a network file
+//! system), and everything where it is refused or has too much to tell, is noticed within a second all the same.
 
+use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,13 +18,37 @@ use ackpace_core::units::Instant;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use super::changes::{Change, Changes, Loud, Moment, Sight};
+use super::changes::{Change, Changes, Full, Loud, Moment, Sight};
 use crate::limits::{HEARD_READS_MAX, WATCH_PAUSE_US, WATCHES_PAUSED_MAX};
+
+/// Names that come to a directory or go.
+const NAMES: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR);
+/// What changes an answer of a file: its bytes, its times, who may read it.
+const BYTES: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DONT_FOLLOW);
+
+/// Who looks whether the bytes of a file change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bytes<'a> {
+    /// Inotify: they are copied after this.
+    Copied {
+        /// The file's name in its directory.
+        name: &'a [u8],
+    },
+    /// Who sends it, each time.
+    Open,
+}
 
 /// The kernel's end of it; what it has told stands in [`Changes`].
 pub struct Watch {
     inotify: OwnedFd,
-    /// Hashes of the paths of loud directories, and until when they are not watched, by the low bits of the former.
+    /// Hashes of the paths of what was loud, and until when it is not watched, by the low bits of the former.
     paused: Box<[(u64, Instant)]>,
 }
 
@@ -36,38 +64,52 @@ impl Watch {
         })
     }
 
-    /// Watch for changes of a file that was looked up at `moment`. `None`: its directory is loud, there is no room for it, or
-    /// inotify refuses.
+    /// Watch for changes of a file that was looked up at `moment`. `None`: it or its directory is loud, there is no room, or inotify
+    /// refuses.
     pub fn add(
         &mut self,
         directory: &Path,
-        name: &[u8],
+        bytes: Bytes<'_>,
         changes: &mut Changes,
         moment: Moment,
     ) -> Option<Sight> {
-        let what = WatchFlags::MODIFY
-            | WatchFlags::ATTRIB
-            | WatchFlags::CREATE
-            | WatchFlags::DELETE
-            | WatchFlags::MOVE
-            | WatchFlags::DELETE_SELF
-            | WatchFlags::MOVE_SELF
-            | WatchFlags::ONLYDIR;
         let path_hash = changes.hash(directory.as_os_str().as_bytes());
+        let watch = self.place(directory, NAMES, path_hash, moment)?;
+        let Some(sight) = changes.sight(watch, moment) else {
+            self.entered(watch, changes.enter(watch, path_hash));
+            return changes.sight(watch, moment); // which is old: it was looked up before
+        };
+        let Bytes::Copied { name } = bytes else {
+            return Some(sight);
+        };
+        let path = directory.join(OsStr::from_bytes(name));
+        let path_hash = changes.hash(path.as_os_str().as_bytes());
+        let watch = self.place(&path, BYTES, path_hash, moment)?;
+        changes.sight_of_file(sight, watch).or_else(|| {
+            self.entered(watch, changes.enter_file(watch, path_hash));
+            changes.sight_of_file(sight, watch)
+        })
+    }
+
+    fn place(
+        &mut self,
+        path: &Path,
+        what: WatchFlags,
+        path_hash: u64,
+        moment: Moment,
+    ) -> Option<i32> {
         let (paused, until) = *self.pause(path_hash);
         if paused == path_hash && moment.at < until {
             return None;
         }
-        let watch = inotify::add_watch(&self.inotify, directory, what).ok()?;
-        let known = changes.sight(watch, name, moment);
-        if known.is_some() {
-            return known;
-        }
-        let gone = changes.enter(watch, path_hash).unwrap_or(Some(watch));
-        if let Some(gone) = gone {
+        inotify::add_watch(&self.inotify, path, what).ok()
+    }
+
+    /// The watch was entered in the place of another one, or there was no place for it.
+    fn entered(&self, watch: i32, entered: Result<Option<i32>, Full>) {
+        if let Some(gone) = entered.unwrap_or(Some(watch)) {
             let _ = inotify::remove_watch(&self.inotify, gone); // it may be gone by itself
         }
-        changes.sight(watch, name, moment)
     }
 
     fn pause(&mut self, path_hash: u64) -> &mut (u64, Instant) {
@@ -92,8 +134,10 @@ impl Watch {
                 changes.lost();
                 continue;
             }
-            let name = event.file_name().map(|name| name.to_bytes());
-            let change = change(event.events(), name);
+            let change = match event.events().contains(ReadFlags::IGNORED) {
+                true => Change::Gone,
+                false => Change::Some,
+            };
             if let Some(told) = changes.heard(event.wd(), change, now) {
                 loud.push((event.wd(), told));
             }
@@ -102,15 +146,6 @@ impl Watch {
             let _ = inotify::remove_watch(&self.inotify, watch);
             *self.pause(path_hash) = (path_hash, now.plus_us(WATCH_PAUSE_US));
         }
-    }
-}
-
-fn change(events: ReadFlags, name: Option<&[u8]>) -> Change<'_> {
-    let names = ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
-    match name {
-        _ if events.contains(ReadFlags::IGNORED) => Change::Gone,
-        Some(name) if !events.intersects(names) => Change::Of(name),
-        _ => Change::All,
     }
 }
 
@@ -138,10 +173,48 @@ mod tests {
         path
     }
 
-    /// Of a file that was looked up now.
+    /// Of a file that was looked up now, and is copied.
     fn sight(watch: &mut Watch, path: &Path, name: &str, changes: &mut Changes) -> Option<Sight> {
         let moment = changes.moment(NOW);
-        watch.add(path, name.as_bytes(), changes, moment)
+        let name = name.as_bytes();
+        watch.add(path, Bytes::Copied { name }, changes, moment)
+    }
+
+    /// The masks of all that the kernel watches for us (proc(5)).
+    fn masks(watch: &Watch) -> Vec<u32> {
+        use std::os::fd::AsRawFd;
+        let path = format!("/proc/self/fdinfo/{}", watch.inotify.as_raw_fd());
+        let text = fs::read_to_string(path).expect("proc(5)");
+        let masks = text.lines().filter_map(|line| line.split(" mask:").nth(1));
+        let masks = masks.map(|rest| rest.split(' ').next().unwrap_or_default());
+        masks
+            .map(|hex| u32::from_str_radix(hex, 16).expect("a mask"))
+            .collect()
+    }
+
+    #[test]
+    fn no_directory_is_watched_for_what_happens_inside_of_its_files() {
+        // For these the kernel walks all names of the directory, while nobody can open one.
+        let walks = WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::ACCESS
+            | WatchFlags::OPEN
+            | WatchFlags::CLOSE;
+        let path = directory("walk");
+        fs::write(path.join("a"), "1").expect("written");
+        let (mut watch, mut changes) = (Watch::new().expect("inotify"), Changes::default());
+        let moment = changes.moment(NOW);
+        watch.add(&path, Bytes::Open, &mut changes, moment);
+        let moment = changes.moment(NOW);
+        let open = watch.add(&path, Bytes::Open, &mut changes, moment);
+        assert!(open.is_some_and(|open| changes.still(open)));
+        let of_directory = masks(&watch);
+        assert_eq!(of_directory.len(), 1, "nothing else");
+        assert_eq!(of_directory[0] & walks.bits(), 0);
+        let copied = sight(&mut watch, &path, "a", &mut changes);
+        assert!(copied.is_some_and(|copied| changes.still(copied)));
+        assert_eq!(masks(&watch).len(), 2);
+        fs::remove_dir_all(&path).expect("our own");
     }
 
     /// Until nothing is left to hear; says in how many goes.
@@ -176,6 +249,17 @@ mod tests {
         fs::write(path.join("a"), "2").expect("written");
         hear(&mut watch, &mut changes);
         assert!(!changes.still(a) && changes.still(b));
+        let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
+        // By another name elsewhere.
+        let link = path.with_extension("link");
+        fs::hard_link(path.join("a"), &link).expect("a link");
+        hear(&mut watch, &mut changes);
+        assert!(!changes.still(a), "its times changed");
+        let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
+        fs::write(&link, "3").expect("written");
+        hear(&mut watch, &mut changes);
+        assert!(!changes.still(a) && changes.still(b));
+        fs::remove_file(&link).expect("our own");
         fs::rename(path.join("a"), path.join("b")).expect("renamed");
         hear(&mut watch, &mut changes);
         assert!(!changes.still(b));
@@ -185,6 +269,7 @@ mod tests {
     #[test]
     fn a_directory_that_goes_takes_its_answers_along() {
         let path = directory("gone");
+        fs::write(path.join("a"), "1").expect("written");
         let (mut watch, mut changes) = (Watch::new().expect("inotify"), Changes::default());
         sight(&mut watch, &path, "a", &mut changes);
         let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
@@ -197,27 +282,31 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_without_pause_is_heard_a_little_in_each_turn_and_then_not_at_all() {
+    fn who_changes_without_pause_is_heard_a_little_in_each_turn_and_then_not_at_all() {
         let path = directory("loud");
+        fs::write(path.join("a"), "1").expect("written");
+        fs::write(path.join("b"), "1").expect("written");
         let (mut watch, mut changes) = (Watch::new().expect("inotify"), Changes::default());
         sight(&mut watch, &path, "a", &mut changes);
         let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
-        assert!(changes.still(a));
-        // Two names in turn, since the kernel makes one of two equal events.
-        let names = ["b", "c"].map(|name| path.join(name));
+        let b = sight(&mut watch, &path, "b", &mut changes).expect("watched");
+        assert!(changes.still(a) && changes.still(b));
+        // Two files in turn, since the kernel makes one of two equal events.
+        let names = ["a", "b"].map(|name| path.join(name));
         let writes = |count: u32| {
             for nth in 0..count as usize {
-                fs::write(&names[nth % 2], "1").expect("written");
+                let file = fs::File::options().write(true).open(&names[nth % 2]);
+                io::Write::write_all(&mut file.expect("it is there"), b"1").expect("written");
             }
         };
-        writes(WATCH_EVENTS_MAX);
+        writes(2 * WATCH_EVENTS_MAX + 2);
         let goes = hear(&mut watch, &mut changes);
-        let at_once = HEARD_READS_MAX * 4096 / 32;
+        let at_once = HEARD_READS_MAX * 4096 / 16;
         assert!(
             goes >= WATCH_EVENTS_MAX as usize / at_once,
             "all in {goes} goes"
         );
-        assert!(!changes.still(a));
+        assert!(!changes.still(a) && !changes.still(b));
         assert_eq!(
             sight(&mut watch, &path, "a", &mut changes),
             None,
@@ -226,7 +315,14 @@ mod tests {
         writes(WATCH_EVENTS_MAX);
         assert_eq!(hear(&mut watch, &mut changes), 0, "the kernel was told so");
         let later = changes.moment(NOW.plus_us(WATCH_PAUSE_US));
-        assert!(watch.add(&path, b"a", &mut changes, later).is_some());
+        let name = b"a";
+        let anew = watch.add(&path, Bytes::Copied { name }, &mut changes, later);
+        assert!(anew.is_some());
+        // What is loud without being kept ready costs nothing.
+        fs::write(path.join("c"), "1").expect("written");
+        hear(&mut watch, &mut changes);
+        fs::write(path.join("c"), "2").expect("written");
+        assert_eq!(hear(&mut watch, &mut changes), 0);
         fs::remove_dir_all(&path).expect("our own");
     }
 }

@@ -14,7 +14,7 @@ use crate::front::http::{Surroundings, Task};
 use crate::front::plain;
 use crate::front::site::{Answer, Served, Site};
 use crate::hot::changes::Moment;
-use crate::hot::watch::Watch;
+use crate::hot::watch::{Bytes, Watch};
 use crate::hot::{Candidate, Content, Hot, Keep, Key, Made, Ready};
 use crate::log::AccessHandle;
 use crate::resolver::{Done, Job};
@@ -208,7 +208,11 @@ fn keep_ready(
     };
     let sight = watch.as_mut().and_then(|watch| {
         let (directory, name) = site.place(&served.file.path);
-        watch.add(&directory, name, hot.changes(), moment)
+        let bytes = match keep {
+            Keep::Copied => Bytes::Copied { name },
+            Keep::Open => Bytes::Open,
+        };
+        watch.add(&directory, bytes, hot.changes(), moment)
     });
     let ready = match keep {
         // Read anew each time: its bytes may change without its times, so what was read for an older answer proves nothing.
