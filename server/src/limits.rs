@@ -61,10 +61,11 @@ pub const RESTLESS_US: u64 = 10_000_000;
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: what lies behind them is not known.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
-/// At the end of the process, how often it is looked whether disks have answered the last reads. After that: it is said
-/// what the kernel waits for.
-pub const LAST_READS_LOOKS: u32 = 100;
-/// Time between two of these looks.
+/// At the end of the process, for so long disks may answer the last reads. Longer: it is said what the kernel waits for.
+pub const LAST_READS_QUIET: Duration = Duration::from_secs(1);
+/// For so long they are waited for. Longer: it ends with an error, and the kernel waits on.
+pub const LAST_READS_WAIT: Duration = Duration::from_secs(30);
+/// Time between two looks whether they have.
 pub const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
 /// Pause before reads that the kernel had no memory to start are started again.
 pub const RING_RETRY: Duration = Duration::from_millis(10);

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::{self, Order};
@@ -23,7 +24,7 @@ use crate::failure::Failure;
 use crate::front::names::Shelf;
 use crate::front::site::Site;
 use crate::greeting;
-use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_LOOKS, WORKERS_MAX};
+use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_MAX};
 use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Bell, Mailboxes};
@@ -108,15 +109,15 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
     obeyed.map_err(|error| runtime("signals", error))?;
     wait(threads);
-    tell_what_hangs(&shared);
     remove_unix(&unix);
-    admin_path.inspect(place::Bound::remove);
     log.stop();
+    let in_order = wait_for_disks(&shared);
+    admin_path.inspect(place::Bound::remove);
     let turns = Turns::default();
     tallies.iter().for_each(|tally| turns.merge(&tally.turns));
     tracing::info!("turns: {turns}");
     diagnostics.stop();
-    Ok(())
+    in_order
 }
 
 fn log_failure(target: &LogTarget, error: &io::Error) -> Failure {
@@ -225,36 +226,47 @@ fn wait(threads: Threads) {
     }
 }
 
-/// A call that waits for a disk can't be called back, and the kernel lets a process end with its last call only: whoever
-/// waits for the end shall know for what.
-fn tell_what_hangs(shared: &Shared) {
+/// A call that waits for a disk can't be called back, and the kernel lets a process end with its last call only. Whoever waits for
+/// the end shall know for what; and as long as we live, a second signal is told of and gives its exit code, which a process that has
+/// said exit(2) can't.
+fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut told = false;
+    while let Some(hangs) = what_hangs(shared) {
+        let waited = begun.elapsed();
+        if waited >= LAST_READS_WAIT {
+            return Err(Failure::runtime(format!(
+                "{hangs} after {} s: ended all the same",
+                waited.as_secs()
+            )));
+        }
+        if waited >= LAST_READS_QUIET && !told {
+            tracing::warn!("{hangs}: the process is gone when they are done");
+            told = true;
+        }
+        thread::sleep(LAST_READS_LOOK_EACH);
+    }
+    Ok(())
+}
+
+/// What waits for disks in threads that are no workers; `None`: nothing.
+fn what_hangs(shared: &Shared) -> Option<String> {
     let waits = |(device, disk): (usize, &Handle)| {
         let reads = disk.tally().in_flight.load(Ordering::Relaxed);
         (reads > 0).then(|| format!("disk {device} has not answered {reads} reads"))
     };
-    let hanging = || {
-        let lookups = shared.resolver.busy();
-        let lookups = (lookups > 0).then(|| format!("{lookups} look-ups of files wait"));
-        let closes = closing::pending();
-        let closes = (closes > 0).then(|| format!("{closes} files wait to be closed"));
-        let all: Vec<_> = shared
-            .disks
-            .started()
-            .filter_map(waits)
-            .chain(lookups)
-            .chain(closes)
-            .collect();
-        (!all.is_empty()).then(|| all.join(", "))
-    };
-    for _ in 0..LAST_READS_LOOKS {
-        if hanging().is_none() {
-            return;
-        }
-        thread::sleep(LAST_READS_LOOK_EACH);
-    }
-    if let Some(hanging) = hanging() {
-        tracing::warn!("{hanging}: the process is gone when they are done");
-    }
+    let lookups = shared.resolver.busy();
+    let lookups = (lookups > 0).then(|| format!("{lookups} look-ups of files wait"));
+    let closes = closing::pending();
+    let closes = (closes > 0).then(|| format!("{closes} files wait to be closed"));
+    let all: Vec<_> = shared
+        .disks
+        .started()
+        .filter_map(waits)
+        .chain(lookups)
+        .chain(closes)
+        .collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {

@@ -264,6 +264,26 @@ fn a_stop_while_a_disk_hangs_says_what_it_waits_for_and_ends_with_that() {
 }
 
 #[test]
+fn a_second_signal_behind_a_disk_that_hangs_is_told_of_and_gives_its_exit_code() {
+    let Some(disk) = Disk::up(&[("a", LEN as u64)]) else {
+        return;
+    };
+    let mut bench = Bench::start(&disk, &["--drain-timeout", "1s"]);
+    disk.tell("hang");
+    let waiting = bench.ask("/disk/a", "");
+    eventually("the read is in the device", || disk.counter("queued") > 0);
+    bench.server.signal(libc::SIGTERM);
+    bench.server.err_line(&["WARN", "the process is gone when"]);
+    bench.server.signal(libc::SIGTERM);
+    bench
+        .server
+        .err_line(&["ERROR", "the second: ended at once"]);
+    drop(waiting);
+    disk.tell("heal"); // until then the kernel does not let go of it
+    assert_eq!(bench.server.wait().code(), Some(1));
+}
+
+#[test]
 fn five_thousand_resets_in_one_turn_cost_no_read() {
     // The server holds a socket and a file twice for each, we a socket.
     let may_have = raise_own_limit().saturating_sub(500) / 3;
