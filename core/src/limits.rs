@@ -91,6 +91,14 @@ pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
 /// A connection whose socket is full is asked for TCP's counters when the last answer is older than this: two system calls of a
 /// microsecond each.
 pub const FLOW_EACH_US: u64 = 400_000;
+/// The rate that is shown of a connection is that of so many seconds, or of up to twice as many: windows open in steps.
+pub const SHOWN_US: u64 = 3 * US_PER_S;
+/// A connection that nobody asked for longer than this is shown as one that got nothing since.
+pub const SHOWN_SILENT_US: u64 = 3 * US_PER_S / 2;
+/// So long the kernel holds back the begin of a segment for what is to follow (tcp(7), TCP_CORK), and counts its socket as busy.
+pub const CORKED_US: u64 = 200_000;
+/// What a socket holds if nothing but the head of a response is in it, or the corked rest of a piece.
+pub const THIN_BYTES_MAX: u64 = 4 * KIB;
 /// A rate measured over less time than this is noise.
 pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// No client is believed to take more: 1 Tbit/s, more than any path carries today. Above: it is taken for that fast. So the

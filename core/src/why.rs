@@ -8,7 +8,7 @@ use core::fmt;
 use crate::congestion::{Delay, Signal};
 use crate::conn::ConnId;
 use crate::disk::Chosen;
-use crate::limits::DECISIONS_MAX;
+use crate::limits::{DECISIONS_MAX, THIN_BYTES_MAX};
 use crate::units::{Bytes, Instant, Time, US_PER_S};
 
 /// The reason for an end. Names are stable: operators search their logs for them.
@@ -93,7 +93,7 @@ impl fmt::Display for Why {
 /// What the next bytes of a response wait for. Names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// They are not in memory yet: a read, or the next slice of a listing, is under way.
+    /// They are not in memory yet, and the socket has nothing for its client: a read, or the next slice of a listing, is under way.
     Disk,
     /// The socket holds the send margin of its client: this is the state of a healthy download.
     Margin,
@@ -229,6 +229,8 @@ pub enum What {
         wait: Wait,
         /// Of the response, not yet with the kernel.
         left_bytes: u64,
+        /// What its socket holds, as far as is known.
+        socket_bytes: u64,
     },
     /// T of all connections has changed by a tenth or more.
     Target {
@@ -305,7 +307,20 @@ impl fmt::Display for What {
                 }
                 write!(f, "now it waits for {}", wait.sentence())
             }
-            What::Waits { wait, left_bytes } => {
+            What::Waits {
+                wait: Wait::Disk,
+                left_bytes,
+                socket_bytes,
+            } if socket_bytes > THIN_BYTES_MAX => {
+                let (left, held) = (Bytes(left_bytes), Bytes(socket_bytes));
+                write!(
+                    f,
+                    "its next bytes are not in memory yet, and its socket should hold {held} until then; {left} are left"
+                )
+            }
+            What::Waits {
+                wait, left_bytes, ..
+            } => {
                 let left = Bytes(left_bytes);
                 write!(f, "waits for {}; {left} are left", wait.sentence())
             }
@@ -489,13 +504,18 @@ mod tests {
              unsent, 203 ms at the 2.5 MB/s that it takes; now it waits for its client: the socket holds its \
              margin, as it should"
         );
-        let waits = What::Waits {
+        let waits = |socket_bytes| What::Waits {
             wait: Wait::Disk,
             left_bytes: 999,
+            socket_bytes,
         };
         assert_eq!(
-            waits.to_string(),
+            waits(300).to_string(),
             "waits for the disk: its next bytes are not in memory yet; 999 B are left"
+        );
+        assert_eq!(
+            waits(2_000_000).to_string(),
+            "its next bytes are not in memory yet, and its socket should hold 2.0 MB until then; 999 B are left"
         );
         let target = What::Target {
             from_us: 400_000,

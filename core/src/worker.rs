@@ -14,9 +14,11 @@ mod counts;
 mod look;
 mod messages;
 mod news;
+mod pace;
 mod path;
 mod patience;
 mod scan;
+mod stand;
 mod step;
 mod stream;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use self::arrivals::{Arrivals, Unsettled};
 pub use self::counts::{Census, Counts, PHASES};
 pub use self::look::{Look, Response};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Send, Settings};
+use self::pace::Pace;
 use self::patience::Patience;
 use self::step::{undo, wanted};
 use self::stream::Stream;
@@ -98,6 +101,7 @@ struct Conn {
     /// Why its socket is being filled, or was last.
     top_up: TopUp,
     arrivals: Arrivals,
+    pace: Pace,
 }
 
 impl Conn {
@@ -334,7 +338,6 @@ impl Machine for Worker {
                 last,
             } => {
                 if let Some(s) = stream_in(&mut self.conns, stream) {
-                    s.go_on(&mut self.counts, now);
                     s.sliced(len_bytes, last);
                     self.wake(stream.conn.index, false);
                 }
@@ -354,7 +357,7 @@ impl Machine for Worker {
             }
             In::Unfilled { stream, seq, why } => {
                 if self.awaits(stream, seq) {
-                    self.unfilled(stream, seq, why, now);
+                    self.unfilled(stream, seq, why);
                 }
             }
             In::Failed { stream, why } => {

@@ -2,6 +2,7 @@
 
 use super::arrivals::Arrivals;
 use super::messages::{Address, Out};
+use super::pace::Pace;
 use super::patience::Patience;
 use super::{Conn, Phase, Worker};
 use crate::congestion::Watch;
@@ -52,6 +53,7 @@ impl Worker {
             paced_until: None,
             top_up: TopUp::First,
             arrivals: Arrivals::default(),
+            pace: Pace::new(now),
         });
         self.open += 1;
         self.wake(id.index, false);

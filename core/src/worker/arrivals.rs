@@ -211,9 +211,22 @@ impl Arrivals {
 
     /// The socket holds so many bytes without an ACK. What was acknowledged never becomes less.
     pub fn measured(&mut self, unacked_bytes: u64) {
-        self.acked_bytes = self
-            .acked_bytes
-            .max(self.sent_bytes.saturating_sub(unacked_bytes));
+        self.acked_bytes = self.acked_with(unacked_bytes);
+    }
+
+    /// Of the connection, ever: what its socket was given.
+    pub fn given_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// Of the connection, ever: what is known to have arrived.
+    pub fn acked_bytes(&self) -> u64 {
+        self.acked_bytes
+    }
+
+    /// What will have arrived when the socket holds so many bytes without an ACK.
+    pub fn acked_with(&self, unacked_bytes: u64) -> u64 {
+        (self.acked_bytes).max(self.sent_bytes.saturating_sub(unacked_bytes))
     }
 
     /// The oldest response whose last byte is acknowledged.

@@ -38,8 +38,10 @@ pub struct Census {
     pub waiting: [u64; Wait::ALL.len()],
     /// Their bytes that are not with the kernel yet; of a listing, those that are made.
     pub waiting_bytes: [u64; Wait::ALL.len()],
-    /// B_net: what all who are sending take together, as far as it is known.
+    /// What arrived in the last seconds at all who are sent something now, per second.
     pub rates_bytes_per_s: u64,
+    /// B_net: what these are believed to take, as far as it is known.
+    pub believed_bytes_per_s: u64,
 }
 
 /// The stable names of the phases of a connection.

@@ -1,10 +1,12 @@
 //! How one connection stands now: what `ackpace top` and `ackpace why` show of it.
 
 use super::counts::{Census, Counts, PHASES, phase_index};
+use super::pace::{Pace, is_dry};
+use super::stand::Stand;
 use super::{Conn, Phase, Worker};
-use crate::conn::{ConnId, StreamId};
+use crate::conn::{ConnId, StreamId, TcpSample};
 use crate::units::Instant;
-use crate::why::{Decision, TopUp, Wait};
+use crate::why::{Decision, TopUp, Wait, WindowFacts};
 
 /// One connection, seen from inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,14 +15,22 @@ pub struct Look {
     pub conn: ConnId,
     /// Its name in [`PHASES`].
     pub phase: &'static str,
-    /// B_n; 0: not known yet.
+    /// What arrived in the last seconds, per second.
     pub rate_bytes_per_s: u64,
+    /// B_n for the send margin; 0: not known yet.
+    pub believed_bytes_per_s: u64,
+    /// B_n for prefetch; 0: not known yet.
+    pub prefetch_bytes_per_s: u64,
     /// T_n, the time for which its socket should have bytes; `None` while B_n is not known.
     pub margin_us: Option<u64>,
     /// What its socket is filled up to; `None` without margins.
     pub fill_bytes: Option<u64>,
     /// Its response under way.
     pub response: Option<Response>,
+    /// What its socket was given, ever.
+    given_bytes: u64,
+    pace: Pace,
+    stand: Option<Stand>,
 }
 
 /// A response under way.
@@ -28,10 +38,12 @@ pub struct Look {
 pub struct Response {
     /// Its name.
     pub stream: StreamId,
-    /// What its next bytes wait for, as far as we know without asking TCP.
+    /// What its next bytes wait for, as far as is known without asking TCP ([`Look::seen_with`]).
     pub wait: Wait,
     /// For how long.
     pub wait_us: u64,
+    /// What has to come before its socket is given more. While that is the disk, it may be its client that is waited for.
+    pub stands_for: Wait,
     /// Why its socket was filled last.
     pub top_up: TopUp,
     /// Bytes of it, head included, that the kernel took.
@@ -40,10 +52,47 @@ pub struct Response {
     pub left_bytes: u64,
     /// Since its request.
     pub took_us: u64,
-    /// Time that it stood still for the disk.
+    /// Time that it stood still for the disk, with nothing in its socket.
     pub waited_disk_us: u64,
-    /// Time that it stood still since its socket took no more.
+    /// Time that it stood still for its client.
     pub waited_net_us: u64,
+}
+
+impl Look {
+    /// The same in the light of what TCP says now.
+    #[must_use]
+    pub fn seen_with(mut self, sample: &TcpSample, now: Instant) -> Look {
+        let acked_bytes = self.given_bytes.saturating_sub(sample.unacked_bytes);
+        let idle_us = self.pace.heard(sample, acked_bytes, now);
+        self.rate_bytes_per_s = self.pace.bytes_per_s(now);
+        let Some(response) = &mut self.response else {
+            return self;
+        };
+        if let Some(stand) = &mut self.stand {
+            response.stands(&stand.times_us(now), |waited, us| waited - us);
+            stand.heard(is_dry(sample), idle_us, now);
+            response.stands(&stand.times_us(now), |waited, us| waited + us);
+            (response.wait, response.wait_us) = stand.seen(now);
+        }
+        let unsent_bytes = sample.unsent_bytes.unwrap_or(0);
+        if let Some(flow) = sample.flow {
+            response.wait = response.wait.seen_with(&WindowFacts {
+                window_bytes: flow.window_bytes,
+                in_flight_bytes: sample.unacked_bytes.saturating_sub(unsent_bytes),
+                unsent_bytes,
+                segment_bytes: flow.segment_bytes,
+            });
+        }
+        self
+    }
+}
+
+impl Response {
+    /// Puts in or takes out for how long it stands.
+    fn stands(&mut self, (disk_us, net_us): &(u64, u64), change: impl Fn(u64, u64) -> u64) {
+        self.waited_disk_us = change(self.waited_disk_us, *disk_us);
+        self.waited_net_us = change(self.waited_net_us, *net_us);
+    }
 }
 
 impl Worker {
@@ -62,11 +111,11 @@ impl Worker {
         self.decisions.iter()
     }
 
-    /// Every connection that has a response under way. To be asked when somebody wants to know: it goes through all
+    /// Every connection that has a response under way, in the order of their places from this one on. To be asked when somebody wants to know: it goes through all
     /// connections.
-    pub fn looks(&self, now: Instant) -> impl Iterator<Item = Look> {
-        let sending = self.conns.iter().flatten();
-        sending
+    pub fn looks(&self, from: u32, now: Instant) -> impl Iterator<Item = Look> {
+        let conns = self.conns.iter().skip(from as usize).flatten();
+        conns
             .filter(|conn| conn.stream.is_some())
             .map(move |conn| self.look_at(conn, now))
     }
@@ -89,13 +138,15 @@ impl Worker {
         Look {
             conn: conn.id,
             phase: PHASES[phase_index(conn.phase, conn.patience.idle())],
-            rate_bytes_per_s: conn.margin.rate_bytes_per_s(),
+            rate_bytes_per_s: conn.pace.bytes_per_s(now),
+            believed_bytes_per_s: conn.margin.rate_bytes_per_s(),
+            prefetch_bytes_per_s: conn.margin.supply(false, now).rate_bytes_per_s,
             margin_us: conn.margin.margin_us(now),
             fill_bytes: self
                 .top_ups
                 .map(|top_ups| conn.margin.fill_bytes(top_ups.target())),
             response: conn.stream.as_ref().map(|stream| {
-                let (wait, wait_us) = stream.waits(now);
+                let (wait, wait_us) = stream.seen(now);
                 let (waited_disk_us, waited_net_us) = stream.waited_us(now);
                 Response {
                     stream: StreamId {
@@ -105,6 +156,7 @@ impl Worker {
                     },
                     wait,
                     wait_us,
+                    stands_for: stream.waits(now).0,
                     top_up: conn.top_up,
                     sent_bytes: stream.sent_bytes,
                     left_bytes: stream.left_bytes(),
@@ -113,6 +165,9 @@ impl Worker {
                     waited_net_us,
                 }
             }),
+            given_bytes: conn.arrivals.given_bytes(),
+            pace: conn.pace,
+            stand: conn.stream.as_ref().and_then(|stream| stream.stand()),
         }
     }
 }
@@ -124,10 +179,14 @@ impl Census {
         if conn.phase != Phase::Sending {
             return;
         }
-        let rate_bytes_per_s = conn.margin.rate_bytes_per_s();
-        self.rates_bytes_per_s = self.rates_bytes_per_s.saturating_add(rate_bytes_per_s);
+        let add = |sum: &mut u64, rate| *sum = sum.saturating_add(rate);
+        add(&mut self.rates_bytes_per_s, conn.pace.bytes_per_s(now));
+        add(
+            &mut self.believed_bytes_per_s,
+            conn.margin.rate_bytes_per_s(),
+        );
         if let Some(stream) = &conn.stream {
-            let (wait, _) = stream.waits(now);
+            let (wait, _) = stream.seen(now);
             self.waiting[wait as usize] += 1;
             let bytes = &mut self.waiting_bytes[wait as usize];
             *bytes = bytes.saturating_add(stream.left_bytes());

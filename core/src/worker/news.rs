@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 
 use super::messages::{Out, Received};
+use super::pace::is_dry;
 use super::patience::Verdict;
 use super::step::undo;
 use super::stream::Stream;
@@ -32,8 +33,8 @@ impl Worker {
                         conn.top_up = TopUp::Called;
                         conn.margin.called();
                         self.counts.topped_up(TopUp::Called);
+                        stream.go_on(&mut self.counts, now);
                     }
-                    stream.go_on(&mut self.counts, now);
                     if let Some(top_ups) = &mut self.top_ups {
                         top_ups.called(now);
                     }
@@ -96,6 +97,12 @@ impl Worker {
         let Some(conn) = conn_in(&mut self.conns, id) else {
             return;
         };
+        conn.arrivals.measured(sample.unacked_bytes);
+        let idle_us = (conn.pace).heard(&sample, conn.arrivals.acked_bytes(), now);
+        let stream = conn.stream.as_deref_mut();
+        if stream.is_some_and(|stream| stream.heard(is_dry(&sample), idle_us, now)) {
+            return; // this was asked for those who look, and decides nothing
+        }
         let reads = conn.stream.as_deref().is_some_and(Stream::wishes);
         if let Some(signal) = conn.watch.seen(sample.path).filter(|_| reads) {
             self.congested(id, signal, &sample.path, now);
@@ -110,7 +117,6 @@ impl Worker {
         if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
             conn.margin.seen(unsent_bytes, now);
         }
-        conn.arrivals.measured(sample.unacked_bytes);
         while let Some(arrived) = conn.arrivals.settled(&mut self.unsettled) {
             self.outs.push_back(arrived);
         }
@@ -121,8 +127,14 @@ impl Worker {
         let leaves = self.draining.is_some() && conn.phase == Phase::Open && conn.patience.idle();
         if let Some(stream) = conn.stream.as_mut().filter(|_| sample.window_closed) {
             let (wait, left_bytes) = (Wait::Window, stream.left_bytes());
-            if stream.waits(now).0.is_net() && stream.stand_still(wait, &mut self.counts, now) {
-                let what = What::Waits { wait, left_bytes };
+            let socket_bytes = sample.unacked_bytes;
+            let stands = stream.waits(now).0.is_net();
+            if stands && stream.stand_still(wait, socket_bytes, &mut self.counts, now) {
+                let what = What::Waits {
+                    wait,
+                    left_bytes,
+                    socket_bytes,
+                };
                 self.decisions.record(now, Some(id), what);
             }
             // Whoever pauses keeps nothing that others could use: it is read again when he goes on. A client that reads
@@ -250,6 +262,7 @@ impl Worker {
         else {
             return;
         };
+        conn.pace.begin(conn.arrivals.given_bytes(), now);
         conn.arrivals.begin(plan.head_len_bytes);
         conn.pace_asked = pacing && id.nth > 0 && is_worth_a_pace(&plan);
         if conn.pace_asked {
@@ -318,7 +331,7 @@ impl Worker {
                 true => Wait::Margin,
                 false => Wait::Socket,
             };
-            stream.stand_still(wait, &mut self.counts, now);
+            stream.stand_still(wait, fill_bytes, &mut self.counts, now);
             let what = What::ToppedUp {
                 top_up: conn.top_up,
                 wait,
@@ -338,10 +351,7 @@ impl Worker {
     /// The disk has bytes for a stream.
     pub(super) fn filled(&mut self, id: StreamId, seq: u32, span: Span, held: Held, now: Instant) {
         if let Some(stream) = stream_in(&mut self.conns, id) {
-            // Who stands still for his socket does so still: a client that pauses wishes for nothing.
-            if !stream.waits(now).0.is_net() {
-                stream.go_on(&mut self.counts, now);
-            }
+            // It goes on when it sends, and who stands still for his socket does so still.
             stream.filled(seq, span, held, &mut self.beliefs, now);
             undo(&mut self.outs, stream.undo(), id);
             self.wake(id.conn.index, false);
@@ -349,11 +359,8 @@ impl Worker {
     }
 
     /// The disk has no bytes for a stream: it ends when what it has is sent.
-    pub(super) fn unfilled(&mut self, id: StreamId, seq: u32, why: Why, now: Instant) {
+    pub(super) fn unfilled(&mut self, id: StreamId, seq: u32, why: Why) {
         if let Some(stream) = stream_in(&mut self.conns, id) {
-            if !stream.waits(now).0.is_net() {
-                stream.go_on(&mut self.counts, now);
-            }
             stream.unfilled(seq, why);
             self.wake(id.conn.index, false);
         }

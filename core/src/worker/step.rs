@@ -113,12 +113,18 @@ impl Worker {
         let step = stream.step(&self.beliefs, &supply, now);
         let whole = stream.is_whole();
         undo(&mut self.outs, stream.undo(), id);
+        let goes_on = matches!(step, Step::Send { .. } | Step::Done | Step::Broken(_));
+        if goes_on && stream.asks_for_whom() {
+            self.outs.push_back(Out::Sample(id.conn));
+            self.wake(index, true);
+            return self.outs.pop_front();
+        }
         let out = match step {
             Step::Send { .. } | Step::Wait if !writable => {
                 // It stands still for its socket already, or was about to when the disk came first.
                 if !stream.waits(now).0.is_net() {
                     let wait = self.top_ups.map_or(Wait::Socket, |_| Wait::Margin);
-                    stream.stand_still(wait, &mut self.counts, now);
+                    stream.stand_still(wait, supply.socket_bytes, &mut self.counts, now);
                 }
                 return None;
             }
@@ -160,8 +166,13 @@ impl Worker {
             Step::Slice => Out::Slice(id),
             Step::Wait => {
                 let (wait, left_bytes) = (Wait::Disk, stream.left_bytes());
-                if stream.stand_still(wait, &mut self.counts, now) {
-                    let what = What::Waits { wait, left_bytes };
+                let socket_bytes = supply.socket_bytes;
+                if stream.stand_still(wait, socket_bytes, &mut self.counts, now) {
+                    let what = What::Waits {
+                        wait,
+                        left_bytes,
+                        socket_bytes,
+                    };
                     self.decisions.record(now, Some(id.conn), what);
                     self.watch(index, now);
                 }

@@ -1,12 +1,14 @@
 //! One response under way: which bytes come next, and what has to happen before they can be sent.
 
 use super::counts::Counts;
+use super::stand::Stand;
 use super::wish::Wish;
 use crate::cache::{Beliefs, Verdict};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span};
 use crate::limits::{
-    FETCHED_MAX, MISSES_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US, WINDOW_BYTES,
+    FETCHED_MAX, MISSES_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, THIN_BYTES_MAX, UNTAKEN_US,
+    WINDOW_BYTES,
 };
 use crate::send::Supply;
 use crate::units::Instant;
@@ -97,7 +99,7 @@ pub(super) struct Stream {
     /// in the file, and where it is.
     fetched: SmallVec<[(u64, Held); 2]>,
     slice: SliceState,
-    stalled: Option<(Wait, Instant)>,
+    stand: Option<Stand>,
 }
 
 /// A question to the page cache.
@@ -139,7 +141,7 @@ impl Stream {
             delay,
             fetched: SmallVec::new(),
             slice: SliceState::Empty,
-            stalled: None,
+            stand: None,
         }
     }
 
@@ -596,49 +598,79 @@ impl Stream {
         }
     }
 
-    /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up.
-    pub fn stand_still(&mut self, wait: Wait, counts: &mut Counts, now: Instant) -> bool {
-        if self.stalled.is_some_and(|(before, _)| before == wait) {
+    /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up. `socket_bytes`: what its socket should
+    /// hold.
+    pub fn stand_still(
+        &mut self,
+        wait: Wait,
+        socket_bytes: u64,
+        counts: &mut Counts,
+        now: Instant,
+    ) -> bool {
+        if let Some(stand) = self.stand.as_mut().filter(|stand| stand.wait == wait) {
+            stand.stays();
             return false;
         }
         self.go_on(counts, now);
-        self.stalled = Some((wait, now));
+        self.stand = Some(Stand::new(wait, socket_bytes <= THIN_BYTES_MAX, now));
         true
     }
 
     /// The stream waits no longer.
     pub fn go_on(&mut self, counts: &mut Counts, now: Instant) {
-        if let Some((wait, since)) = self.stalled.take() {
-            let us = now.since_us(since);
-            counts.waited(wait, us);
-            *self.waited(wait) += us;
+        let Some(stand) = self.stand.take() else {
+            return;
+        };
+        let (disk_us, net_us) = stand.times_us(now);
+        if stand.wait != Wait::Disk {
+            counts.waited(stand.wait, net_us);
+        } else {
+            // Each is a wait of its own, if it was one.
+            if disk_us > 0 || net_us == 0 {
+                counts.waited(Wait::Disk, disk_us);
+            }
+            if net_us > 0 {
+                counts.waited(Wait::Margin, net_us);
+            }
         }
+        self.waited_disk_us += disk_us;
+        self.waited_net_us += net_us;
     }
 
-    fn waited(&mut self, wait: Wait) -> &mut u64 {
-        if wait.is_net() {
-            &mut self.waited_net_us
-        } else {
-            &mut self.waited_disk_us
-        }
+    /// It goes on, but a sample has to say first for whom it stood; `true` once.
+    pub fn asks_for_whom(&mut self) -> bool {
+        self.stand.as_mut().is_some_and(Stand::asks)
+    }
+
+    /// TCP was asked: its socket is dry, or not, and has held nothing for `idle_us` since it was asked last. `true`: it was asked for this
+    /// alone ([`Stream::asks_for_whom`]).
+    pub fn heard(&mut self, dry: bool, idle_us: Option<u64>, now: Instant) -> bool {
+        self.stand.as_mut().is_some_and(|stand| stand.heard(dry, idle_us, now))
     }
 
     /// What it waits for, and for how long now.
     pub fn waits(&self, now: Instant) -> (Wait, u64) {
-        match self.stalled {
-            Some((wait, since)) => (wait, now.since_us(since)),
+        match self.stand {
+            Some(stand) => (stand.wait, now.since_us(stand.since)),
             None => (Wait::Turn, 0),
         }
     }
 
-    /// Time that it stood still until now, for the disk and for its socket.
+    /// The same for who looks: who is waited for as far as is known.
+    pub fn seen(&self, now: Instant) -> (Wait, u64) {
+        self.stand
+            .map_or((Wait::Turn, 0), |stand| stand.seen(now))
+    }
+
+    /// How it stands now.
+    pub fn stand(&self) -> Option<Stand> {
+        self.stand
+    }
+
+    /// Time that it stood still until now, for the disk and for its client.
     pub fn waited_us(&self, now: Instant) -> (u64, u64) {
-        let (disk_us, net_us) = (self.waited_disk_us, self.waited_net_us);
-        match self.waits(now) {
-            (Wait::Turn, _) => (disk_us, net_us),
-            (wait, us) if wait.is_net() => (disk_us, net_us + us),
-            (_, us) => (disk_us + us, net_us),
-        }
+        let (disk_us, net_us) = self.stand.map_or((0, 0), |stand| stand.times_us(now));
+        (self.waited_disk_us + disk_us, self.waited_net_us + net_us)
     }
 
     /// Bytes that are still to be given to the kernel; of a listing, those that are made.

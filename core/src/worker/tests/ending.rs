@@ -180,7 +180,8 @@ fn a_read_that_fails_before_the_first_byte_ends_the_connection_too() {
             seq: STANDING,
             why: Why::ReadFailed
         }),
-        [Out::Forget(stream), Out::Shutdown(conn)]
+        [Out::Sample(conn), Out::Forget(stream), Out::Shutdown(conn)],
+        "and it is found out for whom it stood"
     );
     assert_eq!(bench.sent(stream, 100, false), [], "it is over");
 }

@@ -209,7 +209,9 @@ fn a_stream_that_ends_while_the_disk_may_hold_its_wish_is_forgotten() {
     bench.sent(stream, WINDOW, false); // and now again, urgently
     let outs = bench.filled(stream, window(1)); // the answer to the first
     let outs = bench.deliver(outs);
-    assert_eq!(outs, [Out::Forget(stream)], "the second may be under way");
+    let forget = outs.iter().filter(|out| !matches!(out, Out::Sample(_)));
+    let forget: Vec<&Out> = forget.collect();
+    assert_eq!(forget, [&Out::Forget(stream)], "the second may be under way");
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
         bench
             .worker
             .look_into(conn, bench.now)
-            .map(|look| look.rate_bytes_per_s)
+            .map(|look| look.believed_bytes_per_s)
     };
     assert_eq!(
         told(first.conn),
@@ -299,7 +299,7 @@ fn a_client_whose_window_is_closed_is_said_to_be_what_is_waited_for() {
         .decisions()
         .filter(|decision| matches!(decision.what, What::Waits { .. }));
     assert_eq!(waits.count(), 1, "it is said once");
-    assert_eq!(bench.worker.looks(bench.now).count(), 1);
+    assert_eq!(bench.worker.looks(0, bench.now).count(), 1);
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Run<'_> {
         let Some(seen) = look.response.filter(|seen| seen.stream == *stream) else {
             panic!("{stream:?} is not ended, and the worker does not know it");
         };
-        let waits = match seen.wait {
+        let waits = match seen.stands_for {
             _ if response.slicing => true,
             Wait::Disk => self.disk_owes(*stream),
             Wait::Margin | Wait::Socket | Wait::Window => client.calls,
@@ -46,7 +46,7 @@ impl Run<'_> {
         assert!(
             waits,
             "{stream:?} stands still ({:?}, {} bytes left), and nobody owes it anything",
-            seen.wait, seen.left_bytes
+            seen.stands_for, seen.left_bytes
         );
     }
 

@@ -1,0 +1,206 @@
+//! What TCP said last of a connection, kept for who looks at it: how many bytes arrived in the last seconds, and how long its socket held
+//! some. Nothing is decided by it: B_n ([`crate::rate`]) is what is believed, this is what was.
+
+use crate::conn::TcpSample;
+use crate::limits::{SHOWN_SILENT_US, SHOWN_US};
+use crate::units::{Instant, US_PER_S};
+
+/// When so many bytes of a connection had arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    at: Instant,
+    acked_bytes: u64,
+}
+
+/// The last seconds of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// What is shown is measured from here: [`SHOWN_US`] to twice that ago.
+    from: Mark,
+    /// The next such mark.
+    next: Mark,
+    /// The last sample.
+    last: Mark,
+    /// How long the socket had held bytes then, in all; `None` where nobody counts.
+    busy_us: Option<u64>,
+}
+
+impl Pace {
+    /// A new connection.
+    pub fn new(now: Instant) -> Pace {
+        Pace::from_here(now, 0, None)
+    }
+
+    fn from_here(at: Instant, acked_bytes: u64, busy_us: Option<u64>) -> Pace {
+        let mark = Mark { at, acked_bytes };
+        Pace {
+            from: mark,
+            next: mark,
+            last: mark,
+            busy_us,
+        }
+    }
+
+    /// A response begins; so many bytes were given to the socket before it. If that was long ago, they have arrived, and the time between
+    /// is nobody's.
+    pub fn begin(&mut self, given_bytes: u64, now: Instant) {
+        if now.since_us(self.last.at) > SHOWN_US {
+            *self = Pace::from_here(now, given_bytes, None);
+        }
+    }
+
+    /// A sample. Returned is for how long the socket held nothing since the last one; `None` where nobody counts.
+    pub fn heard(&mut self, sample: &TcpSample, acked_bytes: u64, now: Instant) -> Option<u64> {
+        let mark = Mark {
+            at: now,
+            acked_bytes: acked_bytes.max(self.last.acked_bytes),
+        };
+        let busy_us = sample.flow.map(|flow| flow.busy_us);
+        let (was, us) = (self.busy_us, now.since_us(self.last.at));
+        if now.since_us(self.next.at) >= SHOWN_US {
+            (self.from, self.next) = (self.next, mark);
+        }
+        (self.last, self.busy_us) = (mark, busy_us);
+        // Counters that go backwards are those of nobody.
+        let busy_us = busy_us?.checked_sub(was?)?;
+        Some(us.saturating_sub(busy_us))
+    }
+
+    /// Bytes that arrived in the last seconds, per second; in the first second of a connection those of that.
+    pub fn bytes_per_s(&self, now: Instant) -> u64 {
+        // Nobody has asked lately: nothing is known to have arrived since.
+        let until = match now.since_us(self.last.at) > SHOWN_SILENT_US {
+            true => now,
+            false => self.last.at,
+        };
+        let bytes = self.last.acked_bytes - self.from.acked_bytes;
+        let us = until.since_us(self.from.at).max(US_PER_S);
+        let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
+/// Whether a socket has nothing that its client could still get. The begin of a segment is held back by a cork (tcp(7)) until more follows.
+pub(super) fn is_dry(sample: &TcpSample) -> bool {
+    let unsent_bytes = sample.unsent_bytes.unwrap_or(sample.unacked_bytes);
+    let corked = |flow: crate::rate::flow::Flow| {
+        unsent_bytes < flow.segment_bytes && unsent_bytes <= flow.window_bytes
+    };
+    sample.unacked_bytes <= unsent_bytes && (unsent_bytes == 0 || sample.flow.is_some_and(corked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::flow::Flow;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1000;
+
+    fn at(ms: u64) -> Instant {
+        Instant { us: ms * MS }
+    }
+
+    fn busy(busy_us: u64) -> TcpSample {
+        let flow = Flow {
+            busy_us,
+            segment_bytes: 1448,
+            window_bytes: 64 << 10,
+            ..Flow::default()
+        };
+        TcpSample {
+            flow: Some(flow),
+            unsent_bytes: Some(0),
+            ..TcpSample::default()
+        }
+    }
+
+    #[test]
+    fn a_burst_into_a_receive_buffer_is_gone_from_what_is_shown_after_seconds() {
+        let mut pace = Pace::new(at(0));
+        for ms in (100..20_000).step_by(100) {
+            let acked_bytes = 14_000_000 + ms * 1000;
+            pace.heard(&TcpSample::default(), acked_bytes, at(ms));
+            if ms > 2 * SHOWN_US / MS + 100 {
+                assert_eq!(pace.bytes_per_s(at(ms)), 1_000_000, "after {ms} ms");
+            }
+        }
+        assert!(pace.bytes_per_s(at(40_000)) < 200_000, "it stands still");
+    }
+
+    #[test]
+    fn what_arrived_before_a_pause_is_not_of_the_next_response() {
+        let mut pace = Pace::new(at(0));
+        pace.heard(&TcpSample::default(), 1_000_000, at(500));
+        assert_eq!(pace.bytes_per_s(at(500)), 1_000_000, "of its first second");
+        // The last 9 MB of it were not asked about.
+        pace.begin(10_000_000, at(60_000));
+        pace.heard(&TcpSample::default(), 10_500_000, at(61_000));
+        assert_eq!(pace.bytes_per_s(at(61_000)), 500_000);
+    }
+
+    #[test]
+    fn a_socket_is_dry_for_as_long_as_it_was_not_busy() {
+        let mut pace = Pace::new(at(0));
+        assert_eq!(pace.heard(&busy(0), 0, at(100)), None, "nobody counted before");
+        assert_eq!(pace.heard(&busy(300 * MS), 0, at(1100)), Some(700 * MS));
+        assert_eq!(pace.heard(&busy(MS), 0, at(1200)), None, "backwards");
+    }
+
+    #[test]
+    fn what_is_in_flight_or_waits_for_a_window_is_not_dry_and_a_corked_head_is() {
+        let sample = |unacked_bytes, unsent_bytes, window_bytes| {
+            let mut sample = busy(0);
+            sample.unacked_bytes = unacked_bytes;
+            sample.unsent_bytes = Some(unsent_bytes);
+            sample.flow = sample.flow.map(|flow| Flow { window_bytes, ..flow });
+            sample
+        };
+        assert!(is_dry(&sample(0, 0, 0)));
+        assert!(is_dry(&sample(300, 300, 64 << 10)), "a head");
+        assert!(!is_dry(&sample(300, 300, 0)), "its window is closed");
+        assert!(!is_dry(&sample(300, 0, 64 << 10)), "in flight");
+        assert!(!is_dry(&sample(1448, 1448, 64 << 10)), "a full segment");
+        let unix = |unacked_bytes| TcpSample {
+            unacked_bytes,
+            ..TcpSample::default()
+        };
+        assert!(is_dry(&unix(0)) && !is_dry(&unix(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_steady_client_is_shown_as_it_is_however_seldom_it_is_asked(
+            bytes_per_s in 1u64..1 << 40,
+            each_ms in 10u64..1500,
+            burst_bytes in 0u64..1 << 30,
+        ) {
+            let mut pace = Pace::new(at(0));
+            let mut now = at(0);
+            while now.us < 3 * SHOWN_US + 2 * each_ms * MS {
+                now = now.plus_us(each_ms * MS);
+                let acked = burst_bytes + (u128::from(bytes_per_s) * u128::from(now.us) / 1_000_000) as u64;
+                pace.heard(&TcpSample::default(), acked, now);
+            }
+            prop_assert!(pace.bytes_per_s(now).abs_diff(bytes_per_s) <= 1, "{pace:?}");
+        }
+
+        #[test]
+        fn samples_that_lie_break_nothing(
+            samples in proptest::collection::vec((0u64..10 * SHOWN_US, any::<u64>(), proptest::option::of(any::<u64>()), any::<bool>()), 0..50),
+        ) {
+            let mut pace = Pace::new(at(0));
+            let mut now = at(0);
+            for (us, acked_bytes, busy_us, begins) in samples {
+                now = now.plus_us(us);
+                let sample = busy_us.map_or_else(TcpSample::default, busy);
+                let idle_us = pace.heard(&sample, acked_bytes, now);
+                prop_assert!(idle_us.unwrap_or(0) <= us);
+                if begins {
+                    pace.begin(acked_bytes, now);
+                }
+                pace.bytes_per_s(now.plus_us(us));
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A response that stands still: since when, and for whom.
+//!
+//! Who waits for the disk is not known at once. While its next bytes are read, its socket may hold megabytes that its client has still to take,
+//! and then it is the client that is waited for. Only a sample tells: time counts for the disk when the socket was dry, and
+//! for the client before.
+
+use crate::limits::CORKED_US;
+use crate::units::Instant;
+use crate::why::Wait;
+
+/// One response that stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stand {
+    pub wait: Wait,
+    pub since: Instant,
+    /// Up to here it is known for whom it stood, and for how long of that for its client.
+    known_until: Instant,
+    fed_us: u64,
+    /// Its socket was dry then, or nothing but a corked head should have been in it when this began.
+    dry: bool,
+    thin: bool,
+    /// A sample is asked for that says for whom it stood until now, and is not there yet.
+    asked: bool,
+    awaited: bool,
+}
+
+impl Stand {
+    /// It stands still from now on. `thin`: as far as is known its socket holds next to nothing.
+    pub fn new(wait: Wait, thin: bool, now: Instant) -> Stand {
+        Stand {
+            wait,
+            since: now,
+            known_until: now,
+            fed_us: 0,
+            dry: false,
+            thin,
+            asked: false,
+            awaited: false,
+        }
+    }
+
+    /// Whether a sample has to say for whom it stood, before it goes on; `true` once.
+    pub fn asks(&mut self) -> bool {
+        let asks = self.wait == Wait::Disk && !self.asked;
+        (self.asked, self.awaited) = (true, self.awaited || asks);
+        asks
+    }
+
+    /// It does not go on yet.
+    pub fn stays(&mut self) {
+        self.asked = false;
+    }
+
+    /// TCP was asked: the socket is dry, or not, and has held nothing for `idle_us` since it was asked last, if that is known. `true`: this is
+    /// what [`Stand::asks`] asked for.
+    pub fn heard(&mut self, dry: bool, idle_us: Option<u64>, now: Instant) -> bool {
+        if self.wait != Wait::Disk {
+            return false;
+        }
+        let us = now.since_us(self.known_until);
+        let slack_us = if self.thin { CORKED_US } else { 0 };
+        let dry_us = match (dry, self.dry) {
+            (false, _) => 0,
+            (true, true) => us, // nothing was given to it since
+            (true, false) => idle_us.map_or(us, |idle_us| us.min(idle_us + slack_us)),
+        };
+        self.fed_us += us - dry_us;
+        (self.known_until, self.dry) = (now, dry);
+        core::mem::take(&mut self.awaited)
+    }
+
+    /// For how long it has stood for the disk and for its client, if it goes on now.
+    pub fn times_us(&self, now: Instant) -> (u64, u64) {
+        let us = now.since_us(self.since);
+        if self.wait != Wait::Disk {
+            return (0, us);
+        }
+        // Nobody was asked: as it should be.
+        let rest_us = match self.dry || self.thin {
+            true => 0,
+            false => now.since_us(self.known_until),
+        };
+        let fed_us = (self.fed_us + rest_us).min(us);
+        (us - fed_us, fed_us)
+    }
+
+    /// What is waited for as far as is known, and for how long.
+    pub fn seen(&self, now: Instant) -> (Wait, u64) {
+        let (disk_us, net_us) = self.times_us(now);
+        match self.wait {
+            Wait::Disk if self.dry || self.thin => (Wait::Disk, disk_us),
+            Wait::Disk => (Wait::Margin, net_us),
+            wait => (wait, net_us),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1000;
+
+    fn at(ms: u64) -> Instant {
+        Instant { us: ms * MS }
+    }
+
+    #[test]
+    fn a_client_with_bytes_in_its_socket_does_not_wait_for_the_disk() {
+        let mut stand = Stand::new(Wait::Disk, false, at(0));
+        assert!(stand.asks() && !stand.asks());
+        assert!(stand.heard(false, Some(0), at(500)), "asked for");
+        assert_eq!(stand.times_us(at(500)), (0, 500 * MS));
+        assert_eq!(stand.seen(at(500)), (Wait::Margin, 500 * MS));
+        // It ran dry 200 ms later, and stays so.
+        assert!(!stand.heard(true, Some(300 * MS), at(1000)), "by itself");
+        assert_eq!(stand.times_us(at(1000)), (300 * MS, 700 * MS));
+        stand.heard(true, Some(1), at(2000));
+        assert_eq!(stand.times_us(at(2500)), (1_800 * MS, 700 * MS));
+        assert_eq!(stand.seen(at(2500)), (Wait::Disk, 1_800 * MS));
+    }
+
+    #[test]
+    fn a_corked_head_keeps_nobody_busy() {
+        let mut stand = Stand::new(Wait::Disk, true, at(0));
+        stand.heard(true, Some(0), at(150));
+        assert_eq!(stand.times_us(at(150)), (150 * MS, 0));
+        // The cork opens after 200 ms by itself.
+        let mut stand = Stand::new(Wait::Disk, true, at(0));
+        stand.heard(true, Some(100 * MS), at(300));
+        assert_eq!(stand.times_us(at(300)), (300 * MS, 0));
+    }
+
+    #[test]
+    fn where_nobody_counts_the_last_sample_tells() {
+        let mut stand = Stand::new(Wait::Disk, false, at(0));
+        stand.heard(false, None, at(400));
+        stand.heard(true, None, at(1000));
+        assert_eq!(stand.times_us(at(1000)), (600 * MS, 400 * MS));
+        let net = Stand::new(Wait::Window, true, at(0));
+        assert_eq!(net.times_us(at(10)), (0, 10 * MS));
+    }
+
+    proptest! {
+        #[test]
+        fn times_add_up_whatever_is_said(
+            thin in any::<bool>(),
+            samples in proptest::collection::vec((0u64..1 << 40, any::<bool>(), proptest::option::of(0u64..1 << 50)), 0..20),
+            rest_us in 0u64..1 << 40,
+        ) {
+            let mut stand = Stand::new(Wait::Disk, thin, at(7));
+            let mut now = at(7);
+            for (us, dry, idle_us) in samples {
+                now = now.plus_us(us);
+                stand.heard(dry, idle_us, now);
+            }
+            now = now.plus_us(rest_us);
+            let (disk_us, net_us) = stand.times_us(now);
+            prop_assert_eq!(disk_us + net_us, now.since_us(at(7)));
+        }
+    }
+}
