@@ -92,8 +92,8 @@ pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
 /// microsecond each.
 pub const FLOW_EACH_US: u64 = 400_000;
 /// The rate that is shown of a connection is that of so many seconds, or of up to twice as many: windows open in steps.
-pub const SHOWN_US: u64 = 3 * US_PER_S;
-/// A connection that nobody asked for longer than this is shown as one that got nothing since.
+pub const SHOWN_US: u64 = 4 * US_PER_S;
+/// A connection of which nothing was heard for longer than this, and than it was usual with it, is shown as one that got nothing since.
 pub const SHOWN_SILENT_US: u64 = 3 * US_PER_S / 2;
 /// So long the kernel holds back the begin of a segment for what is to follow (tcp(7), TCP_CORK), and counts its socket as busy.
 pub const CORKED_US: u64 = 200_000;

@@ -25,6 +25,8 @@ pub struct Question {
 pub enum Ask {
     /// How it stands, and its fastest responses under way, at most so many.
     Top(usize),
+    /// Its responses under way from this place on, in the order of places, at most so many.
+    Piece(u32, usize),
     /// Count how all connections stand, in the tally.
     Census,
     /// What is known of one connection.
@@ -49,6 +51,8 @@ pub enum Target {
 pub enum Answer {
     /// To [`Ask::Top`].
     Top(WorkerRow, Vec<Connection>),
+    /// To [`Ask::Piece`], with their places.
+    Piece(Vec<(u32, Connection)>),
     /// To [`Ask::Why`], from the worker that has the connection or remembers it.
     Why(Option<Box<Connection>>, Vec<Told>),
     /// To [`Ask::Census`], and to [`Ask::Why`] from the others.
@@ -66,7 +70,7 @@ pub struct Top {
     pub workers: Vec<WorkerRow>,
     /// Workers that did not answer in time: they hang in a system call.
     pub silent_workers: Vec<u16>,
-    /// Connections with a response under way, the fastest first.
+    /// Connections with a response under way: the fastest first if so many were asked for, or else all by their names.
     pub connections: Vec<Connection>,
     /// How many more there are.
     pub left_out: u64,
@@ -94,8 +98,11 @@ pub struct WorkerRow {
     pub connections: u64,
     /// Responses under way.
     pub sending: u64,
-    /// B_net: the rates of those together.
+    /// What arrived at those in the last seconds, per second.
     pub rate_bytes_per_s: u64,
+    /// B_net: what those are believed to take, as far as that is known.
+    #[serde(default)]
+    pub believed_bytes_per_s: u64,
     /// T; null without margins.
     pub target_us: Option<u64>,
     /// Bytes given to sockets since the start.
@@ -115,8 +122,14 @@ pub struct Connection {
     pub phase: String,
     /// The file that it gets; null for other answers.
     pub object: Option<String>,
-    /// B_n; 0: not known yet.
+    /// What arrived in the last seconds, per second.
     pub rate_bytes_per_s: u64,
+    /// B_n as its socket is filled for it; 0: not known yet.
+    #[serde(default)]
+    pub believed_bytes_per_s: u64,
+    /// B_n as the disk reads for it; 0: not known yet.
+    #[serde(default)]
+    pub prefetch_bytes_per_s: u64,
     /// T_n: the time for which its socket should have bytes; null while B_n is not known.
     pub margin_us: Option<u64>,
     /// What its socket is filled up to; null without margins.
@@ -154,9 +167,9 @@ pub struct Response {
     pub left_bytes: u64,
     /// Since its request.
     pub took_us: u64,
-    /// Of that, standing still for the disk.
+    /// Of that, standing still for the disk with nothing in its socket.
     pub waited_disk_us: u64,
-    /// Of that, standing still since its socket took no more.
+    /// Of that, standing still for its client.
     pub waited_net_us: u64,
 }
 

@@ -192,14 +192,23 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 pub const CENSUS_INTERVAL: Duration = Duration::from_millis(500);
 /// Decisions in one answer to `ackpace why`: enough to understand, little enough to read. More: the last ones.
 pub const DECISIONS_SHOWN_MAX: usize = 64;
-/// Connections in one answer to `ackpace top`, and system calls to describe them. More: they are counted only.
+/// The fastest connections in one answer to `ackpace top N`, and system calls to describe them. More: they are counted only.
 pub const TOP_CONNECTIONS_MAX: usize = 256;
+/// Connections of one piece of the answer that has all of them, some 2 us each of their worker's time. More: a further piece, when the client
+/// has taken this one.
+pub const TOP_PIECE_CONNECTIONS_MAX: usize = 32;
+/// Bytes of such a piece, before its last connection. More: a further piece.
+pub const TOP_PIECE_BYTES: usize = 64 << 10;
+/// Bytes of an answer that `ackpace top` and `ackpace why` take, in their own memory: a million connections. More: it is refused.
+pub const ANSWER_BYTES_MAX: u64 = 1 << 30;
+/// Lines of a terminal that `ackpace top` uses, and characters of each. More: the rest stays empty.
+pub const TERMINAL_LINES_MAX: usize = 1000;
 /// Pause of the control thread's accepting when the process is out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Answers of the control thread that its clients have not taken yet. More: the oldest such client is dropped.
 pub const CONTROL_HELD_BYTES_MAX: usize = 2 << 20;
-/// Bytes of one metrics page or one answer of the admin socket, roughly and at most: 64 workers, or 256 connections with
-/// long paths. Not enforced: it bounds itself by what there is to say.
+/// Bytes of one metrics page or one answer of the admin socket while it is made, roughly and at most: 64 workers, the 256 fastest
+/// connections of all and those of one worker, or a piece of connections with long paths. Not enforced: it bounds itself by what there is to say.
 pub const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
 /// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
 pub const STALE_SOCKETS_MAX: usize = 256;

@@ -113,8 +113,10 @@ pub struct Decided {
     pub waiting: [Count; Wait::ALL.len()],
     /// Their bytes by [`Wait`].
     pub waiting_bytes: [Count; Wait::ALL.len()],
-    /// B_net.
+    /// What arrived in the last seconds, per second.
     pub rates_bytes_per_s: Count,
+    /// B_net.
+    pub believed_bytes_per_s: Count,
 }
 
 impl Tally {
@@ -134,6 +136,7 @@ impl Decided {
             waiting,
             waiting_bytes,
             rates_bytes_per_s,
+            believed_bytes_per_s,
         } = census;
         for (counts, values) in [
             (&self.phases[..], &phases[..]),
@@ -144,6 +147,7 @@ impl Decided {
             both.for_each(|(count, value)| count.set(*value));
         }
         self.rates_bytes_per_s.set(*rates_bytes_per_s);
+        self.believed_bytes_per_s.set(*believed_bytes_per_s);
     }
 
     /// Takes over what has changed.

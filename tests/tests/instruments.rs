@@ -316,7 +316,7 @@ fn the_numbers_of_top_add_up() {
     let idle = watched.server.connect();
     let mut json = String::new();
     eventually("all are under way", || {
-        let top = watched.ackpace(&["top", "--once", "--json"]);
+        let top = watched.ackpace(&["top", "--once", "--json", "-n", "200"]);
         assert!(top.success, "{}", top.err);
         json = top.out;
         json.matches("\"phase\":\"sending\"").count() == conns.len()

@@ -12,70 +12,91 @@ struct Mark {
     acked_bytes: u64,
 }
 
-/// The last seconds of one connection.
+/// The last seconds of one connection. Marks are made where bytes arrived: a client that reads at a pace of its own opens its window in steps, up to
+/// half a receive buffer each, and what it takes is what arrived from one step to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// What is shown is measured from here: [`SHOWN_US`] to twice that ago.
+    /// What is shown is measured from here: [`SHOWN_US`] to twice that before the last mark.
     from: Mark,
     /// The next such mark.
     next: Mark,
-    /// The last sample.
+    /// When bytes arrived last, as far as is known.
     last: Mark,
-    /// How long the socket had held bytes then, in all; `None` where nobody counts.
+    /// The longest time without any before `next`, and since.
+    silent_us: (u64, u64),
+    /// The last sample, and how long the socket had held bytes then, in all; `None` where nobody counts.
+    heard_at: Instant,
     busy_us: Option<u64>,
 }
 
 impl Pace {
     /// A new connection.
     pub fn new(now: Instant) -> Pace {
-        Pace::from_here(now, 0, None)
+        Pace::from_here(now, 0)
     }
 
-    fn from_here(at: Instant, acked_bytes: u64, busy_us: Option<u64>) -> Pace {
+    fn from_here(at: Instant, acked_bytes: u64) -> Pace {
         let mark = Mark { at, acked_bytes };
         Pace {
             from: mark,
             next: mark,
             last: mark,
-            busy_us,
+            silent_us: (0, 0),
+            heard_at: at,
+            busy_us: None,
         }
     }
 
     /// A response begins; so many bytes were given to the socket before it. If that was long ago, they have arrived, and the time between
     /// is nobody's.
     pub fn begin(&mut self, given_bytes: u64, now: Instant) {
-        if now.since_us(self.last.at) > SHOWN_US {
-            *self = Pace::from_here(now, given_bytes, None);
+        if now.since_us(self.heard_at.max(self.last.at)) > SHOWN_US {
+            *self = Pace::from_here(now, given_bytes);
         }
     }
 
     /// A sample. Returned is for how long the socket held nothing since the last one; `None` where nobody counts.
     pub fn heard(&mut self, sample: &TcpSample, acked_bytes: u64, now: Instant) -> Option<u64> {
-        let mark = Mark {
-            at: now,
-            acked_bytes: acked_bytes.max(self.last.acked_bytes),
-        };
-        let busy_us = sample.flow.map(|flow| flow.busy_us);
-        let (was, us) = (self.busy_us, now.since_us(self.last.at));
-        if now.since_us(self.next.at) >= SHOWN_US {
-            (self.from, self.next) = (self.next, mark);
+        if acked_bytes > self.last.acked_bytes {
+            self.arrived(acked_bytes, now);
         }
-        (self.last, self.busy_us) = (mark, busy_us);
+        let us = now.since_us(core::mem::replace(&mut self.heard_at, now));
+        let busy_us = sample.flow.map(|flow| flow.busy_us);
+        let was = core::mem::replace(&mut self.busy_us, busy_us);
         // Counters that go backwards are those of nobody.
         let busy_us = busy_us?.checked_sub(was?)?;
         Some(us.saturating_sub(busy_us))
     }
 
+    fn arrived(&mut self, acked_bytes: u64, now: Instant) {
+        let silent_us = now.since_us(self.last.at);
+        self.silent_us.1 = self.silent_us.1.max(silent_us);
+        self.last = Mark {
+            at: now,
+            acked_bytes,
+        };
+        // The burst that fills a receive buffer at first is soon to be behind us.
+        let each_us = match self.from == self.next {
+            true => US_PER_S,
+            false => SHOWN_US,
+        };
+        if now.since_us(self.next.at) >= each_us {
+            (self.from, self.next) = (self.next, self.last);
+            self.silent_us = (self.silent_us.1, 0);
+        }
+    }
+
     /// Bytes that arrived in the last seconds, per second; in the first second of a connection those of that.
     pub fn bytes_per_s(&self, now: Instant) -> u64 {
-        // Nobody has asked lately: nothing is known to have arrived since.
-        let until = match now.since_us(self.last.at) > SHOWN_SILENT_US {
-            true => now,
-            false => self.last.at,
-        };
         let bytes = self.last.acked_bytes - self.from.acked_bytes;
-        let us = until.since_us(self.from.at).max(US_PER_S);
-        let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
+        // A step may be on its way for as long as one took, or nobody may have asked since.
+        let (before_us, lately_us) = self.silent_us;
+        let silent_us = before_us.max(lately_us);
+        let silent_us = silent_us.clamp(SHOWN_SILENT_US, 2 * SHOWN_US);
+        let steps_us = (self.last.at.since_us(self.from.at))
+            .max(now.since_us(self.from.at).saturating_sub(silent_us));
+        let rate =
+            u128::from(bytes) * u128::from(US_PER_S) / u128::from(steps_us.max(US_PER_S));
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 }
@@ -121,11 +142,25 @@ mod tests {
         for ms in (100..20_000).step_by(100) {
             let acked_bytes = 14_000_000 + ms * 1000;
             pace.heard(&TcpSample::default(), acked_bytes, at(ms));
-            if ms > 2 * SHOWN_US / MS + 100 {
+            if ms > 2 * SHOWN_US / MS + 1_100 {
                 assert_eq!(pace.bytes_per_s(at(ms)), 1_000_000, "after {ms} ms");
             }
         }
-        assert!(pace.bytes_per_s(at(40_000)) < 200_000, "it stands still");
+        assert!(pace.bytes_per_s(at(60_000)) < 200_000, "it stands still");
+    }
+
+    #[test]
+    fn a_window_that_opens_in_steps_of_seconds_is_no_unsteady_client() {
+        // 1 MB/s by half a receive buffer of 6 MB, asked every 400 ms.
+        let mut pace = Pace::new(at(0));
+        for ms in (400..40_000).step_by(400) {
+            let acked_bytes = 6_000_000 + ms / 3_000 * 3_000_000;
+            pace.heard(&TcpSample::default(), acked_bytes, at(ms));
+            let shown = pace.bytes_per_s(at(ms));
+            if ms > 12_000 {
+                assert!((800_000..1_200_000).contains(&shown), "{shown} after {ms} ms");
+            }
+        }
     }
 
     #[test]
@@ -177,12 +212,16 @@ mod tests {
         ) {
             let mut pace = Pace::new(at(0));
             let mut now = at(0);
-            while now.us < 3 * SHOWN_US + 2 * each_ms * MS {
+            while now.us < 3 * SHOWN_US + 3 * each_ms * MS {
                 now = now.plus_us(each_ms * MS);
                 let acked = burst_bytes + (u128::from(bytes_per_s) * u128::from(now.us) / 1_000_000) as u64;
                 pace.heard(&TcpSample::default(), acked, now);
             }
+            // A tick of rounding at either end.
             prop_assert!(pace.bytes_per_s(now).abs_diff(bytes_per_s) <= 1, "{pace:?}");
+            // Until it stands still.
+            let later = now.plus_us(20 * SHOWN_US);
+            prop_assert!(pace.bytes_per_s(later) <= bytes_per_s / 4 + 1);
         }
 
         #[test]

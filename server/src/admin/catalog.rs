@@ -75,7 +75,7 @@ pub struct Metric {
 }
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 51] = [
+pub const METRICS: [Metric; 52] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -254,7 +254,7 @@ pub const METRICS: [Metric; 51] = [
     counter(
         "waited_seconds",
         "seconds",
-        "Time of these waits, over all responses. Much for disk: the disk is what is slow.",
+        "Time of these waits, over all responses; for the disk only with nothing in the socket. Much of that: the disk is what is slow.",
         Source::By("why", timed_waits, |line, at| {
             Value::Us(line.tally.decided.waited_us[at].get())
         }),
@@ -312,8 +312,14 @@ pub const METRICS: [Metric; 51] = [
     gauge(
         "rate_bytes_per_second",
         "bytes_per_second",
-        "B_net: what all clients of a worker take together, as far as it is known, counted when they are asked for.",
+        "What arrived in the last seconds at all clients who are sent something now, per second, counted when they are asked for.",
         Source::Worker(|line| whole(&line.tally.decided.rates_bytes_per_s)),
+    ),
+    gauge(
+        "believed_rate_bytes_per_second",
+        "bytes_per_second",
+        "B_net: what these are believed to take, as far as it is known.",
+        Source::Worker(|line| whole(&line.tally.decided.believed_bytes_per_s)),
     ),
     counter(
         "disk_reads",

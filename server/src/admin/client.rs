@@ -1,20 +1,23 @@
 //! The other end of the admin socket: `ackpace top` and `ackpace why`.
 
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
 use super::place;
+use super::terminal::{Event, Terminal};
 use super::view;
 use crate::answers::{Explained, Refusal, Top};
 use crate::failure::Failure;
-use crate::limits::{ANSWER_MAX, CONTROL_ANSWER_BYTES, TOP_CONNECTIONS_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_MAX, TOP_CONNECTIONS_MAX};
 
 /// How often `top` looks.
 const REFRESH: Duration = Duration::from_secs(1);
+/// Connections of a page that is not on a terminal.
+const ON_A_PAGE: usize = 20;
 
 /// How the answers are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub struct Shown {
     pub json: bool,
     /// One look, not one each second.
     pub once: bool,
-    /// Connections at most; `None`: 20 for people, 256 for programs.
+    /// Connections at most; `None`: all for programs, what there is room for on a terminal, or 20.
     pub most: Option<usize>,
 }
 
@@ -33,23 +36,73 @@ pub struct Shown {
 /// No server, or one that ends meanwhile.
 pub fn top(path: Option<&Path>, shown: Shown) -> Result<(), Failure> {
     let mut server = Server::find(path)?;
-    let most = shown
-        .most
-        .unwrap_or(if shown.json { TOP_CONNECTIONS_MAX } else { 20 });
-    let clear = !shown.once && !shown.json && std::io::stdout().is_terminal();
+    let mut terminal = match shown.once || shown.json {
+        true => None,
+        false => Terminal::open().map_err(|error| Failure::runtime(error.to_string()))?,
+    };
+    let mut next = Instant::now();
+    let mut seen = None;
     loop {
-        let line = server.ask(&format!("top {most}"))?;
-        let top: Top = read(&line)?;
-        let text = match shown.json {
-            true => line,
-            false => view::top(&top),
+        let size = terminal.as_ref().map(Terminal::size);
+        if seen.is_none() || Instant::now() >= next {
+            next = Instant::now() + REFRESH;
+            let room = size.map_or(ON_A_PAGE, |(lines, _)| lines);
+            seen = Some(look(&mut server, shown, room)?);
+        }
+        let text = match (&seen, size) {
+            (Some(Seen::Line(line)), _) => line.clone(),
+            (Some(Seen::Top(top)), Some(size)) => view::drawn(&view::top(top, Some(size)), size),
+            (Some(Seen::Top(top)), None) => view::top(top, None),
+            (None, _) => String::new(),
         };
-        let start = if clear { "\x1b[H\x1b[J" } else { "" };
-        if !say(&format!("{start}{text}"))? || shown.once {
+        if !say(&text)? || shown.once {
             return Ok(());
         }
-        std::thread::sleep(REFRESH);
+        match &mut terminal {
+            None => std::thread::sleep(REFRESH),
+            Some(terminal) => {
+                let left = next.saturating_duration_since(Instant::now());
+                if terminal.wait(left) == Event::Quit {
+                    return Ok(());
+                }
+            }
+        }
     }
+}
+
+/// One look at the server.
+enum Seen {
+    /// As it came.
+    Line(String),
+    Top(Box<Top>),
+}
+
+/// Asks for the fastest, or for all where these are more than a server sorts.
+fn look(server: &mut Server, shown: Shown, room: usize) -> Result<Seen, Failure> {
+    let most = match shown.json {
+        true => shown.most,
+        false => Some(shown.most.unwrap_or(room)),
+    };
+    let sorted = most.filter(|most| *most <= TOP_CONNECTIONS_MAX);
+    let line = server.ask(&match sorted {
+        Some(most) => format!("top {most}"),
+        None => "top".to_owned(),
+    })?;
+    let mut top: Top = read(&line)?;
+    if let Some(most) = most.filter(|_| sorted.is_none()) {
+        let connections = &mut top.connections;
+        connections.sort_by_key(|connection| std::cmp::Reverse(connection.rate_bytes_per_s));
+        top.left_out += connections.len().saturating_sub(most) as u64;
+        connections.truncate(most);
+        if shown.json {
+            let line = serde_json::to_string(&top).unwrap_or_default();
+            return Ok(Seen::Line(line + "\n"));
+        }
+    }
+    Ok(match shown.json {
+        true => Seen::Line(line),
+        false => Seen::Top(Box::new(top)),
+    })
 }
 
 /// `ackpace why CONN`.
@@ -98,8 +151,7 @@ impl Server {
         let sent = self.0.get_mut().write_all(request.as_bytes());
         sent.map_err(|_| gone())?;
         let mut line = String::new();
-        let most = 16 * CONTROL_ANSWER_BYTES; // whoever answers there
-        let read = (&mut self.0).take(most).read_line(&mut line);
+        let read = (&mut self.0).take(ANSWER_BYTES_MAX).read_line(&mut line);
         match read {
             Ok(_) if line.ends_with('\n') => Ok(line),
             _ => Err(gone()),

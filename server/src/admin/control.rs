@@ -32,6 +32,8 @@ struct Client {
     output: Vec<u8>,
     /// Of the output, what was sent.
     sent: usize,
+    /// What of the answer is not made yet.
+    rest: Option<questions::Rest>,
     until: Instant,
     /// Nothing further is answered: what comes is thrown away until the client closes.
     last: bool,
@@ -174,6 +176,7 @@ impl Client {
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
+            rest: None,
             until: now + speaks.patience(),
             last: false,
         }
@@ -181,7 +184,7 @@ impl Client {
 
     /// While it has an answer to take, it is not asked for more.
     fn waits_for(&self) -> PollFlags {
-        if self.sent < self.output.len() {
+        if self.sent < self.output.len() || self.rest.is_some() {
             PollFlags::OUT
         } else {
             PollFlags::IN
@@ -192,21 +195,30 @@ impl Client {
         if flags.contains(PollFlags::ERR) || flags.contains(PollFlags::NVAL) {
             return false;
         }
-        if self.sent < self.output.len() {
-            return self.push();
+        match &mut self.rest {
+            _ if self.sent < self.output.len() => {}
+            Some(rest) => {
+                // One piece a turn, so that nobody else waits for all of them.
+                let (output, last) = rest.next(board);
+                (self.output, self.sent) = (output, 0);
+                self.rest.take_if(|_| last);
+                self.until = now + self.speaks.patience();
+            }
+            None => {
+                let mut piece = [0; 2048];
+                match recv(self.socket.as_fd(), &mut piece, RecvFlags::DONTWAIT) {
+                    Ok((0, _)) => return false,
+                    Ok((read, _)) if !self.last => self.input.extend_from_slice(&piece[..read]),
+                    Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return true,
+                    Err(_) => return false,
+                }
+                self.answer(board, now);
+            }
         }
-        let mut piece = [0; 2048];
-        match recv(self.socket.as_fd(), &mut piece, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return false,
-            Ok((read, _)) if !self.last => self.input.extend_from_slice(&piece[..read]),
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return true,
-            Err(_) => return false,
-        }
-        self.answer(board, now);
         // Several lines may have come at once; as long as the client takes their answers they are all answered now.
         while self.push() {
             let more = self.speaks == Speaks::Lines && self.input.contains(&b'\n');
-            if self.sent < self.output.len() || self.last || !more {
+            if self.sent < self.output.len() || self.rest.is_some() || self.last || !more {
                 return true;
             }
             self.answer(board, now);
@@ -224,7 +236,7 @@ impl Client {
             }
             Speaks::Lines => {
                 if let Some(at) = self.input.iter().position(|byte| *byte == b'\n') {
-                    self.output = questions::answer(&self.input[..at], board);
+                    (self.output, self.rest) = questions::answer(&self.input[..at], board);
                     self.input.drain(..=at);
                     self.until = now + self.speaks.patience();
                 } else if self.input.len() >= QUESTION_BYTES_MAX {

@@ -13,6 +13,7 @@ pub mod place;
 mod questions;
 mod scrape;
 mod task;
+mod terminal;
 mod view;
 
 use std::cell::Cell;

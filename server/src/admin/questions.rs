@@ -1,6 +1,7 @@
 //! The admin socket's requests: a line each, answered by one line of JSON.
 //!
-//! `ackpace/1 top [N]` and `ackpace/1 why ADDRESS:PORT|NAME`. Anything else is answered by an error that says so.
+//! `ackpace/1 top [N]` and `ackpace/1 why ADDRESS:PORT|NAME`. Anything else is answered by an error that says so. The answer with all
+//! connections is made in pieces, each when the client has taken the one before: nobody keeps more than that.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -14,21 +15,31 @@ use serde::Serialize;
 use super::Board;
 use crate::answers::{
     Answer, Ask, Connection, Explained, Question, Refusal, Server, Target, Told, Top, VERSION,
+    WorkerRow,
 };
-use crate::limits::{CENSUS_INTERVAL, DECISIONS_SHOWN_MAX, TOP_CONNECTIONS_MAX, WORKER_ANSWER_MAX};
+use crate::limits::{
+    CENSUS_INTERVAL, DECISIONS_SHOWN_MAX, TOP_CONNECTIONS_MAX, TOP_PIECE_BYTES,
+    TOP_PIECE_CONNECTIONS_MAX, WORKER_ANSWER_MAX,
+};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What somebody asks by the admin socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
+    /// The fastest, so many.
     Top(usize),
+    All,
     Why(Target),
 }
 
-/// The answer to one line, with its line feed.
-pub fn answer(line: &[u8], board: &Board) -> Vec<u8> {
+/// The answer to one line, with its line feed, or its beginning.
+pub fn answer(line: &[u8], board: &Board) -> (Vec<u8>, Option<Rest>) {
     let mut bytes = match parse(line) {
         Ok(Request::Top(most)) => json(&top(most, board)),
+        Ok(Request::All) => {
+            let (bytes, rest) = Rest::of(top(0, board));
+            return (bytes, Some(rest));
+        }
         Ok(Request::Why(target)) => match explained(target, board) {
             Ok(explained) => json(&explained),
             Err(error) => refusal(&error),
@@ -36,7 +47,80 @@ pub fn answer(line: &[u8], board: &Board) -> Vec<u8> {
         Err(error) => refusal(&error),
     };
     bytes.push(b'\n');
-    bytes
+    (bytes, None)
+}
+
+/// What is still to be said of all connections.
+pub struct Rest {
+    /// Workers that have answered and are not done, in reverse.
+    workers: Vec<u16>,
+    /// The next place of the last of them.
+    from: u32,
+    sending: u64,
+    said: u64,
+}
+
+impl Rest {
+    /// The beginning of the answer.
+    fn of(top: Top) -> (Vec<u8>, Rest) {
+        let mut bytes = json(&Beginning {
+            version: top.version,
+            server: &top.server,
+            workers: &top.workers,
+            silent_workers: &top.silent_workers,
+        });
+        bytes.pop(); // the end of the object
+        bytes.extend_from_slice(b",\"connections\":[");
+        let rest = Rest {
+            workers: top.workers.iter().rev().map(|row| row.worker).collect(),
+            from: 0,
+            sending: top.workers.iter().map(|row| row.sending).sum(),
+            said: 0,
+        };
+        (bytes, rest)
+    }
+
+    /// The next piece; whether it was the last one.
+    pub fn next(&mut self, board: &Board) -> (Vec<u8>, bool) {
+        let mut bytes = Vec::new();
+        while let Some(worker) = self.workers.last().copied() {
+            let ask = Ask::Piece(self.from, TOP_PIECE_CONNECTIONS_MAX);
+            let piece = match ask_one(worker, board, ask) {
+                Some(Answer::Piece(piece)) => piece,
+                _ => Vec::new(), // it hangs now: the others are told of
+            };
+            let whole = piece.len() < TOP_PIECE_CONNECTIONS_MAX;
+            for (place, connection) in &piece {
+                if bytes.len() >= TOP_PIECE_BYTES {
+                    return (bytes, false);
+                }
+                if self.said > 0 {
+                    bytes.push(b',');
+                }
+                bytes.append(&mut json(connection));
+                (self.from, self.said) = (place + 1, self.said + 1);
+            }
+            if whole {
+                self.workers.pop();
+                self.from = 0;
+            }
+            if !bytes.is_empty() {
+                return (bytes, false);
+            }
+        }
+        let left_out = self.sending.saturating_sub(self.said);
+        bytes.extend_from_slice(format!("],\"left_out\":{left_out}}}\n").as_bytes());
+        (bytes, true)
+    }
+}
+
+/// [`Top`] up to its connections.
+#[derive(Serialize)]
+struct Beginning<'a> {
+    version: u32,
+    server: &'a Server,
+    workers: &'a [WorkerRow],
+    silent_workers: &'a [u16],
 }
 
 /// An answer that says why there is none; without a line feed.
@@ -58,7 +142,7 @@ fn parse(line: &[u8]) -> Result<Request, String> {
     let line = std::str::from_utf8(line).map_err(|_| usage())?;
     let words: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
     match words[..] {
-        ["ackpace/1", "top"] => Ok(Request::Top(TOP_CONNECTIONS_MAX)),
+        ["ackpace/1", "top"] => Ok(Request::All),
         ["ackpace/1", "top", most] => match most.parse() {
             Ok(most) => Ok(Request::Top(TOP_CONNECTIONS_MAX.min(most))),
             Err(_) => Err(usage()),
@@ -124,6 +208,15 @@ fn ask(board: &Board, ask: Ask) -> Vec<(u16, Answer)> {
     answers
 }
 
+/// Asks one worker.
+fn ask_one(worker: u16, board: &Board, ask: Ask) -> Option<Answer> {
+    let line = board.workers.get(usize::from(worker))?;
+    let (reply, told) = bounded(1);
+    line.questions.try_send(Question { ask, reply }).ok()?;
+    line.bell.ring();
+    told.recv_timeout(WORKER_ANSWER_MAX).ok()
+}
+
 /// Has every worker count how its connections stand, if that was long ago: at most once in [`CENSUS_INTERVAL`], so that
 /// nobody can keep the workers busy by scraping.
 pub fn census(board: &Board) {
@@ -147,18 +240,26 @@ fn top(most: usize, board: &Board) -> Top {
         ..Top::default()
     };
     top.silent_workers = (0..board.workers.len() as u16).collect();
-    for (worker, answer) in ask(board, Ask::Top(most)) {
-        if let Answer::Top(row, connections) = answer {
+    for (worker, answer) in ask(board, Ask::Top(0)) {
+        if let Answer::Top(row, _) = answer {
             top.silent_workers.retain(|silent| *silent != worker);
             top.workers.push(row);
-            top.connections.extend(connections);
         }
     }
+    let workers = if most == 0 { 0 } else { top.workers.len() };
+    for at in 0..workers {
+        // One by one, so that no more is kept than twice what is asked for.
+        let asked = ask_one(top.workers[at].worker, board, Ask::Top(most));
+        if let Some(Answer::Top(row, connections)) = asked {
+            top.workers[at] = row;
+            top.connections.extend(connections);
+        }
+        let connections = &mut top.connections;
+        connections.sort_by_key(|connection| std::cmp::Reverse(connection.rate_bytes_per_s));
+        connections.truncate(most);
+    }
     let sending: u64 = top.workers.iter().map(|row| row.sending).sum();
-    let connections = &mut top.connections;
-    connections.sort_by_key(|connection| std::cmp::Reverse(connection.rate_bytes_per_s));
-    connections.truncate(most);
-    top.left_out = sending.saturating_sub(connections.len() as u64);
+    top.left_out = sending.saturating_sub(top.connections.len() as u64);
     top
 }
 
@@ -246,18 +347,25 @@ fn sentences(connection: &Connection) -> Vec<String> {
         connection.cwnd_bytes,
         connection.retransmitted_segments,
     ) {
-        let rate = match connection.rate_bytes_per_s {
-            0 => "at a rate that is not known yet".to_owned(),
-            rate => format!("at {}/s", Bytes(rate)),
-        };
         sentences.push(format!(
-            "it takes its bytes {rate}; round trip {}, congestion window {}, {again} segments sent again",
+            "round trip {}, congestion window {}, {again} segments sent again",
             Time(rtt_us),
             Bytes(cwnd)
         ));
     }
+    let believed = |rate: u64| match rate {
+        0 => "not known yet".to_owned(),
+        rate => format!("{}/s", Bytes(rate)),
+    };
     sentences.push(format!(
-        "it has stood still for the disk for {}, for its socket for {}",
+        "{}/s have arrived in the last seconds; what it takes is believed to be {} for filling its socket, {} for reading \
+         ahead (B_n)",
+        Bytes(connection.rate_bytes_per_s),
+        believed(connection.believed_bytes_per_s),
+        believed(connection.prefetch_bytes_per_s),
+    ));
+    sentences.push(format!(
+        "it has stood still for the disk with nothing in its socket for {}, for its client for {}",
         Time(response.waited_disk_us),
         Time(response.waited_net_us)
     ));
@@ -280,7 +388,7 @@ mod tests {
         };
         let peer = |text: &str| Request::Why(Target::Peer(text.parse().expect("an address")));
         for (line, request) in [
-            ("ackpace/1 top", Request::Top(TOP_CONNECTIONS_MAX)),
+            ("ackpace/1 top", Request::All),
             ("ackpace/1 top 5\r", Request::Top(5)),
             ("ackpace/1 top 99999999", Request::Top(TOP_CONNECTIONS_MAX)),
             ("ackpace/1 why 1.2.3", Request::Why(name)),
@@ -315,6 +423,8 @@ mod tests {
             peer: "192.0.2.1:4242".into(),
             phase: "sending".into(),
             object: Some("/a.iso".into()),
+            rate_bytes_per_s: 900_000,
+            believed_bytes_per_s: 1_200_000,
             window_bytes: Some(0),
             in_flight_bytes: Some(0),
             unsent_bytes: Some(131_072),
@@ -336,7 +446,9 @@ mod tests {
                 "it waits for its client, which does not read: its receive window is closed or full, for 8.5 s now",
                 "its client's window is closed (0 B); 0 B are in flight and 131 KB wait unsent in the socket; the window \
                  has held it up for 9.0 s in all",
-                "it has stood still for the disk for 0 us, for its socket for 0 us",
+                "900 KB/s have arrived in the last seconds; what it takes is believed to be 1.2 MB/s for filling its socket, not \
+                 known yet for reading ahead (B_n)",
+                "it has stood still for the disk with nothing in its socket for 0 us, for its client for 0 us",
             ]
         );
     }

@@ -6,14 +6,18 @@ use ackpace_core::units::{Bytes, Time};
 
 use crate::answers::{Connection, Explained, Top};
 
-/// The page of `top`: a line for the server, one for each worker, one for each connection.
-pub fn top(top: &Top) -> String {
+/// Lines and characters of each that can be seen.
+pub type Size = (usize, usize);
+
+/// The page of `top`: a line for the server, one for each worker, one for each connection, as many as fit.
+pub fn top(top: &Top, size: Option<Size>) -> String {
     let server = &top.server;
     let rates = top.workers.iter().map(|row| row.rate_bytes_per_s);
     let rate = Bytes(rates.fold(0, u64::saturating_add));
     let draining = if server.draining { ", draining" } else { "" };
+    let quit = if size.is_some() { "  (q ends)" } else { "" };
     let mut page = format!(
-        "ackpace {} (process {}), up {}{draining}: {rate}/s\n\n",
+        "ackpace {} (process {}), up {}{draining}: {rate}/s{quit}\n\n",
         plain(&server.release),
         server.pid,
         Time(server.uptime_us)
@@ -61,13 +65,61 @@ pub fn top(top: &Top) -> String {
         "waits for",
         "left"
     );
-    top.connections
-        .iter()
-        .for_each(|connection| row(connection, &mut page));
-    if top.left_out > 0 {
-        let _ = writeln!(page, "and {} more", top.left_out);
+    let count = top.connections.len();
+    let fit = match size {
+        // The last line is for those that are left out, if any are, and the one where the cursor stays.
+        Some((lines, _)) => {
+            let room = lines.saturating_sub(page.lines().count() + 1);
+            match count > room || top.left_out > 0 {
+                true => room.saturating_sub(1).min(count),
+                false => count,
+            }
+        }
+        None => count,
+    };
+    let shown = top.connections.iter().take(fit);
+    shown.for_each(|connection| row(connection, &mut page));
+    let left_out = top.left_out + (count - fit) as u64;
+    if left_out > 0 {
+        let _ = writeln!(page, "and {left_out} more");
     }
     page
+}
+
+/// The page for a terminal of this size: in place of the one before, each line cut to what can be seen of it.
+pub fn drawn(page: &str, (lines, columns): Size) -> String {
+    let mut text = String::from("\x1b[H");
+    for line in page.lines().take(lines.saturating_sub(1)) {
+        // What is behind the end is erased first: behind a full line the cursor stays on its last character.
+        text.push_str("\x1b[K");
+        text.push_str(cut(line, columns));
+        text.push_str("\r\n");
+    }
+    text.push_str("\x1b[J");
+    text
+}
+
+/// As much of a line as fits into so many columns.
+fn cut(line: &str, columns: usize) -> &str {
+    let mut used = 0;
+    for (at, c) in line.char_indices() {
+        used += width(c);
+        if used > columns {
+            return &line[..at];
+        }
+    }
+    line
+}
+
+/// How many columns a character takes, or more: ideographs and pictures take two.
+fn width(c: char) -> usize {
+    match u32::from(c) {
+        0x1100..=0x115f | 0x231a..=0x23ff | 0x25fd..=0x27bf | 0x2b00..=0x2bff => 2,
+        0x2e80..=0xa4cf | 0xa960..=0xa97f | 0xac00..=0xd7a3 | 0xf900..=0xfaff => 2,
+        0xfe10..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x16fe0..=0x18fff => 2,
+        0x1aff0..=0x1b2ff | 0x1f000..=0x1faff | 0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
 }
 
 fn row(connection: &Connection, page: &mut String) {
@@ -145,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_page_has_a_line_for_each_worker_and_connection() {
-        let page = top(&Top {
+        let told = Top {
             server: Server {
                 pid: 7,
                 release: "0.1.0".into(),
@@ -157,6 +209,7 @@ mod tests {
                 connections: 12,
                 sending: 2,
                 rate_bytes_per_s: 2_500_000,
+                believed_bytes_per_s: 3_000_000,
                 target_us: Some(400_000),
                 sent_bytes: 1_000_000_000,
                 wakeups: 99,
@@ -178,7 +231,8 @@ mod tests {
             }],
             left_out: 1,
             ..Top::default()
-        });
+        };
+        let page = top(&told, None);
         for part in [
             "ackpace 0.1.0 (process 7), up 90 s, draining: 2.5 MB/s",
             "     0          12       2    2.5 MB  400 ms    1.0 GB        99",
@@ -191,6 +245,27 @@ mod tests {
             assert!(page.contains(part), "no {part:?} in\n{page}");
         }
         assert!(!page.contains('\u{1b}'));
+        // Of two, one fits beside the line that tells of the others.
+        let told = Top {
+            connections: vec![told.connections[0].clone(); 2],
+            ..told
+        };
+        let lines = page.lines().count();
+        let fits = top(&told, Some((lines + 1, 30)));
+        assert_eq!(fits.lines().count(), lines, "{fits}");
+        assert!(fits.contains("(q ends)") && fits.ends_with("\nand 2 more\n"), "{fits}");
+        assert!(top(&told, Some((3, 30))).ends_with("\nand 3 more\n"));
+    }
+
+    #[test]
+    fn a_page_is_cut_to_its_terminal() {
+        let drawn = |size| drawn("abc\n\nab\u{4e2d}\u{4e2d}\nd\n", size);
+        assert_eq!(
+            drawn((4, 4)),
+            "\x1b[H\x1b[Kabc\r\n\x1b[K\r\n\x1b[Kab\u{4e2d}\r\n\x1b[J"
+        );
+        assert_eq!(drawn((2, 2)), "\x1b[H\x1b[Kab\r\n\x1b[J");
+        assert_eq!(drawn((0, 0)), "\x1b[H\x1b[J");
     }
 
     #[test]

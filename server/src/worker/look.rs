@@ -2,7 +2,7 @@
 
 use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::units::Instant;
-use ackpace_core::why::{Decision, Wait, WindowFacts};
+use ackpace_core::why::Decision;
 use ackpace_core::worker::Look;
 use ackpace_wire::access_log::Remote;
 
@@ -15,6 +15,7 @@ impl Worker {
     pub(super) fn tell(&mut self, question: &Question, now: Instant) {
         let answer = match question.ask {
             Ask::Top(most) => self.top(most, now),
+            Ask::Piece(from, most) => self.piece(from, most, now),
             Ask::Census => {
                 self.tally.decided.stand(&self.decider.census(now));
                 Answer::Nothing
@@ -26,21 +27,37 @@ impl Worker {
     }
 
     fn top(&mut self, most: usize, now: Instant) -> Answer {
-        let mut looks: Vec<Look> = self.decider.looks(now).collect();
-        let rates = looks.iter().map(|look| look.rate_bytes_per_s);
+        let mut looks: Vec<Look> = self.decider.looks(0, now).collect();
+        let sending = looks.len() as u64;
+        let believed = looks.iter().map(|look| look.believed_bytes_per_s);
+        let believed_bytes_per_s = believed.fold(0, u64::saturating_add);
+        looks.sort_unstable_by_key(|look| std::cmp::Reverse(look.rate_bytes_per_s));
+        // Only the first are asked what TCP knows: a system call or two each.
+        let others = looks.split_off(most.min(looks.len()));
+        let connections = looks.into_iter().filter_map(|look| self.connection(look, now));
+        let connections: Vec<Connection> = connections.collect();
+        let rates = others.iter().map(|look| look.rate_bytes_per_s);
+        let rates = rates.chain(connections.iter().map(|shown| shown.rate_bytes_per_s));
         let row = WorkerRow {
             worker: self.index as u16,
             connections: self.decider.connections().into(),
-            sending: looks.len() as u64,
+            sending,
             rate_bytes_per_s: rates.fold(0, u64::saturating_add),
+            believed_bytes_per_s,
             target_us: self.decider.target_us(),
             sent_bytes: self.tally.sent_bytes.iter().map(Count::get).sum(),
             wakeups: self.tally.wakeups.get(),
         };
-        looks.sort_unstable_by_key(|look| std::cmp::Reverse(look.rate_bytes_per_s));
-        looks.truncate(most); // only these are asked what TCP knows: a system call each
-        let connections = looks.iter().filter_map(|look| self.connection(look));
-        Answer::Top(row, connections.collect())
+        Answer::Top(row, connections)
+    }
+
+    fn piece(&mut self, from: u32, most: usize, now: Instant) -> Answer {
+        let looks: Vec<Look> = self.decider.looks(from, now).take(most).collect();
+        let connections = looks.into_iter().filter_map(|look| {
+            let place = look.conn.index;
+            Some((place, self.connection(look, now)?))
+        });
+        Answer::Piece(connections.collect())
     }
 
     fn why(&mut self, target: Target, now: Instant) -> Answer {
@@ -53,7 +70,7 @@ impl Worker {
         };
         let decisions = self.decisions_on(id, now);
         let look = self.decider.look_into(id, now);
-        let connection = look.and_then(|look| self.connection(&look));
+        let connection = look.and_then(|look| self.connection(look, now));
         match connection.is_none() && decisions.iter().all(|told| told.of_worker) {
             true => Answer::Nothing,
             false => Answer::Why(connection.map(Box::new), decisions),
@@ -76,9 +93,10 @@ impl Worker {
     }
 
     /// Inside and outside of a connection.
-    fn connection(&mut self, look: &Look) -> Option<Connection> {
+    fn connection(&mut self, look: Look, now: Instant) -> Option<Connection> {
         let conn = self.conns.get(look.conn)?;
         let sample = tcp::sample(&conn.socket);
+        let look = look.seen_with(&sample, now);
         let (path, flow) = (sample.path, sample.flow);
         let peer = match conn.remote {
             Remote::Ip(ip) => std::net::SocketAddr::new(ip, conn.port).to_string(),
@@ -89,7 +107,7 @@ impl Worker {
             .as_ref()
             .map(|file| self.shared.site.shown(&file.path));
         let response = look.response.map(|response| Response {
-            wait: seen(response.wait, &sample).name().to_owned(),
+            wait: response.wait.name().to_owned(),
             wait_us: response.wait_us,
             top_up: response.top_up.name().to_owned(),
             sent_bytes: response.sent_bytes,
@@ -105,6 +123,8 @@ impl Worker {
             phase: look.phase.to_owned(),
             object,
             rate_bytes_per_s: look.rate_bytes_per_s,
+            believed_bytes_per_s: look.believed_bytes_per_s,
+            prefetch_bytes_per_s: look.prefetch_bytes_per_s,
             margin_us: look.margin_us,
             fill_bytes: look.fill_bytes,
             unsent_bytes: sample.unsent_bytes,
@@ -122,15 +142,4 @@ impl Worker {
 /// D0: sent and not acknowledged; `None` for sockets that are not TCP.
 fn in_flight_bytes(sample: &TcpSample) -> Option<u64> {
     Some(sample.unacked_bytes.saturating_sub(sample.unsent_bytes?))
-}
-
-/// What a response waits for, now that TCP was asked.
-fn seen(wait: Wait, sample: &TcpSample) -> Wait {
-    let window = sample.flow.map(|flow| WindowFacts {
-        window_bytes: flow.window_bytes,
-        in_flight_bytes: in_flight_bytes(sample).unwrap_or(0),
-        unsent_bytes: sample.unsent_bytes.unwrap_or(0),
-        segment_bytes: flow.segment_bytes,
-    });
-    window.map_or(wait, |window| wait.seen_with(&window))
 }
