@@ -125,7 +125,7 @@ fn top_command() -> Command {
             .long("number")
             .value_name("N")
             .value_parser(value_parser!(u16))
-            .help("Connections at most, the fastest first [20; 256 with --json]"),
+            .help("Connections at most, the fastest first [what fits, or 20; all with --json]"),
         switch("once", "Look once, not each second"),
         switch("json", "A JSON object a line, units in the names"),
         admin_argument(),

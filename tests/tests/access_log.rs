@@ -67,3 +67,68 @@ fn a_line_tells_when_its_response_ended_and_how_long_it_took() {
     }
     server.stop();
 }
+
+#[test]
+fn answers_without_a_body_and_errors_have_their_time_and_order_too() {
+    let tree = Tree::new();
+    tree.file("a", "x".repeat(1_000));
+    let server = Server::start(&tree, &["--access-log", "-", "--access-log-format", "json"]);
+    let mut first = server.connect();
+    let etag = first.get("/a", "").field("ETag").expect("a tag").to_owned();
+    let asks = [
+        ("HEAD /a", String::new(), 200),
+        ("GET /a", format!("If-None-Match: {etag}\r\n"), 304),
+        ("GET /missing", String::new(), 404),
+        ("GET /a", "Range: bytes=2000-\r\n".to_owned(), 416),
+        ("GET /a", "Range: bytes=1-2\r\n".to_owned(), 206),
+        ("DELETE /a", String::new(), 405),
+    ];
+    // One after the other on a connection, and then all at once.
+    for round in ["one", "all"] {
+        let mut conn = server.connect();
+        let requests = (1..).zip(&asks).map(|(nth, (line, fields, _))| {
+            format!("{line}?{round}-{nth} HTTP/1.1\r\nHost: t\r\n{fields}\r\n")
+        });
+        let mut requests: Vec<String> = requests.collect();
+        if round == "all" {
+            requests = vec![requests.concat()];
+        }
+        let mut requests = requests.into_iter();
+        let from_ms = unix_ms();
+        for (line, _, expected) in &asks {
+            if let Some(request) = requests.next() {
+                conn.send(request);
+            }
+            let status = match line.starts_with("HEAD") {
+                true => conn.head().status,
+                false => conn.response().status,
+            };
+            assert_eq!(status, *expected, "{line}");
+        }
+        let to_ms = unix_ms();
+        server.out_line(&[&format!("?{round}-{}\"", asks.len())]);
+        let out = server.out();
+        let lines = out.lines().filter(|line| line.contains(&format!("?{round}-")));
+        let mut before_ms = from_ms - 1;
+        for ((nth, (_, _, status)), line) in (1..).zip(&asks).zip(lines) {
+            // In their order, and by the clock of the last byte, however late the line is written.
+            assert!(line.contains(&format!("?{round}-{nth}\"")), "{out}");
+            assert!(line.contains(&format!("\"status\":{status}")), "{line}");
+            let time_ms = parsed_ms(between(line, "\"time\":\"", "\""));
+            assert!(
+                (before_ms..=to_ms + 200).contains(&time_ms),
+                "between {before_ms} and {to_ms}: {line}"
+            );
+            before_ms = time_ms;
+            let took = between(line, "\"duration_ms\":", ",");
+            assert!(took.parse::<f64>().expect("a number") > 0.0, "{line}");
+        }
+    }
+    let mut broken = server.connect();
+    broken.send("GET /a HTTP/9.9\r\nHost: t\r\n\r\n");
+    assert_eq!(broken.response().status, 505);
+    let line = server.out_line(&["\"status\":505"]);
+    let took = between(&line, "\"duration_ms\":", ",");
+    assert!(took.parse::<f64>().expect("a number") > 0.0, "{line}");
+    server.stop();
+}

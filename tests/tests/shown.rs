@@ -252,7 +252,7 @@ for end in ["q", "interrupt", "terminate"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     top = subprocess.Popen(sys.argv[1:], stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=session)
     text = seen(lambda text: len(pages(text)) >= 2)
-    assert widest(text) == 40 and "(q ends)" in text.decode(), text
+    assert widest(text) == 40 and "\r\nq ends\r\n" in re.sub("\x1b.K", "", text.decode()), text
     assert max(len(page) for page in pages(text)) <= 30, text
     assert not termios.tcgetattr(theirs)[3] & (termios.ICANON | termios.ECHO)
     size(8, 70)

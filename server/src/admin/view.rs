@@ -15,9 +15,9 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
     let rates = top.workers.iter().map(|row| row.rate_bytes_per_s);
     let rate = Bytes(rates.fold(0, u64::saturating_add));
     let draining = if server.draining { ", draining" } else { "" };
-    let quit = if size.is_some() { "  (q ends)" } else { "" };
+    let quit = if size.is_some() { "q ends" } else { "" };
     let mut page = format!(
-        "ackpace {} (process {}), up {}{draining}: {rate}/s{quit}\n\n",
+        "ackpace {} (process {}), up {}{draining}: {rate}/s\n{quit}\n",
         plain(&server.release),
         server.pid,
         Time(server.uptime_us)
@@ -93,7 +93,7 @@ pub fn drawn(page: &str, (lines, columns): Size) -> String {
         // What is behind the end is erased first: behind a full line the cursor stays on its last character.
         text.push_str("\x1b[K");
         text.push_str(cut(line, columns));
-        text.push_str("\r\n");
+        text.push('\n');
     }
     text.push_str("\x1b[J");
     text
@@ -253,7 +253,7 @@ mod tests {
         let lines = page.lines().count();
         let fits = top(&told, Some((lines + 1, 30)));
         assert_eq!(fits.lines().count(), lines, "{fits}");
-        assert!(fits.contains("(q ends)") && fits.ends_with("\nand 2 more\n"), "{fits}");
+        assert!(fits.contains("\nq ends\n") && fits.ends_with("\nand 2 more\n"), "{fits}");
         assert!(top(&told, Some((3, 30))).ends_with("\nand 3 more\n"));
     }
 
@@ -262,9 +262,9 @@ mod tests {
         let drawn = |size| drawn("abc\n\nab\u{4e2d}\u{4e2d}\nd\n", size);
         assert_eq!(
             drawn((4, 4)),
-            "\x1b[H\x1b[Kabc\r\n\x1b[K\r\n\x1b[Kab\u{4e2d}\r\n\x1b[J"
+            "\x1b[H\x1b[Kabc\n\x1b[K\n\x1b[Kab\u{4e2d}\n\x1b[J"
         );
-        assert_eq!(drawn((2, 2)), "\x1b[H\x1b[Kab\r\n\x1b[J");
+        assert_eq!(drawn((2, 2)), "\x1b[H\x1b[Kab\n\x1b[J");
         assert_eq!(drawn((0, 0)), "\x1b[H\x1b[J");
     }
 
