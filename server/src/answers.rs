@@ -51,8 +51,8 @@ pub enum Target {
 pub enum Answer {
     /// To [`Ask::Top`].
     Top(WorkerRow, Vec<Connection>),
-    /// To [`Ask::Piece`], with their places.
-    Piece(Vec<(u32, Connection)>),
+    /// To [`Ask::Piece`], with their places, and from where on there may be more.
+    Piece(Vec<(u32, Connection)>, Option<u32>),
     /// To [`Ask::Why`], from the worker that has the connection or remembers it.
     Why(Option<Box<Connection>>, Vec<Told>),
     /// To [`Ask::Census`], and to [`Ask::Why`] from the others.

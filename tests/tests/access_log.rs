@@ -108,7 +108,9 @@ fn answers_without_a_body_and_errors_have_their_time_and_order_too() {
         let to_ms = unix_ms();
         server.out_line(&[&format!("?{round}-{}\"", asks.len())]);
         let out = server.out();
-        let lines = out.lines().filter(|line| line.contains(&format!("?{round}-")));
+        let lines = out
+            .lines()
+            .filter(|line| line.contains(&format!("?{round}-")));
         let mut before_ms = from_ms - 1;
         for ((nth, (_, _, status)), line) in (1..).zip(&asks).zip(lines) {
             // In their order, and by the clock of the last byte, however late the line is written.

@@ -71,9 +71,7 @@ fn numbers(json: &str, name: &str) -> Vec<u64> {
         let end = rest.find(|c: char| !c.is_ascii_digit());
         rest[..end.unwrap_or(rest.len())].parse().ok()
     };
-    values
-        .map(|rest| number(rest).expect("a number"))
-        .collect()
+    values.map(|rest| number(rest).expect("a number")).collect()
 }
 
 #[test]
@@ -108,7 +106,11 @@ fn a_client_that_reads_at_a_pace_of_its_own_is_shown_as_fast_as_it_is() {
         let rate = numbers(&json, "rate_bytes_per_s")[0];
         // What it really took in the last ten seconds, however busy the machine is.
         let window = since.saturating_sub(Duration::from_secs(10));
-        let (from, before) = history.iter().rev().find(|(at, _)| *at <= window).expect("one");
+        let (from, before) = history
+            .iter()
+            .rev()
+            .find(|(at, _)| *at <= window)
+            .expect("one");
         let real = (taken - before) as f64 / (since - *from).as_secs_f64();
         shown.push((rate, real as u64));
         let is_right = (rate as f64 - real).abs() < 0.3 * real;
@@ -144,7 +146,9 @@ fn all_of_four_hundred_connections_are_told_of() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), conns.len(), "each once");
-    let some = watched.ackpace(&["top", "--once", "--json", "-n", "300"]).out;
+    let some = watched
+        .ackpace(&["top", "--once", "--json", "-n", "300"])
+        .out;
     assert!(some.ends_with("\"left_out\":100}\n"), "{some}");
     let (_, connections) = some.split_once("\"connections\":[").expect("a list");
     let rates = numbers(connections, "rate_bytes_per_s");
@@ -156,8 +160,11 @@ fn all_of_four_hundred_connections_are_told_of() {
     // Lines that come together are answered one after the other, each whole.
     let mut admin = std::os::unix::net::UnixStream::connect(&watched.admin).expect("a socket");
     admin.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    std::io::Write::write_all(&mut admin, b"ackpace/1 top\nackpace/1 top 1\nackpace/1 top\n")
-        .expect("the server takes it");
+    std::io::Write::write_all(
+        &mut admin,
+        b"ackpace/1 top\nackpace/1 top 1\nackpace/1 top\n",
+    )
+    .expect("the server takes it");
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(admin));
     for count in [400, 1, 400] {
         let line = lines.next().expect("an answer").expect("in time");
@@ -215,7 +222,9 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     let why = watched.ackpace(&["why", &peer]).out;
     assert!(why.contains("it waits for the disk: "), "{why}");
     disk.tell("heal");
-    conn.stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    conn.stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a timeout");
     let mut piece = [0; 64 << 10];
     eventually("it goes on", || {
         rest.resize(rest.len() + conn.stream.read(&mut piece).expect("bytes"), 0);

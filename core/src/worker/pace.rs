@@ -95,8 +95,7 @@ impl Pace {
         let silent_us = silent_us.clamp(SHOWN_SILENT_US, 2 * SHOWN_US);
         let steps_us = (self.last.at.since_us(self.from.at))
             .max(now.since_us(self.from.at).saturating_sub(silent_us));
-        let rate =
-            u128::from(bytes) * u128::from(US_PER_S) / u128::from(steps_us.max(US_PER_S));
+        let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(steps_us.max(US_PER_S));
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 }
@@ -158,7 +157,10 @@ mod tests {
             pace.heard(&TcpSample::default(), acked_bytes, at(ms));
             let shown = pace.bytes_per_s(at(ms));
             if ms > 12_000 {
-                assert!((800_000..1_200_000).contains(&shown), "{shown} after {ms} ms");
+                assert!(
+                    (800_000..1_200_000).contains(&shown),
+                    "{shown} after {ms} ms"
+                );
             }
         }
     }
@@ -177,7 +179,11 @@ mod tests {
     #[test]
     fn a_socket_is_dry_for_as_long_as_it_was_not_busy() {
         let mut pace = Pace::new(at(0));
-        assert_eq!(pace.heard(&busy(0), 0, at(100)), None, "nobody counted before");
+        assert_eq!(
+            pace.heard(&busy(0), 0, at(100)),
+            None,
+            "nobody counted before"
+        );
         assert_eq!(pace.heard(&busy(300 * MS), 0, at(1100)), Some(700 * MS));
         assert_eq!(pace.heard(&busy(MS), 0, at(1200)), None, "backwards");
     }
@@ -188,7 +194,10 @@ mod tests {
             let mut sample = busy(0);
             sample.unacked_bytes = unacked_bytes;
             sample.unsent_bytes = Some(unsent_bytes);
-            sample.flow = sample.flow.map(|flow| Flow { window_bytes, ..flow });
+            sample.flow = sample.flow.map(|flow| Flow {
+                window_bytes,
+                ..flow
+            });
             sample
         };
         assert!(is_dry(&sample(0, 0, 0)));

@@ -645,7 +645,9 @@ impl Stream {
     /// TCP was asked: its socket is dry, or not, and has held nothing for `idle_us` since it was asked last. `true`: it was asked for this
     /// alone ([`Stream::asks_for_whom`]).
     pub fn heard(&mut self, dry: bool, idle_us: Option<u64>, now: Instant) -> bool {
-        self.stand.as_mut().is_some_and(|stand| stand.heard(dry, idle_us, now))
+        self.stand
+            .as_mut()
+            .is_some_and(|stand| stand.heard(dry, idle_us, now))
     }
 
     /// What it waits for, and for how long now.
@@ -658,8 +660,7 @@ impl Stream {
 
     /// The same for who looks: who is waited for as far as is known.
     pub fn seen(&self, now: Instant) -> (Wait, u64) {
-        self.stand
-            .map_or((Wait::Turn, 0), |stand| stand.seen(now))
+        self.stand.map_or((Wait::Turn, 0), |stand| stand.seen(now))
     }
 
     /// How it stands now.

@@ -85,11 +85,10 @@ impl Rest {
         let mut bytes = Vec::new();
         while let Some(worker) = self.workers.last().copied() {
             let ask = Ask::Piece(self.from, TOP_PIECE_CONNECTIONS_MAX);
-            let piece = match ask_one(worker, board, ask) {
-                Some(Answer::Piece(piece)) => piece,
-                _ => Vec::new(), // it hangs now: the others are told of
+            let (piece, next) = match ask_one(worker, board, ask) {
+                Some(Answer::Piece(piece, next)) => (piece, next),
+                _ => (Vec::new(), None), // it hangs now: the others are told of
             };
-            let whole = piece.len() < TOP_PIECE_CONNECTIONS_MAX;
             for (place, connection) in &piece {
                 if bytes.len() >= TOP_PIECE_BYTES {
                     return (bytes, false);
@@ -100,9 +99,9 @@ impl Rest {
                 bytes.append(&mut json(connection));
                 (self.from, self.said) = (place + 1, self.said + 1);
             }
-            if whole {
+            self.from = next.unwrap_or(0);
+            if next.is_none() {
                 self.workers.pop();
-                self.from = 0;
             }
             if !bytes.is_empty() {
                 return (bytes, false);

@@ -17,7 +17,7 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
     tcsetattr,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::flag::register_usize;
 use signal_hook::low_level::{emulate_default_handler, pipe};
 
@@ -58,11 +58,11 @@ impl Terminal {
         let (signals, bell) = UnixStream::pair()?;
         signals.set_nonblocking(true)?;
         let caught = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGTSTP] {
+        for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP] {
             register_usize(signal, Arc::clone(&caught), signal as usize)?;
         }
         // Registered behind the others: when the bell is heard, the signal is known.
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH] {
+        for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH] {
             pipe::register(signal, bell.try_clone()?)?;
         }
         let usual = std::panic::take_hook();
@@ -86,7 +86,10 @@ impl Terminal {
         let (lines, columns) = size.map_or((24, 80), |size| {
             (usize::from(size.ws_row), usize::from(size.ws_col))
         });
-        (lines.min(TERMINAL_LINES_MAX), columns.min(TERMINAL_LINES_MAX))
+        (
+            lines.min(TERMINAL_LINES_MAX),
+            columns.min(TERMINAL_LINES_MAX),
+        )
     }
 
     /// Waits for something to happen, `at_most` for so long. A signal that ends or stops the process does so in here.
@@ -101,14 +104,21 @@ impl Terminal {
             let bell = PollFd::new(&self.signals, PollFlags::IN);
             let keys = PollFd::from_borrowed_fd(stdin(), PollFlags::IN);
             let mut fds = [bell, keys];
-            let fds = if self.keys { &mut fds[..] } else { &mut fds[..1] };
+            let fds = if self.keys {
+                &mut fds[..]
+            } else {
+                &mut fds[..1]
+            };
             let news = poll(fds, Some(&timeout)).unwrap_or(0); // a signal rings
             let [rung, pressed] = [0, 1].map(|at| {
                 let flags = fds.get(at).map(PollFd::revents);
                 news > 0 && flags.is_some_and(|flags| !flags.is_empty())
             });
             if rung || self.caught.load(Relaxed) != 0 {
-                while (&self.signals).read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+                while (&self.signals)
+                    .read(&mut [0; 64])
+                    .is_ok_and(|read| read > 0)
+                {}
                 self.obey();
                 return Event::Redraw;
             }
@@ -171,7 +181,9 @@ fn quits() -> bool {
     let mut keys = [0; 64];
     match rustix::io::read(stdin(), &mut keys) {
         Ok(0) => true, // it was readable, and nothing is there: hung up
-        Ok(read) => keys[..read].iter().any(|key| matches!(key, b'q' | b'Q' | 4)),
+        Ok(read) => keys[..read]
+            .iter()
+            .any(|key| matches!(key, b'q' | b'Q' | 4)),
         Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => false,
         Err(_) => true,
     }

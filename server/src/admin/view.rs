@@ -253,7 +253,10 @@ mod tests {
         let lines = page.lines().count();
         let fits = top(&told, Some((lines + 1, 30)));
         assert_eq!(fits.lines().count(), lines, "{fits}");
-        assert!(fits.contains("\nq ends\n") && fits.ends_with("\nand 2 more\n"), "{fits}");
+        assert!(
+            fits.contains("\nq ends\n") && fits.ends_with("\nand 2 more\n"),
+            "{fits}"
+        );
         assert!(top(&told, Some((3, 30))).ends_with("\nand 3 more\n"));
     }
 

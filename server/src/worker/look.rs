@@ -34,7 +34,9 @@ impl Worker {
         looks.sort_unstable_by_key(|look| std::cmp::Reverse(look.rate_bytes_per_s));
         // Only the first are asked what TCP knows: a system call or two each.
         let others = looks.split_off(most.min(looks.len()));
-        let connections = looks.into_iter().filter_map(|look| self.connection(look, now));
+        let connections = looks
+            .into_iter()
+            .filter_map(|look| self.connection(look, now));
         let connections: Vec<Connection> = connections.collect();
         let rates = others.iter().map(|look| look.rate_bytes_per_s);
         let rates = rates.chain(connections.iter().map(|shown| shown.rate_bytes_per_s));
@@ -53,11 +55,13 @@ impl Worker {
 
     fn piece(&mut self, from: u32, most: usize, now: Instant) -> Answer {
         let looks: Vec<Look> = self.decider.looks(from, now).take(most).collect();
+        let full = looks.last().filter(|_| looks.len() == most);
+        let next = full.map(|look| look.conn.index + 1);
         let connections = looks.into_iter().filter_map(|look| {
             let place = look.conn.index;
             Some((place, self.connection(look, now)?))
         });
-        Answer::Piece(connections.collect())
+        Answer::Piece(connections.collect(), next)
     }
 
     fn why(&mut self, target: Target, now: Instant) -> Answer {

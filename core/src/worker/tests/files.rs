@@ -211,7 +211,11 @@ fn a_stream_that_ends_while_the_disk_may_hold_its_wish_is_forgotten() {
     let outs = bench.deliver(outs);
     let forget = outs.iter().filter(|out| !matches!(out, Out::Sample(_)));
     let forget: Vec<&Out> = forget.collect();
-    assert_eq!(forget, [&Out::Forget(stream)], "the second may be under way");
+    assert_eq!(
+        forget,
+        [&Out::Forget(stream)],
+        "the second may be under way"
+    );
 }
 
 #[test]
