@@ -111,8 +111,8 @@ impl Worker {
         self.decisions.iter()
     }
 
-    /// Every connection that has a response under way, in the order of their places from this one on. To be asked when somebody wants to know: it goes through all
-    /// connections.
+    /// Every connection from this place on that has a response under way, in the order of their places. To be asked when somebody wants to know:
+    /// it goes through all connections.
     pub fn looks(&self, from: u32, now: Instant) -> impl Iterator<Item = Look> {
         let conns = self.conns.iter().skip(from as usize).flatten();
         conns

@@ -234,9 +234,9 @@ pub struct Outcome {
     pub whole: bool,
     /// Why it ended.
     pub why: Why,
-    /// Time it stood still for lack of bytes from the disk.
+    /// Time it stood still for lack of bytes from the disk, with nothing in its socket.
     pub waited_disk_us: u64,
-    /// Time it stood still because the socket took no more.
+    /// Time it stood still for its client.
     pub waited_net_us: u64,
     /// From the request to the last byte taken by the kernel.
     pub took_us: u64,

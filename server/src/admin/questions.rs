@@ -352,23 +352,28 @@ fn sentences(connection: &Connection) -> Vec<String> {
             Bytes(cwnd)
         ));
     }
-    let believed = |rate: u64| match rate {
-        0 => "not known yet".to_owned(),
-        rate => format!("{}/s", Bytes(rate)),
-    };
-    sentences.push(format!(
-        "{}/s have arrived in the last seconds; what it takes is believed to be {} for filling its socket, {} for reading \
-         ahead (B_n)",
-        Bytes(connection.rate_bytes_per_s),
-        believed(connection.believed_bytes_per_s),
-        believed(connection.prefetch_bytes_per_s),
-    ));
+    sentences.push(rates(connection));
     sentences.push(format!(
         "it has stood still for the disk with nothing in its socket for {}, for its client for {}",
         Time(response.waited_disk_us),
         Time(response.waited_net_us)
     ));
     sentences
+}
+
+/// How fast it is, and what is believed of that.
+fn rates(connection: &Connection) -> String {
+    let believed = |rate: u64| match rate {
+        0 => "not known yet".to_owned(),
+        rate => format!("{}/s", Bytes(rate)),
+    };
+    format!(
+        "{}/s have arrived in the last seconds; what it takes is believed to be {} for filling its socket, {} for reading \
+         ahead (B_n)",
+        Bytes(connection.rate_bytes_per_s),
+        believed(connection.believed_bytes_per_s),
+        believed(connection.prefetch_bytes_per_s),
+    )
 }
 
 #[cfg(test)]

@@ -65,6 +65,12 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
         "waits for",
         "left"
     );
+    list(top, size, &mut page);
+    page
+}
+
+/// The connections that fit, and how many do not.
+fn list(top: &Top, size: Option<Size>, page: &mut String) {
     let count = top.connections.len();
     let fit = match size {
         // The last line is for those that are left out, if any are, and the one where the cursor stays.
@@ -78,12 +84,11 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
         None => count,
     };
     let shown = top.connections.iter().take(fit);
-    shown.for_each(|connection| row(connection, &mut page));
+    shown.for_each(|connection| row(connection, page));
     let left_out = top.left_out + (count - fit) as u64;
     if left_out > 0 {
         let _ = writeln!(page, "and {left_out} more");
     }
-    page
 }
 
 /// The page for a terminal of this size: in place of the one before, each line cut to what can be seen of it.
