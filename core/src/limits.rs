@@ -88,6 +88,10 @@ pub const FLOW_US_MAX: u64 = 60 * US_PER_S;
 /// Bytes that a client read before a sample of its rate is believed, half of them for the first one, if that does not take eight times as
 /// long as any: windows open in steps.
 pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
+/// Windows open in steps, and programs read in bursts: of a client's reading, a stretch counts when it has so many of the largest one.
+pub const FLOW_STEPS: u64 = 4;
+/// Whoever reads at a pace of its own is looked at after this time at the latest, and more often while little is known of it.
+pub const FLOW_LOOK_US_MAX: u64 = 5 * US_PER_S;
 /// A connection whose socket is full is asked for TCP's counters when the last answer is older than this: two system calls of a
 /// microsecond each.
 pub const FLOW_EACH_US: u64 = 400_000;

@@ -69,6 +69,11 @@ impl Rate {
         self.source == Source::Itself
     }
 
+    /// Whether the client's path holds it up, so that what leaves the socket says all.
+    pub fn is_of_path(&self) -> bool {
+        self.source == Source::Path
+    }
+
     /// Evidence over less than this says nothing, microseconds: the first piece is the shorter one.
     pub fn least_us(&self) -> u64 {
         match self.is_guess() {
@@ -89,14 +94,20 @@ impl Rate {
                     true => Source::Itself,
                     false => Source::Path,
                 };
-                let was = core::mem::replace(&mut self.source, source);
-                if was == Source::Itself && self.mean_bytes_per_s > 0 {
-                    // A steady pace, but windows open in steps.
-                    self.send_bytes_per_s = middle(self.send_bytes_per_s, bytes_per_s);
-                    self.mean_bytes_per_s = middle(self.mean_bytes_per_s, bytes_per_s);
-                } else if by_itself {
+                self.source = source;
+                if by_itself {
                     (self.send_bytes_per_s, self.mean_bytes_per_s) = (bytes_per_s, bytes_per_s);
                 }
+            }
+            Evidence::AtMost { bytes_per_s } => {
+                let most = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
+                self.source = Source::Itself;
+                let at_most = |bytes_per_s: u64| match bytes_per_s {
+                    0 => most,
+                    known => known.min(most),
+                };
+                self.send_bytes_per_s = at_most(self.send_bytes_per_s);
+                self.mean_bytes_per_s = at_most(self.mean_bytes_per_s);
             }
             // What leaves the socket says that, too.
             Evidence::AtLeast { .. } if self.source != Source::Itself => {}
@@ -125,10 +136,10 @@ impl Rate {
         self.mean_bytes_per_s = (mean + mean / 4).min(RATE_BYTES_PER_S_MAX);
     }
 
-    /// Its path is congested, and carries no more than this, if that is known. For prefetch that holds at once, and the next
+    /// Its path is congested, and carries no more than this, if that is known: that says nothing of a client that reads at a pace of its own. For prefetch that holds at once, and the next
     /// stretch says whether it is less. `true`: that one begins now.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) -> bool {
-        if self.mean_bytes_per_s == 0 {
+        if self.mean_bytes_per_s == 0 || self.source == Source::Itself {
             return false;
         }
         let most_bytes_per_s = most_bytes_per_s.unwrap_or(u64::MAX).max(1);

@@ -153,9 +153,9 @@ impl Margin {
         self.gauge.looked_at().is_some()
     }
 
-    /// Whether B_n is still a guess although TCP's counters are there.
-    pub fn is_guess(&self) -> bool {
-        self.is_counted() && self.rate.is_guess()
+    /// Whether another look at TCP's counters says more than what leaves the socket.
+    pub fn is_of_interest(&self) -> bool {
+        self.is_counted() && !self.rate.is_of_path()
     }
 
     /// TCP's counters say this now.
@@ -170,7 +170,11 @@ impl Margin {
     /// may have something to read.
     pub fn look_at(&self) -> Option<Instant> {
         let holds = self.level_bytes + self.given_bytes > 0 || self.unsettled;
-        holds.then(|| self.looked_at.plus_us(STRETCH_US_MIN))
+        let at = match self.is_of_interest() {
+            true => self.gauge.looked_at()?.plus_us(self.gauge.look_in_us()),
+            false => self.looked_at.plus_us(STRETCH_US_MIN),
+        };
+        holds.then_some(at)
     }
 
     /// The socket holds `unsent_bytes` now. `dry`: it held nothing at some time since the last look.

@@ -113,7 +113,7 @@ impl Conn {
         let stands = fetched && self.writable;
         self.margin
             .look_at()
-            .filter(|_| stands || self.margin.is_guess() && stream.is_some())
+            .filter(|_| stands || self.margin.is_of_interest() && stream.is_some())
     }
 }
 

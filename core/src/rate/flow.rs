@@ -5,8 +5,11 @@
 //! many. While our socket holds bytes the client has something to read, and while its window is smaller than it was, too. In
 //! between nobody can say, and what was read then counts for nothing but a bound from below.
 
-use crate::limits::{FLOW_READ_BYTES_MIN, FLOW_US_MAX, FLOW_US_MIN, STRETCH_US_MIN};
-use crate::units::{Instant, US_PER_S};
+use super::per_s;
+use crate::limits::{
+    FLOW_LOOK_US_MAX, FLOW_READ_BYTES_MIN, FLOW_STEPS, FLOW_US_MAX, FLOW_US_MIN, STRETCH_US_MIN,
+};
+use crate::units::Instant;
 
 /// What TCP has counted of a connection (tcp(7), `struct tcp_info`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,11 +36,53 @@ pub enum Evidence {
         /// Its own window held it up, not its path: it reads no faster than this.
         by_itself: bool,
     },
+    /// It has something to read, and its window is closed: it reads no faster than this, bytes per second.
+    AtMost {
+        /// What it read until it paused, over the time until now.
+        bytes_per_s: u64,
+    },
     /// It had nothing to read most of the time.
     AtLeast {
         /// It reads this or more, bytes per second.
         bytes_per_s: u64,
     },
+}
+
+/// What a client read in a time in which it had something to read.
+///
+/// Windows open in steps, and programs read in bursts: then there are looks at which nothing was read. What was read up to the end of a
+/// step, since the end of another one, is a sample; in between there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stretch {
+    us: u64,
+    bytes: u64,
+    /// For so long of it the client's window held it up.
+    limited_us: u64,
+    /// What was read in one step, at most.
+    step_bytes: u64,
+    /// There were looks at which nothing was read.
+    uneven: bool,
+}
+
+impl Stretch {
+    fn and(self, other: Stretch) -> Stretch {
+        Stretch {
+            us: self.us.saturating_add(other.us),
+            bytes: self.bytes.saturating_add(other.bytes),
+            limited_us: self.limited_us.saturating_add(other.limited_us),
+            step_bytes: self.step_bytes.max(other.step_bytes),
+            uneven: self.uneven || other.uneven,
+        }
+    }
+
+    fn is_by_itself(&self) -> bool {
+        self.us > 0 && self.limited_us >= self.us / 4
+    }
+
+    /// One step more or less changes little.
+    fn is_whole(&self) -> bool {
+        self.us >= 2 * STRETCH_US_MIN && self.bytes / FLOW_STEPS >= self.step_bytes
+    }
 }
 
 /// Two looks at a connection and what was in between, added up until it says something.
@@ -49,12 +94,23 @@ pub struct Gauge {
     pieces: u32,
     /// Acknowledged, and not read by the client's program, as far as its window shows.
     unread_bytes: u64,
-    /// Time that counts, what was read in it, and how much of it the client's window held up.
-    fed_us: u64,
-    read_bytes: u64,
-    limited_us: u64,
-    /// All time, and what was read in it at least.
+    /// The stretch under way, and the one before it.
+    now: Stretch,
+    before: Stretch,
+    /// Read since the last step, less than counts for one.
+    crumbs_bytes: u64,
+    /// The one before it is one as they should be: the first is not, since the client's buffer grows in it.
+    begun: bool,
+    /// The time since then in which nothing was read.
+    silent: Stretch,
+    /// The step under way, and how many looks it has lasted.
+    step_bytes: u64,
+    step_looks: u64,
+    /// Acknowledged before the first look.
+    burst_bytes: u64,
+    /// All time since the last word on whether the client had something to read, that in which it had, and what was read at least.
     all_us: u64,
+    fed_us: u64,
     all_bytes: u64,
 }
 
@@ -86,6 +142,12 @@ impl Gauge {
         };
     }
 
+    /// How long after the last look the next one says more, microseconds.
+    pub fn look_in_us(&self) -> u64 {
+        let us = self.all().and(self.silent).us;
+        (us / 8).clamp(STRETCH_US_MIN / 2, FLOW_LOOK_US_MAX)
+    }
+
     /// Our socket is given bytes.
     pub fn given(&mut self, now: Instant) {
         let (first, last) = self.given.unwrap_or((now, now));
@@ -97,7 +159,7 @@ impl Gauge {
     /// Another look, which may complete a piece of evidence over `least_us` at least.
     pub fn look(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
         let Some((from, before)) = self.last else {
-            self.last = Some((now, flow));
+            (self.last, self.burst_bytes) = (Some((now, flow)), flow.acked_bytes);
             return None;
         };
         let us = now.since_us(from);
@@ -119,13 +181,18 @@ impl Gauge {
             return None; // nobody has told of anything: what is read now shows in the next ACK
         }
         let fed_from = self.given.take().map_or(from, |(at, _)| at.max(from));
-        self.add(before, flow, (us, now.since_us(fed_from)));
+        let fed = self.add(before, flow, (us, now.since_us(fed_from)));
         (self.last, self.pieces) = (Some((now, flow)), 0);
-        self.judge(least_us)
+        let evidence = match fed {
+            Some(fed) => self.count(fed, flow.segment_bytes, least_us),
+            None => None,
+        };
+        evidence.or_else(|| self.at_least(least_us))
     }
 
-    /// Adds what lies between two looks: so much time, and so much since our socket was given bytes.
-    fn add(&mut self, before: Flow, flow: Flow, (us, given_us): (u64, u64)) {
+    /// What lies between two looks, of which there is so much time, and so much since our socket was given bytes: what was read while the client
+    /// had something to read.
+    fn add(&mut self, before: Flow, flow: Flow, (us, given_us): (u64, u64)) -> Option<Stretch> {
         let acked_bytes = flow.acked_bytes - before.acked_bytes;
         let busy_us = (flow.busy_us - before.busy_us).min(us);
         let limited_us = flow
@@ -164,49 +231,150 @@ impl Gauge {
             }
             (false, true) => (busy_us, read_bytes),
             // It came to an end somewhere in between.
-            (false, false) => return,
+            (false, false) => return None,
         };
         self.fed_us += fed_us;
-        self.read_bytes = self.read_bytes.saturating_add(fed_bytes);
-        self.limited_us += match has_unread {
-            true => fed_us,
-            false => limited_us.min(fed_us),
-        };
+        Some(Stretch {
+            us: fed_us,
+            bytes: fed_bytes,
+            limited_us: match has_unread {
+                true => fed_us,
+                false => limited_us.min(fed_us),
+            },
+            ..Stretch::default()
+        })
     }
 
-    /// Whether what was added up says something; then it begins anew.
-    fn judge(&mut self, least_us: u64) -> Option<Evidence> {
-        let by_itself = self.limited_us >= self.fed_us / 4;
-        // Windows open in steps, up to half a receive buffer: a short sample is of one step or of none.
-        let sample_us = match by_itself {
-            true => least_us.max(STRETCH_US_MIN),
-            false => least_us,
-        };
-        let steps_bytes = self
-            .last
-            .map_or(0, |(_, flow)| flow.segment_bytes.saturating_mul(4));
-        let much_bytes = (FLOW_READ_BYTES_MIN * least_us / STRETCH_US_MIN).max(steps_bytes);
-        let much = self.read_bytes >= much_bytes || self.fed_us >= 8 * least_us;
-        let evidence = if self.fed_us >= sample_us && much {
-            Evidence::Sample {
-                bytes_per_s: per_s(self.read_bytes, self.fed_us),
-                by_itself,
-            }
-        } else if self.all_us >= 2 * least_us && self.fed_us < least_us {
-            Evidence::AtLeast {
-                bytes_per_s: per_s(self.all_bytes, self.all_us),
-            }
-        } else {
+    /// Counts what was read while the client had something to read. It may complete a piece of evidence.
+    fn count(&mut self, fed: Stretch, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
+        self.crumbs_bytes = self.crumbs_bytes.saturating_add(fed.bytes);
+        if self.crumbs_bytes == 0 || self.crumbs_bytes < segment_bytes / 2 {
+            return self.silent(fed, least_us);
+        }
+        if self.silent.us > 0 {
+            self.resume();
+        }
+        let bytes = core::mem::take(&mut self.crumbs_bytes);
+        self.read(Stretch { bytes, ..fed });
+        if !self.all().is_by_itself() {
+            return self.of_path(segment_bytes, least_us);
+        }
+        // In a step there is no sample, unless it is so long that it is none.
+        if self.now.uneven && self.step_looks < FLOW_STEPS {
             return None;
+        }
+        let evidence = self.sample(least_us);
+        self.turn();
+        evidence
+    }
+
+    /// It reads on: what lies behind it counts, but for a pause.
+    fn resume(&mut self) {
+        let silent = core::mem::take(&mut self.silent);
+        if self.begun && silent.us > FLOW_STEPS * self.all().us {
+            (self.now, self.before, self.begun) = <(Stretch, Stretch, bool)>::default();
+        } else {
+            self.now = self.now.and(silent);
+        }
+        (self.step_bytes, self.step_looks) = (0, 0);
+    }
+
+    /// Something was read.
+    fn read(&mut self, fed: Stretch) {
+        // A step is seen in several looks if they are near each other.
+        let goes_on = self.now.uneven && self.step_looks < FLOW_STEPS;
+        self.step_bytes = match goes_on {
+            true => self.step_bytes.saturating_add(fed.bytes),
+            false => fed.bytes,
         };
+        self.step_looks = self.step_looks.saturating_add(1);
+        self.now = self.now.and(fed);
+        self.now.step_bytes = self.now.step_bytes.max(self.step_bytes);
+    }
+
+    /// It had something to read, and nothing was read.
+    fn silent(&mut self, fed: Stretch, least_us: u64) -> Option<Evidence> {
+        let ends = self.silent.us == 0 && self.now.bytes > 0;
+        self.silent = self.silent.and(Stretch {
+            bytes: 0,
+            uneven: true,
+            ..fed
+        });
+        let evidence = ends.then(|| self.sample(least_us)).flatten();
+        if ends {
+            self.turn();
+        }
+        if evidence.is_some() {
+            return evidence;
+        }
+        let all = self.all().and(self.silent);
+        let burst_bytes = match self.begun {
+            true => 0,
+            false => self.burst_bytes,
+        };
+        let bytes = (all.bytes.saturating_add(self.unread_bytes)).saturating_add(burst_bytes);
+        let says = all.is_by_itself() && all.us >= least_us && bytes > 0;
+        says.then(|| Evidence::AtMost {
+            bytes_per_s: per_s(bytes, all.us),
+        })
+    }
+
+    fn all(&self) -> Stretch {
+        self.before.and(self.now)
+    }
+
+    /// What is known at the end of a step, or of any time if there are none.
+    fn sample(&self, least_us: u64) -> Option<Evidence> {
+        let (all, now) = (self.all(), self.now);
+        let first = !self.begun && self.before.us == 0;
+        let stretch = match self.begun || !all.uneven && now.us < least_us {
+            true => all,
+            false => now,
+        };
+        // The first step may be the one that filled the client's buffer.
+        let says = stretch.is_by_itself() && stretch.us >= least_us && !(first && self.silent.us > 0);
+        says.then(|| Evidence::Sample {
+            bytes_per_s: per_s(stretch.bytes, stretch.us),
+            by_itself: true,
+        })
+    }
+
+    /// The next stretch begins, if this one is whole, or the very first: in that one the client's buffer grows.
+    fn turn(&mut self) {
+        let first = !self.begun && self.before.us == 0;
+        let whole = self.now.is_whole();
+        if whole || first && (self.silent.us > 0 || self.now.us >= STRETCH_US_MIN / 2) {
+            (self.before, self.now) = (self.now, Stretch::default());
+            self.now.uneven = self.silent.us > 0;
+            self.begun = !first;
+        }
+    }
+
+    /// The client's path holds it up.
+    fn of_path(&mut self, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
+        let steps_bytes = segment_bytes.saturating_mul(FLOW_STEPS);
+        let much_bytes = (FLOW_READ_BYTES_MIN * least_us / STRETCH_US_MIN).max(steps_bytes);
+        let much = self.now.bytes >= much_bytes || self.now.us >= 8 * least_us;
+        let evidence = (self.now.us >= least_us && much).then(|| Evidence::Sample {
+            bytes_per_s: per_s(self.now.bytes, self.now.us),
+            by_itself: false,
+        })?;
         self.begin_anew();
         Some(evidence)
     }
-}
 
-fn per_s(bytes: u64, us: u64) -> u64 {
-    let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us.max(1));
-    u64::try_from(rate).unwrap_or(u64::MAX)
+    /// Whether the client had nothing to read most of the time.
+    fn at_least(&mut self, least_us: u64) -> Option<Evidence> {
+        if self.all_us < 2 * least_us {
+            return None;
+        }
+        let (all_us, all_bytes) = (self.all_us, self.all_bytes);
+        let starved = self.fed_us < least_us;
+        (self.all_us, self.fed_us, self.all_bytes) = (0, 0, 0);
+        starved.then(|| Evidence::AtLeast {
+            bytes_per_s: per_s(all_bytes, all_us),
+        })
+    }
 }
 
 #[cfg(test)]
