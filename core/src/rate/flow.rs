@@ -371,8 +371,11 @@ impl Gauge {
         let (all_us, all_bytes) = (self.all_us, self.all_bytes);
         let starved = self.fed_us < least_us;
         (self.all_us, self.fed_us, self.all_bytes) = (0, 0, 0);
-        starved.then(|| Evidence::AtLeast {
-            bytes_per_s: per_s(all_bytes, all_us),
+        starved.then(|| {
+            self.begin_anew(); // moments say little
+            Evidence::AtLeast {
+                bytes_per_s: per_s(all_bytes, all_us),
+            }
         })
     }
 }
