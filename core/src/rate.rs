@@ -99,15 +99,15 @@ impl Rate {
                     (self.send_bytes_per_s, self.mean_bytes_per_s) = (bytes_per_s, bytes_per_s);
                 }
             }
+            Evidence::AtMost { .. } if self.send_bytes_per_s == 0 => {} // a bound is no rate
             Evidence::AtMost { bytes_per_s } => {
                 let most = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
                 self.source = Source::Itself;
-                let at_most = |bytes_per_s: u64| match bytes_per_s {
-                    0 => most,
-                    known => known.min(most),
+                self.send_bytes_per_s = self.send_bytes_per_s.min(most);
+                self.mean_bytes_per_s = match self.mean_bytes_per_s {
+                    0 => self.send_bytes_per_s,
+                    mean => mean.min(most),
                 };
-                self.send_bytes_per_s = at_most(self.send_bytes_per_s);
-                self.mean_bytes_per_s = at_most(self.mean_bytes_per_s);
             }
             // What leaves the socket says that, too.
             Evidence::AtLeast { .. } if self.source != Source::Itself => {}

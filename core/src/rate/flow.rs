@@ -247,6 +247,10 @@ impl Gauge {
 
     /// Counts what was read while the client had something to read. It may complete a piece of evidence.
     fn count(&mut self, fed: Stretch, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
+        let all = self.all().and(self.silent).and(fed);
+        if all.us > 0 && !all.is_by_itself() {
+            return self.of_path(fed, segment_bytes, least_us);
+        }
         self.crumbs_bytes = self.crumbs_bytes.saturating_add(fed.bytes);
         if self.crumbs_bytes == 0 || self.crumbs_bytes < segment_bytes / 2 {
             return self.silent(fed, least_us);
@@ -256,9 +260,6 @@ impl Gauge {
         }
         let bytes = core::mem::take(&mut self.crumbs_bytes);
         self.read(Stretch { bytes, ..fed });
-        if !self.all().is_by_itself() {
-            return self.of_path(segment_bytes, least_us);
-        }
         // In a step there is no sample, unless it is so long that it is none.
         if self.now.uneven && self.step_looks < FLOW_STEPS {
             return None;
@@ -351,12 +352,15 @@ impl Gauge {
     }
 
     /// The client's path holds it up.
-    fn of_path(&mut self, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
+    fn of_path(&mut self, fed: Stretch, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
+        self.now = self.now.and(core::mem::take(&mut self.silent)).and(fed);
+        let all = self.all();
         let steps_bytes = segment_bytes.saturating_mul(FLOW_STEPS);
         let much_bytes = (FLOW_READ_BYTES_MIN * least_us / STRETCH_US_MIN).max(steps_bytes);
-        let much = self.now.bytes >= much_bytes || self.now.us >= 8 * least_us;
-        let evidence = (self.now.us >= least_us && much).then(|| Evidence::Sample {
-            bytes_per_s: per_s(self.now.bytes, self.now.us),
+        let bytes = all.bytes.saturating_add(self.crumbs_bytes);
+        let much = bytes >= much_bytes || all.us >= 8 * least_us;
+        let evidence = (all.us >= least_us && much).then(|| Evidence::Sample {
+            bytes_per_s: per_s(bytes, all.us),
             by_itself: false,
         })?;
         self.begin_anew();
