@@ -119,6 +119,11 @@ impl<'a> Arena<'a> {
         world::on_core(command, self.lab.world.server_core, &[])
     }
 
+    /// The ackpace binary.
+    pub fn ackpace(&self) -> &Path {
+        &self.lab.ackpace
+    }
+
     /// The clients' core.
     pub fn load_core(&self) -> usize {
         self.lab.world.load_core

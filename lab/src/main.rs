@@ -7,6 +7,7 @@
 
 mod arena;
 mod awake;
+mod believed;
 mod cgroup;
 mod clean;
 mod clock;

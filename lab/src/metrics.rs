@@ -1,5 +1,6 @@
 //! What is measured, by name: each figure of a round has a key, and a key says what a reader sees.
 
+use crate::believed::BELIEF_METRICS;
 use crate::disk_metrics::DISK_METRICS;
 pub use crate::metric::Metric;
 use crate::metric::metric;
@@ -42,7 +43,7 @@ impl Values {
 
 /// Everything that any workload measures, in the order of tables.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    METRICS.iter().chain(DISK_METRICS)
+    METRICS.iter().chain(BELIEF_METRICS).chain(DISK_METRICS)
 }
 
 /// The first part of [`all`].

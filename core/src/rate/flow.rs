@@ -333,7 +333,8 @@ impl Gauge {
             false => now,
         };
         // The first step may be the one that filled the client's buffer.
-        let says = stretch.is_by_itself() && stretch.us >= least_us && !(first && self.silent.us > 0);
+        let says =
+            stretch.is_by_itself() && stretch.us >= least_us && !(first && self.silent.us > 0);
         says.then(|| Evidence::Sample {
             bytes_per_s: per_s(stretch.bytes, stretch.us),
             by_itself: true,

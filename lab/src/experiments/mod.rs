@@ -1,6 +1,7 @@
 //! The experiments: one file for each question. A new one is a file and a line below.
 
 mod array;
+mod believed;
 mod burst;
 mod cached;
 mod cold_disk;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Experiment> {
         paced::visited(),
         paced::halting(),
         self_paced::cached(),
+        believed::experiment(),
         speedup::experiment(),
         fig13::experiment(),
         cold_disk::experiment(),

@@ -71,6 +71,8 @@ pub struct Swarm {
     pub ideal_bytes_per_s: Option<f64>,
     /// Whether matrices are multiplied on the server's core.
     pub multiplies: bool,
+    /// Whether the server is asked, at both ends of the window, how fast it believes its clients to be.
+    pub believed: bool,
 }
 
 impl Swarm {
@@ -85,6 +87,7 @@ impl Swarm {
             lasting: None,
             ideal_bytes_per_s: None,
             multiplies: false,
+            believed: false,
         }
     }
 
@@ -108,6 +111,8 @@ impl Swarm {
             swarm.await_second()?;
         }
         let begin_s = swarm.order(&Order::Reset)?.at_s;
+        let ask = || crate::believed::ask(arena.ackpace());
+        let early = self.believed.then(ask).transpose()?;
         let profile = self
             .profile
             .then(|| super::profile::Profile::start(arena, &server));
@@ -120,6 +125,7 @@ impl Swarm {
         let watch = Watch::begin(&server, &arena.instruments, true)?;
         let counted = multiplication.as_mut().map(Counted::begin).transpose()?;
         let gone = self.window(&mut swarm, arena, pace.window)?;
+        let late = self.believed.then(ask).transpose()?;
         let multiplied = counted.map(Counted::end).transpose()?;
         let after_share = self.lasting.map(resident).transpose()?;
         let cache_bytes = server.group.page_cache_bytes();
@@ -134,6 +140,16 @@ impl Swarm {
             gone.add(&mut values, arena)?;
         }
         values.extend(multiplied.unwrap_or_default());
+        let each = summary.classes.first();
+        let true_bytes_per_s = each.map_or(0.0, |class| class.client_goodput_bytes_per_s.mean);
+        for (believed, after) in [(early, "3s"), (late, "10s")] {
+            crate::believed::compare(
+                &believed.unwrap_or_default(),
+                true_bytes_per_s,
+                after,
+                &mut values,
+            );
+        }
         values.set_some("page_residence_s", residence_s(&values, cache_bytes));
         values.set_some("disk_over_goodput", disk_over_goodput(&values));
         if let Some(profile) = profile {

@@ -1,0 +1,103 @@
+//! What a server believes of its clients' rates, beside what they are: `ackpace top`, asked while they read.
+
+use crate::error::{Doing, LabError, Result};
+use crate::metric::{Metric, metric};
+use crate::metrics::Values;
+use crate::stats::median;
+use std::path::Path;
+use std::process::Command;
+
+/// The server's admin socket: there is one run at a time.
+pub const ADMIN_SOCKET: &str = "/run/ackpace-lab.sock";
+/// Connections that are asked about.
+const CONNECTIONS_MAX: &str = "20000";
+
+/// The figures, 3 and 10 seconds after the clients' begin.
+pub const BELIEF_METRICS: &[Metric] = &[
+    metric(
+        "believed_3s_error_share",
+        "error after 3 s",
+        1.0,
+        "what the server believes a client to take, 3 s after all have begun, over what each takes in the window: how far from 1 it is, median of the clients",
+    ),
+    metric(
+        "believed_3s_factor_p95",
+        "factor after 3 s",
+        1.0,
+        "the same as a factor, too much or too little; 95th percentile of the clients",
+    ),
+    metric(
+        "believed_10s_error_share",
+        "error after 10 s",
+        1.0,
+        "the error, 10 s after all have begun",
+    ),
+    metric(
+        "believed_10s_factor_p95",
+        "factor after 10 s",
+        1.0,
+        "the factor, 10 s after all have begun",
+    ),
+];
+
+/// The believed rates of all who have a response under way, bytes per second.
+pub fn ask(ackpace: &Path) -> Result<Vec<f64>> {
+    let doing = || "ackpace top --json".to_owned();
+    let mut top = Command::new(ackpace);
+    top.args(["top", "--once", "--json", "--number", CONNECTIONS_MAX]);
+    let output = top.args(["--admin", ADMIN_SOCKET]).output().doing(doing)?;
+    rates(&output.stdout).ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        LabError::Setup(format!("{}: {}", doing(), said.trim()))
+    })
+}
+
+fn rates(answer: &[u8]) -> Option<Vec<f64>> {
+    let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
+    let rates = answer["connections"].as_array()?.iter();
+    rates
+        .map(|connection| connection["rate_bytes_per_s"].as_f64())
+        .collect()
+}
+
+/// Adds what is believed to the figures, beside what each client takes.
+pub fn compare(believed: &[f64], true_bytes_per_s: f64, after: &str, values: &mut Values) {
+    if believed.is_empty() || true_bytes_per_s <= 0.0 {
+        return;
+    }
+    let ratios = believed.iter().map(|rate| rate / true_bytes_per_s);
+    let errors: Vec<f64> = ratios.clone().map(|ratio| (ratio - 1.0).abs()).collect();
+    // Who is not known yet is as wrong as one can be.
+    let mut factors: Vec<f64> = ratios.map(|ratio| ratio.max(1.0 / ratio)).collect();
+    factors.sort_by(f64::total_cmp);
+    let nth = (factors.len() * 95).div_ceil(100) - 1;
+    values.set_some(&format!("believed_{after}_error_share"), median(&errors));
+    values.set(&format!("believed_{after}_factor_p95"), factors[nth]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_the_median_and_a_factor_counts_in_both_directions() {
+        let mut values = Values::default();
+        let mut believed = vec![110.0; 18];
+        believed.extend([25.0, 100.0]);
+        compare(&believed, 100.0, "3s", &mut values);
+        let error = values.get("believed_3s_error_share").expect("some");
+        assert!((error - 0.1).abs() < 1e-9, "{error}");
+        let factor = values.get("believed_3s_factor_p95").expect("some");
+        assert!((factor - 1.1).abs() < 1e-9, "{factor}");
+        believed[0] = 25.0;
+        compare(&believed, 100.0, "3s", &mut values);
+        assert_eq!(values.get("believed_3s_factor_p95"), Some(4.0));
+    }
+
+    #[test]
+    fn an_answer_has_a_rate_for_each_connection() {
+        let answer = br#"{"version":1,"connections":[{"rate_bytes_per_s":7},{"rate_bytes_per_s":0}],"left_out":0}"#;
+        assert_eq!(rates(answer), Some(vec![7.0, 0.0]));
+        assert_eq!(rates(b"{\"error\":\"no\"}"), None);
+    }
+}
