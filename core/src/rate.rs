@@ -275,6 +275,27 @@ mod tests {
     }
 
     #[test]
+    fn congestion_says_nothing_of_a_client_that_reads_at_a_pace_of_its_own() {
+        let mut rate = Rate::default();
+        rate.learn(Evidence::AtMost { bytes_per_s: 5 });
+        assert_eq!(rate, Rate::default(), "a bound is no rate");
+        rate.learn(Evidence::Sample {
+            bytes_per_s: 300_000,
+            by_itself: true,
+        });
+        assert!(!rate.congest(Some(1)));
+        assert_eq!(rate.prefetch_bytes_per_s(), 300_000);
+        rate.learn(Evidence::AtMost {
+            bytes_per_s: 200_000,
+        });
+        assert_eq!(rate.prefetch_bytes_per_s(), 200_000);
+        rate.learn(Evidence::AtMost {
+            bytes_per_s: 250_000,
+        });
+        assert_eq!(rate.send_bytes_per_s(), 200_000);
+    }
+
+    #[test]
     fn a_client_that_is_always_faster_than_believed_stays_below_the_fastest_path() {
         let mut rate = Rate::default();
         rate.sample(1 << 20, 10 * MS, false);

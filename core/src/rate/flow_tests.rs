@@ -266,3 +266,56 @@ fn a_client_that_reads_nothing_for_an_hour_is_slow_and_found_again() {
     world.run(&mut rate, &mut gauge, 30, 250_000, 100);
     assert!(close(believed(&world, &rate)), "{rate:?}");
 }
+
+#[test]
+fn one_that_reads_a_byte_a_second_or_acknowledges_without_reading_is_slow() {
+    for program_bytes_per_s in [0, 1] {
+        let mut world = World::new(100_000_000, program_bytes_per_s, 256 << 10);
+        let mut gauge = Gauge::default();
+        let mut rate = Rate::default();
+        rate.sample(1 << 20, 10 * MS, false); // as its burst left the socket
+        world.run(&mut rate, &mut gauge, 60, 4 << 20, 100);
+        let (send, prefetch) = (rate.send_bytes_per_s(), rate.prefetch_bytes_per_s());
+        assert!((1..10_000).contains(&send), "{rate:?}");
+        assert!((1..10_000).contains(&prefetch), "{rate:?}");
+    }
+}
+
+#[test]
+fn a_closed_window_bounds_a_burst_by_what_was_acknowledged_since() {
+    // curl --limit-rate 300k of some releases: 10 MB at once, then nothing for 34 s.
+    let mut gauge = Gauge::default();
+    let flow = |acked_bytes, ms: u64, window_bytes| Flow {
+        acked_bytes,
+        busy_us: ms * MS,
+        window_limited_us: ms * MS,
+        window_bytes,
+        segment_bytes: 65_483,
+    };
+    let at = |ms: u64| Instant { us: ms * MS };
+    let mut rate = Rate::default();
+    rate.sample(10 << 20, 100 * MS, false);
+    let mut look = |flow, ms| {
+        if let Some(evidence) = gauge.look(flow, at(ms), rate.least_us()) {
+            rate.learn(evidence);
+        }
+        rate.send_bytes_per_s()
+    };
+    look(flow(160_000, 1, 190_000), 1);
+    look(flow(10_600_000, 1_000, 0), 1_000);
+    let closed = |ms: u64| flow(10_600_000, ms, 0);
+    let after_3_s = look(closed(3_000), 3_000);
+    assert!((3_400_000..3_700_000).contains(&after_3_s), "{after_3_s}");
+    (4..34).for_each(|s| drop(look(closed(s * 1_000), s * 1_000)));
+    let after_33_s = look(closed(33_900), 33_900);
+    assert!((300_000..330_000).contains(&after_33_s), "{after_33_s}");
+}
+
+#[test]
+fn what_a_burst_of_two_seconds_takes_is_its_mean() {
+    let mut world = World::new(1_000_000_000, 500_000, 256 << 10);
+    world.burst_ms = 2_000;
+    let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+    world.run(&mut rate, &mut gauge, 12, 4 << 20, 50);
+    assert!(within(believed(&world, &rate), 125), "{rate:?}");
+}
