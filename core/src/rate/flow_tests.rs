@@ -306,7 +306,9 @@ fn a_closed_window_bounds_a_burst_by_what_was_acknowledged_since() {
     let closed = |ms: u64| flow(10_600_000, ms, 0);
     let after_3_s = look(closed(3_000), 3_000);
     assert!((3_400_000..3_700_000).contains(&after_3_s), "{after_3_s}");
-    (4..34).for_each(|s| drop(look(closed(s * 1_000), s * 1_000)));
+    for s in 4..34 {
+        look(closed(s * 1_000), s * 1_000);
+    }
     let after_33_s = look(closed(33_900), 33_900);
     assert!((300_000..330_000).contains(&after_33_s), "{after_33_s}");
 }
