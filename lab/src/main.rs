@@ -7,6 +7,7 @@
 
 mod arena;
 mod awake;
+mod belief_metrics;
 mod believed;
 mod cgroup;
 mod clean;

@@ -1,6 +1,6 @@
 //! What is measured, by name: each figure of a round has a key, and a key says what a reader sees.
 
-use crate::believed::BELIEF_METRICS;
+use crate::belief_metrics::BELIEF_METRICS;
 use crate::disk_metrics::DISK_METRICS;
 pub use crate::metric::Metric;
 use crate::metric::metric;
