@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+pub mod ahead;
 pub mod balance;
 pub mod cache;
 pub mod congestion;

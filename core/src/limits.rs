@@ -155,6 +155,18 @@ pub const READ_TARGET_US_MAX: u64 = 20 * US_PER_S;
 pub const FILL_PERCENT_MIN: u64 = 50;
 /// See above.
 pub const FILL_PERCENT_MAX: u64 = 1_600;
+/// Reading ahead is left so much memory, of all disks together, whatever others want: one read of [`READ_BYTES_MAX`]. Less memory:
+/// the start is refused.
+pub const AHEAD_BYTES_MIN: u64 = 4 * MIB;
+/// Others find a sixteenth of the memory free, so much at least: eighty connections of 47 KB that come at once. More at once: accepting
+/// pauses until reading ahead has given some back, which takes some hundredths of a second.
+pub const AHEAD_RESERVE_BYTES_MIN: u64 = 2 * MIB;
+/// See above; not more than this, since a thousand connections a turn do not come.
+pub const AHEAD_RESERVE_BYTES_MAX: u64 = 64 * MIB;
+/// Reading ahead is given more or less memory this often at most.
+pub const AHEAD_EACH_US: u64 = 250_000;
+/// But when others lack some it looks so often how much of its own has come back.
+pub const AHEAD_SHORT_US: u64 = 10_000;
 /// Reads begin and end at multiples of this: what O_DIRECT asks for (statx(2), STATX_DIOALIGN), with few exceptions.
 pub const READ_ALIGN_BYTES: u64 = 4 * KIB;
 /// The pool of prefetch memory is given out in pieces of this size. What is sent of a piece comes back with its last byte.
