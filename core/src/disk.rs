@@ -514,11 +514,7 @@ impl Machine for Disk {
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
             In::LookUps(look_ups) => self.look_ups = look_ups,
             In::Indirect => self.settings.direct = false,
-            In::Budget { memory_bytes } => {
-                self.settings.memory_bytes = memory_bytes;
-                self.objects.remember_by(memory_bytes);
-                self.room.remember_by(memory_bytes);
-            }
+            In::Budget { memory_bytes } => self.settings.memory_bytes = memory_bytes,
         }
     }
 

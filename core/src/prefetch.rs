@@ -98,7 +98,7 @@ impl Bound {
             Bound::Fixed => "all reads are (prefetch = fixed)",
             Bound::Floor => "less is not worth the positioning",
             Bound::Ceiling => "more makes a disk no faster",
-            Bound::Memory => "memory has room for no more (prefetch_memory)",
+            Bound::Memory => "memory has room for no more (memory_max)",
             Bound::Window => "it goes to the end of the window that readers near by share",
             Bound::End => "that is all that is left to read",
         }

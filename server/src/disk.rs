@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want};
 use ackpace_core::disk::{Chosen, Disk, In, Into, Out, ReadError, ReadId, Settings};
-use ackpace_core::limits::{READS_IN_FLIGHT_MAX, SLOT_BYTES};
+use ackpace_core::limits::{AHEAD_EACH_US, AHEAD_SHORT_US, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +22,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::readers::{Finished, Job, Readers};
 use self::wanted::Wanted;
 use crate::clock::Clock;
+use crate::ledger::Ledger;
 use crate::mailbox::{Bell, Mailboxes};
+use crate::memory;
 use crate::sched;
 use crate::store::device::{Device, Devices};
 use crate::store::file::File;
@@ -82,10 +84,11 @@ pub struct Handle {
     asks: Vec<Mailboxes<Ask>>,
     bell: Arc<Bell>,
     pool: Arc<Pool>,
-    /// What of the pool may be used now.
-    budget_bytes: AtomicU64,
     tally: Tally,
 }
+
+/// A slot of the pool, with its part of the list of slots that a stream holds.
+pub const SLOT_COST_BYTES: u64 = SLOT_BYTES + 32;
 
 /// What the thread of a device counts.
 #[derive(Debug, Default)]
@@ -139,8 +142,15 @@ pub struct Equipment {
     pub places: u32,
     /// The time of all machines.
     pub clock: Clock,
-    /// How it chooses; what depends on the device is filled in here.
+    /// How it chooses; what depends on the device is filled in here. Its memory is what tables go by: what is read ahead goes by
+    /// the ledger.
     pub settings: Settings,
+    /// Who has how much memory.
+    pub ledger: Arc<Ledger>,
+    /// What one disk may have at most for reading ahead.
+    pub pool_bytes: u64,
+    /// What its thread, its readers and its tables take.
+    pub device_bytes: u64,
 }
 
 impl Handle {
@@ -152,12 +162,6 @@ impl Handle {
     /// What was read, and how the device is loaded.
     pub fn tally(&self) -> &Tally {
         &self.tally
-    }
-
-    /// Use no more of the pool than this: what is in use beyond it comes back as it is sent.
-    pub fn set_budget(&self, bytes: u64) {
-        self.budget_bytes.store(bytes, Relaxed);
-        self.ring();
     }
 
     /// Wake the disk thread: once a turn is enough.
@@ -182,16 +186,17 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
         ..equipment.settings
     };
     let bell = Arc::new(Bell::new()?);
-    let slots = u32::try_from(settings.memory_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
+    let slots = u32::try_from(equipment.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
+    let pool = Arc::new(Pool::new(slots, Arc::clone(&bell))?);
+    pool.retire(u32::MAX); // all of it is others' until it was claimed
     let handle = Arc::new(Handle {
         asks: equipment
             .lines
             .iter()
             .map(|_| Mailboxes::new(equipment.places))
             .collect(),
-        pool: Arc::new(Pool::new(slots, Arc::clone(&bell))?),
-        bell,
-        budget_bytes: AtomicU64::new(settings.memory_bytes),
+        pool,
+        bell: Arc::clone(&bell),
         tally: Tally::default(),
     });
     let ring = match Ring::new(READS_IN_FLIGHT_MAX as u32) {
@@ -202,6 +207,8 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
         }
     };
     let readers = Readers::start(index, Arc::clone(&handle.bell), equipment)?;
+    equipment.ledger.take(equipment.device_bytes);
+    equipment.ledger.enter(usize::from(index), bell);
     let shell = Shell {
         disk: Disk::new(settings),
         files: Wanted::default(),
@@ -213,7 +220,10 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
         clock: equipment.clock,
         devices: Arc::clone(&equipment.devices),
         index,
-        budget_bytes: settings.memory_bytes,
+        ledger: Arc::clone(&equipment.ledger),
+        budget_slots: None,
+        divided_at: None,
+        divide_at: None,
         cancel: settings.cancel,
         indirect: !settings.direct,
     };
@@ -239,8 +249,12 @@ struct Shell {
     clock: Clock,
     devices: Arc<Devices>,
     index: u16,
-    /// As the machine knows it.
-    budget_bytes: u64,
+    ledger: Arc<Ledger>,
+    /// What of the pool the machine may use; `None`: it was not told yet.
+    budget_slots: Option<u32>,
+    /// When the memory was last divided, and when it is to be again, if that does not wait for anything else.
+    divided_at: Option<Instant>,
+    divide_at: Option<Instant>,
     cancel: bool,
     /// The device can't be read past the page cache; that was said.
     indirect: bool,
@@ -256,10 +270,9 @@ impl Shell {
 
     /// Until something is asked or read, or a wish is due.
     fn wait(&mut self) {
-        let due = self
-            .disk
-            .deadline()
-            .map(|at| Duration::from_micros(at.since_us(self.clock.now())));
+        let due = [self.disk.deadline(), self.divide_at];
+        let due = due.into_iter().flatten().min();
+        let due = due.map(|at| Duration::from_micros(at.since_us(self.clock.now())));
         let retry = self.ring.as_mut().and_then(Ring::retry_after);
         let timeout = [due, retry]
             .into_iter()
@@ -298,6 +311,9 @@ impl Shell {
         }
         self.pump(now);
         handle.pool.set_hungry(self.disk.slots_lacking());
+        if self.disk.slots_lacking() > 0 && self.divide_at.is_none() {
+            self.divide_at = Some(now.plus_us(AHEAD_EACH_US)); // others may have given some back
+        }
         self.publish();
     }
 
@@ -306,12 +322,44 @@ impl Shell {
         if freed > 0 {
             self.disk.on(In::Freed(freed), now);
         }
-        let memory_bytes = self.handle.budget_bytes.load(Relaxed);
-        if memory_bytes != self.budget_bytes {
-            self.budget_bytes = memory_bytes;
-            self.disk.on(In::Budget { memory_bytes }, now);
-            self.handle.pool.trim((memory_bytes / SLOT_BYTES) as u32);
+        self.divide(now);
+    }
+
+    /// What others do not use of the memory is ours, and what they want comes back.
+    fn divide(&mut self, now: Instant) {
+        self.ledger.heard();
+        let pool = Arc::clone(&self.handle.pool);
+        let owes = |shell: &Shell| shell.budget_slots.is_some_and(|slots| slots < pool.slots());
+        let each_us = match self.ledger.is_short() || owes(self) {
+            true => AHEAD_SHORT_US,
+            false => AHEAD_EACH_US,
+        };
+        let next_at = self.divided_at.map(|at| at.plus_us(each_us));
+        if let Some(next_at) = next_at.filter(|at| now < *at) {
+            self.divide_at = Some(next_at).filter(|_| each_us == AHEAD_SHORT_US);
+            return;
         }
+        self.divided_at = Some(now);
+        let has = pool.slots();
+        let held_bytes = memory::held_bytes().unwrap_or(0);
+        let share_bytes = (self.ledger).share_bytes(u64::from(has) * SLOT_COST_BYTES, held_bytes);
+        let share = u32::try_from(share_bytes / SLOT_COST_BYTES).unwrap_or(u32::MAX);
+        if share < has {
+            let gone = pool.retire(has - share);
+            self.ledger.give_ahead(u64::from(gone) * SLOT_COST_BYTES);
+        } else {
+            let more = (share - has).min(pool.slots_max() - has);
+            if self.ledger.claim_ahead(u64::from(more) * SLOT_COST_BYTES) {
+                pool.enlist(more);
+            }
+        }
+        let budget = share.min(pool.slots());
+        if self.budget_slots.replace(budget) != Some(budget) {
+            let memory_bytes = u64::from(budget) * SLOT_BYTES;
+            self.disk.on(In::Budget { memory_bytes }, now);
+        }
+        let soon = now.plus_us(AHEAD_SHORT_US);
+        self.divide_at = owes(self).then_some(soon);
     }
 
     /// Nobody rings for them: as long as they matter the device is at work, and its next read ends soon.
@@ -534,7 +582,8 @@ impl Shell {
         tally.reads_max.store(self.disk.reads_max() as u64, Relaxed);
         let in_flight = self.disk.reads_in_flight() as u64;
         tally.in_flight.store(in_flight, Relaxed);
-        let used = self.handle.pool.slots() - self.handle.pool.free_slots();
+        let pool = &self.handle.pool;
+        let used = pool.slots().saturating_sub(pool.free_slots());
         let used_bytes = u64::from(used) * SLOT_BYTES;
         tally.memory_used_bytes.store(used_bytes, Relaxed);
         tally.memory_bytes.store(load.memory_bytes, Relaxed);

@@ -36,10 +36,6 @@ impl Disks {
         if place.get().is_none() {
             let handle = disk::start(device, &self.equipment)?;
             place.get_or_init(|| handle);
-            let disks = self.started().count().max(1) as u64;
-            let each_bytes = self.equipment.settings.memory_bytes / disks;
-            self.started()
-                .for_each(|(_, disk)| disk.set_budget(each_bytes));
         }
         place.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }

@@ -12,11 +12,22 @@ use crate::front::site::Site;
 use crate::options::{Listen, ServeOptions};
 use crate::store::residency::cached_pages;
 
-/// Prints it on standard output, where nobody may be listening.
-pub fn print(options: &ServeOptions, site: &Site, urls: &[String], metrics: Option<&str>) {
+/// Prints it on standard output, where nobody may be listening,
+/// with what little memory costs, if it is little.
+pub fn print(
+    options: &ServeOptions,
+    site: &Site,
+    urls: &[String],
+    metrics: Option<&str>,
+    cost: Option<String>,
+) {
     let mut out = std::io::stdout().lock();
     let metrics = metrics.map(|url| format!("metrics at {url}"));
-    for line in lines(options, site, urls).into_iter().chain(metrics) {
+    for line in lines(options, site, urls)
+        .into_iter()
+        .chain(cost)
+        .chain(metrics)
+    {
         if writeln!(out, "{line}").is_err() {
             return;
         }

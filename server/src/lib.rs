@@ -14,6 +14,7 @@ pub mod front;
 pub mod greeting;
 pub mod help;
 pub mod hot;
+pub mod ledger;
 pub mod limits;
 pub mod listeners;
 pub mod log;

@@ -16,6 +16,8 @@ pub const LIST_LEN_MAX: usize = 256;
 /// Devices (sets of disks) that get a place of their own. More: the later ones share the last place and its
 /// disk thread.
 pub const DEVICES_MAX: usize = 16;
+/// Of these, there is one for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer places, two at least.
+pub const DEVICE_EACH_BYTES: u64 = 16 << 20;
 /// Numbers of file systems (`st_dev`) that are known with their device. More: the later ones share the last device.
 pub const FILE_SYSTEMS_MAX: usize = 64;
 /// Disks below one file system that are told apart. More: it counts as a device of which nothing is known.
@@ -165,8 +167,17 @@ pub const SLICES_MAX: usize = 64;
 pub const PARTED_FILES_MAX: usize = 4096;
 /// Workers that are started by themselves: one for each core, and not more than this.
 pub const WORKERS_MAX: u16 = 64;
-/// Connections of a worker for which memory is set aside before files are read ahead. More: if there is memory.
+/// Connections of a worker that a server is expected to have room for. Less memory: it starts with fewer, and says so.
 pub const CONNECTIONS_COMMON: u64 = 1024;
+/// `memory_max` below this is little: caches and listings have a sixteenth of it each, otherwise an eighth.
+pub const MEMORY_LITTLE_BYTES: u64 = 128 << 20;
+/// Of a cgroup's limit, so many hundredths are for us by default. The rest is for sockets, for the page cache, and for what the kernel keeps of
+/// files: with a tenth of 128 MB left to these, shared files are read twice.
+pub const CGROUP_PERCENT: u8 = 60;
+/// The same of a whole machine: others live there, and the page cache serves files without any of our memory.
+pub const MACHINE_PERCENT: u8 = 25;
+/// Small files kept ready take memory from the account in such steps, bytes.
+pub const HOT_STEP_BYTES: usize = 256 << 10;
 /// Connections below which a worker is not worth starting. Less memory: the start is refused.
 pub const CONNECTIONS_MIN: u32 = 16;
 /// Open descriptors that are not connections or files of responses: listeners, bells, logs, disk threads.
@@ -216,7 +227,7 @@ pub const STALE_SOCKETS_MAX: usize = 256;
 /// Lines that wait for the thread of a log. The thread rests 20 ms at most, so this carries 400,000 lines a second. More:
 /// they are dropped, counted and reported.
 pub const LOG_QUEUE_LINES_MAX: usize = 8 << 10;
-/// Bytes that these lines may hold. A line of the access log holds some 300 bytes, and 14 KB where a client wills it.
+/// Bytes that these lines may hold, less where memory is little. A line of the access log holds some 300 bytes, and 14 KB where a client wills it.
 /// More: lines are dropped, counted and reported.
 pub const LOG_QUEUE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of lines after which a batch is written: large enough that the cost of the system call does not count.

@@ -3,13 +3,34 @@
 use std::fs;
 use std::path::Path;
 
+/// Memory for this process, and whose word that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usable {
+    /// The smaller of RAM and the cgroup's limit.
+    pub bytes: u64,
+    /// A cgroup says so: it is for us alone, or nearly so.
+    pub by_cgroup: bool,
+}
+
+/// What this process holds of its own now (`RssAnon`), as near as the kernel counts it; `None`: it does not tell.
+pub fn held_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    Some(resident.saturating_sub(shared) * rustix::param::page_size() as u64)
+}
+
 /// The smaller of RAM and the limits of our cgroup and those above it (v2 `memory.max`, v1
 /// `memory.limit_in_bytes`), in bytes.
-pub fn usable_bytes() -> u64 {
+pub fn usable() -> Usable {
     let info = rustix::system::sysinfo();
     let ram_bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
     let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    limits(&cgroups, |path| fs::read_to_string(path).ok()).fold(ram_bytes, u64::min)
+    let limit_bytes = limits(&cgroups, |path| fs::read_to_string(path).ok()).min();
+    Usable {
+        bytes: limit_bytes.unwrap_or(u64::MAX).min(ram_bytes),
+        by_cgroup: limit_bytes.is_some_and(|bytes| bytes < ram_bytes),
+    }
 }
 
 /// What the sockets of all programs may hold before the kernel begins to make buffers smaller (tcp(7), `tcp_mem`), in bytes; `u64::MAX` where
@@ -71,6 +92,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_memory() {
-        assert!(usable_bytes() > 1 << 20);
+        assert!(usable().bytes > 1 << 20);
+        assert!((1 << 16..usable().bytes).contains(&held_bytes().expect("/proc")));
     }
 }

@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::front::names::Shelf;
 use crate::front::site::Site;
 use crate::greeting;
+use crate::ledger::Ledger;
 use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_MAX};
 use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
@@ -51,7 +52,7 @@ use crate::worker::{Equipment, Shared, Worker};
 pub fn check(options: &ServeOptions) -> Result<(), Failure> {
     let workers = workers(options);
     let shares = shares(options, workers)?;
-    site(options, &shares).map(drop)
+    site(options, &shares, &Arc::new(shares.ledger())).map(drop)
 }
 
 /// The text of `ackpace limits`.
@@ -71,13 +72,16 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let workers = workers(&options);
     raise_descriptor_limit();
     let shares = shares(&options, workers)?;
-    let site = Arc::new(site(&options, &shares)?);
+    let ledger = Arc::new(shares.ledger());
+    let site = Arc::new(site(&options, &shares, &ledger)?);
     let listeners = Listeners::bind(&options.listen, workers, &options.congestion_control)
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
     let log = AccessLog::start(&options.access_log, options.access_log_format)
         .map_err(|error| log_failure(&options.access_log, &error))?;
+    diagnostics.handle().bound(shares.log_queue_bytes);
+    log.handle().bound(shares.log_queue_bytes);
     // Signals are caught before the first connection, so that a stop is orderly from the start.
     let signals = Caught::catch().map_err(|error| runtime("signals", error))?;
     let metrics = match options.metrics {
@@ -94,11 +98,13 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         shared,
         lines,
         threads,
-    } = start(&options, &shares, site, listeners, &log).map_err(|e| runtime("start", e))?;
+    } = start(&options, &shares, (site, ledger), listeners, &log)
+        .map_err(|e| runtime("start", e))?;
     let tallies: Vec<Arc<Tally>> = lines.iter().map(|line| Arc::clone(&line.tally)).collect();
     let board = Board::new(lines, Arc::clone(&shared), log.handle(), &diagnostics);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
-    greeting::print(&options, &shared.site, &urls, metrics_url.as_deref());
+    let cost = shares.cost(options.connections_max);
+    greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
     let stop = {
         let shared = Arc::clone(&shared);
         move || {
@@ -144,7 +150,7 @@ struct Started {
 fn start(
     options: &ServeOptions,
     shares: &Shares,
-    site: Arc<Site>,
+    (site, ledger): (Arc<Site>, Arc<Ledger>),
     listeners: Listeners,
     log: &AccessLog,
 ) -> io::Result<Started> {
@@ -169,6 +175,9 @@ fn start(
         places,
         clock,
         settings: disk_settings(options, shares),
+        ledger: Arc::clone(&ledger),
+        pool_bytes: shares.prefetch_bytes,
+        device_bytes: shares.device_bytes(),
     }));
     closing::start(
         rustix::process::getrlimit(rustix::process::Resource::Nofile)
@@ -187,6 +196,8 @@ fn start(
         resolver,
         stopping: AtomicBool::new(false),
         clock,
+        ledger,
+        connection_bytes: shares.connection_bytes(),
     });
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (sockets, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
@@ -269,7 +280,7 @@ fn what_hangs(shared: &Shared) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {
+fn site(options: &ServeOptions, shares: &Shares, ledger: &Arc<Ledger>) -> Result<Site, Failure> {
     let mend = |error: String| Failure::operator(error);
     let hide = Hide::new(&options.hide).map_err(|error| mend(format!("--hide: {error}")))?;
     let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
@@ -281,7 +292,7 @@ fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {
     Ok(Site {
         root: root.map_err(|error| mend(error.to_string()))?,
         files: Files::default(),
-        devices: Arc::new(Devices::default()),
+        devices: Arc::new(Devices::default().at_most(shares.devices)),
         types: Overrides::new(types).map_err(|error| mend(format!("--types: {error}")))?,
         index: options.index.clone(),
         listing: options.listing,
@@ -290,7 +301,7 @@ fn site(options: &ServeOptions, shares: &Shares) -> Result<Site, Failure> {
             .iter()
             .map(|sibling| coding(*sibling))
             .collect(),
-        shelf: Shelf::new(shares.listing_bytes),
+        shelf: Shelf::new(shares.listing_bytes).on(Arc::clone(ledger), shares.readmes_bytes),
     })
 }
 
@@ -370,19 +381,12 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
         cancel: options.cancel == Cancel::On,
         delay: delay(options),
         direct: options.read == ReadBy::Direct,
-        memory_bytes: shares.prefetch_bytes,
-        page_cache_bytes: page_cache_bytes(memory::usable_bytes(), shares.memory_bytes),
+        memory_bytes: shares.remembered_by_bytes(),
+        page_cache_bytes: shares.page_cache_bytes,
         rotational: true,
         spindles: 1,
         reads: None,
     }
-}
-
-/// What the page cache is expected to hold: what our own memory leaves, which is seldom all in use. Too much is found
-/// out by reads that were in vain, too little by nobody who does not share.
-fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
-    let rest_bytes = usable_bytes.saturating_sub(memory_bytes);
-    rest_bytes.max(usable_bytes / 4)
 }
 
 /// A connection with a response needs up to three descriptors (socket, file, the file past the page cache); the soft

@@ -6,44 +6,55 @@ use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
-use crate::disk::{Ask, News};
+use crate::disk::{Ask, News, SLOT_COST_BYTES};
+use crate::front::names::{README_COST_BYTES, Shelf};
+use crate::ledger::Ledger;
 use crate::limits::{
-    CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES,
-    CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DESCRIPTORS_OWN, DEVICES_MAX, HOT_OPEN_MAX,
-    HOT_TABLES_BYTES, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, PARTED_FILES_MAX,
-    PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, THREAD_BYTES,
+    CGROUP_PERCENT, CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN,
+    CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DESCRIPTORS_OWN,
+    DEVICE_EACH_BYTES, DEVICES_MAX, HOT_OPEN_MAX, HOT_TABLES_BYTES, LOG_BATCH_BYTES,
+    LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES,
+    PARTED_FILES_MAX, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, THREAD_BYTES,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
-use crate::memory;
-use crate::options::{Cancel, LogTarget, ServeOptions};
+use crate::memory::{self, Usable};
+use crate::options::{Cancel, LogTarget, ServeOptions, Size};
 use crate::resolver::RESULT_BYTES;
 use crate::store::file::{FILE_BYTES, KNOWN_BYTES};
 
-/// What each owner of memory may use at worst. The kernel's memory (page cache, sockets) is not in it.
+/// What each owner of memory may use at worst, whatever the others do. What they do not use is lent to reading ahead ([`Ledger`]). The
+/// kernel's memory (page cache, sockets) is not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// `memory_max` in bytes.
     pub memory_bytes: u64,
+    /// What the page cache is expected to hold.
+    pub page_cache_bytes: u64,
     /// Workers.
     pub workers: u16,
     /// Connections of each worker: `connections_max`, or what memory allows.
     pub connections_per_worker: u32,
     /// Small files kept ready by all workers together: `object_cache`, or an eighth of the memory.
     pub object_cache_bytes: u64,
-    /// What is read ahead of clients, from all disks together: `prefetch_memory`, or what
-    /// [`CONNECTIONS_COMMON`] connections of each worker leave.
+    /// What may be read ahead of clients, from all disks together, while others use none of theirs: `prefetch_memory`, or all of that.
     pub prefetch_bytes: u64,
     /// Names of all listings under way, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
     pub listing_bytes: u64,
+    /// READMEs that are being read for them.
+    pub readmes_bytes: u64,
     /// Requests that the access log will tell of, until their responses are settled; 0: it is off.
     pub records_bytes: u64,
     /// Files that are read for clients that left, if they are (`cancel` off), of one disk.
     pub parted_bytes: u64,
     /// Requests that wait for a resolver.
     pub queries_bytes: u64,
-    /// Queues of the logs that are written, and batches on their way out.
-    pub log_bytes: u64,
+    /// Lines that wait in the queue of a log.
+    pub log_queue_bytes: u64,
+    /// Logs that are written.
+    pub logs: u64,
+    /// Devices that have a thread of their own.
+    pub devices: usize,
 }
 
 impl Shares {
@@ -52,46 +63,12 @@ impl Shares {
     /// # Errors
     /// One sentence when it is not enough for [`CONNECTIONS_MIN`] connections a worker.
     pub fn of(options: &ServeOptions, workers: u16) -> Result<Shares, String> {
-        Shares::divide(options, workers, memory::usable_bytes())
+        Shares::divide(options, workers, memory::usable())
     }
 
-    fn divide(options: &ServeOptions, workers: u16, usable_bytes: u64) -> Result<Shares, String> {
-        let memory_bytes = options.memory_max.resolve(usable_bytes);
-        let shares = Shares {
-            memory_bytes,
-            workers,
-            connections_per_worker: CONNECTIONS_MIN,
-            object_cache_bytes: (options.object_cache.resolve(usable_bytes)).min(memory_bytes / 8),
-            listing_bytes: match options.listing {
-                true => core::LISTING_BYTES_MAX.min(memory_bytes / 8),
-                false => 0,
-            },
-            records_bytes: match options.access_log {
-                LogTarget::Off => 0,
-                LogTarget::Stdout | LogTarget::File(_) => {
-                    (core::RECORDS_BYTES_MAX * u64::from(workers)).min(memory_bytes / 32)
-                }
-            },
-            log_bytes: match options.access_log {
-                LogTarget::Off => log_bytes(),
-                LogTarget::Stdout | LogTarget::File(_) => 2 * log_bytes(),
-            },
-            parted_bytes: match options.cancel {
-                Cancel::On => 0,
-                Cancel::Off => PARTED_FILES_MAX as u64 * FILE_BYTES,
-            },
-            queries_bytes: QUERIES_BYTES_MAX.min(memory_bytes / 32),
-            prefetch_bytes: 0,
-        };
-        // Where memory is little, what is read ahead leaves room for a common number of connections.
-        let each_bytes = shares.connection_bytes() + mailboxes_bytes();
-        let common = options.connections_max.min(CONNECTIONS_COMMON) * u64::from(workers);
-        let room_bytes = memory_bytes.saturating_sub(shares.total_bytes() + common * each_bytes);
-        let prefetch_bytes = options.prefetch_memory.resolve(usable_bytes);
-        let shares = Shares {
-            prefetch_bytes: prefetch_bytes.min(room_bytes.max(core::READ_BYTES_MAX)),
-            ..shares
-        };
+    fn divide(options: &ServeOptions, workers: u16, usable: Usable) -> Result<Shares, String> {
+        let memory_bytes = memory_bytes(options.memory_max, usable);
+        let shares = Shares::least(options, workers, usable, memory_bytes);
         let least_bytes = shares.total_bytes();
         if memory_bytes < least_bytes {
             return Err(format!(
@@ -102,14 +79,109 @@ impl Shares {
                 least_bytes.div_ceil(MIB),
             ));
         }
+        let each_bytes = shares.connection_bytes() + shares.mailboxes_bytes();
         let left_bytes = memory_bytes - least_bytes;
         let more = left_bytes / u64::from(workers) / each_bytes;
         let affordable = u64::from(CONNECTIONS_MIN) + more;
         let connections_per_worker = affordable.min(options.connections_max) as u32; // at most 16,384
-        Ok(Shares {
+        let shares = Shares {
             connections_per_worker,
             ..shares
+        };
+        let fixed_bytes = shares.fixed_bytes() + shares.device_bytes();
+        let unused_bytes = memory_bytes.saturating_sub(fixed_bytes);
+        let most_bytes = options.prefetch_memory.resolve(usable.bytes);
+        Ok(Shares {
+            prefetch_bytes: most_bytes.min(unused_bytes),
+            ..shares
         })
+    }
+
+    /// With as few connections as there may be.
+    fn least(options: &ServeOptions, workers: u16, usable: Usable, memory_bytes: u64) -> Shares {
+        let cache_bytes = match memory_bytes {
+            0..MEMORY_LITTLE_BYTES => memory_bytes / 16,
+            _ => memory_bytes / 8,
+        };
+        let listing = |bytes: u64| if options.listing { bytes } else { 0 };
+        let readmes_bytes = (core::RESOLVERS_MAX * README_COST_BYTES) as u64;
+        let is_logged = options.access_log != LogTarget::Off;
+        let records_bytes = core::RECORDS_BYTES_MAX * u64::from(workers);
+        let devices = memory_bytes / DEVICE_EACH_BYTES;
+        Shares {
+            memory_bytes,
+            page_cache_bytes: page_cache_bytes(usable.bytes, memory_bytes),
+            workers,
+            connections_per_worker: CONNECTIONS_MIN,
+            object_cache_bytes: options.object_cache.resolve(usable.bytes).min(cache_bytes),
+            prefetch_bytes: 0,
+            listing_bytes: listing(core::LISTING_BYTES_MAX.min(cache_bytes)),
+            readmes_bytes: listing(readmes_bytes.min(memory_bytes / 16)),
+            records_bytes: match is_logged {
+                true => records_bytes.min(memory_bytes / 32),
+                false => 0,
+            },
+            parted_bytes: match options.cancel {
+                Cancel::On => 0,
+                Cancel::Off => PARTED_FILES_MAX as u64 * FILE_BYTES,
+            },
+            queries_bytes: QUERIES_BYTES_MAX.min(memory_bytes / 32),
+            log_queue_bytes: LOG_QUEUE_BYTES_MAX.min(memory_bytes / 32),
+            logs: 1 + u64::from(is_logged),
+            devices: usize::try_from(devices)
+                .map_or(DEVICES_MAX, |many| many.clamp(2, DEVICES_MAX)),
+        }
+    }
+
+    /// The account of the memory as it is at the start.
+    pub fn ledger(&self) -> Ledger {
+        Ledger::new(self.memory_bytes, self.fixed_bytes(), self.prefetch_bytes)
+    }
+
+    /// What is not taken from the account step by step: no connection, no disk, nothing kept ready or listed yet.
+    fn fixed_bytes(&self) -> u64 {
+        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
+        let elastic_bytes =
+            connections * self.connection_bytes() + self.object_cache_bytes + self.listing_bytes
+                - Shelf::aside_bytes(self.listing_bytes)
+                + self.readmes_bytes
+                + AHEAD_COST_BYTES
+                + self.devices as u64 * self.device_bytes();
+        self.total_bytes() - elastic_bytes
+    }
+
+    /// What a disk costs when it is first read from: its threads, its boxes, and what it remembers.
+    pub fn device_bytes(&self) -> u64 {
+        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
+        DEVICE_THREADS * THREAD_BYTES
+            + connections * ask_bytes()
+            + self.remembered() * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
+    }
+
+    /// Files that a disk remembers, and as many windows: by its part of the memory.
+    fn remembered(&self) -> u64 {
+        let many = self.memory_bytes / REMEMBERED_OF_BYTES / self.devices as u64;
+        let (least, most) = (core::OBJECTS_REMEMBERED_MIN, core::OBJECTS_REMEMBERED_MAX);
+        many.clamp(least as u64, most as u64)
+    }
+
+    /// What tables of a disk go by.
+    pub fn remembered_by_bytes(&self) -> u64 {
+        self.remembered() * core::REMEMBERED_EACH_BYTES
+    }
+
+    /// What little memory costs, in a line for the operator.
+    pub fn cost(&self, connections_max: u64) -> Option<String> {
+        let most = self.connections_per_worker;
+        if u64::from(most) >= connections_max.min(CONNECTIONS_COMMON) {
+            return None;
+        }
+        Some(format!(
+            "little memory: {} MiB (--memory-max) are enough for {most} connections of a worker, more wait; what these do not use is \
+             read ahead, {} MiB at most, so reads from a slow disk may be short",
+            self.memory_bytes / MIB,
+            self.prefetch_bytes / MIB,
+        ))
     }
 
     /// What the sockets of each worker are to hold unsent. It is the kernel's memory, not ours; but where that is counted
@@ -132,7 +204,7 @@ impl Shares {
             ),
             (
                 "mailboxes between workers, disks and resolvers",
-                connections * mailboxes_bytes(),
+                connections * self.mailboxes_bytes(),
             ),
             // The names and watches of their directories (inotify) belong to this budget, not beside it.
             ("small files kept ready", self.object_cache_bytes),
@@ -141,19 +213,19 @@ impl Shares {
                 ready_tables_bytes(self.object_cache_bytes) * workers,
             ),
             (
-                "what is read ahead of clients, and where it lies",
-                self.prefetch_bytes + self.prefetch_bytes / POOL_OVERHEAD,
+                "what is read ahead of clients, and where it lies, at least",
+                AHEAD_COST_BYTES,
             ),
             (
                 "names of listings under way, and pages being made of them",
-                self.listing_bytes + self.listings_made_bytes(),
+                self.listing_bytes + self.readmes_bytes,
             ),
             ("requests that wait to be looked up", self.queries_bytes),
             (
                 "requests for the access log until they are acknowledged",
                 self.records_bytes,
             ),
-            ("queues of the logs", self.log_bytes),
+            ("queues of the logs", self.logs * self.log_bytes()),
             (
                 "metrics, answers of the admin socket, decisions",
                 CONTROL_HELD_BYTES_MAX as u64 + CONTROL_ANSWER_BYTES + decisions_bytes() * workers,
@@ -162,13 +234,16 @@ impl Shares {
                 "what is known of files and their residency",
                 beliefs_bytes() * workers
                     + files_bytes()
-                    + disks_bytes(self.prefetch_bytes)
+                    + self.devices as u64
+                        * self.remembered()
+                        * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
                     + self.parted_bytes,
             ),
             (
                 "the program and its threads",
                 PROGRAM_BYTES
                     + THREAD_BYTES * (workers + THREADS_BESIDE)
+                    + THREAD_BYTES * DEVICE_THREADS * self.devices as u64
                     + COPIED_BYTES_MAX as u64 * workers,
             ),
         ]
@@ -176,7 +251,7 @@ impl Shares {
 
     /// What one more connection costs at worst, its mailboxes aside. Request heads and streams that are kept for the next ones
     /// are in it: a new one is made only if none is kept, so there are never more than connections.
-    fn connection_bytes(&self) -> u64 {
+    pub fn connection_bytes(&self) -> u64 {
         core::connection_bytes_max(&core::Holdings {
             state_bytes: ackpace_core::worker::CONNECTION_BYTES
                 + crate::worker::PLACE_BYTES
@@ -196,12 +271,16 @@ impl Shares {
         })
     }
 
-    /// Each resolver may be at a page with a long README, each byte of which takes up to six, beside the text itself.
-    fn listings_made_bytes(&self) -> u64 {
-        match self.listing_bytes {
-            0 => 0,
-            _ => (core::RESOLVERS_MAX * 7 * wire::README_BYTES_MAX) as u64,
-        }
+    /// A box at each device's thread, with what that knows by place, one for the news that come back, and what resolvers found.
+    fn mailboxes_bytes(&self) -> u64 {
+        self.devices as u64 * ask_bytes() + Mailboxes::<News>::PLACE_BYTES + RESULT_BYTES
+    }
+
+    /// A queue with its places, and a batch whose last line may be a long one, in a buffer that grew by doubling.
+    fn log_bytes(&self) -> u64 {
+        let places_bytes = LOG_QUEUE_LINES_MAX * (size_of::<Record>() + 64);
+        let batch_bytes = 2 * (LOG_BATCH_BYTES + wire::ACCESS_LOG_LINE_BYTES_MAX);
+        self.log_queue_bytes + (places_bytes + batch_bytes) as u64
     }
 
     fn total_bytes(&self) -> u64 {
@@ -209,26 +288,38 @@ impl Shares {
     }
 }
 
-/// Threads besides the workers: resolvers, logs, control, signals, and those of all devices.
-const THREADS_BESIDE: u64 =
-    (core::RESOLVERS_MAX + 5 + CLOSING_LANES + DEVICES_MAX * (1 + READERS_MAX)) as u64;
+/// Threads besides the workers and those of devices: resolvers, logs, control, signals.
+const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 5 + CLOSING_LANES) as u64;
 
-/// A slot of the pool costs a part of itself for the list of slots that a stream holds.
-const POOL_OVERHEAD: u64 = core::SLOT_BYTES / 32;
+/// Threads of a device.
+const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;
 
-/// A box at each device's thread, with what that knows by place, one for the news that come back, and what resolvers found.
-fn mailboxes_bytes() -> u64 {
-    const BY_PLACE_BYTES: u64 = 64;
-    DEVICES_MAX as u64 * (Mailboxes::<Ask>::PLACE_BYTES + BY_PLACE_BYTES)
-        + Mailboxes::<News>::PLACE_BYTES
-        + RESULT_BYTES
+/// Of the memory for all, one file is remembered for so much.
+const REMEMBERED_OF_BYTES: u64 = 32 * KIB;
+
+/// What reading ahead is left at worst, with the lists of slots.
+const AHEAD_COST_BYTES: u64 = core::AHEAD_BYTES_MIN / core::SLOT_BYTES * SLOT_COST_BYTES;
+
+/// `memory_max` in bytes.
+fn memory_bytes(memory_max: Size, usable: Usable) -> u64 {
+    match memory_max {
+        Size::Auto if usable.by_cgroup => Size::Percent(CGROUP_PERCENT).resolve(usable.bytes),
+        Size::Auto => Size::Percent(MACHINE_PERCENT).resolve(usable.bytes),
+        given => given.resolve(usable.bytes),
+    }
 }
 
-/// A queue with its places, and a batch whose last line may be a long one, in a buffer that grew by doubling.
-fn log_bytes() -> u64 {
-    let places_bytes = LOG_QUEUE_LINES_MAX * (size_of::<Record>() + 64);
-    let batch_bytes = 2 * (LOG_BATCH_BYTES + wire::ACCESS_LOG_LINE_BYTES_MAX);
-    LOG_QUEUE_BYTES_MAX + (places_bytes + batch_bytes) as u64
+/// What the page cache is expected to hold: what our own memory leaves, which is seldom all in use. Too much is found
+/// out by reads that were in vain, too little by nobody who does not share.
+fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
+    let rest_bytes = usable_bytes.saturating_sub(memory_bytes);
+    rest_bytes.max(usable_bytes / 4)
+}
+
+/// The box of a connection at a device's thread, with what that knows by place.
+fn ask_bytes() -> u64 {
+    const BY_PLACE_BYTES: u64 = 64;
+    Mailboxes::<Ask>::PLACE_BYTES + BY_PLACE_BYTES
 }
 
 fn decisions_bytes() -> u64 {
@@ -251,14 +342,6 @@ fn files_bytes() -> u64 {
     core::OBJECTS_REMEMBERED_MAX as u64 * KNOWN_BYTES
 }
 
-/// What all disks remember of files, and of as many windows: by their shares of the memory, and each the least.
-fn disks_bytes(prefetch_bytes: u64) -> u64 {
-    let shared = prefetch_bytes / core::REMEMBERED_EACH_BYTES;
-    let all = core::OBJECTS_REMEMBERED_MIN * DEVICES_MAX;
-    let most = core::OBJECTS_REMEMBERED_MAX * DEVICES_MAX;
-    (shared + all as u64).min(most as u64) * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
-}
-
 /// The text of `ackpace limits`: memory by owner with its sum, then every bound with what happens at it.
 ///
 /// # Errors
@@ -276,6 +359,10 @@ pub fn print(options: &ServeOptions, workers: u16) -> Result<String, String> {
     row(
         mib(shares.total_bytes()),
         "in all, at worst (page cache and sockets are the kernel's)",
+    );
+    row(
+        mib(shares.prefetch_bytes),
+        "may be read ahead of clients of what others above do not use; they get it back",
     );
     row(String::new(), "");
     for (bound, what) in bounds(options, &shares) {
@@ -379,11 +466,18 @@ mod tests {
         Line::parse_from([&["ackpace"], args].concat()).options
     }
 
+    fn machine(bytes: u64) -> Usable {
+        Usable {
+            bytes,
+            by_cgroup: false,
+        }
+    }
+
     #[test]
     fn connections_shrink_to_what_memory_allows_and_the_sum_stays_below() {
-        let roomy = Shares::divide(&options(&[]), 2, 64 << 30).expect("plenty");
+        let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.connections_per_worker, 16_384);
-        let small = Shares::divide(&options(&[]), 2, 1 << 30).expect("256 MiB");
+        let small = Shares::divide(&options(&[]), 2, machine(1 << 30)).expect("256 MiB");
         assert!(small.connections_per_worker < 16_384 && small.total_bytes() <= small.memory_bytes);
         let next = Shares {
             connections_per_worker: small.connections_per_worker + 2,
@@ -398,16 +492,67 @@ mod tests {
     #[test]
     fn little_memory_still_serves_hundreds_of_connections() {
         let options = options(&["--memory-max", "128MiB", "--access-log", "/dev/null"]);
-        let little = Shares::divide(&options, 2, 64 << 30).expect("enough");
+        let little = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
         assert!(little.connections_per_worker >= 350, "{little:?}");
         assert!(little.total_bytes() <= little.memory_bytes);
     }
 
     #[test]
+    fn a_cgroup_s_limit_is_mostly_ours_and_a_machine_s_memory_is_not() {
+        let of = |args: &[&str], by_cgroup| {
+            let usable = Usable {
+                bytes: 1 << 30,
+                by_cgroup,
+            };
+            Shares::divide(&options(args), 2, usable)
+                .expect("enough")
+                .memory_bytes
+        };
+        assert_eq!(of(&[], true), (1 << 30) / 100 * 60 + 14);
+        assert_eq!(of(&[], false), (1 << 30) / 4);
+        assert_eq!(of(&["--memory-max", "50%"], true), (1 << 30) / 2);
+    }
+
+    #[test]
+    fn it_starts_in_little_memory_and_says_what_that_costs() {
+        for (mib, least) in [(38, 50), (48, 100), (64, 200), (115, 500)] {
+            let max = format!("{mib}MiB");
+            let options = options(&["--memory-max", &max, "--access-log", "/dev/null"]);
+            let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
+            assert!(shares.connections_per_worker >= least, "{shares:?}");
+            assert!(shares.total_bytes() <= shares.memory_bytes);
+            assert!(
+                shares.prefetch_bytes > shares.memory_bytes * 2 / 5,
+                "{shares:?}"
+            );
+            let cost = shares.cost(options.connections_max);
+            assert!(cost.is_some_and(|cost| cost.contains(&format!(" {mib} MiB"))));
+        }
+        let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
+        assert_eq!(roomy.cost(16_384), None);
+    }
+
+    #[test]
+    fn what_nobody_uses_is_lent_and_no_more() {
+        let options = options(&["--memory-max", "128MiB"]);
+        let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
+        let ledger = shares.ledger();
+        ledger.take(shares.device_bytes());
+        let connections = u64::from(shares.workers) * u64::from(shares.connections_per_worker);
+        let elastic_bytes = connections * shares.connection_bytes() + shares.object_cache_bytes;
+        assert!(ledger.claim(elastic_bytes), "all that may come finds room");
+        assert!(ledger.claim_ahead(AHEAD_COST_BYTES), "beside the least");
+        assert!(
+            !ledger.claim(shares.memory_bytes - shares.total_bytes() + shares.memory_bytes / 2)
+        );
+    }
+
+    #[test]
     fn what_is_kept_for_the_access_log_is_charged_where_there_is_one() {
-        let without = Shares::divide(&options(&[]), 4, 64 << 30).expect("plenty");
+        let without = Shares::divide(&options(&[]), 4, machine(64 << 30)).expect("plenty");
         assert_eq!(without.records_bytes, 0);
-        let with = Shares::divide(&options(&["--access-log", "-"]), 4, 64 << 30).expect("plenty");
+        let with =
+            Shares::divide(&options(&["--access-log", "-"]), 4, machine(64 << 30)).expect("plenty");
         assert_eq!(with.records_bytes, 4 * core::RECORDS_BYTES_MAX);
         let more_bytes = with.connection_bytes() - without.connection_bytes();
         assert_eq!(more_bytes, core::RECORD_BRIEF_BYTES_MAX);
@@ -415,16 +560,16 @@ mod tests {
 
     #[test]
     fn sockets_hold_a_quarter_of_the_memory_at_most() {
-        let roomy = Shares::divide(&options(&[]), 2, 64 << 30).expect("plenty");
+        let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.send_queue_bytes(u64::MAX), core::STEADY_QUEUE_BYTES);
         assert_eq!(roomy.send_queue_bytes(64 * MIB), 16 * MIB);
-        let small = Shares::divide(&options(&["--memory-max", "128MiB"]), 2, 64 << 30);
+        let small = Shares::divide(&options(&["--memory-max", "128MiB"]), 2, machine(64 << 30));
         assert_eq!(small.expect("enough").send_queue_bytes(u64::MAX), 16 * MIB);
     }
 
     #[test]
     fn too_little_memory_is_refused_with_what_would_do() {
-        let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 2, 64 << 30)
+        let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 2, machine(64 << 30))
             .expect_err("too little");
         assert!(
             refused.starts_with("--memory-max 16MiB is 16 MiB here, and 2 workers with 16"),

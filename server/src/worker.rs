@@ -41,6 +41,7 @@ use crate::front::http::HeadPool;
 use crate::front::site::Site;
 use crate::hot::Hot;
 use crate::hot::watch::Watch;
+use crate::ledger::Ledger;
 use crate::limits::{
     COPIED_BYTES_MAX, NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX,
 };
@@ -66,6 +67,10 @@ pub struct Shared {
     pub stopping: AtomicBool,
     /// The time of all machines.
     pub clock: Clock,
+    /// Who has how much memory.
+    pub ledger: Arc<Ledger>,
+    /// What it is charged for a connection.
+    pub connection_bytes: u64,
 }
 
 /// A worker's thread and all that it owns.
@@ -166,6 +171,7 @@ impl Worker {
                 EventFlags::IN,
             )?;
         }
+        let ledger = Arc::clone(&shared.ledger);
         let watch = if hot_bytes > 0 {
             Watch::new().ok()
         } else {
@@ -187,7 +193,7 @@ impl Worker {
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
-            hot: Hot::new(hot_bytes),
+            hot: Hot::new(hot_bytes).on(ledger),
             watch,
             draining: false,
             disks_to_ring: 0,

@@ -375,7 +375,7 @@ fn effective_prints_every_value_with_its_origin() {
         "idle_timeout = \"2min\"                    # a.toml:5",
         "rate_min = 8                             # environment ACKPACE_RATE_MIN",
         "workers = 4                              # command line --workers",
-        "memory_max = \"25%\"                       # default",
+        "memory_max = \"auto\"                      # default",
     ] {
         assert!(
             stdout.lines().any(|printed| printed == line),

@@ -21,7 +21,8 @@ pub struct Settings {
     pub delay: Delay,
     /// What nobody else comes for soon is read past the page cache. If not, all goes through it.
     pub direct: bool,
-    /// M, the size of the pool for direct reads; whole slots of it count.
+    /// M, the size of the pool for direct reads; whole slots of it count. With what it is at first, the tables of files and windows
+    /// get their size.
     pub memory_bytes: u64,
     /// What the page cache is expected to hold of what is read into it, until it is found to be less or more.
     pub page_cache_bytes: u64,
@@ -85,7 +86,7 @@ pub enum In {
     LookUps(u32),
     /// The device can't be read past the page cache.
     Indirect,
-    /// The pool has this size from now on.
+    /// The pool has this size from now on. If more of it is in use, nothing is read into it until that has come back.
     Budget {
         /// M.
         memory_bytes: u64,

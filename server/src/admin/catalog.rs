@@ -414,7 +414,7 @@ pub const METRICS: [Metric; 52] = [
     gauge(
         "prefetch_memory_bytes",
         "bytes",
-        "What of it there is. If all is used, clients wait though the device could read: raise prefetch_memory.",
+        "What of it there is. If all is used, clients wait though the device could read: raise memory_max.",
         Source::Disk(|tally| Value::Whole(tally.memory_bytes.load(Relaxed))),
     ),
     counter(

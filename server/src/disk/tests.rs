@@ -38,11 +38,13 @@ impl Bench {
             reads: None,
         };
         let slots = (settings.memory_bytes / SLOT_BYTES) as u32;
+        let ledger = Arc::new(Ledger::new(u64::MAX >> 1, 0, u64::MAX >> 1));
+        ledger.enter(0, bell());
+        assert!(ledger.claim_ahead(u64::from(slots) * SLOT_COST_BYTES));
         let handle = Handle {
             asks: vec![Mailboxes::new(4)],
             pool: Arc::new(Pool::new(slots, bell()).expect("address space")),
             bell: bell(),
-            budget_bytes: AtomicU64::new(settings.memory_bytes),
             tally: Tally::default(),
         };
         let (readers, work, done) = Readers::by_hand();
@@ -57,7 +59,10 @@ impl Bench {
             clock: Clock::start(),
             devices: Arc::default(),
             index: 0,
-            budget_bytes: settings.memory_bytes,
+            ledger: Arc::clone(&ledger),
+            budget_slots: None,
+            divided_at: None,
+            divide_at: None,
             cancel: true,
             indirect: false,
         };
@@ -216,9 +221,22 @@ fn memory_of_a_read_for_one_who_left_comes_back() {
 #[test]
 fn a_smaller_budget_is_obeyed_from_the_next_read_on() {
     let mut bench = Bench::new();
-    bench.shell.handle.set_budget(4 * SLOT_BYTES);
+    // Others want all but this.
+    let pool = Arc::clone(&bench.shell.handle.pool);
+    bench.shell.ledger = Arc::new(Ledger::new(32 << 20, 0, 4 * SLOT_COST_BYTES));
+    bench
+        .shell
+        .ledger
+        .enter(0, Arc::clone(&bench.shell.handle.bell));
+    assert!(
+        bench
+            .shell
+            .ledger
+            .claim_ahead(u64::from(pool.slots()) * SLOT_COST_BYTES)
+    );
     bench.shell.handle.ask(0, 1, wish(1, 0, 0));
     bench.shell.turn();
     let (_, span, _) = bench.read().expect("a read");
     assert_eq!(span.len_bytes, SLOT_BYTES, "a quarter of it");
+    assert_eq!(pool.slots(), 4, "the others have it");
 }

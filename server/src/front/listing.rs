@@ -161,7 +161,9 @@ impl Listing {
     /// The end of the page. What does not fit into the slice waits in the room of all listings; without room, the README
     /// is left out.
     fn foot(&mut self, around: Around<'_>, text: &mut Vec<u8>) {
-        if let Some((name, readme)) = self.readme_text(around) {
+        let reading = around.shelf.reading();
+        let readme = reading.as_ref().and_then(|_| self.readme_text(around));
+        if let Some((name, readme)) = readme {
             let readme = Readme {
                 name: &name,
                 text: &readme,

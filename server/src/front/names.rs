@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ackpace_core::limits::RESOLVERS_MAX;
+use ackpace_wire::limits::README_BYTES_MAX;
 use rustix::fs::FileType;
 
+use crate::ledger::Ledger;
 use crate::limits::PIECE_BYTES_MIN;
 use crate::sched::Breath;
 
@@ -59,14 +61,17 @@ pub struct Names {
 pub struct Charge {
     used_bytes: Arc<AtomicUsize>,
     own_bytes: usize,
+    ledger: Option<Arc<Ledger>>,
 }
 
 impl Charge {
-    fn new(used_bytes: &Arc<AtomicUsize>, own_bytes: usize) -> Charge {
-        used_bytes.fetch_add(own_bytes, Relaxed);
+    /// So much is used from now on; what the ledger has of it, too.
+    fn new(shelf: &Shelf, own_bytes: usize) -> Charge {
+        shelf.used_bytes.fetch_add(own_bytes, Relaxed);
         Charge {
-            used_bytes: Arc::clone(used_bytes),
+            used_bytes: Arc::clone(&shelf.used_bytes),
             own_bytes,
+            ledger: shelf.ledger.clone(),
         }
     }
 }
@@ -74,6 +79,9 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.used_bytes.fetch_sub(self.own_bytes, Relaxed);
+        if let Some(ledger) = &self.ledger {
+            ledger.give(self.own_bytes as u64);
+        }
     }
 }
 
@@ -212,6 +220,26 @@ pub struct Shelf {
     aside_bytes: usize,
     /// Tickets that are out: the listings under way.
     tickets: Arc<AtomicUsize>,
+    /// READMEs that are read now, and how many may be.
+    readmes: Arc<AtomicUsize>,
+    readmes_max: usize,
+    /// Who else wants the memory; `None`: the room is ours.
+    ledger: Option<Arc<Ledger>>,
+}
+
+/// A README is read and made a page of, for as long as this lives.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    shelf: &'a Shelf,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.shelf.readmes.fetch_sub(1, Relaxed);
+        if let Some(ledger) = &self.shelf.ledger {
+            ledger.give(README_COST_BYTES as u64);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -233,14 +261,48 @@ impl Shelf {
     /// An empty one. All pieces together take `most_bytes`.
     pub fn new(most_bytes: u64) -> Shelf {
         let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
-        let aside_bytes = most_bytes / 4;
+        let aside_bytes = Shelf::aside_bytes(most_bytes as u64) as usize;
         Shelf {
             lying: Arc::default(),
             used_bytes: Arc::default(),
             room_bytes: most_bytes - aside_bytes,
             aside_bytes: aside_bytes / RESOLVERS_MAX / GROWTH,
             tickets: Arc::default(),
+            readmes: Arc::default(),
+            readmes_max: RESOLVERS_MAX,
+            ledger: None,
         }
+    }
+
+    /// The same, which takes its room from the ledger when it uses it, and reads READMEs of so many bytes at once.
+    pub fn on(self, ledger: Arc<Ledger>, readmes_bytes: u64) -> Shelf {
+        let readmes_max = usize::try_from(readmes_bytes).unwrap_or(usize::MAX) / README_COST_BYTES;
+        Shelf {
+            ledger: Some(ledger),
+            readmes_max,
+            ..self
+        }
+    }
+
+    /// What of its room it has whatever others want.
+    pub fn aside_bytes(most_bytes: u64) -> u64 {
+        most_bytes / 4
+    }
+
+    /// A README may be read now, if there is memory for it.
+    pub fn reading(&self) -> Option<Reading<'_>> {
+        let one_more = |readmes: usize| (readmes < self.readmes_max).then_some(readmes + 1);
+        self.readmes.fetch_update(Relaxed, Relaxed, one_more).ok()?;
+        if !self.lent(README_COST_BYTES) {
+            self.readmes.fetch_sub(1, Relaxed);
+            return None;
+        }
+        Some(Reading { shelf: self })
+    }
+
+    fn lent(&self, bytes: usize) -> bool {
+        let ledger = self.ledger.as_ref();
+        ledger.is_none_or(|ledger| ledger.claim(bytes as u64))
     }
 
     /// A piece to be filled. No longer than would be there for each of the listings under way, so that none makes room
@@ -251,8 +313,8 @@ impl Shelf {
         let used_bytes = self.used_bytes.load(Relaxed);
         let free_bytes = self.room_bytes.saturating_sub(used_bytes) / GROWTH / 2;
         match fair_bytes.min(free_bytes) {
-            large if large > self.aside_bytes => {
-                Names::new(large, Charge::new(&self.used_bytes, GROWTH * large))
+            large if large > self.aside_bytes && self.lent(GROWTH * large) => {
+                Names::new(large, Charge::new(self, GROWTH * large))
             }
             _ => {
                 let small = fair_bytes.min(self.aside_bytes).max(PIECE_BYTES_MIN);
@@ -265,12 +327,16 @@ impl Shelf {
     pub fn claim(&self, bytes: usize) -> Option<Charge> {
         let used_bytes = self.used_bytes.load(Relaxed);
         let fits = used_bytes.saturating_add(bytes) <= self.room_bytes;
-        fits.then(|| Charge::new(&self.used_bytes, bytes))
+        (fits && self.lent(bytes)).then(|| Charge::new(self, bytes))
     }
 
     /// Lays a piece down until its listing goes on. Those that lie longest make room.
     pub fn put(&self, mut names: Names) -> Ticket {
-        names.charge = Charge::new(&self.used_bytes, names.held_bytes());
+        let held_bytes = names.held_bytes();
+        if let Some(ledger) = &self.ledger {
+            ledger.take(held_bytes as u64); // it is used already
+        }
+        names.charge = Charge::new(self, held_bytes);
         let mut gone = Vec::new(); // freed when nobody waits for the lock
         let mut lying = lock(&self.lying);
         lying.put += 1;
@@ -315,6 +381,9 @@ impl Drop for Ticket {
 fn lock(lying: &Mutex<Lying>) -> MutexGuard<'_, Lying> {
     lying.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// What a README takes until it is a page, each byte of which takes up to six beside the text itself.
+pub const README_COST_BYTES: usize = 7 * README_BYTES_MAX;
 
 /// What grows as it is filled may hold so many times of what is in it.
 const GROWTH: usize = 2;

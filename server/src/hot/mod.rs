@@ -20,9 +20,10 @@ use ackpace_core::units::Instant;
 
 use self::changes::{Changes, Moment, Sight};
 use self::table::{Slot, Table};
+use crate::ledger::Ledger;
 use crate::limits::{
     HOT_COPY_BYTES_MAX, HOT_DUE_MAX, HOT_FILE_BYTES_MAX, HOT_GOOD_US, HOT_PATH_BYTES_MAX,
-    HOT_SEEN_MAX, HOT_SHED_MAX,
+    HOT_SEEN_MAX, HOT_SHED_MAX, HOT_STEP_BYTES,
 };
 use crate::store::file::File;
 
@@ -103,6 +104,10 @@ pub struct Found<'a> {
 /// The cache: by [`Key`], bounded in bytes.
 pub struct Hot {
     budget_bytes: usize,
+    /// What it may hold of that now.
+    allowed_bytes: usize,
+    /// Who else wants the memory; `None`: the budget is ours.
+    ledger: Option<Arc<Ledger>>,
     table: Table,
     changes: Changes,
     due: Vec<Key<'static>>,
@@ -149,11 +154,33 @@ impl Hot {
         let budget_bytes = usize::try_from(budget_bytes).unwrap_or(usize::MAX);
         Hot {
             budget_bytes,
+            allowed_bytes: budget_bytes,
+            ledger: None,
             table: Table::new(budget_bytes),
             changes: Changes::default(),
             due: Vec::new(),
             seen: vec![0; HOT_SEEN_MAX].into(),
             hasher: RandomState::new(),
+        }
+    }
+
+    /// The same, which takes its budget from the ledger step by step, when it uses it.
+    pub fn on(mut self, ledger: Arc<Ledger>) -> Hot {
+        self.allowed_bytes = self.held().1 as usize;
+        self.table.allow(self.allowed_bytes);
+        ledger.take(self.allowed_bytes as u64);
+        self.ledger = Some(ledger);
+        self
+    }
+
+    /// Take one more step of the budget, if that is needed and there.
+    fn grow(&mut self) {
+        let step_bytes = (self.budget_bytes.saturating_sub(self.allowed_bytes)).min(HOT_STEP_BYTES);
+        let needed = step_bytes > 0 && self.table.is_nearly_full();
+        let ledger = self.ledger.as_ref().filter(|_| needed);
+        if ledger.is_some_and(|ledger| ledger.claim(step_bytes as u64)) {
+            self.allowed_bytes += step_bytes;
+            self.table.allow(self.allowed_bytes);
         }
     }
 
@@ -238,6 +265,7 @@ impl Hot {
         if made.sight.is_some_and(|sight| !self.changes.still(sight)) {
             return false; // it changed, or was not watched yet
         }
+        self.grow();
         let changes = &self.changes;
         self.table.sweep(|slot| is_old(changes, slot));
         self.table.insert(Slot {

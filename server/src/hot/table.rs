@@ -12,8 +12,8 @@ use ackpace_core::units::Instant;
 use super::changes::Sight;
 use super::{Content, Key, Ready};
 use crate::limits::{
-    HOT_ANSWER_BYTES_MIN, HOT_ANSWERS_MAX, HOT_EVICTIONS_MAX, HOT_LOOKS_MAX, HOT_OPEN_MAX,
-    HOT_SWEPT_MAX,
+    HOT_ANSWER_BYTES_MIN, HOT_ANSWERS_MAX, HOT_COPY_BYTES_MAX, HOT_EVICTIONS_MAX, HOT_LOOKS_MAX,
+    HOT_OPEN_MAX, HOT_PATH_BYTES_MAX, HOT_SWEPT_MAX,
 };
 use crate::store::file::File;
 
@@ -60,6 +60,8 @@ pub(super) struct Table {
 
 /// What the allocator keeps of each piece of memory, and rounds it up by.
 const PIECE_BYTES: usize = 24;
+/// No answer is longer, its path and its head with it.
+const NEXT_BYTES: usize = HOT_COPY_BYTES_MAX as usize + 2 * HOT_PATH_BYTES_MAX + (4 << 10);
 /// A place among those that are lent, in a queue that may have just doubled.
 const LENT_BYTES: usize = 4 * size_of::<Arc<[u8]>>();
 
@@ -79,6 +81,16 @@ impl Table {
             swept: 0,
             lent: VecDeque::new(),
         }
+    }
+
+    /// From now on it may hold so much.
+    pub fn allow(&mut self, budget_bytes: usize) {
+        self.budget_bytes = budget_bytes;
+    }
+
+    /// Whether the next answer may have to take another one's place.
+    pub fn is_nearly_full(&self) -> bool {
+        self.held_bytes + NEXT_BYTES > self.budget_bytes
     }
 
     pub fn len(&self) -> usize {

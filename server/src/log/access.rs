@@ -134,6 +134,13 @@ impl AccessHandle {
         self.queue.is_some()
     }
 
+    /// What waits for the writer may hold so much from now on.
+    pub fn bound(&self, bytes_max: u64) {
+        if let Some(queue) = &self.queue {
+            queue.bound(bytes_max);
+        }
+    }
+
     /// Hands a record to the writer. Never blocks: if the queue is full, the record is dropped and counted.
     pub fn log(&self, record: Record) {
         if let Some(queue) = &self.queue {

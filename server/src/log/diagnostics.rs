@@ -66,6 +66,11 @@ impl DiagnosticsHandle {
         self.0.counts()
     }
 
+    /// What waits for the writer may hold so much from now on.
+    pub fn bound(&self, bytes_max: u64) {
+        self.0.bound(bytes_max);
+    }
+
     /// Waits until what was said before is written, half a second at most: the process is about to end.
     pub fn flush(&self) {
         self.0.flush(FLUSH_AT_END);

@@ -79,7 +79,7 @@ impl<L> Handle<L> {
     pub fn push(&self, line: L, held_bytes: usize) -> bool {
         let held_bytes = held_bytes as u64;
         let queued_bytes = self.shared.queued_bytes.fetch_add(held_bytes, Relaxed) + held_bytes;
-        let fits = queued_bytes <= LOG_QUEUE_BYTES_MAX;
+        let fits = queued_bytes <= self.shared.bytes_max.load(Relaxed);
         if fits
             && self
                 .sender
@@ -91,6 +91,12 @@ impl<L> Handle<L> {
         self.shared.queued_bytes.fetch_sub(held_bytes, Relaxed);
         self.shared.dropped.fetch_add(1, Relaxed);
         false
+    }
+
+    /// From now on the lines that wait may hold so much, [`LOG_QUEUE_BYTES_MAX`] at most.
+    pub fn bound(&self, bytes_max: u64) {
+        let bytes_max = bytes_max.min(LOG_QUEUE_BYTES_MAX);
+        self.shared.bytes_max.store(bytes_max, Relaxed);
     }
 
     /// What became of the lines so far.
@@ -193,6 +199,7 @@ enum Message<L> {
 
 struct Shared {
     queued_bytes: AtomicU64,
+    bytes_max: AtomicU64,
     written: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
@@ -206,6 +213,7 @@ impl Shared {
     fn new(thread: Thread) -> Shared {
         Shared {
             queued_bytes: AtomicU64::new(0),
+            bytes_max: AtomicU64::new(LOG_QUEUE_BYTES_MAX),
             written: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             failed: AtomicU64::new(0),

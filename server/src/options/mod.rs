@@ -339,7 +339,8 @@ pub struct ServeOptions {
     ///
     /// Files of up to 64 KiB that are asked for again and again are kept ready with their heads, the short ones copied,
     /// the longer ones open, so that an answer costs one or two system calls. A changed file is noticed at once where
-    /// inotify tells of it, and within a second everywhere. All workers share this memory in equal parts; it is never more than an eighth of `memory_max`.
+    /// inotify tells of it, and within a second everywhere. All workers share this memory in equal parts; it is never more than an eighth of `memory_max`, and a
+    /// sixteenth where that is below 128 MiB.
     ///
     /// Default: enough for thousands of small files. Range: 0B or more, or 1% to 90%.
     /// Memory: this much.
@@ -350,13 +351,14 @@ pub struct ServeOptions {
     /// Memory for what is read ahead of clients
     ///
     /// What one client alone downloads from a disk waits here until its socket takes it, and displaces nothing from the
-    /// page cache. All of the disk's clients share it, each by its rate; it is never exceeded. It is part of `memory_max`
-    /// and leaves room there for 1024 connections of each worker; several disks have equal parts.
+    /// page cache. All of the disk's clients share it, each by its rate; several disks have equal parts. It is part of `memory_max`:
+    /// with `auto` it is all of that which connections, heads, logs and caches do not use now, and they get it back when they want it.
+    /// A size or a percentage bounds it, so that the rest stays unused.
     ///
-    /// Default: enough for thousands of streams on one disk where memory is plenty. More helps a slow disk with many fast clients, whose reads become
-    /// longer; what is not used is not taken. Range: 1MiB or more, or 1% to 90%. Memory: this much.
-    #[arg(long, value_name = "SIZE", default_value = "10%", help_heading = "Reading",
-          value_parser = |text: &str| size::within(text, 1 << 20, 90))]
+    /// Default: memory that nobody else uses makes reads longer, and a slow disk faster; what is not needed is not taken.
+    /// Range: 1MiB or more, or 1% to 90%. Or auto. Memory: this much at most.
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Reading",
+          value_parser = |text: &str| size::auto_or_within(text, 1 << 20, 90))]
     pub prefetch_memory: Size,
 
     /// How files are read from disks
@@ -454,11 +456,13 @@ pub struct ServeOptions {
     ///
     /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the smaller of
     /// RAM and the cgroup's limit. `ackpace limits` shows how it is divided. The page cache is the kernel's and not
-    /// counted. Too little: short reads and a slower disk. Too much: nothing gained, and less cache for files.
+    /// counted. With `auto`, it is 60 % of a cgroup's limit where there is one, and a quarter of the machine's RAM otherwise.
+    /// Too little: short reads and a slower disk. Too much: nothing gained, and less cache for files.
     ///
-    /// Default: leaves most of the machine to the page cache, which serves files without any of our memory.
-    /// Range: 16MiB or more, or 1% to 90%. Memory: this much, in the worst case.
-    #[arg(long, value_name = "SIZE", default_value = "25%", help_heading = "Resources",
-          value_parser = |text: &str| size::within(text, 16 << 20, 90))]
+    /// Default: a cgroup's limit is this server's own, and what is left of it is enough for sockets and the page cache; of a whole machine
+    /// most is left to the page cache, which serves files without any of our memory.
+    /// Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much, in the worst case.
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Resources",
+          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
     pub memory_max: Size,
 }

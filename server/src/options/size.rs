@@ -21,13 +21,16 @@ pub enum Size {
     Bytes(u64),
     /// So many hundredths of the smaller of RAM and cgroup limit, 1 to 100.
     Percent(u8),
+    /// What suits the machine.
+    Auto,
 }
 
 impl Size {
-    /// The size in bytes on a machine where `ram_bytes`, the smaller of RAM and cgroup limit, can be used.
+    /// The size in bytes on a machine where `ram_bytes`, the smaller of RAM and cgroup limit, can be used. What is not given has no bound.
     pub fn resolve(self, ram_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
+            Self::Auto => u64::MAX,
             // The quotient is at most `ram_bytes`, since a percentage is at most 100.
             Self::Percent(percent) => (u128::from(ram_bytes) * u128::from(percent) / 100) as u64,
         }
@@ -38,6 +41,7 @@ impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Percent(percent) => write!(f, "{percent}%"),
+            Self::Auto => f.write_str("auto"),
             Self::Bytes(bytes) => {
                 let exact = |&&(_, _, shift): &&(_, _, u32)| bytes.trailing_zeros() >= shift;
                 let (name, _, shift) = UNITS.iter().rev().find(exact).unwrap_or(&UNITS[0]);
@@ -102,6 +106,7 @@ pub fn within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, Va
     let fits = match size {
         Size::Bytes(bytes) => bytes >= least_bytes,
         Size::Percent(percent) => percent <= most_percent,
+        Size::Auto => false,
     };
     if fits {
         return Ok(size);
@@ -111,6 +116,17 @@ pub fn within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, Va
         shown(text),
         Size::Bytes(least_bytes)
     )))
+}
+
+/// As [`within`], or `auto`.
+///
+/// # Errors
+/// As there.
+pub fn auto_or_within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, ValueError> {
+    match text {
+        "auto" => Ok(Size::Auto),
+        _ => within(text, least_bytes, most_percent),
+    }
 }
 
 /// A size in bytes within bounds; a share of the memory makes no sense for it.
@@ -195,6 +211,14 @@ mod tests {
         assert_eq!(Size::Percent(100).resolve(u64::MAX), u64::MAX);
         assert_eq!(Size::Percent(1).resolve(99), 0);
         assert_eq!(Size::Bytes(5).resolve(1), 5);
+    }
+
+    #[test]
+    fn auto_is_a_size_only_where_it_means_something() {
+        assert_eq!(auto_or_within("auto", 1, 90), Ok(Size::Auto));
+        assert_eq!(auto_or_within("1%", 1, 90), Ok(Size::Percent(1)));
+        assert!(within("auto", 1, 90).is_err() && bytes_within("auto", 1, 90).is_err());
+        assert_eq!(Size::Auto.to_string(), "auto");
     }
 
     proptest! {

@@ -97,6 +97,8 @@ pub struct Devices {
     places: [OnceLock<Device>; DEVICES_MAX],
     meeting: Mutex<()>,
     sysfs: PathBuf,
+    /// Places that are given out.
+    places_max: usize,
 }
 
 /// A file system that was met.
@@ -122,6 +124,15 @@ impl Devices {
             places: std::array::from_fn(|_| OnceLock::new()),
             meeting: Mutex::default(),
             sysfs: sysfs.into(),
+            places_max: DEVICES_MAX,
+        }
+    }
+
+    /// The same with so many places, at least one and [`DEVICES_MAX`] at most.
+    pub fn at_most(self, places_max: usize) -> Devices {
+        Devices {
+            places_max: places_max.clamp(1, DEVICES_MAX),
+            ..self
         }
     }
 
@@ -170,8 +181,9 @@ impl Devices {
         if let Some(same) = same {
             return same;
         }
-        let free = self.places.iter().position(|place| place.get().is_none());
-        let index = free.unwrap_or(DEVICES_MAX - 1);
+        let places = &self.places[..self.places_max];
+        let free = places.iter().position(|place| place.get().is_none());
+        let index = free.unwrap_or(places.len() - 1);
         let memory = is_memory(file);
         self.places[index].get_or_init(|| Device {
             index: index as u16,

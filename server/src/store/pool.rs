@@ -3,11 +3,14 @@
 //! A [`Lease`] owns its slots until it is dropped; nobody else can see or fill them. Low slots are lent first, and memory
 //! that was never lent is never touched, so what the process occupies follows what it uses, in steps of a huge page: reads
 //! into these cost a third of the CPU. Slots are not wiped: of a short read, only what came may be sent.
+//!
+//! Slots are in circulation, or retired: these occupy nothing and are lent to nobody. A huge page with retired slots is told to be
+//! small pages, or the kernel would bring all of it back for the others.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ackpace_core::limits::SLOT_BYTES;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -18,6 +21,8 @@ use crate::mailbox::Bell;
 
 /// What a huge page is on x86-64, and on aarch64 with pages of 4 KiB.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Words of the map for the slots of a huge page.
+const HUGE_PAGE_WORDS: usize = HUGE_PAGE_BYTES / SLOT_BYTES as usize / u64::BITS as usize;
 
 /// The slots, and who hears of those that come back. Any thread may lend and return.
 #[derive(Debug)]
@@ -27,6 +32,11 @@ pub struct Pool {
     slots: u32,
     /// A bit for each slot, set while it is free.
     free: Box<[AtomicU64]>,
+    /// The same of those that are retired; for the thread that lends.
+    retired: Box<[AtomicU64]>,
+    retired_slots: AtomicU32,
+    /// For each huge page, whether it is told to be small ones.
+    small: Box<[AtomicBool]>,
     /// Free slots that nobody has a claim to; never more than bits are set.
     unclaimed: AtomicU32,
     freed: AtomicU32,
@@ -41,7 +51,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// A pool of `slots`, at least one. Its address space is reserved now, its memory taken as slots are used.
+    /// A pool of `slots`, at least one, all in circulation. Its address space is reserved now, its memory taken as slots are used.
     ///
     /// # Errors
     /// When the address space is lacking (ENOMEM, RLIMIT_AS).
@@ -52,10 +62,15 @@ impl Pool {
             let here = (slots - word * u64::BITS).min(u64::BITS);
             AtomicU64::new(mask(0, here))
         });
+        let free: Box<[AtomicU64]> = free.collect();
+        let huge_pages = free.len().div_ceil(HUGE_PAGE_WORDS);
         Ok(Pool {
             base,
             slots,
-            free: free.collect(),
+            retired: free.iter().map(|_| AtomicU64::new(0)).collect(),
+            retired_slots: AtomicU32::new(0),
+            small: (0..huge_pages).map(|_| AtomicBool::new(false)).collect(),
+            free,
             unclaimed: AtomicU32::new(slots),
             freed: AtomicU32::new(0),
             hungry: AtomicU32::new(0),
@@ -63,8 +78,13 @@ impl Pool {
         })
     }
 
-    /// All its slots.
+    /// Slots in circulation.
     pub fn slots(&self) -> u32 {
+        self.slots - self.retired_slots.load(Ordering::Relaxed)
+    }
+
+    /// Slots that it may have.
+    pub fn slots_max(&self) -> u32 {
         self.slots
     }
 
@@ -98,24 +118,94 @@ impl Pool {
         self.feed(); // they may have come back in between
     }
 
-    /// Give the memory of free slots from `slots_kept` on back to the kernel. For the thread that lends: until it is
-    /// done, some free slots can't be lent.
-    pub fn trim(&self, slots_kept: u32) {
-        for (at, word) in self.free.iter().enumerate() {
-            let first = at as u32 * u64::BITS;
-            let beyond = !mask(0, slots_kept.saturating_sub(first).min(u64::BITS));
-            let wanted = (word.load(Ordering::Relaxed) & beyond).count_ones();
-            let claimed = self.claim_up_to(wanted);
-            let bits = take_bits(word, beyond, claimed);
-            for run in runs_of(first, bits) {
-                let (start, len_bytes) = (self.at(run.start_bytes()), run.len_bytes() as usize);
-                // SAFETY: the slots lie inside the mapping, and being taken, they are nobody else's. A refusal changes
-                // nothing: the memory is kept.
-                let _ = unsafe { madvise(start.cast(), len_bytes, Advice::LinuxDontNeed) };
+    /// Take so many free slots out of circulation, the highest first, or all that are free: their memory goes back to the kernel.
+    /// Returned is how many. For the thread that lends.
+    pub fn retire(&self, count: u32) -> u32 {
+        let claimed = self.claim_up_to(count);
+        let mut left = claimed;
+        while left > 0 {
+            for page in (0..self.small.len()).rev() {
+                let before = left;
+                for at in self.words(page).rev() {
+                    let bits = take_high_bits(&self.free[at], left);
+                    left -= bits.count_ones();
+                    self.retired[at].fetch_or(bits, Ordering::Relaxed);
+                    self.clear(at, bits);
+                }
+                if left < before {
+                    self.advise(page);
+                }
+                if left == 0 {
+                    break;
+                }
             }
-            word.fetch_or(bits, Ordering::Release);
-            self.unclaimed.fetch_add(claimed, Ordering::Relaxed);
         }
+        self.retired_slots.fetch_add(claimed, Ordering::Relaxed);
+        claimed
+    }
+
+    /// Bring so many retired slots back into circulation, the lowest first, or all. Returned is how many. For the thread that lends.
+    pub fn enlist(&self, count: u32) -> u32 {
+        let mut left = count;
+        for page in 0..self.small.len() {
+            let mut back: SmallVec<[(usize, u64); HUGE_PAGE_WORDS]> = SmallVec::new();
+            for at in self.words(page) {
+                let bits = lowest(self.retired[at].load(Ordering::Relaxed), left);
+                left -= bits.count_ones();
+                self.retired[at].fetch_and(!bits, Ordering::Relaxed);
+                back.push((at, bits));
+            }
+            if back.iter().any(|(_, bits)| *bits != 0) {
+                self.advise(page); // before anybody touches it
+            }
+            for (at, bits) in back {
+                self.free[at].fetch_or(bits, Ordering::Release);
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        let enlisted = count - left;
+        self.retired_slots.fetch_sub(enlisted, Ordering::Relaxed);
+        self.unclaimed.fetch_add(enlisted, Ordering::Relaxed);
+        enlisted
+    }
+
+    /// The words of a huge page.
+    fn words(&self, page: usize) -> std::ops::Range<usize> {
+        let first = page * HUGE_PAGE_WORDS;
+        first..(first + HUGE_PAGE_WORDS).min(self.free.len())
+    }
+
+    /// Give the memory of these slots of a word back to the kernel. They are nobody's.
+    fn clear(&self, word: usize, bits: u64) {
+        for run in runs_of(word as u32 * u64::BITS, bits) {
+            let (start, len_bytes) = (self.at(run.start_bytes()), run.len_bytes() as usize);
+            // SAFETY: the slots lie inside the mapping, and being taken, they are nobody else's. A refusal changes
+            // nothing: the memory is kept.
+            let _ = unsafe { madvise(start.cast(), len_bytes, Advice::LinuxDontNeed) };
+        }
+    }
+
+    /// A huge page some of whose slots are retired is told to be small pages.
+    fn advise(&self, page: usize) {
+        let first = (page * HUGE_PAGE_WORDS) as u32 * u64::BITS;
+        let slots = (self.slots - first).min(HUGE_PAGE_WORDS as u32 * u64::BITS);
+        let retired = self
+            .words(page)
+            .map(|at| self.retired[at].load(Ordering::Relaxed));
+        let retired: u32 = retired.map(u64::count_ones).sum();
+        let small = (1..slots).contains(&retired);
+        if self.small[page].swap(small, Ordering::Relaxed) == small {
+            return;
+        }
+        let advice = match small {
+            true => Advice::LinuxNoHugepage,
+            false => Advice::LinuxHugepage,
+        };
+        let start = self.at(u64::from(first) * SLOT_BYTES);
+        // SAFETY: the slots lie inside the mapping; the advice changes no byte. Refused, it has the pages that it had.
+        let _ = unsafe { madvise(start.cast(), slots_bytes(slots), advice) };
     }
 
     fn claim_up_to(&self, wanted: u32) -> u32 {
@@ -133,7 +223,7 @@ impl Pool {
         let mut left = count;
         while left > 0 {
             for (at, word) in self.free.iter().enumerate() {
-                let bits = take_bits(word, u64::MAX, left);
+                let bits = take_bits(word, left);
                 left -= bits.count_ones();
                 for run in runs_of(at as u32 * u64::BITS, bits) {
                     push(&mut runs, run);
@@ -323,12 +413,25 @@ fn push(runs: &mut Runs, run: Run) {
     }
 }
 
-/// Takes up to `count` of a word's bits, the lowest first, and only of `among`. Acquire: their last owner is done.
-fn take_bits(word: &AtomicU64, among: u64, count: u32) -> u64 {
+/// Takes up to `count` of a word's bits, the lowest first. Acquire: their last owner is done.
+fn take_bits(word: &AtomicU64, count: u32) -> u64 {
     let mut taken = 0u64;
     loop {
-        let bits = word.load(Ordering::Relaxed) & among & !taken;
+        let bits = word.load(Ordering::Relaxed) & !taken;
         let wanted = lowest(bits, count - taken.count_ones());
+        if wanted == 0 {
+            return taken;
+        }
+        taken |= word.fetch_and(!wanted, Ordering::Acquire) & wanted;
+    }
+}
+
+/// As [`take_bits`], the highest first.
+fn take_high_bits(word: &AtomicU64, count: u32) -> u64 {
+    let mut taken = 0u64;
+    loop {
+        let bits = word.load(Ordering::Relaxed) & !taken;
+        let wanted = lowest(bits.reverse_bits(), count - taken.count_ones()).reverse_bits();
         if wanted == 0 {
             return taken;
         }

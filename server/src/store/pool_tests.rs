@@ -57,7 +57,8 @@ enum Step {
     Lease(u32),
     ReleaseFront(usize, u64),
     Drop(usize),
-    Trim(u32),
+    Retire(u32),
+    Enlist(u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -65,7 +66,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..40u32).prop_map(Step::Lease),
         3 => (any::<usize>(), 0..40 * SLOT_BYTES).prop_map(|(nth, bytes)| Step::ReleaseFront(nth, bytes)),
         3 => any::<usize>().prop_map(Step::Drop),
-        1 => (0..200u32).prop_map(Step::Trim),
+        1 => (0..200u32).prop_map(Step::Retire),
+        1 => (0..200u32).prop_map(Step::Enlist),
     ]
 }
 
@@ -73,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
     #[test]
     fn no_slot_has_two_owners_and_all_come_back(
-        slots in 1..150u32,
+        slots in 1..300u32,
         steps in prop::collection::vec(step(), 1..80),
     ) {
         let (pool, _) = pool(slots);
@@ -101,16 +103,22 @@ proptest! {
                     prop_assert!(bytes / SLOT_BYTES <= gone || gone == u64::from(most));
                 }
                 Step::Drop(at) if !leases.is_empty() => drop(leases.remove(at % leases.len())),
-                Step::Trim(kept) => pool.trim(kept),
+                Step::Retire(count) => prop_assert_eq!(pool.retire(count), count.min(free)),
+                Step::Enlist(count) => {
+                    let retired = slots - pool.slots();
+                    prop_assert_eq!(pool.enlist(count), count.min(retired));
+                }
                 Step::ReleaseFront(..) | Step::Drop(_) => {}
             }
             let lent: u32 = leases.iter().map(|(lease, _)| lease.slots()).sum();
-            prop_assert_eq!(pool.free_slots() + lent, slots);
+            prop_assert_eq!(pool.free_slots() + lent, pool.slots());
+            prop_assert!(taken_bytes(&pool) <= u64::from(pool.slots()) * SLOT_BYTES);
             for (lease, with) in &leases {
                 prop_assert!(stamped(lease, *with), "somebody else wrote to a lent slot");
             }
         }
         leases.clear();
+        pool.enlist(slots);
         let all = pool.lease(slots).expect("all came back");
         prop_assert_eq!(numbers(&all), (0..slots).collect::<Vec<_>>());
     }
@@ -230,18 +238,25 @@ fn many_threads_lend_and_return_and_nothing_is_lost() {
 }
 
 #[test]
-fn memory_that_is_trimmed_away_is_empty_and_what_is_lent_is_kept() {
+fn what_is_retired_is_empty_and_what_is_lent_is_kept() {
     let (pool, _) = pool(130);
     let mut low = pool.lease(100).expect("free");
     let mut high = pool.lease(30).expect("free");
     stamp(&mut low, 1);
     stamp(&mut high, 2);
     drop(low);
-    pool.trim(10);
+    assert_eq!(pool.retire(90), 90);
     assert!(stamped(&high, 2), "it is lent");
-    let (kept, trimmed) = (pool.lease(10).expect("free"), pool.lease(90).expect("free"));
-    assert!(stamped(&kept, 1), "it is below the bound");
-    assert!(stamped(&trimmed, 0), "it was given back to the kernel");
+    assert!(taken_bytes(&pool) <= 40 * SLOT_BYTES);
+    let kept = pool.lease(10).expect("free");
+    assert!(stamped(&kept, 1), "high ones are retired first");
+    assert!(pool.lease(1).is_none() && pool.retire(1) == 0);
+    assert_eq!((pool.enlist(50), pool.slots()), (50, 90));
+    assert!(
+        stamped(&pool.lease(50).expect("back"), 0),
+        "it was given back to the kernel"
+    );
+    assert_eq!((pool.enlist(50), pool.slots()), (40, 130));
 }
 
 #[test]
@@ -256,7 +271,7 @@ fn only_what_is_lent_takes_memory_and_never_more_than_the_slots() {
     stamp(&mut pool.lease(98).expect("free"), 1);
     assert!(taken_bytes(&pool) <= 100 * SLOT_BYTES);
     drop(low);
-    pool.trim(0);
+    pool.retire(100);
     assert_eq!(taken_bytes(&pool), 0);
 }
 

@@ -20,7 +20,17 @@ impl Worker {
         let mut left = most.min(self.room());
         for listener in 0..self.listeners.len() {
             while left > 0 {
-                match tcp::accept(&self.listeners[listener]) {
+                if !self.shared.ledger.claim(self.shared.connection_bytes) {
+                    // Reading ahead gives some back, or connections end.
+                    tracing::debug!("accepting pauses: no memory is left for a connection");
+                    self.tally.accept_errors.add(1);
+                    return self.decider.on(In::AcceptFailed, now);
+                }
+                let accepted = tcp::accept(&self.listeners[listener]);
+                if accepted.is_err() {
+                    self.shared.ledger.give(self.shared.connection_bytes);
+                }
+                match accepted {
                     Ok(client) => {
                         left -= 1;
                         self.accepted(client, now);
@@ -94,7 +104,7 @@ impl Worker {
         };
         let Some(conn) = added else {
             tracing::warn!("a client is turned away: no place is left in any worker");
-            return self.shared.desks[self.index].closed();
+            return self.closed();
         };
         let Some(added) = self.conns.get(conn) else {
             return;
@@ -102,10 +112,16 @@ impl Worker {
         if let Err(error) = epoll::add(&self.epoll, &added.socket, data_of(conn), INTEREST) {
             tracing::warn!("epoll: {error}; a client is turned away");
             self.conns.remove(conn);
-            return self.shared.desks[self.index].closed();
+            return self.closed();
         }
         self.tally.accepted.add(1);
         self.decider.on(In::Accepted { conn, address }, now);
+    }
+
+    /// A connection that was accepted is no more.
+    pub(super) fn closed(&self) {
+        self.shared.desks[self.index].closed();
+        self.shared.ledger.give(self.shared.connection_bytes);
     }
 
     pub(super) fn listen(&mut self, on: bool) {

@@ -224,7 +224,7 @@ impl Worker {
         let Some(mut conn) = self.conns.remove(id) else {
             return;
         };
-        self.shared.desks[self.index].closed();
+        self.closed();
         if abort {
             tcp::abort(&conn.socket);
         }

@@ -196,12 +196,14 @@ fn the_bytes_that_wait_are_bounded_too() {
     assert!(handle.push("b", half_bytes + 1)); // at
     assert!(!handle.push("c", 1)); // above
     assert!(handle.push("d", 0), "a dropped line gives its bytes back");
+    handle.bound(LOG_QUEUE_BYTES_MAX / 2);
+    assert!(!handle.push("e", 0), "where memory is little");
     go_on.send(()).expect("the thread waits");
     assert_eq!(
         pump.stop(),
         Counts {
             written: 4,
-            dropped: 1,
+            dropped: 2,
             failed: 0
         }
     );

@@ -1,0 +1,197 @@
+//! Who has how much of the memory that was promised: one account for all, charged before anything is taken.
+//!
+//! What has a fixed size is charged at the start, and connections, caches and listings as they come. Reading ahead has the rest, and gives
+//! it back when others want it ([`ackpace_core::ahead`]).
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use ackpace_core::ahead::{Ahead, Standing};
+
+use crate::mailbox::Bell;
+
+/// The account. Any thread may take and give.
+#[derive(Debug)]
+pub struct Ledger {
+    memory_bytes: u64,
+    rule: Ahead,
+    /// What nobody has. Below 0 only for what could not be refused.
+    free_bytes: AtomicI64,
+    /// What all disks have for reading ahead.
+    ahead_bytes: AtomicU64,
+    /// Disks that read ahead.
+    disks: AtomicU64,
+    /// Reading ahead was asked to give back, and has not looked since.
+    asked: AtomicBool,
+    bells: [OnceLock<Arc<Bell>>; crate::limits::DEVICES_MAX],
+}
+
+impl Ledger {
+    /// Of `memory_bytes`, `fixed_bytes` are used from the start, and reading ahead may have `ahead_bytes_max`.
+    pub fn new(memory_bytes: u64, fixed_bytes: u64, ahead_bytes_max: u64) -> Ledger {
+        let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Ledger {
+            memory_bytes,
+            rule: Ahead::of(memory_bytes, ahead_bytes_max),
+            free_bytes: AtomicI64::new(signed(memory_bytes).saturating_sub(signed(fixed_bytes))),
+            ahead_bytes: AtomicU64::new(0),
+            disks: AtomicU64::new(0),
+            asked: AtomicBool::new(false),
+            bells: std::array::from_fn(|_| OnceLock::new()),
+        }
+    }
+
+    /// Take so much, if it is there.
+    #[must_use]
+    pub fn claim(&self, bytes: u64) -> bool {
+        let bytes = bytes as i64;
+        let claim = |free: i64| (free >= bytes).then(|| free - bytes);
+        let before = self.free_bytes.fetch_update(Relaxed, Relaxed, claim);
+        self.look(before.map_or_else(|free| free.min(0), |free| free - bytes));
+        before.is_ok()
+    }
+
+    /// Take so much, whether it is there or not: what is small, and can't be refused.
+    pub fn take(&self, bytes: u64) {
+        let before = self.free_bytes.fetch_sub(bytes as i64, Relaxed);
+        self.look(before - bytes as i64);
+    }
+
+    /// Give so much back.
+    pub fn give(&self, bytes: u64) {
+        self.free_bytes.fetch_add(bytes as i64, Relaxed);
+    }
+
+    /// Ask reading ahead to give back, once until it has looked.
+    fn look(&self, free_bytes: i64) {
+        if self.rule.is_short(free_bytes) && !self.asked.swap(true, Relaxed) {
+            self.bells
+                .iter()
+                .filter_map(OnceLock::get)
+                .for_each(|bell| bell.ring());
+        }
+    }
+
+    /// One more disk reads ahead: its thread hears this bell when others want memory.
+    pub fn enter(&self, device: usize, bell: Arc<Bell>) {
+        if let Some(place) = self.bells.get(device) {
+            let _ = place.set(bell);
+        }
+        self.disks.fetch_add(1, Relaxed);
+        // They share with this one from now on.
+        self.bells
+            .iter()
+            .filter_map(OnceLock::get)
+            .for_each(|bell| bell.ring());
+    }
+
+    /// A disk that was asked looks now, or will soon. To be called before it looks.
+    pub fn heard(&self) {
+        self.asked.store(false, Relaxed);
+    }
+
+    /// Whether others lack memory now.
+    pub fn is_short(&self) -> bool {
+        self.rule.is_short(self.free_bytes.load(Relaxed))
+    }
+
+    /// What a disk that has `own_bytes` shall have from now on. The process holds `held_bytes`: what that is more than the account says,
+    /// allocators keep of memory that was given back, and nobody else may have it.
+    pub fn share_bytes(&self, own_bytes: u64, held_bytes: u64) -> u64 {
+        let free_bytes = self.free_bytes.load(Relaxed);
+        let told_bytes = self.memory_bytes as i64 - free_bytes;
+        let kept_bytes = (held_bytes as i64 - told_bytes).max(0);
+        self.rule.share_bytes(&Standing {
+            all_bytes: self.ahead_bytes.load(Relaxed),
+            own_bytes,
+            disks: self.disks.load(Relaxed),
+            free_bytes: free_bytes - kept_bytes,
+        })
+    }
+
+    /// A disk takes more for reading ahead, if it is there.
+    #[must_use]
+    pub fn claim_ahead(&self, bytes: u64) -> bool {
+        let bytes_signed = bytes as i64;
+        let claim = |free: i64| (free >= bytes_signed).then(|| free - bytes_signed);
+        let claimed = self.free_bytes.fetch_update(Relaxed, Relaxed, claim);
+        if claimed.is_ok() {
+            self.ahead_bytes.fetch_add(bytes, Relaxed);
+        }
+        claimed.is_ok()
+    }
+
+    /// A disk has given some back.
+    pub fn give_ahead(&self, bytes: u64) {
+        self.ahead_bytes.fetch_sub(bytes, Relaxed);
+        self.give(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_is_taken_is_never_more_than_there_is() {
+        let ledger = Ledger::new(100 * MIB, 40 * MIB, u64::MAX);
+        assert!(ledger.claim(50 * MIB) && !ledger.claim(11 * MIB));
+        assert!(ledger.claim_ahead(10 * MIB) && !ledger.claim_ahead(1));
+        ledger.give(MIB);
+        assert!(!ledger.claim_ahead(2 * MIB) && ledger.claim(MIB));
+        ledger.take(MIB);
+        assert!(!ledger.claim(1), "more was taken than there is");
+        ledger.give_ahead(10 * MIB);
+        assert!(ledger.claim(9 * MIB) && !ledger.claim(1));
+    }
+
+    #[test]
+    fn threads_that_claim_at_once_share_what_there_is() {
+        let ledger = Ledger::new(1000, 0, u64::MAX);
+        let got = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..300 {
+                        got.fetch_add(ledger.claim(1).into(), Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(got.into_inner(), 1000);
+    }
+
+    #[test]
+    fn disks_are_asked_once_when_others_want_memory() {
+        let ledger = Ledger::new(100 * MIB, 0, u64::MAX);
+        let bell = Arc::new(Bell::new().expect("a descriptor"));
+        ledger.enter(0, Arc::clone(&bell));
+        bell.heard();
+        let rung = || {
+            let mut fds = [rustix::event::PollFd::new(
+                &*bell,
+                rustix::event::PollFlags::IN,
+            )];
+            let polled = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
+            bell.heard();
+            polled == Ok(1)
+        };
+        let share_bytes = ledger.share_bytes(0, 0);
+        assert!(share_bytes > 90 * MIB && ledger.claim_ahead(share_bytes));
+        assert!(ledger.claim(MIB) && !rung(), "the reserve is for that");
+        assert!(ledger.claim(3 * MIB) && rung());
+        assert!(ledger.claim(MIB) && !rung(), "it was asked");
+        ledger.heard();
+        assert!(ledger.share_bytes(share_bytes, 0) < share_bytes);
+        assert!(!ledger.claim(50 * MIB) && rung(), "it gave nothing back");
+    }
+
+    #[test]
+    fn what_allocators_keep_is_nobody_s() {
+        let ledger = Ledger::new(100 * MIB, 40 * MIB, u64::MAX);
+        let share_bytes = ledger.share_bytes(0, 40 * MIB);
+        assert_eq!(ledger.share_bytes(0, 60 * MIB), share_bytes - 20 * MIB);
+    }
+}
