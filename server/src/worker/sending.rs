@@ -109,7 +109,9 @@ impl Worker {
             Part::Bytes(_) if conn.ready => (Way::KeptReady, span.offset_bytes),
             Part::Bytes(_) | Part::Slices => (Way::Made, span.offset_bytes),
         };
-        if more && !conn.corked && matches!(part, Part::Body { .. }) {
+        // Who is full when it has taken this shall get all of it now: on loopback a segment may hold a second of what its client takes.
+        let fills = (order.room).is_some_and(|room| span.len_bytes >= room.bytes);
+        if more && !fills && !conn.corked && matches!(part, Part::Body { .. }) {
             // sendfile(2) has no MSG_MORE: without the cork each window would end in a small segment.
             tcp::cork(&conn.socket, true);
             conn.corked = true;
@@ -179,6 +181,9 @@ impl Worker {
         if let Some(conn) = self.conns.get(order.stream.conn) {
             if let Some(room) = order.room.filter(|_| full) {
                 conn.set_lowat(2 * room.call_bytes);
+                if core::mem::take(&mut conn.corked) {
+                    tcp::cork(&conn.socket, false);
+                }
                 if !blocked {
                     self.this_turn.top_up_bytes += taken_bytes.max(TOP_UP_BYTES_MIN);
                     // A socket calls only after it has refused something. Being asked by epoll and saying no is that, too.
