@@ -1,8 +1,8 @@
 //! Files are closed by threads of their own, one for each few file systems.
 //!
 //! close(2) may wait for a disk: the last one of a file that was deleted gives its blocks back, and ext4 writes a file out that was
-//! truncated and written anew, whoever closes it. Unmapping takes time for each page that is in the page tables. No worker is to
-//! wait for either, and no file for the disk of another one.
+//! truncated and written anew, whoever closes it. Unmapping takes time for each page that is in the page tables, and entering pages
+//! there waits for one that was just dropped. No worker is to wait for any of these, and no file for the disk of another one.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

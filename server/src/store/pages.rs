@@ -11,6 +11,7 @@
 use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ackpace_core::conn::Span;
@@ -45,7 +46,7 @@ static MAPPED: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
 #[derive(Debug)]
 pub struct Pages {
     /// All of it; `None`: what is asked about is mapped for the question.
-    whole: Option<Whole>,
+    whole: Option<Arc<Whole>>,
     len_bytes: u64,
     st_dev: u64,
 }
@@ -56,7 +57,7 @@ impl Pages {
     /// # Errors
     /// As mmap(2): what can't be mapped (some FUSE files), or no address space.
     pub fn new(file: &impl AsFd, st_dev: u64, len_bytes: u64) -> Result<Pages, Errno> {
-        let whole = Whole::new(file, len_bytes);
+        let whole = Whole::new(file, len_bytes).map(Arc::new);
         if whole.is_none() {
             drop(Map::new(file, 0, len_bytes.min(WINDOW_BYTES))?);
         }
@@ -71,7 +72,21 @@ impl Pages {
     /// does not say.
     pub fn resident_bytes(&self, file: &impl AsFd, span: Span) -> Option<u64> {
         match &self.whole {
-            Some(whole) => whole.resident_bytes(span),
+            Some(whole) => {
+                let resident_bytes = whole.map.look(span)?;
+                if whole.is_asked_often(span) {
+                    let whole = Arc::clone(whole);
+                    let offset_bytes = span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES;
+                    later(
+                        self.st_dev,
+                        Entering {
+                            whole,
+                            offset_bytes,
+                        },
+                    );
+                }
+                Some(resident_bytes)
+            }
             None => {
                 let page_bytes = rustix::param::page_size() as u64;
                 let from_bytes = span.offset_bytes / page_bytes * page_bytes;
@@ -194,14 +209,6 @@ impl Whole {
         Some(whole)
     }
 
-    fn resident_bytes(&self, span: Span) -> Option<u64> {
-        let resident_bytes = self.map.look(span)?;
-        if self.is_asked_often(span) {
-            self.enter(span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES);
-        }
-        Some(resident_bytes)
-    }
-
     /// Count what is asked for, and say when it is time to enter its window.
     fn is_asked_often(&self, span: Span) -> bool {
         let asked = self.asked(span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES);
@@ -214,7 +221,7 @@ impl Whole {
         before + more >= ENTER_AFTER
     }
 
-    /// Enter a window that is wholly in memory in our page tables.
+    /// Enter a window that is wholly in memory in our page tables. Waits for the disk if a page goes in this moment.
     fn enter(&self, offset_bytes: u64) {
         let left_bytes = (self.map.len_bytes as u64).saturating_sub(offset_bytes);
         let window = Span {
@@ -280,6 +287,19 @@ impl Drop for Whole {
     }
 }
 
+/// A window that is to be entered. Whoever drops it does that, and that is no worker: between a look and this call a page may be dropped,
+/// which is read then.
+struct Entering {
+    whole: Arc<Whole>,
+    offset_bytes: u64,
+}
+
+impl Drop for Entering {
+    fn drop(&mut self) {
+        self.whole.enter(self.offset_bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,6 +323,9 @@ mod tests {
                 let told = pages.resident_bytes(&file, half(offset_bytes));
                 assert_eq!(told, Some(WINDOW_BYTES / 2), "look {nth}");
             }
+            while entered() == before {
+                std::thread::yield_now(); // another thread may do it
+            }
             assert_eq!(entered() - before, 1);
         }
         // Pages that are mapped are told as truly: those that the kernel took are missed.
@@ -313,6 +336,44 @@ mod tests {
         assert_eq!(pages.resident_bytes(&file, half(0)), Some(0));
         std::fs::remove_file(&path).expect("our own file");
     }
+    #[test]
+    fn who_asks_does_not_enter_a_window_himself() {
+        use std::sync::mpsc::{Receiver, channel};
+        /// Hangs until it is told.
+        struct Hung(Receiver<()>);
+        impl Drop for Hung {
+            fn drop(&mut self) {
+                let _ = self.0.recv();
+            }
+        }
+        let path = std::env::temp_dir().join(format!("ackpace-enter-{}", std::process::id()));
+        std::fs::write(&path, vec![7; WINDOW_BYTES as usize]).expect("room for a MiB");
+        let file = std::fs::File::open(&path).expect("our own file");
+        std::fs::remove_file(&path).expect("our own file");
+        let st_dev = 5; // a lane that no other test has
+        crate::store::closing::start(1024);
+        let (go_on, told) = channel();
+        later(st_dev, Hung(told));
+        let pages = Pages::new(&file, st_dev, WINDOW_BYTES).expect("a file of a temporary folder");
+        let all = Span {
+            offset_bytes: 0,
+            len_bytes: WINDOW_BYTES,
+        };
+        for _ in 0..20 {
+            assert_eq!(pages.resident_bytes(&file, all), Some(WINDOW_BYTES));
+        }
+        let entered = || {
+            let whole = pages.whole.as_ref().expect("a short file");
+            whole.entered.load(Ordering::Relaxed)
+        };
+        assert_eq!(entered(), 0, "its disk may hang");
+        drop(go_on);
+        while entered() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(pages.resident_bytes(&file, all), Some(WINDOW_BYTES));
+    }
+
     /// Addresses that this process has, in bytes (proc(5)).
     fn address_bytes() -> u64 {
         let text = std::fs::read_to_string("/proc/self/statm").expect("proc(5)");
