@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::client::command;
 use crate::{Conn, PATIENCE, Tree, server_binary};
+
+/// So long a process that was killed may take to be gone.
+const KILLED: Duration = Duration::from_secs(10);
 
 /// A server that is to be started.
 pub struct Setup {
@@ -330,7 +333,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
-            let _ = self.child.wait();
+            // A disk that hangs holds it, and who made that disk may be waiting for us.
+            let until = Instant::now() + KILLED;
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
         }
         if thread::panicking() {
             eprintln!("the server's messages:\n{}", self.err.text());
