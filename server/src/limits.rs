@@ -26,6 +26,8 @@ pub const LEAVES_MAX: usize = 64;
 pub const LAYERS_MAX: usize = 8;
 /// Pieces of memory that one system call takes (UIO_MAXIOV). More: a further call reads or sends the rest.
 pub const IOVECS_MAX: usize = 1024;
+/// A look at a file is believed for so long within its turn, microseconds; most turns are shorter. Longer: it is looked at again.
+pub const LOOK_GOOD_US: u64 = 1000;
 /// How often a read is tried again when the kernel says that it was interrupted, or has no memory for it now. More: it
 /// failed.
 pub const READ_RETRIES_MAX: u32 = 64;

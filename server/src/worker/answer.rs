@@ -8,6 +8,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
+use super::conns::Look;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
@@ -31,7 +32,7 @@ impl Worker {
         if let Some(found) = plain.as_ref().and_then(|key| self.hot.get(key, now)) {
             if let Ready::Open { file, .. } = found.ready {
                 conn.file = Some(Arc::clone(file));
-                conn.proven = found.proven_now.then_some(now);
+                conn.proven = found.proven_now.then(|| Look::new(now, self.shared.clock));
             }
             let plan = (conn.front).ready(stream.nth, found.ready, found.content, &around);
             conn.ready = true;

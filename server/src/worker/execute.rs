@@ -9,6 +9,7 @@ use ackpace_core::worker::{Expect, In, Out, Outcome};
 use rustix::net::Shutdown;
 
 use super::Worker;
+use super::conns::Look;
 use super::sending::Order;
 use crate::clock::unix_ms;
 use crate::disk::Ask;
@@ -118,7 +119,7 @@ impl Worker {
                 .and_then(|file| file.resident_bytes(span));
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
-                conn.sure = Some((now, span));
+                conn.sure = Some((Look::new(now, self.shared.clock), span));
             }
         }
         self.decider.on(

@@ -131,11 +131,14 @@ impl Worker {
                     offset_bytes: at_bytes,
                     ..span
                 };
-                let proven = held == Held::PageCache && conn.proven.take() == Some(now);
+                let clock = self.shared.clock;
+                let proven = conn.proven.take().filter(|_| held == Held::PageCache);
+                let proven = proven.is_some_and(|look| look.holds(now, clock));
                 let holds = || proven || file.still_holds(version, *promise);
                 match held {
                     Held::PageCache => {
-                        let sure = conn.sure.filter(|(at, _)| *at == now).map(|(_, sure)| sure);
+                        let sure = conn.sure.filter(|(look, _)| look.holds(now, clock));
+                        let sure = sure.map(|(_, sure)| sure);
                         let sure_bytes = match sure.filter(|sure| sure.contains(at_bytes)) {
                             _ if order.unconfirmed => span.len_bytes,
                             Some(sure) => sure.end_bytes() - at_bytes,
