@@ -13,7 +13,8 @@ use self::rounds::Target;
 use crate::conn::TcpSample;
 use crate::limits::{
     CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_START,
-    PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN, STRETCH_US_MIN, UNKNOWN_MARGIN_US,
+    PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN, STEADY_BYTES_MAX, STRETCH_US_MIN,
+    UNKNOWN_MARGIN_US,
 };
 use crate::prefetch::us_for;
 use crate::rate::Rate;
@@ -48,8 +49,9 @@ pub struct Margin {
     told_bytes: u64,
     /// It has called since the last look, and nothing was given.
     called: bool,
-    /// What it is filled with waits in memory for it alone.
-    own: bool,
+    /// A long margin is not for it now: what it is filled with waits in memory for it alone, or its response ends soon. Bytes in a socket can't be
+    /// taken back if their file changes, so the last ones go in late.
+    short: bool,
 }
 
 /// What a socket is to take now, and when it calls for more. TCP_NOTSENT_LOWAT (tcp(7)) says both, how much it takes and, at
@@ -105,13 +107,13 @@ impl Margin {
             unsettled: false,
             told_bytes: 0,
             called: false,
-            own: false,
+            short: false,
         }
     }
 
     /// Whether it is worth a long margin: its client reads at a pace of its own, from memory that it does not use up.
     pub fn is_steady(&self) -> bool {
-        self.rate.is_own_pace() && !self.own
+        self.rate.is_own_pace() && !self.short
     }
 
     /// B_n, bytes per second; 0: not known yet.
@@ -246,9 +248,16 @@ impl Margin {
     }
 
     /// What the socket is to take now, with `own_bytes` of them at least if they were read for this connection alone: these
-    /// go in as soon as they can, and the socket calls when half of them are left, since others wait for their memory.
-    pub fn room(&mut self, own_bytes: Option<u64>, target: Target, now: Instant) -> Room {
-        self.own = own_bytes.is_some();
+    /// go in as soon as they can, and the socket calls when half of them are left, since others wait for their memory. `rest_bytes` are left of
+    /// the response.
+    pub fn room(
+        &mut self,
+        own_bytes: Option<u64>,
+        rest_bytes: u64,
+        target: Target,
+        now: Instant,
+    ) -> Room {
+        self.short = own_bytes.is_some() || rest_bytes <= STEADY_BYTES_MAX;
         let fill_bytes = self.fill_bytes(target);
         let room_bytes = fill_bytes.saturating_sub(self.level_bytes(now));
         let known = self.rate.send_bytes_per_s() > 0;

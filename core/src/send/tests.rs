@@ -4,6 +4,7 @@ use super::rounds::Target;
 use super::*;
 use crate::congestion::Path;
 use crate::limits::{OWN_BYTES_MAX, TOP_UP_BYTES_MIN};
+use crate::rate::flow::Evidence;
 use proptest::prelude::*;
 
 const MS: u64 = 1000;
@@ -26,7 +27,7 @@ impl Margin {
 /// A socket is filled.
 fn fill(margin: &mut Margin, socket: &mut u64, now: Instant) {
     loop {
-        let room = margin.room(None, TARGET, now);
+        let room = margin.room(None, u64::MAX, TARGET, now);
         let taken_bytes = match room.bytes {
             u64::MAX => u64::from(room.lowat_bytes).saturating_sub(*socket),
             bytes => bytes,
@@ -44,7 +45,7 @@ fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_c
     let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
     let rate = 2_500_000; // 20 Mbit/s
     margin.begin(AT(0));
-    let room = margin.room(None, TARGET, AT(0));
+    let room = margin.room(None, u64::MAX, TARGET, AT(0));
     let start = (u64::MAX, LOWAT_BYTES_START, LOWAT_BYTES_START / 2);
     assert_eq!((room.bytes, room.lowat_bytes, room.call_bytes), start);
     fill(&mut margin, &mut socket, AT(0));
@@ -55,7 +56,7 @@ fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_c
     let near = |bytes: u64, wanted: u64| bytes.abs_diff(wanted) < wanted / 50;
     assert!(near(margin.rate_bytes_per_s(), rate), "{margin:?}");
     assert!(near(socket, rate * 230 / 1000), "{socket}");
-    let mut room = |ms: u64| margin.room(None, TARGET, AT(950 + ms));
+    let mut room = |ms: u64| margin.room(None, u64::MAX, TARGET, AT(950 + ms));
     assert!(near(room(0).call_bytes.into(), rate * 30 / 1000));
     assert!(near(room(100).bytes, rate / 10));
     assert!(!margin.joins(AT(950 + 190)) && margin.joins(AT(950 + 210)));
@@ -65,7 +66,7 @@ fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_c
 #[test]
 fn a_slow_client_is_topped_up_by_a_buffer_of_the_kernel_and_a_very_slow_one_calls_in_time() {
     let mut margin = Margin::at_rate(100_000);
-    let room = margin.room(None, TARGET, AT(0));
+    let room = margin.room(None, u64::MAX, TARGET, AT(0));
     let fill_bytes = CALL_BYTES_MIN + TOP_UP_BYTES_MIN;
     assert_eq!(
         (room.bytes, room.call_bytes),
@@ -75,7 +76,8 @@ fn a_slow_client_is_topped_up_by_a_buffer_of_the_kernel_and_a_very_slow_one_call
 
 #[test]
 fn what_is_read_for_one_alone_goes_in_as_soon_as_it_can() {
-    let room = |rate, own_bytes| Margin::at_rate(rate).room(Some(own_bytes), TARGET, AT(0));
+    let room =
+        |rate, own_bytes| Margin::at_rate(rate).room(Some(own_bytes), u64::MAX, TARGET, AT(0));
     for (rate, bytes) in [(100_000, OWN_BYTES_MAX), (10_000_000, 2_300_000)] {
         let room = room(rate, OWN_BYTES_MAX);
         let up_to = (u64::MAX, bytes as u32, bytes as u32 / 2);
@@ -88,7 +90,7 @@ fn the_kernels_call_is_believed_and_not_the_prediction() {
     let mut margin = Margin::at_rate(1_000_000);
     margin.given(230_000, AT(0));
     margin.full(230_000, TARGET, AT(0));
-    let room_bytes = |margin: &mut Margin| margin.room(None, TARGET, AT(50)).bytes;
+    let room_bytes = |margin: &mut Margin| margin.room(None, u64::MAX, TARGET, AT(50)).bytes;
     assert_eq!(room_bytes(&mut margin), 50_000);
     margin.called(); // after 50 ms, though it should have lasted for 200
     assert_eq!(room_bytes(&mut margin), 200_000);
@@ -102,7 +104,7 @@ fn if_a_socket_should_be_full_the_kernel_is_asked() {
     let mut margin = Margin::at_rate(1_000_000);
     margin.given(1_000_000, AT(0));
     margin.full(1_000_000, TARGET, AT(0));
-    let room = margin.room(None, TARGET, AT(0));
+    let room = margin.room(None, u64::MAX, TARGET, AT(0));
     let asked = (u64::MAX, 230_000, 30_000);
     assert_eq!((room.bytes, room.lowat_bytes, room.call_bytes), asked);
 }
@@ -240,7 +242,7 @@ proptest! {
             now = now.plus_us(us);
             margin.given(given, AT(0));
             margin.full(unsent, TARGET, now);
-            let room = margin.room(None, TARGET, now);
+            let room = margin.room(None, u64::MAX, TARGET, now);
             prop_assert!(room.lowat_bytes <= LOWAT_BYTES_MAX);
             prop_assert!(room.bytes >= ROOM_BYTES_MIN && room.lowat_bytes >= LOWAT_BYTES_START / 2);
             prop_assert!(room.bytes == u64::MAX || room.bytes <= LOWAT_BYTES_MAX.into());
@@ -249,4 +251,26 @@ proptest! {
             prop_assert!(u64::from(room.call_bytes) >= CALL_BYTES_MIN);
         }
     }
+}
+
+#[test]
+fn the_end_of_a_response_goes_in_late_whoever_reads_it() {
+    let target = Target {
+        steady_per_root: 4_000,
+        ..TARGET
+    };
+    let mut margin = Margin::new(AT(0));
+    margin.rate.learn(Evidence::Sample {
+        bytes_per_s: 250_000,
+        by_itself: true,
+    });
+    let mut bytes = |own_bytes, rest_bytes| margin.room(own_bytes, rest_bytes, target, AT(0)).bytes;
+    let short_bytes = bytes(None, STEADY_BYTES_MAX);
+    assert_eq!(short_bytes, CALL_BYTES_MIN + TOP_UP_BYTES_MIN);
+    assert_eq!(bytes(None, STEADY_BYTES_MAX + 1), 1_000_000, "4 s");
+    assert_eq!(bytes(Some(0), u64::MAX), u64::MAX, "as much as it takes");
+    assert!(
+        !margin.is_steady(),
+        "and no more than others have of their own"
+    );
 }

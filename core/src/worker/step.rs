@@ -140,7 +140,8 @@ impl Worker {
                     // Who takes nothing is found out by how little its socket holds.
                     let own = held == Held::Slots && supply.rate_bytes_per_s > 0;
                     let own_bytes = own.then(|| top_ups.own_bytes(self.open));
-                    conn.margin.room(own_bytes, top_ups.target(), now)
+                    let rest_bytes = stream.left_bytes();
+                    (conn.margin).room(own_bytes, rest_bytes, top_ups.target(), now)
                 });
                 let room_bytes = room.map_or(u64::MAX, |room| room.bytes);
                 Out::Send {
