@@ -136,8 +136,8 @@ impl Rate {
         self.mean_bytes_per_s = (mean + mean / 4).min(RATE_BYTES_PER_S_MAX);
     }
 
-    /// Its path is congested, and carries no more than this, if that is known: that says nothing of a client that reads at a pace of its own. For prefetch that holds at once, and the next
-    /// stretch says whether it is less. `true`: that one begins now.
+    /// Its path is congested, and carries no more than this, if that is known. For prefetch that holds at once, and the next
+    /// stretch says whether it is less. `true`: that one begins now. Of a client that reads at a pace of its own it says nothing.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) -> bool {
         if self.mean_bytes_per_s == 0 || self.source == Source::Itself {
             return false;
