@@ -35,6 +35,8 @@ pub struct Pool {
     /// The same of those that are retired; for the thread that lends.
     retired: Box<[AtomicU64]>,
     retired_slots: AtomicU32,
+    /// A bit for each slot that has its memory.
+    touched: Box<[AtomicU64]>,
     /// For each huge page, whether it is told to be small ones.
     small: Box<[AtomicBool]>,
     /// Free slots that nobody has a claim to; never more than bits are set.
@@ -69,6 +71,7 @@ impl Pool {
             slots,
             retired: free.iter().map(|_| AtomicU64::new(0)).collect(),
             retired_slots: AtomicU32::new(0),
+            touched: free.iter().map(|_| AtomicU64::new(0)).collect(),
             small: (0..huge_pages).map(|_| AtomicBool::new(false)).collect(),
             free,
             unclaimed: AtomicU32::new(slots),
@@ -99,8 +102,10 @@ impl Pool {
         self.unclaimed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim)
             .ok()?;
+        let runs = self.take(count);
+        runs.iter().for_each(|run| self.touch(*run));
         Some(Lease {
-            runs: self.take(count),
+            runs,
             pool: Arc::clone(self),
             slots: count,
             released: 0,
@@ -185,6 +190,7 @@ impl Pool {
             // nothing: the memory is kept.
             let _ = unsafe { madvise(start.cast(), len_bytes, Advice::LinuxDontNeed) };
         }
+        self.touched[word].fetch_and(!bits, Ordering::Relaxed);
     }
 
     /// A huge page some of whose slots are retired is told to be small pages.
@@ -236,17 +242,25 @@ impl Pool {
         runs
     }
 
+    /// Gives slots that were never lent their memory, by writing to it. A direct read into untouched memory has the kernel zero a huge
+    /// page under the process's lock of its address space, and each worker that asks for residency then waits for this thread.
+    fn touch(&self, run: Run) {
+        for (word, bits) in run.words() {
+            let fresh = bits & !self.touched[word].fetch_or(bits, Ordering::Relaxed);
+            for run in runs_of(word as u32 * u64::BITS, fresh) {
+                for page in (0..run.len_bytes()).step_by(rustix::param::page_size()) {
+                    // SAFETY: the slots were just taken, so they are nobody else's, and lie inside the mapping.
+                    unsafe { self.at(run.start_bytes() + page).write_volatile(0) };
+                }
+            }
+        }
+    }
+
     fn give_back(&self, run: Run) {
-        let mut first = run.first;
-        let end = run.first + run.count;
-        while first < end {
-            let (word, bit) = (first / u64::BITS, first % u64::BITS);
-            let count = (end - first).min(u64::BITS - bit);
-            let bits = mask(bit, count);
+        for (word, bits) in run.words() {
             // Release: whoever takes them next sees our last look at them done.
-            let before = self.free[word as usize].fetch_or(bits, Ordering::Release);
+            let before = self.free[word].fetch_or(bits, Ordering::Release);
             assert_eq!(before & bits, 0, "a slot comes back once");
-            first += count;
         }
         self.unclaimed.fetch_add(run.count, Ordering::Relaxed);
         self.freed.fetch_add(run.count, Ordering::SeqCst);
@@ -393,6 +407,17 @@ impl Run {
 
     fn len_bytes(self) -> u64 {
         u64::from(self.count) * SLOT_BYTES
+    }
+
+    /// Its words of a map of slots, and its bits in each.
+    fn words(self) -> impl Iterator<Item = (usize, u64)> {
+        let (mut first, end) = (self.first, self.first + self.count);
+        std::iter::from_fn(move || {
+            let (word, bit) = (first / u64::BITS, first % u64::BITS);
+            let count = (end - first).min(u64::BITS - bit);
+            first += count;
+            (count > 0).then(|| (word as usize, mask(bit, count)))
+        })
     }
 
     fn split_front(&mut self, count: u32) -> Run {

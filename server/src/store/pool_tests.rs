@@ -264,15 +264,18 @@ fn only_what_is_lent_takes_memory_and_never_more_than_the_slots() {
     let (pool, _) = pool(100); // three huge pages, and four slots more
     assert_eq!(pool.base.as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
     assert_eq!(taken_bytes(&pool), 0);
-    let mut low = pool.lease(2).expect("free");
-    stamp(&mut low, 1);
+    let low = pool.lease(2).expect("free");
     let few = taken_bytes(&pool);
-    assert!((1..=HUGE_PAGE_BYTES as u64).contains(&few), "{few}");
-    stamp(&mut pool.lease(98).expect("free"), 1);
-    assert!(taken_bytes(&pool) <= 100 * SLOT_BYTES);
-    drop(low);
+    let least = 2 * SLOT_BYTES;
+    assert!((least..=HUGE_PAGE_BYTES as u64).contains(&few), "{few}");
+    let high = pool.lease(98).expect("free");
+    assert_eq!(taken_bytes(&pool), 100 * SLOT_BYTES, "before any read");
+    drop((low, high));
     pool.retire(100);
     assert_eq!(taken_bytes(&pool), 0);
+    pool.enlist(100);
+    let again = pool.lease(100).expect("free");
+    assert_eq!(taken_bytes(&pool), again.len_bytes());
 }
 
 /// What the mapping of a pool occupies: the pages that /proc/self/pagemap (proc(5)) shows as present.
