@@ -243,6 +243,35 @@ pub const BELIEFS_MAX: usize = 4096;
 /// How long "this window is in memory" is believed without asking again.
 pub const BELIEF_TRUST_US: u64 = 250_000;
 
+/// A file whose response is cached is not longer: what is saved would not count.
+pub const CACHED_FILE_BYTES_MAX: u64 = 64 * KIB;
+/// A file up to this length is cached as a copy, since copying 8 KiB costs what a second system call costs. A longer one
+/// is kept open for sendfile.
+pub const CACHED_COPY_BYTES_MAX: u64 = 8 * KIB;
+/// The path of a cached response. Longer: the file is served as ever; what is asked for often has a short name.
+pub const CACHED_PATH_BYTES_MAX: usize = 1 << 10;
+/// A cached response is used for so long after its file was looked up, microseconds: nothing is staler than that.
+pub const CACHED_FRESH_US: u64 = US_PER_S;
+/// Files of cached responses that are looked up again in one turn, some 10 us each. More: later requests see to it.
+pub const REVALIDATIONS_PER_TURN_MAX: usize = 16;
+/// Files that one worker keeps open for cached responses. More: the one that was unused for longest is closed.
+pub const CACHED_OPEN_MAX: usize = 512;
+/// There is a place for a cached response for each so many bytes of memory: with the shortest of bodies one takes some 700. More
+/// responses: the one that was unused for longest makes room, though bytes may be left.
+pub const CACHED_RESPONSE_BYTES_MIN: usize = 1 << 10;
+/// Cached responses of one worker, whatever its memory. More: as above.
+pub const CACHED_RESPONSES_MAX: usize = 1 << 20;
+/// The response cache takes its memory from the account in such steps, bytes.
+pub const RESPONSE_CACHE_STEP_BYTES: usize = 256 << 10;
+/// Cached responses that are looked at to find one which was not used lately. More: the last one makes room, used or not.
+pub const CLOCK_STEPS_MAX: usize = 64;
+/// Cached responses that make room for one new one; a dozen small ones hold as much as a long one. More: the new one is not
+/// cached, since the evicted ones are still being sent.
+pub const EVICTIONS_MAX: usize = 32;
+/// Paths of which it is remembered that they were asked for once. A collision forgets the older one, which costs one
+/// more look at the page cache.
+pub const ASKED_ONCE_MAX: usize = 4096;
+
 /// Request body that is skipped so that the connection may carry another request. Longer: the
 /// connection ends after the answer.
 pub const BODY_SKIP_BYTES_MAX: u64 = MIB;

@@ -97,37 +97,11 @@ pub const SEARCH_UP_MAX: usize = 8;
 pub const PIECE_BYTES_MIN: usize = 8 << 10;
 /// How often a name that changes while it is opened is tried again. More: it is not there at any one time, so 404.
 pub const RACES_MAX: u32 = 3;
-/// Files that are kept ready are not longer: what is saved would not count.
-pub const HOT_FILE_BYTES_MAX: u64 = 64 << 10;
-/// Files up to this length are kept ready as a copy, since copying 8 KiB costs what a second system call costs. Longer ones
-/// are kept open for sendfile.
-pub const HOT_COPY_BYTES_MAX: u64 = 8 << 10;
-/// For so long an answer is used after its file was looked up, microseconds: nothing is staler than that.
-pub const HOT_GOOD_US: u64 = 1_000_000;
-/// Files of such answers that are looked up again in one turn, some 10 us each. More: the next who ask see to it.
-pub const HOT_DUE_MAX: usize = 16;
-/// Files that one worker keeps open for that. More: what was longest unused is closed.
-pub const HOT_OPEN_MAX: usize = 512;
-/// Path of a file that is kept ready. Longer: it is served as ever; what is asked for often has a short name.
-pub const HOT_PATH_BYTES_MAX: usize = 1 << 10;
-/// For each so many bytes of memory there is a place for an answer: with the shortest of bodies one takes some 700. More answers: what
-/// was longest unused makes room, though bytes may be left.
-pub const HOT_ANSWER_BYTES_MIN: usize = 1 << 10;
-/// Answers of one worker, whatever its memory. More: as above.
-pub const HOT_ANSWERS_MAX: usize = 1 << 20;
-/// Answers that are looked at to find one which was not used lately. More: the last one makes room, used or not.
-pub const HOT_LOOKS_MAX: usize = 64;
-/// Answers that make room for one new one; a dozen small ones hold as much as a long one. More: the new one is not kept, since what
-/// was forgotten is still being sent.
-pub const HOT_EVICTIONS_MAX: usize = 32;
-/// Answers that are forgotten at once when the process is out of descriptors or memory. More: the next failure forgets more.
-pub const HOT_SHED_MAX: usize = 1024;
-/// Forgotten answers that are still being sent, and kept ones that changes made old, which are looked at for each new
+/// Cached responses that are evicted at once when the process is out of descriptors or memory. More: the next failure evicts more.
+pub const RESPONSES_SHED_MAX: usize = 1024;
+/// Evicted responses that are still being sent, and cached ones that are out of date, which are looked at for each new
 /// one: twice as many as come in, so that none is overlooked for long.
-pub const HOT_SWEPT_MAX: usize = 2;
-/// Paths of which it is remembered that they were asked for once. A collision forgets the older one, which costs one
-/// more look at the disk's cache.
-pub const HOT_SEEN_MAX: usize = 4096;
+pub const RESPONSES_SWEPT_MAX: usize = 2;
 /// Directories of files kept ready that one worker watches for changes. More: one that was not asked for lately makes room.
 pub const WATCHES_MAX: usize = 1024;
 /// Watched directories that are looked at to find such a one. More: the new one is not watched, and changes there are noticed
@@ -149,7 +123,7 @@ pub const WATCH_PAUSE_US: u64 = 10_000_000;
 pub const WATCHES_PAUSED_MAX: usize = 256;
 /// Tables of one worker for all that, whatever its memory for answers: paths that were asked for once, watched and loud
 /// directories and files, what is due.
-pub const HOT_TABLES_BYTES: u64 = 384 << 10;
+pub const RESPONSE_CACHE_TABLES_BYTES: u64 = 384 << 10;
 /// Texts of an answer that are sent in one call: a head and a body, or the last boundary of several ranges. More: a
 /// further call.
 pub const TEXTS_MAX: usize = 4;
@@ -178,8 +152,6 @@ pub const MEMORY_LITTLE_BYTES: u64 = 128 << 20;
 pub const CGROUP_PERCENT: u8 = 60;
 /// The same of a whole machine: others live there, and the page cache serves files without any of our memory.
 pub const MACHINE_PERCENT: u8 = 25;
-/// Small files kept ready take memory from the account in such steps, bytes.
-pub const HOT_STEP_BYTES: usize = 256 << 10;
 /// Connections below which a worker is not worth starting. Less memory: the start is refused.
 pub const CONNECTIONS_MIN: u32 = 16;
 /// Open descriptors that are not connections or files of responses: listeners, bells, logs, disk threads.

@@ -12,9 +12,9 @@ use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN,
     CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DESCRIPTORS_OWN,
-    DEVICE_EACH_BYTES, DEVICES_MAX, HOT_OPEN_MAX, HOT_TABLES_BYTES, LOG_BATCH_BYTES,
-    LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES,
-    PARTED_FILES_MAX, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, THREAD_BYTES,
+    DEVICE_EACH_BYTES, DEVICES_MAX, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX,
+    MACHINE_PERCENT, MEMORY_LITTLE_BYTES, PARTED_FILES_MAX, PROGRAM_BYTES, QUERIES_BYTES_MAX,
+    READERS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
@@ -334,7 +334,7 @@ fn beliefs_bytes() -> u64 {
 fn ready_tables_bytes(object_cache_bytes: u64) -> u64 {
     match object_cache_bytes {
         0 => 0,
-        _ => HOT_TABLES_BYTES,
+        _ => RESPONSE_CACHE_TABLES_BYTES,
     }
 }
 
@@ -388,7 +388,7 @@ fn bounds(options: &ServeOptions, shares: &Shares) -> Vec<(String, &'static str)
         ),
         (
             (3 * connections
-                + u64::from(shares.workers) * HOT_OPEN_MAX as u64
+                + u64::from(shares.workers) * core::CACHED_OPEN_MAX as u64
                 + CLOSING_MAX as u64
                 + DESCRIPTORS_OWN)
                 .to_string(),

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ackpace::hot::changes::Change;
 use ackpace::hot::{Content, Hot, Key, Made, Ready};
-use ackpace::limits::{HOT_PATH_BYTES_MAX, HOT_TABLES_BYTES, WATCHES_MAX};
+use ackpace::limits::{RESPONSE_CACHE_TABLES_BYTES, WATCHES_MAX};
 use ackpace::store::file::version;
 use ackpace_core::conn::ObjectId;
+use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
 use ackpace_core::units::Instant;
 
 /// Bytes that are allocated now, and at most since the last look.
@@ -61,8 +62,8 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
     // Short ones fill the table, long ones the memory; some are being sent when they are forgotten.
     for (path_bytes, body_bytes, lent) in [
         (10, 1, false),
-        (HOT_PATH_BYTES_MAX, 8192, false),
-        (HOT_PATH_BYTES_MAX, 1, true),
+        (CACHED_PATH_BYTES_MAX, 8192, false),
+        (CACHED_PATH_BYTES_MAX, 1, true),
         (10, 8192, true),
         (10, 1, false),
     ] {
@@ -101,7 +102,7 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
         let (answers, held_bytes) = hot.held();
         assert!(held_bytes <= BUDGET_BYTES && (answers > 0 || lent));
         let heap_bytes = NOW.load(Ordering::Relaxed) - before_bytes - own_bytes;
-        let counted_bytes = held_bytes + HOT_TABLES_BYTES;
+        let counted_bytes = held_bytes + RESPONSE_CACHE_TABLES_BYTES;
         assert!(
             heap_bytes as u64 <= counted_bytes && 2 * heap_bytes as u64 >= held_bytes,
             "{heap_bytes} bytes of heap, {held_bytes} counted"
@@ -111,7 +112,7 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
     }
     // Between two looks, too: what was being made is the test's own.
     let most_bytes = MOST.load(Ordering::Relaxed) - before_bytes - own_bytes;
-    let making_bytes = 4 * (8192 + HOT_PATH_BYTES_MAX);
-    assert!(most_bytes as u64 <= BUDGET_BYTES + HOT_TABLES_BYTES + making_bytes as u64);
+    let making_bytes = 4 * (8192 + CACHED_PATH_BYTES_MAX);
+    assert!(most_bytes as u64 <= BUDGET_BYTES + RESPONSE_CACHE_TABLES_BYTES + making_bytes as u64);
     const { assert!(WATCHES_MAX < 10_000 / 4, "folders came and went") };
 }

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use ackpace_core::conn::Plan as CorePlan;
+use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
 use ackpace_wire::http::target;
 use ackpace_wire::http::{Parsed, Request, parse};
 
 use super::planning::{context, core_plan, planned, query_of};
 use super::site::{Answer, Served, Site};
 use crate::hot::Key;
-use crate::limits::HOT_PATH_BYTES_MAX;
 use crate::store::root::Wait;
 
 /// Where a plain request's path stands in the bytes of its head.
@@ -26,7 +26,7 @@ impl Place {
     /// The place, if `request`, which was read from `bytes`, is plain, and as short as what is kept ready.
     pub fn of(bytes: &[u8], request: &Request<'_>) -> Option<Place> {
         let target = request.target;
-        let path = target.len() <= HOT_PATH_BYTES_MAX && target.starts_with(b"/");
+        let path = target.len() <= CACHED_PATH_BYTES_MAX && target.starts_with(b"/");
         if !(path && !target.contains(&b'?') && request.is_plain()) {
             return None;
         }
@@ -122,7 +122,7 @@ mod tests {
         ] {
             assert_eq!(key(closing), kept(false), "{closing}");
         }
-        let long = "x".repeat(HOT_PATH_BYTES_MAX);
+        let long = "x".repeat(CACHED_PATH_BYTES_MAX);
         for other in [
             "GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET http://x/a HTTP/1.1\r\nHost: x\r\n\r\n",

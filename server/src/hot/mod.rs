@@ -1,11 +1,9 @@
-//! Small files that are asked for again and again: head and body ready to be sent, a copy for each worker.
+//! The response cache: complete responses of small files that are requested again and again, a copy for each worker.
 //!
-//! An answer is used for a second after its file was looked up, and a copied body is read anew each time that happens, so
-//! that nothing is staler than that, whoever writes the file and however: a page that is mapped, or a stalled write, changes no
-//! time when its bytes change, and not every file system can tell whether there is one. [`watch`] hears of most changes at
-//! once. Who asks for an answer in the second half of its second gets it, and then the file is looked up again: nobody
-//! waits for that as long as somebody asks twice a second. A file enters when it is asked for a second time, so that a
-//! sweep over many files displaces nothing.
+//! `core/src/response_cache.rs` decides what enters, what is evicted, and how long a response may be used after its file was
+//! looked up. A copied body is read anew at each look-up, so that nothing is staler than that, whoever writes the file and
+//! however: a mapped page, or a stalled write, changes no time when its bytes change, and not every file system can tell
+//! whether there is one. [`watch`] hears of most changes at once.
 
 pub mod changes;
 mod table;
@@ -16,15 +14,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use ackpace_core::conn::{ObjectId, Version};
+use ackpace_core::response_cache::{Admission, Candidate, Form, Freshness};
 use ackpace_core::units::Instant;
 
 use self::changes::{Changes, Moment, Sight};
 use self::table::{Slot, Table};
 use crate::ledger::Ledger;
-use crate::limits::{
-    HOT_COPY_BYTES_MAX, HOT_DUE_MAX, HOT_FILE_BYTES_MAX, HOT_GOOD_US, HOT_PATH_BYTES_MAX,
-    HOT_SEEN_MAX, HOT_SHED_MAX, HOT_STEP_BYTES,
-};
+use crate::limits::RESPONSES_SHED_MAX;
 use crate::store::file::File;
 
 /// An answer that is ready to be sent.
@@ -103,37 +99,13 @@ pub struct Found<'a> {
 
 /// The cache: by [`Key`], bounded in bytes.
 pub struct Hot {
-    budget_bytes: usize,
-    /// What it may hold of that now.
-    allowed_bytes: usize,
     /// Who else wants the memory; `None`: the budget is ours.
     ledger: Option<Arc<Ledger>>,
     table: Table,
     changes: Changes,
     due: Vec<Key<'static>>,
-    /// Hashes of paths that were asked for once, by their low bits; a later one displaces an earlier one.
-    seen: Box<[u64]>,
+    admission: Admission,
     hasher: RandomState,
-}
-
-/// What is known of a file's answer that might be kept.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate {
-    /// Length of the file.
-    pub len_bytes: u64,
-    /// When it was last changed, seconds since 1970: the later of mtime and ctime.
-    pub changed_unix_s: i64,
-    /// Others may get another answer for the same target.
-    pub varies: bool,
-}
-
-/// How a body is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// As a copy, sent with its head.
-    Copied,
-    /// As an open file.
-    Open,
 }
 
 /// An answer that was just made.
@@ -151,49 +123,41 @@ pub struct Made {
 impl Hot {
     /// An empty cache of `budget_bytes`; with 0 it stays empty.
     pub fn new(budget_bytes: u64) -> Hot {
-        let budget_bytes = usize::try_from(budget_bytes).unwrap_or(usize::MAX);
         Hot {
-            budget_bytes,
-            allowed_bytes: budget_bytes,
             ledger: None,
-            table: Table::new(budget_bytes),
+            table: Table::new(usize::try_from(budget_bytes).unwrap_or(usize::MAX)),
             changes: Changes::default(),
             due: Vec::new(),
-            seen: vec![0; HOT_SEEN_MAX].into(),
+            admission: Admission::default(),
             hasher: RandomState::new(),
         }
     }
 
     /// The same, which takes its budget from the ledger step by step, when it uses it.
     pub fn on(mut self, ledger: Arc<Ledger>) -> Hot {
-        self.allowed_bytes = self.held().1 as usize;
-        self.table.allow(self.allowed_bytes);
-        ledger.take(self.allowed_bytes as u64);
+        self.table.bounds().close();
+        ledger.take(self.held().1);
         self.ledger = Some(ledger);
         self
     }
 
     /// Take one more step of the budget, if that is needed and there.
     fn grow(&mut self) {
-        let step_bytes = (self.budget_bytes.saturating_sub(self.allowed_bytes)).min(HOT_STEP_BYTES);
-        let needed = step_bytes > 0 && self.table.is_nearly_full();
-        let ledger = self.ledger.as_ref().filter(|_| needed);
-        if ledger.is_some_and(|ledger| ledger.claim(step_bytes as u64)) {
-            self.allowed_bytes += step_bytes;
-            self.table.allow(self.allowed_bytes);
+        let bounds = self.table.bounds();
+        if let (Some(ledger), Some(step_bytes)) = (&self.ledger, bounds.step_bytes()) {
+            if ledger.claim(step_bytes as u64) {
+                bounds.allow(step_bytes);
+            }
         }
     }
 
     /// Whether it may ever hold anything.
     pub fn is_on(&self) -> bool {
-        self.budget_bytes > 0
+        self.table.budget_bytes() > 0
     }
 
     /// Answers that it holds, and the memory that they and its table take: never more than its budget.
     pub fn held(&self) -> (u64, u64) {
-        if !self.is_on() {
-            return (0, 0);
-        }
         (self.table.len() as u64, self.table.held_bytes() as u64)
     }
 
@@ -204,21 +168,21 @@ impl Hot {
 
     /// The answer, if its file was looked up within the last second and nothing is known to have changed since.
     pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<Found<'_>> {
-        let slot = self.table.slot(self.table.find(self.hash(key), key)?);
-        let age_us = now.since_us(slot.looked_up);
-        if age_us >= HOT_GOOD_US || is_old(&self.changes, slot) {
+        let at = self.table.find(self.hash(key), key)?;
+        let slot = self.table.slot(at)?;
+        if !slot.freshness.is_fresh(now) || is_old(&self.changes, slot) {
             return None;
         }
-        // Once a turn: asking costs a tenth of such an answer.
-        let proven_now = slot.proven != now;
+        let proven_now = slot.freshness.needs_comparison(now);
         if proven_now && !slot.ready.holds(&slot.content) {
             return None;
         }
-        (slot.used, slot.proven) = (true, now);
-        if age_us >= HOT_GOOD_US / 2 && !slot.due && self.due.len() < HOT_DUE_MAX {
-            slot.due = true;
+        slot.freshness.compared(now);
+        if slot.freshness.falls_due(now, self.due.len()) {
             self.due.push(key.clone().into_owned());
         }
+        self.table.touch(at);
+        let slot = self.table.slot(at)?;
         Some(Found {
             ready: &slot.ready,
             content: &slot.content,
@@ -231,31 +195,14 @@ impl Hot {
         self.due.pop()
     }
 
-    /// Whether an answer for this path, which was just looked up, is worth keeping, and how: it is the same for everybody, has
-    /// been asked for before, and may ever fit in.
-    pub fn wants(&mut self, key: &Key<'_>, candidate: &Candidate, now_unix_s: u64) -> Option<Keep> {
-        let len_bytes = candidate.len_bytes;
-        let long = len_bytes > HOT_FILE_BYTES_MAX || key.path.len() > HOT_PATH_BYTES_MAX;
-        if candidate.varies || long || self.budget_bytes == 0 {
+    /// Whether an answer for this path, which was just looked up, is to be cached, and how.
+    pub fn wants(&mut self, key: &Key<'_>, candidate: &Candidate, now_unix_s: u64) -> Option<Form> {
+        if !self.is_on() {
             return None;
         }
-        // Its validators are weak while it may still change within the second.
-        let old = candidate.changed_unix_s.saturating_add(2) < now_unix_s as i64;
         let hash = self.hash(key);
-        if !(self.table.find(hash, key).is_some() || self.asked_before(hash)) || !old {
-            return None;
-        }
-        match len_bytes {
-            0..=HOT_COPY_BYTES_MAX => Some(Keep::Copied),
-            _ => Some(Keep::Open),
-        }
-    }
-
-    /// Whether the path was among the last to be asked for; from now on it is.
-    fn asked_before(&mut self, hash: u64) -> bool {
-        let hash = hash | 1;
-        let seen = &mut self.seen[(hash as usize >> 1) & (HOT_SEEN_MAX - 1)];
-        std::mem::replace(seen, hash) == hash
+        let is_cached = self.table.find(hash, key).is_some();
+        self.admission.admit(hash, is_cached, candidate, now_unix_s)
     }
 
     /// Keep an answer whose file was looked up lately, in the place of an older one. What was longest unused makes room. Says
@@ -274,11 +221,8 @@ impl Hot {
             keep_alive: key.keep_alive,
             content: made.content,
             ready: made.ready,
-            looked_up: made.moment.at,
-            proven: made.moment.at,
+            freshness: Freshness::new(made.moment.at),
             sight: made.sight,
-            used: false,
-            due: false,
             next: table::NONE,
         })
     }
@@ -292,7 +236,7 @@ impl Hot {
 
     /// Give back memory and descriptors, some at a time.
     pub fn shed(&mut self) {
-        for _ in 0..HOT_SHED_MAX {
+        for _ in 0..RESPONSES_SHED_MAX {
             if !self.table.evict() {
                 break;
             }

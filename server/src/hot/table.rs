@@ -1,36 +1,26 @@
-//! The answers that are kept, in bounded memory: found by a hash of their key, and forgotten in the order of the second chance
-//! (CLOCK, Corbató 1968).
-//!
-//! All memory is counted: the table when it is made, an answer when it comes, and one that is forgotten while it is
-//! still being sent until that is over.
+//! The cached responses, found by a hash of their key. What makes room for what is decided in
+//! `core/src/response_cache/second_chance.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ackpace_core::units::Instant;
+use ackpace_core::response_cache::{Cost, Costly, Freshness, SecondChance, Space};
 
 use super::changes::Sight;
 use super::{Content, Key, Ready};
-use crate::limits::{
-    HOT_ANSWER_BYTES_MIN, HOT_ANSWERS_MAX, HOT_COPY_BYTES_MAX, HOT_EVICTIONS_MAX, HOT_LOOKS_MAX,
-    HOT_OPEN_MAX, HOT_PATH_BYTES_MAX, HOT_SWEPT_MAX,
-};
+use crate::limits::RESPONSES_SWEPT_MAX;
 use crate::store::file::File;
 
-/// An answer that is kept, with what it was found by.
+/// A cached response, with what it is found by.
 pub(super) struct Slot {
     pub hash: u64,
     pub path: Box<[u8]>,
     pub keep_alive: bool,
     pub content: Content,
     pub ready: Ready,
-    pub looked_up: Instant,
-    /// The turn in which an open file was last compared with what its head says.
-    pub proven: Instant,
+    pub freshness: Freshness,
     /// `None`: nobody tells of changes.
     pub sight: Option<Sight>,
-    pub used: bool,
-    pub due: bool,
     /// The next one in its chain.
     pub next: u32,
 }
@@ -38,59 +28,41 @@ pub(super) struct Slot {
 /// The end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The answers.
+/// The cached responses in their hash table.
 pub(super) struct Table {
-    budget_bytes: usize,
-    held_bytes: usize,
-    /// Files that are kept open.
-    open: usize,
-    /// As many as it may ever hold have room here from the start: it never grows, so no turn has to move it.
-    #[expect(
-        clippy::vec_box,
-        reason = "a place that is free costs 8 bytes, not the 200 of an answer"
-    )]
-    slots: Vec<Box<Slot>>,
+    slots: SecondChance<Slot>,
     /// The first one of each chain.
     chains: Box<[u32]>,
-    hand: usize,
-    swept: usize,
-    /// Bytes of forgotten answers that are still being sent.
+    /// Bytes of evicted responses that are still being sent.
     lent: VecDeque<Arc<[u8]>>,
 }
 
 /// What the allocator keeps of each piece of memory, and rounds it up by.
 const PIECE_BYTES: usize = 24;
-/// No answer is longer, its path and its head with it.
-const NEXT_BYTES: usize = HOT_COPY_BYTES_MAX as usize + 2 * HOT_PATH_BYTES_MAX + (4 << 10);
 /// A place among those that are lent, in a queue that may have just doubled.
 const LENT_BYTES: usize = 4 * size_of::<Arc<[u8]>>();
 
 impl Table {
     pub fn new(budget_bytes: usize) -> Table {
-        let places = (budget_bytes / HOT_ANSWER_BYTES_MIN).min(HOT_ANSWERS_MAX);
-        let chains = vec![NONE; places.next_power_of_two()];
-        let slots = Vec::with_capacity(places);
-        let table_bytes = places * size_of::<Box<Slot>>() + size_of_val(&*chains);
+        let mut slots = SecondChance::new(budget_bytes);
+        let chains = vec![NONE; slots.places().next_power_of_two()];
+        if slots.places() > 0 {
+            slots.charge(size_of_val(&*chains));
+        }
         Table {
-            budget_bytes,
-            held_bytes: if places > 0 { table_bytes } else { 0 },
-            open: 0,
             slots,
             chains: chains.into(),
-            hand: 0,
-            swept: 0,
             lent: VecDeque::new(),
         }
     }
 
-    /// From now on it may hold so much.
-    pub fn allow(&mut self, budget_bytes: usize) {
-        self.budget_bytes = budget_bytes;
+    /// Its bounds, and how full it is.
+    pub fn bounds(&mut self) -> &mut SecondChance<Slot> {
+        &mut self.slots
     }
 
-    /// Whether the next answer may have to take another one's place.
-    pub fn is_nearly_full(&self) -> bool {
-        self.held_bytes + NEXT_BYTES > self.budget_bytes
+    pub fn budget_bytes(&self) -> usize {
+        self.slots.budget_bytes()
     }
 
     pub fn len(&self) -> usize {
@@ -98,7 +70,7 @@ impl Table {
     }
 
     pub fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.slots.held_bytes()
     }
 
     pub fn find(&self, hash: u64, key: &Key<'_>) -> Option<usize> {
@@ -112,61 +84,51 @@ impl Table {
         None
     }
 
-    pub fn slot(&mut self, at: usize) -> &mut Slot {
-        &mut self.slots[at]
+    /// A response for a client.
+    pub fn touch(&mut self, at: usize) {
+        self.slots.touch(at);
     }
 
-    /// Keep one more, which is not there yet; what was longest unused makes room. Says whether there was enough.
+    pub fn slot(&mut self, at: usize) -> Option<&mut Slot> {
+        self.slots.get_mut(at)
+    }
+
+    /// Add one that is not there yet; others make room. Says whether there was enough.
     pub fn insert(&mut self, slot: Slot) -> bool {
-        let (bytes, open) = (slot.own_bytes() + slot.text_bytes(), slot.open());
-        let fits = |table: &Table| {
-            table.held_bytes + bytes <= table.budget_bytes
-                && table.open + open <= HOT_OPEN_MAX
-                && table.slots.len() < table.slots.capacity()
-        };
-        for _ in 0..HOT_EVICTIONS_MAX {
-            if fits(self) || !self.evict() {
-                break;
+        let cost = slot.cost();
+        let mut evicted = 0;
+        loop {
+            match self.slots.space(cost, evicted) {
+                Space::Enough => break,
+                Space::Evict(at) => self.remove(at),
+                Space::None => return false,
             }
+            evicted += 1;
         }
-        let fits = fits(self);
-        if fits {
-            self.held_bytes += bytes;
-            self.open += open;
-            self.slots.push(Box::new(slot));
-            self.link(self.slots.len() - 1);
-        }
-        fits
-    }
-
-    /// Forget one that was not used lately; says whether there was any.
-    pub fn evict(&mut self) -> bool {
-        if self.slots.is_empty() {
-            return false;
-        }
-        for _ in 0..HOT_LOOKS_MAX {
-            self.hand %= self.slots.len();
-            if !std::mem::take(&mut self.slots[self.hand].used) {
-                break;
-            }
-            self.hand += 1;
-        }
-        self.remove(self.hand % self.slots.len());
+        self.slots.push(slot);
+        self.link(self.slots.len() - 1);
         true
     }
 
-    /// Look at some: forget those that `old` says so of, and bytes that are sent.
+    /// Evict one that was not used lately; says whether there was any.
+    pub fn evict(&mut self) -> bool {
+        let victim = self.slots.victim();
+        if let Some(at) = victim {
+            self.remove(at);
+        }
+        victim.is_some()
+    }
+
+    /// Look at some: remove those that `old` says so of, and forget bytes that are sent.
     pub fn sweep(&mut self, old: impl Fn(&Slot) -> bool) {
-        for _ in 0..HOT_SWEPT_MAX {
-            if !self.slots.is_empty() {
-                self.swept = (self.swept + 1) % self.slots.len();
-                if old(&self.slots[self.swept]) {
-                    self.remove(self.swept);
-                }
+        for _ in 0..RESPONSES_SWEPT_MAX {
+            let swept = self.slots.next_swept();
+            if let Some(at) = swept.filter(|at| self.slots.get(*at).is_some_and(&old)) {
+                self.remove(at);
             }
             match self.lent.pop_front() {
                 Some(text) if Arc::strong_count(&text) > 1 => self.lent.push_back(text),
-                Some(text) => self.held_bytes -= lent_bytes(&text),
+                Some(text) => self.slots.discharge(lent_bytes(&text)),
                 None => {}
             }
         }
@@ -185,14 +147,12 @@ impl Table {
         if at != last {
             self.link(at);
         }
-        self.open -= gone.open();
-        self.held_bytes -= gone.own_bytes() + gone.text_bytes();
         let text = match gone.ready {
             Ready::Whole { text, .. } => text,
             Ready::Open { head, .. } => head,
         };
         if Arc::strong_count(&text) > 1 {
-            self.held_bytes += lent_bytes(&text);
+            self.slots.charge(lent_bytes(&text));
             self.lent.push_back(text);
         }
     }
@@ -202,13 +162,21 @@ impl Table {
     }
 
     fn link(&mut self, at: usize) {
-        let chain = self.chain(self.slots[at].hash);
-        self.slots[at].next = std::mem::replace(&mut self.chains[chain], at as u32);
+        let Some(hash) = self.slots.get(at).map(|slot| slot.hash) else {
+            return;
+        };
+        let chain = self.chain(hash);
+        let next = std::mem::replace(&mut self.chains[chain], at as u32);
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.next = next;
+        }
     }
 
     fn unlink(&mut self, at: usize) {
-        let next = self.slots[at].next;
-        let chain = self.chain(self.slots[at].hash);
+        let Some((hash, next)) = self.slots.get(at).map(|slot| (slot.hash, slot.next)) else {
+            return;
+        };
+        let chain = self.chain(hash);
         let mut before = self.chains[chain];
         if before as usize == at {
             self.chains[chain] = next;
@@ -228,8 +196,17 @@ fn lent_bytes(text: &[u8]) -> usize {
     text.len() + 2 * size_of::<usize>() + PIECE_BYTES + LENT_BYTES
 }
 
+impl Costly for Slot {
+    fn cost(&self) -> Cost {
+        Cost {
+            bytes: self.own_bytes() + self.text_bytes(),
+            open_files: usize::from(matches!(self.ready, Ready::Open { .. })),
+        }
+    }
+}
+
 impl Slot {
-    /// What the answer costs without its bytes.
+    /// What the response costs without its bytes.
     fn own_bytes(&self) -> usize {
         let file_bytes = match &self.ready {
             Ready::Whole { .. } => 0,
@@ -237,18 +214,14 @@ impl Slot {
                 size_of::<File>() + 2 * size_of::<usize>() + file.path.len() + 2 * PIECE_BYTES
             }
         };
-        size_of::<Slot>() + self.path.len() + 2 * PIECE_BYTES + file_bytes
+        SecondChance::<Slot>::ENTRY_BYTES + self.path.len() + 2 * PIECE_BYTES + file_bytes
     }
 
-    /// What its bytes cost, which may be sent for longer than they are kept.
+    /// What its bytes cost, which may be sent for longer than they are cached.
     fn text_bytes(&self) -> usize {
         match &self.ready {
             Ready::Whole { text, .. } => lent_bytes(text),
             Ready::Open { head, .. } => lent_bytes(head),
         }
-    }
-
-    fn open(&self) -> usize {
-        usize::from(matches!(self.ready, Ready::Open { .. }))
     }
 }

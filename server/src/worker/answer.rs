@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ackpace_core::conn::{Part, Plan, StreamId, TcpEvent};
 use ackpace_core::machine::Machine;
+use ackpace_core::response_cache::{Candidate, Form};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
@@ -16,7 +17,7 @@ use crate::front::plain;
 use crate::front::site::{Answer, Served, Site};
 use crate::hot::changes::Moment;
 use crate::hot::watch::{Bytes, Watch};
-use crate::hot::{Candidate, Content, Hot, Keep, Key, Made, Ready};
+use crate::hot::{Content, Hot, Key, Made, Ready};
 use crate::log::AccessHandle;
 use crate::resolver::{Done, Job};
 use crate::store::root::Wait;
@@ -197,6 +198,7 @@ fn keep_ready(
     moment: Moment,
 ) -> bool {
     let candidate = Candidate {
+        path_len_bytes: key.path.len(),
         len_bytes: served.version.len_bytes,
         changed_unix_s: (served.times.modified_unix_s).max(served.times.changed_unix_s),
         varies: served.vary,
@@ -204,24 +206,24 @@ fn keep_ready(
     let Some(Part::Bytes(head)) = plan.parts.first() else {
         return false;
     };
-    let Some(keep) = hot.wants(key, &candidate, unix_ms() / 1000) else {
+    let Some(form) = hot.wants(key, &candidate, unix_ms() / 1000) else {
         return false;
     };
     let sight = watch.as_mut().and_then(|watch| {
         let (directory, name) = site.place(&served.file.path);
-        let bytes = match keep {
-            Keep::Copied => Bytes::Copied { name },
-            Keep::Open => Bytes::Open,
+        let bytes = match form {
+            Form::Copied => Bytes::Copied { name },
+            Form::Open => Bytes::Open,
         };
         watch.add(&directory, bytes, hot.changes(), moment)
     });
-    let ready = match keep {
+    let ready = match form {
         // Read anew each time: its bytes may change without its times, so what was read for an older answer proves nothing.
-        Keep::Copied => match served.file.resident(&served.version) {
+        Form::Copied => match served.file.resident(&served.version) {
             Some(body) => Ready::whole(head, &body),
             None => return false,
         },
-        Keep::Open => Ready::Open {
+        Form::Open => Ready::Open {
             head: Arc::clone(head),
             file: Arc::clone(&served.file),
         },

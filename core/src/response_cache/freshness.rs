@@ -1,0 +1,89 @@
+//! Freshness: a response may be used for a second after its file was looked up. The first client in the second half of
+//! that second has the file looked up again behind its own response, so nobody waits as long as requests keep coming.
+
+use crate::limits::{CACHED_FRESH_US, REVALIDATIONS_PER_TURN_MAX};
+use crate::units::Instant;
+
+/// What is known of a cached response's age.
+#[derive(Clone, Copy, Debug)]
+pub struct Freshness {
+    looked_up: Instant,
+    /// The turn in which an open file was last compared with what its head says.
+    compared: Instant,
+    due: bool,
+}
+
+impl Freshness {
+    /// A response whose file was looked up at this time.
+    pub fn new(looked_up: Instant) -> Freshness {
+        Freshness {
+            looked_up,
+            compared: looked_up,
+            due: false,
+        }
+    }
+
+    /// Whether the response may still be used.
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        self.age_us(now) < CACHED_FRESH_US
+    }
+
+    /// Whether an open file has to be compared with its head: once a turn, since that costs a tenth of the response.
+    pub fn needs_comparison(&self, now: Instant) -> bool {
+        self.compared != now
+    }
+
+    /// An open file was compared in this turn and is what its head says, or need not be compared.
+    pub fn compared(&mut self, now: Instant) {
+        self.compared = now;
+    }
+
+    /// Whether this use of the response is the one that has its file looked up again, where so many files wait for
+    /// that. Says so once.
+    pub fn falls_due(&mut self, now: Instant, waiting: usize) -> bool {
+        let late = self.age_us(now) >= CACHED_FRESH_US / 2;
+        let falls_due = late && !self.due && waiting < REVALIDATIONS_PER_TURN_MAX;
+        self.due |= falls_due;
+        falls_due
+    }
+
+    fn age_us(&self, now: Instant) -> u64 {
+        now.since_us(self.looked_up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Instant = Instant { us: 7 };
+
+    #[test]
+    fn a_response_is_fresh_for_a_second() {
+        let freshness = Freshness::new(START);
+        assert!(freshness.is_fresh(START.plus_us(CACHED_FRESH_US - 1)));
+        assert!(!freshness.is_fresh(START.plus_us(CACHED_FRESH_US)));
+    }
+
+    #[test]
+    fn an_open_file_is_compared_once_a_turn() {
+        let mut freshness = Freshness::new(START);
+        assert!(!freshness.needs_comparison(START), "it was just looked up");
+        let turn = START.plus_us(1);
+        assert!(freshness.needs_comparison(turn));
+        freshness.compared(turn);
+        assert!(!freshness.needs_comparison(turn));
+        assert!(freshness.needs_comparison(turn.plus_us(1)));
+    }
+
+    #[test]
+    fn the_first_use_in_the_second_half_has_the_file_looked_up_once() {
+        let mut freshness = Freshness::new(START);
+        let late = START.plus_us(CACHED_FRESH_US / 2);
+        assert!(!freshness.falls_due(START.plus_us(CACHED_FRESH_US / 2 - 1), 0));
+        let full = REVALIDATIONS_PER_TURN_MAX;
+        assert!(!freshness.falls_due(late, full), "too many wait already");
+        assert!(freshness.falls_due(late, full - 1));
+        assert!(!freshness.falls_due(late, 0), "once");
+    }
+}

@@ -1,0 +1,132 @@
+//! The cache of small responses under a crawler that asks for every file once: what admission by the second request is
+//! worth beside a cache that takes whatever is asked for.
+//!
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the table anew.
+
+use std::collections::HashMap;
+
+use ackpace_core::response_cache::{Admission, Candidate, Cost, Costly, SecondChance, Space};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+const SEED: u64 = 20_261_123;
+/// Files that readers ask for, by Zipf's law; a crawler asks for others.
+const POPULAR: usize = 10_000;
+const REQUESTS: usize = 200_000;
+/// What each response takes.
+const BYTES: usize = 4_000;
+
+struct Response {
+    path: u64,
+}
+
+impl Costly for Response {
+    fn cost(&self) -> Cost {
+        let (bytes, open_files) = (BYTES, 0);
+        Cost { bytes, open_files }
+    }
+}
+
+/// The hash table that a shell has.
+struct Cache {
+    at: HashMap<u64, usize>,
+    responses: SecondChance<Response>,
+}
+
+impl Cache {
+    /// Whether the response was there.
+    fn find(&mut self, path: u64) -> bool {
+        let at = self.at.get(&path).copied();
+        at.into_iter().for_each(|at| self.responses.touch(at));
+        at.is_some()
+    }
+
+    fn insert(&mut self, response: Response) {
+        let mut evicted = 0;
+        loop {
+            match self.responses.space(response.cost(), evicted) {
+                Space::Enough => break,
+                Space::Evict(at) => self.remove(at),
+                Space::None => return,
+            }
+            evicted += 1;
+        }
+        self.at.insert(response.path, self.responses.len());
+        self.responses.push(response);
+    }
+
+    fn remove(&mut self, at: usize) {
+        let gone = self.responses.swap_remove(at);
+        self.at.remove(&gone.path);
+        if let Some(moved) = self.responses.get(at) {
+            self.at.insert(moved.path, at);
+        }
+    }
+}
+
+/// Which of the popular files a reader asks for: the n-th is asked for n times less than the first.
+fn zipf(sums: &[f64], dice: &mut Pcg64Mcg) -> u64 {
+    let part = (dice.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+    let total = sums.last().expect("files");
+    sums.partition_point(|sum| *sum < part * total) as u64
+}
+
+/// Hits per hundred requests of readers, when the crawler makes so many of a hundred requests.
+fn hits(budget_bytes: usize, crawled: u64, admits_at_once: bool) -> f64 {
+    let mut dice = Pcg64Mcg::seed_from_u64(SEED);
+    let weights = (1..=POPULAR).scan(0.0, |sum, nth| {
+        *sum += 1.0 / nth as f64;
+        Some(*sum)
+    });
+    let sums: Vec<f64> = weights.collect();
+    let (mut admission, at) = (Admission::default(), HashMap::new());
+    let responses = SecondChance::new(budget_bytes);
+    let mut cache = Cache { at, responses };
+    let (mut hits, mut asked) = (0u32, 0u32);
+    for nth in 0..REQUESTS as u64 {
+        let crawls = dice.next_u64() % 100 < crawled;
+        let path = match crawls {
+            true => POPULAR as u64 + nth,
+            false => zipf(&sums, &mut dice),
+        };
+        let hit = cache.find(path);
+        asked += u32::from(!crawls);
+        hits += u32::from(!crawls && hit);
+        let candidate = Candidate {
+            path_len_bytes: 20,
+            len_bytes: BYTES as u64,
+            changed_unix_s: 0,
+            varies: false,
+        };
+        let path_hash = path.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let admitted = admits_at_once
+            || (admission.admit(path_hash.rotate_left(32), hit, &candidate, 10)).is_some();
+        if !hit && admitted {
+            cache.insert(Response { path });
+        }
+        assert!(cache.responses.held_bytes() <= budget_bytes);
+    }
+    f64::from(hits) * 100.0 / f64::from(asked)
+}
+
+#[test]
+fn a_crawler_displaces_nothing_that_readers_ask_for_again() {
+    let mut table = String::from(
+        "files that fit   crawler's part   hits of readers, admitted at once   by the second request\n",
+    );
+    for fit in [100, 1_000] {
+        for crawled in [0, 50, 90] {
+            let budget_bytes = fit * (BYTES + 8);
+            let [at_once, second] =
+                [true, false].map(|at_once| hits(budget_bytes, crawled, at_once));
+            table += &format!("{fit:14}   {crawled:13}%   {at_once:32.1}%   {second:20.1}%\n");
+            assert!(crawled < 90 || second > at_once, "{fit} files: {second}");
+        }
+    }
+    let path = format!("{}/tests/response_cache.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_TABLES").is_some() {
+        std::fs::write(&path, &table).expect("the table");
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(known == table, "{path} differs; now:\n{table}");
+}
