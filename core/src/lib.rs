@@ -27,6 +27,7 @@ pub mod machine;
 pub mod model;
 pub mod prefetch;
 pub mod rate;
+pub mod residency;
 pub mod response_cache;
 pub mod send;
 pub mod units;

@@ -238,6 +238,15 @@ pub const OBJECT_BYTES: u64 = 704;
 pub const REMEMBERED_EACH_BYTES: u64 = 8 * KIB;
 /// But never fewer than this. Full: the oldest that nobody reads is forgotten.
 pub const OBJECTS_REMEMBERED_MIN: usize = 512;
+/// The kernel's answer that bytes are in memory holds for so long within its turn, microseconds; most turns are shorter. Longer: it is
+/// asked again.
+pub const CONFIRMED_US: u64 = 1_000;
+/// For so long after pages went missing that had just been there, what is sent from the page cache is copied, which never waits,
+/// microseconds. Longer: one wait for the disk is risked again.
+pub const DOUBT_US: u64 = 10 * US_PER_S;
+/// Where the kernel does not tell of each page whether it is in memory, one in so many bytes is looked at: what a program that reads a
+/// file from its start reads at once at least.
+pub const SAMPLE_BYTES: u64 = 16 * KIB;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
 pub const BELIEFS_MAX: usize = 4096;
 /// How long "this window is in memory" is believed without asking again.

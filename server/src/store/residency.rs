@@ -1,12 +1,29 @@
-//! Whether bytes of a file are in the page cache, asked without disturbing it.
+//! Whether bytes of a file are in the page cache, asked without disturbing it. How to ask, and when an answer is in doubt, is decided
+//! in `core/src/residency.rs`.
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ackpace_core::conn::{Oracle, Span};
+use ackpace_core::residency::{self, Question};
+use ackpace_core::units::Instant;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::pages::Pages;
-use crate::limits::SAMPLE_BYTES;
+
+/// When pages of any file last went missing that had just been there, microseconds; 0: never.
+static MISSED_US: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that had just been there are missing: somebody drops them, or memory is short.
+pub fn missed(now: Instant) {
+    MISSED_US.store(now.us.max(1), Ordering::Relaxed);
+}
+
+/// Whether what is found in memory now may be gone a moment later, in any file.
+pub fn in_doubt(now: Instant) -> bool {
+    let us = MISSED_US.load(Ordering::Relaxed);
+    residency::in_doubt((us > 0).then_some(Instant { us }), now)
+}
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
 #[repr(C)]
@@ -70,42 +87,36 @@ pub fn may_ask(file: &impl AsFd) -> bool {
 
 /// How many bytes of the span, from its start, can be sent without waiting for a disk, whoever reads them now.
 ///
-/// Exact where the kernel tells of each page ([`Oracle::Ask`]). Elsewhere one page in [`SAMPLE_BYTES`] is looked at, only
-/// for spans that are believed to be in memory; a place between them that somebody else is just reading is not seen.
-/// `None` where nobody can say.
+/// Exact where the kernel tells of each page ([`Question::EachPage`]). A sample does not see a place between two looks that
+/// somebody else is just reading. `None` where nobody can say.
 pub fn resident_bytes(
     file: &impl AsFd,
     pages: Option<&Pages>,
     oracle: Oracle,
     span: Span,
 ) -> Option<u64> {
-    let told = pages.filter(|_| oracle == Oracle::Ask);
-    match (
-        oracle,
-        told.and_then(|pages| pages.resident_bytes(file, span)),
-    ) {
-        (Oracle::Always, _) => Some(span.len_bytes),
-        (_, Some(resident_bytes)) => Some(resident_bytes),
-        // A look at a page that is not there would start a small read of it, so all are counted first.
-        (Oracle::Ask, None) if cached_pages(file, span) != Ok(pages_of(span)) => Some(0),
-        (Oracle::Ask | Oracle::Remember, None) => sampled_bytes(file, span),
+    let told = match (residency::question(oracle, pages.is_some()), pages) {
+        (Question::None, _) => return Some(span.len_bytes),
+        (Question::EachPage, Some(pages)) => pages.resident_bytes(file, span),
+        (Question::EachPage | Question::CountedSample, _) => None,
+        (Question::Sample, _) => return sampled_bytes(file, span),
+    };
+    match told {
+        Some(resident_bytes) => Some(resident_bytes),
+        None if cached_pages(file, span) != Ok(pages_of(span)) => Some(0),
+        None => sampled_bytes(file, span),
     }
 }
 
-/// See [`resident_bytes`]. Some file systems refuse RWF_NOWAIT (overlayfs).
+/// See [`Question::Sample`]. Some file systems refuse RWF_NOWAIT (overlayfs).
 fn sampled_bytes(file: &impl AsFd, span: Span) -> Option<u64> {
-    let last_bytes = span.end_bytes().saturating_sub(1);
-    let places = (span.offset_bytes..last_bytes).step_by(SAMPLE_BYTES as usize);
-    for offset_bytes in places.chain([last_bytes]) {
+    for offset_bytes in residency::sample(span) {
         let mut byte = [0u8];
         let mut into = [std::io::IoSliceMut::new(&mut byte)];
         match preadv2(file, &mut into, offset_bytes, ReadWriteFlags::NOWAIT) {
             Ok(1..) => {}
             Err(Errno::OPNOTSUPP) => return None,
-            Ok(0) | Err(_) => {
-                let before_bytes = offset_bytes - span.offset_bytes;
-                return Some(before_bytes / SAMPLE_BYTES * SAMPLE_BYTES);
-            }
+            Ok(0) | Err(_) => return Some(residency::resident_before(span, offset_bytes)),
         }
     }
     Some(span.len_bytes)
@@ -139,6 +150,13 @@ mod tests {
             ],
             [1, 1, 2, 2]
         );
+    }
+
+    #[test]
+    fn after_a_page_was_missed_answers_are_in_doubt() {
+        let start = Instant { us: 0 };
+        missed(start); // not to be taken for "never"
+        assert!(in_doubt(start));
     }
 
     #[test]

@@ -1,0 +1,198 @@
+//! Residency: whose word counts that bytes of a file are in the page cache, and for how long.
+//!
+//! sendfile(2) waits for a page that is missing, and a worker must not wait. So the shell asks the kernel before each send, by the
+//! [`Question`] that suits the file; an answer holds for the turn in which it was given ([`Confirmation`]); and when
+//! pages go missing that had just been there, page cache is copied for a while instead, which never waits
+//! ([`in_doubt`], [`means`]). Which window to read is decided by what [`cache`](crate::cache) believes.
+//! The reasons and the measurements are in docs/decisions/0002-residency.md.
+
+use crate::conn::{Oracle, Span};
+use crate::limits::{CONFIRMED_US, DOUBT_US, SAMPLE_BYTES};
+use crate::units::Instant;
+
+/// How the kernel is asked which bytes of a span are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Not at all: the file lives in memory.
+    None,
+    /// About each page, by mincore(2).
+    EachPage,
+    /// All pages are counted by cachestat(2), and a sample is read if all are there: reading a page that is not there would
+    /// start a small read of it.
+    CountedSample,
+    /// A sample is read without waiting, only of spans that are believed to be in memory.
+    Sample,
+}
+
+/// The question for a file. `is_mapped`: mincore(2) can answer for it.
+pub fn question(oracle: Oracle, is_mapped: bool) -> Question {
+    match (oracle, is_mapped) {
+        (Oracle::Always, _) => Question::None,
+        (Oracle::Ask, true) => Question::EachPage,
+        (Oracle::Ask, false) => Question::CountedSample,
+        (Oracle::Remember, _) => Question::Sample,
+    }
+}
+
+/// The offsets at which a sample of the span is read: one in [`SAMPLE_BYTES`], and the last.
+pub fn sample(span: Span) -> impl Iterator<Item = u64> {
+    let last_bytes = span.end_bytes().saturating_sub(1);
+    let places = (span.offset_bytes..last_bytes).step_by(SAMPLE_BYTES as usize);
+    places.chain([last_bytes])
+}
+
+/// How many bytes of the span count as resident, from its start, if the sample at this offset is the first that is missing.
+pub fn resident_before(span: Span, missing_bytes: u64) -> u64 {
+    let before_bytes = missing_bytes.saturating_sub(span.offset_bytes);
+    before_bytes / SAMPLE_BYTES * SAMPLE_BYTES
+}
+
+/// The kernel's answer about a file. It holds for the rest of its turn, if that is short: a worker that was off its processor
+/// meanwhile knows nothing any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Confirmation {
+    turn: Instant,
+    given_at: Instant,
+}
+
+impl Confirmation {
+    /// An answer that was given now, in the turn that began at `turn`.
+    pub fn new(turn: Instant, now: Instant) -> Confirmation {
+        let given_at = now;
+        Confirmation { turn, given_at }
+    }
+
+    /// Whether it still holds now, in this turn.
+    pub fn holds(&self, turn: Instant, now: Instant) -> bool {
+        self.turn == turn && now.since_us(self.given_at) < CONFIRMED_US
+    }
+}
+
+/// How many bytes of the span need no further question, from its start. `confirmed`: what was confirmed in this turn.
+/// `is_absent`: the kernel says again and again that these bytes are missing, so it is not asked.
+pub fn trusted_bytes(span: Span, confirmed: Option<Span>, is_absent: bool) -> u64 {
+    match confirmed.filter(|confirmed| confirmed.contains(span.offset_bytes)) {
+        _ if is_absent => span.len_bytes,
+        Some(confirmed) => (confirmed.end_bytes() - span.offset_bytes).min(span.len_bytes),
+        None => 0,
+    }
+}
+
+/// Whether answers are in doubt: pages went missing lately that had just been there, so what is found now may be gone a moment
+/// later, in this file or in another one.
+pub fn in_doubt(missed_at: Option<Instant>, now: Instant) -> bool {
+    missed_at.is_some_and(|missed_at| now.since_us(missed_at) < DOUBT_US)
+}
+
+/// How bytes of the page cache reach the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// By sendfile(2), which waits for a page that is dropped in this moment.
+    Sendfile,
+    /// By preadv2(RWF_NOWAIT) into our own memory, which never waits.
+    Copy,
+}
+
+/// The means for bytes that are (`is_absent`) said to be missing again and again, or (`in_doubt`) may be gone a moment later.
+pub fn means(is_absent: bool, in_doubt: bool) -> Means {
+    match is_absent || in_doubt {
+        true => Means::Copy,
+        false => Means::Sendfile,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TURN: Instant = Instant { us: 7 };
+
+    fn span(offset_bytes: u64, len_bytes: u64) -> Span {
+        Span {
+            offset_bytes,
+            len_bytes,
+        }
+    }
+
+    #[test]
+    fn a_file_is_asked_about_by_the_best_that_its_kernel_answers() {
+        for (oracle, is_mapped, expected) in [
+            (Oracle::Always, true, Question::None),
+            (Oracle::Always, false, Question::None),
+            (Oracle::Ask, true, Question::EachPage),
+            (Oracle::Ask, false, Question::CountedSample),
+            (Oracle::Remember, true, Question::Sample),
+            (Oracle::Remember, false, Question::Sample),
+        ] {
+            assert_eq!(question(oracle, is_mapped), expected);
+        }
+    }
+
+    #[test]
+    fn a_confirmation_holds_in_its_turn_and_not_for_long() {
+        let given_at = TURN.plus_us(100);
+        let confirmation = Confirmation::new(TURN, given_at);
+        assert!(confirmation.holds(TURN, given_at.plus_us(CONFIRMED_US - 1)));
+        let late = given_at.plus_us(CONFIRMED_US);
+        assert!(!confirmation.holds(TURN, late), "off its processor");
+        let next = TURN.plus_us(1);
+        assert!(!confirmation.holds(next, given_at), "another turn");
+    }
+
+    #[test]
+    fn only_what_was_confirmed_in_this_turn_is_trusted() {
+        let confirmed = Some(span(100, 50));
+        assert_eq!(trusted_bytes(span(120, 100), confirmed, false), 30);
+        assert_eq!(trusted_bytes(span(120, 10), confirmed, false), 10);
+        assert_eq!(trusted_bytes(span(90, 20), confirmed, false), 0);
+        assert_eq!(trusted_bytes(span(150, 20), confirmed, false), 0);
+        assert_eq!(trusted_bytes(span(120, 10), None, false), 0);
+        assert_eq!(trusted_bytes(span(0, 20), None, true), 20, "not asked");
+    }
+
+    #[test]
+    fn page_cache_is_copied_while_answers_are_in_doubt() {
+        assert!(!in_doubt(None, TURN), "nothing was missing");
+        assert!(in_doubt(Some(TURN), TURN));
+        assert!(in_doubt(Some(TURN), TURN.plus_us(DOUBT_US - 1)));
+        assert!(!in_doubt(Some(TURN), TURN.plus_us(DOUBT_US)));
+        assert_eq!(means(false, false), Means::Sendfile);
+        for (is_absent, in_doubt) in [(false, true), (true, false), (true, true)] {
+            assert_eq!(means(is_absent, in_doubt), Means::Copy);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_sample_leaves_no_gap_and_what_lies_before_a_missing_place_was_looked_at(
+            offset_bytes in 0u64..1 << 30, len_bytes in 1u64..4 << 20, missing in any::<prop::sample::Index>(),
+        ) {
+            let span = span(offset_bytes, len_bytes);
+            let places: Vec<u64> = sample(span).collect();
+            prop_assert_eq!(places[0], offset_bytes);
+            prop_assert_eq!(places.last(), Some(&(span.end_bytes() - 1)));
+            for pair in places.windows(2) {
+                prop_assert!(pair[0] < pair[1] && pair[1] - pair[0] <= SAMPLE_BYTES);
+            }
+            let missing_bytes = *missing.get(&places);
+            let resident_bytes = resident_before(span, missing_bytes);
+            prop_assert!(resident_bytes <= missing_bytes - offset_bytes);
+            prop_assert!(missing_bytes - offset_bytes < resident_bytes + SAMPLE_BYTES);
+        }
+
+        #[test]
+        fn nothing_is_trusted_beyond_the_confirmed_span(
+            from in 0u64..1000, len in 1u64..1000, at in 0u64..1000, asked in 1u64..1000,
+        ) {
+            let (confirmed, span) = (span(from, len), span(at, asked));
+            let trusted_bytes = trusted_bytes(span, Some(confirmed), false);
+            prop_assert!(trusted_bytes <= span.len_bytes);
+            let trusted = Span { len_bytes: trusted_bytes, ..span };
+            prop_assert!(trusted_bytes == 0 || confirmed.covers(trusted));
+        }
+    }
+}
