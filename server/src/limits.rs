@@ -26,14 +26,9 @@ pub const LEAVES_MAX: usize = 64;
 pub const LAYERS_MAX: usize = 8;
 /// Pieces of memory that one system call takes (UIO_MAXIOV). More: a further call reads or sends the rest.
 pub const IOVECS_MAX: usize = 1024;
-/// A look at a file is believed for so long within its turn, microseconds; most turns are shorter. Longer: it is looked at again.
-pub const LOOK_GOOD_US: u64 = 1000;
 /// How often a read is tried again when the kernel says that it was interrupted, or has no memory for it now. More: it
 /// failed.
 pub const READ_RETRIES_MAX: u32 = 64;
-/// Where the kernel does not tell of each page whether it is in memory, one in so many bytes is looked at: what a program that reads a
-/// file from its start reads at once at least.
-pub const SAMPLE_BYTES: u64 = 16 << 10;
 /// Windows of a MiB of which it is counted how often they were asked about, 2 bytes each. More: several share a count.
 pub const WINDOWS_COUNTED: usize = 1 << 16;
 /// Windows at the begin of a file whose counts are set to nothing when it is mapped: others may have had its addresses. More: they keep the
@@ -58,9 +53,6 @@ pub const CLOSING_LANES: usize = 16;
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
 /// So often a request that finds no descriptor left waits as long again while there are files to be closed. More: it gets 503.
 pub const CLOSING_WAITS_MAX: usize = 20;
-/// For so long after pages were missing that had just been there, what is sent from the page cache is copied, which never waits, microseconds.
-/// Longer: one wait for the disk is risked again.
-pub const RESTLESS_US: u64 = 10_000_000;
 /// What is copied of such a file at once: a piece that fits in the processor's cache.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: what lies behind them is not known.

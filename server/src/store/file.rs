@@ -4,12 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ackpace_core::conn::{Change, ObjectId, Oracle, Promise, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
-use ackpace_core::units::Instant;
 use rustix::fs::{Advice, CWD, Stat, fadvise, fstat, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
@@ -18,34 +16,7 @@ use super::device::Devices;
 use super::direct::{Direct, Why, open_direct};
 use super::pages::Pages;
 use super::residency;
-use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX, RESTLESS_US};
-
-/// Of all files of the process.
-static RESTLESS: Restless = Restless(AtomicU64::new(0));
-
-/// Pages that had just been there are missing: somebody drops them, or memory is short.
-pub fn missed(now: Instant) {
-    RESTLESS.missed(now);
-}
-
-/// Whether that was so lately. What is found in memory now may be gone a moment later, in this file or in another one.
-pub fn is_restless(now: Instant) -> bool {
-    RESTLESS.is_it(now)
-}
-
-/// When pages were last missing that had just been there, microseconds; 0: never.
-struct Restless(AtomicU64);
-
-impl Restless {
-    fn missed(&self, now: Instant) {
-        self.0.store(now.us.max(1), Ordering::Relaxed);
-    }
-
-    fn is_it(&self, now: Instant) -> bool {
-        let missed_us = self.0.load(Ordering::Relaxed);
-        missed_us > 0 && now.us.saturating_sub(missed_us) < RESTLESS_US
-    }
-}
+use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX};
 
 /// A file that is open, and what is known of it.
 #[derive(Debug)]
@@ -426,17 +397,10 @@ mod tests {
     }
 
     #[test]
-    fn where_pages_were_dropped_it_is_restless_for_ten_seconds_and_files_are_copied_without_waiting()
-     {
-        let path = std::env::temp_dir().join(format!("ackpace-restless-{}", std::process::id()));
+    fn cached_bytes_are_copied_without_waiting() {
+        let path = std::env::temp_dir().join(format!("ackpace-cached-{}", std::process::id()));
         std::fs::write(&path, "0123456789").expect("a file");
         let file = open(&Files::default(), &Devices::default(), &path);
-        let at = |us| Instant { us };
-        let restless = Restless(AtomicU64::new(0));
-        assert!(!restless.is_it(at(5)), "nothing was missing");
-        restless.missed(at(5));
-        assert!(restless.is_it(at(5)) && restless.is_it(at(4 + RESTLESS_US)));
-        assert!(!restless.is_it(at(5 + RESTLESS_US)));
         let mut bytes = [0; 20];
         match file.read_cached(3, &mut bytes) {
             Ok(read) => assert_eq!(&bytes[..read], b"3456789"),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use ackpace_core::conn::{Part, Plan, StreamId, TcpEvent};
 use ackpace_core::machine::Machine;
+use ackpace_core::residency::Confirmation;
 use ackpace_core::response_cache::{Candidate, Form};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
-use super::conns::Look;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
@@ -33,7 +33,9 @@ impl Worker {
         if let Some(found) = plain.as_ref().and_then(|key| self.hot.get(key, now)) {
             if let Ready::Open { file, .. } = found.ready {
                 conn.file = Some(Arc::clone(file));
-                conn.proven = found.proven_now.then(|| Look::new(now, self.shared.clock));
+                conn.proven = found
+                    .proven_now
+                    .then(|| Confirmation::new(now, self.shared.clock.now()));
             }
             let plan = (conn.front).ready(stream.nth, found.ready, found.content, &around);
             conn.ready = true;

@@ -7,16 +7,14 @@ use std::sync::Arc;
 
 use ackpace_core::conn::{ConnId, Span};
 use ackpace_core::limits::FETCHED_MAX;
-use ackpace_core::units::Instant;
+use ackpace_core::residency::Confirmation;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
-use crate::clock::Clock;
 use crate::disk::Piece;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::hot::changes::Moment;
-use crate::limits::LOOK_GOOD_US;
 use crate::store::file::File;
 use crate::tcp;
 
@@ -51,35 +49,14 @@ pub struct Conn {
     /// Bytes of the response under way that its head promises and the socket has not taken; `None`: only its end tells.
     pub owed_bytes: Option<u64>,
     /// What was found to be in the page cache: in the same turn it is not asked again.
-    pub sure: Option<(Look, Span)>,
+    pub sure: Option<(Confirmation, Span)>,
     /// The file was found to be what is promised while its answer was made: the first send of that turn does not look again.
-    pub proven: Option<Look>,
+    pub proven: Option<Confirmation>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
     /// The device whose disk thread may hold a wish of the present stream: a wish that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
-}
-
-/// A look at a file. It is believed for the rest of its turn, if that is short: a worker that was off its processor meanwhile knows
-/// nothing any more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
-    turn: Instant,
-    at: Instant,
-}
-
-impl Look {
-    /// In the turn of this time, just now.
-    pub fn new(turn: Instant, clock: Clock) -> Look {
-        let at = clock.now();
-        Look { turn, at }
-    }
-
-    /// Whether it is still believed in this turn.
-    pub fn holds(self, turn: Instant, clock: Clock) -> bool {
-        self.turn == turn && clock.now().since_us(self.at) < LOOK_GOOD_US
-    }
 }
 
 /// Connections by place. Freed places are used again, the latest first: their memory is hot.
@@ -206,22 +183,6 @@ mod tests {
 
     fn socket() -> OwnedFd {
         std::fs::File::open("/dev/null").expect("a device").into()
-    }
-
-    #[test]
-    fn a_look_is_believed_in_its_turn_and_not_for_long() {
-        let clock = Clock::start();
-        let turn = Instant { us: 7 };
-        let far = Look {
-            turn,
-            at: Instant { us: u64::MAX },
-        };
-        assert!(far.holds(turn, clock), "later than any clock");
-        assert!(!far.holds(Instant { us: 8 }, clock), "another turn");
-        let look = Look::new(turn, clock);
-        let pause = std::time::Duration::from_micros(2 * LOOK_GOOD_US);
-        std::thread::sleep(pause); // as if off the processor
-        assert!(!look.holds(turn, clock));
     }
 
     #[test]

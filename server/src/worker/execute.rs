@@ -3,13 +3,13 @@
 
 use ackpace_core::conn::{ConnId, Span, StreamId, TcpEvent, Want};
 use ackpace_core::machine::Machine;
+use ackpace_core::residency::Confirmation;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Outcome};
 use rustix::net::Shutdown;
 
 use super::Worker;
-use super::conns::Look;
 use super::sending::Order;
 use crate::clock::unix_ms;
 use crate::disk::Ask;
@@ -119,7 +119,7 @@ impl Worker {
                 .and_then(|file| file.resident_bytes(span));
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
-                conn.sure = Some((Look::new(now, self.shared.clock), span));
+                conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));
             }
         }
         self.decider.on(

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use ackpace_core::conn::{Held, Part, Span, StreamId, TcpEvent};
 use ackpace_core::limits::TOP_UP_BYTES_MIN;
 use ackpace_core::machine::Machine;
+use ackpace_core::residency::{Means, means, trusted_bytes};
 use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
@@ -18,7 +19,8 @@ use smallvec::SmallVec;
 use super::{INTEREST, Worker, data_of};
 use crate::disk::Piece;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
-use crate::store::file::{self, File};
+use crate::store::file::File;
+use crate::store::residency;
 use crate::tally::Way;
 use crate::tcp;
 
@@ -133,31 +135,28 @@ impl Worker {
                 };
                 let clock = self.shared.clock;
                 let proven = conn.proven.take().filter(|_| held == Held::PageCache);
-                let proven = proven.is_some_and(|look| look.holds(now, clock));
+                let proven = proven.is_some_and(|look| look.holds(now, clock.now()));
                 let holds = || proven || file.still_holds(version, *promise);
                 match held {
                     Held::PageCache => {
-                        let sure = conn.sure.filter(|(look, _)| look.holds(now, clock));
+                        let sure = conn.sure.filter(|(look, _)| look.holds(now, clock.now()));
                         let sure = sure.map(|(_, sure)| sure);
-                        let sure_bytes = match sure.filter(|sure| sure.contains(at_bytes)) {
-                            _ if order.unconfirmed => span.len_bytes,
-                            Some(sure) => sure.end_bytes() - at_bytes,
-                            None => 0,
-                        };
+                        let sure_bytes = trusted_bytes(span, sure, order.unconfirmed);
                         let resident_bytes = resident_bytes(file, span, sure_bytes);
                         if resident_bytes < span.len_bytes {
-                            file::missed(now);
+                            residency::missed(now);
                         }
                         let here = Span {
                             len_bytes: resident_bytes,
                             ..span
                         };
-                        if order.unconfirmed || file::is_restless(now) {
-                            let holds = || file.still_holds(version, *promise);
-                            let copied = &mut self.copied;
-                            send_copied(&conn.socket, file, holds, here, copied, now)
-                        } else {
-                            None
+                        match means(order.unconfirmed, residency::in_doubt(now)) {
+                            Means::Copy => {
+                                let holds = || file.still_holds(version, *promise);
+                                let copied = &mut self.copied;
+                                send_copied(&conn.socket, file, holds, here, copied, now)
+                            }
+                            Means::Sendfile => None,
                         }
                         .unwrap_or_else(|| send_cached(&conn.socket, file, holds, here))
                     }
@@ -300,7 +299,7 @@ fn send_copied(
             .min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
         let read = file.read_cached(span.offset_bytes + taken_bytes, &mut copied[..most]);
         if read == Err(Errno::AGAIN) {
-            file::missed(now);
+            residency::missed(now);
         }
         let read = match read {
             Ok(read) if read > 0 => read,
@@ -487,7 +486,7 @@ mod tests {
         ));
         assert!(came == bytes[..64 << 10], "other bytes");
         assert!(
-            file::is_restless(NOW),
+            residency::in_doubt(NOW),
             "a page is missing that was thought to be there"
         );
         drop_from(128 << 10);
