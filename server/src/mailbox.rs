@@ -3,9 +3,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -31,7 +31,7 @@ impl Bell {
 
     /// Wake the thread, or keep it from falling asleep. Further rings cost nothing until it has heard.
     pub fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        if !self.rung.swap(true, AcqRel) {
             // The counter can't overflow: one write for each time the bell was heard.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
@@ -40,7 +40,7 @@ impl Bell {
     /// The thread has woken and will look at everything now. To be called before it looks.
     pub fn heard(&self) {
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
-        self.rung.store(false, Ordering::Release);
+        self.rung.store(false, Release);
     }
 }
 
@@ -51,23 +51,34 @@ impl AsFd for Bell {
 }
 
 /// One cell for each place in a table; a later message replaces an earlier one that nobody has
-/// taken. So nothing can overflow, whatever the speed of the two sides.
+/// taken. So nothing can overflow, whatever the speed of the two sides, and neither waits for the other
+/// (docs/decisions/0022-mailboxes.md).
+///
+/// Any thread may put; one thread takes.
 pub struct Mailboxes<T> {
-    cells: Box<[AtomicCell<Option<T>>]>,
-    /// Places whose cell was filled, each at most once.
-    filled: ArrayQueue<u32>,
+    /// A message is boxed, so that a cell is one word, which the processor swaps at once.
+    cells: Box<[AtomicCell<Option<Box<T>>>]>,
+    filled: Filled,
 }
 
 impl<T> Mailboxes<T> {
-    /// What a place costs: its cell, and a number in the queue with the mark beside it.
-    pub const PLACE_BYTES: u64 = (size_of::<AtomicCell<Option<T>>>() + 16) as u64;
+    /// What a place costs: its cell, its link, and a message with what the allocator keeps of it.
+    pub const PLACE_BYTES: u64 =
+        (size_of::<AtomicCell<Option<Box<T>>>>() + size_of::<AtomicU32>() + size_of::<T>() + 16)
+            as u64;
 
     /// Boxes for places `0..places`; at least one.
     pub fn new(places: u32) -> Mailboxes<T> {
+        const {
+            assert!(
+                AtomicCell::<Option<Box<T>>>::is_lock_free(),
+                "crossbeam guards longer values by locks that all cells of the process share"
+            );
+        }
         let places = places.max(1);
         Mailboxes {
             cells: (0..places).map(|_| AtomicCell::new(None)).collect(),
-            filled: ArrayQueue::new(places as usize),
+            filled: Filled::new(places),
         }
     }
 
@@ -78,18 +89,79 @@ impl<T> Mailboxes<T> {
             debug_assert!(false, "place {place} of {}", self.cells.len());
             return Some(message);
         };
-        let replaced = cell.swap(Some(message));
+        let replaced = cell.swap(Some(Box::new(message)));
         if replaced.is_none() {
-            let pushed = self.filled.push(place);
-            debug_assert!(pushed.is_ok(), "a place stands in the queue at most once");
+            self.filled.push(place);
         }
-        replaced
+        replaced.map(|message| *message)
     }
 
-    /// Take the message of the place that has waited longest.
+    /// Take the message of the place that has waited longest. For one thread only.
     pub fn take(&self) -> Option<T> {
         let place = self.filled.pop()?;
-        self.cells[place as usize].swap(None)
+        self.cells[place as usize]
+            .swap(None)
+            .map(|message| *message)
+    }
+}
+
+/// The end of a list.
+const NONE: u32 = u32::MAX;
+
+/// Places whose cell was filled, in that order, each at most once: a stack that producers push to (Treiber 1986), and the list
+/// into which the one consumer turns all of it when it has come to the end of the last one. Since it takes all at once, no place
+/// can come back unnoticed under a push.
+struct Filled {
+    /// The place that was filled last.
+    top: AtomicU32,
+    /// The consumer's next place.
+    next_taken: AtomicU32,
+    /// For each place the one below it in the stack, or behind it in the list.
+    links: Box<[AtomicU32]>,
+}
+
+impl Filled {
+    fn new(places: u32) -> Filled {
+        debug_assert!(places < NONE);
+        Filled {
+            top: AtomicU32::new(NONE),
+            next_taken: AtomicU32::new(NONE),
+            links: (0..places).map(|_| AtomicU32::new(NONE)).collect(),
+        }
+    }
+
+    /// Add a place that stands neither in the stack nor in the list.
+    fn push(&self, place: u32) {
+        let link = &self.links[place as usize];
+        let mut top = self.top.load(Relaxed);
+        loop {
+            link.store(top, Relaxed);
+            match (self.top).compare_exchange_weak(top, place, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// The place that has waited longest. For one thread only.
+    fn pop(&self) -> Option<u32> {
+        let place = match self.next_taken.load(Relaxed) {
+            NONE => self.turn_over(),
+            place => place,
+        };
+        let link = self.links.get(place as usize)?;
+        self.next_taken.store(link.load(Relaxed), Relaxed);
+        Some(place)
+    }
+
+    /// Empty the stack into a list that begins with its lowest place, which is returned.
+    fn turn_over(&self) -> u32 {
+        let (mut above, mut place) = (NONE, self.top.swap(NONE, Acquire));
+        while place != NONE {
+            let below = self.links[place as usize].swap(above, Relaxed);
+            (above, place) = (place, below);
+        }
+        above
     }
 }
 
@@ -114,25 +186,76 @@ mod tests {
     }
 
     #[test]
-    fn no_message_is_lost_between_two_threads() {
-        let boxes = Arc::new(Mailboxes::new(4));
-        let writer = Arc::clone(&boxes);
-        let wrote = std::thread::spawn(move || {
-            for n in 1..=100_000u64 {
-                writer.put((n % 4) as u32, n);
+    fn places_come_in_the_order_in_which_they_were_filled() {
+        let boxes = Mailboxes::new(100);
+        let take = || std::iter::from_fn(|| boxes.take());
+        for place in [7, 3, 99] {
+            assert_eq!(boxes.put(place, place), None);
+        }
+        assert_eq!(boxes.take(), Some(7));
+        // Behind those that were taken out of the stack together.
+        assert_eq!([boxes.put(7, 70), boxes.put(0, 0)], [None, None]);
+        assert_eq!(boxes.put(3, 30), Some(3));
+        assert_eq!(take().collect::<Vec<_>>(), [30, 99, 70, 0]);
+        assert_eq!(take().next(), None);
+    }
+
+    /// Each of some threads puts its numbers into all places at random; a message is taken or replaced once, and of one
+    /// thread and place none comes after a later one.
+    #[test]
+    fn no_message_is_lost_or_doubled_whoever_puts_at_the_same_time() {
+        const PLACES: u32 = 5;
+        const THREADS: u32 = 3;
+        const EACH: u32 = 100_000;
+        let boxes = Mailboxes::new(PLACES);
+        let ended = AtomicU32::new(0);
+        let mut met = vec![0u8; (THREADS * EACH) as usize];
+        std::thread::scope(|scope| {
+            let (boxes, ended) = (&boxes, &ended);
+            let put_all = |thread: u32| {
+                let mut replaced = Vec::new();
+                for nth in 0..EACH {
+                    let place = nth.wrapping_mul(2_654_435_761 + thread) >> 16;
+                    let place = place % PLACES;
+                    replaced.extend(boxes.put(place, (thread, place, nth)));
+                }
+                ended.fetch_add(1, Release);
+                replaced
+            };
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| scope.spawn(move || put_all(thread)))
+                .collect();
+            let mut last = [[None; PLACES as usize]; THREADS as usize];
+            loop {
+                let all = ended.load(Acquire) == THREADS;
+                while let Some((thread, place, nth)) = boxes.take() {
+                    let last = &mut last[thread as usize][place as usize];
+                    assert!(*last < Some(nth), "an old message came after a newer one");
+                    *last = Some(nth);
+                    met[(thread * EACH + nth) as usize] += 1;
+                }
+                if all {
+                    break;
+                }
+            }
+            for thread in threads {
+                for (thread, _, nth) in thread.join().expect("it does not panic") {
+                    met[(thread * EACH + nth) as usize] += 1;
+                }
             }
         });
-        let mut last = [0u64; 4];
-        while last.iter().copied().max() != Some(100_000) || last.contains(&0) {
-            if let Some(n) = boxes.take() {
-                let place = (n % 4) as usize;
-                assert!(n > last[place], "an old message came after a newer one");
-                last[place] = n;
-            }
-        }
-        wrote.join().expect("the writer does not panic");
-        while boxes.take().is_some() {}
-        assert!(boxes.put(1, 7).is_none(), "taken cells are empty");
+        let wrong = met.iter().position(|times| *times != 1);
+        assert_eq!(wrong, None, "each is taken or replaced, once");
+        assert!(boxes.put(1, (0, 0, 0)).is_none(), "taken cells are empty");
+    }
+
+    #[test]
+    fn messages_that_nobody_took_are_freed() {
+        let message = Arc::new(());
+        let boxes = Mailboxes::new(2);
+        boxes.put(1, Arc::clone(&message));
+        drop(boxes);
+        assert_eq!(Arc::strong_count(&message), 1);
     }
 
     #[test]
