@@ -208,6 +208,6 @@ pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// from stopping.
 pub const LOG_STOP_MAX: Duration = Duration::from_secs(2);
 
-/// Looks at a file whose time is new and whose length is old, .4 us each: it may be about to grow, which takes a writer a few
-/// microseconds. More: it was changed in place, and the response ends.
-pub const GROWING_LOOKS_MAX: usize = 256;
+/// A file whose time is new and whose length is old may be about to grow, which takes a writer a few microseconds: it is asked about
+/// again for so long, microseconds. Longer: it was changed in place, and the response ends.
+pub const UNSETTLED_US: u64 = 1000;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ackpace_core::conn::{Change, ObjectId, Oracle, Promise, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
+use ackpace_core::units::Instant;
 use rustix::fs::{Advice, CWD, Stat, fadvise, fstat, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
@@ -16,7 +17,7 @@ use super::device::Devices;
 use super::direct::{Direct, Why, open_direct};
 use super::pages::Pages;
 use super::residency;
-use crate::limits::{GROWING_LOOKS_MAX, PATH_BYTES_MAX};
+use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
 
 /// A file that is open, and what is known of it.
 #[derive(Debug)]
@@ -40,10 +41,46 @@ pub struct File {
     known: Mutex<Option<Known>>,
 }
 
+/// Whether bytes of a file may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// They are what was promised.
+    Yes,
+    /// The file is being written in this moment: to be asked again.
+    NotYet,
+    /// They are something else now.
+    No,
+}
+
 #[derive(Debug)]
 struct Known {
     version: Version,
     name: NameHash,
+    /// The length at which the file had a new time, and since when.
+    unsettled: Option<(u64, Instant)>,
+}
+
+impl Known {
+    /// Only the inode changed: a file that was moved or replaced has another name; otherwise its time was put back.
+    fn renamed(&mut self, version: Version, name: Option<NameHash>) -> Holds {
+        match name {
+            Some(name) if name != self.name => {
+                (self.version, self.name) = (version, name);
+                Holds::Yes
+            }
+            _ => Holds::No,
+        }
+    }
+
+    /// The file has a new time and its old length: it grows in a moment, or it was changed in place.
+    fn unsettled(&mut self, len_bytes: u64, now: Instant) -> Holds {
+        let before = self.unsettled.filter(|(known, _)| *known == len_bytes);
+        let (_, since) = *self.unsettled.insert(before.unwrap_or((len_bytes, now)));
+        match now.since_us(since) < UNSETTLED_US {
+            true => Holds::NotYet,
+            false => Holds::No,
+        }
+    }
 }
 
 /// Tells names apart: which one it is does not matter, and paths are long.
@@ -120,41 +157,37 @@ impl File {
         fstat(&self.fd).map(|stat| version(&stat))
     }
 
-    /// Whether the bytes that `promised` tells of may still be sent ([`Version::change`]). A file that is about to grow is looked
-    /// at for some 100 us.
-    pub fn still_holds(&self, promised: &Version, promise: Promise) -> bool {
-        for _ in 0..GROWING_LOOKS_MAX {
-            let Ok(now) = self.version() else {
-                return false;
-            };
-            let name = self.name.get_or_init(|| name_of(&self.fd));
-            if now == *promised {
-                return true;
-            }
-            let Some(name) = *name else {
-                return false; // without /proc nobody can tell a rename from a time that was put back
-            };
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = known.get_or_insert_with(|| Known {
-                version: *promised,
-                name,
-            });
-            match known.version.change(&now, promise) {
-                Change::None if now.mtime_ns != promised.mtime_ns => return true, // of a prefix
-                Change::None => known.version = now,
-                Change::Inode => {
-                    // Moved or replaced it has another name; otherwise its time was put back.
-                    match name_of(&self.fd) {
-                        Some(name) if name != known.name => *known = Known { version: now, name },
-                        _ => return false,
-                    }
-                }
-                Change::Content => return false,
-                Change::Unsettled => continue,
-            }
-            return true;
+    /// Whether the bytes that `promised` tells of may be sent in this turn ([`Version::change`]). Neither waits nor locks: what is not
+    /// decided yet is asked again later.
+    pub fn holds(&self, promised: &Version, promise: Promise, now: Instant) -> Holds {
+        let Ok(version) = self.version() else {
+            return Holds::No;
+        };
+        let name = self.name.get_or_init(|| name_of(&self.fd));
+        if version == *promised {
+            return Holds::Yes;
         }
-        false
+        let Some(name) = *name else {
+            return Holds::No; // without /proc nobody can tell a rename from a time that was put back
+        };
+        let Ok(mut known) = self.known.try_lock() else {
+            return Holds::NotYet; // another worker is at it
+        };
+        let known = known.get_or_insert_with(|| Known {
+            version: *promised,
+            name,
+            unsettled: None,
+        });
+        match known.version.change(&version, promise) {
+            Change::None if version.mtime_ns != promised.mtime_ns => Holds::Yes, // of a prefix
+            Change::None => {
+                known.version = version;
+                Holds::Yes
+            }
+            Change::Inode => known.renamed(version, name_of(&self.fd)),
+            Change::Content => Holds::No,
+            Change::Unsettled => known.unsettled(version.len_bytes, now),
+        }
     }
 
     /// How many bytes of the span, from its start, can be sent without waiting for a disk, by a look at each page; `None` where
@@ -309,6 +342,8 @@ mod tests {
 
     use super::*;
 
+    const START: Instant = Instant { us: 7 };
+
     fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<super::File> {
         let fd = OwnedFd::from(File::open(path).expect("the file is there"));
         let stat = fstat(&fd).expect("an open descriptor");
@@ -348,8 +383,9 @@ mod tests {
             std::fs::write(&path, "0123456789").expect("a file");
             let file = open(&Files::default(), &devices, &path);
             let promised = file.version().expect("open");
-            assert!(file.still_holds(&promised, promise));
-            move || file.still_holds(&promised, promise)
+            let holds = move || file.holds(&promised, promise, START) == Holds::Yes;
+            assert!(holds());
+            holds
         };
         let rewrite = |text: &str| {
             let before = std::fs::metadata(&path).expect("there");
@@ -393,6 +429,27 @@ mod tests {
             std::fs::write(&path, "01234567890").expect("grown");
             assert_eq!(holds(), promise == Promise::Prefix, "grown");
         }
+        std::fs::remove_dir_all(&dir).expect("our own directory");
+    }
+
+    #[test]
+    fn a_file_that_is_about_to_grow_is_asked_about_again_for_a_while() {
+        let dir = std::env::temp_dir().join(format!("ackpace-grows-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let path = dir.join("a");
+        std::fs::write(&path, "0123456789").expect("a file");
+        let file = open(&Files::default(), &Devices::default(), &path);
+        let promised = file.version().expect("open");
+        let holds = |promise, us| file.holds(&promised, promise, START.plus_us(us));
+        let changed = File::options().write(true).open(&path).expect("ours");
+        let later = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1);
+        changed.set_modified(later).expect("our own file");
+        assert_eq!(holds(Promise::OneVersion, 0), Holds::No);
+        assert_eq!(holds(Promise::Prefix, 0), Holds::NotYet);
+        assert_eq!(holds(Promise::Prefix, UNSETTLED_US - 1), Holds::NotYet);
+        assert_eq!(holds(Promise::Prefix, UNSETTLED_US), Holds::No, "in place");
+        changed.set_len(11).expect("our own file");
+        assert_eq!(holds(Promise::Prefix, UNSETTLED_US), Holds::Yes, "it grew");
         std::fs::remove_dir_all(&dir).expect("our own directory");
     }
 

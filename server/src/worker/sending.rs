@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use super::{INTEREST, Worker, data_of};
 use crate::disk::Piece;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
-use crate::store::file::File;
+use crate::store::file::{File, Holds};
 use crate::store::residency;
 use crate::tally::Way;
 use crate::tcp;
@@ -49,7 +49,8 @@ enum Sent {
     },
     /// The file is not what was promised, or can't be read.
     Broken(Why),
-    /// The first byte is not in memory, or not yet: sending it would wait for the disk.
+    /// The first byte is not in memory, or not yet: sending it would wait for the disk. Or its file is being written in this
+    /// moment.
     Missing,
     /// The connection is dead.
     Reset,
@@ -136,7 +137,8 @@ impl Worker {
                 let clock = self.shared.clock;
                 let proven = conn.proven.take().filter(|_| held == Held::PageCache);
                 let proven = proven.is_some_and(|look| look.holds(now, clock.now()));
-                let holds = || proven || file.still_holds(version, *promise);
+                let checked = || file.holds(version, *promise, now);
+                let holds = || if proven { Holds::Yes } else { checked() };
                 match held {
                     Held::PageCache => {
                         let sure = conn.sure.filter(|(look, _)| look.holds(now, clock.now()));
@@ -152,9 +154,8 @@ impl Worker {
                         };
                         match means(order.unconfirmed, residency::in_doubt(now)) {
                             Means::Copy => {
-                                let holds = || file.still_holds(version, *promise);
                                 let copied = &mut self.copied;
-                                send_copied(&conn.socket, file, holds, here, copied, now)
+                                send_copied(&conn.socket, file, checked, here, copied, now)
                             }
                             Means::Sendfile => None,
                         }
@@ -271,7 +272,7 @@ fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
 }
 
 /// Send bytes that were just found in memory.
-fn send_cached(socket: &OwnedFd, file: &File, holds: impl Fn() -> bool, here: Span) -> Sent {
+fn send_cached(socket: &OwnedFd, file: &File, holds: impl Fn() -> Holds, here: Span) -> Sent {
     match here.len_bytes {
         0 => Sent::Missing,
         _ => send_body(socket, file, holds, here),
@@ -283,7 +284,7 @@ fn send_cached(socket: &OwnedFd, file: &File, holds: impl Fn() -> bool, here: Sp
 fn send_copied(
     socket: &OwnedFd,
     file: &File,
-    holds: impl Fn() -> bool,
+    holds: impl Fn() -> Holds,
     span: Span,
     copied: &mut [u8],
     now: Instant,
@@ -309,8 +310,11 @@ fn send_copied(
             Err(Errno::IO) => return Some(Sent::Broken(Why::ReadFailed)),
             Err(_) => return Some(Sent::Missing),
         };
-        if !holds() {
-            return Some(Sent::Broken(Why::FileChanged));
+        match holds() {
+            Holds::Yes => {}
+            Holds::NotYet if taken_bytes > 0 => break, // the next order asks again
+            Holds::NotYet => return Some(Sent::Missing),
+            Holds::No => return Some(Sent::Broken(Why::FileChanged)),
         }
         match tcp::send_texts(socket, &[IoSlice::new(&copied[..read])], false) {
             Ok(taken) => {
@@ -329,9 +333,11 @@ fn send_copied(
 
 /// Send a piece of the file, if the file is still what was promised. A file that is truncated just
 /// behind that look ends the piece early, as a full socket does; the next look tells them apart.
-fn send_body(socket: &OwnedFd, file: &File, holds: impl Fn() -> bool, span: Span) -> Sent {
-    if !holds() {
-        return Sent::Broken(Why::FileChanged);
+fn send_body(socket: &OwnedFd, file: &File, holds: impl Fn() -> Holds, span: Span) -> Sent {
+    match holds() {
+        Holds::Yes => {}
+        Holds::NotYet => return Sent::Missing,
+        Holds::No => return Sent::Broken(Why::FileChanged),
     }
     match tcp::send_file(socket, &file.fd, span.offset_bytes, span.len_bytes) {
         Ok(0) => Sent::Broken(Why::FileChanged),
@@ -347,12 +353,15 @@ fn send_body(socket: &OwnedFd, file: &File, holds: impl Fn() -> bool, span: Span
 fn send_pieces(
     socket: &OwnedFd,
     pieces: &mut VecDeque<Piece>,
-    holds: impl Fn() -> bool,
+    holds: impl Fn() -> Holds,
     span: Span,
 ) -> Sent {
-    let unproven = pieces.iter().any(|piece| !piece.proven);
-    if unproven && !holds() {
-        return Sent::Broken(Why::FileChanged);
+    if pieces.iter().any(|piece| !piece.proven) {
+        match holds() {
+            Holds::Yes => {}
+            Holds::NotYet => return Sent::Missing,
+            Holds::No => return Sent::Broken(Why::FileChanged),
+        }
     }
     // All of them were read before this look.
     pieces.iter_mut().for_each(|piece| piece.proven = true);
@@ -432,7 +441,7 @@ mod tests {
         socket.set_nonblocking(true).expect("a socket");
         let socket = OwnedFd::from(socket);
         let mut room = vec![0; 16 << 10];
-        let sent = send_copied(&socket, file, || true, span, &mut room, NOW);
+        let sent = send_copied(&socket, file, || Holds::Yes, span, &mut room, NOW);
         drop(socket);
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
