@@ -13,16 +13,20 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 mod duration;
 mod kinds;
 mod listen;
+mod names;
 mod size;
+mod targets;
 mod value;
 
 pub use duration::display as display_duration;
 pub use kinds::{
-    AdminAt, Cancel, CongestionControl, DelayBy, FollowSymlinks, LogFormat, LogLevel, LogTarget,
-    MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, Sibling, TypeOverride, Workers,
+    Cancel, CongestionControl, DelayBy, FollowSymlinks, LogFormat, LogLevel, OrderBy, Pacing,
+    PrefetchBy, ReadBy, SendBy, Sibling, Workers,
 };
 pub use listen::Listen;
+pub use names::TypeOverride;
 pub use size::Size;
+pub use targets::{AdminAt, LogTarget, MetricsAt};
 pub use value::{ValueError, shown};
 
 const SECOND_MS: u64 = 1000;
@@ -42,7 +46,7 @@ pub struct ServeOptions {
     /// Default: the current directory, so that `ackpace` alone shares what you are looking at with this machine.
     /// Range: a directory or regular file that can be read.
     #[arg(value_name = "DIR|FILE", default_value = ".", value_hint = ValueHint::AnyPath,
-          value_parser = OsStringValueParser::new().try_map(kinds::path))]
+          value_parser = OsStringValueParser::new().try_map(names::path))]
     pub root: PathBuf,
 
     /// File to send for a directory
@@ -51,7 +55,7 @@ pub struct ServeOptions {
     /// several names; they are tried in order. An empty list (`--index=`) turns this off.
     ///
     /// Default: what web servers agree on. Range: at most 256 names of files, without `/`.
-    #[arg(long, value_name = "NAME", default_values = ["index.html"], value_parser = kinds::file_name)]
+    #[arg(long, value_name = "NAME", default_values = ["index.html"], value_parser = names::file_name)]
     pub index: Vec<String>,
 
     /// List directories that have no index file
@@ -82,7 +86,7 @@ pub struct ServeOptions {
     ///
     /// Default: none. Range: at most 256 directories.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath,
-          value_parser = OsStringValueParser::new().try_map(kinds::path))]
+          value_parser = OsStringValueParser::new().try_map(names::path))]
     pub allow_roots: Vec<PathBuf>,
 
     /// Names to answer with 404 and not to list
@@ -95,7 +99,7 @@ pub struct ServeOptions {
     /// Default: what is in a served directory by accident and holds secrets: version control, environment files, Apache's
     /// own files, and what Emacs and Vim leave behind. Other dot files, such as `.well-known`, are served.
     /// Range: at most 256 patterns of 1 to 255 bytes, without `/`.
-    #[arg(long, value_name = "PATTERN", value_parser = kinds::pattern,
+    #[arg(long, value_name = "PATTERN", value_parser = names::pattern,
           default_values = [".git", ".hg", ".svn", ".env*", ".ht*", "*~", ".*.sw?", ".#*", "#*#"])]
     pub hide: Vec<String>,
 

@@ -1,0 +1,142 @@
+//! Where things go and where they are: the access log, metrics, the admin socket.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::listen::Listen;
+use super::names::path;
+use super::value::{ValueError, shown};
+
+/// Where the access log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Nowhere.
+    Off,
+    /// To standard output.
+    Stdout,
+    /// To the end of this file.
+    File(PathBuf),
+}
+
+impl LogTarget {
+    /// Reads `off`, `-` or a path.
+    ///
+    /// # Errors
+    /// An empty path.
+    pub fn parse(text: OsString) -> Result<Self, ValueError> {
+        match text.as_bytes() {
+            b"off" => Ok(Self::Off),
+            b"-" => Ok(Self::Stdout),
+            _ => Ok(Self::File(path(text)?)),
+        }
+    }
+}
+
+/// Where metrics are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricsAt {
+    /// Nowhere.
+    Off,
+    /// At this address.
+    Tcp {
+        /// Address and port; port 0 lets the kernel choose.
+        addr: SocketAddr,
+        /// Every address of the machine.
+        all: bool,
+    },
+}
+
+impl MetricsAt {
+    /// Reads `off`, or an address as `--listen` has it.
+    ///
+    /// # Errors
+    /// What [`Listen::parse`] refuses, and what is not TCP.
+    pub fn parse(text: OsString) -> Result<Self, ValueError> {
+        if text.as_bytes() == b"off" {
+            return Ok(Self::Off);
+        }
+        match Listen::parse(&text)? {
+            Listen::Tcp { addr, all } => Ok(Self::Tcp { addr, all }),
+            Listen::Unix(_) | Listen::Fd(_) => Err(ValueError::new(format!(
+                "{} is no TCP address, such as 127.0.0.1:9100",
+                shown(&text.to_string_lossy())
+            ))),
+        }
+    }
+}
+
+/// Where the admin socket is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminAt {
+    /// Where `ackpace top` looks for it.
+    Auto,
+    /// Nowhere.
+    Off,
+    /// At this path.
+    Path(PathBuf),
+}
+
+impl AdminAt {
+    /// Reads `auto`, `off` or a path.
+    ///
+    /// # Errors
+    /// An empty path, or one that is too long for a unix socket.
+    pub fn parse(text: OsString) -> Result<Self, ValueError> {
+        match text.as_bytes() {
+            b"auto" => return Ok(Self::Auto),
+            b"off" => return Ok(Self::Off),
+            _ => {}
+        }
+        let mut listen = OsString::from("unix:");
+        listen.push(&text);
+        match Listen::parse(&listen)? {
+            Listen::Unix(path) => Ok(Self::Path(path)),
+            Listen::Tcp { .. } | Listen::Fd(_) => Err(ValueError::new("it is no path")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    fn text<T: fmt::Debug>(result: Result<T, ValueError>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_log_goes_nowhere_to_stdout_or_to_a_file() {
+        let parse = |text: &str| LogTarget::parse(text.into());
+        assert_eq!(parse("off"), Ok(LogTarget::Off));
+        assert_eq!(parse("-"), Ok(LogTarget::Stdout));
+        assert_eq!(parse("./off"), Ok(LogTarget::File("./off".into())));
+        assert_eq!(text(parse("")), "\"\" is not a path");
+    }
+
+    #[test]
+    fn metrics_are_at_a_tcp_address_and_the_admin_socket_at_a_path() {
+        let metrics = |text: &str| MetricsAt::parse(text.into());
+        let addr = ([127, 0, 0, 1], 9100).into();
+        assert_eq!(metrics("off"), Ok(MetricsAt::Off));
+        assert_eq!(metrics("9100"), Ok(MetricsAt::Tcp { addr, all: false }));
+        assert!(matches!(
+            metrics(":9100"),
+            Ok(MetricsAt::Tcp { all: true, .. })
+        ));
+        assert_eq!(
+            text(metrics("unix:/a")),
+            "unix:/a is no TCP address, such as 127.0.0.1:9100"
+        );
+        let admin = |text: &str| AdminAt::parse(text.into());
+        assert_eq!(
+            (admin("auto"), admin("off")),
+            (Ok(AdminAt::Auto), Ok(AdminAt::Off))
+        );
+        assert_eq!(admin("./off"), Ok(AdminAt::Path("./off".into())));
+        assert!(admin("").is_err() && admin(&"x".repeat(200)).is_err());
+    }
+}
