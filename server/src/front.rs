@@ -1,11 +1,14 @@
 //! From bytes to wishes: what a client asks for, and the plan of its answer.
 //!
 //! [`http`] turns bytes into requests and answers into plans (by way of `wire::http`), [`site`] finds
-//! what a path means here, [`listing`] makes a directory's page slice by slice, from the names that [`names`] holds.
+//! what a path means here, [`listing`] makes a directory's page slice by slice, from the names that [`names`] holds and
+//! [`shelf`] keeps between two slices.
 
+pub mod charge;
 pub mod http;
 pub mod listing;
 pub mod names;
 pub mod plain;
 mod planning;
+pub mod shelf;
 pub mod site;

@@ -72,14 +72,13 @@ pub struct Return {
 /// What a place in the ways back costs: two results may be under way for one connection.
 pub const RESULT_BYTES: u64 = 2 * (size_of::<(StreamId, Done)>() + 16) as u64;
 
+/// Where a worker finds its results.
+pub type Inbox = Receiver<(StreamId, Done)>;
+
 impl Return {
     /// The way back to a worker, and the worker's end of it. `places` bounds the jobs that a worker
     /// can have under way.
-    pub fn new(
-        worker: usize,
-        places: u32,
-        bell: Arc<Bell>,
-    ) -> (Return, Receiver<(StreamId, Done)>) {
+    pub fn new(worker: usize, places: u32, bell: Arc<Bell>) -> (Return, Inbox) {
         // A connection that is closed and replaced while its job runs has two results under way.
         let (results, inbox) = bounded(2 * places as usize + RESOLVERS_MAX);
         (

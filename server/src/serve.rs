@@ -21,7 +21,7 @@ use crate::desk::Desk;
 use crate::disk::{Equipment as DiskEquipment, Handle, Line};
 use crate::disks::Disks;
 use crate::failure::Failure;
-use crate::front::names::Shelf;
+use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::greeting;
 use crate::ledger::Ledger;
@@ -34,7 +34,7 @@ use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy,
     ServeOptions, Sibling, Workers,
 };
-use crate::resolver::{Resolver, Return};
+use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares};
 use crate::signals::Caught;
 use crate::store::closing;
@@ -60,7 +60,7 @@ pub fn check(options: &ServeOptions) -> Result<(), Failure> {
 /// # Errors
 /// Too little memory.
 pub fn limits(options: &ServeOptions) -> Result<String, Failure> {
-    shares::print(options, workers(options)).map_err(Failure::operator)
+    shares::text::print(options, workers(options)).map_err(Failure::operator)
 }
 
 /// Serves until a signal stops it.
@@ -156,18 +156,12 @@ fn start(
 ) -> io::Result<Started> {
     let clock = Clock::start();
     let places = shares.connections_per_worker;
-    let mut lines = Vec::new();
-    let (mut returns, mut inboxes) = (Vec::new(), Vec::new());
-    for worker in 0..listeners.by_worker.len() {
-        let bell = Arc::new(Bell::new()?);
-        let (back, inbox) = Return::new(worker, places, Arc::clone(&bell));
-        lines.push(Line {
-            news: Mailboxes::new(places),
-            bell,
-        });
-        returns.push(back);
-        inboxes.push(inbox);
-    }
+    let workers = listeners.by_worker.len();
+    let Ends {
+        lines,
+        returns,
+        inboxes,
+    } = ends(workers, places)?;
     let lines = Arc::new(lines);
     let disks = Arc::new(Disks::new(DiskEquipment {
         devices: Arc::clone(&site.devices),
@@ -185,12 +179,9 @@ fn start(
             .unwrap_or(u64::MAX),
     );
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
-    let desks = (0..listeners.by_worker.len())
-        .map(|_| Desk::default())
-        .collect();
     let shared = Arc::new(Shared {
         site,
-        desks,
+        desks: (0..workers).map(|_| Desk::default()).collect(),
         disks,
         lines,
         resolver,
@@ -200,7 +191,7 @@ fn start(
         connection_bytes: shares.connection_bytes(),
     });
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
-    for (index, (sockets, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
+    for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, shares, log.handle().is_on());
         let (line, questions) = admin::Line::new(Arc::clone(&shared.lines[index].bell));
         let equipment = Equipment {
@@ -208,22 +199,45 @@ fn start(
             questions,
             tally: Arc::clone(&line.tally),
             log: log.handle(),
-            listeners: sockets,
+            listeners,
             hot_bytes: shares.object_cache_bytes / u64::from(shares.workers),
         };
         admin_lines.push(line);
         let worker = Worker::new(settings, Arc::clone(&shared), equipment)?;
-        threads.push(
-            thread::Builder::new()
-                .name(format!("worker-{index}"))
-                .spawn(move || worker.run())?,
-        );
+        let thread = thread::Builder::new().name(format!("worker-{index}"));
+        threads.push(thread.spawn(move || worker.run())?);
     }
     Ok(Started {
         shared,
         lines: admin_lines,
         threads,
     })
+}
+
+/// Both ends of what workers are told by: disks hold the lines, resolvers the returns, workers the inboxes.
+struct Ends {
+    lines: Vec<Line>,
+    returns: Vec<Return>,
+    inboxes: Vec<Inbox>,
+}
+
+fn ends(workers: usize, places: u32) -> io::Result<Ends> {
+    let mut ends = Ends {
+        lines: Vec::new(),
+        returns: Vec::new(),
+        inboxes: Vec::new(),
+    };
+    for worker in 0..workers {
+        let bell = Arc::new(Bell::new()?);
+        let (back, inbox) = Return::new(worker, places, Arc::clone(&bell));
+        ends.returns.push(back);
+        ends.inboxes.push(inbox);
+        ends.lines.push(Line {
+            news: Mailboxes::new(places),
+            bell,
+        });
+    }
+    Ok(ends)
 }
 
 /// Waits for the last connection after the signal to stop.

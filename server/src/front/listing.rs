@@ -12,7 +12,9 @@ use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, read
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::names::{Charge, Cursor, Names, Shelf, Ticket};
+use super::charge::Charge;
+use super::names::{Cursor, Names};
+use super::shelf::{Shelf, Ticket};
 use crate::sched::Breath;
 use crate::store::closing::Descriptor;
 use crate::store::root::{Found, Miss, Root, Wait};

@@ -12,7 +12,7 @@ use ackpace_wire::listing::Format;
 use rustix::fs::{AtFlags, Stat, StatxFlags, makedev, statx};
 
 use super::listing::{Around, Listing};
-use super::names::Shelf;
+use super::shelf::Shelf;
 use crate::limits::SEARCH_UP_MAX;
 use crate::store::closing::Descriptor;
 use crate::store::device::Devices;

@@ -1,0 +1,141 @@
+//! The tables of `ackpace limits`.
+
+use std::fmt::Write;
+
+use ackpace_core::limits as core;
+use ackpace_core::units::{KIB, MIB};
+use ackpace_wire::limits as wire;
+
+use super::Shares;
+use crate::limits::{CLOSING_MAX, DESCRIPTORS_OWN};
+use crate::options::{ServeOptions, display_duration};
+
+/// A bound, and what happens at it.
+type Bound = (String, &'static str);
+
+/// The text of `ackpace limits`: memory by owner with its sum, then every bound with what happens at it.
+///
+/// # Errors
+/// As [`Shares::of`].
+pub fn print(options: &ServeOptions, workers: u16) -> Result<String, String> {
+    let shares = Shares::of(options, workers)?;
+    let mut text = String::new();
+    let mut row = |bound: String, what: &str| {
+        let _ = writeln!(text, "{bound:>12}  {what}");
+    };
+    row(mib(shares.memory_bytes), "memory_max");
+    for (owner, bytes) in shares.owners() {
+        row(mib(bytes), owner);
+    }
+    row(
+        mib(shares.total_bytes()),
+        "in all, at worst (page cache and sockets are the kernel's)",
+    );
+    row(
+        mib(shares.prefetch_bytes),
+        "may be read ahead of clients of what others above do not use; they get it back",
+    );
+    row(String::new(), "");
+    let all = [
+        of_process(&shares),
+        of_requests(),
+        of_time(options),
+        of_disks(),
+    ];
+    for (bound, what) in all.into_iter().flatten() {
+        row(bound, what);
+    }
+    Ok(text)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{}.{} MiB", bytes / MIB, bytes % MIB * 10 / MIB)
+}
+
+fn of_process(shares: &Shares) -> Vec<Bound> {
+    let connections = u64::from(shares.workers) * u64::from(shares.connections_per_worker);
+    let open_files = u64::from(shares.workers) * core::CACHED_OPEN_MAX as u64;
+    let wanted = 3 * connections + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN;
+    let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    vec![
+        (shares.workers.to_string(), "workers"),
+        (
+            shares.connections_per_worker.to_string(),
+            "connections of a worker; more wait in the listen backlog",
+        ),
+        (
+            wanted.to_string(),
+            "descriptors wanted at worst; out of them: accepting pauses, requests get 503",
+        ),
+        (
+            allowed.map_or("unlimited".to_owned(), |most| most.to_string()),
+            "descriptors allowed (ulimit -Hn)",
+        ),
+    ]
+}
+
+fn of_requests() -> Vec<Bound> {
+    let kib = |bytes: usize| format!("{} KiB", bytes as u64 / KIB);
+    vec![
+        (kib(wire::HEAD_BYTES_MAX), "of a request head; more: 431"),
+        (
+            kib(wire::TARGET_BYTES_MAX),
+            "of a request target; more: 414",
+        ),
+        (wire::FIELDS_MAX.to_string(), "header fields; more: 431"),
+        (
+            wire::RANGES_MAX.to_string(),
+            "ranges of a request; more: the whole file is sent",
+        ),
+        (
+            core::PIPELINED_MAX.to_string(),
+            "pipelined requests answered in a row; then others have their turn",
+        ),
+        (
+            mib(core::BODY_SKIP_BYTES_MAX),
+            "of a request body are skipped; more: the connection ends",
+        ),
+    ]
+}
+
+fn of_time(options: &ServeOptions) -> Vec<Bound> {
+    let time = |time: std::time::Duration| display_duration(time).to_string();
+    vec![
+        (time(options.header_timeout), "for a request head"),
+        (time(options.idle_timeout), "between two requests"),
+        (time(options.send_timeout), "without an acknowledged byte"),
+        (
+            time(options.pause_timeout),
+            "with a closed window and answered probes",
+        ),
+        (
+            options.rate_min_bytes_per_s.to_string(),
+            "bytes a second at least, over a minute",
+        ),
+        (
+            time(options.drain_timeout),
+            "to finish after the signal to stop",
+        ),
+    ]
+}
+
+fn of_disks() -> Vec<Bound> {
+    vec![
+        (
+            core::READS_IN_FLIGHT_MAX.to_string(),
+            "reads in one device, far fewer in a disk with an arm; the next is chosen when one finishes",
+        ),
+        (
+            mib(core::READ_BYTES_LONG_MAX),
+            "of a file are read at once for one client, 4 MiB where that takes longer than 75 ms",
+        ),
+        (
+            mib(core::WINDOW_BYTES),
+            "of a file are judged at once, and read if it has several readers",
+        ),
+        (
+            core::RESOLVERS_MAX.to_string(),
+            "threads that open files and read directories, half of them for one device",
+        ),
+    ]
+}
