@@ -200,7 +200,7 @@ fn start(
             tally: Arc::clone(&line.tally),
             log: log.handle(),
             listeners,
-            hot_bytes: shares.object_cache_bytes / u64::from(shares.workers),
+            response_cache_bytes: shares.object_cache_bytes / u64::from(shares.workers),
         };
         admin_lines.push(line);
         let worker = Worker::new(settings, Arc::clone(&shared), equipment)?;

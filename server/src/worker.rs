@@ -39,8 +39,6 @@ use crate::disk::{Fill, Line, News};
 use crate::disks::Disks;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
-use crate::hot::Hot;
-use crate::hot::watch::Watch;
 use crate::ledger::Ledger;
 use crate::limits::{
     COPIED_BYTES_MAX, NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX,
@@ -48,6 +46,8 @@ use crate::limits::{
 use crate::log::AccessHandle;
 use crate::mailbox::Bell;
 use crate::resolver::{Done, Resolver};
+use crate::response_cache::ResponseCache;
+use crate::response_cache::watch::Watch;
 use crate::tally::Tally;
 use crate::tcp;
 
@@ -88,7 +88,7 @@ pub struct Worker {
     heads: HeadPool,
     /// Room for a piece of a file whose pages come and go.
     copied: Box<[u8]>,
-    hot: Hot,
+    response_cache: ResponseCache,
     /// `None` where inotify(7) is refused.
     watch: Option<Watch>,
     draining: bool,
@@ -122,7 +122,7 @@ pub struct Equipment {
     /// Where clients come in.
     pub listeners: Vec<OwnedFd>,
     /// Memory for small files kept ready.
-    pub hot_bytes: u64,
+    pub response_cache_bytes: u64,
 }
 
 /// What an epoll event is about: places in the table of connections lie below these.
@@ -146,7 +146,7 @@ impl Worker {
             tally,
             log,
             listeners,
-            hot_bytes,
+            response_cache_bytes,
         } = equipment;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let decider = Decider::new(settings);
@@ -172,7 +172,7 @@ impl Worker {
             )?;
         }
         let ledger = Arc::clone(&shared.ledger);
-        let watch = if hot_bytes > 0 {
+        let watch = if response_cache_bytes > 0 {
             Watch::new().ok()
         } else {
             None
@@ -193,7 +193,7 @@ impl Worker {
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),
-            hot: Hot::new(hot_bytes).on(ledger),
+            response_cache: ResponseCache::new(response_cache_bytes).on(ledger),
             watch,
             draining: false,
             disks_to_ring: 0,
@@ -264,7 +264,7 @@ impl Worker {
                 }
                 WATCH => {
                     if let Some(watch) = &mut self.watch {
-                        watch.hear(self.hot.changes(), now);
+                        watch.hear(self.response_cache.changes(), now);
                     }
                 }
                 LISTENER => self.decider.on(In::Incoming, now),

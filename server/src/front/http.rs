@@ -26,8 +26,8 @@ use super::plain;
 use super::planning::{closes, context, core_plan, planned, query_of};
 use super::site::{Answer, Query, Site};
 use crate::clock::unix_ms;
-use crate::hot::{Content, Key, Ready};
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
+use crate::response_cache::{CachedResponse, Content, Key};
 use crate::tcp;
 
 /// A buffer for a request head and what follows it.
@@ -254,7 +254,7 @@ impl Front {
     pub fn ready(
         &mut self,
         nth: u16,
-        ready: &Ready,
+        ready: &CachedResponse,
         content: &Content,
         around: &Surroundings<'_>,
     ) -> CorePlan {
@@ -262,11 +262,11 @@ impl Front {
         self.recorded(nth, Status::Ok.code(), around);
         let text = |text: &Arc<[u8]>| CorePart::Bytes(Arc::clone(text));
         let (parts, head_len_bytes) = match ready {
-            Ready::Whole {
+            CachedResponse::Whole {
                 text: all,
                 head_len_bytes,
             } => (smallvec![text(all)], *head_len_bytes),
-            Ready::Open { head, file } => {
+            CachedResponse::Open { head, file } => {
                 let body = CorePart::Body {
                     object: content.object,
                     version: content.version,

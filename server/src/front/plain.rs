@@ -9,7 +9,7 @@ use ackpace_wire::http::{Parsed, Request, parse};
 
 use super::planning::{context, core_plan, planned, query_of};
 use super::site::{Answer, Served, Site};
-use crate::hot::Key;
+use crate::response_cache::Key;
 use crate::store::root::Wait;
 
 /// Where a plain request's path stands in the bytes of its head.

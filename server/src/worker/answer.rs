@@ -15,11 +15,11 @@ use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::plain;
 use crate::front::site::{Answer, Served, Site};
-use crate::hot::changes::Moment;
-use crate::hot::watch::{Bytes, Watch};
-use crate::hot::{Content, Hot, Key, Made, Ready};
 use crate::log::AccessHandle;
 use crate::resolver::{Done, Job};
+use crate::response_cache::changes::Moment;
+use crate::response_cache::watch::{Bytes, Watch};
+use crate::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
 use crate::store::root::Wait;
 use crate::tally::Tally;
 
@@ -30,8 +30,11 @@ impl Worker {
             return;
         };
         let plain = conn.front.plain().filter(|_| !refuse && !self.draining);
-        if let Some(found) = plain.as_ref().and_then(|key| self.hot.get(key, now)) {
-            if let Ready::Open { file, .. } = found.ready {
+        if let Some(found) = plain
+            .as_ref()
+            .and_then(|key| self.response_cache.get(key, now))
+        {
+            if let CachedResponse::Open { file, .. } = found.ready {
                 conn.file = Some(Arc::clone(file));
                 conn.proven = found
                     .proven_now
@@ -44,10 +47,10 @@ impl Worker {
             conn.front.used(&mut self.heads);
             return self.planned(stream, plan, now);
         }
-        let missed = self.hot.is_on() && plain.is_some();
+        let missed = self.response_cache.is_on() && plain.is_some();
         self.tally.ready_misses.add(missed.into());
         conn.ready = false;
-        conn.looked_up = self.hot.changes().moment(now);
+        conn.looked_up = self.response_cache.changes().moment(now);
         match conn.front.task(stream.nth, refuse, &around) {
             Task::Answer(plan) => {
                 self.tally.answered(conn.front.status());
@@ -136,7 +139,7 @@ impl Worker {
         if let (Some(key), Answer::File(served)) = (plain, &answer) {
             let site = &self.shared.site;
             keep_ready(
-                &mut self.hot,
+                &mut self.response_cache,
                 &mut self.watch,
                 site,
                 &key,
@@ -144,7 +147,7 @@ impl Worker {
                 &plan,
                 conn.looked_up,
             );
-            count_ready(&self.tally, &self.hot);
+            count_ready(&self.tally, &self.response_cache);
         }
         match answer {
             Answer::File(served) => conn.file = Some(served.file),
@@ -153,7 +156,7 @@ impl Worker {
             Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
             Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
             Answer::Exhausted => {
-                self.hot.shed(); // it may be what keeps the descriptors
+                self.response_cache.shed(); // it may be what keeps the descriptors
                 tracing::warn!("503: no descriptors or memory left for a request")
             }
             Answer::Crowded => {
@@ -167,12 +170,12 @@ impl Worker {
 
     /// Look up again the files of answers that will soon be too old, now that who asked has been answered.
     pub(super) fn look_up_again(&mut self, now: Instant) {
-        while let Some(due) = self.hot.due() {
-            let moment = self.hot.changes().moment(now);
+        while let Some(due) = self.response_cache.due() {
+            let moment = self.response_cache.changes().moment(now);
             let (key, site) = (&due, &self.shared.site);
             let kept = plain::answer_again(key, site).is_some_and(|(served, plan)| {
                 keep_ready(
-                    &mut self.hot,
+                    &mut self.response_cache,
                     &mut self.watch,
                     site,
                     key,
@@ -182,16 +185,16 @@ impl Worker {
                 )
             });
             if !kept {
-                self.hot.forget(key);
+                self.response_cache.forget(key);
             }
-            count_ready(&self.tally, &self.hot);
+            count_ready(&self.tally, &self.response_cache);
         }
     }
 }
 
 /// Keep an answer ready for the next who asks, if it is a small file's and the same for everybody; says whether it is kept.
 fn keep_ready(
-    hot: &mut Hot,
+    response_cache: &mut ResponseCache,
     watch: &mut Option<Watch>,
     site: &Site,
     key: &Key<'_>,
@@ -208,7 +211,7 @@ fn keep_ready(
     let Some(Part::Bytes(head)) = plan.parts.first() else {
         return false;
     };
-    let Some(form) = hot.wants(key, &candidate, unix_ms() / 1000) else {
+    let Some(form) = response_cache.wants(key, &candidate, unix_ms() / 1000) else {
         return false;
     };
     let sight = watch.as_mut().and_then(|watch| {
@@ -217,15 +220,15 @@ fn keep_ready(
             Form::Copied => Bytes::Copied { name },
             Form::Open => Bytes::Open,
         };
-        watch.add(&directory, bytes, hot.changes(), moment)
+        watch.add(&directory, bytes, response_cache.changes(), moment)
     });
     let ready = match form {
         // Read anew each time: its bytes may change without its times, so what was read for an older answer proves nothing.
         Form::Copied => match served.file.resident(&served.version) {
-            Some(body) => Ready::whole(head, &body),
+            Some(body) => CachedResponse::whole(head, &body),
             None => return false,
         },
-        Form::Open => Ready::Open {
+        Form::Open => CachedResponse::Open {
             head: Arc::clone(head),
             file: Arc::clone(&served.file),
         },
@@ -240,12 +243,12 @@ fn keep_ready(
         moment,
         sight,
     };
-    hot.keep(key, made)
+    response_cache.keep(key, made)
 }
 
 /// Let others see what is kept ready.
-fn count_ready(tally: &Tally, hot: &Hot) {
-    let (files, bytes) = hot.held();
+fn count_ready(tally: &Tally, response_cache: &ResponseCache) {
+    let (files, bytes) = response_cache.held();
     tally.ready_files.set(files);
     tally.ready_bytes.set(bytes);
 }

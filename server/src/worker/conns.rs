@@ -14,7 +14,7 @@ use ackpace_wire::listing::Format;
 use crate::disk::Piece;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
-use crate::hot::changes::Moment;
+use crate::response_cache::changes::Moment;
 use crate::store::file::File;
 use crate::tcp;
 

@@ -3,9 +3,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ackpace::hot::changes::Change;
-use ackpace::hot::{Content, Hot, Key, Made, Ready};
 use ackpace::limits::{RESPONSE_CACHE_TABLES_BYTES, WATCHES_MAX};
+use ackpace::response_cache::changes::Change;
+use ackpace::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
 use ackpace::store::file::version;
 use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
@@ -56,9 +56,9 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
         version: version(&stat),
     };
     let before_bytes = NOW.load(Ordering::Relaxed);
-    let mut hot = Hot::new(BUDGET_BYTES);
+    let mut response_cache = ResponseCache::new(BUDGET_BYTES);
     let mut under_way = Vec::with_capacity(1000);
-    let own_bytes = under_way.capacity() * size_of::<Ready>();
+    let own_bytes = under_way.capacity() * size_of::<CachedResponse>();
     // Short ones fill the table, long ones the memory; some are being sent when they are forgotten.
     for (path_bytes, body_bytes, lent) in [
         (10, 1, false),
@@ -75,31 +75,35 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
                 },
             );
             let path = path(nth, path_bytes);
-            let moment = hot.changes().moment(now);
-            if hot.changes().sight(watch, moment).is_none() {
-                let _ = hot.changes().enter(watch, 0);
+            let moment = response_cache.changes().moment(now);
+            if response_cache.changes().sight(watch, moment).is_none() {
+                let _ = response_cache.changes().enter(watch, 0);
             }
-            let _ = hot.changes().enter_file(nth as i32 + 100_000, 0);
-            let moment = hot.changes().moment(now);
+            let _ = response_cache.changes().enter_file(nth as i32 + 100_000, 0);
+            let moment = response_cache.changes().moment(now);
             let made = Made {
                 content,
-                ready: Ready::whole(&[b'h'; 300], &vec![b'b'; body_bytes]),
+                ready: CachedResponse::whole(&[b'h'; 300], &vec![b'b'; body_bytes]),
                 moment,
-                sight: hot.changes().sight(watch, moment),
+                sight: response_cache.changes().sight(watch, moment),
             };
             let key = Key {
                 path: path[..].into(),
                 keep_alive: nth % 2 == 0,
             };
-            hot.keep(&key, made);
+            response_cache.keep(&key, made);
             if lent && nth % 10 == 0 {
-                under_way.extend(hot.get(&key, now).map(|found| found.ready.clone()));
+                under_way.extend(
+                    response_cache
+                        .get(&key, now)
+                        .map(|found| found.ready.clone()),
+                );
             }
             if nth % 10 == 1 {
-                hot.changes().heard(watch, Change::Some, now);
+                response_cache.changes().heard(watch, Change::Some, now);
             }
         }
-        let (answers, held_bytes) = hot.held();
+        let (answers, held_bytes) = response_cache.held();
         assert!(held_bytes <= BUDGET_BYTES && (answers > 0 || lent));
         let heap_bytes = NOW.load(Ordering::Relaxed) - before_bytes - own_bytes;
         let counted_bytes = held_bytes + RESPONSE_CACHE_TABLES_BYTES;

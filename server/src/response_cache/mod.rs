@@ -25,7 +25,7 @@ use crate::store::file::File;
 
 /// An answer that is ready to be sent.
 #[derive(Clone, Debug)]
-pub enum Ready {
+pub enum CachedResponse {
     /// Head and body in one piece, for a file so short that a copy costs less than a second system call.
     Whole {
         /// All bytes of the answer.
@@ -42,10 +42,10 @@ pub enum Ready {
     },
 }
 
-impl Ready {
+impl CachedResponse {
     /// An answer in one piece.
-    pub fn whole(head: &[u8], body: &[u8]) -> Ready {
-        Ready::Whole {
+    pub fn whole(head: &[u8], body: &[u8]) -> CachedResponse {
+        CachedResponse::Whole {
             text: [head, body].concat().into(),
             head_len_bytes: head.len(),
         }
@@ -54,8 +54,8 @@ impl Ready {
     /// Whether its file is what its head says, as far as that can be asked: one that is open may have been written to since.
     fn holds(&self, content: &Content) -> bool {
         match self {
-            Ready::Whole { .. } => true,
-            Ready::Open { file, .. } => file.version() == Ok(content.version),
+            CachedResponse::Whole { .. } => true,
+            CachedResponse::Open { file, .. } => file.version() == Ok(content.version),
         }
     }
 }
@@ -90,7 +90,7 @@ pub struct Content {
 /// An answer that is kept.
 pub struct Found<'a> {
     /// The answer.
-    pub ready: &'a Ready,
+    pub ready: &'a CachedResponse,
     /// Of what.
     pub content: &'a Content,
     /// A file that is open was compared with `content` just now.
@@ -98,7 +98,7 @@ pub struct Found<'a> {
 }
 
 /// The cache: by [`Key`], bounded in bytes.
-pub struct Hot {
+pub struct ResponseCache {
     /// Who else wants the memory; `None`: the budget is ours.
     ledger: Option<Arc<Ledger>>,
     table: Table,
@@ -113,17 +113,17 @@ pub struct Made {
     /// Of what.
     pub content: Content,
     /// The answer.
-    pub ready: Ready,
+    pub ready: CachedResponse,
     /// When its file was looked up.
     pub moment: Moment,
     /// Where its file is watched; `None`: it is not.
     pub sight: Option<Sight>,
 }
 
-impl Hot {
+impl ResponseCache {
     /// An empty cache of `budget_bytes`; with 0 it stays empty.
-    pub fn new(budget_bytes: u64) -> Hot {
-        Hot {
+    pub fn new(budget_bytes: u64) -> ResponseCache {
+        ResponseCache {
             ledger: None,
             table: Table::new(usize::try_from(budget_bytes).unwrap_or(usize::MAX)),
             changes: Changes::default(),
@@ -134,7 +134,7 @@ impl Hot {
     }
 
     /// The same, which takes its budget from the ledger step by step, when it uses it.
-    pub fn on(mut self, ledger: Arc<Ledger>) -> Hot {
+    pub fn on(mut self, ledger: Arc<Ledger>) -> ResponseCache {
         self.table.bounds().close();
         ledger.take(self.held().1);
         self.ledger = Some(ledger);

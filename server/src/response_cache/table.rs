@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ackpace_core::response_cache::{Cost, Costly, Freshness, SecondChance, Space};
 
 use super::changes::Sight;
-use super::{Content, Key, Ready};
+use super::{CachedResponse, Content, Key};
 use crate::limits::RESPONSES_SWEPT_MAX;
 use crate::store::file::File;
 
@@ -17,7 +17,7 @@ pub(super) struct Slot {
     pub path: Box<[u8]>,
     pub keep_alive: bool,
     pub content: Content,
-    pub ready: Ready,
+    pub ready: CachedResponse,
     pub freshness: Freshness,
     /// `None`: nobody tells of changes.
     pub sight: Option<Sight>,
@@ -148,8 +148,8 @@ impl Table {
             self.link(at);
         }
         let text = match gone.ready {
-            Ready::Whole { text, .. } => text,
-            Ready::Open { head, .. } => head,
+            CachedResponse::Whole { text, .. } => text,
+            CachedResponse::Open { head, .. } => head,
         };
         if Arc::strong_count(&text) > 1 {
             self.slots.charge(lent_bytes(&text));
@@ -200,7 +200,7 @@ impl Costly for Slot {
     fn cost(&self) -> Cost {
         Cost {
             bytes: self.own_bytes() + self.text_bytes(),
-            open_files: usize::from(matches!(self.ready, Ready::Open { .. })),
+            open_files: usize::from(matches!(self.ready, CachedResponse::Open { .. })),
         }
     }
 }
@@ -209,8 +209,8 @@ impl Slot {
     /// What the response costs without its bytes.
     fn own_bytes(&self) -> usize {
         let file_bytes = match &self.ready {
-            Ready::Whole { .. } => 0,
-            Ready::Open { file, .. } => {
+            CachedResponse::Whole { .. } => 0,
+            CachedResponse::Open { file, .. } => {
                 size_of::<File>() + 2 * size_of::<usize>() + file.path.len() + 2 * PIECE_BYTES
             }
         };
@@ -220,8 +220,8 @@ impl Slot {
     /// What its bytes cost, which may be sent for longer than they are cached.
     fn text_bytes(&self) -> usize {
         match &self.ready {
-            Ready::Whole { text, .. } => lent_bytes(text),
-            Ready::Open { head, .. } => lent_bytes(head),
+            CachedResponse::Whole { text, .. } => lent_bytes(text),
+            CachedResponse::Open { head, .. } => lent_bytes(head),
         }
     }
 }
