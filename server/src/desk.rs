@@ -54,7 +54,7 @@ impl Desk {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Leave a connection for its worker, whose bell is to be rung then; it counts as the worker's from now
+    /// Leave a connection for its worker, whose waker is to be signalled then; it counts as the worker's from now
     /// on. Comes back if too many wait already.
     pub fn hand(&self, client: Accepted) -> Result<(), Accepted> {
         self.handed.push(client)?;

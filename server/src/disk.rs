@@ -23,7 +23,7 @@ use self::readers::{Finished, Job, Readers};
 use self::wanted::Wanted;
 use crate::clock::Clock;
 use crate::ledger::Ledger;
-use crate::mailbox::{Bell, Mailboxes};
+use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::sched;
 use crate::store::device::{Device, Devices};
@@ -75,14 +75,14 @@ pub struct Piece {
 pub struct Line {
     /// What the disks tell this worker: a connection has one stream, so one box a connection.
     pub news: Mailboxes<News>,
-    /// Rung when a stream of the worker stands still for what came.
-    pub bell: Arc<Bell>,
+    /// Signalled when a stream of the worker stands still for what came.
+    pub waker: Arc<ThreadWaker>,
 }
 
 /// A disk thread as the workers see it.
 pub struct Handle {
     asks: Vec<Mailboxes<Ask>>,
-    bell: Arc<Bell>,
+    waker: Arc<ThreadWaker>,
     pool: Arc<Pool>,
     tally: Tally,
 }
@@ -154,7 +154,7 @@ pub struct Equipment {
 }
 
 impl Handle {
-    /// Leave a message; the disk thread hears of it by [`Handle::ring`].
+    /// Leave a message; the disk thread hears of it by [`Handle::wake`].
     pub fn ask(&self, worker: u16, place: u32, ask: Ask) {
         self.asks[usize::from(worker)].put(place, ask);
     }
@@ -165,8 +165,8 @@ impl Handle {
     }
 
     /// Wake the disk thread: once a turn is enough.
-    pub fn ring(&self) {
-        self.bell.ring();
+    pub fn wake(&self) {
+        self.waker.wake();
     }
 }
 
@@ -185,9 +185,9 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
         spindles: device.spindles() as u32,
         ..equipment.settings
     };
-    let bell = Arc::new(Bell::new()?);
+    let waker = Arc::new(ThreadWaker::new()?);
     let slots = u32::try_from(equipment.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
-    let pool = Arc::new(Pool::new(slots, Arc::clone(&bell))?);
+    let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
     pool.retire(u32::MAX); // all of it is others' until it was claimed
     let handle = Arc::new(Handle {
         asks: equipment
@@ -196,7 +196,7 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
             .map(|_| Mailboxes::new(equipment.places))
             .collect(),
         pool,
-        bell: Arc::clone(&bell),
+        waker: Arc::clone(&waker),
         tally: Tally::default(),
     });
     let ring = match Ring::new(READS_IN_FLIGHT_MAX as u32) {
@@ -206,9 +206,9 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
             None
         }
     };
-    let readers = Readers::start(index, Arc::clone(&handle.bell), equipment)?;
+    let readers = Readers::start(index, Arc::clone(&handle.waker), equipment)?;
     equipment.ledger.take(equipment.device_bytes);
-    equipment.ledger.enter(usize::from(index), bell);
+    equipment.ledger.enter(usize::from(index), waker);
     let shell = Shell {
         disk: Disk::new(settings),
         files: Wanted::default(),
@@ -282,15 +282,15 @@ impl Shell {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: left.subsec_nanos().into(),
             });
-        let bell = PollFd::new(&*self.handle.bell, PollFlags::IN);
+        let waker = PollFd::new(&*self.handle.waker, PollFlags::IN);
         let _ = match &self.ring {
             Some(ring) => poll(
-                &mut [bell, PollFd::new(ring, PollFlags::IN)],
+                &mut [waker, PollFd::new(ring, PollFlags::IN)],
                 timeout.as_ref(),
             ),
-            None => poll(&mut [bell], timeout.as_ref()),
+            None => poll(&mut [waker], timeout.as_ref()),
         };
-        self.handle.bell.heard();
+        self.handle.waker.awake();
     }
 
     fn turn(&mut self) {
@@ -493,7 +493,7 @@ impl Shell {
             }
             Out::Nudge(stream) => {
                 if let Some(line) = self.lines.get(usize::from(stream.worker)) {
-                    line.bell.ring();
+                    line.waker.wake();
                 }
             }
         }
@@ -560,7 +560,7 @@ impl Shell {
         };
         line.news.put(stream.conn.index, news);
         if wake {
-            line.bell.ring();
+            line.waker.wake();
         }
     }
 

@@ -47,10 +47,10 @@ impl Disks {
     }
 
     /// Wake the threads whose bits are set.
-    pub fn ring(&self, devices: u64) {
+    pub fn wake(&self, devices: u64) {
         for (device, place) in self.handles.iter().enumerate() {
             if (devices >> device) & 1 == 1 {
-                place.get().inspect(|handle| handle.ring());
+                place.get().inspect(|handle| handle.wake());
             }
         }
     }

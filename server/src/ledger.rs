@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use ackpace_core::ahead::{Ahead, Standing};
 
-use crate::mailbox::Bell;
+use crate::mailbox::ThreadWaker;
 
 /// The account. Any thread may take and give.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Ledger {
     disks: AtomicU64,
     /// Reading ahead was asked to give back, and has not looked since.
     asked: AtomicBool,
-    bells: [OnceLock<Arc<Bell>>; crate::limits::DEVICES_MAX],
+    wakers: [OnceLock<Arc<ThreadWaker>>; crate::limits::DEVICES_MAX],
 }
 
 impl Ledger {
@@ -37,7 +37,7 @@ impl Ledger {
             ahead_bytes: AtomicU64::new(0),
             disks: AtomicU64::new(0),
             asked: AtomicBool::new(false),
-            bells: std::array::from_fn(|_| OnceLock::new()),
+            wakers: std::array::from_fn(|_| OnceLock::new()),
         }
     }
 
@@ -65,24 +65,24 @@ impl Ledger {
     /// Ask reading ahead to give back, once until it has looked.
     fn look(&self, free_bytes: i64) {
         if self.rule.is_short(free_bytes) && !self.asked.swap(true, Relaxed) {
-            self.bells
+            self.wakers
                 .iter()
                 .filter_map(OnceLock::get)
-                .for_each(|bell| bell.ring());
+                .for_each(|waker| waker.wake());
         }
     }
 
-    /// One more disk reads ahead: its thread hears this bell when others want memory.
-    pub fn enter(&self, device: usize, bell: Arc<Bell>) {
-        if let Some(place) = self.bells.get(device) {
-            let _ = place.set(bell);
+    /// One more disk reads ahead: its thread hears this waker when others want memory.
+    pub fn enter(&self, device: usize, waker: Arc<ThreadWaker>) {
+        if let Some(place) = self.wakers.get(device) {
+            let _ = place.set(waker);
         }
         self.disks.fetch_add(1, Relaxed);
         // They share with this one from now on.
-        self.bells
+        self.wakers
             .iter()
             .filter_map(OnceLock::get)
-            .for_each(|bell| bell.ring());
+            .for_each(|waker| waker.wake());
     }
 
     /// A disk that was asked looks now, or will soon. To be called before it looks.
@@ -166,26 +166,29 @@ mod tests {
     #[test]
     fn disks_are_asked_once_when_others_want_memory() {
         let ledger = Ledger::new(100 * MIB, 0, u64::MAX);
-        let bell = Arc::new(Bell::new().expect("a descriptor"));
-        ledger.enter(0, Arc::clone(&bell));
-        bell.heard();
-        let rung = || {
+        let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
+        ledger.enter(0, Arc::clone(&waker));
+        waker.awake();
+        let signalled = || {
             let mut fds = [rustix::event::PollFd::new(
-                &*bell,
+                &*waker,
                 rustix::event::PollFlags::IN,
             )];
             let polled = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
-            bell.heard();
+            waker.awake();
             polled == Ok(1)
         };
         let share_bytes = ledger.share_bytes(0, 0);
         assert!(share_bytes > 90 * MIB && ledger.claim_ahead(share_bytes));
-        assert!(ledger.claim(MIB) && !rung(), "the reserve is for that");
-        assert!(ledger.claim(3 * MIB) && rung());
-        assert!(ledger.claim(MIB) && !rung(), "it was asked");
+        assert!(ledger.claim(MIB) && !signalled(), "the reserve is for that");
+        assert!(ledger.claim(3 * MIB) && signalled());
+        assert!(ledger.claim(MIB) && !signalled(), "it was asked");
         ledger.heard();
         assert!(ledger.share_bytes(share_bytes, 0) < share_bytes);
-        assert!(!ledger.claim(50 * MIB) && rung(), "it gave nothing back");
+        assert!(
+            !ledger.claim(50 * MIB) && signalled(),
+            "it gave nothing back"
+        );
     }
 
     #[test]

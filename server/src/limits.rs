@@ -146,7 +146,7 @@ pub const CGROUP_PERCENT: u8 = 60;
 pub const MACHINE_PERCENT: u8 = 25;
 /// Connections below which a worker is not worth starting. Less memory: the start is refused.
 pub const CONNECTIONS_MIN: u32 = 16;
-/// Open descriptors that are not connections or files of responses: listeners, bells, logs, disk threads.
+/// Open descriptors that are not connections or files of responses: listeners, wakers, logs, disk threads.
 pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (2 + READERS_MAX)) as u64;
 
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.

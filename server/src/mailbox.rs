@@ -1,4 +1,4 @@
-//! How threads tell each other things without waiting: a bell that wakes, and boxes that hold the
+//! How threads tell each other things without waiting: a waker, and boxes that hold the
 //! latest message of each place.
 
 use std::io;
@@ -11,40 +11,40 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Wakes one thread that waits on its descriptor (eventfd(2)).
 #[derive(Debug)]
-pub struct Bell {
+pub struct ThreadWaker {
     fd: OwnedFd,
-    rung: AtomicBool,
+    signalled: AtomicBool,
 }
 
-impl Bell {
-    /// A silent bell.
+impl ThreadWaker {
+    /// A waker.
     ///
     /// # Errors
     /// When the process is out of descriptors.
-    pub fn new() -> io::Result<Bell> {
+    pub fn new() -> io::Result<ThreadWaker> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Bell {
+        Ok(ThreadWaker {
             fd,
-            rung: AtomicBool::new(false),
+            signalled: AtomicBool::new(false),
         })
     }
 
-    /// Wake the thread, or keep it from falling asleep. Further rings cost nothing until it has heard.
-    pub fn ring(&self) {
-        if !self.rung.swap(true, AcqRel) {
-            // The counter can't overflow: one write for each time the bell was heard.
+    /// Wake the thread, or keep it from falling asleep. Further calls cost nothing until it is awake.
+    pub fn wake(&self) {
+        if !self.signalled.swap(true, AcqRel) {
+            // The counter can't overflow: one write for each time the thread was awake.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
     /// The thread has woken and will look at everything now. To be called before it looks.
-    pub fn heard(&self) {
+    pub fn awake(&self) {
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
-        self.rung.store(false, Release);
+        self.signalled.store(false, Release);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for ThreadWaker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -259,19 +259,19 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_rung_twice_is_heard_once_and_can_ring_again() {
-        let bell = Bell::new().expect("a descriptor");
-        let sounds = |bell: &Bell| {
-            let mut fds = [PollFd::new(bell, PollFlags::IN)];
+    fn a_waker_that_is_signalled_twice_wakes_once_and_can_wake_again() {
+        let waker = ThreadWaker::new().expect("a descriptor");
+        let sounds = |waker: &ThreadWaker| {
+            let mut fds = [PollFd::new(waker, PollFlags::IN)];
             poll(&mut fds, Some(&rustix::event::Timespec::default())).expect("poll") == 1
         };
-        assert!(!sounds(&bell));
-        bell.ring();
-        bell.ring();
-        assert!(sounds(&bell));
-        bell.heard();
-        assert!(!sounds(&bell));
-        bell.ring();
-        assert!(sounds(&bell));
+        assert!(!sounds(&waker));
+        waker.wake();
+        waker.wake();
+        assert!(sounds(&waker));
+        waker.awake();
+        assert!(!sounds(&waker));
+        waker.wake();
+        assert!(sounds(&waker));
     }
 }

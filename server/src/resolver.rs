@@ -15,7 +15,7 @@ use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Answer, Query, Site};
 use crate::limits::{CLOSING_EACH, CLOSING_WAITS_MAX};
-use crate::mailbox::Bell;
+use crate::mailbox::ThreadWaker;
 use crate::sched;
 use crate::store::closing;
 use crate::store::device::Device;
@@ -66,7 +66,7 @@ pub enum Done {
 pub struct Return {
     worker: usize,
     results: Sender<(StreamId, Done)>,
-    bell: Arc<Bell>,
+    waker: Arc<ThreadWaker>,
 }
 
 /// What a place in the ways back costs: two results may be under way for one connection.
@@ -78,14 +78,14 @@ pub type Inbox = Receiver<(StreamId, Done)>;
 impl Return {
     /// The way back to a worker, and the worker's end of it. `places` bounds the jobs that a worker
     /// can have under way.
-    pub fn new(worker: usize, places: u32, bell: Arc<Bell>) -> (Return, Inbox) {
+    pub fn new(worker: usize, places: u32, waker: Arc<ThreadWaker>) -> (Return, Inbox) {
         // A connection that is closed and replaced while its job runs has two results under way.
         let (results, inbox) = bounded(2 * places as usize + RESOLVERS_MAX);
         (
             Return {
                 worker,
                 results,
-                bell,
+                waker,
             },
             inbox,
         )
@@ -149,7 +149,7 @@ impl Resolver {
                     match run(&site, taken, job) {
                         Ok(done) => {
                             let _ = back.results.send((stream, done));
-                            back.bell.ring();
+                            back.waker.wake();
                         }
                         Err(job) => jobs.put_off(
                             taken.device,

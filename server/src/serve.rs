@@ -28,7 +28,7 @@ use crate::ledger::Ledger;
 use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_MAX};
 use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
-use crate::mailbox::{Bell, Mailboxes};
+use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy,
@@ -109,7 +109,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         let shared = Arc::clone(&shared);
         move || {
             shared.stopping.store(true, Ordering::Release);
-            shared.lines.iter().for_each(|line| line.bell.ring());
+            shared.lines.iter().for_each(|line| line.waker.wake());
         }
     };
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
@@ -193,7 +193,7 @@ fn start(
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, shares, log.handle().is_on());
-        let (line, questions) = admin::Line::new(Arc::clone(&shared.lines[index].bell));
+        let (line, questions) = admin::Line::new(Arc::clone(&shared.lines[index].waker));
         let equipment = Equipment {
             inbox,
             questions,
@@ -228,13 +228,13 @@ fn ends(workers: usize, places: u32) -> io::Result<Ends> {
         inboxes: Vec::new(),
     };
     for worker in 0..workers {
-        let bell = Arc::new(Bell::new()?);
-        let (back, inbox) = Return::new(worker, places, Arc::clone(&bell));
+        let waker = Arc::new(ThreadWaker::new()?);
+        let (back, inbox) = Return::new(worker, places, Arc::clone(&waker));
         ends.returns.push(back);
         ends.inboxes.push(inbox);
         ends.lines.push(Line {
             news: Mailboxes::new(places),
-            bell,
+            waker,
         });
     }
     Ok(ends)

@@ -44,7 +44,7 @@ use crate::limits::{
     COPIED_BYTES_MAX, NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX,
 };
 use crate::log::AccessHandle;
-use crate::mailbox::Bell;
+use crate::mailbox::ThreadWaker;
 use crate::resolver::{Done, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
@@ -57,13 +57,13 @@ pub struct Shared {
     pub site: Arc<Site>,
     /// The disk threads.
     pub disks: Arc<Disks>,
-    /// Each worker's news from the disks, and its bell.
+    /// Each worker's news from the disks, and its waker.
     pub lines: Arc<Vec<Line>>,
     /// Each worker's place, where the others see what it carries.
     pub desks: Vec<Desk>,
     /// The pool for what may block.
     pub resolver: Resolver,
-    /// Set when the server is to stop; the bells are rung afterwards.
+    /// Set when the server is to stop; the wakers are signalled afterwards.
     pub stopping: AtomicBool,
     /// The time of all machines.
     pub clock: Clock,
@@ -78,7 +78,7 @@ pub struct Worker {
     decider: Decider,
     index: usize,
     shared: Arc<Shared>,
-    bell: Arc<Bell>,
+    waker: Arc<ThreadWaker>,
     inbox: Receiver<(StreamId, Done)>,
     questions: Receiver<Question>,
     log: AccessHandle,
@@ -93,7 +93,7 @@ pub struct Worker {
     watch: Option<Watch>,
     draining: bool,
     /// Disks that have something to hear at the end of the turn, a bit each.
-    disks_to_ring: u64,
+    disks_to_wake: u64,
     this_turn: Turn,
     tally: Arc<Tally>,
     /// Streams for which nobody was at work, as far as that was said.
@@ -126,7 +126,7 @@ pub struct Equipment {
 }
 
 /// What an epoll event is about: places in the table of connections lie below these.
-const BELL: u64 = u64::MAX;
+const WAKER: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 const WATCH: u64 = u64::MAX - 2;
 
@@ -152,8 +152,8 @@ impl Worker {
         let decider = Decider::new(settings);
         let places_max = decider.connections_max();
         let index = usize::from(settings.worker);
-        let bell = Arc::clone(&shared.lines[index].bell);
-        epoll::add(&epoll, &*bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        let waker = Arc::clone(&shared.lines[index].waker);
+        epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let lowat_bytes = match settings.send {
             Send::Margin { .. } => Some(LOWAT_BYTES_START),
             Send::Eager => None,
@@ -184,7 +184,7 @@ impl Worker {
             decider,
             index,
             shared,
-            bell,
+            waker,
             inbox,
             questions,
             log,
@@ -196,7 +196,7 @@ impl Worker {
             response_cache: ResponseCache::new(response_cache_bytes).on(ledger),
             watch,
             draining: false,
-            disks_to_ring: 0,
+            disks_to_wake: 0,
             this_turn: Turn::default(),
             tally,
             mended: 0,
@@ -254,12 +254,12 @@ impl Worker {
     }
 
     fn turn(&mut self, events: &[Event], now: Instant) {
-        let mut rung = false;
+        let mut signalled = false;
         self.take_handed(now);
         for event in events {
             match event.data.u64() {
-                BELL => {
-                    rung = true;
+                WAKER => {
+                    signalled = true;
                     self.hear(now);
                 }
                 WATCH => {
@@ -292,10 +292,10 @@ impl Worker {
         }
         self.look_up_again(now);
         if self.desk_waits() && self.room() > 0 {
-            self.bell.ring(); // a place came free
+            self.waker.wake(); // a place came free
         }
         // Told behind the orders, or a connection might be shown between its news and what is done about them.
-        if rung {
+        if signalled {
             for question in self
                 .questions
                 .clone()
@@ -305,12 +305,12 @@ impl Worker {
                 self.tell(&question, now);
             }
             if !self.questions.is_empty() {
-                self.bell.ring();
+                self.waker.wake();
             }
         }
         self.shared
             .disks
-            .ring(std::mem::take(&mut self.disks_to_ring));
+            .wake(std::mem::take(&mut self.disks_to_wake));
     }
 
     /// Let others see what the machine has counted.
@@ -360,7 +360,7 @@ impl Worker {
                 None => return,
             }
         }
-        self.bell.ring(); // there may be more
+        self.waker.wake(); // there may be more
     }
 
     /// Bytes of a stream are there; memory that comes for one who left goes back at once.
@@ -395,12 +395,12 @@ impl Worker {
 
     /// Somebody rang: a disk, a resolver, or whoever stops the server.
     fn hear(&mut self, now: Instant) {
-        self.bell.heard();
+        self.waker.awake();
         for (stream, done) in self.inbox.clone().try_iter().take(RESULTS_PER_TURN_MAX) {
             self.resolver_done(stream, done, now);
         }
         if !self.inbox.is_empty() {
-            self.bell.ring();
+            self.waker.wake();
         }
         if self.shared.stopping.load(Ordering::Acquire) && !self.draining {
             self.drain(now);

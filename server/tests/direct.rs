@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use ackpace::mailbox::Bell;
+use ackpace::mailbox::ThreadWaker;
 use ackpace::store::device::Devices;
 use ackpace::store::direct::{Direct, Why, extents, open_direct};
 use ackpace::store::pool::{Lease, Pool};
@@ -278,8 +278,8 @@ fn span(offset_bytes: u64, len_bytes: u64) -> Span {
 const POOL_SLOTS: u32 = (8 * MIB / SLOT_BYTES) as u32;
 
 fn pool(slots: u32) -> Arc<Pool> {
-    let bell = Arc::new(Bell::new().expect("a descriptor"));
-    Arc::new(Pool::new(slots, bell).expect("address space"))
+    let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
+    Arc::new(Pool::new(slots, waker).expect("address space"))
 }
 
 /// A file with data at these offsets and of these lengths, and holes between; its end is the last one's.

@@ -27,7 +27,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::answers::Question;
 use crate::log::{AccessHandle, Diagnostics, DiagnosticsHandle};
-use crate::mailbox::Bell;
+use crate::mailbox::ThreadWaker;
 use crate::tally::Tally;
 use crate::worker::Shared;
 
@@ -35,20 +35,20 @@ use crate::worker::Shared;
 pub struct Line {
     /// What it counts.
     pub tally: Arc<Tally>,
-    /// Where questions go in; the bell is rung afterwards.
+    /// Where questions go in; the waker is signalled afterwards.
     pub questions: Sender<Question>,
-    /// Its bell.
-    pub bell: Arc<Bell>,
+    /// Its waker.
+    pub waker: Arc<ThreadWaker>,
 }
 
 impl Line {
-    /// A line to a worker with this bell, and the worker's end of it.
-    pub fn new(bell: Arc<Bell>) -> (Line, Receiver<Question>) {
+    /// A line to a worker with this waker, and the worker's end of it.
+    pub fn new(waker: Arc<ThreadWaker>) -> (Line, Receiver<Question>) {
         let (questions, heard) = bounded(1);
         let line = Line {
             tally: Arc::default(),
             questions,
-            bell,
+            waker,
         };
         (line, heard)
     }

@@ -194,7 +194,7 @@ fn ask(board: &Board, ask: Ask) -> Vec<(u16, Answer)> {
             let (reply, told) = bounded(1);
             // A worker that has not heard the last question yet hangs; it gets no further one.
             let sent = line.questions.try_send(Question { ask, reply });
-            line.bell.ring();
+            line.waker.wake();
             sent.ok().map(|()| told)
         })
         .collect();
@@ -212,7 +212,7 @@ fn ask_one(worker: u16, board: &Board, ask: Ask) -> Option<Answer> {
     let line = board.workers.get(usize::from(worker))?;
     let (reply, told) = bounded(1);
     line.questions.try_send(Question { ask, reply }).ok()?;
-    line.bell.ring();
+    line.waker.wake();
     told.recv_timeout(WORKER_ANSWER_MAX).ok()
 }
 

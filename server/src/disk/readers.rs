@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use super::Equipment;
 use crate::clock::Clock;
 use crate::limits::READERS_MAX;
-use crate::mailbox::Bell;
+use crate::mailbox::ThreadWaker;
 use crate::sched;
 use crate::store::device::{Device, Devices};
 use crate::store::direct::{Why, extents};
@@ -65,7 +65,11 @@ pub(super) struct Readers {
 
 impl Readers {
     /// Starts the threads of a device.
-    pub fn start(index: u16, bell: Arc<Bell>, equipment: &Equipment) -> io::Result<Readers> {
+    pub fn start(
+        index: u16,
+        waker: Arc<ThreadWaker>,
+        equipment: &Equipment,
+    ) -> io::Result<Readers> {
         let (orders, work) = unbounded::<Job>();
         let (done, finished) = unbounded();
         for n in 0..READERS_MAX {
@@ -77,14 +81,14 @@ impl Readers {
                 direct: equipment.settings.direct,
                 done: done.clone(),
             };
-            let (work, bell) = (work.clone(), Arc::clone(&bell));
+            let (work, waker) = (work.clone(), Arc::clone(&waker));
             thread::Builder::new()
                 .name(format!("read-{index}.{n}"))
                 .spawn(move || {
                     sched::give_way();
                     for job in work {
                         thread.perform(job);
-                        bell.ring();
+                        waker.wake();
                     }
                 })?;
         }

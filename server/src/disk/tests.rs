@@ -20,10 +20,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let bell = || Arc::new(Bell::new().expect("a descriptor"));
+        let waker = || Arc::new(ThreadWaker::new().expect("a descriptor"));
         let line = Line {
             news: Mailboxes::new(4),
-            bell: bell(),
+            waker: waker(),
         };
         let settings = Settings {
             prefetch: Prefetch::Tdap,
@@ -39,12 +39,12 @@ impl Bench {
         };
         let slots = (settings.memory_bytes / SLOT_BYTES) as u32;
         let ledger = Arc::new(Ledger::new(u64::MAX >> 1, 0, u64::MAX >> 1));
-        ledger.enter(0, bell());
+        ledger.enter(0, waker());
         assert!(ledger.claim_ahead(u64::from(slots) * SLOT_COST_BYTES));
         let handle = Handle {
             asks: vec![Mailboxes::new(4)],
-            pool: Arc::new(Pool::new(slots, bell()).expect("address space")),
-            bell: bell(),
+            pool: Arc::new(Pool::new(slots, waker()).expect("address space")),
+            waker: waker(),
             tally: Tally::default(),
         };
         let (readers, work, done) = Readers::by_hand();
@@ -227,7 +227,7 @@ fn a_smaller_budget_is_obeyed_from_the_next_read_on() {
     bench
         .shell
         .ledger
-        .enter(0, Arc::clone(&bench.shell.handle.bell));
+        .enter(0, Arc::clone(&bench.shell.handle.waker));
     assert!(
         bench
             .shell

@@ -17,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use smallvec::SmallVec;
 
 use crate::limits::IOVECS_MAX;
-use crate::mailbox::Bell;
+use crate::mailbox::ThreadWaker;
 
 /// What a huge page is on x86-64, and on aarch64 with pages of 4 KiB.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -43,7 +43,7 @@ pub struct Pool {
     unclaimed: AtomicU32,
     freed: AtomicU32,
     hungry: AtomicU32,
-    bell: Arc<Bell>,
+    waker: Arc<ThreadWaker>,
 }
 
 // SAFETY: the mapping belongs to the pool and is as long-lived; its bytes are reached through leases only, and the bits
@@ -57,7 +57,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the address space is lacking (ENOMEM, RLIMIT_AS).
-    pub fn new(slots: u32, bell: Arc<Bell>) -> io::Result<Pool> {
+    pub fn new(slots: u32, waker: Arc<ThreadWaker>) -> io::Result<Pool> {
         let slots = slots.max(1);
         let base = map(slots)?;
         let free = (0..slots.div_ceil(u64::BITS)).map(|word| {
@@ -77,7 +77,7 @@ impl Pool {
             unclaimed: AtomicU32::new(slots),
             freed: AtomicU32::new(0),
             hungry: AtomicU32::new(0),
-            bell,
+            waker,
         })
     }
 
@@ -117,7 +117,7 @@ impl Pool {
         self.freed.swap(0, Ordering::SeqCst)
     }
 
-    /// Ring the bell, once, when `slots` more have come back than [`Pool::take_freed`] told of; 0: don't.
+    /// Ring the waker, once, when `slots` more have come back than [`Pool::take_freed`] told of; 0: don't.
     pub fn set_hungry(&self, slots: u32) {
         self.hungry.store(slots, Ordering::SeqCst);
         self.feed(); // they may have come back in between
@@ -277,7 +277,7 @@ impl Pool {
             .hungry
             .compare_exchange(hungry, 0, Ordering::SeqCst, Ordering::SeqCst);
         if sated.is_ok() {
-            self.bell.ring();
+            self.waker.wake();
         }
     }
 

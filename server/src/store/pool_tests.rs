@@ -7,17 +7,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 
-fn pool(slots: u32) -> (Arc<Pool>, Arc<Bell>) {
-    let bell = Arc::new(Bell::new().expect("a descriptor"));
-    let pool = Pool::new(slots, Arc::clone(&bell)).expect("address space");
-    (Arc::new(pool), bell)
+fn pool(slots: u32) -> (Arc<Pool>, Arc<ThreadWaker>) {
+    let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
+    let pool = Pool::new(slots, Arc::clone(&waker)).expect("address space");
+    (Arc::new(pool), waker)
 }
 
-fn rung(bell: &Bell) -> bool {
-    let mut fds = [PollFd::new(bell, PollFlags::IN)];
-    let rung = poll(&mut fds, Some(&Timespec::default())).expect("poll") == 1;
-    bell.heard();
-    rung
+fn signalled(waker: &ThreadWaker) -> bool {
+    let mut fds = [PollFd::new(waker, PollFlags::IN)];
+    let signalled = poll(&mut fds, Some(&Timespec::default())).expect("poll") == 1;
+    waker.awake();
+    signalled
 }
 
 /// The numbers of a lease's slots, in order.
@@ -188,31 +188,31 @@ fn what_was_given_back_cannot_be_looked_at() {
 
 #[test]
 fn the_return_that_stills_the_hunger_rings_once() {
-    let (pool, bell) = pool(8);
+    let (pool, waker) = pool(8);
     let mut leases: Vec<Lease> = (0..8).map(|_| pool.lease(1).expect("free")).collect();
     pool.set_hungry(3);
     leases.truncate(6);
-    assert!(!rung(&bell), "two are not three");
+    assert!(!signalled(&waker), "two are not three");
     leases.truncate(5);
-    assert!(rung(&bell));
+    assert!(signalled(&waker));
     leases.truncate(2);
-    assert!(!rung(&bell), "it was told");
+    assert!(!signalled(&waker), "it was told");
     // What came back unheard counts at once.
     pool.set_hungry(6);
-    assert!(rung(&bell));
+    assert!(signalled(&waker));
     assert_eq!(pool.take_freed(), 6);
     pool.set_hungry(1);
-    assert!(!rung(&bell), "these are known");
+    assert!(!signalled(&waker), "these are known");
     pool.set_hungry(0);
     leases.clear();
-    assert!(!rung(&bell), "nobody is hungry any more");
+    assert!(!signalled(&waker), "nobody is hungry any more");
 }
 
 #[test]
 fn many_threads_lend_and_return_and_nothing_is_lost() {
     const SLOTS: u32 = 96;
     const ROUNDS: u32 = 3000;
-    let (pool, bell) = pool(SLOTS);
+    let (pool, waker) = pool(SLOTS);
     std::thread::scope(|scope| {
         for thread in 1..=4u8 {
             let pool = &pool;
@@ -233,7 +233,7 @@ fn many_threads_lend_and_return_and_nothing_is_lost() {
     assert_eq!(pool.free_slots(), SLOTS);
     let lent: u32 = 4 * (0..ROUNDS).map(|round| 1 + round % 24).sum::<u32>();
     assert_eq!(pool.take_freed(), lent);
-    assert!(!rung(&bell));
+    assert!(!signalled(&waker));
     assert!(pool.lease(SLOTS).is_some() && pool.lease(SLOTS + 1).is_none());
 }
 

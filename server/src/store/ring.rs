@@ -229,7 +229,7 @@ mod tests {
     use ackpace_core::limits::SLOT_BYTES;
 
     use super::*;
-    use crate::mailbox::Bell;
+    use crate::mailbox::ThreadWaker;
     use crate::store::direct::open_direct;
     use crate::store::pool::Pool;
 
@@ -246,8 +246,8 @@ mod tests {
     const SLOTS: u32 = (192 * 1024 / SLOT_BYTES) as u32;
 
     fn pool(slots: u32) -> Arc<Pool> {
-        let bell = Arc::new(Bell::new().expect("a descriptor"));
-        Arc::new(Pool::new(slots, bell).expect("address space"))
+        let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
+        Arc::new(Pool::new(slots, waker).expect("address space"))
     }
 
     fn content() -> Vec<u8> {

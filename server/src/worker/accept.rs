@@ -68,7 +68,7 @@ impl Worker {
             return self.take_over(client, now);
         }
         match desks[to].hand(client) {
-            Ok(()) => shared.lines[to].bell.ring(),
+            Ok(()) => shared.lines[to].waker.wake(),
             Err(client) => {
                 desks[me].opened();
                 self.take_over(client, now);

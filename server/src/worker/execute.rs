@@ -147,7 +147,7 @@ impl Worker {
                     want.stream.conn.index,
                     Ask::Want(want, file),
                 );
-                self.disks_to_ring |= 1 << device;
+                self.disks_to_wake |= 1 << device;
             }
             Err(error) => {
                 tracing::error!("the threads of a disk could not be started: {error}");
@@ -172,7 +172,7 @@ impl Worker {
         };
         if let Ok(disk) = self.shared.disks.get(device) {
             disk.ask(stream.worker, stream.conn.index, Ask::Forget(stream));
-            self.disks_to_ring |= 1 << device;
+            self.disks_to_wake |= 1 << device;
         }
     }
 
