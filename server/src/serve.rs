@@ -17,13 +17,13 @@ use ackpace_wire::http::Coding;
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
-use crate::desk::Desk;
 use crate::disk::{Equipment as DiskEquipment, Handle, Line};
 use crate::disks::Disks;
 use crate::failure::Failure;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::greeting;
+use crate::handover::HandOver;
 use crate::ledger::Ledger;
 use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_MAX};
 use crate::listeners::{Listeners, bind_metrics, remove_unix};
@@ -181,7 +181,7 @@ fn start(
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let shared = Arc::new(Shared {
         site,
-        desks: (0..workers).map(|_| Desk::default()).collect(),
+        handovers: (0..workers).map(|_| HandOver::default()).collect(),
         disks,
         lines,
         resolver,

@@ -34,11 +34,11 @@ use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
 use crate::answers::Question;
 use crate::clock::Clock;
-use crate::desk::Desk;
 use crate::disk::{Fill, Line, News};
 use crate::disks::Disks;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
+use crate::handover::HandOver;
 use crate::ledger::Ledger;
 use crate::limits::{
     COPIED_BYTES_MAX, NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX,
@@ -60,7 +60,7 @@ pub struct Shared {
     /// Each worker's news from the disks, and its waker.
     pub lines: Arc<Vec<Line>>,
     /// Each worker's place, where the others see what it carries.
-    pub desks: Vec<Desk>,
+    pub handovers: Vec<HandOver>,
     /// The pool for what may block.
     pub resolver: Resolver,
     /// Set when the server is to stop; the wakers are signalled afterwards.
@@ -238,14 +238,14 @@ impl Worker {
 
     /// Whether connections that others accepted wait for a place here.
     fn desk_waits(&self) -> bool {
-        !self.shared.desks[self.index].is_empty()
+        !self.shared.handovers[self.index].is_empty()
     }
 
     /// Let the other workers see what this one carries.
     fn tell_load(&self, now: Instant) {
-        if self.shared.desks.len() > 1 {
+        if self.shared.handovers.len() > 1 {
             let (known, rate_bytes_per_s) = self.decider.rates(now);
-            self.shared.desks[self.index].measured(known, rate_bytes_per_s);
+            self.shared.handovers[self.index].measured(known, rate_bytes_per_s);
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::{INTEREST, LISTENER, Worker, data_of};
-use crate::desk::Desk;
+use crate::handover::HandOver;
 use crate::limits::HANDED_MAX;
 use crate::tcp;
 
@@ -55,22 +55,22 @@ impl Worker {
     /// Give a new connection to who carries least, if we carry too much.
     fn accepted(&mut self, client: tcp::Accepted, now: Instant) {
         let shared = Arc::clone(&self.shared);
-        let (me, desks) = (self.index, &shared.desks);
-        if desks.len() == 1 || self.draining {
-            desks[me].opened();
+        let (me, handovers) = (self.index, &shared.handovers);
+        if handovers.len() == 1 || self.draining {
+            handovers[me].opened();
             return self.take_over(client, now);
         }
-        let loads: SmallVec<[Load; 16]> = desks.iter().map(Desk::load).collect();
+        let loads: SmallVec<[Load; 16]> = handovers.iter().map(HandOver::load).collect();
         let to = balance::place(me, &loads);
         let room = loads[to].connections < u64::from(self.decider.connections_max());
         if to == me || !room {
-            desks[me].opened();
+            handovers[me].opened();
             return self.take_over(client, now);
         }
-        match desks[to].hand(client) {
+        match handovers[to].hand(client) {
             Ok(()) => shared.lines[to].waker.wake(),
             Err(client) => {
-                desks[me].opened();
+                handovers[me].opened();
                 self.take_over(client, now);
             }
         }
@@ -88,7 +88,7 @@ impl Worker {
             if self.room() == 0 {
                 return;
             }
-            let Some(client) = self.shared.desks[self.index].take() else {
+            let Some(client) = self.shared.handovers[self.index].take() else {
                 return;
             };
             self.take_over(client, now);
@@ -120,7 +120,7 @@ impl Worker {
 
     /// A connection that was accepted is no more.
     pub(super) fn closed(&self) {
-        self.shared.desks[self.index].closed();
+        self.shared.handovers[self.index].closed();
         self.shared.ledger.give(self.shared.connection_bytes);
     }
 

@@ -1,4 +1,4 @@
-//! Where workers see what the others carry, and give each other new connections.
+//! The hand-over queue of each worker: new connections that others accepted for it, and what it carries, for them to see.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,17 +8,17 @@ use crossbeam_queue::ArrayQueue;
 use crate::limits::HANDED_MAX;
 use crate::tcp::Accepted;
 
-/// One worker's place. Its numbers are hints, each right by itself: nothing waits for them.
-pub struct Desk {
+/// The queue of one worker. Its numbers are hints, each right by itself: nothing waits for them.
+pub struct HandOver {
     connections: AtomicU64,
     known: AtomicU64,
     rate_bytes_per_s: AtomicU64,
     handed: ArrayQueue<Accepted>,
 }
 
-impl Default for Desk {
-    fn default() -> Desk {
-        Desk {
+impl Default for HandOver {
+    fn default() -> HandOver {
+        HandOver {
             connections: AtomicU64::new(0),
             known: AtomicU64::new(0),
             rate_bytes_per_s: AtomicU64::new(0),
@@ -27,7 +27,7 @@ impl Default for Desk {
     }
 }
 
-impl Desk {
+impl HandOver {
     /// What its worker carries.
     pub fn load(&self) -> Load {
         Load {
@@ -86,19 +86,19 @@ mod tests {
 
     #[test]
     fn what_is_handed_counts_at_once_and_is_bounded() {
-        let desk = Desk::default();
+        let handover = HandOver::default();
         for _ in 0..HANDED_MAX {
-            assert!(desk.hand(client()).is_ok());
+            assert!(handover.hand(client()).is_ok());
         }
         assert!(
-            desk.hand(client()).is_err(),
+            handover.hand(client()).is_err(),
             "it stays with who accepted it"
         );
-        assert_eq!(desk.load().connections, HANDED_MAX as u64);
-        assert!(desk.take().is_some());
-        desk.closed();
-        desk.measured(3, 500);
-        let load = desk.load();
+        assert_eq!(handover.load().connections, HANDED_MAX as u64);
+        assert!(handover.take().is_some());
+        handover.closed();
+        handover.measured(3, 500);
+        let load = handover.load();
         assert_eq!((load.connections, load.known), (HANDED_MAX as u64 - 1, 3));
         assert_eq!(load.rate_bytes_per_s, 500);
     }
