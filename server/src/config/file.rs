@@ -22,7 +22,7 @@ pub fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Layer, Vec<ConfigError>>
         Err(error) => {
             let (good, _) = bytes.split_at(error.valid_up_to());
             let good = String::from_utf8_lossy(good); // all of it is UTF-8
-            let place = Place { text: &good, path };
+            let place = Position { text: &good, path };
             Err(vec![place.error(
                 good.len(),
                 "not UTF-8, so not TOML; save the file as UTF-8",
@@ -37,7 +37,7 @@ pub fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Layer, Vec<ConfigError>>
 /// Everything that is wrong, in the order of the file: at most [`CONFIG_ERRORS_MAX`] errors, and while there are errors of
 /// syntax, only these.
 pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> {
-    let place = Place { text, path };
+    let place = Position { text, path };
     if text.len() as u64 > CONFIG_BYTES_MAX {
         let problem =
             format!("longer than {CONFIG_BYTES_MAX} bytes, so it is no configuration file");
@@ -61,7 +61,7 @@ pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> 
 }
 
 /// The TOML table, or the errors of its syntax.
-fn syntax<'t>(place: &Place<'t>) -> Result<Spanned<DeTable<'t>>, Vec<ConfigError>> {
+fn syntax<'t>(place: &Position<'t>) -> Result<Spanned<DeTable<'t>>, Vec<ConfigError>> {
     let (table, errors) = if place.text.len() <= CONFIG_RECOVER_BYTES_MAX {
         DeTable::parse_recoverable(place.text)
     } else {
@@ -100,12 +100,12 @@ fn plain(message: &str, found: &str) -> String {
 }
 
 /// Turns offsets in a text into lines and columns.
-struct Place<'a> {
+struct Position<'a> {
     text: &'a str,
     path: &'a Path,
 }
 
-impl Place<'_> {
+impl Position<'_> {
     fn line(&self, at: usize) -> usize {
         let before = self.text.as_bytes().get(..at).unwrap_or_default();
         1 + before.iter().filter(|byte| **byte == b'\n').count()
@@ -135,7 +135,7 @@ impl Place<'_> {
 
 /// A file being read.
 struct Reading<'a> {
-    place: &'a Place<'a>,
+    place: &'a Position<'a>,
     settings: Vec<Setting>,
     layer: Layer,
     errors: Vec<(usize, String)>,

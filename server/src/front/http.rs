@@ -64,7 +64,7 @@ pub struct Front {
     /// Length of the request head that was found at the start of them.
     head_len: usize,
     /// Where its target stands in it, if it is plain.
-    plain: Option<plain::Place>,
+    plain: Option<plain::KeyPlace>,
     body: Option<BodySkip>,
     /// What the access log will say of answers that have not fully arrived, oldest first.
     records: VecDeque<Box<Noted>>,
@@ -170,7 +170,7 @@ impl Front {
                 head_len_bytes,
             } => {
                 self.head_len = head_len_bytes;
-                self.plain = plain::Place::of(bytes, &request);
+                self.plain = plain::KeyPlace::of(bytes, &request);
                 request.body
             }
             // Nobody knows where the next request would start.

@@ -14,7 +14,7 @@ use crate::store::root::Wait;
 
 /// Where a plain request's path stands in the bytes of its head.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct KeyPlace {
     start: u16,
     len: u16,
     /// It stands there as it means to be; most do.
@@ -22,9 +22,9 @@ pub struct Place {
     keep_alive: bool,
 }
 
-impl Place {
+impl KeyPlace {
     /// The place, if `request`, which was read from `bytes`, is plain, and as short as what is kept ready.
-    pub fn of(bytes: &[u8], request: &Request<'_>) -> Option<Place> {
+    pub fn of(bytes: &[u8], request: &Request<'_>) -> Option<KeyPlace> {
         let target = request.target;
         let path = target.len() <= CACHED_PATH_BYTES_MAX && target.starts_with(b"/");
         if !(path && !target.contains(&b'?') && request.is_plain()) {
@@ -35,7 +35,7 @@ impl Place {
             Cow::Borrowed(path) => (path.len(), true),
             Cow::Owned(_) => (target.len(), false),
         };
-        Some(Place {
+        Some(KeyPlace {
             start: start.try_into().ok()?,
             len: len.try_into().ok()?,
             normal,
@@ -97,9 +97,9 @@ fn head(key: &Key<'_>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn place(head: &[u8]) -> Option<Place> {
+    fn place(head: &[u8]) -> Option<KeyPlace> {
         match parse(head) {
-            Parsed::Complete { request, .. } => Place::of(head, &request),
+            Parsed::Complete { request, .. } => KeyPlace::of(head, &request),
             _ => panic!("not a head"),
         }
     }

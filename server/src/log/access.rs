@@ -31,12 +31,15 @@ impl AccessLog {
             LogTarget::Off => return Ok(AccessLog { pump: None }),
             LogTarget::Stdout => {
                 let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-                (Target { file, path: None }, "standard output".to_owned())
+                (
+                    Destination { file, path: None },
+                    "standard output".to_owned(),
+                )
             }
             LogTarget::File(path) => {
                 let (file, path) = (open(path)?, Some(path.clone()));
                 let shown = path.iter().map(|path| path.display().to_string()).collect();
-                (Target { file, path }, shown)
+                (Destination { file, path }, shown)
             }
         };
         let format = match format {
@@ -67,7 +70,7 @@ impl AccessLog {
 }
 
 /// The open log, and its name if it has one.
-struct Target {
+struct Destination {
     file: File,
     path: Option<PathBuf>,
 }
@@ -77,7 +80,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.append(true).create(true).mode(0o640).open(path)
 }
 
-impl Write for Target {
+impl Write for Destination {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -87,7 +90,7 @@ impl Write for Target {
     }
 }
 
-impl Sink for Target {
+impl Sink for Destination {
     fn renew(&mut self) -> bool {
         let Some(path) = &self.path else { return false };
         match open(path) {

@@ -25,7 +25,7 @@ const FLUSH_AT_END: Duration = Duration::from_millis(500);
 
 /// The running log of diagnostics. Dropping it stops it: keep it until the process ends.
 pub struct Diagnostics {
-    pump: Pump<Line>,
+    pump: Pump<TextLine>,
 }
 
 impl Diagnostics {
@@ -58,7 +58,7 @@ impl Diagnostics {
 }
 
 /// A look at the log of diagnostics from elsewhere.
-pub struct DiagnosticsHandle(Handle<Line>);
+pub struct DiagnosticsHandle(Handle<TextLine>);
 
 impl DiagnosticsHandle {
     /// What became of the lines so far.
@@ -77,8 +77,8 @@ impl DiagnosticsHandle {
     }
 }
 
-fn start_pump(sink: impl Sink + Send + 'static) -> io::Result<Pump<Line>> {
-    let render = |line: &Line, out: &mut Vec<u8>| out.extend_from_slice(&line.0);
+fn start_pump(sink: impl Sink + Send + 'static) -> io::Result<Pump<TextLine>> {
+    let render = |line: &TextLine, out: &mut Vec<u8>| out.extend_from_slice(&line.0);
     Pump::start("log", sink, render, report)
 }
 
@@ -100,7 +100,7 @@ fn report(trouble: Trouble, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn subscriber(level: LogLevel, handle: Handle<Line>) -> impl Subscriber + Send + Sync {
+fn subscriber(level: LogLevel, handle: Handle<TextLine>) -> impl Subscriber + Send + Sync {
     let level = match level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -115,11 +115,11 @@ fn subscriber(level: LogLevel, handle: Handle<Line>) -> impl Subscriber + Send +
 }
 
 /// A finished line with its line feed.
-struct Line(Box<[u8]>);
+struct TextLine(Box<[u8]>);
 
 /// The queue as a place to write: each event is one call of `write`.
 struct Queue {
-    handle: Handle<Line>,
+    handle: Handle<TextLine>,
 }
 
 impl<'a> MakeWriter<'a> for Queue {
@@ -132,7 +132,7 @@ impl<'a> MakeWriter<'a> for Queue {
 
 impl Write for &Queue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.handle.push(Line(line.into()), line.len()); // a drop is counted there
+        self.handle.push(TextLine(line.into()), line.len()); // a drop is counted there
         Ok(line.len())
     }
 

@@ -60,14 +60,14 @@ pub struct Changes {
     nth: u64,
     /// The last event that concerned everything.
     all: u64,
-    directories: Table,
-    files: Table,
+    directories: WatchTable,
+    files: WatchTable,
     events: Events,
     hasher: RandomState,
 }
 
 /// Directories, or files. What was longest unused makes room (CLOCK).
-struct Table {
+struct WatchTable {
     watched: Vec<Watched>,
     by_watch: HashMap<i32, u16>,
     hand: usize,
@@ -106,8 +106,8 @@ impl Default for Changes {
         Changes {
             nth: 0,
             all: 0,
-            directories: Table::new(WATCHES_MAX),
-            files: Table::new(WATCHED_FILES_MAX),
+            directories: WatchTable::new(WATCHES_MAX),
+            files: WatchTable::new(WATCHED_FILES_MAX),
             events: Events::default(),
             hasher: RandomState::new(),
         }
@@ -151,7 +151,7 @@ impl Changes {
 
     /// Whether nothing was heard since that concerns the file.
     pub fn still(&self, sight: Sight) -> bool {
-        let holds = |table: &Table, seen: Seen| {
+        let holds = |table: &WatchTable, seen: Seen| {
             let watched = table.watched.get(usize::from(seen.place));
             watched.is_some_and(|watched| seen.nth >= watched.changed.max(self.all))
         };
@@ -204,9 +204,9 @@ impl Changes {
     }
 }
 
-impl Table {
-    fn new(most: usize) -> Table {
-        Table {
+impl WatchTable {
+    fn new(most: usize) -> WatchTable {
+        WatchTable {
             watched: Vec::new(),
             by_watch: HashMap::new(),
             hand: 0,

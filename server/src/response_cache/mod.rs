@@ -18,7 +18,7 @@ use ackpace_core::response_cache::{Admission, Candidate, Form, Freshness};
 use ackpace_core::units::Instant;
 
 use self::changes::{Changes, Moment, Sight};
-use self::table::{Slot, Table};
+use self::table::{ResponseTable, Slot};
 use crate::ledger::Ledger;
 use crate::limits::RESPONSES_SHED_MAX;
 use crate::store::file::File;
@@ -88,7 +88,7 @@ pub struct Content {
 }
 
 /// An answer that is kept.
-pub struct Found<'a> {
+pub struct Hit<'a> {
     /// The answer.
     pub ready: &'a CachedResponse,
     /// Of what.
@@ -101,7 +101,7 @@ pub struct Found<'a> {
 pub struct ResponseCache {
     /// Who else wants the memory; `None`: the budget is ours.
     ledger: Option<Arc<Ledger>>,
-    table: Table,
+    table: ResponseTable,
     changes: Changes,
     due: Vec<Key<'static>>,
     admission: Admission,
@@ -125,7 +125,7 @@ impl ResponseCache {
     pub fn new(budget_bytes: u64) -> ResponseCache {
         ResponseCache {
             ledger: None,
-            table: Table::new(usize::try_from(budget_bytes).unwrap_or(usize::MAX)),
+            table: ResponseTable::new(usize::try_from(budget_bytes).unwrap_or(usize::MAX)),
             changes: Changes::default(),
             due: Vec::new(),
             admission: Admission::default(),
@@ -167,7 +167,7 @@ impl ResponseCache {
     }
 
     /// The answer, if its file was looked up within the last second and nothing is known to have changed since.
-    pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<Found<'_>> {
+    pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<Hit<'_>> {
         let at = self.table.find(self.hash(key), key)?;
         let slot = self.table.slot(at)?;
         if !slot.freshness.is_fresh(now) || is_old(&self.changes, slot) {
@@ -183,7 +183,7 @@ impl ResponseCache {
         }
         self.table.touch(at);
         let slot = self.table.slot(at)?;
-        Some(Found {
+        Some(Hit {
             ready: &slot.ready,
             content: &slot.content,
             proven_now,

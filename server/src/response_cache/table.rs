@@ -29,7 +29,7 @@ pub(super) struct Slot {
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The cached responses in their hash table.
-pub(super) struct Table {
+pub(super) struct ResponseTable {
     slots: SecondChance<Slot>,
     /// The first one of each chain.
     chains: Box<[u32]>,
@@ -42,14 +42,14 @@ const PIECE_BYTES: usize = 24;
 /// A place among those that are lent, in a queue that may have just doubled.
 const LENT_BYTES: usize = 4 * size_of::<Arc<[u8]>>();
 
-impl Table {
-    pub fn new(budget_bytes: usize) -> Table {
+impl ResponseTable {
+    pub fn new(budget_bytes: usize) -> ResponseTable {
         let mut slots = SecondChance::new(budget_bytes);
         let chains = vec![NONE; slots.places().next_power_of_two()];
         if slots.places() > 0 {
             slots.charge(size_of_val(&*chains));
         }
-        Table {
+        ResponseTable {
             slots,
             chains: chains.into(),
             lent: VecDeque::new(),

@@ -64,7 +64,7 @@ fn body(ready: &CachedResponse) -> &[u8] {
     }
 }
 
-fn filled(found: Option<Found<'_>>) -> Option<u8> {
+fn filled(found: Option<Hit<'_>>) -> Option<u8> {
     body(found?.ready).first().copied()
 }
 

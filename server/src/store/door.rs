@@ -1,7 +1,7 @@
 //! The one door to what is served: a name without links and without a hidden part, and what the kernel opens for it.
 //!
 //! Whatever led to a file (a link, a chain of them, an index, the suffix of a sibling, an entry of a listing), it is opened by a
-//! [`Name`], and nobody but [`Door::name`] makes one. The kernel follows no link on its way (RESOLVE_NO_SYMLINKS), so the
+//! [`VisibleName`], and nobody but [`Door::name`] makes one. The kernel follows no link on its way (RESOLVE_NO_SYMLINKS), so the
 //! name that was judged is the name of what is opened, however the tree changes meanwhile.
 
 use std::ffi::CString;
@@ -52,7 +52,7 @@ pub struct Door {
 }
 
 /// A name below a directory that is served from; no part of it is hidden.
-pub struct Name<'a> {
+pub struct VisibleName<'a> {
     dir: BorrowedFd<'a>,
     path: CString,
     quiet: &'a AtomicBool,
@@ -74,16 +74,16 @@ impl Door {
     ///
     /// # Errors
     /// [`Miss::Hidden`], and [`Miss::NotFound`] for what can't be a name.
-    pub fn name<'a>(&'a self, dir: &'a OwnedFd, path: &[u8]) -> Result<Name<'a>, Miss> {
+    pub fn name<'a>(&'a self, dir: &'a OwnedFd, path: &[u8]) -> Result<VisibleName<'a>, Miss> {
         if self.hides(path) {
             return Err(Miss::Hidden);
         }
         let (dir, path, quiet) = (dir.as_fd(), c_path(path)?, &self.quiet);
-        Ok(Name { dir, path, quiet })
+        Ok(VisibleName { dir, path, quiet })
     }
 }
 
-impl Name<'_> {
+impl VisibleName<'_> {
     /// What this name means now; a link on the way or at its end is ELOOP.
     ///
     /// A file that is read gets no new time of access, where that is allowed: writing it may wait for a disk that hangs.

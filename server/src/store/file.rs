@@ -102,8 +102,8 @@ fn name_of(fd: &OwnedFd) -> Option<NameHash> {
 pub const FILE_BYTES: u64 = (size_of::<File>() + size_of::<Direct>() + PATH_BYTES_MAX + 64) as u64;
 
 /// What is known of a file, open or remembered.
-pub const KNOWN_BYTES: u64 = (2 * size_of::<(Key, (ObjectId, Weak<File>))>()
-    + 2 * size_of::<Key>()
+pub const KNOWN_BYTES: u64 = (2 * size_of::<(Identity, (ObjectId, Weak<File>))>()
+    + 2 * size_of::<Identity>()
     + size_of::<File>()) as u64;
 
 impl AsFd for File {
@@ -254,7 +254,7 @@ pub fn version(stat: &Stat) -> Version {
 /// What makes two opens the same file with the same content. An inode number is used again; the
 /// time of the last change of the inode tells the users apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct Identity {
     st_dev: u64,
     st_ino: u64,
     ctime: (i64, i64),
@@ -269,15 +269,15 @@ pub struct Files {
 
 #[derive(Default)]
 struct Inner {
-    known: HashMap<Key, (ObjectId, Weak<File>)>,
-    by_age: VecDeque<Key>,
+    known: HashMap<Identity, (ObjectId, Weak<File>)>,
+    by_age: VecDeque<Identity>,
     next: u64,
 }
 
 impl Files {
     /// The file behind a descriptor that was just opened: the one that is open already, if there is one.
     pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
-        let key = Key {
+        let key = Identity {
             st_dev: stat.st_dev,
             st_ino: stat.st_ino,
             ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),

@@ -27,14 +27,14 @@ pub fn in_doubt(now: Instant) -> bool {
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
 #[repr(C)]
-struct Range {
+struct CachestatRange {
     off: u64,
     len: u64,
 }
 
 #[repr(C)]
 #[derive(Default)]
-struct Stat {
+struct Cachestat {
     nr_cache: u64,
     nr_dirty: u64,
     nr_writeback: u64,
@@ -50,11 +50,11 @@ const SYS_CACHESTAT: libc::c_long = 451;
 /// # Errors
 /// ENOSYS before Linux 6.5; EPERM for files that we neither own nor may write.
 pub fn cached_pages(file: &impl AsFd, span: Span) -> Result<u64, Errno> {
-    let range = Range {
+    let range = CachestatRange {
         off: span.offset_bytes,
         len: span.len_bytes,
     };
-    let mut stat = Stat::default();
+    let mut stat = Cachestat::default();
     // SAFETY: both structs live until the call returns and have the kernel's layout; the descriptor is open.
     let result = unsafe {
         libc::syscall(

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readl
 use rustix::io::Errno;
 
 use super::closing::{self, Descriptor};
-use super::door::{Door, Name, c_path, open_at};
+use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
 use crate::limits::RACES_MAX;
 use crate::options::FollowSymlinks;
@@ -24,19 +24,19 @@ use crate::options::FollowSymlinks;
 /// What is served: a directory, or one file.
 #[derive(Debug)]
 pub struct Root {
-    place: Place,
+    place: ServedDirectory,
     /// The one file that is served, if it is not a directory.
     only: Option<Vec<u8>>,
     follow: FollowSymlinks,
-    allowed: Vec<Place>,
+    allowed: Vec<ServedDirectory>,
     /// Where links may lead besides: `/`, if every link is followed.
-    anywhere: Option<Place>,
+    anywhere: Option<ServedDirectory>,
     door: Door,
 }
 
 /// An open directory and its real path.
 #[derive(Debug)]
-struct Place {
+struct ServedDirectory {
     dir: OwnedFd,
     path: PathBuf,
 }
@@ -89,7 +89,7 @@ impl Root {
     ) -> Result<Root, RootError> {
         let allowed = allowed
             .iter()
-            .map(|path| Place::open(path))
+            .map(|path| ServedDirectory::open(path))
             .collect::<Result<_, _>>()?;
         let failed = |error: Errno| RootError::Open {
             path: path.to_owned(),
@@ -124,12 +124,12 @@ impl Root {
             }
         };
         let root = Root {
-            place: Place::open(&dir)?,
+            place: ServedDirectory::open(&dir)?,
             only,
             follow,
             allowed,
             anywhere: match follow {
-                FollowSymlinks::All => Some(Place::open(Path::new("/"))?),
+                FollowSymlinks::All => Some(ServedDirectory::open(Path::new("/"))?),
                 FollowSymlinks::Inside | FollowSymlinks::None => None,
             },
             door: Door::new(hide),
@@ -199,7 +199,7 @@ impl Root {
         &self,
         path: &[u8],
         wait: Wait,
-        open: impl Fn(&Name<'_>) -> Result<T, Miss>,
+        open: impl Fn(&VisibleName<'_>) -> Result<T, Miss>,
     ) -> Result<T, Miss> {
         match open(&self.door.name(&self.place.dir, path)?) {
             Err(Miss::Astray(_)) if self.follow != FollowSymlinks::None => {}
@@ -216,7 +216,7 @@ impl Root {
     }
 
     /// The name, without links, of what `path` leads to now, below the first of the places that hold it.
-    fn real_name(&self, path: &[u8], wait: Wait) -> Result<Name<'_>, Miss> {
+    fn real_name(&self, path: &[u8], wait: Wait) -> Result<VisibleName<'_>, Miss> {
         let pointed = match self.point_at(path, OFlags::empty(), self.links(), wait) {
             // A link leaves the root, perhaps to come back.
             Err(Errno::XDEV) if wait == Wait::No => return Err(Miss::Cold),
@@ -225,7 +225,7 @@ impl Root {
         };
         let pointed = pointed.map_err(|error| Miss::of(error, wait))?;
         let real = real_path(&pointed).map_err(Miss::Failed)?;
-        for Place { dir, .. } in self.served().chain(&self.anywhere) {
+        for ServedDirectory { dir, .. } in self.served().chain(&self.anywhere) {
             // Asked anew, since a place may have been renamed.
             let above = real_path(dir).map_err(Miss::Failed)?;
             if let Ok(inside) = real.strip_prefix(above) {
@@ -239,7 +239,7 @@ impl Root {
         Err(Miss::Astray("a link leads out of the root"))
     }
 
-    fn served(&self) -> impl Iterator<Item = &Place> {
+    fn served(&self) -> impl Iterator<Item = &ServedDirectory> {
         std::iter::once(&self.place).chain(&self.allowed)
     }
 
@@ -266,7 +266,7 @@ impl Root {
 }
 
 /// What lies there. Opened for reading are regular files alone.
-fn found(name: &Name<'_>, wait: Wait) -> Result<Found, Miss> {
+fn found(name: &VisibleName<'_>, wait: Wait) -> Result<Found, Miss> {
     for _ in 0..RACES_MAX {
         let (place, stat) = look(name, wait)?;
         match FileType::from_raw_mode(stat.st_mode) {
@@ -287,7 +287,7 @@ fn found(name: &Name<'_>, wait: Wait) -> Result<Found, Miss> {
     Err(Miss::NotFound)
 }
 
-fn look(name: &Name<'_>, wait: Wait) -> Result<(OwnedFd, Stat), Miss> {
+fn look(name: &VisibleName<'_>, wait: Wait) -> Result<(OwnedFd, Stat), Miss> {
     let place = name.open(OFlags::PATH, wait);
     let place = place.map_err(|error| Miss::of(error, wait))?;
     let stat = rustix::fs::fstat(&place).map_err(Miss::Failed)?;
@@ -297,8 +297,8 @@ fn look(name: &Name<'_>, wait: Wait) -> Result<(OwnedFd, Stat), Miss> {
 /// O_NONBLOCK: should a fifo take the file's place in this moment, opening it does not wait.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-impl Place {
-    fn open(path: &Path) -> Result<Place, RootError> {
+impl ServedDirectory {
+    fn open(path: &Path) -> Result<ServedDirectory, RootError> {
         let failed = |error: Errno| RootError::Open {
             path: path.to_owned(),
             error: error.into(),
@@ -318,7 +318,7 @@ impl Place {
             path: path.to_owned(),
             error,
         })?;
-        Ok(Place { dir, path })
+        Ok(ServedDirectory { dir, path })
     }
 }
 
