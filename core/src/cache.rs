@@ -7,7 +7,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::conn::{ObjectId, Oracle, Span};
+use crate::conn::{ObjectId, ResidencySource, Span};
 use crate::limits::{BELIEF_TRUST_US, BELIEFS_MAX, WINDOW_BYTES};
 use crate::units::Instant;
 
@@ -57,14 +57,20 @@ impl Default for Beliefs {
 
 impl Beliefs {
     /// What is believed of `span`, which lies inside one window.
-    pub fn verdict(&self, object: ObjectId, oracle: Oracle, span: Span, now: Instant) -> Verdict {
+    pub fn verdict(
+        &self,
+        object: ObjectId,
+        residency: ResidencySource,
+        span: Span,
+        now: Instant,
+    ) -> Verdict {
         let seen = self.slots[slot(object, span)]
             .filter(|belief| belief.object == object && belief.span.covers(span));
-        match (oracle, seen) {
-            (Oracle::Always, _) => Verdict::Resident,
+        match (residency, seen) {
+            (ResidencySource::Always, _) => Verdict::Resident,
             (_, Some(belief)) if belief.is_fresh(now) => Verdict::Resident,
-            (Oracle::Ask, _) | (Oracle::Remember, Some(_)) => Verdict::Probe,
-            (Oracle::Remember, None) => Verdict::Cold,
+            (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => Verdict::Probe,
+            (ResidencySource::Remember, None) => Verdict::Cold,
         }
     }
 
@@ -114,7 +120,7 @@ mod tests {
     #[test]
     fn a_window_is_trusted_for_a_moment_and_asked_about_later() {
         let mut beliefs = Beliefs::default();
-        let verdict = |b: &Beliefs, span, now| b.verdict(FILE, Oracle::Ask, span, now);
+        let verdict = |b: &Beliefs, span, now| b.verdict(FILE, ResidencySource::Ask, span, now);
         assert_eq!(verdict(&beliefs, WINDOW, START), Verdict::Probe);
         beliefs.seen(FILE, WINDOW, START);
         let just_in_time = START.plus_us(BELIEF_TRUST_US - 1);
@@ -136,22 +142,22 @@ mod tests {
         };
         let mut beliefs = Beliefs::default();
         beliefs.seen(FILE, tail, START);
-        for (oracle, whole) in [
-            (Oracle::Ask, Verdict::Probe),
-            (Oracle::Remember, Verdict::Cold),
+        for (residency, whole) in [
+            (ResidencySource::Ask, Verdict::Probe),
+            (ResidencySource::Remember, Verdict::Cold),
         ] {
             assert_eq!(
-                beliefs.verdict(FILE, oracle, tail, START),
+                beliefs.verdict(FILE, residency, tail, START),
                 Verdict::Resident
             );
-            assert_eq!(beliefs.verdict(FILE, oracle, WINDOW, START), whole);
+            assert_eq!(beliefs.verdict(FILE, residency, WINDOW, START), whole);
         }
     }
 
     #[test]
-    fn without_an_oracle_a_cold_window_is_never_probed() {
+    fn without_an_source_a_cold_window_is_never_probed() {
         let mut beliefs = Beliefs::default();
-        let verdict = |b: &Beliefs, now| b.verdict(FILE, Oracle::Remember, WINDOW, now);
+        let verdict = |b: &Beliefs, now| b.verdict(FILE, ResidencySource::Remember, WINDOW, now);
         assert_eq!(verdict(&beliefs, START), Verdict::Cold);
         beliefs.seen(FILE, WINDOW, START);
         let later = START.plus_us(BELIEF_TRUST_US);
@@ -168,7 +174,7 @@ mod tests {
             generation: 2,
             ..FILE
         };
-        let verdict = |b: &Beliefs, file| b.verdict(file, Oracle::Remember, WINDOW, START);
+        let verdict = |b: &Beliefs, file| b.verdict(file, ResidencySource::Remember, WINDOW, START);
         assert_eq!(verdict(&beliefs, next), Verdict::Cold);
         beliefs.gone(next, WINDOW);
         assert_eq!(verdict(&beliefs, FILE), Verdict::Resident);
@@ -177,7 +183,7 @@ mod tests {
     #[test]
     fn files_in_memory_need_no_question() {
         assert_eq!(
-            Beliefs::default().verdict(FILE, Oracle::Always, WINDOW, START),
+            Beliefs::default().verdict(FILE, ResidencySource::Always, WINDOW, START),
             Verdict::Resident
         );
     }

@@ -125,7 +125,7 @@ impl Span {
 
 /// Whether the bytes of a file are in memory can be asked in three ways (server/store/residency).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Oracle {
+pub enum ResidencySource {
     /// The file lives in memory (tmpfs): nothing to ask.
     Always,
     /// cachestat(2) tells, at any time and without side effects.
@@ -150,7 +150,7 @@ pub enum Part {
         /// What the response promises of its bytes.
         promise: Promise,
         /// How its residency is known.
-        oracle: Oracle,
+        residency: ResidencySource,
         /// The range.
         span: Span,
     },
@@ -346,7 +346,7 @@ mod tests {
             },
             version: PROMISED,
             promise: Promise::OneVersion,
-            oracle: Oracle::Ask,
+            residency: ResidencySource::Ask,
             span: Span {
                 offset_bytes: 2,
                 len_bytes: 8,

@@ -6,7 +6,7 @@
 //! ([`in_doubt`], [`means`]). Which window to read is decided by what [`cache`](crate::cache) believes.
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
-use crate::conn::{Oracle, Span};
+use crate::conn::{ResidencySource, Span};
 use crate::limits::{CONFIRMED_US, DOUBT_US, SAMPLE_BYTES};
 use crate::units::Instant;
 
@@ -25,12 +25,12 @@ pub enum Question {
 }
 
 /// The question for a file. `is_mapped`: mincore(2) can answer for it.
-pub fn question(oracle: Oracle, is_mapped: bool) -> Question {
-    match (oracle, is_mapped) {
-        (Oracle::Always, _) => Question::None,
-        (Oracle::Ask, true) => Question::EachPage,
-        (Oracle::Ask, false) => Question::CountedSample,
-        (Oracle::Remember, _) => Question::Sample,
+pub fn question(residency: ResidencySource, is_mapped: bool) -> Question {
+    match (residency, is_mapped) {
+        (ResidencySource::Always, _) => Question::None,
+        (ResidencySource::Ask, true) => Question::EachPage,
+        (ResidencySource::Ask, false) => Question::CountedSample,
+        (ResidencySource::Remember, _) => Question::Sample,
     }
 }
 
@@ -120,15 +120,15 @@ mod tests {
 
     #[test]
     fn a_file_is_asked_about_by_the_best_that_its_kernel_answers() {
-        for (oracle, is_mapped, expected) in [
-            (Oracle::Always, true, Question::None),
-            (Oracle::Always, false, Question::None),
-            (Oracle::Ask, true, Question::EachPage),
-            (Oracle::Ask, false, Question::CountedSample),
-            (Oracle::Remember, true, Question::Sample),
-            (Oracle::Remember, false, Question::Sample),
+        for (residency, is_mapped, expected) in [
+            (ResidencySource::Always, true, Question::None),
+            (ResidencySource::Always, false, Question::None),
+            (ResidencySource::Ask, true, Question::EachPage),
+            (ResidencySource::Ask, false, Question::CountedSample),
+            (ResidencySource::Remember, true, Question::Sample),
+            (ResidencySource::Remember, false, Question::Sample),
         ] {
-            assert_eq!(question(oracle, is_mapped), expected);
+            assert_eq!(question(residency, is_mapped), expected);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 
-use ackpace_core::conn::{Oracle, Span};
+use ackpace_core::conn::{ResidencySource, Span};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
@@ -82,13 +82,13 @@ fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<S
             len_bytes: 1,
         },
     );
-    match (device.oracle(&file), asked) {
-        (Oracle::Always, _) => ("from memory (tmpfs), by sendfile".to_owned(), None),
-        (Oracle::Ask, _) | (Oracle::Remember, Ok(_)) => (
+    match (device.residency(&file), asked) {
+        (ResidencySource::Always, _) => ("from memory (tmpfs), by sendfile".to_owned(), None),
+        (ResidencySource::Ask, _) | (ResidencySource::Remember, Ok(_)) => (
             format!("cached windows by sendfile, {cold}; cachestat(2) tells which"),
             None,
         ),
-        (Oracle::Remember, Err(error)) => (
+        (ResidencySource::Remember, Err(error)) => (
             format!("windows that were read before by sendfile, {cold}"),
             Some(lost_cachestat(error)),
         ),

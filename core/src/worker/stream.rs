@@ -5,7 +5,7 @@ use super::stand::Stand;
 use super::wish::Wish;
 use crate::cache::{Beliefs, Verdict};
 use crate::congestion::Delay;
-use crate::conn::{Held, ObjectId, Oracle, Part, Plan, Span};
+use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span};
 use crate::limits::{
     FETCHED_MAX, MISSES_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, THIN_BYTES_MAX, UNTAKEN_US,
     WINDOW_BYTES,
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 /// The range of a file that is sent.
 struct Body {
     object: ObjectId,
-    oracle: Oracle,
+    residency: ResidencySource,
     span: Span,
 }
 
@@ -182,7 +182,7 @@ impl Stream {
             }
             if let Some(&Part::Body {
                 object,
-                oracle,
+                residency,
                 span,
                 ..
             }) = self.plan.parts.get(usize::from(self.part))
@@ -191,7 +191,7 @@ impl Stream {
                     beliefs,
                     &Body {
                         object,
-                        oracle,
+                        residency,
                         span,
                     },
                     supply,
@@ -284,7 +284,7 @@ impl Stream {
             return self.send(held, end_bytes - at_bytes, left_bytes, false);
         }
         let window = rest_of_window(at_bytes, end_bytes);
-        match beliefs.verdict(body.object, body.oracle, window, now) {
+        match beliefs.verdict(body.object, body.residency, window, now) {
             Verdict::Resident => {}
             Verdict::Probe | Verdict::Cold if self.waits_at(at_bytes) => return Step::Wait,
             Verdict::Probe => return self.ask(body, window),
@@ -298,7 +298,7 @@ impl Stream {
         let mut ready = window;
         while ready.len_bytes < SEND_BYTES_MAX && ready.end_bytes() < end_bytes {
             let next = rest_of_window(ready.end_bytes(), end_bytes);
-            if beliefs.verdict(body.object, body.oracle, next, now) != Verdict::Resident {
+            if beliefs.verdict(body.object, body.residency, next, now) != Verdict::Resident {
                 break;
             }
             ready.len_bytes += next.len_bytes;
@@ -344,7 +344,7 @@ impl Stream {
         }
         while ahead_bytes < end_bytes && self.fetched.len() < FETCHED_MAX {
             let next = rest_of_window(ahead_bytes, end_bytes);
-            match beliefs.verdict(body.object, body.oracle, next, now) {
+            match beliefs.verdict(body.object, body.residency, next, now) {
                 // Somebody else had it read. Far ahead it may be gone again until it is sent.
                 Verdict::Resident if ahead_bytes - at_bytes < READ_BYTES_MAX => {
                     ahead_bytes = next.end_bytes();

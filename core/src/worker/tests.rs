@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::*;
 use crate::congestion::{CaState, Delay, Path};
 use crate::conn::{
-    Held, ObjectId, Oracle, Part, Plan, Promise, Span, TcpEvent, TcpSample, Version,
+    Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, TcpEvent, TcpSample, Version,
 };
 use crate::disk::{Chosen, Turn};
 use crate::limits::{
@@ -91,7 +91,7 @@ fn bytes(len_bytes: u64) -> Part {
     Part::Bytes(Arc::from(vec![b'x'; len_bytes as usize]))
 }
 
-fn body(oracle: Oracle, offset_bytes: u64, len_bytes: u64) -> Part {
+fn body(residency: ResidencySource, offset_bytes: u64, len_bytes: u64) -> Part {
     let version = Version {
         len_bytes: offset_bytes + len_bytes,
         ..Version::default()
@@ -104,7 +104,7 @@ fn body(oracle: Oracle, offset_bytes: u64, len_bytes: u64) -> Part {
         object: OBJECT,
         version,
         promise: Promise::OneVersion,
-        oracle,
+        residency,
         span,
     }
 }

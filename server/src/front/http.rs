@@ -271,7 +271,7 @@ impl Front {
                     object: content.object,
                     version: content.version,
                     promise: Promise::OneVersion, // what is kept ready is old enough for that
-                    oracle: file.oracle,
+                    residency: file.residency,
                     span: ackpace_core::conn::Span {
                         offset_bytes: 0,
                         len_bytes: content.version.len_bytes,

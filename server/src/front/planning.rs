@@ -110,7 +110,7 @@ pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
                 true => Promise::OneVersion,
                 false => Promise::Prefix,
             },
-            oracle: served.file.oracle,
+            residency: served.file.residency,
             span: ackpace_core::conn::Span {
                 offset_bytes,
                 len_bytes,

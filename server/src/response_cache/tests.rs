@@ -72,11 +72,11 @@ fn filled(found: Option<Hit<'_>>) -> Option<u8> {
 fn files_that_are_kept_open_are_bounded() {
     let file = || {
         let fd = OwnedFd::from(std::fs::File::open("/dev/null").expect("a device"));
-        let oracle = ackpace_core::conn::Oracle::Ask;
+        let residency = ackpace_core::conn::ResidencySource::Ask;
         Arc::new(File::new(
             Descriptor::new(fd, 0),
             content(1).object,
-            oracle,
+            residency,
             b"",
             0,
         ))
@@ -102,11 +102,11 @@ fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
     let path = std::env::temp_dir().join(format!("ackpace-hot-{}", std::process::id()));
     std::fs::write(&path, "old").expect("written");
     let fd = OwnedFd::from(std::fs::File::open(&path).expect("our own file"));
-    let oracle = ackpace_core::conn::Oracle::Ask;
+    let residency = ackpace_core::conn::ResidencySource::Ask;
     let file = Arc::new(File::new(
         Descriptor::new(fd, 0),
         content(1).object,
-        oracle,
+        residency,
         b"",
         0,
     ));

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use ackpace_core::conn::Oracle;
+use ackpace_core::conn::ResidencySource;
 
 use super::leaves::{self, Below};
 use super::residency;
@@ -53,14 +53,14 @@ impl Drop for UnderWay<'_> {
 
 impl Device {
     /// How the residency of one of its files can be known.
-    pub fn oracle(&self, file: &impl AsFd) -> Oracle {
+    pub fn residency(&self, file: &impl AsFd) -> ResidencySource {
         // Other file systems may share the last place of the table.
         if self.memory && is_memory(file) {
-            Oracle::Always
+            ResidencySource::Always
         } else if self.blind.load(Ordering::Relaxed) || !residency::may_ask(file) {
-            Oracle::Remember
+            ResidencySource::Remember
         } else {
-            Oracle::Ask
+            ResidencySource::Ask
         }
     }
 
@@ -280,13 +280,16 @@ mod tests {
     }
 
     #[test]
-    fn files_in_memory_need_no_oracle() {
+    fn files_in_memory_need_no_source() {
         let Ok(file) = fs::File::open("/dev/shm") else {
             return;
         };
         let device = Devices::default();
         if is_memory(&file) {
-            assert_eq!(device.of(&file, 5).oracle(&file), Oracle::Always);
+            assert_eq!(
+                device.of(&file, 5).residency(&file),
+                ResidencySource::Always
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use ackpace_core::conn::{Change, ObjectId, Oracle, Promise, Span, Version};
+use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
 use ackpace_core::units::Instant;
 use rustix::fs::{Advice, CWD, Stat, fadvise, fstat, readlinkat};
@@ -27,7 +27,7 @@ pub struct File {
     /// Its name in the machines.
     pub id: ObjectId,
     /// How its residency is known.
-    pub oracle: Oracle,
+    pub residency: ResidencySource,
     /// Where it was found, relative to the root: for the log.
     pub path: Box<[u8]>,
     /// The file system that it is on, as stat(2) names it.
@@ -115,11 +115,17 @@ impl AsFd for File {
 impl File {
     /// A file that is open, with its name in the machines, how its residency is known, where it was found, and
     /// its file system.
-    pub fn new(fd: Descriptor, id: ObjectId, oracle: Oracle, path: &[u8], st_dev: u64) -> File {
+    pub fn new(
+        fd: Descriptor,
+        id: ObjectId,
+        residency: ResidencySource,
+        path: &[u8],
+        st_dev: u64,
+    ) -> File {
         File {
             fd,
             id,
-            oracle,
+            residency,
             path: path.into(),
             st_dev,
             direct: OnceLock::new(),
@@ -193,8 +199,8 @@ impl File {
     /// How many bytes of the span, from its start, can be sent without waiting for a disk, by a look at each page; `None` where
     /// nobody can say.
     pub fn resident_bytes(&self, span: Span) -> Option<u64> {
-        let pages = (self.oracle == Oracle::Ask).then(|| self.pages());
-        residency::resident_bytes(&self.fd, pages.flatten(), self.oracle, span)
+        let pages = (self.residency == ResidencySource::Ask).then(|| self.pages());
+        residency::resident_bytes(&self.fd, pages.flatten(), self.residency, span)
     }
 
     /// Copies bytes of the page cache, as many as are there; never waits for a disk, but may start to read what is missing.
@@ -213,7 +219,8 @@ impl File {
             len_bytes: 1,
             ..span
         };
-        let sampled = || residency::resident_bytes(&self.fd, None, Oracle::Remember, first);
+        let sampled =
+            || residency::resident_bytes(&self.fd, None, ResidencySource::Remember, first);
         self.resident_bytes(first) == Some(0) && sampled() == Some(1)
     }
 
@@ -294,8 +301,8 @@ impl Files {
         };
         // The kernel's own readahead would read behind the disk machine's back.
         let _ = fadvise(&fd, 0, None, Advice::Random);
-        let oracle = device.oracle(&fd);
-        let file = Arc::new(File::new(fd, id, oracle, path, stat.st_dev));
+        let residency = device.residency(&fd);
+        let file = Arc::new(File::new(fd, id, residency, path, stat.st_dev));
         if inner
             .known
             .insert(key, (id, Arc::downgrade(&file)))

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use ackpace_core::conn::{Oracle, Span};
+use ackpace_core::conn::{ResidencySource, Span};
 use ackpace_core::disk::ReadError;
 use ackpace_core::limits::READ_ALIGN_BYTES;
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fstat, open, sendfile};
@@ -72,7 +72,7 @@ impl Reader {
                 }
             }
         }
-        if file.oracle == Oracle::Ask && at_bytes > span.offset_bytes {
+        if file.residency == ResidencySource::Ask && at_bytes > span.offset_bytes {
             let read = Span {
                 offset_bytes: span.offset_bytes,
                 len_bytes: at_bytes - span.offset_bytes,
@@ -179,7 +179,7 @@ mod tests {
             len_bytes: 300_000 - 4096,
         };
         // Asked for, or found out to be blind (overlayfs).
-        if device.oracle(&file.fd) == Oracle::Ask {
+        if device.residency(&file.fd) == ResidencySource::Ask {
             assert_eq!(file.resident_bytes(there), Some(there.len_bytes));
         }
         std::fs::remove_file(&path).expect("our own file");

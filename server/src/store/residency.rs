@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ackpace_core::conn::{Oracle, Span};
+use ackpace_core::conn::{ResidencySource, Span};
 use ackpace_core::residency::{self, Question};
 use ackpace_core::units::Instant;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -92,10 +92,10 @@ pub fn may_ask(file: &impl AsFd) -> bool {
 pub fn resident_bytes(
     file: &impl AsFd,
     pages: Option<&Pages>,
-    oracle: Oracle,
+    residency: ResidencySource,
     span: Span,
 ) -> Option<u64> {
-    let told = match (residency::question(oracle, pages.is_some()), pages) {
+    let told = match (residency::question(residency, pages.is_some()), pages) {
         (Question::None, _) => return Some(span.len_bytes),
         (Question::EachPage, Some(pages)) => pages.resident_bytes(file, span),
         (Question::EachPage | Question::CountedSample, _) => None,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_just_written_is_in_memory_by_every_oracle_that_answers() {
+    fn what_was_just_written_is_in_memory_by_every_source_that_answers() {
         use std::io::Write;
         let path = std::env::temp_dir().join(format!("ackpace-residency-{}", std::process::id()));
         let mut file = std::fs::File::options()
@@ -177,7 +177,7 @@ mod tests {
         };
         if may_ask(&file) {
             let pages = Pages::new(&file, 0, 20_000).expect("a file of a temporary folder");
-            let resident = |span| resident_bytes(&file, Some(&pages), Oracle::Ask, span);
+            let resident = |span| resident_bytes(&file, Some(&pages), ResidencySource::Ask, span);
             assert_eq!(resident(span), Some(20_000));
             let inside = Span {
                 offset_bytes: 5_000,
@@ -200,7 +200,7 @@ mod tests {
         let mut into = [std::io::IoSliceMut::new(&mut byte)];
         let asked = preadv2(&file, &mut into, 0, ReadWriteFlags::NOWAIT);
         let expected = (asked != Err(Errno::OPNOTSUPP)).then_some(20_000);
-        let resident = resident_bytes(&file, None, Oracle::Remember, span);
+        let resident = resident_bytes(&file, None, ResidencySource::Remember, span);
         assert_eq!(resident, expected);
         std::fs::remove_file(&path).expect("our own file");
     }

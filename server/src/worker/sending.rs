@@ -426,7 +426,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
 
-    use ackpace_core::conn::{ObjectId, Oracle};
+    use ackpace_core::conn::{ObjectId, ResidencySource};
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;
@@ -463,7 +463,7 @@ mod tests {
             generation: 0,
         };
         let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
-        let file = File::new(fd, id, Oracle::Ask, b"a", stat.st_dev);
+        let file = File::new(fd, id, ResidencySource::Ask, b"a", stat.st_dev);
         let drop_from = |offset_bytes: u64| {
             fadvise(&file.fd, offset_bytes, None, Advice::Random).expect("an open file");
             fadvise(&file.fd, offset_bytes, None, Advice::DontNeed).expect("an open file");

@@ -7,7 +7,7 @@
 use ackpace_core::Machine;
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{
-    ObjectId, Oracle, Part, Plan, Promise, Span, StreamId, TcpEvent, TcpSample, Version,
+    ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Version,
 };
 use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
@@ -264,7 +264,7 @@ fn plan() -> Plan {
                     ..Version::default()
                 },
                 promise: Promise::OneVersion,
-                oracle: Oracle::Always,
+                residency: ResidencySource::Always,
                 span: Span {
                     offset_bytes: 0,
                     len_bytes

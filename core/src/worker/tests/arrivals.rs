@@ -24,7 +24,10 @@ fn arrived(outs: &[Out]) -> Vec<(u16, u64, u64, bool, Why)> {
 /// A response of 1,000 body bytes, all given to the kernel.
 fn respond(bench: &mut Bench, conn: ConnId, keep_alive: bool) -> Vec<Out> {
     let stream = bench.request(conn);
-    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 1_000)], keep_alive));
+    let outs = bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 1_000)], keep_alive),
+    );
     bench.deliver(outs)
 }
 
@@ -80,7 +83,10 @@ fn a_reset_mid_way_tells_what_arrived_before_it() {
     let mut bench = bench();
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Always, 0, WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, WINDOW)], true),
+    );
     bench.sent(stream, HEAD_BYTES, false);
     bench.sent(stream, 5_000, true);
     bench.sample = unacked(2_000);
@@ -111,7 +117,10 @@ fn a_response_that_failed_is_not_whole_though_all_of_it_arrived() {
     let mut bench = bench();
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Always, 0, WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, WINDOW)], true),
+    );
     bench.sent(stream, HEAD_BYTES, false);
     bench.sent(stream, 500, false);
     let why = Why::FileChanged;
@@ -135,7 +144,10 @@ fn what_waits_to_be_told_is_bounded() {
 fn respond_logged(bench: &mut Bench, conn: ConnId, bytes: u64) -> Vec<Out> {
     let stream = bench.request(conn);
     let mut outs = bench.tell(In::Recorded { stream, bytes });
-    let answered = bench.resolved(stream, plan([body(Oracle::Always, 0, 1_000)], true));
+    let answered = bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 1_000)], true),
+    );
     outs.extend(bench.deliver(answered));
     outs
 }
@@ -189,7 +201,10 @@ fn requests_under_way_leave_less_room_and_give_it_back_with_their_connection() {
             stream,
             bytes: 2_500,
         });
-        bench.resolved(stream, plan([body(Oracle::Always, 0, 1_000)], true));
+        bench.resolved(
+            stream,
+            plan([body(ResidencySource::Always, 0, 1_000)], true),
+        );
     }
     assert_eq!(bench.worker.record_room_bytes(), 0);
     for index in 0..4 {
@@ -206,7 +221,10 @@ fn a_response_that_was_acknowledged_at_once_is_settled_within_a_tick_and_ends_wh
     let conn = bench.client(0);
     let stream = bench.request(conn);
     bench.wait_us(40_000);
-    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 1_000)], true));
+    let outs = bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 1_000)], true),
+    );
     assert_eq!(arrived(&bench.deliver(outs)), []);
     assert_eq!(bench.ended, [stream], "the log is told when");
     bench.sample = unacked(0);
@@ -269,7 +287,10 @@ fn waits_and_the_whole_time_are_told() {
     let conn = bench.client(0);
     let stream = bench.request(conn);
     bench.wait_us(1_000); // the file is found
-    bench.resolved(stream, plan([body(Oracle::Remember, 0, 1_000)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Remember, 0, 1_000)], true),
+    );
     bench.wait_us(20);
     bench.sent(stream, HEAD_BYTES, false);
     bench.wait_us(5_000); // and read

@@ -34,13 +34,13 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A file of its own oracle: 0 lives in memory, 1 and 2 can be asked about, 3 and 4 not.
+/// A file of its own residency: 0 lives in memory, 1 and 2 can be asked about, 3 and 4 not.
 fn random_body(dice: &mut Dice) -> Part {
     let index = dice.below(5) as u32;
-    let oracle = match index {
-        0 => Oracle::Always,
-        1 | 2 => Oracle::Ask,
-        _ => Oracle::Remember,
+    let residency = match index {
+        0 => ResidencySource::Always,
+        1 | 2 => ResidencySource::Ask,
+        _ => ResidencySource::Remember,
     };
     let span = Span {
         offset_bytes: dice.below(2 * WINDOW),
@@ -55,7 +55,7 @@ fn random_body(dice: &mut Dice) -> Part {
         object,
         version,
         promise: Promise::OneVersion,
-        oracle,
+        residency,
         span,
     }
 }

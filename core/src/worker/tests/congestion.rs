@@ -33,7 +33,10 @@ impl Download {
         });
         let conn = bench.client(0);
         let stream = bench.request(conn);
-        bench.resolved(stream, plan([body(Oracle::Remember, 0, 1 << 30)], true));
+        bench.resolved(
+            stream,
+            plan([body(ResidencySource::Remember, 0, 1 << 30)], true),
+        );
         bench.sent(stream, HEAD_BYTES, false);
         let span = Span {
             offset_bytes: 0,

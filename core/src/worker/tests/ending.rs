@@ -56,7 +56,10 @@ fn a_slow_client_is_not_cut_off_while_the_socket_still_holds_bytes_for_it() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 4 * WINDOW)], false));
+    let outs = bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 4 * WINDOW)], false),
+    );
     bench.deliver(outs);
     for second in 0..3_000 {
         bench.sample = unacked(4 * WINDOW - 1_000 * second); // 1,000 bytes a second
@@ -149,7 +152,10 @@ fn a_reset_is_forgotten_by_every_stage_in_the_same_turn() {
     assert_eq!(bench.tcp(conn, TcpEvent::Reset), forgotten, "resolving");
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Remember, 0, WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Remember, 0, WINDOW)], true),
+    );
     assert_eq!(bench.tcp(conn, TcpEvent::Reset), forgotten, "sending");
 }
 
@@ -158,7 +164,10 @@ fn a_changed_file_ends_the_connection_before_the_promised_length() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Always, 0, WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, WINDOW)], true),
+    );
     bench.sent(stream, 100, false);
     let why = Why::FileChanged;
     assert_eq!(
@@ -172,7 +181,10 @@ fn a_read_that_fails_before_the_first_byte_ends_the_connection_too() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Remember, 0, WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Remember, 0, WINDOW)], true),
+    );
     bench.sent(stream, HEAD_BYTES, false);
     assert_eq!(
         bench.tell(In::Unfilled {
@@ -193,7 +205,10 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
         let mut bench = Bench::new(settings());
         let conn = bench.client(0);
         let stream = bench.request(conn);
-        bench.resolved(stream, plan([body(Oracle::Remember, 0, WINDOW)], true));
+        bench.resolved(
+            stream,
+            plan([body(ResidencySource::Remember, 0, WINDOW)], true),
+        );
         bench.sent(stream, HEAD_BYTES, false);
         let span = Span {
             offset_bytes: 0,
@@ -233,7 +248,10 @@ fn a_paused_client_whose_read_ahead_failed_is_read_for_again() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Remember, 0, 3 * WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Remember, 0, 3 * WINDOW)], true),
+    );
     bench.sent(stream, HEAD_BYTES, false);
     let span = Span {
         offset_bytes: 0,
@@ -272,7 +290,7 @@ fn a_drain_ends_the_idle_at_once_and_lets_the_active_finish() {
     let conn = idle;
     let gone = [Out::Sample(idle), Out::Close { conn, abort, why }];
     assert_eq!(outs[..2], gone, "{outs:?}");
-    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 5)], true));
+    let outs = bench.resolved(stream, plan([body(ResidencySource::Always, 0, 5)], true));
     assert_eq!(bench.deliver(outs), [Out::Shutdown(active)]);
     assert!(!bench.worker.finished());
     bench.tcp(active, TcpEvent::Fin);
@@ -310,7 +328,10 @@ fn who_is_not_finished_when_the_drain_timeout_is_over_is_cut_off() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Always, 0, WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, WINDOW)], true),
+    );
     bench.sent(stream, 10, true);
     bench.sample = unacked(10);
     bench.tell(In::Drain);

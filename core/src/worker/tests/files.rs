@@ -11,11 +11,18 @@ fn window(n: u64) -> Span {
 }
 
 /// A response whose head is sent; what the worker does about its body.
-fn begun(oracle: Oracle, offset_bytes: u64, len_bytes: u64) -> (Bench, StreamId, Vec<Out>) {
+fn begun(
+    residency: ResidencySource,
+    offset_bytes: u64,
+    len_bytes: u64,
+) -> (Bench, StreamId, Vec<Out>) {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(oracle, offset_bytes, len_bytes)], true));
+    bench.resolved(
+        stream,
+        plan([body(residency, offset_bytes, len_bytes)], true),
+    );
     let outs = bench.sent(stream, HEAD_BYTES, false);
     (bench, stream, outs)
 }
@@ -24,7 +31,7 @@ const READ: u64 = 128 << 10;
 
 #[test]
 fn a_resident_window_is_sent_after_one_question() {
-    let (mut bench, stream, outs) = begun(Oracle::Ask, 0, 3 * WINDOW);
+    let (mut bench, stream, outs) = begun(ResidencySource::Ask, 0, 3 * WINDOW);
     let (object, span) = (OBJECT, window(0));
     assert_eq!(
         outs,
@@ -42,13 +49,13 @@ fn a_resident_window_is_sent_after_one_question() {
 
 #[test]
 fn a_file_that_lives_in_memory_is_sent_without_a_question() {
-    let (_, _, outs) = begun(Oracle::Always, 5, 3 * WINDOW);
+    let (_, _, outs) = begun(ResidencySource::Always, 5, 3 * WINDOW);
     assert_eq!(send_of(&outs), Some((1, 0, SEND_BYTES_MAX)));
 }
 
 #[test]
 fn neighbouring_windows_that_are_believed_to_be_in_memory_go_together() {
-    let (mut bench, stream, outs) = begun(Oracle::Ask, 0, 4 * WINDOW);
+    let (mut bench, stream, outs) = begun(ResidencySource::Ask, 0, 4 * WINDOW);
     assert_eq!(send_of(&outs), None);
     bench.worker.beliefs.seen(OBJECT, window(1), bench.now);
     let outs = bench.probed(stream, WINDOW);
@@ -65,7 +72,7 @@ fn neighbouring_windows_that_are_believed_to_be_in_memory_go_together() {
 
 #[test]
 fn a_cold_window_is_wanted_and_the_next_is_read_while_it_is_sent() {
-    let (mut bench, stream, outs) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    let (mut bench, stream, outs) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     let now = bench.now;
     assert_eq!(wants_of(&outs), [(0, now)], "the stream stands still");
     assert_eq!(send_of(&outs), None);
@@ -92,7 +99,7 @@ fn a_cold_window_is_wanted_and_the_next_is_read_while_it_is_sent() {
 
 #[test]
 fn a_window_that_is_partly_in_memory_is_wanted_whole() {
-    let (mut bench, stream, _) = begun(Oracle::Ask, 0, WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
     let outs = bench.probed(stream, WINDOW - 1);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
     assert_eq!(send_of(&outs), None);
@@ -104,7 +111,7 @@ fn a_wish_says_whether_the_page_cache_was_asked_before() {
         outs.iter()
             .any(|out| matches!(out, Out::Want(want) if want.absent))
     };
-    let (mut bench, stream, outs) = begun(Oracle::Remember, 0, 2 * WINDOW);
+    let (mut bench, stream, outs) = begun(ResidencySource::Remember, 0, 2 * WINDOW);
     assert!(!absent(&outs), "nobody may ask");
     let outs = bench.filled(stream, window(0));
     assert!(!absent(&outs));
@@ -112,9 +119,9 @@ fn a_wish_says_whether_the_page_cache_was_asked_before() {
     bench.wait_us(BELIEF_TRUST_US);
     bench.tcp(stream.conn, TcpEvent::Writable);
     assert!(absent(&bench.probed(stream, 0)), "it was there once");
-    let (mut bench, stream, _) = begun(Oracle::Ask, 0, WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
     assert!(absent(&bench.probed(stream, WINDOW - 1)));
-    let (mut bench, stream, _) = begun(Oracle::Remember, 0, WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, WINDOW);
     bench.filled(stream, window(0));
     let outs = bench.tell(In::Missing { stream });
     assert!(absent(&outs), "it was tried: {outs:?}");
@@ -122,7 +129,7 @@ fn a_wish_says_whether_the_page_cache_was_asked_before() {
 
 #[test]
 fn a_stream_that_runs_dry_says_so_once() {
-    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     bench.wait_us(8_000);
     bench.filled(stream, window(0));
     let outs = bench.sent(stream, WINDOW, false);
@@ -134,7 +141,7 @@ fn a_stream_that_runs_dry_says_so_once() {
 
 #[test]
 fn a_window_dropped_between_arrival_and_sending_is_wanted_again() {
-    let (mut bench, stream, _) = begun(Oracle::Ask, 0, WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
     bench.probed(stream, 0);
     bench.filled(stream, window(0));
     bench.sent(stream, 1_000, true);
@@ -153,7 +160,7 @@ fn a_window_dropped_between_arrival_and_sending_is_wanted_again() {
 
 #[test]
 fn a_slow_stream_never_waits_for_what_it_reads_ahead() {
-    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     bench.filled(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, 1_000, true);
     bench.wait_us(BELIEF_TRUST_US);
@@ -165,7 +172,7 @@ fn a_slow_stream_never_waits_for_what_it_reads_ahead() {
 
 #[test]
 fn what_is_needed_now_replaces_what_was_wanted_ahead() {
-    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     bench.filled(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, 1_000, true);
     bench.wait_us(BELIEF_TRUST_US);
@@ -193,18 +200,18 @@ fn what_is_needed_now_replaces_what_was_wanted_ahead() {
 
 #[test]
 fn the_last_bytes_of_a_window_do_not_vouch_for_its_first() {
-    let (mut bench, stream, _) = begun(Oracle::Ask, WINDOW - 10, 10);
+    let (mut bench, stream, _) = begun(ResidencySource::Ask, WINDOW - 10, 10);
     let outs = bench.probed(stream, 10);
     bench.deliver(outs);
     let stream = bench.request(stream.conn);
-    bench.resolved(stream, plan([body(Oracle::Ask, 0, WINDOW)], true));
+    bench.resolved(stream, plan([body(ResidencySource::Ask, 0, WINDOW)], true));
     let outs = bench.sent(stream, HEAD_BYTES, false);
     assert!(matches!(outs[..], [Out::Probe { .. }]), "{outs:?}");
 }
 
 #[test]
 fn a_stream_that_ends_while_the_disk_may_hold_its_wish_is_forgotten() {
-    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 2 * WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 2 * WINDOW);
     bench.filled(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, WINDOW, false); // and now again, urgently
     let outs = bench.filled(stream, window(1)); // the answer to the first
@@ -220,18 +227,21 @@ fn a_stream_that_ends_while_the_disk_may_hold_its_wish_is_forgotten() {
 
 #[test]
 fn another_client_finds_what_the_first_had_read() {
-    let (mut bench, stream, _) = begun(Oracle::Remember, 0, WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, WINDOW);
     bench.filled(stream, window(0));
     let conn = bench.client(1);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Remember, 500, 9)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Remember, 500, 9)], true),
+    );
     let outs = bench.sent(stream, HEAD_BYTES, false);
     assert_eq!(send_of(&outs), Some((1, 0, 9)));
 }
 
 #[test]
 fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
-    let (mut bench, stream, outs) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    let (mut bench, stream, outs) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
     let held = Held::Slots;
     let read = |n: u64| Span {
@@ -264,7 +274,7 @@ fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
 
 #[test]
 fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
-    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 3 * WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     let held = Held::Slots;
     let fill = |bench: &mut Bench, offset_bytes| {
         let span = Span {
@@ -309,7 +319,7 @@ fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
 
 #[test]
 fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_wish_dated_anew() {
-    let (mut bench, stream, _) = begun(Oracle::Remember, 0, 100 * WINDOW);
+    let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 100 * WINDOW);
     let take = |bench: &mut Bench, offset_bytes, unsent_bytes| {
         let (span, held) = (
             Span {

@@ -12,9 +12,9 @@ fn overtaken() -> (Bench, StreamId) {
     let conn = bench.client(0);
     let stream = bench.request(conn);
     let parts = [
-        body(Oracle::Ask, 0, 4 * WINDOW),
+        body(ResidencySource::Ask, 0, 4 * WINDOW),
         bytes(50),
-        body(Oracle::Ask, PART_2, 100),
+        body(ResidencySource::Ask, PART_2, 100),
         bytes(50),
     ];
     bench.resolved(stream, plan(parts, true));
@@ -27,7 +27,10 @@ fn overtaken() -> (Bench, StreamId) {
     assert!(matches!(wants_of(&outs)[..], [(3, _)]), "{outs:?}");
     let other = bench.client(1);
     let other = bench.request(other);
-    bench.resolved(other, plan([body(Oracle::Ask, 3 * WINDOW, WINDOW)], true));
+    bench.resolved(
+        other,
+        plan([body(ResidencySource::Ask, 3 * WINDOW, WINDOW)], true),
+    );
     bench.sent(other, HEAD_BYTES, false);
     bench.probed(other, WINDOW);
     let outs = bench.tcp(conn, TcpEvent::Readable);
@@ -72,7 +75,10 @@ fn an_answer_that_crosses_a_newer_wish_leaves_that_one_standing() {
     let (mut bench, now) = (Bench::new(settings()), Instant { us: 0 });
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Ask, 0, 8 * WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Ask, 0, 8 * WINDOW)], true),
+    );
     bench.sent(stream, HEAD_BYTES, false);
     let want_of = |outs: &[Out]| {
         let want = outs.iter().find_map(|out| match out {
@@ -127,7 +133,7 @@ fn a_response_that_is_not_what_its_head_promises_ends_its_connection() {
         let stream = bench.request(conn);
         let unsound = Plan {
             body_len_bytes,
-            ..plan([body(Oracle::Always, 0, 10)], true)
+            ..plan([body(ResidencySource::Always, 0, 10)], true)
         };
         let outs = bench.resolved(stream, unsound);
         assert_eq!(send_of(&outs).is_some(), sends_head, "{outs:?}");
@@ -140,7 +146,7 @@ fn bytes_that_are_gone_when_they_are_to_be_sent_are_read_first() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Ask, 0, WINDOW)], true));
+    bench.resolved(stream, plan([body(ResidencySource::Ask, 0, WINDOW)], true));
     bench.sent(stream, HEAD_BYTES, false);
     let outs = bench.probed(stream, WINDOW);
     assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
@@ -156,7 +162,10 @@ fn a_file_system_that_never_tells_what_it_holds_is_served_all_the_same() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Remember, 0, WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Remember, 0, WINDOW)], true),
+    );
     let mut outs = bench.sent(stream, HEAD_BYTES, false);
     for times in 0..=MISSES_MAX {
         assert!(matches!(wants_of(&outs)[..], [(0, _)]), "{outs:?}");
@@ -184,7 +193,7 @@ fn a_socket_that_says_it_took_more_than_it_was_offered_is_not_believed() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Always, 0, 10)], true));
+    bench.resolved(stream, plan([body(ResidencySource::Always, 0, 10)], true));
     bench.sent(stream, HEAD_BYTES, false);
     let doubled = [bench.sent(stream, 10, false), bench.sent(stream, 10, false)].concat();
     assert!(!doubled.contains(&Out::Shutdown(conn)), "{doubled:?}");
@@ -196,7 +205,10 @@ fn what_is_wished_for_behind_bytes_that_are_gone_is_void_with_them() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Ask, 0, 4 * WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Ask, 0, 4 * WINDOW)], true),
+    );
     bench.sent(stream, HEAD_BYTES, false);
     bench.probed(stream, 0);
     let span = |nth| Span {

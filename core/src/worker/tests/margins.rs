@@ -31,7 +31,10 @@ impl Bench {
     fn downloading(&mut self, index: u32) -> StreamId {
         let conn = self.client(index);
         let stream = self.request(conn);
-        self.resolved(stream, plan([body(Oracle::Always, 0, 1 << 40)], true));
+        self.resolved(
+            stream,
+            plan([body(ResidencySource::Always, 0, 1 << 40)], true),
+        );
         self.sent(stream, HEAD_BYTES, false);
         self.full(stream, 128 << 10, 128 << 10);
         stream
@@ -153,7 +156,10 @@ fn the_first_window_of_a_later_response_is_paced_for_a_round_trip() {
     };
     let (conn, _) = bench.served(0, true);
     let stream = bench.request(conn);
-    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 1 << 20)], true));
+    let outs = bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 1 << 20)], true),
+    );
     assert_eq!(paces(&outs), [Some(25_000_000)]);
     let told: Vec<What> = bench.worker.decisions().map(|told| told.what).collect();
     let (window_bytes, rate_bytes_per_s, for_us) = (400_000, 25_000_000, 20 * MS);
@@ -193,13 +199,19 @@ fn a_first_a_short_and_a_very_long_response_are_not_paced() {
     let conn = bench.client(0);
     for len_bytes in [1 << 20, 1_000] {
         let stream = bench.request(conn);
-        let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, len_bytes)], true));
+        let outs = bench.resolved(
+            stream,
+            plan([body(ResidencySource::Always, 0, len_bytes)], true),
+        );
         assert_eq!(paces(&outs), [], "{len_bytes} bytes");
         assert_eq!(bench.worker.counts().paced, 0);
         bench.deliver(outs);
     }
     let stream = bench.request(conn);
-    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 1 << 30)], true));
+    let outs = bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 1 << 30)], true),
+    );
     assert_eq!(paces(&outs), []);
 }
 

@@ -7,7 +7,7 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    let parts = [bytes(0), body(Oracle::Always, 7, 50), bytes(9)];
+    let parts = [bytes(0), body(ResidencySource::Always, 7, 50), bytes(9)];
     let outs = bench.resolved(stream, plan(parts, true));
     let send = |part, from_bytes, len_bytes, more| Out::Send {
         stream,
@@ -37,7 +37,7 @@ fn an_empty_part_at_the_end_holds_nothing_back() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    let parts = [body(Oracle::Ask, 0, 0), bytes(0)];
+    let parts = [body(ResidencySource::Ask, 0, 0), bytes(0)];
     let outs = bench.resolved(stream, plan(parts, true));
     assert!(
         matches!(outs[..], [Out::Send { more: false, .. }]),
@@ -141,7 +141,10 @@ fn a_large_body_lets_others_in_between_its_pieces() {
     let mut bench = Bench::new(settings());
     let (large, small) = (bench.client(0), bench.client(1));
     let stream = bench.request(large);
-    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 9 * WINDOW)], true));
+    let outs = bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 9 * WINDOW)], true),
+    );
     assert!(send_of(&outs).is_some());
     let (conn, event) = (small, TcpEvent::Readable);
     bench.worker.on(In::Tcp { conn, event }, bench.now);
@@ -161,7 +164,7 @@ fn a_half_closed_client_gets_its_response_and_then_the_end() {
     let conn = bench.client(0);
     let stream = bench.request(conn);
     assert_eq!(bench.tcp(conn, TcpEvent::Fin), [], "this is not departure");
-    let outs = bench.resolved(stream, plan([body(Oracle::Always, 0, 5)], true));
+    let outs = bench.resolved(stream, plan([body(ResidencySource::Always, 0, 5)], true));
     let outs = bench.deliver(outs);
     let expect = Expect::Head;
     assert_eq!(outs, [Out::Receive { conn, expect }]);

@@ -548,10 +548,10 @@ impl Shell {
         let body = match response.parts[usize::from(part)] {
             Part::Body {
                 object,
-                oracle,
+                residency,
                 span,
                 ..
-            } => (oracle != Oracle::Always).then_some((object, span)),
+            } => (residency != ResidencySource::Always).then_some((object, span)),
             _ => None,
         };
         if let Some((object, span)) = body {

@@ -16,7 +16,10 @@ fn sending(settings: Settings) -> (Bench, ConnId, StreamId) {
     let mut bench = Bench::new(settings);
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Always, 0, 10 * WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 10 * WINDOW)], true),
+    );
     bench.sent(stream, HEAD_BYTES, false);
     bench.sent(stream, 1_000, true);
     (bench, conn, stream)
@@ -200,7 +203,10 @@ fn while_the_disk_owes_bytes_no_limit_runs() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
-    bench.resolved(stream, plan([body(Oracle::Remember, 0, 10 * WINDOW)], true));
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Remember, 0, 10 * WINDOW)], true),
+    );
     bench.sent(stream, HEAD_BYTES, false);
     assert_eq!(bench.closed_within_s(900), None);
     // The disk delivers; the minute of the least rate starts with it.

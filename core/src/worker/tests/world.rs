@@ -24,10 +24,10 @@ fn connect(shell: &mut Shell) -> ConnId {
 fn ask(shell: &mut Shell, conn: ConnId, object: ObjectId, len_bytes: u64) {
     let Part::Body {
         version,
-        oracle,
+        residency,
         span,
         ..
-    } = body(Oracle::Ask, 0, len_bytes)
+    } = body(ResidencySource::Ask, 0, len_bytes)
     else {
         unreachable!("that is what it makes");
     };
@@ -35,7 +35,7 @@ fn ask(shell: &mut Shell, conn: ConnId, object: ObjectId, len_bytes: u64) {
         object,
         version,
         promise: Promise::OneVersion,
-        oracle,
+        residency,
         span,
     };
     let request = Request {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ackpace_core::Machine;
 use ackpace_core::conn::{
-    Held, ObjectId, Oracle, Part, Plan, Promise, Span, StreamId, TcpEvent, TcpSample, Version,
+    Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent, TcpSample,
+    Version,
 };
 use ackpace_core::disk::{self, Disk, Extent, Layout, ReadId};
 use ackpace_core::limits::SLOT_BYTES;
@@ -412,7 +413,7 @@ fn plan(download: &Download, file_bytes: u64) -> Plan {
                 object,
                 version,
                 promise: Promise::OneVersion,
-                oracle: Oracle::Ask,
+                residency: ResidencySource::Ask,
                 span,
             }
         ],

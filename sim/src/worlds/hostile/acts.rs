@@ -117,7 +117,7 @@ impl Run<'_> {
     fn ask(&mut self, conn: ConnId) {
         let shapes = self.files.iter().map(|file| Shape {
             len_bytes: file.len_bytes,
-            oracle: file.oracle,
+            residency: file.residency,
         });
         let shapes: Vec<_> = shapes.collect();
         for _ in 0..=self.input.below(2) {

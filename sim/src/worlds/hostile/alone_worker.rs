@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use ackpace_core::Machine;
 use ackpace_core::congestion::{CaState, Path};
-use ackpace_core::conn::{ConnId, Held, Oracle, Part, Span, StreamId, TcpEvent, TcpSample, Want};
+use ackpace_core::conn::{
+    ConnId, Held, Part, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Want,
+};
 use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::units::{Instant, MIB};
@@ -28,15 +30,15 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 const FILES: [Shape; 3] = [
     Shape {
         len_bytes: 5 * MIB + 1,
-        oracle: Oracle::Ask,
+        residency: ResidencySource::Ask,
     },
     Shape {
         len_bytes: FILE_BYTES_MAX,
-        oracle: Oracle::Ask,
+        residency: ResidencySource::Ask,
     },
     Shape {
         len_bytes: 3 * MIB,
-        oracle: Oracle::Remember,
+        residency: ResidencySource::Remember,
     },
 ];
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ackpace_core::conn::{ObjectId, Oracle, Span};
+use ackpace_core::conn::{ObjectId, ResidencySource, Span};
 use ackpace_core::limits::{BELIEF_TRUST_US, SLOT_BYTES};
 use ackpace_core::units::{Instant, KIB};
 
@@ -60,19 +60,19 @@ impl Piece {
 /// A file, and which of its pages are in memory.
 pub(super) struct File {
     pub len_bytes: u64,
-    pub oracle: Oracle,
+    pub residency: ResidencySource,
     resident: Vec<bool>,
     /// When the worker was last told that they are.
     told_at: BTreeMap<u64, Instant>,
 }
 
 impl File {
-    pub fn new(len_bytes: u64, oracle: Oracle) -> File {
+    pub fn new(len_bytes: u64, residency: ResidencySource) -> File {
         let pages = len_bytes.div_ceil(PAGE_BYTES) as usize;
         File {
             len_bytes,
-            oracle,
-            resident: vec![oracle == Oracle::Always; pages],
+            residency,
+            resident: vec![residency == ResidencySource::Always; pages],
             told_at: BTreeMap::new(),
         }
     }
@@ -91,7 +91,7 @@ impl File {
 
     /// The kernel needs their memory for something else.
     pub fn drop_pages(&mut self, span: Span) {
-        if self.oracle != Oracle::Always {
+        if self.residency != ResidencySource::Always {
             for page in self.pages(span) {
                 self.resident[page as usize] = false;
             }

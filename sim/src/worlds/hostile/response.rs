@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ackpace_core::conn::{ObjectId, Oracle, Part, Plan, Span};
+use ackpace_core::conn::{ObjectId, Part, Plan, ResidencySource, Span};
 use ackpace_core::units::KIB;
 
 use super::input::Input;
@@ -155,14 +155,14 @@ fn text(len_bytes: usize) -> Part {
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub len_bytes: u64,
-    pub oracle: Oracle,
+    pub residency: ResidencySource,
 }
 
 /// A request for anything that can be asked of a file, as the input says.
 pub(super) fn request(input: &mut Input<'_>, files: &[Shape], generation: u32) -> Request {
     let nth = input.below(files.len() as u64) as u32;
     let (file, object) = (files[nth as usize], object(nth, generation));
-    let body = |span| words::body(object, file.len_bytes, file.oracle, span);
+    let body = |span| words::body(object, file.len_bytes, file.residency, span);
     let whole = Span {
         offset_bytes: 0,
         len_bytes: file.len_bytes,
@@ -226,6 +226,11 @@ fn span(input: &mut Input<'_>, file_bytes: u64) -> Span {
 }
 
 /// Whether its place in memory can be asked for at all.
-pub(super) fn oracle(input: &mut Input<'_>) -> Oracle {
-    input.pick(&[Oracle::Ask, Oracle::Ask, Oracle::Remember, Oracle::Always])
+pub(super) fn residency(input: &mut Input<'_>) -> ResidencySource {
+    input.pick(&[
+        ResidencySource::Ask,
+        ResidencySource::Ask,
+        ResidencySource::Remember,
+        ResidencySource::Always,
+    ])
 }

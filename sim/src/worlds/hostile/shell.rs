@@ -16,7 +16,7 @@ use super::bench::{Ask, Bench};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, Piece};
-use super::response::{Request, Response, oracle};
+use super::response::{Request, Response, residency};
 use super::story::Story;
 use super::words::{Answer, News};
 
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         let count = 1 + input.below(2);
         let files = (0..count).map(|_| {
             let len_bytes = input.pick(&lengths);
-            File::new(len_bytes, oracle(&mut input))
+            File::new(len_bytes, residency(&mut input))
         });
         Run {
             now: Instant { us: 1 },

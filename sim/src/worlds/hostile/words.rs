@@ -1,7 +1,7 @@
 //! How an answer of the disk machine becomes news of the worker: the one place that knows what both are made of.
 
 use ackpace_core::conn::{
-    Held, ObjectId, Oracle, Part, Plan, Promise, Span, StreamId, Version, Want,
+    Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want,
 };
 use ackpace_core::disk::{self, Chosen, ReadId, Turn};
 use ackpace_core::prefetch::Bound;
@@ -132,7 +132,12 @@ pub(super) fn is_taken(want: &Want, standing: &Standing) -> bool {
 }
 
 /// A range of a file that stays as it is.
-pub(super) fn body(object: ObjectId, file_bytes: u64, oracle: Oracle, span: Span) -> Part {
+pub(super) fn body(
+    object: ObjectId,
+    file_bytes: u64,
+    residency: ResidencySource,
+    span: Span,
+) -> Part {
     let version = Version {
         len_bytes: file_bytes,
         ..Version::default()
@@ -141,7 +146,7 @@ pub(super) fn body(object: ObjectId, file_bytes: u64, oracle: Oracle, span: Span
         object,
         version,
         promise: Promise::OneVersion,
-        oracle,
+        residency,
         span,
     }
 }
