@@ -1,14 +1,14 @@
-//! What is believed to be in the page cache: which windows of which files can be sent at once.
+//! The residency cache, what is believed to be in the page cache: which windows of which files can be sent at once.
 //!
 //! Asking the kernel costs some 4 us a window, beside 55 us to send one; so what to read is decided by answers that are
-//! trusted for a moment. The shell asks once more for the bytes that it sends: a wrong belief costs a question
+//! trusted for a moment. The shell asks once more for the bytes that it sends: a stale sighting costs a question
 //! (docs/decisions/0002-residency.md).
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::conn::{ObjectId, ResidencySource, Span};
-use crate::limits::{BELIEF_TRUST_US, BELIEFS_MAX, WINDOW_BYTES};
+use crate::limits::{RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US, WINDOW_BYTES};
 use crate::units::Instant;
 
 /// What to do about a window before it is sent.
@@ -22,17 +22,17 @@ pub enum Verdict {
     Cold,
 }
 
-/// What a belief costs.
-pub const BELIEF_BYTES: u64 = size_of::<Option<Belief>>() as u64;
+/// What a sighting takes.
+pub const SIGHTING_BYTES: u64 = size_of::<Option<Sighting>>() as u64;
 
 /// A direct-mapped table of windows that were seen in memory, whole or in part. A collision forgets
 /// the older one, which costs one question.
-pub struct Beliefs {
-    slots: Vec<Option<Belief>>,
+pub struct ResidencyCache {
+    slots: Vec<Option<Sighting>>,
 }
 
 #[derive(Clone, Copy)]
-struct Belief {
+struct Sighting {
     object: ObjectId,
     /// What was seen, inside one window. The rest of it may be cold: who asked for the last bytes
     /// of a window says nothing of its first.
@@ -40,22 +40,22 @@ struct Belief {
     seen_at: Instant,
 }
 
-impl Belief {
+impl Sighting {
     /// Whether it is from a moment ago; of the future, which a clock that goes back leaves behind, nothing is believed.
     fn is_fresh(&self, now: Instant) -> bool {
-        self.seen_at <= now && now.since_us(self.seen_at) < BELIEF_TRUST_US
+        self.seen_at <= now && now.since_us(self.seen_at) < RESIDENCY_TRUST_US
     }
 }
 
-impl Default for Beliefs {
-    fn default() -> Beliefs {
-        Beliefs {
-            slots: vec![None; BELIEFS_MAX],
+impl Default for ResidencyCache {
+    fn default() -> ResidencyCache {
+        ResidencyCache {
+            slots: vec![None; RESIDENCY_CACHED_MAX],
         }
     }
 }
 
-impl Beliefs {
+impl ResidencyCache {
     /// What is believed of `span`, which lies inside one window.
     pub fn verdict(
         &self,
@@ -65,10 +65,10 @@ impl Beliefs {
         now: Instant,
     ) -> Verdict {
         let seen = self.slots[slot(object, span)]
-            .filter(|belief| belief.object == object && belief.span.covers(span));
+            .filter(|sighting| sighting.object == object && sighting.span.covers(span));
         match (residency, seen) {
             (ResidencySource::Always, _) => Verdict::Resident,
-            (_, Some(belief)) if belief.is_fresh(now) => Verdict::Resident,
+            (_, Some(sighting)) if sighting.is_fresh(now) => Verdict::Resident,
             (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => Verdict::Probe,
             (ResidencySource::Remember, None) => Verdict::Cold,
         }
@@ -76,7 +76,7 @@ impl Beliefs {
 
     /// `span` was seen in memory now: the kernel said so, or we have just read it.
     pub fn seen(&mut self, object: ObjectId, span: Span, now: Instant) {
-        self.slots[slot(object, span)] = Some(Belief {
+        self.slots[slot(object, span)] = Some(Sighting {
             object,
             span,
             seen_at: now,
@@ -99,7 +99,7 @@ fn window(span: Span) -> u64 {
 /// Neighbouring windows of one file lie side by side; files start at scattered places.
 fn slot(object: ObjectId, span: Span) -> usize {
     let scattered = u64::from(object.index).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
-    (scattered.wrapping_add(window(span)) % BELIEFS_MAX as u64) as usize
+    (scattered.wrapping_add(window(span)) % RESIDENCY_CACHED_MAX as u64) as usize
 }
 
 #[cfg(test)]
@@ -119,19 +119,23 @@ mod tests {
 
     #[test]
     fn a_window_is_trusted_for_a_moment_and_asked_about_later() {
-        let mut beliefs = Beliefs::default();
-        let verdict = |b: &Beliefs, span, now| b.verdict(FILE, ResidencySource::Ask, span, now);
-        assert_eq!(verdict(&beliefs, WINDOW, START), Verdict::Probe);
-        beliefs.seen(FILE, WINDOW, START);
-        let just_in_time = START.plus_us(BELIEF_TRUST_US - 1);
-        assert_eq!(verdict(&beliefs, WINDOW, just_in_time), Verdict::Resident);
+        let mut residency_cache = ResidencyCache::default();
+        let verdict =
+            |b: &ResidencyCache, span, now| b.verdict(FILE, ResidencySource::Ask, span, now);
+        assert_eq!(verdict(&residency_cache, WINDOW, START), Verdict::Probe);
+        residency_cache.seen(FILE, WINDOW, START);
+        let just_in_time = START.plus_us(RESIDENCY_TRUST_US - 1);
+        assert_eq!(
+            verdict(&residency_cache, WINDOW, just_in_time),
+            Verdict::Resident
+        );
         let next = Span {
             offset_bytes: WINDOW_BYTES,
             ..WINDOW
         };
-        assert_eq!(verdict(&beliefs, next, START), Verdict::Probe);
-        let later = START.plus_us(BELIEF_TRUST_US);
-        assert_eq!(verdict(&beliefs, WINDOW, later), Verdict::Probe);
+        assert_eq!(verdict(&residency_cache, next, START), Verdict::Probe);
+        let later = START.plus_us(RESIDENCY_TRUST_US);
+        assert_eq!(verdict(&residency_cache, WINDOW, later), Verdict::Probe);
     }
 
     #[test]
@@ -140,50 +144,55 @@ mod tests {
             offset_bytes: WINDOW_BYTES - 10,
             len_bytes: 10,
         };
-        let mut beliefs = Beliefs::default();
-        beliefs.seen(FILE, tail, START);
+        let mut residency_cache = ResidencyCache::default();
+        residency_cache.seen(FILE, tail, START);
         for (residency, whole) in [
             (ResidencySource::Ask, Verdict::Probe),
             (ResidencySource::Remember, Verdict::Cold),
         ] {
             assert_eq!(
-                beliefs.verdict(FILE, residency, tail, START),
+                residency_cache.verdict(FILE, residency, tail, START),
                 Verdict::Resident
             );
-            assert_eq!(beliefs.verdict(FILE, residency, WINDOW, START), whole);
+            assert_eq!(
+                residency_cache.verdict(FILE, residency, WINDOW, START),
+                whole
+            );
         }
     }
 
     #[test]
     fn without_an_source_a_cold_window_is_never_probed() {
-        let mut beliefs = Beliefs::default();
-        let verdict = |b: &Beliefs, now| b.verdict(FILE, ResidencySource::Remember, WINDOW, now);
-        assert_eq!(verdict(&beliefs, START), Verdict::Cold);
-        beliefs.seen(FILE, WINDOW, START);
-        let later = START.plus_us(BELIEF_TRUST_US);
-        assert_eq!(verdict(&beliefs, later), Verdict::Probe);
-        beliefs.gone(FILE, WINDOW);
-        assert_eq!(verdict(&beliefs, later), Verdict::Cold);
+        let mut residency_cache = ResidencyCache::default();
+        let verdict =
+            |b: &ResidencyCache, now| b.verdict(FILE, ResidencySource::Remember, WINDOW, now);
+        assert_eq!(verdict(&residency_cache, START), Verdict::Cold);
+        residency_cache.seen(FILE, WINDOW, START);
+        let later = START.plus_us(RESIDENCY_TRUST_US);
+        assert_eq!(verdict(&residency_cache, later), Verdict::Probe);
+        residency_cache.gone(FILE, WINDOW);
+        assert_eq!(verdict(&residency_cache, later), Verdict::Cold);
     }
 
     #[test]
     fn a_new_user_of_a_slot_inherits_nothing() {
-        let mut beliefs = Beliefs::default();
-        beliefs.seen(FILE, WINDOW, START);
+        let mut residency_cache = ResidencyCache::default();
+        residency_cache.seen(FILE, WINDOW, START);
         let next = ObjectId {
             generation: 2,
             ..FILE
         };
-        let verdict = |b: &Beliefs, file| b.verdict(file, ResidencySource::Remember, WINDOW, START);
-        assert_eq!(verdict(&beliefs, next), Verdict::Cold);
-        beliefs.gone(next, WINDOW);
-        assert_eq!(verdict(&beliefs, FILE), Verdict::Resident);
+        let verdict =
+            |b: &ResidencyCache, file| b.verdict(file, ResidencySource::Remember, WINDOW, START);
+        assert_eq!(verdict(&residency_cache, next), Verdict::Cold);
+        residency_cache.gone(next, WINDOW);
+        assert_eq!(verdict(&residency_cache, FILE), Verdict::Resident);
     }
 
     #[test]
     fn files_in_memory_need_no_question() {
         assert_eq!(
-            Beliefs::default().verdict(FILE, ResidencySource::Always, WINDOW, START),
+            ResidencyCache::default().verdict(FILE, ResidencySource::Always, WINDOW, START),
             Verdict::Resident
         );
     }

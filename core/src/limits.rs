@@ -248,9 +248,9 @@ pub const DOUBT_US: u64 = 10 * US_PER_S;
 /// file from its start reads at once at least.
 pub const SAMPLE_BYTES: u64 = 16 * KIB;
 /// Windows whose residency is remembered by one worker. A collision costs one question.
-pub const BELIEFS_MAX: usize = 4096;
+pub const RESIDENCY_CACHED_MAX: usize = 4096;
 /// How long "this window is in memory" is believed without asking again.
-pub const BELIEF_TRUST_US: u64 = 250_000;
+pub const RESIDENCY_TRUST_US: u64 = 250_000;
 
 /// A file whose response is cached is not longer: what is saved would not count.
 pub const CACHED_FILE_BYTES_MAX: u64 = 64 * KIB;

@@ -37,7 +37,7 @@ use self::pace::Pace;
 use self::patience::Patience;
 use self::step::{undo, wanted};
 use self::stream::Stream;
-use crate::cache::Beliefs;
+use crate::cache::ResidencyCache;
 use crate::congestion::Watch;
 use crate::conn::{ConnId, Held, Plan, StreamId};
 use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX, FETCHED_MAX};
@@ -126,7 +126,7 @@ pub struct Worker {
     spare: Vec<Box<Stream>>,
     open: u32,
     by_address: BTreeMap<Address, u32>,
-    beliefs: Beliefs,
+    residency_cache: ResidencyCache,
     /// Connections with something to do now, each at most once.
     ready: VecDeque<u32>,
     /// Those of them that are in the middle of a body: long work, done a step at a time between the others.
@@ -163,7 +163,7 @@ impl Worker {
             spare: Vec::new(),
             open: 0,
             by_address: BTreeMap::new(),
-            beliefs: Beliefs::default(),
+            residency_cache: ResidencyCache::default(),
             ready: VecDeque::new(),
             bulk: VecDeque::new(),
             short_steps: 0,
@@ -309,7 +309,8 @@ impl Machine for Worker {
                 let want = conn.and_then(|conn| {
                     let supply = conn.margin.supply(!conn.writable, now);
                     let asked = conn.stream.as_mut()?;
-                    let want = asked.probed(resident_bytes, &mut self.beliefs, &supply, now);
+                    let want =
+                        asked.probed(resident_bytes, &mut self.residency_cache, &supply, now);
                     undo(&mut self.outs, asked.undo(), stream);
                     want
                 });
@@ -326,7 +327,7 @@ impl Machine for Worker {
             }
             In::Missing { stream } => {
                 if let Some(missed) = stream_in(&mut self.conns, stream) {
-                    missed.missing(&mut self.beliefs);
+                    missed.missing(&mut self.residency_cache);
                     self.counts.missed();
                     undo(&mut self.outs, missed.undo(), stream);
                     self.wake(stream.conn.index, false);

@@ -232,7 +232,7 @@ impl Shares {
             ),
             (
                 "what is known of files and their residency",
-                beliefs_bytes() * workers
+                residency_cache_bytes() * workers
                     + files_bytes()
                     + self.devices as u64
                         * self.remembered()
@@ -326,8 +326,8 @@ fn decisions_bytes() -> u64 {
     (core::DECISIONS_MAX * size_of::<ackpace_core::why::Decision>()) as u64
 }
 
-fn beliefs_bytes() -> u64 {
-    core::BELIEFS_MAX as u64 * ackpace_core::cache::BELIEF_BYTES
+fn residency_cache_bytes() -> u64 {
+    core::RESIDENCY_CACHED_MAX as u64 * ackpace_core::cache::SIGHTING_BYTES
 }
 
 /// What each worker needs to keep any files ready at all.

@@ -352,7 +352,7 @@ impl Worker {
     pub(super) fn filled(&mut self, id: StreamId, seq: u32, span: Span, held: Held, now: Instant) {
         if let Some(stream) = stream_in(&mut self.conns, id) {
             // It goes on when it sends, and who stands still for his socket does so still.
-            stream.filled(seq, span, held, &mut self.beliefs, now);
+            stream.filled(seq, span, held, &mut self.residency_cache, now);
             undo(&mut self.outs, stream.undo(), id);
             self.wake(id.conn.index, false);
         }

@@ -110,7 +110,7 @@ impl Worker {
             return None; // a paused client shall not fetch what it does not read
         }
         let supply = conn.margin.supply(!writable, now);
-        let step = stream.step(&self.beliefs, &supply, now);
+        let step = stream.step(&self.residency_cache, &supply, now);
         let whole = stream.is_whole();
         undo(&mut self.outs, stream.undo(), id);
         let goes_on = matches!(step, Step::Send { .. } | Step::Done | Step::Broken(_));

@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::stand::Stand;
 use super::wish::Wish;
-use crate::cache::{Beliefs, Verdict};
+use crate::cache::{ResidencyCache, Verdict};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span};
 use crate::limits::{
@@ -152,7 +152,12 @@ impl Stream {
     }
 
     /// The next step. Asking for something marks it as asked; sending changes nothing until [`Stream::sent`].
-    pub fn step(&mut self, beliefs: &Beliefs, supply: &Supply, now: Instant) -> Step {
+    pub fn step(
+        &mut self,
+        residency_cache: &ResidencyCache,
+        supply: &Supply,
+        now: Instant,
+    ) -> Step {
         loop {
             let mut parts = 1;
             let len_bytes = match self.plan.parts.get(usize::from(self.part)) {
@@ -188,7 +193,7 @@ impl Stream {
             }) = self.plan.parts.get(usize::from(self.part))
             {
                 return self.body_step(
-                    beliefs,
+                    residency_cache,
                     &Body {
                         object,
                         residency,
@@ -261,11 +266,17 @@ impl Stream {
         })
     }
 
-    fn body_step(&mut self, beliefs: &Beliefs, body: &Body, supply: &Supply, now: Instant) -> Step {
+    fn body_step(
+        &mut self,
+        residency_cache: &ResidencyCache,
+        body: &Body,
+        supply: &Supply,
+        now: Instant,
+    ) -> Step {
         let span = body.span;
         let at_bytes = span.offset_bytes + self.at_bytes;
         self.fetched.retain(|(end_bytes, _)| *end_bytes > at_bytes);
-        if let Some(step) = self.look_ahead(beliefs, body, supply, now) {
+        if let Some(step) = self.look_ahead(residency_cache, body, supply, now) {
             return step;
         }
         let broken = self
@@ -284,7 +295,7 @@ impl Stream {
             return self.send(held, end_bytes - at_bytes, left_bytes, false);
         }
         let window = rest_of_window(at_bytes, end_bytes);
-        match beliefs.verdict(body.object, body.residency, window, now) {
+        match residency_cache.verdict(body.object, body.residency, window, now) {
             Verdict::Resident => {}
             Verdict::Probe | Verdict::Cold if self.waits_at(at_bytes) => return Step::Wait,
             Verdict::Probe => return self.ask(body, window),
@@ -298,7 +309,8 @@ impl Stream {
         let mut ready = window;
         while ready.len_bytes < SEND_BYTES_MAX && ready.end_bytes() < end_bytes {
             let next = rest_of_window(ready.end_bytes(), end_bytes);
-            if beliefs.verdict(body.object, body.residency, next, now) != Verdict::Resident {
+            if residency_cache.verdict(body.object, body.residency, next, now) != Verdict::Resident
+            {
                 break;
             }
             ready.len_bytes += next.len_bytes;
@@ -310,7 +322,7 @@ impl Stream {
     /// disk machine to say. The wish is dated anew when the client has become faster or slower.
     fn look_ahead(
         &mut self,
-        beliefs: &Beliefs,
+        residency_cache: &ResidencyCache,
         body: &Body,
         supply: &Supply,
         now: Instant,
@@ -344,7 +356,7 @@ impl Stream {
         }
         while ahead_bytes < end_bytes && self.fetched.len() < FETCHED_MAX {
             let next = rest_of_window(ahead_bytes, end_bytes);
-            match beliefs.verdict(body.object, body.residency, next, now) {
+            match residency_cache.verdict(body.object, body.residency, next, now) {
                 // Somebody else had it read. Far ahead it may be gone again until it is sent.
                 Verdict::Resident if ahead_bytes - at_bytes < READ_BYTES_MAX => {
                     ahead_bytes = next.end_bytes();
@@ -480,7 +492,7 @@ impl Stream {
     pub fn probed(
         &mut self,
         resident_bytes: u64,
-        beliefs: &mut Beliefs,
+        residency_cache: &mut ResidencyCache,
         supply: &Supply,
         now: Instant,
     ) -> Option<Step> {
@@ -490,10 +502,10 @@ impl Stream {
             end_bytes,
         } = self.probe.take()?;
         if resident_bytes >= span.len_bytes {
-            beliefs.seen(object, span, now);
+            residency_cache.seen(object, span, now);
             return None;
         }
-        beliefs.gone(object, span);
+        residency_cache.gone(object, span);
         if self.body_at_bytes() == span.offset_bytes {
             self.drop_fetched(); // dropped from the page cache before it was sent, if it was there
         }
@@ -507,7 +519,7 @@ impl Stream {
         seq: u32,
         span: Span,
         held: Held,
-        beliefs: &mut Beliefs,
+        residency_cache: &mut ResidencyCache,
         now: Instant,
     ) -> bool {
         let Some(wish) = self.wish.take_if(|wish| wish.seq == seq) else {
@@ -531,7 +543,7 @@ impl Stream {
         let mut from_bytes = span.offset_bytes;
         while held == Held::PageCache && from_bytes < span.end_bytes() {
             let piece = rest_of_window(from_bytes, span.end_bytes());
-            beliefs.seen(wish.object, piece, now);
+            residency_cache.seen(wish.object, piece, now);
             from_bytes = piece.end_bytes();
         }
         true
@@ -548,13 +560,13 @@ impl Stream {
     }
 
     /// What was to be sent from the page cache is not there any more, or not yet: somebody else reads it now.
-    pub fn missing(&mut self, beliefs: &mut Beliefs) {
+    pub fn missing(&mut self, residency_cache: &mut ResidencyCache) {
         let Some(&Part::Body { object, span, .. }) = self.plan.parts.get(usize::from(self.part))
         else {
             return;
         };
         let at_bytes = self.body_at_bytes();
-        beliefs.gone(object, rest_of_window(at_bytes, span.end_bytes()));
+        residency_cache.gone(object, rest_of_window(at_bytes, span.end_bytes()));
         if self
             .fetched
             .first()

@@ -1,7 +1,7 @@
 //! Windows of files: resident ones are sent, cold ones are wanted first.
 
 use super::*;
-use crate::limits::{BELIEF_TRUST_US, PAUSED_US, UNKNOWN_MARGIN_US, UNTAKEN_US};
+use crate::limits::{PAUSED_US, RESIDENCY_TRUST_US, UNKNOWN_MARGIN_US, UNTAKEN_US};
 
 fn window(n: u64) -> Span {
     Span {
@@ -57,7 +57,10 @@ fn a_file_that_lives_in_memory_is_sent_without_a_question() {
 fn neighbouring_windows_that_are_believed_to_be_in_memory_go_together() {
     let (mut bench, stream, outs) = begun(ResidencySource::Ask, 0, 4 * WINDOW);
     assert_eq!(send_of(&outs), None);
-    bench.worker.beliefs.seen(OBJECT, window(1), bench.now);
+    bench
+        .worker
+        .residency_cache
+        .seen(OBJECT, window(1), bench.now);
     let outs = bench.probed(stream, WINDOW);
     assert_eq!(send_of(&outs), Some((1, 0, 2 * WINDOW)));
     let outs = bench.sent(stream, 2 * WINDOW, false);
@@ -116,7 +119,7 @@ fn a_wish_says_whether_the_page_cache_was_asked_before() {
     let outs = bench.filled(stream, window(0));
     assert!(!absent(&outs));
     bench.sent(stream, 1_000, true);
-    bench.wait_us(BELIEF_TRUST_US);
+    bench.wait_us(RESIDENCY_TRUST_US);
     bench.tcp(stream.conn, TcpEvent::Writable);
     assert!(absent(&bench.probed(stream, 0)), "it was there once");
     let (mut bench, stream, _) = begun(ResidencySource::Ask, 0, WINDOW);
@@ -145,7 +148,7 @@ fn a_window_dropped_between_arrival_and_sending_is_wanted_again() {
     bench.probed(stream, 0);
     bench.filled(stream, window(0));
     bench.sent(stream, 1_000, true);
-    bench.wait_us(BELIEF_TRUST_US);
+    bench.wait_us(RESIDENCY_TRUST_US);
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);
     let rest = Span {
         offset_bytes: 1_000,
@@ -163,7 +166,7 @@ fn a_slow_stream_never_waits_for_what_it_reads_ahead() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     bench.filled(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, 1_000, true);
-    bench.wait_us(BELIEF_TRUST_US);
+    bench.wait_us(RESIDENCY_TRUST_US);
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);
     assert!(matches!(outs[..], [Out::Probe { span, .. }] if span.offset_bytes == 1_000));
     let outs = bench.probed(stream, WINDOW);
@@ -175,7 +178,7 @@ fn what_is_needed_now_replaces_what_was_wanted_ahead() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 3 * WINDOW);
     bench.filled(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, 1_000, true);
-    bench.wait_us(BELIEF_TRUST_US);
+    bench.wait_us(RESIDENCY_TRUST_US);
     bench.tcp(stream.conn, TcpEvent::Writable);
     let outs = bench.probed(stream, 0);
     assert_eq!(wants_of(&outs), [(0, bench.now)]);

@@ -7,7 +7,7 @@ use super::*;
 use crate::congestion::Delay;
 use crate::conn::Held;
 use crate::disk::{self, Disk, ReadError, ReadId};
-use crate::limits::BELIEF_TRUST_US;
+use crate::limits::RESIDENCY_TRUST_US;
 use crate::limits::SLOT_BYTES;
 use crate::prefetch::Prefetch;
 use crate::send::Room;
@@ -682,7 +682,7 @@ impl Shell {
     fn check_resident(&self, object: ObjectId, span: Span) {
         for chunk in chunks(object, span) {
             let lost_at = self.evicted_at.get(&chunk);
-            let just_lost = lost_at.is_some_and(|at| self.now.since_us(*at) < BELIEF_TRUST_US);
+            let just_lost = lost_at.is_some_and(|at| self.now.since_us(*at) < RESIDENCY_TRUST_US);
             assert!(
                 self.resident.contains(&chunk) || just_lost,
                 "a worker reads from the disk: {object:?} {span:?}"

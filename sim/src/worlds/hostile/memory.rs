@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ackpace_core::conn::{ObjectId, ResidencySource, Span};
-use ackpace_core::limits::{BELIEF_TRUST_US, SLOT_BYTES};
+use ackpace_core::limits::{RESIDENCY_TRUST_US, SLOT_BYTES};
 use ackpace_core::units::{Instant, KIB};
 
 /// The page cache keeps and drops folios of this size.
@@ -117,7 +117,7 @@ impl File {
     pub fn may_be_believed(&self, span: Span, now: Instant) -> bool {
         let trusted = |page: &u64| {
             let told_at = self.told_at.get(page);
-            told_at.is_some_and(|at| now.since_us(*at) < BELIEF_TRUST_US)
+            told_at.is_some_and(|at| now.since_us(*at) < RESIDENCY_TRUST_US)
         };
         let mut pages = self.pages(span);
         pages.all(|page| self.resident[page as usize] || trusted(&page))
