@@ -28,7 +28,7 @@ impl Default for HandOver {
 }
 
 impl HandOver {
-    /// What its worker carries.
+    /// The load of its worker.
     pub fn load(&self) -> Load {
         Load {
             connections: self.connections.load(Ordering::Relaxed),
@@ -54,20 +54,20 @@ impl HandOver {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Leave a connection for its worker, whose waker is to be signalled then; it counts as the worker's from now
-    /// on. Comes back if too many wait already.
+    /// Leaves a connection for its worker, whose waker is to be signalled then; it counts as the worker's from now
+    /// on. Comes back if the queue is full.
     pub fn hand(&self, client: Accepted) -> Result<(), Accepted> {
         self.handed.push(client)?;
         self.opened();
         Ok(())
     }
 
-    /// Whether none waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.handed.is_empty()
     }
 
-    /// A connection that was left.
+    /// Takes the next connection.
     pub fn take(&self) -> Option<Accepted> {
         self.handed.pop()
     }

@@ -1,7 +1,7 @@
-//! Who has how much of the memory that was promised: one account for all, charged before anything is taken.
+//! The account of the memory that `memory_max` allows. Everybody charges it before taking memory.
 //!
-//! What has a fixed size is charged at the start, and connections, caches and listings as they come. Reading ahead has the rest, and gives
-//! it back when others want it ([`ackpace_core::ahead`]).
+//! What has a fixed size is charged at the start; connections, caches and listings as they come. The rest belongs to reading ahead, which
+//! gives it back when others want it ([`ackpace_core::ahead`]).
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -15,19 +15,19 @@ use crate::mailbox::ThreadWaker;
 pub struct Ledger {
     memory_bytes: u64,
     rule: Ahead,
-    /// What nobody has. Below 0 only for what could not be refused.
+    /// Memory that nobody has. Below 0 only by what could not be refused.
     free_bytes: AtomicI64,
-    /// What all disks have for reading ahead.
+    /// Memory that all disks have for reading ahead.
     ahead_bytes: AtomicU64,
     /// Disks that read ahead.
     disks: AtomicU64,
-    /// Reading ahead was asked to give back, and has not looked since.
+    /// Reading ahead was asked to give memory back, and has not looked since.
     asked: AtomicBool,
     wakers: [OnceLock<Arc<ThreadWaker>>; crate::limits::DEVICES_MAX],
 }
 
 impl Ledger {
-    /// Of `memory_bytes`, `fixed_bytes` are used from the start, and reading ahead may have `ahead_bytes_max`.
+    /// An account of `memory_bytes`, of which `fixed_bytes` are used from the start. Reading ahead may have `ahead_bytes_max`.
     pub fn new(memory_bytes: u64, fixed_bytes: u64, ahead_bytes_max: u64) -> Ledger {
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         Ledger {
@@ -41,7 +41,7 @@ impl Ledger {
         }
     }
 
-    /// Take so much, if it is there.
+    /// Takes memory if it is available; returns whether it was.
     #[must_use]
     pub fn claim(&self, bytes: u64) -> bool {
         let bytes = bytes as i64;
@@ -51,18 +51,18 @@ impl Ledger {
         before.is_ok()
     }
 
-    /// Take so much, whether it is there or not: what is small, and can't be refused.
+    /// Takes memory that can't be refused, available or not; for small amounts.
     pub fn take(&self, bytes: u64) {
         let before = self.free_bytes.fetch_sub(bytes as i64, Relaxed);
         self.look(before - bytes as i64);
     }
 
-    /// Give so much back.
+    /// Gives memory back.
     pub fn give(&self, bytes: u64) {
         self.free_bytes.fetch_add(bytes as i64, Relaxed);
     }
 
-    /// Ask reading ahead to give back, once until it has looked.
+    /// Asks reading ahead to give memory back, once until it has looked.
     fn look(&self, free_bytes: i64) {
         if self.rule.is_short(free_bytes) && !self.asked.swap(true, Relaxed) {
             self.wakers
@@ -72,7 +72,7 @@ impl Ledger {
         }
     }
 
-    /// One more disk reads ahead: its thread hears this waker when others want memory.
+    /// Adds a disk that reads ahead; its thread is woken when others want memory.
     pub fn enter(&self, device: usize, waker: Arc<ThreadWaker>) {
         if let Some(place) = self.wakers.get(device) {
             let _ = place.set(waker);
@@ -85,7 +85,7 @@ impl Ledger {
             .for_each(|waker| waker.wake());
     }
 
-    /// A disk that was asked looks now, or will soon. To be called before it looks.
+    /// A disk that was asked is about to look. To be called before it looks.
     pub fn heard(&self) {
         self.asked.store(false, Relaxed);
     }

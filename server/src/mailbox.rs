@@ -1,5 +1,4 @@
-//! How threads tell each other things without waiting: a waker, and boxes that hold the
-//! latest message of each place.
+//! How threads talk without waiting: wakers, and mailboxes that hold the latest message for each place.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +28,7 @@ impl ThreadWaker {
         })
     }
 
-    /// Wake the thread, or keep it from falling asleep. Further calls cost nothing until it is awake.
+    /// Wakes the thread, or keeps it from falling asleep. Further calls cost nothing until it is awake.
     pub fn wake(&self) {
         if !self.signalled.swap(true, AcqRel) {
             // The counter can't overflow: one write for each time the thread was awake.
@@ -50,9 +49,8 @@ impl AsFd for ThreadWaker {
     }
 }
 
-/// One cell for each place in a table; a later message replaces an earlier one that nobody has
-/// taken. So nothing can overflow, whatever the speed of the two sides, and neither waits for the other
-/// (docs/decisions/0022-mailboxes.md).
+/// One cell for each place of a table; a later message replaces an earlier one that was not taken. So mailboxes never overflow,
+/// however fast the two sides are, and neither waits for the other (docs/decisions/0022-mailboxes.md).
 ///
 /// Any thread may put; one thread takes.
 pub struct Mailboxes<T> {
@@ -62,12 +60,12 @@ pub struct Mailboxes<T> {
 }
 
 impl<T> Mailboxes<T> {
-    /// What a place costs: its cell, its link, and a message with what the allocator keeps of it.
+    /// Memory for each place: its cell, its link, and a message with the allocator's header.
     pub const PLACE_BYTES: u64 =
         (size_of::<AtomicCell<Option<Box<T>>>>() + size_of::<AtomicU32>() + size_of::<T>() + 16)
             as u64;
 
-    /// Boxes for places `0..places`; at least one.
+    /// Mailboxes for places `0..places`; at least one.
     pub fn new(places: u32) -> Mailboxes<T> {
         const {
             assert!(
@@ -82,8 +80,8 @@ impl<T> Mailboxes<T> {
         }
     }
 
-    /// Leave a message for `place`; returns the one that it replaces. A place that is not in the table has no box: its message
-    /// comes back.
+    /// Leaves a message for `place` and returns the one that it replaces. A message for a place outside of the table comes
+    /// back.
     pub fn put(&self, place: u32, message: T) -> Option<T> {
         let Some(cell) = self.cells.get(place as usize) else {
             debug_assert!(false, "place {place} of {}", self.cells.len());
@@ -96,7 +94,7 @@ impl<T> Mailboxes<T> {
         replaced.map(|message| *message)
     }
 
-    /// Take the message of the place that has waited longest. For one thread only.
+    /// Takes the message of the place that was filled first. Only one thread may call this.
     pub fn take(&self) -> Option<T> {
         let place = self.filled.pop()?;
         self.cells[place as usize]
@@ -143,7 +141,7 @@ impl Filled {
         }
     }
 
-    /// The place that has waited longest. For one thread only.
+    /// The place that was filled first. Only one thread may call this.
     fn pop(&self) -> Option<u32> {
         let place = match self.next_taken.load(Relaxed) {
             NONE => self.turn_over(),

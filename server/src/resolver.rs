@@ -1,4 +1,4 @@
-//! The pool for what may block: finding files that the kernel has not in its caches, reading directories.
+//! The thread pool for what may block: finding files that are not in the kernel's caches, and reading directories.
 
 mod lanes;
 
@@ -21,7 +21,7 @@ use crate::store::closing;
 use crate::store::device::Device;
 use crate::store::root::Wait;
 
-/// What there is to do for a stream. A stream has at most one job at a time.
+/// A job for a stream, which has at most one at a time.
 pub enum Job {
     /// Find the file.
     Find(Query),
@@ -30,7 +30,7 @@ pub enum Job {
 }
 
 impl Job {
-    /// What it holds of its request. A listing's names are counted with all listings.
+    /// Memory of its request. The names of a listing are counted with all listings.
     fn bytes(&self) -> u64 {
         let held = match self {
             Job::Find(query) => {
@@ -45,7 +45,7 @@ impl Job {
         (2 * size_of::<Waiting>() + held) as u64
     }
 
-    /// The path that is looked for, or whose entries are.
+    /// The path to be found, or to be listed.
     fn path(&self) -> &[u8] {
         match self {
             Job::Find(query) => &query.path,

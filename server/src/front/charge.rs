@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::ledger::Ledger;
 
-/// What all listings together hold, and who else wants the memory.
+/// The memory that all listings hold together, and the account it comes from.
 #[derive(Clone, Debug, Default)]
 pub struct Holding {
     used_bytes: Arc<AtomicUsize>,
-    /// `None`: the room is ours.
+    /// `None`: the memory belongs to the listings.
     pub(super) ledger: Option<Arc<Ledger>>,
 }
 
-/// A part of that, given back when it is dropped.
+/// A part of that memory, given back when it is dropped.
 #[derive(Debug, Default)]
 pub struct Charge {
     of: Holding,
@@ -29,7 +29,7 @@ impl Holding {
         }
     }
 
-    /// So much is used from now on. The ledger knows of it already.
+    /// Counts memory that was taken from the ledger before.
     pub fn charge(&self, own_bytes: usize) -> Charge {
         self.used_bytes.fetch_add(own_bytes, Relaxed);
         Charge {

@@ -1,4 +1,4 @@
-//! Plain requests: the answer for a file depends on their target, and on whether the connection is kept, alone.
+//! Plain requests: the response depends only on their target and on whether the connection stays open.
 
 use std::borrow::Cow;
 
@@ -12,18 +12,18 @@ use super::site::{Answer, Served, Site};
 use crate::response_cache::Key;
 use crate::store::root::Wait;
 
-/// Where a plain request's path stands in the bytes of its head.
+/// The position of a plain request's path in its head.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPlace {
     start: u16,
     len: u16,
-    /// It stands there as it means to be; most do.
+    /// The path is normal as it stands; most are.
     normal: bool,
     keep_alive: bool,
 }
 
 impl KeyPlace {
-    /// The place, if `request`, which was read from `bytes`, is plain, and as short as what is kept ready.
+    /// The position, if `request`, which was read from `bytes`, is plain and its path short enough to be cached.
     pub fn of(bytes: &[u8], request: &Request<'_>) -> Option<KeyPlace> {
         let target = request.target;
         let path = target.len() <= CACHED_PATH_BYTES_MAX && target.starts_with(b"/");
@@ -43,7 +43,7 @@ impl KeyPlace {
         })
     }
 
-    /// What the request at the start of `bytes` asks for.
+    /// The cache key of the request at the start of `bytes`.
     pub fn key(self, bytes: &[u8]) -> Option<Key<'_>> {
         let start = usize::from(self.start);
         let path = bytes.get(start..start + usize::from(self.len))?;
@@ -57,8 +57,8 @@ impl KeyPlace {
     }
 }
 
-/// The file that somebody who asks for `key` now would get, and the plan of the answer; `None` if it would have to be
-/// waited for, or is not there.
+/// The file that a request for `key` would get now, and the plan of the response; `None` if the file is missing or finding it would
+/// wait.
 pub fn answer_again(key: &Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
     let head = head(key);
     let Parsed::Complete { request, .. } = parse(&head) else {
@@ -81,7 +81,7 @@ pub fn answer_again(key: &Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
     Some((served, plan))
 }
 
-/// A request for `key`: the answer depends on nothing else, so any will do.
+/// A request for `key`; any will do, since the response depends on nothing else.
 fn head(key: &Key<'_>) -> Vec<u8> {
     let connection = match key.keep_alive {
         true => "",

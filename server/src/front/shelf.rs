@@ -1,8 +1,8 @@
-//! Where the pieces of listings lie between two slices. All listings share the room; the pieces that lie longest make room for new
+//! Keeps the pieces of listings between two slices. All listings share its memory; the oldest pieces make room for new
 //! ones.
 //!
-//! A listing that finds nothing there reads the directory again, from where it was. So clients that take a listing slowly cost
-//! others neither room nor answers; and where room is scarce, pieces are small, but there is always one.
+//! A listing whose piece is gone reads the directory again, from where it was. So slow clients cost others neither memory nor
+//! responses; and where memory is scarce, pieces are small, but there is always one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,13 +16,13 @@ use super::names::Names;
 use crate::ledger::Ledger;
 use crate::limits::PIECE_BYTES_MIN;
 
-/// Where the pieces of listings lie between two slices, and the room for all of them, in whosever hands.
+/// The pieces of listings between two slices, and the memory for all pieces, also those in use.
 #[derive(Clone, Debug)]
 pub struct Shelf {
     lying: Arc<Mutex<Lying>>,
     holding: Holding,
     room_bytes: usize,
-    /// Each resolver may hold a piece of this length whatever else there is.
+    /// Each resolver may hold a piece of this length, whatever the others hold.
     aside_bytes: usize,
     /// Tickets that are out: the listings under way.
     tickets: Arc<AtomicUsize>,
@@ -31,7 +31,7 @@ pub struct Shelf {
     readmes_max: usize,
 }
 
-/// A README is read and made a page of, for as long as this lives.
+/// While this lives, a README is read and rendered.
 #[derive(Debug)]
 pub struct Reading<'a> {
     shelf: &'a Shelf,
@@ -53,7 +53,7 @@ struct Lying {
     put: u64,
 }
 
-/// With which a piece is asked for again. Dropped, it takes the piece along.
+/// Gives a piece back; dropping it drops the piece.
 #[derive(Debug)]
 pub struct Ticket {
     nth: u64,
@@ -87,7 +87,7 @@ impl Shelf {
         }
     }
 
-    /// What of its room it has whatever others want.
+    /// The part of the memory that it always has, whatever others want.
     pub fn aside_bytes(most_bytes: u64) -> u64 {
         most_bytes / 4
     }
@@ -103,7 +103,7 @@ impl Shelf {
         Some(Reading { shelf: self })
     }
 
-    /// A piece to be filled. No longer than would be there for each of the listings under way, so that none makes room
+    /// A piece to be filled. It is no longer than a fair share for each listing under way, so that no piece makes room
     /// before it is used.
     pub fn piece(&self) -> Names {
         let _one_by_one = lock(&self.lying);
@@ -128,7 +128,7 @@ impl Shelf {
         (fits && self.holding.lend(bytes)).then(|| self.holding.charge(bytes))
     }
 
-    /// Lays a piece down until its listing goes on. Those that lie longest make room.
+    /// Keeps a piece until its listing goes on. The oldest pieces make room.
     pub fn put(&self, mut names: Names) -> Ticket {
         let held_bytes = names.held_bytes();
         if let Some(ledger) = &self.holding.ledger {

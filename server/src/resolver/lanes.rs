@@ -1,17 +1,17 @@
-//! Whose job is next: jobs wait in the lane of the device that they will wait for, so that one which hangs holds up its own.
-//! Long jobs, which read directories again, have a quarter of the threads at most, and one as long as any of them waits.
+//! Which job is next. Jobs queue in the lane of their device, so that a device which hangs holds up only its own jobs.
+//! Long jobs, which read directories again, have a quarter of the threads at most, and at least one while any of them waits.
 
 use std::collections::VecDeque;
 
 use crate::limits::DEVICES_MAX;
 
-/// Jobs by device, and how many of each are being done. Of the threads that the others leave a lane has one half at most: one
-/// device has half of all, the next one a quarter, and there is one left for the fourth.
+/// Jobs by device, and how many of each are running. A lane has at most half of the threads that the others leave: the first
+/// device has half of all, the next one a quarter, and one thread is left for the fourth.
 pub struct Lanes<J> {
     lanes: Vec<Lane<J>>,
     threads: usize,
     busy: usize,
-    /// Of those, how many do long jobs.
+    /// How many of those run long jobs.
     long_busy: usize,
     waiting: usize,
     /// Whose turn it is.
@@ -24,7 +24,7 @@ struct Lane<J> {
     busy: usize,
 }
 
-/// How a job was taken, to be said when it is done.
+/// How a job was taken; to be given back when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Its device.
@@ -50,12 +50,12 @@ impl<J> Lanes<J> {
         }
     }
 
-    /// Jobs that nobody does yet.
+    /// Jobs that wait for a thread.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Jobs that are being done.
+    /// Jobs that are running.
     pub fn busy(&self) -> usize {
         self.busy
     }

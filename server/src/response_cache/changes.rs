@@ -1,8 +1,8 @@
-//! What has changed in the directories and files that are watched, in tables of a fixed size: which answers are old.
+//! Tracks changes of the watched directories and files, in tables of a fixed size, and tells which responses are out of date.
 //!
-//! Each event has a number. A directory knows the number of the last event that concerned the names in it, a file that of the last
-//! one that concerned its content. An answer whose [`Sight`] is older than these is old. So an event costs the same however many
-//! answers are kept.
+//! Events are numbered. A directory has the number of the last event that changed its names, a file that of the last event that
+//! changed its content. A response is out of date if its [`Sight`] is older. So an event costs the same however many
+//! responses are cached.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,12 +13,12 @@ use crate::limits::{
     HEARD_EVENTS_MAX, WATCH_EVENTS_MAX, WATCH_LOOKS_MAX, WATCHED_FILES_MAX, WATCHES_MAX,
 };
 
-/// Since which events a file has been watched.
+/// The last events before a file was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
     /// Its directory.
     directory: Seen,
-    /// Its content; `None`: who sends it looks at that.
+    /// Its content; `None`: the sender checks it.
     content: Option<Seen>,
 }
 
@@ -29,7 +29,7 @@ struct Seen {
     nth: u64,
 }
 
-/// When a file was about to be looked up: an answer that comes of that knows nothing later.
+/// The moment before a file was looked up: the response knows nothing later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// The time.
@@ -38,7 +38,7 @@ pub struct Moment {
     nth: u64,
 }
 
-/// What an event says of what is watched.
+/// What an event tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A name came or went, or bytes changed.
@@ -47,14 +47,14 @@ pub enum Change {
     Gone,
 }
 
-/// Something that is not to be watched for a while, since it told of too many changes.
+/// A directory or file that changes too often, and is not watched for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loud {
     /// Hash of its path.
     pub path_hash: u64,
 }
 
-/// What is watched, and what was heard of it.
+/// The watched directories and files, and their last events.
 pub struct Changes {
     /// Number of the last event.
     nth: u64,
@@ -66,7 +66,7 @@ pub struct Changes {
     hasher: RandomState,
 }
 
-/// Directories, or files. What was longest unused makes room (CLOCK).
+/// Watched directories, or files. One that was not used lately makes room (CLOCK).
 struct WatchTable {
     watched: Vec<Watched>,
     by_watch: HashMap<i32, u16>,
@@ -115,12 +115,12 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// Hash of a path, by which it is told from others.
+    /// The hash of a path.
     pub fn hash(&self, path: &[u8]) -> u64 {
         self.hasher.hash_one(path)
     }
 
-    /// This moment.
+    /// The present moment.
     pub fn moment(&self, now: Instant) -> Moment {
         Moment {
             at: now,
@@ -128,7 +128,7 @@ impl Changes {
         }
     }
 
-    /// A file of a directory that is watched, as it was at a moment; `None` if its directory is not.
+    /// A file as it was at a moment; `None` if its directory is not watched.
     pub fn sight(&mut self, watch: i32, moment: Moment) -> Option<Sight> {
         let directory = Seen {
             place: self.directories.find(watch)?,
@@ -140,7 +140,7 @@ impl Changes {
         })
     }
 
-    /// The same with the file itself, whose bytes are looked at after this; `None` if it is not watched.
+    /// The same with the content of the file, which is read after this; `None` if the file is not watched.
     pub fn sight_of_file(&mut self, sight: Sight, watch: i32) -> Option<Sight> {
         let content = Some(Seen {
             place: self.files.find(watch)?,
@@ -149,7 +149,7 @@ impl Changes {
         Some(Sight { content, ..sight })
     }
 
-    /// Whether nothing was heard since that concerns the file.
+    /// Whether no event has concerned the file since.
     pub fn still(&self, sight: Sight) -> bool {
         let holds = |table: &WatchTable, seen: Seen| {
             let watched = table.watched.get(usize::from(seen.place));
@@ -159,10 +159,10 @@ impl Changes {
         content && holds(&self.directories, sight.directory)
     }
 
-    /// Enter a directory that inotify watches from now on, and say which one is to be watched no longer.
+    /// Adds a directory that inotify watches from now on. Returns the watch that it replaces, which is to be removed.
     ///
     /// # Errors
-    /// All that were looked at are in use: then the new one is not to be watched.
+    /// No place was found: the new watch is to be removed.
     pub fn enter(&mut self, watch: i32, path_hash: u64) -> Result<Option<i32>, Full> {
         self.nth += 1;
         self.directories.enter(watch, path_hash, self.nth)
@@ -177,7 +177,7 @@ impl Changes {
         self.files.enter(watch, path_hash, self.nth)
     }
 
-    /// An event; says whether that was one too many of what it concerns.
+    /// Records an event. Returns what it concerns if that changes too often.
     pub fn heard(&mut self, watch: i32, change: Change, now: Instant) -> Option<Loud> {
         let mut tables = [&mut self.directories, &mut self.files].into_iter();
         let watched = tables.find_map(|table| {

@@ -1,4 +1,4 @@
-//! The response cache: complete responses of small files that are requested again and again, a copy for each worker.
+//! The response cache: complete responses for small files that are requested often. Each worker has its own.
 //!
 //! `core/src/response_cache.rs` decides what enters, what is evicted, and how long a response may be used after its file was
 //! looked up. A copied body is read anew at each look-up, so that nothing is staler than that, whoever writes the file and
@@ -23,17 +23,17 @@ use crate::ledger::Ledger;
 use crate::limits::RESPONSES_SHED_MAX;
 use crate::store::file::File;
 
-/// An answer that is ready to be sent.
+/// A response, head and body, that can be sent at once.
 #[derive(Clone, Debug)]
 pub enum CachedResponse {
-    /// Head and body in one piece, for a file so short that a copy costs less than a second system call.
+    /// Head and body in one buffer: copying so short a file costs less than a second system call.
     Whole {
-        /// All bytes of the answer.
+        /// All bytes of the response.
         text: Arc<[u8]>,
-        /// How many of them are its head.
+        /// The length of its head.
         head_len_bytes: usize,
     },
-    /// A head, and the file open for sendfile(2).
+    /// A head, and an open file for sendfile(2).
     Open {
         /// The whole head.
         head: Arc<[u8]>,
@@ -43,7 +43,7 @@ pub enum CachedResponse {
 }
 
 impl CachedResponse {
-    /// An answer in one piece.
+    /// A response in one buffer.
     pub fn whole(head: &[u8], body: &[u8]) -> CachedResponse {
         CachedResponse::Whole {
             text: [head, body].concat().into(),
@@ -51,7 +51,7 @@ impl CachedResponse {
         }
     }
 
-    /// Whether its file is what its head says, as far as that can be asked: one that is open may have been written to since.
+    /// Whether the file is still the version that the head describes. A copy always is; an open file may have been written to since.
     fn holds(&self, content: &Content) -> bool {
         match self {
             CachedResponse::Whole { .. } => true,
@@ -60,12 +60,12 @@ impl CachedResponse {
     }
 }
 
-/// What an answer for a file depends on besides the file: what a plain request asks for.
+/// The cache key: all that the response to a plain request depends on, besides the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
-    /// The path that the request target means, decoded and normal: all its spellings have one answer.
+    /// The decoded and normalised path of the request target, so that all its spellings share one response.
     pub path: Cow<'a, [u8]>,
-    /// The client keeps the connection; if not, the answer says that it ends.
+    /// The connection stays open after the response; if not, the response says so.
     pub keep_alive: bool,
 }
 
@@ -78,28 +78,28 @@ impl Key<'_> {
     }
 }
 
-/// Which content of which file an answer holds.
+/// The file and its version that a response holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// The file.
     pub object: ObjectId,
-    /// What it was.
+    /// Its version.
     pub version: Version,
 }
 
-/// An answer that is kept.
+/// A response found in the cache.
 pub struct Hit<'a> {
-    /// The answer.
+    /// The response.
     pub ready: &'a CachedResponse,
-    /// Of what.
+    /// What it holds.
     pub content: &'a Content,
-    /// A file that is open was compared with `content` just now.
+    /// An open file was compared with `content` just now.
     pub proven_now: bool,
 }
 
-/// The cache: by [`Key`], bounded in bytes.
+/// The cache, by [`Key`], bounded in bytes.
 pub struct ResponseCache {
-    /// Who else wants the memory; `None`: the budget is ours.
+    /// The account that the memory comes from; `None`: the whole budget belongs to the cache.
     ledger: Option<Arc<Ledger>>,
     table: ResponseTable,
     changes: Changes,
@@ -108,15 +108,15 @@ pub struct ResponseCache {
     hasher: RandomState,
 }
 
-/// An answer that was just made.
+/// A response that was just made.
 pub struct Made {
-    /// Of what.
+    /// What it holds.
     pub content: Content,
-    /// The answer.
+    /// The response.
     pub ready: CachedResponse,
     /// When its file was looked up.
     pub moment: Moment,
-    /// Where its file is watched; `None`: it is not.
+    /// The watches of its file; `None`: it is not watched.
     pub sight: Option<Sight>,
 }
 
@@ -133,7 +133,7 @@ impl ResponseCache {
         }
     }
 
-    /// The same, which takes its budget from the ledger step by step, when it uses it.
+    /// Takes the budget from the ledger, step by step as it is needed.
     pub fn on(mut self, ledger: Arc<Ledger>) -> ResponseCache {
         self.table.bounds().close();
         ledger.take(self.held().1);
@@ -141,7 +141,7 @@ impl ResponseCache {
         self
     }
 
-    /// Take one more step of the budget, if that is needed and there.
+    /// Takes one more step of the budget if it is needed and available.
     fn grow(&mut self) {
         let bounds = self.table.bounds();
         if let (Some(ledger), Some(step_bytes)) = (&self.ledger, bounds.step_bytes()) {
@@ -151,22 +151,22 @@ impl ResponseCache {
         }
     }
 
-    /// Whether it may ever hold anything.
+    /// Whether the cache may hold anything at all.
     pub fn is_on(&self) -> bool {
         self.table.budget_bytes() > 0
     }
 
-    /// Answers that it holds, and the memory that they and its table take: never more than its budget.
+    /// The number of cached responses, and the memory that they and the table take: never more than the budget.
     pub fn held(&self) -> (u64, u64) {
         (self.table.len() as u64, self.table.held_bytes() as u64)
     }
 
-    /// What is known of changes, for who hears of them.
+    /// The record of file changes.
     pub fn changes(&mut self) -> &mut Changes {
         &mut self.changes
     }
 
-    /// The answer, if its file was looked up within the last second and nothing is known to have changed since.
+    /// The response, if its file was looked up within the last second and has not changed since, as far as is known.
     pub fn get(&mut self, key: &Key<'_>, now: Instant) -> Option<Hit<'_>> {
         let at = self.table.find(self.hash(key), key)?;
         let slot = self.table.slot(at)?;
@@ -190,12 +190,12 @@ impl ResponseCache {
         })
     }
 
-    /// An answer whose file is to be looked up again, when those who wait have got theirs.
+    /// A key whose file is due to be looked up again, once the clients of this turn have their responses.
     pub fn due(&mut self) -> Option<Key<'static>> {
         self.due.pop()
     }
 
-    /// Whether an answer for this path, which was just looked up, is to be cached, and how.
+    /// Whether to cache the response for this path, which was just looked up, and in which form.
     pub fn wants(&mut self, key: &Key<'_>, candidate: &Candidate, now_unix_s: u64) -> Option<Form> {
         if !self.is_on() {
             return None;
@@ -205,8 +205,8 @@ impl ResponseCache {
         self.admission.admit(hash, is_cached, candidate, now_unix_s)
     }
 
-    /// Keep an answer whose file was looked up lately, in the place of an older one. What was longest unused makes room. Says
-    /// whether it is kept.
+    /// Caches a response in the place of an older one for the same key; responses that were not used lately make room. Returns
+    /// whether it is cached.
     pub fn keep(&mut self, key: &Key<'_>, made: Made) -> bool {
         self.forget(key);
         if made.sight.is_some_and(|sight| !self.changes.still(sight)) {
@@ -227,14 +227,14 @@ impl ResponseCache {
         })
     }
 
-    /// Forget an answer.
+    /// Removes a response.
     pub fn forget(&mut self, key: &Key<'_>) {
         if let Some(at) = self.table.find(self.hash(key), key) {
             self.table.remove(at);
         }
     }
 
-    /// Give back memory and descriptors, some at a time.
+    /// Evicts some responses, since memory or descriptors are short.
     pub fn shed(&mut self) {
         for _ in 0..RESPONSES_SHED_MAX {
             if !self.table.evict() {
@@ -248,7 +248,7 @@ impl ResponseCache {
     }
 }
 
-/// Whether a change was heard of since the answer was made.
+/// Whether the file is known to have changed since the response was made.
 fn is_old(changes: &Changes, slot: &Slot) -> bool {
     slot.sight.is_some_and(|sight| !changes.still(sight))
 }

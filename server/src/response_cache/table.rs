@@ -1,5 +1,4 @@
-//! The cached responses, found by a hash of their key. What makes room for what is decided in
-//! `core/src/response_cache/second_chance.rs`.
+//! The hash table of cached responses. `core/src/response_cache/second_chance.rs` decides what is evicted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use super::{CachedResponse, Content, Key};
 use crate::limits::RESPONSES_SWEPT_MAX;
 use crate::store::file::File;
 
-/// A cached response, with what it is found by.
+/// A cached response with its key.
 pub(super) struct Slot {
     pub hash: u64,
     pub path: Box<[u8]>,
@@ -19,27 +18,27 @@ pub(super) struct Slot {
     pub content: Content,
     pub ready: CachedResponse,
     pub freshness: Freshness,
-    /// `None`: nobody tells of changes.
+    /// The watches of its file; `None`: it is not watched.
     pub sight: Option<Sight>,
-    /// The next one in its chain.
+    /// The next slot of its chain.
     pub next: u32,
 }
 
 /// The end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The cached responses in their hash table.
+/// A hash table with chains.
 pub(super) struct ResponseTable {
     slots: SecondChance<Slot>,
-    /// The first one of each chain.
+    /// The first slot of each chain.
     chains: Box<[u32]>,
     /// Bytes of evicted responses that are still being sent.
     lent: VecDeque<Arc<[u8]>>,
 }
 
-/// What the allocator keeps of each piece of memory, and rounds it up by.
+/// What the allocator adds to each allocation: its header and rounding.
 const PIECE_BYTES: usize = 24;
-/// A place among those that are lent, in a queue that may have just doubled.
+/// A place in the queue of lent bytes, which may have just doubled.
 const LENT_BYTES: usize = 4 * size_of::<Arc<[u8]>>();
 
 impl ResponseTable {
@@ -56,7 +55,7 @@ impl ResponseTable {
         }
     }
 
-    /// Its bounds, and how full it is.
+    /// The bounds of the cache.
     pub fn bounds(&mut self) -> &mut SecondChance<Slot> {
         &mut self.slots
     }
@@ -84,7 +83,7 @@ impl ResponseTable {
         None
     }
 
-    /// A response for a client.
+    /// Notes that a client was given this response.
     pub fn touch(&mut self, at: usize) {
         self.slots.touch(at);
     }
@@ -93,7 +92,7 @@ impl ResponseTable {
         self.slots.get_mut(at)
     }
 
-    /// Add one that is not there yet; others make room. Says whether there was enough.
+    /// Adds a response that is not there yet, and evicts others for it. Returns whether it fits.
     pub fn insert(&mut self, slot: Slot) -> bool {
         let cost = slot.cost();
         let mut evicted = 0;
@@ -110,7 +109,7 @@ impl ResponseTable {
         true
     }
 
-    /// Evict one that was not used lately; says whether there was any.
+    /// Evicts a response that was not used lately; returns whether there was one.
     pub fn evict(&mut self) -> bool {
         let victim = self.slots.victim();
         if let Some(at) = victim {
@@ -119,7 +118,7 @@ impl ResponseTable {
         victim.is_some()
     }
 
-    /// Look at some: remove those that `old` says so of, and forget bytes that are sent.
+    /// Looks at a few responses and lent bytes: removes the responses that are `old`, and stops counting bytes that were sent.
     pub fn sweep(&mut self, old: impl Fn(&Slot) -> bool) {
         for _ in 0..RESPONSES_SWEPT_MAX {
             let swept = self.slots.next_swept();

@@ -1,11 +1,11 @@
-//! Hearing of changes to the files that are kept ready (inotify(7)).
+//! Watches the files of cached responses for changes (inotify(7)).
 //!
-//! Watched are the directories in which they lie, for names that come and go, and each file of which there is a copy, for its bytes.
-//! To watch the bytes of all files of a directory would be one call, but one in which the kernel walks all names of it that it
-//! remembers, also those that are not there, while nobody can open any of them: a quarter of a second after two million 404s.
+//! The directories are watched for names that come and go, and each copied file for its bytes. One call could watch the bytes of
+//! all files of a directory. But the kernel then walks all names of it that it remembers, missing ones included, and nobody can
+//! open a file there meanwhile: a quarter of a second after two million 404s.
 //!
-//! What inotify does not tell (a change of a directory further up, a write by mmap(2), another machine's write to a network file
-//! system), and everything where it is refused or has too much to tell, is noticed within a second all the same.
+//! Some changes inotify does not report: of a directory further up, by a write through mmap(2), by another machine on a network file
+//! system. These are noticed within a second all the same, and so is everything where inotify is refused or reports too much.
 
 use std::ffi::OsStr;
 use std::io;
@@ -33,22 +33,22 @@ const BYTES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::DONT_FOLLOW);
 
-/// Who looks whether the bytes of a file change.
+/// How changes of a file's bytes are noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bytes<'a> {
-    /// Inotify: they are copied after this.
+    /// By inotify: the bytes are copied after this.
     Copied {
         /// The file's name in its directory.
         name: &'a [u8],
     },
-    /// Who sends it, each time.
+    /// By a check before each send.
     Open,
 }
 
-/// The kernel's end of it; what it has told stands in [`Changes`].
+/// The inotify instance; what it has reported stands in [`Changes`].
 pub struct Watch {
     inotify: OwnedFd,
-    /// Hashes of the paths of what was loud, and until when it is not watched, by the low bits of the former.
+    /// Path hashes of what changed too often, and until when it is not watched, by the low bits of the hash.
     paused: Box<[(u64, Instant)]>,
 }
 
@@ -64,7 +64,7 @@ impl Watch {
         })
     }
 
-    /// Watch for changes of a file that was looked up at `moment`. `None`: it or its directory is loud, there is no room, or inotify
+    /// Watches a file that was looked up at `moment`. `None`: it or its directory changes too often, there is no room, or inotify
     /// refuses.
     pub fn add(
         &mut self,
@@ -105,7 +105,7 @@ impl Watch {
         inotify::add_watch(&self.inotify, path, what).ok()
     }
 
-    /// The watch was entered in the place of another one, or there was no place for it.
+    /// Removes the watch that the new one replaces, or the new one if there was no place for it.
     fn entered(&self, watch: i32, entered: Result<Option<i32>, Full>) {
         if let Some(gone) = entered.unwrap_or(Some(watch)) {
             let _ = inotify::remove_watch(&self.inotify, gone); // it may be gone by itself
@@ -116,7 +116,7 @@ impl Watch {
         &mut self.paused[path_hash as usize % WATCHES_PAUSED_MAX]
     }
 
-    /// Hear what has changed, some at a time: what is left makes epoll report it again.
+    /// Reads some events; the rest makes epoll report it again.
     pub fn hear(&mut self, changes: &mut Changes, now: Instant) {
         let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
         let mut loud = Vec::new();

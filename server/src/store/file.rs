@@ -83,7 +83,7 @@ impl Known {
     }
 }
 
-/// Tells names apart: which one it is does not matter, and paths are long.
+/// A hash that tells names apart; paths are long, and which one it is does not matter.
 type NameHash = u64;
 
 /// The name of an open file in the kernel's tree of names, which a rename changes at once (proc(5), /proc/self/fd).
@@ -98,7 +98,7 @@ fn name_of(fd: &OwnedFd) -> Option<NameHash> {
     Some(hasher.finish())
 }
 
-/// What an open file costs at worst, with its path and its way past the page cache.
+/// Memory of an open file at worst, with its path and its descriptor for direct reads.
 pub const FILE_BYTES: u64 = (size_of::<File>() + size_of::<Direct>() + PATH_BYTES_MAX + 64) as u64;
 
 /// What is known of a file, open or remembered.
@@ -135,12 +135,12 @@ impl File {
         }
     }
 
-    /// Its way past the page cache, if that was opened before.
+    /// Its descriptor for reads past the page cache, if it was opened before.
     pub fn direct(&self) -> Option<&Arc<Direct>> {
         self.direct.get()?.as_ref().ok()
     }
 
-    /// Its way past the page cache, opened now if need be: may wait for the disk.
+    /// Its descriptor for reads past the page cache, opened now if need be. May wait for the disk.
     ///
     /// # Errors
     /// Why there is none.
@@ -155,7 +155,7 @@ impl File {
         self.direct.get_or_init(|| opened).clone()
     }
 
-    /// What the file is now.
+    /// The present version of the file.
     ///
     /// # Errors
     /// As fstat(2).
@@ -163,8 +163,8 @@ impl File {
         fstat(&self.fd).map(|stat| version(&stat))
     }
 
-    /// Whether the bytes that `promised` tells of may be sent in this turn ([`Version::change`]). Neither waits nor locks: what is not
-    /// decided yet is asked again later.
+    /// Whether the bytes of the `promised` version may be sent in this turn ([`Version::change`]). Neither waits nor locks: what is
+    /// undecided is asked again later.
     pub fn holds(&self, promised: &Version, promise: Promise, now: Instant) -> Holds {
         let Ok(version) = self.version() else {
             return Holds::No;
@@ -267,8 +267,8 @@ struct Identity {
     ctime: (i64, i64),
 }
 
-/// All files that are open or were lately. The names of the latter are kept, so that what is known
-/// of their residency is found again.
+/// All files that are open or were lately. The names of closed ones are kept, so that what is known of their residency is
+/// found again.
 #[derive(Default)]
 pub struct Files {
     inner: Mutex<Inner>,
