@@ -92,6 +92,29 @@ impl Return {
     }
 }
 
+/// The life of a thread of the pool.
+fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
+    sched::be_patient();
+    let mut before = None;
+    loop {
+        let (taken, mut waiting) = jobs.next(before);
+        before = Some(taken);
+        let back = returns.iter().find(|back| back.worker == waiting.worker);
+        // A worker that is gone needs no answer.
+        let Some(back) = back else { continue };
+        match run(site, taken, waiting.job) {
+            Ok(done) => {
+                let _ = back.results.send((waiting.stream, done));
+                back.waker.wake();
+            }
+            Err(job) => {
+                waiting.job = job;
+                jobs.put_off(taken.device, waiting);
+            }
+        }
+    }
+}
+
 /// The pool's entrance.
 #[derive(Clone)]
 pub struct Resolver {
@@ -132,36 +155,7 @@ impl Resolver {
         let returns = Arc::new(returns);
         for n in 0..RESOLVERS_MAX {
             let (jobs, site, returns) = (Arc::clone(&jobs), Arc::clone(site), Arc::clone(&returns));
-            let work = move || {
-                sched::be_patient();
-                let mut before = None;
-                loop {
-                    let (taken, waiting) = jobs.next(before);
-                    before = Some(taken);
-                    let Waiting {
-                        worker,
-                        stream,
-                        job,
-                    } = waiting;
-                    let back = returns.iter().find(|back| back.worker == worker);
-                    // A worker that is gone needs no answer.
-                    let Some(back) = back else { continue };
-                    match run(&site, taken, job) {
-                        Ok(done) => {
-                            let _ = back.results.send((stream, done));
-                            back.waker.wake();
-                        }
-                        Err(job) => jobs.put_off(
-                            taken.device,
-                            Waiting {
-                                worker,
-                                stream,
-                                job,
-                            },
-                        ),
-                    }
-                }
-            };
+            let work = move || resolve_all(&jobs, &site, &returns);
             thread::Builder::new()
                 .name(format!("resolve-{n}"))
                 .spawn(work)?;
