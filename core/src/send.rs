@@ -5,8 +5,9 @@
 //! *everybody* for whom it would come before the next round, too, so that a worker wakes about once in T, however many
 //! connections it has.
 //!
-//! This file is one socket; [`rounds`] is all of them.
+//! This file estimates one socket, [`rounds`] sets the target of all of them, and [`control`] decides for both: all else goes through it.
 
+pub mod control;
 pub mod rounds;
 
 use self::rounds::Target;

@@ -2,151 +2,73 @@
 //!
 //! The way of a request: `Receive` → `Received` → `Resolve` → `Resolved` with its plan → for each
 //! window of the file `Probe` or `Want`, then `Send` → `Sent` until the plan is done → the next
-//! request. The stages below it: [`stream`] (what comes next in one response), [`patience`] (who is
-//! waited for, and how long), [`arrivals`] (what reached the client). Cold windows go to
-//! [`crate::disk`] by way of `Want` and come back as `Filled`. What the machine does is spread over
-//! [`accept`], [`step`] (orders), [`news`] and [`path`] (evidence), and [`scan`] (time); what it tells of itself stands in
-//! [`counts`] and [`look`].
+//! request. Cold windows go to [`crate::disk`] by way of `Want` and come back as `Filled`.
+//!
+//! Each duty is a file: [`accept`], [`requests`], [`sending`], [`reading`], [`evidence`] (what TCP says), [`ending`] and [`time`]. Each keeps
+//! what is its own, of the worker and in each connection ([`conn`]). Below them: [`table`] (who is where), [`turns`] (whose turn it
+//! is), [`stream`] (what comes next in one response), [`patience`] (time limits), [`arrivals`] (what reached the client). What the machine
+//! tells of itself stands in [`counts`] and [`look`].
 
 mod accept;
 mod arrivals;
+mod conn;
 mod counts;
+mod ending;
+mod evidence;
 mod look;
 mod messages;
-mod news;
 mod pace;
-mod path;
 mod patience;
-mod scan;
+mod reading;
+mod redate;
+mod requests;
+mod sending;
 mod stand;
-mod step;
 mod stream;
+mod table;
 #[cfg(test)]
 mod tests;
-mod wish;
+mod time;
+mod turns;
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 
-use self::arrivals::{Arrivals, Unsettled};
+use self::accept::Door;
+use self::arrivals::Unsettled;
+use self::conn::Conn;
 pub use self::counts::{Census, Counts, PHASES};
+use self::ending::Drain;
 pub use self::look::{Look, Response};
-pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Send, Settings};
-use self::pace::Pace;
-use self::patience::Patience;
-use self::step::{undo, wanted};
+pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Settings};
+use self::reading::Fill;
 use self::stream::Stream;
+use self::table::Table;
+use self::turns::Turns;
 use crate::cache::ResidencyCache;
-use crate::congestion::Watch;
-use crate::conn::{ConnId, Held, Plan, StreamId};
-use crate::limits::{ACCEPT_RETRY_US, CONNECTIONS_MAX, FETCHED_MAX};
+use crate::conn::{ConnId, Held, Plan, StreamId, TcpEvent};
+use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX};
 use crate::machine::Machine;
-use crate::send::Margin;
-use crate::send::rounds::TopUps;
+pub use crate::send::control::Policy;
+use crate::send::control::{Controller, Taken};
 use crate::units::Instant;
 use crate::wheel::Wheel;
-use crate::why::{Decisions, TopUp, What};
-
-/// Where a connection stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Waiting for a request, or for the rest of its head.
-    Open,
-    /// The request is being resolved.
-    Resolving,
-    /// Its response is being sent.
-    Sending,
-    /// The response is sent, the request's body is not yet skipped.
-    Skipping { skipped_bytes: u64 },
-    /// Our FIN is out; input is thrown away until the peer's FIN.
-    Lingering { skipped_bytes: u64 },
-}
-
-struct Conn {
-    id: ConnId,
-    address: Option<Address>,
-    refused: bool,
-    phase: Phase,
-    nth: u16,
-    /// Input may be there. Only a look that finds nothing clears it.
-    readable: bool,
-    writable: bool,
-    /// The peer's FIN is there. Its event may have come together with data, and does not come again: a look that
-    /// finds no more data is not the last one.
-    fin: bool,
-    /// The peer's FIN was read: no further requests.
-    ended: bool,
-    /// Our response asks for the end of the connection.
-    last: bool,
-    /// When the request under way was read.
-    requested_at: Instant,
-    /// A body follows the request under way.
-    body: bool,
-    /// The peer is gone; only what arrived is still to be found out.
-    gone: bool,
-    queued: bool,
-    in_a_row: u32,
-    /// Apart, since it is half of all that is kept of a connection, and most are idle.
-    stream: Option<Box<Stream>>,
-    patience: Patience,
-    margin: Margin,
-    /// What TCP last said of its path, and when it was asked.
-    watch: Watch,
-    watched_at: Instant,
-    /// The window with which this response begins may have to be paced: TCP is asked.
-    pace_asked: bool,
-    /// Until when it is paced, if it is: its place in [`Worker::paced`].
-    paced_until: Option<Instant>,
-    /// Why its socket is being filled, or was last.
-    top_up: TopUp,
-    arrivals: Arrivals,
-    pace: Pace,
-}
-
-impl Conn {
-    /// When its socket is to be looked at although it does not call: it waits for the disk, whose turn depends on what
-    /// is left in it, or nobody knows how fast its client is.
-    fn look_at(&self) -> Option<Instant> {
-        let stream = self.stream.as_ref();
-        let fetched = stream.is_some_and(|stream| stream.reads_from_disk());
-        let stands = fetched && self.writable;
-        self.margin
-            .look_at()
-            .filter(|_| stands || self.margin.is_of_interest() && stream.is_some())
-    }
-}
+use crate::why::Decisions;
 
 /// Decides for all connections of one worker. See the module.
 pub struct Worker {
     settings: Settings,
-    conns: Vec<Option<Conn>>,
-    /// Memory of streams that ended, for those that begin: no response allocates its own.
-    #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
-    spare: Vec<Box<Stream>>,
-    open: u32,
-    by_address: BTreeMap<Address, u32>,
+    table: Table,
+    door: Door,
+    turns: Turns,
+    send: Controller,
     residency_cache: ResidencyCache,
-    /// Connections with something to do now, each at most once.
-    ready: VecDeque<u32>,
-    /// Those of them that are in the middle of a body: long work, done a step at a time between the others.
-    bulk: VecDeque<u32>,
-    /// Steps of the former since the last of the latter.
-    short_steps: u32,
-    outs: VecDeque<Out>,
-    listening: bool,
-    incoming: bool,
-    accept_again_at: Option<Instant>,
-    draining: Option<Instant>,
-    wheel: Wheel,
     /// Responses whose last byte is not acknowledged yet.
     unsettled: Unsettled,
-    /// `None`: sockets are filled as soon as they take some.
-    top_ups: Option<TopUps>,
-    /// Who is paced, and until when: for one round trip.
-    paced: BTreeSet<(Instant, ConnId)>,
+    wheel: Wheel,
     /// The last step was one of a scan.
     scanning: bool,
+    drain: Drain,
+    outs: VecDeque<Out>,
     counts: Counts,
     decisions: Decisions,
 }
@@ -154,32 +76,22 @@ pub struct Worker {
 impl Worker {
     /// A worker without connections.
     pub fn new(settings: Settings) -> Worker {
+        let settings = Settings {
+            connections_max: settings.connections_max.min(CONNECTIONS_MAX),
+            ..settings
+        };
         Worker {
-            settings: Settings {
-                connections_max: settings.connections_max.min(CONNECTIONS_MAX),
-                ..settings
-            },
-            conns: Vec::new(),
-            spare: Vec::new(),
-            open: 0,
-            by_address: BTreeMap::new(),
+            settings,
+            table: Table::default(),
+            door: Door::new(&settings),
+            turns: Turns::default(),
+            send: Controller::new(settings.send),
             residency_cache: ResidencyCache::default(),
-            ready: VecDeque::new(),
-            bulk: VecDeque::new(),
-            short_steps: 0,
-            outs: VecDeque::new(),
-            listening: true,
-            incoming: false,
-            accept_again_at: None,
-            draining: None,
-            wheel: Wheel::default(),
             unsettled: Unsettled::new(settings.arrivals_bytes_max),
-            top_ups: match settings.send {
-                Send::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
-                Send::Eager => None,
-            },
-            paced: BTreeSet::new(),
+            wheel: Wheel::default(),
             scanning: false,
+            drain: Drain::new(settings.drain_timeout_us),
+            outs: VecDeque::new(),
             counts: Counts::default(),
             decisions: Decisions::default(),
         }
@@ -187,76 +99,65 @@ impl Worker {
 
     /// Connections that it may have at once.
     pub fn connections_max(&self) -> u32 {
-        self.settings.connections_max
+        self.door.connections_max()
     }
 
     /// Connections that are open now.
     pub fn connections(&self) -> u32 {
-        self.open
+        self.table.open()
     }
 
     /// How many connections have a known rate, and the sum of these, bytes per second.
     pub fn rates(&self, now: Instant) -> (u64, u64) {
-        self.top_ups.map_or((0, 0), |top_ups| top_ups.measured(now))
-    }
-
-    /// Whether the worker was told to stop and has no connection left.
-    pub fn finished(&self) -> bool {
-        self.draining.is_some() && self.open == 0 && self.outs.is_empty()
+        self.send.measured(now)
     }
 
     /// The plan of a response under way: what a `Send` is about. `None` for a stream that is gone.
     pub fn plan(&self, stream: StreamId) -> Option<&Plan> {
-        let conn = self
-            .conn(stream.conn)
-            .filter(|conn| conn.nth == stream.nth)?;
-        Some(&conn.stream.as_ref()?.plan)
+        Some(&self.table.stream(stream)?.plan)
     }
 
-    /// Whether an answer to the wish of this number is awaited by its stream. If not, it is a late one, and what it brings
-    /// is free.
-    pub fn awaits(&self, stream: StreamId, seq: u32) -> bool {
-        let conn = self.conn(stream.conn).filter(|c| c.nth == stream.nth);
-        let stream = conn.and_then(|conn| conn.stream.as_deref());
-        stream.is_some_and(|stream| stream.awaits(seq))
-    }
-
-    fn conn(&self, id: ConnId) -> Option<&Conn> {
-        self.conns
-            .get(id.index as usize)?
-            .as_ref()
-            .filter(|conn| conn.id == id)
-    }
-
-    fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
-        conn_in(&mut self.conns, id)
-    }
-
-    fn stream_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
-        stream_in(&mut self.conns, id)
-    }
-
-    /// Put a connection in line; one that goes on with what it does comes first.
+    /// Put a connection in line for a step; one that goes on with what it does comes first.
     fn wake(&mut self, index: u32, goes_on: bool) {
-        let Some(Some(conn)) = self.conns.get_mut(index as usize) else {
+        if let Some(conn) = self.table.at_mut(index) {
+            self.turns.push(conn, goes_on);
+        }
+    }
+
+    /// The one door for what the transport says, whoever says it.
+    fn tcp(&mut self, id: ConnId, event: TcpEvent, now: Instant) {
+        let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        if conn.queued {
-            return;
+        match event {
+            TcpEvent::Readable => conn.request.readable(),
+            TcpEvent::Fin => conn.request.fin(),
+            TcpEvent::Writable => self.writable(id, now),
+            TcpEvent::Reset => return self.reset(id, now),
+            TcpEvent::Sample(sample) => return self.sampled(id, &sample, now),
         }
-        conn.queued = true;
-        let within_body = |stream: &Stream| stream.sent_bytes > stream.plan.head_len_bytes;
-        let bulk = conn.phase == Phase::Sending && conn.stream.as_deref().is_some_and(within_body);
-        let queue = if bulk {
-            &mut self.bulk
-        } else {
-            &mut self.ready
-        };
-        if goes_on {
-            queue.push_front(index)
-        } else {
-            queue.push_back(index)
+        self.wake(id.index, false);
+    }
+
+    /// The next step of whoever's turn it is.
+    fn conn_step(&mut self, now: Instant) -> Option<Out> {
+        while let Some(index) = self.turns.pop() {
+            let Some(conn) = self.table.at_mut(index) else {
+                continue;
+            };
+            conn.queued = false;
+            let out = match conn.phase {
+                // What is to be undone goes out although the response stands still.
+                conn::Phase::Sending => {
+                    self.send_step(index, now).or_else(|| self.outs.pop_front())
+                }
+                _ => self.receive_step(index),
+            };
+            if out.is_some() {
+                return out;
+            }
         }
+        None
     }
 }
 
@@ -270,20 +171,6 @@ pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + 2 * FETCHED_MAX * size_of::<(u64, Held)>()
     + 128) as u64;
 
-fn conn_in(conns: &mut [Option<Conn>], id: ConnId) -> Option<&mut Conn> {
-    conns
-        .get_mut(id.index as usize)?
-        .as_mut()
-        .filter(|conn| conn.id == id)
-}
-
-fn stream_in(conns: &mut [Option<Conn>], id: StreamId) -> Option<&mut Stream> {
-    conn_in(conns, id.conn)
-        .filter(|conn| conn.nth == id.nth)?
-        .stream
-        .as_deref_mut()
-}
-
 impl Machine for Worker {
     type In = In;
     type Out = Out;
@@ -291,58 +178,36 @@ impl Machine for Worker {
     fn on(&mut self, event: In, now: Instant) {
         let index = event.conn().map(|conn| conn.index);
         match event {
-            In::Incoming => self.incoming = true,
+            In::Incoming => self.door.incoming(),
             In::Accepted { conn, address } => self.accepted(conn, address, now),
-            In::AcceptFailed => self.accept_again_at = Some(now.plus_us(ACCEPT_RETRY_US)),
+            In::AcceptFailed => self.door.failed(now),
             In::Tcp { conn, event } => self.tcp(conn, event, now),
-            In::Received { conn, received } => {
-                self.received(conn, received, now);
-                self.wake(conn.index, true);
-            }
+            In::Received { conn, received } => self.received(conn, received, now),
             In::Recorded { stream, bytes } => self.recorded(stream, bytes),
             In::Resolved { stream, plan } => self.resolved(stream, plan, now),
             In::Probed {
                 stream,
                 resident_bytes,
-            } => {
-                let conn = conn_in(&mut self.conns, stream.conn).filter(|c| c.nth == stream.nth);
-                let want = conn.and_then(|conn| {
-                    let supply = conn.margin.supply(!conn.writable, now);
-                    let asked = conn.stream.as_mut()?;
-                    let want =
-                        asked.probed(resident_bytes, &mut self.residency_cache, &supply, now);
-                    undo(&mut self.outs, asked.undo(), stream);
-                    want
-                });
-                self.outs.extend(want.and_then(|want| wanted(stream, want)));
-                self.wake(stream.conn.index, true);
-            }
+            } => self.probed(stream, resident_bytes, now),
             In::Sent {
                 stream,
                 taken_bytes,
                 full,
                 unsent_bytes,
             } => {
-                self.sent(stream, taken_bytes, full, unsent_bytes, now);
+                let taken = Taken {
+                    taken_bytes,
+                    full,
+                    unsent_bytes,
+                };
+                self.sent(stream, taken, now);
             }
-            In::Missing { stream } => {
-                if let Some(missed) = stream_in(&mut self.conns, stream) {
-                    missed.missing(&mut self.residency_cache);
-                    self.counts.missed();
-                    undo(&mut self.outs, missed.undo(), stream);
-                    self.wake(stream.conn.index, false);
-                }
-            }
+            In::Missing { stream } => self.missing(stream),
             In::Sliced {
                 stream,
                 len_bytes,
                 last,
-            } => {
-                if let Some(s) = stream_in(&mut self.conns, stream) {
-                    s.sliced(len_bytes, last);
-                    self.wake(stream.conn.index, false);
-                }
-            }
+            } => self.sliced(stream, len_bytes, last),
             In::Filled {
                 stream,
                 seq,
@@ -350,23 +215,17 @@ impl Machine for Worker {
                 held,
                 chosen,
             } => {
-                if self.awaits(stream, seq) {
-                    let what = What::Read(chosen);
-                    self.decisions.record(now, Some(stream.conn), what);
-                    self.filled(stream, seq, span, held, now);
-                }
+                let fill = Fill {
+                    seq,
+                    span,
+                    held,
+                    chosen,
+                };
+                self.filled(stream, &fill, now);
             }
-            In::Unfilled { stream, seq, why } => {
-                if self.awaits(stream, seq) {
-                    self.unfilled(stream, seq, why);
-                }
-            }
-            In::Failed { stream, why } => {
-                if self.stream_mut(stream).is_some() {
-                    self.response_done(stream.conn.index, why, now);
-                }
-            }
-            In::Drain => self.drain(now),
+            In::Unfilled { stream, seq, why } => self.unfilled(stream, seq, why),
+            In::Failed { stream, why } => self.failed(stream, why, now),
+            In::Drain => self.begin_drain(now),
         }
         if let Some(index) = index {
             self.watch(index, now);
@@ -378,11 +237,11 @@ impl Machine for Worker {
             if let Some(out) = self.outs.pop_front() {
                 return Some(out);
             }
-            if self.top_ups.as_mut().is_some_and(TopUps::take_due) {
+            if self.send.take_due() {
                 self.top_up(now);
             }
-            if self.paced.first().is_some_and(|(until, _)| *until <= now) {
-                self.unpace();
+            if let Some(conn) = self.send.take_unpaced(now) {
+                self.unpace(conn);
                 continue;
             }
             // A scan and those who have something to do take turns, a slice against a step.
@@ -392,7 +251,8 @@ impl Machine for Worker {
                 self.scan(now);
                 continue;
             }
-            match self.accept_step(now).or_else(|| self.conn_step(now)) {
+            let open = self.table.open();
+            match self.door.step(open, now).or_else(|| self.conn_step(now)) {
                 None if due => {}
                 step => return step,
             }
@@ -400,15 +260,15 @@ impl Machine for Worker {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let accepts = self.willing() != self.listening || self.willing() && self.incoming;
-        let ready = !self.ready.is_empty() || !self.bulk.is_empty();
-        if accepts || ready || !self.outs.is_empty() {
+        let accepts = self.door.is_due(self.table.open());
+        if accepts || !self.turns.is_empty() || !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
-        let paced = self.paced.first().map(|(until, _)| *until);
-        [self.wheel.next_at(), self.accept_again_at, paced]
-            .into_iter()
-            .flatten()
-            .min()
+        let times = [
+            self.wheel.next_at(),
+            self.door.again_at(),
+            self.send.unpaces_at(),
+        ];
+        times.into_iter().flatten().min()
     }
 }

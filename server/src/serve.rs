@@ -10,7 +10,7 @@ use ackpace_core::congestion::Delay;
 use ackpace_core::disk::{self, Order};
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::duration_us;
-use ackpace_core::worker::{Send, Settings};
+use ackpace_core::worker::{Policy, Settings};
 use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Coding;
@@ -356,10 +356,10 @@ fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool
         arrivals,
         arrivals_bytes_max: shares.records_bytes / u64::from(shares.workers),
         send: match options.send {
-            SendBy::Margin => Send::Margin {
+            SendBy::Margin => Policy::Margin {
                 budget_bytes: shares.send_queue_bytes(memory::tcp_bytes()),
             },
-            SendBy::Eager => Send::Eager,
+            SendBy::Eager => Policy::Eager,
         },
         pacing: options.pacing == Pacing::FirstFlight,
         delay: delay(options),

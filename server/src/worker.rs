@@ -24,7 +24,7 @@ use ackpace_core::limits::{
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::{In, Send, Settings, Worker as Decider};
+use ackpace_core::worker::{In, Policy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -155,8 +155,8 @@ impl Worker {
         let waker = Arc::clone(&shared.lines[index].waker);
         epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let lowat_bytes = match settings.send {
-            Send::Margin { .. } => Some(LOWAT_BYTES_START),
-            Send::Eager => None,
+            Policy::Margin { .. } => Some(LOWAT_BYTES_START),
+            Policy::Eager => None,
         };
         for listener in &listeners {
             if let Some(bytes) = lowat_bytes {

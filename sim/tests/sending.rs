@@ -6,12 +6,12 @@ use ackpace_core::limits::{
     CALL_US, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT, TARGET_US_MAX, TARGET_US_MIN, TOP_UP_BYTES_MAX,
 };
 use ackpace_core::units::Instant;
-use ackpace_core::worker::Send;
+use ackpace_core::worker::Policy;
 use ackpace_sim::worlds::sending::{Change, Client, Outcome, Pace, SOCKET_BYTES, World};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-const MARGIN: Send = Send::Margin {
+const MARGIN: Policy = Policy::Margin {
     budget_bytes: SEND_QUEUE_BYTES,
 };
 const MBIT: u64 = 125_000;
@@ -46,7 +46,7 @@ fn pareto(seed: u64) -> Vec<Client> {
     clients
 }
 
-fn run(clients: Vec<Client>, send: Send) -> Outcome {
+fn run(clients: Vec<Client>, send: Policy) -> Outcome {
     let world = World {
         clients,
         send,
@@ -77,7 +77,7 @@ fn margins_save_wake_ups_and_queue_and_no_client_waits() {
         "case                 sends    wakes/GB  refused  queue MB  queue max MB  idle ms\n",
     );
     for (name, clients) in cases() {
-        let [eager, margin] = [Send::Eager, MARGIN].map(|send| run(clients.clone(), send));
+        let [eager, margin] = [Policy::Eager, MARGIN].map(|send| run(clients.clone(), send));
         for (way, outcome) in [("eager", &eager), ("margin", &margin)] {
             table += &format!(
                 "{name:20} {way:7} {:9.0} {:7.0}% {:9.1} {:13.1} {:8}\n",
@@ -131,7 +131,7 @@ fn clients_that_change_their_pace_a_hundredfold_each_second_cost_neither_wake_up
     for client in clients.iter_mut().step_by(2) {
         client.pace = Pace::Swings;
     }
-    let [eager, margin] = [Send::Eager, MARGIN].map(|send| run(clients.clone(), send));
+    let [eager, margin] = [Policy::Eager, MARGIN].map(|send| run(clients.clone(), send));
     assert!(margin.sent_bytes * 100 >= eager.sent_bytes * 99);
     // Half of them become a hundred times faster in one moment, each second: their sockets hold T of the mean, not of the slow rate.
     assert!(margin.idle_us <= 5_000 * 50, "{} us", margin.idle_us);

@@ -1,87 +1,156 @@
 //! Accepting: as long as there is room, and within what one address may have.
 
-use super::arrivals::Arrivals;
-use super::messages::{Address, Out};
-use super::pace::Pace;
-use super::patience::Patience;
-use super::{Conn, Phase, Worker};
-use crate::congestion::Watch;
-use crate::conn::ConnId;
-use crate::limits::ACCEPTS_PER_TURN_MAX;
-use crate::send::Margin;
-use crate::units::Instant;
-use crate::why::TopUp;
+use alloc::collections::BTreeMap;
 
-impl Worker {
-    pub(super) fn accepted(&mut self, id: ConnId, address: Option<Address>, now: Instant) {
-        let index = id.index as usize;
-        if index >= self.conns.len() {
-            self.conns.resize_with(index + 1, || None);
+use super::arrivals::Arrivals;
+use super::conn::{Conn, Phase};
+use super::evidence::Evidence;
+use super::messages::{Address, Out};
+use super::patience::Patience;
+use super::requests::Request;
+use super::sending::Output;
+use super::{Settings, Worker};
+use crate::conn::ConnId;
+use crate::limits::{ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX};
+use crate::units::Instant;
+
+/// What is known of a connection since it was accepted.
+#[derive(Clone, Copy)]
+pub(super) struct Admitted {
+    address: Option<Address>,
+    /// Its address has more connections than it may have: its request is answered, and that is all.
+    pub refused: bool,
+}
+
+/// Where connections come in.
+pub(super) struct Door {
+    connections_max: u32,
+    per_address_max: u32,
+    by_address: BTreeMap<Address, u32>,
+    /// What the shell was told last.
+    listening: bool,
+    /// A connection waits to be accepted.
+    incoming: bool,
+    /// Accepting failed: until then nobody is accepted.
+    again_at: Option<Instant>,
+    /// No more are accepted.
+    closed: bool,
+}
+
+impl Door {
+    pub fn new(settings: &Settings) -> Door {
+        Door {
+            connections_max: settings.connections_max,
+            per_address_max: settings.connections_per_address,
+            by_address: BTreeMap::new(),
+            listening: true,
+            incoming: false,
+            again_at: None,
+            closed: false,
         }
-        debug_assert!(
-            self.conns[index].is_none(),
-            "the shell hands out free places only"
-        );
+    }
+
+    pub fn connections_max(&self) -> u32 {
+        self.connections_max
+    }
+
+    pub fn incoming(&mut self) {
+        self.incoming = true;
+    }
+
+    pub fn failed(&mut self, now: Instant) {
+        self.again_at = Some(now.plus_us(ACCEPT_RETRY_US));
+    }
+
+    /// Nobody is accepted from now on.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    fn admit(&mut self, address: Option<Address>) -> Admitted {
         let refused = address.is_some_and(|address| {
             let count = self.by_address.entry(address).or_insert(0);
             *count += 1;
-            self.settings.connections_per_address != 0
-                && *count > self.settings.connections_per_address
+            self.per_address_max != 0 && *count > self.per_address_max
         });
-        self.conns[index] = Some(Conn {
-            id,
-            address,
-            refused,
-            phase: Phase::Open,
-            nth: 0,
-            readable: true, // the request often comes with the connection
-            writable: true,
-            fin: false,
-            ended: false,
-            last: false,
-            requested_at: now,
-            body: false,
-            gone: false,
-            queued: false,
-            in_a_row: 0,
-            stream: None,
-            patience: Patience::new(&self.settings, now),
-            margin: Margin::new(now),
-            watch: Watch::default(),
-            watched_at: now,
-            pace_asked: false,
-            paced_until: None,
-            top_up: TopUp::First,
-            arrivals: Arrivals::default(),
-            pace: Pace::new(now),
-        });
-        self.open += 1;
-        self.wake(id.index, false);
+        Admitted { address, refused }
     }
 
-    /// Connections that may still be accepted.
-    pub fn room(&self) -> u32 {
-        self.settings.connections_max.saturating_sub(self.open)
+    /// It is gone.
+    pub fn leave(&mut self, admitted: Admitted) {
+        if let Some(address) = admitted.address {
+            let count = self.by_address.remove(&address).unwrap_or(0);
+            if count > 1 {
+                self.by_address.insert(address, count - 1);
+            }
+        }
+        self.again_at = None; // a descriptor came free
     }
 
-    pub(super) fn willing(&self) -> bool {
-        self.room() > 0 && self.draining.is_none() && self.accept_again_at.is_none()
+    /// Whether no address has a connection.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
+    /// Connections that may still be accepted, with so many open.
+    pub fn room(&self, open: u32) -> u32 {
+        self.connections_max.saturating_sub(open)
+    }
+
+    /// Whether the shell shall listen.
+    pub fn willing(&self, open: u32) -> bool {
+        self.room(open) > 0 && !self.closed && self.again_at.is_none()
+    }
+
+    /// Whether there is something to do.
+    pub fn is_due(&self, open: u32) -> bool {
+        let willing = self.willing(open);
+        willing != self.listening || willing && self.incoming
+    }
+
+    /// When it is tried again, if accepting failed.
+    pub fn again_at(&self) -> Option<Instant> {
+        self.again_at
     }
 
     /// Accept, or stop listening while there is no room.
-    pub(super) fn accept_step(&mut self, now: Instant) -> Option<Out> {
-        if self.accept_again_at.is_some_and(|at| at <= now) {
-            self.accept_again_at = None;
-        }
-        let (room, willing) = (self.room(), self.willing());
+    pub fn step(&mut self, open: u32, now: Instant) -> Option<Out> {
+        self.again_at = self.again_at.filter(|at| *at > now);
+        let willing = self.willing(open);
         if willing != self.listening {
             self.listening = willing;
             return Some(Out::Listen(willing));
         }
         if willing && self.incoming {
             self.incoming = false;
-            return Some(Out::Accept(room.min(ACCEPTS_PER_TURN_MAX)));
+            return Some(Out::Accept(self.room(open).min(ACCEPTS_PER_TURN_MAX)));
         }
         None
+    }
+}
+
+impl Worker {
+    pub(super) fn accepted(&mut self, id: ConnId, address: Option<Address>, now: Instant) {
+        self.table.insert(Conn {
+            id,
+            worker: self.settings.worker,
+            nth: 0,
+            admitted: self.door.admit(address),
+            phase: Phase::Open,
+            request: Request::new(now),
+            stream: None,
+            output: Output::new(now),
+            evidence: Evidence::new(now),
+            arrivals: Arrivals::default(),
+            patience: Patience::new(&self.settings, now),
+            queued: false,
+        });
+        self.wake(id.index, false);
+    }
+
+    /// Connections that may still be accepted.
+    pub fn room(&self) -> u32 {
+        self.door.room(self.table.open())
     }
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::messages::Out;
 use super::stream::Stream;
-use super::{Outcome, Worker, conn_in};
+use super::{Outcome, Worker};
 use crate::conn::{ConnId, StreamId};
 use crate::limits::{ARRIVAL_BYTES, ARRIVALS_MAX};
 use crate::units::Instant;
@@ -278,13 +278,14 @@ impl Worker {
 
     /// The log keeps so much of a request that is being resolved; who has waited longest makes room for it.
     pub(super) fn recorded(&mut self, id: StreamId, record_bytes: u64) {
-        let conn = conn_in(&mut self.conns, id.conn).filter(|conn| conn.nth == id.nth);
-        let Some(conn) = conn else {
+        let Some(conn) = self.table.with_mut(id) else {
             return;
         };
         conn.arrivals.recorded(&mut self.unsettled, record_bytes);
         while let Some(overdue) = self.unsettled.overdue() {
-            let settled = conn_in(&mut self.conns, overdue)
+            let settled = self
+                .table
+                .get_mut(overdue)
                 .and_then(|conn| conn.arrivals.give_up(&mut self.unsettled));
             let Some(settled) = settled else {
                 return;

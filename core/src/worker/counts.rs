@@ -1,6 +1,6 @@
 //! What a worker counts of its own decisions, for whoever looks: plain numbers, written by one thread.
 
-use super::Phase;
+use super::conn::Phase;
 use crate::congestion::Signal;
 use crate::why::{TopUp, Wait, Why};
 

@@ -1,9 +1,10 @@
 //! How one connection stands now: what `ackpace top` and `ackpace why` show of it.
 
+use super::Worker;
+use super::conn::{Conn, Phase};
 use super::counts::{Census, Counts, PHASES, phase_index};
 use super::pace::{Pace, is_dry};
 use super::stand::Stand;
-use super::{Conn, Phase, Worker};
 use crate::conn::{ConnId, StreamId, TcpSample};
 use crate::units::Instant;
 use crate::why::{Decision, TopUp, Wait, WindowFacts};
@@ -103,7 +104,7 @@ impl Worker {
 
     /// T, the margin of every connection; `None` without margins.
     pub fn target_us(&self) -> Option<u64> {
-        self.top_ups.map(|top_ups| top_ups.target().us)
+        self.send.target().map(|target| target.us)
     }
 
     /// The last decisions, oldest first.
@@ -114,7 +115,7 @@ impl Worker {
     /// Every connection from this place on that has a response under way, in the order of their places. To be asked when somebody wants to know:
     /// it goes through all connections.
     pub fn looks(&self, from: u32, now: Instant) -> impl Iterator<Item = Look> {
-        let conns = self.conns.iter().skip(from as usize).flatten();
+        let conns = self.table.from(from);
         conns
             .filter(|conn| conn.stream.is_some())
             .map(move |conn| self.look_at(conn, now))
@@ -123,41 +124,34 @@ impl Worker {
     /// Where all connections stand now. To be asked when somebody wants to know.
     pub fn census(&self, now: Instant) -> Census {
         let mut census = Census::default();
-        let conns = self.conns.iter().flatten();
-        conns.for_each(|conn| census.add(conn, now));
+        self.table.iter().for_each(|conn| census.add(conn, now));
         census
     }
 
     /// One connection; `None` if it is gone.
     pub fn look_into(&self, id: ConnId, now: Instant) -> Option<Look> {
-        Some(self.look_at(self.conn(id)?, now))
+        Some(self.look_at(self.table.get(id)?, now))
     }
 
     fn look_at(&self, conn: &Conn, now: Instant) -> Look {
-        let worker = self.settings.worker;
+        let margin = &conn.output.margin;
         Look {
             conn: conn.id,
             phase: PHASES[phase_index(conn.phase, conn.patience.idle())],
-            rate_bytes_per_s: conn.pace.bytes_per_s(now),
-            believed_bytes_per_s: conn.margin.rate_bytes_per_s(),
-            prefetch_bytes_per_s: conn.margin.supply(false, now).rate_bytes_per_s,
-            margin_us: conn.margin.margin_us(now),
-            fill_bytes: self
-                .top_ups
-                .map(|top_ups| conn.margin.fill_bytes(top_ups.target())),
+            rate_bytes_per_s: conn.evidence.shown.bytes_per_s(now),
+            believed_bytes_per_s: margin.rate_bytes_per_s(),
+            prefetch_bytes_per_s: margin.supply(false, now).rate_bytes_per_s,
+            margin_us: margin.margin_us(now),
+            fill_bytes: self.send.target().map(|target| margin.fill_bytes(target)),
             response: conn.stream.as_ref().map(|stream| {
                 let (wait, wait_us) = stream.seen(now);
                 let (waited_disk_us, waited_net_us) = stream.waited_us(now);
                 Response {
-                    stream: StreamId {
-                        worker,
-                        conn: conn.id,
-                        nth: conn.nth,
-                    },
+                    stream: conn.stream_id(),
                     wait,
                     wait_us,
                     stands_for: stream.waits(now).0,
-                    top_up: conn.top_up,
+                    top_up: conn.output.top_up,
                     sent_bytes: stream.sent_bytes,
                     left_bytes: stream.left_bytes(),
                     took_us: now.since_us(stream.started_at),
@@ -166,7 +160,7 @@ impl Worker {
                 }
             }),
             given_bytes: conn.arrivals.given_bytes(),
-            pace: conn.pace,
+            pace: conn.evidence.shown,
             stand: conn.stream.as_ref().and_then(|stream| stream.stand()),
         }
     }
@@ -180,10 +174,13 @@ impl Census {
             return;
         }
         let add = |sum: &mut u64, rate| *sum = sum.saturating_add(rate);
-        add(&mut self.rates_bytes_per_s, conn.pace.bytes_per_s(now));
+        add(
+            &mut self.rates_bytes_per_s,
+            conn.evidence.shown.bytes_per_s(now),
+        );
         add(
             &mut self.believed_bytes_per_s,
-            conn.margin.rate_bytes_per_s(),
+            conn.output.margin.rate_bytes_per_s(),
         );
         if let Some(stream) = &conn.stream {
             let (wait, _) = stream.seen(now);

@@ -4,6 +4,7 @@ use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
 use crate::disk::Chosen;
 use crate::send::Room;
+use crate::send::control::Policy;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.
@@ -32,23 +33,11 @@ pub struct Settings {
     /// What the log may keep of requests until they are settled; beyond it, the oldest is settled with what is known.
     pub arrivals_bytes_max: u64,
     /// Who is given bytes to send, and when.
-    pub send: Send,
+    pub send: Policy,
     /// Whether the first window of a response is paced, if it would leave as a burst.
     pub pacing: bool,
     /// What becomes of wishes when a path is congested.
     pub delay: Delay,
-}
-
-/// Who is given bytes to send, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Send {
-    /// By the send margin of each (see [`crate::send`]).
-    Margin {
-        /// What all sockets of the worker may hold unsent together.
-        budget_bytes: u64,
-    },
-    /// Whoever's socket takes some, at once, as much as it takes: what servers usually do.
-    Eager,
 }
 
 /// A client's address as far as the bound per address counts: an IPv4 address, or the /64 of an IPv6 one.

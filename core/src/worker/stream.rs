@@ -1,11 +1,11 @@
 //! One response under way: which bytes come next, and what has to happen before they can be sent.
 
 use super::counts::Counts;
+use super::redate::is_moved;
 use super::stand::Stand;
-use super::wish::Wish;
 use crate::cache::{ResidencyCache, Verdict};
 use crate::congestion::Delay;
-use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span};
+use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want};
 use crate::limits::{
     FETCHED_MAX, MISSES_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, THIN_BYTES_MAX, UNTAKEN_US,
     WINDOW_BYTES,
@@ -36,17 +36,8 @@ pub(super) enum Step {
     },
     /// Ask whether these bytes of the file are in memory.
     Probe { object: ObjectId, span: Span },
-    /// Have more of the file read, from the start of the span.
-    Want {
-        object: ObjectId,
-        span: Span,
-        dry_at: Instant,
-        rate_bytes_per_s: u64,
-        seq: u32,
-        heard: u32,
-        signals: u32,
-        absent: bool,
-    },
+    /// Have more of the file read, from the start of its span.
+    Want(Want),
     /// Have the next slice of a listing made.
     Slice,
     /// Something asked for is under way.
@@ -60,14 +51,15 @@ pub(super) enum Step {
 /// What others still do for a stream in vain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undo {
-    /// The disk machine has a wish for bytes that are not needed any more.
-    pub wish: bool,
+    /// The disk machine has a want for bytes that are not needed any more.
+    pub want: bool,
     /// The shell holds slots that will not be sent.
     pub slots: bool,
 }
 
 /// Where a response stands.
 pub(super) struct Stream {
+    id: StreamId,
     pub plan: Plan,
     pub started_at: Instant,
     /// Bytes of the whole response, head included, that the kernel took. Never more than its head promises.
@@ -81,18 +73,18 @@ pub(super) struct Stream {
     at_bytes: u64,
     /// A question to the page cache, answered at once.
     probe: Option<Asked>,
-    /// The wish that the disk machine has of this stream.
-    wish: Option<Wish>,
-    /// Number of the last wish.
+    /// What the disk machine was told last, and has not answered.
+    want: Option<Want>,
+    /// Number of the last want; 0: there was none.
     seq: u32,
     undo: Undo,
     /// Where bytes were not in memory when they were to be sent, and how often in a row.
     missed: (u64, u32),
-    /// From this byte of the file on nothing can be read: a wish for it failed, and none was made since.
+    /// From this byte of the file on nothing can be read: a want for it failed, and none was made since.
     broken: Option<(u64, Why)>,
     /// Answers had from the disk machine.
     heard: u32,
-    /// Signs that its path is congested, and what they mean for a wish.
+    /// Signs that its path is congested, and what they mean for a want.
     signals: u32,
     delay: Delay,
     /// What was fetched for the stream and is not sent yet, from where it stands on, in order: where each piece ends
@@ -120,8 +112,15 @@ enum SliceState {
 
 impl Stream {
     /// The response to a request of `started_at`; what it took to find the file is a wait for the disk.
-    pub fn new(plan: Plan, started_at: Instant, delay: Delay, now: Instant) -> Stream {
+    pub fn new(
+        id: StreamId,
+        plan: Plan,
+        started_at: Instant,
+        delay: Delay,
+        now: Instant,
+    ) -> Stream {
         Stream {
+            id,
             plan,
             started_at,
             sent_bytes: 0,
@@ -131,7 +130,7 @@ impl Stream {
             part: 0,
             at_bytes: 0,
             probe: None,
-            wish: None,
+            want: None,
             seq: 0,
             undo: Undo::default(),
             missed: (0, 0),
@@ -212,19 +211,19 @@ impl Stream {
     /// The part, and the texts behind it that were sent with it, are sent: whatever was asked or fetched for it is void.
     fn leave_part(&mut self, parts: u16) {
         (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
-        self.undo.wish |= self.wish.take().is_some();
+        self.undo.want |= self.want.take().is_some();
         self.drop_fetched();
         (self.probe, self.broken, self.missed) = (None, None, (0, 0));
     }
 
-    /// What was fetched is not sent from where it is, nor what is wished for behind it: it would not follow what the stream
+    /// What was fetched is not sent from where it is, nor what is wanted behind it: it would not follow what the stream
     /// has.
     fn drop_fetched(&mut self) {
         self.undo.slots |= self.fetched.iter().any(|(_, held)| *held == Held::Slots);
         self.fetched.clear();
         let at_bytes = self.body_at_bytes();
-        let behind = |wish: &mut Wish| wish.span.offset_bytes > at_bytes;
-        self.undo.wish |= self.wish.take_if(behind).is_some();
+        let behind = |want: &mut Want| want.span.offset_bytes > at_bytes;
+        self.undo.want |= self.want.take_if(behind).is_some();
     }
 
     /// Send what is ready of what is left of the part, in pieces that let others have their turn. No more than is promised leaves,
@@ -303,7 +302,7 @@ impl Stream {
                 self.drop_fetched();
                 let absent = matches!(self.missed, (missed_bytes, 1..) if missed_bytes == at_bytes);
                 let rest = to_end(at_bytes, span.end_bytes());
-                return self.want(body.object, rest, absent, supply, now);
+                return Step::Want(self.want(body.object, rest, absent, supply, now));
             }
         }
         let mut ready = window;
@@ -318,8 +317,8 @@ impl Stream {
         self.send(held, ready.len_bytes, left_bytes, false)
     }
 
-    /// A stream that reads from the disk always has a wish for what follows that which it has: when it is due is for the
-    /// disk machine to say. The wish is dated anew when the client has become faster or slower.
+    /// A stream that reads from the disk always has a want for what follows that which it has: when it is due is for the
+    /// disk machine to say. The want is dated anew when the client has become faster or slower.
     fn look_ahead(
         &mut self,
         residency_cache: &ResidencyCache,
@@ -329,23 +328,8 @@ impl Stream {
     ) -> Option<Step> {
         let at_bytes = body.span.offset_bytes + self.at_bytes;
         let end_bytes = body.span.end_bytes();
-        if let Some(wish) = self.wish {
-            let dry_at = self.dry_at(wish.span.offset_bytes, supply, now);
-            // As a request that was given away: only the disk machine puts it off, if it does.
-            let keeps = self.delay != Delay::Rate && wish.rate_bytes_per_s > 0;
-            if keeps && dry_at >= wish.dry_at {
-                let told = self.delay == Delay::Off || wish.signals == self.signals;
-                let signals = self.signals;
-                return (!told).then(|| self.order(Wish { signals, ..wish }));
-            }
-            let moved = wish.is_moved(dry_at, supply.rate_bytes_per_s, now);
-            let anew = Wish {
-                dry_at,
-                rate_bytes_per_s: supply.rate_bytes_per_s,
-                signals: self.signals,
-                ..wish
-            };
-            return moved.then(|| self.order(anew));
+        if let Some(told) = self.want {
+            return self.redate(told, supply, now).map(Step::Want);
         }
         if self.broken.is_some() {
             return None;
@@ -366,7 +350,8 @@ impl Stream {
                 Verdict::Probe => return Some(self.ask(body, next)),
                 Verdict::Cold => {
                     let rest = to_end(ahead_bytes, end_bytes);
-                    return Some(self.want(body.object, rest, false, supply, now));
+                    let want = self.want(body.object, rest, false, supply, now);
+                    return Some(Step::Want(want));
                 }
             }
         }
@@ -390,54 +375,61 @@ impl Stream {
         absent: bool,
         supply: &Supply,
         now: Instant,
-    ) -> Step {
+    ) -> Want {
         let dry_at = self.dry_at(span.offset_bytes, supply, now);
         self.broken = None;
-        self.undo.wish = false; // this one replaces it
-        self.seq = self.seq.wrapping_add(1).max(1); // 0: never wished
-        self.order(Wish {
+        self.undo.want = false; // this one replaces it
+        self.seq = self.seq.wrapping_add(1).max(1); // 0: there was none
+        self.tell(Want {
+            stream: self.id,
             object,
             span,
             dry_at,
             rate_bytes_per_s: supply.rate_bytes_per_s,
             seq: self.seq,
+            heard: self.heard,
             signals: self.signals,
             absent,
         })
     }
 
-    fn order(&mut self, wish: Wish) -> Step {
-        self.wish = Some(wish);
-        let Wish {
-            object,
-            span,
-            dry_at,
-            rate_bytes_per_s,
-            seq,
+    /// The same want with another date, if the disk machine has to hear of it.
+    fn redate(&mut self, told: Want, supply: &Supply, now: Instant) -> Option<Want> {
+        let dry_at = self.dry_at(told.span.offset_bytes, supply, now);
+        let (heard, signals) = (self.heard, self.signals);
+        // As a request that was given away: only the disk machine puts it off, if it does.
+        let keeps = self.delay != Delay::Rate && told.rate_bytes_per_s > 0;
+        let anew = match keeps && dry_at >= told.dry_at {
+            true if self.delay == Delay::Off || told.signals == signals => return None,
+            true => told,
+            false if is_moved(&told, dry_at, supply.rate_bytes_per_s, now) => Want {
+                dry_at,
+                rate_bytes_per_s: supply.rate_bytes_per_s,
+                ..told
+            },
+            false => return None,
+        };
+        Some(self.tell(Want {
+            heard,
             signals,
-            absent,
-        } = wish;
-        Step::Want {
-            object,
-            span,
-            dry_at,
-            rate_bytes_per_s,
-            seq,
-            heard: self.heard,
-            signals,
-            absent,
-        }
+            ..anew
+        }))
     }
 
-    /// Its path is congested; `false`: nothing is wished for that this could change.
+    fn tell(&mut self, want: Want) -> Want {
+        self.want = Some(want);
+        want
+    }
+
+    /// Its path is congested; `false`: nothing is wanted that this could change.
     pub fn congested(&mut self) -> bool {
         self.signals = self.signals.wrapping_add(1);
-        self.wish.is_some()
+        self.want.is_some()
     }
 
-    /// Whether the disk machine has a wish of it now.
-    pub fn wishes(&self) -> bool {
-        self.wish.is_some()
+    /// Whether the disk machine has a want of it now.
+    pub fn wants(&self) -> bool {
+        self.want.is_some()
     }
 
     /// Whether the disk machine has heard of it.
@@ -445,21 +437,21 @@ impl Stream {
         self.seq > 0
     }
 
-    /// Whether an answer to the wish of this number is awaited. To all others, late ones, nobody listens.
+    /// Whether an answer to the want of this number is awaited. To all others, late ones, nobody listens.
     pub fn awaits(&self, seq: u32) -> bool {
-        self.wish.is_some_and(|wish| wish.seq == seq)
+        self.want.is_some_and(|want| want.seq == seq)
     }
 
-    /// Whether bytes from here on, and no earlier ones, are wished for: a wish that others' reads have overtaken is not
+    /// Whether bytes from here on, and no earlier ones, are wanted: a want that others' reads have overtaken is not
     /// waited for.
     fn waits_at(&self, at_bytes: u64) -> bool {
-        let here = |wish: Wish| wish.span.offset_bytes == at_bytes;
-        self.fetched.is_empty() && self.wish.is_some_and(here)
+        let here = |want: Want| want.span.offset_bytes == at_bytes;
+        self.fetched.is_empty() && self.want.is_some_and(here)
     }
 
     /// Whether somebody will make it go on while it waits for the disk: the disk machine, or who makes a listing.
     pub fn is_awaited(&self) -> bool {
-        self.wish.is_some() || self.slice == SliceState::Asked
+        self.want.is_some() || self.slice == SliceState::Asked
     }
 
     /// When the stream runs dry, if it has all before `from_bytes`. A client whose rate nobody knows is not read further
@@ -488,14 +480,14 @@ impl Stream {
     }
 
     /// The answer to a probe: how many bytes from the start of the asked span are in memory.
-    /// Anything less than all makes it a wish; returned is that wish.
+    /// Anything less than all makes it a want; returned is that want.
     pub fn probed(
         &mut self,
         resident_bytes: u64,
         residency_cache: &mut ResidencyCache,
         supply: &Supply,
         now: Instant,
-    ) -> Option<Step> {
+    ) -> Option<Want> {
         let Asked {
             object,
             span,
@@ -513,7 +505,7 @@ impl Stream {
         Some(self.want(object, rest, true, supply, now))
     }
 
-    /// The disk machine answered a wish: these bytes, from its start, are there. `false`: nobody waits for them.
+    /// The disk machine answered a want: these bytes, from its start, are there. `false`: nobody waits for them.
     pub fn filled(
         &mut self,
         seq: u32,
@@ -522,7 +514,7 @@ impl Stream {
         residency_cache: &mut ResidencyCache,
         now: Instant,
     ) -> bool {
-        let Some(wish) = self.wish.take_if(|wish| wish.seq == seq) else {
+        let Some(want) = self.want.take_if(|want| want.seq == seq) else {
             return false;
         };
         self.heard = self.heard.wrapping_add(1);
@@ -530,12 +522,12 @@ impl Stream {
         let ahead_bytes = self.fetched.last().map_or(at_bytes, |(end, _)| *end);
         let follows = span.offset_bytes <= ahead_bytes.max(at_bytes);
         debug_assert!(
-            follows && wish.span.covers(span),
+            follows && want.span.covers(span),
             "{span:?} of {:?}",
-            wish.span
+            want.span
         );
-        if !follows || !wish.span.covers(span) {
-            self.drop_fetched(); // it wishes again from where it stands
+        if !follows || !want.span.covers(span) {
+            self.drop_fetched(); // it wants again from where it stands
             self.undo.slots |= held == Held::Slots;
             return true;
         }
@@ -543,19 +535,19 @@ impl Stream {
         let mut from_bytes = span.offset_bytes;
         while held == Held::PageCache && from_bytes < span.end_bytes() {
             let piece = rest_of_window(from_bytes, span.end_bytes());
-            residency_cache.seen(wish.object, piece, now);
+            residency_cache.seen(want.object, piece, now);
             from_bytes = piece.end_bytes();
         }
         true
     }
 
-    /// The disk machine answered: not one byte of the wish can be read. `false`: nobody waits for that.
+    /// The disk machine answered: not one byte of the want can be read. `false`: nobody waits for that.
     pub fn unfilled(&mut self, seq: u32, why: Why) -> bool {
-        let Some(wish) = self.wish.take_if(|wish| wish.seq == seq) else {
+        let Some(want) = self.want.take_if(|want| want.seq == seq) else {
             return false;
         };
         self.heard = self.heard.wrapping_add(1);
-        self.broken = Some((wish.span.offset_bytes, why));
+        self.broken = Some((want.span.offset_bytes, why));
         true
     }
 
@@ -580,11 +572,11 @@ impl Stream {
         };
     }
 
-    /// Hold nothing and wish for nothing, since the client does not read; `false` if that was so already.
+    /// Hold nothing and want nothing, since the client does not read; `false` if that was so already.
     pub fn let_go(&mut self) -> bool {
-        let held = !self.fetched.is_empty() || self.wish.is_some();
+        let held = !self.fetched.is_empty() || self.want.is_some();
         self.fetched.clear();
-        (self.wish, self.undo) = (None, Undo::default());
+        (self.want, self.undo) = (None, Undo::default());
         held
     }
 

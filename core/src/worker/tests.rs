@@ -66,7 +66,7 @@ fn settings() -> Settings {
         drain_timeout_us: 30 * US_PER_S,
         arrivals: false,
         arrivals_bytes_max: MIB,
-        send: Send::Eager,
+        send: Policy::Eager,
         pacing: false,
         delay: Delay::Rate,
     }

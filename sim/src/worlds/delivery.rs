@@ -9,7 +9,7 @@ mod shell;
 
 use ackpace_core::disk::{self, Delayed};
 use ackpace_core::units::Instant;
-use ackpace_core::worker::Send;
+use ackpace_core::worker::Policy;
 
 use self::shell::Run;
 use super::socket::Client;
@@ -44,7 +44,7 @@ pub struct World {
     /// How the disk machine works.
     pub disk: disk::Settings,
     /// How bytes are given to sockets.
-    pub send: Send,
+    pub send: Policy,
     /// When counting begins.
     pub measured_from: Instant,
     /// When it ends.

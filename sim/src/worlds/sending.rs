@@ -11,7 +11,7 @@ use ackpace_core::conn::{
 };
 use ackpace_core::send::Room;
 use ackpace_core::units::Instant;
-use ackpace_core::worker::{In, Out, Received, Send, Worker};
+use ackpace_core::worker::{In, Out, Policy, Received, Worker};
 use smallvec::smallvec;
 
 pub use super::socket::{Change, Client, Pace, SOCKET_BYTES};
@@ -44,7 +44,7 @@ pub struct World {
     /// Who downloads.
     pub clients: Vec<Client>,
     /// How bytes are given to sockets.
-    pub send: Send,
+    pub send: Policy,
     /// When counting begins.
     pub measured_from: Instant,
     /// When it ends.
@@ -61,7 +61,7 @@ impl World {
                 .iter()
                 .map(|client| Socket::new(*client))
                 .collect(),
-            eager: self.send == Send::Eager,
+            eager: self.send == Policy::Eager,
             now: Instant { us: 0 },
             measured_from: self.measured_from,
             queue_byte_us: 0,

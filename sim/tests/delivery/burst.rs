@@ -20,7 +20,7 @@ fn bursty(disk: Settings, burst_s: u64) -> World {
         }
     }
     World {
-        send: Send::Eager,
+        send: Policy::Eager,
         measured_from: seconds(BURST_AT),
         ends_at: seconds(BURST_AT + burst_s + 1),
         ..world(clients, disk)

@@ -19,7 +19,7 @@ use ackpace_core::disk::{Order, Settings};
 use ackpace_core::limits::SEND_QUEUE_BYTES;
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{Instant, MIB};
-use ackpace_core::worker::Send;
+use ackpace_core::worker::Policy;
 use ackpace_sim::models::disk::profile::{Discipline, DiskProfile, Profile, QueueProfile, Seek};
 use ackpace_sim::worlds::delivery::{Download, Outcome, World};
 use ackpace_sim::worlds::sending::{Client, Pace, SOCKET_BYTES};
@@ -115,7 +115,7 @@ fn world(downloads: Vec<Download>, disk: Settings) -> World {
         profile: Profile::Disk(scsi()),
         page_cache_bytes: u64::MAX,
         disk,
-        send: Send::Margin {
+        send: Policy::Margin {
             budget_bytes: SEND_QUEUE_BYTES,
         },
         measured_from: seconds(20),

@@ -60,7 +60,7 @@ fn who_takes_nothing_is_not_read_for() {
         };
         world.run()
     };
-    let margin = Send::Margin {
+    let margin = Policy::Margin {
         budget_bytes: SEND_QUEUE_BYTES,
     };
     for rate in [1, 1_000] {
@@ -68,7 +68,7 @@ fn who_takes_nothing_is_not_read_for() {
         assert!(still.pool_max_bytes <= 128 << 10, "{still:?}");
         assert!(still.read_bytes <= 192 << 10, "{still:?}");
         // A socket of 2 MiB is filled first: who takes that is read for as if it was fast.
-        let still = run(tdap, rate, Send::Eager);
+        let still = run(tdap, rate, Policy::Eager);
         assert!(still.read_bytes <= 5 << 20, "{still:?}");
     }
     let fixed = Settings {

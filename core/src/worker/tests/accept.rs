@@ -50,7 +50,7 @@ fn no_more_than_the_hard_bound_however_many_are_allowed() {
         let address = None;
         bench.worker.on(In::Accepted { conn, address }, bench.now);
     }
-    assert!(bench.worker.willing());
+    assert!(bench.worker.door.willing(bench.worker.connections()));
     let (conn, address) = (conn_id(CONNECTIONS_MAX - 1), None);
     bench.worker.on(In::Accepted { conn, address }, bench.now);
     assert_eq!(bench.worker.poll(bench.now), Some(Out::Listen(false)));
@@ -123,7 +123,7 @@ fn an_address_above_its_bound_is_refused_until_one_of_its_own_leaves() {
     for index in [0, 3, 4] {
         bench.tcp(conn_id(index), TcpEvent::Reset);
     }
-    assert!(bench.worker.by_address.is_empty(), "nothing is kept");
+    assert!(bench.worker.door.is_empty(), "nothing is kept");
 }
 
 #[test]

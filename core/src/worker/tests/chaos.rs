@@ -154,12 +154,12 @@ fn finish(shell: &mut Shell) {
 }
 
 /// Both ways of sending, by the seed.
-fn send_by(seed: u64) -> Send {
+fn send_by(seed: u64) -> Policy {
     let budget_bytes = seed >> 32;
     if seed % 2 == 0 {
-        Send::Margin { budget_bytes }
+        Policy::Margin { budget_bytes }
     } else {
-        Send::Eager
+        Policy::Eager
     }
 }
 

@@ -23,7 +23,7 @@ struct Download {
 impl Download {
     /// A download from the disk at 1 MB/s for two seconds, so that its rate is known; its wishes.
     fn begun(delay: Delay) -> (Download, Vec<Want>) {
-        let send = Send::Margin {
+        let send = Policy::Margin {
             budget_bytes: 48 << 20,
         };
         let mut bench = Bench::new(Settings {

@@ -306,7 +306,7 @@ fn a_drain_waits_a_moment_for_the_first_byte_and_as_long_as_ever_for_the_rest_of
     bench.tell(In::Drain);
     let end = bench.closed_within_s(2).expect("nothing came");
     assert!(!end.abort && end.why == Why::Draining, "{end:?}");
-    assert!(bench.worker.conn(silent).is_none() && bench.worker.conn(begun).is_some());
+    assert!(bench.worker.table.get(silent).is_none() && bench.worker.table.get(begun).is_some());
     assert_eq!(bench.closed_within_s(2), None, "its head has begun");
 }
 

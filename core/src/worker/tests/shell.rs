@@ -133,7 +133,7 @@ pub(super) struct Shell {
     generations: BTreeMap<u32, u32>,
     listening: bool,
     arrivals: bool,
-    send: Send,
+    send: Policy,
     connections_max: usize,
     /// Whether anything may fail, be cut short or come late.
     pub mishaps: bool,
@@ -315,7 +315,7 @@ impl Shell {
     }
 
     fn alive(&self, stream: StreamId) -> bool {
-        let conn = self.worker.conn(stream.conn);
+        let conn = self.worker.table.get(stream.conn);
         conn.is_some_and(|conn| conn.nth == stream.nth)
     }
 
@@ -467,7 +467,7 @@ impl Shell {
                     let more = !client.input.is_empty() || client.fin;
                     let body = request.body_bytes > 0;
                     client.body_bytes = request.body_bytes;
-                    let nth = self.worker.conn(conn).expect("it asked").nth;
+                    let nth = self.worker.table.get(conn).expect("it asked").nth;
                     self.resolving.insert(stream_id(conn, nth), request);
                     Received::Request { body, more }
                 }
@@ -571,7 +571,7 @@ impl Shell {
         }
         let cut = self.mishap(4);
         let client = self.clients.get_mut(&stream.conn).expect("checked");
-        let eager = self.send == Send::Eager; // who keeps margins also looks whether a full socket took in more
+        let eager = self.send == Policy::Eager; // who keeps margins also looks whether a full socket took in more
         assert!(!(client.full && eager), "the socket is full");
         assert!(!client.shut, "bytes behind our FIN");
         let kernel_bytes = SOCKET_BYTES - client.unacked_bytes;
@@ -704,9 +704,9 @@ impl Shell {
 
     /// Nobody is left: is nothing kept?
     pub fn check_empty(&self) {
-        assert!(self.worker.ready.is_empty() && self.worker.outs.is_empty());
-        assert!(self.worker.by_address.is_empty());
-        assert!(self.worker.conns.iter().all(Option::is_none));
+        assert!(self.worker.turns.is_empty() && self.worker.outs.is_empty());
+        assert!(self.worker.door.is_empty());
+        assert_eq!(self.worker.table.iter().count(), 0);
         assert!(self.responses.is_empty() && self.untold.is_empty());
         assert!(self.wishes.is_empty() && self.reading.is_empty());
         assert!(self.leases.is_empty() && self.slots == 0, "slots are lost");

@@ -10,7 +10,7 @@ use ackpace_core::limits::{SEND_BYTES_MAX, SLOT_BYTES};
 use ackpace_core::send::Room;
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Expect, In, Out, Received, Send, Settings, Worker};
+use ackpace_core::worker::{Expect, In, Out, Policy, Received, Settings, Worker};
 
 use super::bench::{Ask, Bench};
 use super::input::Input;
@@ -572,11 +572,11 @@ fn check_slots(pieces: &VecDeque<Piece>, object: ObjectId, span: Span) {
 
 pub(super) fn settings(input: &mut Input<'_>) -> Settings {
     let send = match input.below(3) {
-        0 => Send::Eager,
-        1 => Send::Margin {
+        0 => Policy::Eager,
+        1 => Policy::Margin {
             budget_bytes: 52 * MIB,
         },
-        _ => Send::Margin {
+        _ => Policy::Margin {
             budget_bytes: 64 * KIB,
         },
     };

@@ -1,0 +1,246 @@
+//! The send controller: one owner for what a worker decides about sockets. It says how much a socket is offered and when it calls, whether
+//! it is full, who is topped up together, and whose first flight is paced. [`super::Margin`] estimates one socket, [`super::rounds`] sets
+//! the target of all; whoever drives them goes through here.
+
+use alloc::collections::BTreeSet;
+
+use super::rounds::{Demand, Target, TopUps};
+use super::{Margin, Room, Supply, first_flight_rate_bytes_per_s};
+use crate::conn::{ConnId, Held, TcpSample};
+use crate::units::Instant;
+use crate::why::Wait;
+
+/// Who is given bytes to send, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// By the send margin of each (see [`crate::send`]).
+    Margin {
+        /// What all sockets of the worker may hold unsent together.
+        budget_bytes: u64,
+    },
+    /// Whoever's socket takes some, at once, as much as it takes: what servers usually do.
+    Eager,
+}
+
+/// Decides for all sockets of a worker.
+#[derive(Debug)]
+pub struct Controller {
+    /// `None`: sockets are filled as soon as they take some.
+    top_ups: Option<TopUps>,
+    /// Connections that are paced, and until when: for one round trip.
+    paced: BTreeSet<(Instant, ConnId)>,
+}
+
+/// Bytes that are about to be offered to a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Where they are.
+    pub held: Held,
+    /// What is left of the response, these included.
+    pub rest_bytes: u64,
+}
+
+/// What became of an offer, in the shell's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// What the kernel took.
+    pub taken_bytes: u64,
+    /// The socket took no more, or has taken what it was to take.
+    pub full: bool,
+    /// What it holds unsent now (SIOCOUTQNSD); `None` where nobody can say.
+    pub unsent_bytes: Option<u64>,
+}
+
+/// A socket that has enough for now, and calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// What its connection waits for: its margin is taken, or the kernel takes no more.
+    pub wait: Wait,
+    /// What it was given since the last look.
+    pub given_bytes: u64,
+    /// What it is filled up to.
+    pub fill_bytes: u64,
+}
+
+/// A round of top-ups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Sockets that would call before then are topped up now ([`Margin::joins`]).
+    pub until: Instant,
+    /// T before the round, microseconds.
+    pub from_us: u64,
+    /// T from now on.
+    pub to_us: u64,
+    /// What all who send take together, bytes per second.
+    pub rates_bytes_per_s: u64,
+}
+
+impl Round {
+    /// Whether T has changed by a tenth or more.
+    pub fn changes_target(&self) -> bool {
+        self.from_us.abs_diff(self.to_us) * 10 >= self.from_us
+    }
+}
+
+/// A first flight that is spread over a round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// No faster than this, bytes per second.
+    pub rate_bytes_per_s: u64,
+    /// Until then: one round trip.
+    pub until: Instant,
+}
+
+impl Controller {
+    /// A controller without connections.
+    pub fn new(policy: Policy) -> Controller {
+        Controller {
+            top_ups: match policy {
+                Policy::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
+                Policy::Eager => None,
+            },
+            paced: BTreeSet::new(),
+        }
+    }
+
+    /// How far sockets are filled; `None` without margins.
+    pub fn target(&self) -> Option<Target> {
+        self.top_ups.map(|top_ups| top_ups.target())
+    }
+
+    /// How many connections have a known rate, and the sum of these, bytes per second.
+    pub fn measured(&self, now: Instant) -> (u64, u64) {
+        self.top_ups.map_or((0, 0), |top_ups| top_ups.measured(now))
+    }
+
+    /// What a connection waits for whose socket takes no more.
+    pub fn wait(&self) -> Wait {
+        self.top_ups.map_or(Wait::Socket, |_| Wait::Margin)
+    }
+
+    /// What a socket is to take now of an offer, and when it calls; `None`: the kernel decides both. `open`: connections of the worker.
+    pub fn room(
+        &self,
+        margin: &mut Margin,
+        offer: Offer,
+        supply: &Supply,
+        open: u32,
+        now: Instant,
+    ) -> Option<Room> {
+        let top_ups = self.top_ups?;
+        // A client that takes nothing is recognised by how little its socket holds.
+        let own = offer.held == Held::Slots && supply.rate_bytes_per_s > 0;
+        let own_bytes = own.then(|| top_ups.own_bytes(open));
+        Some(margin.room(own_bytes, offer.rest_bytes, top_ups.target(), now))
+    }
+
+    /// A socket took what it took: the rate is measured. `Some`: it is full and calls; `None`: it may be offered more.
+    pub fn taken(&self, margin: &mut Margin, taken: Taken, now: Instant) -> Option<Filled> {
+        let Taken {
+            taken_bytes,
+            full,
+            unsent_bytes,
+        } = taken;
+        match unsent_bytes.filter(|_| !full) {
+            Some(unsent_bytes) => margin.taken(taken_bytes, unsent_bytes, now),
+            None => margin.given(taken_bytes, now),
+        }
+        if !full {
+            return None;
+        }
+        let target = self.target();
+        let given_bytes = margin.given_bytes();
+        if let Some(unsent_bytes) = unsent_bytes {
+            // Without margins the rate is measured all the same: reading ahead goes by it.
+            let grown = margin.full(unsent_bytes, target.unwrap_or_default(), now);
+            if grown && target.is_some() {
+                return None;
+            }
+        }
+        let fill_bytes = margin.fill_bytes(target.unwrap_or_default());
+        // What the kernel sent since may be gone from it.
+        let is_margin = |unsent_bytes: u64| unsent_bytes >= fill_bytes / 2;
+        let wait = match target.and(unsent_bytes).is_some_and(is_margin) {
+            true => Wait::Margin,
+            false => Wait::Socket,
+        };
+        Some(Filled {
+            wait,
+            given_bytes,
+            fill_bytes,
+        })
+    }
+
+    /// The kernel called for one connection.
+    pub fn called(&mut self, now: Instant) {
+        if let Some(top_ups) = &mut self.top_ups {
+            top_ups.called(now);
+        }
+    }
+
+    /// Whether it is time for a round. Says so once.
+    pub fn take_due(&mut self) -> bool {
+        self.top_ups.as_mut().is_some_and(TopUps::take_due)
+    }
+
+    /// A round of top-ups begins, for those who are sending.
+    pub fn round<'a>(
+        &mut self,
+        sending: impl Iterator<Item = &'a Margin>,
+        now: Instant,
+    ) -> Option<Round> {
+        let top_ups = self.top_ups.as_mut()?;
+        let (from, mut demand) = (top_ups.target(), Demand::default());
+        for margin in sending {
+            demand.add(margin, from);
+        }
+        let until = top_ups.round(demand, now);
+        Some(Round {
+            until,
+            from_us: from.us,
+            to_us: top_ups.target().us,
+            rates_bytes_per_s: demand.rates_bytes_per_s,
+        })
+    }
+
+    /// Spread the first window of a response over a round trip, if it would be a burst. The kernel keeps the pace until it is told
+    /// otherwise, and that would hold back a window that grows; so it is told a round trip later.
+    pub fn pace(
+        &mut self,
+        conn: ConnId,
+        before: Option<Instant>,
+        sample: &TcpSample,
+        now: Instant,
+    ) -> Option<Flight> {
+        let rate_bytes_per_s = first_flight_rate_bytes_per_s(sample)?;
+        let until = now.plus_us(sample.rtt_us);
+        self.unpaced(conn, before);
+        self.paced.insert((until, conn));
+        Some(Flight {
+            rate_bytes_per_s,
+            until,
+        })
+    }
+
+    /// A paced connection whose round trip is over: it is paced no longer.
+    pub fn take_unpaced(&mut self, now: Instant) -> Option<ConnId> {
+        let (until, conn) = *self.paced.first()?;
+        if until > now {
+            return None;
+        }
+        self.paced.pop_first();
+        Some(conn)
+    }
+
+    /// A connection that was paced until then is gone, or paced anew.
+    pub fn unpaced(&mut self, conn: ConnId, until: Option<Instant>) {
+        if let Some(until) = until {
+            self.paced.remove(&(until, conn));
+        }
+    }
+
+    /// When the next one is paced no longer.
+    pub fn unpaces_at(&self) -> Option<Instant> {
+        self.paced.first().map(|(until, _)| *until)
+    }
+}

@@ -1,0 +1,209 @@
+//! Ending: how a response ends, a connection, and the worker.
+
+use super::Worker;
+use super::conn::Phase;
+use super::messages::Out;
+use crate::conn::{ConnId, StreamId};
+use crate::limits::{DRAIN_SILENT_US, PIPELINED_MAX};
+use crate::units::Instant;
+use crate::why::{What, Why};
+
+/// The end of the worker, once it is told to stop.
+pub(super) struct Drain {
+    since: Option<Instant>,
+    timeout_us: u64,
+}
+
+impl Drain {
+    pub fn new(timeout_us: u64) -> Drain {
+        Drain {
+            since: None,
+            timeout_us,
+        }
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// When everybody is cut off.
+    pub fn cuts_at(&self) -> Option<Instant> {
+        Some(self.since?.plus_us(self.timeout_us))
+    }
+
+    /// How long it waits for the first byte of a client that has never sent one. What is on its way arrives by then.
+    pub fn silent_until(&self) -> Option<Instant> {
+        Some(self.since?.plus_us(DRAIN_SILENT_US))
+    }
+}
+
+impl Worker {
+    /// Whether the worker was told to stop and has no connection left.
+    pub fn finished(&self) -> bool {
+        self.drain.is_under_way() && self.table.open() == 0 && self.outs.is_empty()
+    }
+
+    /// The worker is told to stop.
+    pub(super) fn begin_drain(&mut self, now: Instant) {
+        if self.drain.is_under_way() {
+            return;
+        }
+        self.drain.since = Some(now);
+        self.door.close();
+        for index in 0..self.table.places() {
+            if let Some(conn) = self.table.at(index) {
+                if conn.phase == Phase::Open && conn.patience.idle() {
+                    // Whether it has all that was sent to it says if it may be closed at once.
+                    self.outs.push_back(Out::Sample(conn.id));
+                }
+            }
+            self.watch(index, now);
+        }
+    }
+
+    /// The shell can't go on with a response.
+    pub(super) fn failed(&mut self, id: StreamId, why: Why, now: Instant) {
+        if self.table.stream(id).is_some() {
+            self.response_done(id.conn.index, why, now);
+        }
+    }
+
+    /// All bytes of the response are with the kernel, or it can't go on (`why` is not `Done`).
+    pub(super) fn response_done(&mut self, index: u32, why: Why, now: Instant) {
+        if !self.end_stream(index, why, now) {
+            return;
+        }
+        let Some(conn) = self.table.at_mut(index) else {
+            return;
+        };
+        let (id, request) = (conn.id, &mut conn.request);
+        request.in_a_row = (request.in_a_row + 1) % PIPELINED_MAX;
+        let goes_on = request.in_a_row != 0;
+        match why {
+            Why::Done if core::mem::take(&mut request.body) => {
+                request.readable();
+                conn.phase = Phase::Skipping { skipped_bytes: 0 };
+            }
+            Why::Done => self.next_request(index, now),
+            // Without a length, an orderly end would make the torso look whole.
+            Why::ListingFailed => self.close(id, true, why, now),
+            // The client notices: the end comes before the promised length.
+            _ => self.linger(index, now),
+        }
+        self.watch(index, now);
+        self.wake(index, goes_on);
+    }
+
+    /// Take the stream off its connection: every stage forgets it, and its arrival is awaited. `false`: there was none.
+    fn end_stream(&mut self, index: u32, why: Why, now: Instant) -> bool {
+        let Some(conn) = self.table.at_mut(index) else {
+            return false;
+        };
+        let Some(mut stream) = conn.stream.take() else {
+            return false;
+        };
+        conn.request.last |= !stream.plan.keep_alive;
+        stream.go_on(&mut self.counts, now);
+        let id = conn.stream_id();
+        conn.nth = conn.nth.wrapping_add(1);
+        conn.patience.response_ended(now);
+        if why != Why::Done || stream.waited_net_us > 0 {
+            let (sent_bytes, took_us) = (stream.sent_bytes, now.since_us(stream.started_at));
+            let what = What::Ended {
+                why,
+                sent_bytes,
+                took_us,
+            };
+            self.decisions.record(now, Some(id.conn), what);
+        }
+        self.outs.push_back(Out::Ended(id));
+        if why != Why::Done || stream.reads_from_disk() {
+            self.outs.push_back(Out::Forget(id));
+        }
+        if self.settings.arrivals {
+            let all = &mut self.unsettled;
+            self.outs
+                .extend(conn.arrivals.ended(all, id, &stream, why, now));
+        }
+        self.table.spare(stream);
+        true
+    }
+
+    /// The peer is gone: every stage forgets it in this turn; what it got is asked once more.
+    pub(super) fn reset(&mut self, id: ConnId, now: Instant) {
+        if self.table.get(id).is_some() {
+            self.end_stream(id.index, Why::PeerReset, now);
+        }
+        let Some(conn) = self.table.get_mut(id) else {
+            return;
+        };
+        conn.evidence.gone = true;
+        if conn.arrivals.is_empty() {
+            self.close(id, false, Why::PeerReset, now);
+        } else {
+            self.outs.push_back(Out::Sample(id));
+        }
+    }
+
+    /// End a connection that we have lost patience with; with RST if the kernel still holds bytes
+    /// for it. An answer that is out already may still arrive.
+    pub(super) fn give_up(&mut self, id: ConnId, why: Why, now: Instant) {
+        let Some(conn) = self.table.get(id) else {
+            return;
+        };
+        match conn.phase {
+            Phase::Skipping { .. } => self.linger(id.index, now),
+            Phase::Open if !conn.arrivals.is_empty() => self.linger(id.index, now),
+            phase => self.close(id, phase != Phase::Open && why != Why::Done, why, now),
+        }
+    }
+
+    /// Say that nothing more comes, and let the client read what it got: closing with unread input
+    /// would send a RST that destroys the answer in its receive buffer (RFC 9112 9.6).
+    pub(super) fn linger(&mut self, index: u32, now: Instant) {
+        let Some(conn) = self.table.at_mut(index) else {
+            return;
+        };
+        if matches!(conn.phase, Phase::Lingering { .. }) {
+            return;
+        }
+        conn.patience.linger(now);
+        conn.phase = Phase::Lingering { skipped_bytes: 0 };
+        let id = conn.id;
+        if conn.request.is_ended() && conn.arrivals.is_empty() {
+            return self.close(id, false, Why::Done, now);
+        }
+        self.outs.push_back(Out::Shutdown(id));
+        self.watch(index, now);
+        self.wake(index, false);
+    }
+
+    /// The connection leaves its place, and everybody forgets it.
+    pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why, now: Instant) {
+        if self.table.get(id).is_none() {
+            return;
+        }
+        self.end_stream(id.index, why, now);
+        let Some(mut conn) = self.table.remove(id) else {
+            return;
+        };
+        while let Some(arrived) = conn.arrivals.close(&mut self.unsettled) {
+            self.outs.push_back(arrived);
+        }
+        if conn.phase == Phase::Resolving {
+            self.outs.push_back(Out::Forget(conn.stream_id()));
+        }
+        self.door.leave(conn.admitted);
+        self.counts.closed(why);
+        if !matches!(why, Why::Done | Why::PeerClosed | Why::Idle) {
+            self.decisions.record(now, Some(id), What::Closed { why });
+        }
+        self.wheel.remove(id.index);
+        self.send.unpaced(id, conn.output.paced_until);
+        self.outs.push_back(Out::Close {
+            conn: id,
+            abort,
+            why,
+        });
+    }
+}

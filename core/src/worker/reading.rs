@@ -1,0 +1,101 @@
+//! Reading: what a stream asks of the page cache and of the disk, and what comes back.
+
+use alloc::collections::VecDeque;
+
+use super::Worker;
+use super::messages::Out;
+use super::stream::Undo;
+use crate::conn::{Held, Span, StreamId};
+use crate::disk::Chosen;
+use crate::units::Instant;
+use crate::why::{What, Why};
+
+/// Orders what a stream needs no more to be forgotten, before anything else is done for it.
+pub(super) fn undo(outs: &mut VecDeque<Out>, undo: Undo, stream: StreamId) {
+    if undo.slots {
+        outs.push_back(Out::Release(stream));
+    }
+    if undo.want {
+        outs.push_back(Out::Forget(stream));
+    }
+}
+
+/// What the disk machine has read for a want.
+pub(super) struct Fill {
+    pub seq: u32,
+    pub span: Span,
+    pub held: Held,
+    pub chosen: Chosen,
+}
+
+impl Worker {
+    /// Whether an answer to the want of this number is awaited by its stream. If not, it is a late one, and what it brings
+    /// is free.
+    pub fn awaits(&self, stream: StreamId, seq: u32) -> bool {
+        let stream = self.table.stream(stream);
+        stream.is_some_and(|stream| stream.awaits(seq))
+    }
+
+    /// The page cache has so many bytes of what it was asked for.
+    pub(super) fn probed(&mut self, id: StreamId, resident_bytes: u64, now: Instant) {
+        if let Some(conn) = self.table.with_mut(id) {
+            let supply = conn.output.supply(now);
+            if let Some(stream) = conn.stream.as_mut() {
+                let want = stream.probed(resident_bytes, &mut self.residency_cache, &supply, now);
+                undo(&mut self.outs, stream.undo(), id);
+                self.outs.extend(want.map(Out::Want));
+            }
+        }
+        self.wake(id.conn.index, true);
+    }
+
+    /// What was to be sent from the page cache is not there.
+    pub(super) fn missing(&mut self, id: StreamId) {
+        if let Some(stream) = self.table.stream_mut(id) {
+            stream.missing(&mut self.residency_cache);
+            self.counts.missed();
+            undo(&mut self.outs, stream.undo(), id);
+            self.wake(id.conn.index, false);
+        }
+    }
+
+    /// A slice of a listing was made.
+    pub(super) fn sliced(&mut self, id: StreamId, len_bytes: u64, last: bool) {
+        if let Some(stream) = self.table.stream_mut(id) {
+            stream.sliced(len_bytes, last);
+            self.wake(id.conn.index, false);
+        }
+    }
+
+    /// The disk has bytes for a stream.
+    pub(super) fn filled(&mut self, id: StreamId, fill: &Fill, now: Instant) {
+        if !self.awaits(id, fill.seq) {
+            return;
+        }
+        let what = What::Read(fill.chosen);
+        self.decisions.record(now, Some(id.conn), what);
+        if let Some(stream) = self.table.stream_mut(id) {
+            // It goes on when it sends, and while its socket is full it stands still for that.
+            stream.filled(
+                fill.seq,
+                fill.span,
+                fill.held,
+                &mut self.residency_cache,
+                now,
+            );
+            undo(&mut self.outs, stream.undo(), id);
+            self.wake(id.conn.index, false);
+        }
+    }
+
+    /// The disk has no bytes for a stream: it ends when what it has is sent.
+    pub(super) fn unfilled(&mut self, id: StreamId, seq: u32, why: Why) {
+        if !self.awaits(id, seq) {
+            return;
+        }
+        if let Some(stream) = self.table.stream_mut(id) {
+            stream.unfilled(seq, why);
+            self.wake(id.conn.index, false);
+        }
+    }
+}

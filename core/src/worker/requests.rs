@@ -1,0 +1,241 @@
+//! Requests: what a client's input is looked through for, and how a response begins.
+
+use super::Worker;
+use super::conn::Phase;
+use super::messages::{Expect, Out, Received};
+use super::stream::Stream;
+use crate::conn::{ConnId, Part, Plan, StreamId};
+use crate::limits::{
+    BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, PACED_RESPONSE_BYTES_MAX, PACED_WINDOW_BYTES_MIN,
+};
+use crate::units::Instant;
+use crate::why::{TopUp, Why};
+
+/// The end of a client's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Nothing is known of it.
+    Open,
+    /// The peer's FIN is there. Its event may have come together with data, and does not come again: a look that finds no more data is not
+    /// the last one.
+    Fin,
+    /// It was read: no further requests.
+    Read,
+}
+
+/// The input of a connection, and its request under way.
+pub(super) struct Request {
+    /// Input may be there. Only a look that finds nothing clears it.
+    readable: bool,
+    end: End,
+    /// When the request under way was read.
+    at: Instant,
+    /// A body follows the request under way.
+    pub body: bool,
+    /// The response under way asks for the end of the connection.
+    pub last: bool,
+    /// Responses since others had their turn.
+    pub in_a_row: u32,
+}
+
+impl Request {
+    /// A new connection: the request often comes with it.
+    pub fn new(now: Instant) -> Request {
+        Request {
+            readable: true,
+            end: End::Open,
+            at: now,
+            body: false,
+            last: false,
+            in_a_row: 0,
+        }
+    }
+
+    /// The kernel says that input is there.
+    pub fn readable(&mut self) {
+        self.readable = true;
+    }
+
+    /// The kernel says that the input has an end, perhaps behind more of it.
+    pub fn fin(&mut self) {
+        self.readable = true;
+        if self.end == End::Open {
+            self.end = End::Fin;
+        }
+    }
+
+    /// Whether input may be there.
+    pub fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// Whether a look at the input may find something.
+    pub fn is_worth_a_look(&self) -> bool {
+        self.readable && !self.is_ended()
+    }
+
+    /// Whether the input's end was read.
+    pub fn is_ended(&self) -> bool {
+        self.end == End::Read
+    }
+
+    /// All that is known to be there was looked at: `more` may be.
+    fn looked(&mut self, more: bool) {
+        self.readable = more || self.end != End::Open;
+    }
+}
+
+impl Worker {
+    /// What a look at a client's input has found.
+    pub(super) fn received(&mut self, id: ConnId, received: Received, now: Instant) {
+        self.take_received(id, received, now);
+        self.wake(id.index, true);
+    }
+
+    fn take_received(&mut self, id: ConnId, received: Received, now: Instant) {
+        let Some(conn) = self.table.get_mut(id) else {
+            return;
+        };
+        match (received, conn.phase) {
+            (Received::Nothing, _) => conn.request.readable = false,
+            (Received::HeadPart, Phase::Open) => {
+                conn.request.looked(false);
+                conn.patience.head_begun(now);
+            }
+            (Received::Request { body, more }, Phase::Open) => {
+                conn.phase = Phase::Resolving;
+                conn.request.looked(more);
+                (conn.request.body, conn.request.at) = (body, now);
+                conn.patience.head_ended();
+                let (stream, refuse) = (conn.stream_id(), conn.admitted.refused);
+                if self.settings.arrivals && !conn.arrivals.is_empty() {
+                    self.outs.push_back(Out::Sample(id));
+                }
+                self.outs.push_back(Out::Resolve { stream, refuse });
+            }
+            (
+                Received::Skipped { bytes, done },
+                Phase::Skipping { .. } | Phase::Lingering { .. },
+            ) => {
+                self.skipped(id, bytes, done, now);
+            }
+            // Nobody looked for that now.
+            (Received::HeadPart | Received::Request { .. }, _) => {}
+            (Received::Skipped { .. }, Phase::Open | Phase::Resolving | Phase::Sending) => {}
+            (Received::Broken, _) => self.linger(id.index, now),
+            (Received::End, phase) => self.peer_ended(id, phase, now),
+        }
+    }
+
+    /// Input was thrown away: a request's body, or what comes behind the last request.
+    fn skipped(&mut self, id: ConnId, bytes: u64, done: bool, now: Instant) {
+        let Some(conn) = self.table.get_mut(id) else {
+            return;
+        };
+        conn.patience.skipped(now);
+        match &mut conn.phase {
+            Phase::Skipping { skipped_bytes } => {
+                *skipped_bytes += bytes;
+                if done {
+                    self.next_request(id.index, now);
+                } else if *skipped_bytes > BODY_SKIP_BYTES_MAX {
+                    self.linger(id.index, now);
+                }
+            }
+            Phase::Lingering { skipped_bytes } => {
+                *skipped_bytes += bytes;
+                if *skipped_bytes > LINGER_BYTES_MAX {
+                    self.close(id, false, Why::BodyTimeout, now);
+                }
+            }
+            Phase::Open | Phase::Resolving | Phase::Sending => {}
+        }
+        self.wake(id.index, false);
+    }
+
+    fn peer_ended(&mut self, id: ConnId, phase: Phase, now: Instant) {
+        let Some(conn) = self.table.get_mut(id) else {
+            return;
+        };
+        conn.request.end = End::Read;
+        let unsettled = !conn.arrivals.is_empty();
+        match phase {
+            Phase::Open | Phase::Skipping { .. } if unsettled => self.linger(id.index, now),
+            Phase::Open | Phase::Skipping { .. } => self.close(id, false, Why::PeerClosed, now),
+            Phase::Lingering { .. } if unsettled => self.outs.push_back(Out::Sample(id)),
+            Phase::Lingering { .. } => self.close(id, false, Why::Done, now),
+            // Half-closed: it still gets its response.
+            Phase::Resolving | Phase::Sending => {}
+        }
+    }
+
+    /// A request has its answer: the response begins.
+    pub(super) fn resolved(&mut self, id: StreamId, plan: Plan, now: Instant) {
+        let resolving = self.table.with(id);
+        let Some(at) = resolving
+            .filter(|conn| conn.phase == Phase::Resolving)
+            .map(|conn| conn.request.at)
+        else {
+            return;
+        };
+        let head_len_bytes = plan.head_len_bytes;
+        let pace = self.settings.pacing && id.nth > 0 && is_worth_a_pace(&plan);
+        let sound = plan.is_sound();
+        let stream = Stream::new(id, plan, at, self.settings.delay, now);
+        let stream = self.table.boxed(stream);
+        let Some(conn) = self.table.with_mut(id) else {
+            return;
+        };
+        conn.evidence.shown.begin(conn.arrivals.given_bytes(), now);
+        conn.arrivals.begin(head_len_bytes);
+        conn.output.pace_asked = pace;
+        if pace {
+            self.outs.push_back(Out::Sample(id.conn));
+        }
+        conn.stream = Some(stream);
+        conn.phase = Phase::Sending;
+        conn.patience.response_begun(now);
+        conn.output.margin.begin(now);
+        conn.output.top_up = TopUp::First;
+        if !sound {
+            return self.response_done(id.conn.index, Why::Misframed, now);
+        }
+        self.wake(id.conn.index, true);
+    }
+
+    /// The connection is free for another request, if there may be one.
+    pub(super) fn next_request(&mut self, index: u32, now: Instant) {
+        let drains = self.drain.is_under_way();
+        let Some(conn) = self.table.at_mut(index) else {
+            return;
+        };
+        conn.phase = Phase::Open;
+        if conn.request.last || conn.request.is_ended() || drains {
+            self.linger(index, now);
+        }
+    }
+
+    /// The next look at the input of a connection that is not sending.
+    pub(super) fn receive_step(&self, index: u32) -> Option<Out> {
+        let conn = self.table.at(index)?;
+        let expect = match conn.phase {
+            Phase::Open => Expect::Head,
+            Phase::Skipping { .. } => Expect::Body,
+            Phase::Lingering { .. } => Expect::Rest,
+            Phase::Resolving | Phase::Sending => return None,
+        };
+        let conn = Some(conn).filter(|conn| conn.request.is_worth_a_look())?.id;
+        Some(Out::Receive { conn, expect })
+    }
+}
+
+/// Whether a response may be longer than a window that every queue takes, and its first window matters.
+fn is_worth_a_pace(plan: &Plan) -> bool {
+    plan.parts.iter().any(|part| match part {
+        Part::Bytes(_) => false,
+        Part::Body { span, .. } => {
+            (PACED_WINDOW_BYTES_MIN..=PACED_RESPONSE_BYTES_MAX).contains(&span.len_bytes)
+        }
+        Part::Slices => true,
+    })
+}

@@ -1,0 +1,83 @@
+//! Time: whose patience, or ours with whom, has run out.
+
+use super::Worker;
+use super::conn::{Conn, Phase};
+use super::messages::Out;
+use super::patience::Verdict;
+use super::stream::Stream;
+use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE};
+use crate::units::Instant;
+use crate::why::{Wait, Why};
+
+impl Worker {
+    /// Look at a few of the connections that are due.
+    pub(super) fn scan(&mut self, now: Instant) {
+        for _ in 0..SCAN_SLICE {
+            let Some(index) = self.wheel.pop(now) else {
+                return;
+            };
+            self.look(index, now);
+            self.watch(index, now);
+        }
+    }
+
+    fn look(&mut self, index: u32, now: Instant) {
+        let drained = self.drain.cuts_at().is_some_and(|at| at <= now);
+        self.mend(index, now);
+        let Some(conn) = self.table.at(index) else {
+            return;
+        };
+        let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
+        let unseen = conn.look_at().is_some_and(|at| at <= now);
+        let silent = self.silent_until(conn).is_some_and(|at| at <= now);
+        if drained || silent {
+            return self.close(id, drained, Why::Draining, now);
+        }
+        match conn.patience.verdict(conn.phase, &self.settings, now) {
+            Verdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
+            Verdict::Patient => {}
+            Verdict::Measure => self.outs.push_back(Out::Sample(id)),
+            Verdict::End(why) => self.give_up(id, why, now),
+        }
+    }
+
+    /// Nobody may wait for the disk for ever: if no want of a stream stands that waits for it, it takes its next step.
+    fn mend(&mut self, index: u32, now: Instant) {
+        let Some(conn) = self.table.at(index) else {
+            return;
+        };
+        let forgotten = |stream: &Stream| {
+            let (wait, us) = stream.waits(now);
+            wait == Wait::Disk && us >= AWAITED_CHECK_US && !stream.is_awaited()
+        };
+        let stands = conn.phase == Phase::Sending && !conn.queued && conn.output.writable;
+        if stands && conn.stream.as_deref().is_some_and(forgotten) {
+            self.counts.mended();
+            self.wake(index, false);
+        }
+    }
+
+    /// Have the connection looked at when its next time limit may be over.
+    pub(super) fn watch(&mut self, index: u32, now: Instant) {
+        let Some(conn) = self.table.at(index) else {
+            return;
+        };
+        let stands = |stream: &Stream| stream.waits(now).0 == Wait::Disk;
+        let soon = !conn.arrivals.is_empty() || conn.stream.as_deref().is_some_and(stands);
+        let soon = soon.then_some(now);
+        let limit = conn.patience.check_at(conn.phase, &self.settings);
+        let silent_until = self.silent_until(conn);
+        let cuts_at = self.drain.cuts_at();
+        let at = [soon, limit, cuts_at, silent_until, conn.look_at()];
+        let at = at.into_iter().flatten().min();
+        // Nothing runs out while we look for the file.
+        let at = at.unwrap_or(Instant { us: u64::MAX });
+        self.wheel.by(index, at, now);
+    }
+
+    /// How long a drain waits for a connection that has never sent a byte.
+    fn silent_until(&self, conn: &Conn) -> Option<Instant> {
+        let silent = conn.phase == Phase::Open && conn.patience.silent();
+        self.drain.silent_until().filter(|_| silent)
+    }
+}
