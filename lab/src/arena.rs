@@ -3,17 +3,17 @@
 
 use crate::cgroup::{self, Group};
 use crate::corpus::{self, Set};
-use crate::disk::{self, CorpusFile, Disk, NO_ELEVATOR};
-use crate::error::{Doing, LabError, Result};
 use crate::leftovers;
-use crate::pages::{self, Pinned};
 use crate::peers::{Contender, Ground, Running, Site};
 use crate::place::{self, Network, Place, Receive};
 use crate::sockets::Sockets;
 use crate::throttle::LoopDisk;
-use crate::wan::Wan;
 use crate::watch::Instruments;
 use crate::world::{self, World};
+use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_base::pages::{self, Pinned};
+use ackpace_lab_disk::{CorpusFile, Disk, NO_ELEVATOR};
+use ackpace_lab_wan::Wan;
 use rustix::mount::{MountFlags, mount};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -237,9 +237,9 @@ fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
             cached,
         } => {
             let corpus = files.iter().flat_map(Set::files);
-            let disk = Disk::up(&disk::Spec {
+            let disk = Disk::up(&ackpace_lab_disk::Spec {
                 name: leftovers::DISK.into(),
-                profile: disk::profile::load(profile)?,
+                profile: ackpace_lab_disk::profile::load(profile)?,
                 corpus: corpus
                     .map(|(path, len_bytes)| CorpusFile {
                         path: path.trim_start_matches('/').into(),

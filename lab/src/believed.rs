@@ -1,8 +1,8 @@
 //! What a server believes of its clients' rates, beside what they are: `ackpace top`, asked while they read.
 
-use crate::error::{Doing, LabError, Result};
 use crate::metrics::Values;
-use crate::stats::median;
+use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_base::stats::median;
 use std::path::Path;
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! A cgroup for each contender: what it may use of memory and of a throttled disk, and the most that
 //! it used. Both versions: v1 has a hierarchy for each controller, v2 one for all.
 
-use crate::error::{Doing, LabError, Result};
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! Namespaces, mounts and servers go with the run's process; cgroups, and disks of other commands, can stay.
 
-use crate::error::{LabError, Result};
-use crate::{disk, leftovers, lock};
+use crate::{leftovers, lock};
+use ackpace_lab_base::error::{LabError, Result};
 
 /// Removes leftovers and gives their names.
 ///
@@ -15,7 +15,7 @@ pub fn run() -> Result<Vec<String>> {
             "a run is under way ({holder}): end it first, it cleans up itself"
         ))),
         Ok(_lock) => {
-            disk::clean(None);
+            ackpace_lab_disk::clean(None);
             Ok(leftovers::remove())
         }
     }

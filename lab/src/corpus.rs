@@ -1,8 +1,8 @@
 //! The files that are served: made once, the same on every machine, kept for the next run. Their bytes
 //! are those of `content.rs`, a function of path and offset.
 
-use crate::content::{self, Tag};
-use crate::error::{Doing, Result};
+use ackpace_lab_base::content::{self, Tag};
+use ackpace_lab_base::error::{Doing, Result};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};

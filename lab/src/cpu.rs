@@ -1,6 +1,6 @@
 //! CPU time of a server: all threads of all its processes, to the nanosecond.
 
-use crate::error::{Doing, LabError, Result};
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::collections::HashMap;
 use std::path::Path;
 

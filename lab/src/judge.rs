@@ -1,7 +1,7 @@
 //! What is judged: a metric, beside whom, at which points, and what has to hold.
 
-use crate::stats::Interval;
 use crate::sweep::Point;
+use ackpace_lab_base::stats::Interval;
 
 /// What becomes of the rounds in one line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -172,7 +172,7 @@ mod tests {
         Found {
             ours,
             peer: Some(peer),
-            ratio: crate::stats::paired_ratio(&[ours; 7], &[peer; 7]),
+            ratio: ackpace_lab_base::stats::paired_ratio(&[ours; 7], &[peer; 7]),
         }
     }
 

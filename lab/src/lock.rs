@@ -1,7 +1,7 @@
 //! One run at a time on a machine: two would measure each other.
 
 use crate::clock;
-use crate::error::{Doing, Result};
+use ackpace_lab_base::error::{Doing, Result};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

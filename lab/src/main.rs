@@ -4,28 +4,25 @@
 //! the words of `experiment.rs`; `rounds.rs` orders its rounds, `arena.rs` builds the place, `peers/` start
 //! the contenders, `workloads/` are the clients, `watch.rs` measures what they cost, `report.rs` and
 //! `page/` turn rounds into ratios and pictures. What is measured and why: `docs/benchmarks.md`.
+//!
+//! The instruments are crates of their own, which know nothing of the lab: `ackpace-lab-disk`, `ackpace-lab-wan`,
+//! `ackpace-lab-swarm`, and below them `ackpace-lab-base`.
 
 mod arena;
-mod awake;
 mod belief_metrics;
 mod believed;
 mod cgroup;
 mod clean;
 mod clock;
-mod content;
 mod corpus;
 mod cpu;
-mod disk;
 mod disk_metrics;
-mod error;
 mod experiment;
 mod experiments;
 mod facts;
-mod head;
 mod judge;
 mod leftovers;
 mod list;
-mod load;
 mod lock;
 mod metric;
 mod metrics;
@@ -33,7 +30,6 @@ mod multiply;
 mod needs;
 mod outcome;
 mod page;
-mod pages;
 mod peers;
 mod place;
 mod probe;
@@ -43,18 +39,14 @@ mod rounds;
 mod run;
 mod scrape;
 mod sockets;
-mod stats;
-mod swarm;
 mod sweep;
 mod throttle;
-mod verify;
-mod wan;
 mod watch;
 mod workloads;
 mod world;
 
+use ackpace_lab_base::error::Result;
 use clap::{Parser, Subcommand};
-use error::Result;
 use std::process::ExitCode;
 
 /// The lab of ackpace: measures the server beside its peers
@@ -74,14 +66,14 @@ enum Command {
     /// Remove what a run left that was killed
     Clean,
     /// Emulated hard disks: up, down, list, tell, check
-    Disk(disk::Args),
+    Disk(ackpace_lab_disk::Args),
     /// Run thousands of clients against a server and check every byte that it sends
-    Swarm(swarm::Args),
+    Swarm(ackpace_lab_swarm::Args),
     /// Multiply matrices until the input ends; runs start it beside a server
     #[command(hide = true)]
     Multiply,
     /// A wide-area network between two namespaces: up, down, set, show, exec, check
-    Wan(wan::Args),
+    Wan(ackpace_lab_wan::Args),
 }
 
 fn main() -> ExitCode {
@@ -97,10 +89,10 @@ fn main() -> ExitCode {
 fn go(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return run::run(args),
-        Command::Disk(args) => return disk::run(args),
-        Command::Swarm(args) => return swarm::run(args),
+        Command::Disk(args) => return ackpace_lab_disk::run(args),
+        Command::Swarm(args) => return ackpace_lab_swarm::run(args),
         Command::Multiply => return multiply::run(),
-        Command::Wan(args) => return wan::run(args),
+        Command::Wan(args) => return ackpace_lab_wan::run(args),
         Command::List => print!("{}", list::text()),
         Command::Clean => {
             let removed = clean::run()?;

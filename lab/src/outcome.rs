@@ -1,6 +1,5 @@
 //! What a run leaves: everything that was asked, measured and concluded, as one JSON file.
 
-use crate::error::{Doing, Result};
 use crate::experiment::Pace;
 use crate::facts::Machine;
 use crate::peers::Identity;
@@ -10,6 +9,7 @@ use crate::rounds::Rounds;
 use crate::sweep::{Axis, Point};
 use crate::workloads::Workload;
 use crate::world::World;
+use ackpace_lab_base::error::{Doing, Result};
 use std::path::Path;
 
 /// An experiment that was run.

@@ -1,7 +1,7 @@
 //! Where an experiment happens, declared; `arena.rs` builds it.
 
 use crate::corpus::Set;
-use crate::wan::Topology;
+use ackpace_lab_wan::Topology;
 
 /// Where it happens. Points with equal places share one.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -61,7 +61,7 @@ pub enum Disk {
     },
     /// ext4 on an emulated disk with seeks, zones and a queue.
     Emulated {
-        /// Name of its profile, as in lab/profiles/.
+        /// Name of its profile, as in lab/disk/profiles/.
         profile: &'static str,
         /// Read-ahead of the device.
         read_ahead_kb: u64,

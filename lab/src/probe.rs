@@ -1,9 +1,9 @@
 //! A keep-alive probe: small requests at a fixed pace, each timed from its first byte out to its last
 //! byte in. What a visitor feels while the server is busy with others.
 
-use crate::error::{Doing, LabError, Result};
-use crate::head;
-use crate::stats::percentile;
+use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_base::stats::percentile;
+use ackpace_lab_swarm::head;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

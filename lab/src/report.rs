@@ -5,8 +5,8 @@ use crate::judge::{Fold, Found, Judge, Limit};
 use crate::metrics;
 use crate::peers::Contender;
 use crate::rounds::{Round, Rounds};
-use crate::stats::{self, Interval};
 use crate::sweep::Point;
+use ackpace_lab_base::stats::{self, Interval};
 use std::collections::HashMap;
 
 /// One line of the table.

@@ -2,13 +2,13 @@
 //! that rotates. Who fails is shown with the end of its log and left out; the others go on.
 
 use crate::arena::{Arena, Lab};
-use crate::error::{LabError, Result};
 use crate::experiment::{Experiment, Pace};
 use crate::metrics::Values;
 use crate::peers::Contender;
 use crate::progress::Progress;
 use crate::sweep::Point;
 use crate::workloads::{self, Seen, Workload};
+use ackpace_lab_base::error::{LabError, Result};
 use std::time::Duration;
 
 /// Start, end and dropping of caches, beside the load.

@@ -2,7 +2,6 @@
 //! leaves a JSON file, a page and a table.
 
 use crate::arena::Lab;
-use crate::error::{Doing, LabError, Result};
 use crate::experiment::Experiment;
 use crate::needs::Machine;
 use crate::outcome::{self, Outcome, Scenery};
@@ -10,6 +9,7 @@ use crate::peers::{self, Contender, Kind};
 use crate::rounds::{self, Plan};
 use crate::sweep::{Axis, Point, expand};
 use crate::{clock, experiments, facts, leftovers, lock, page, report, world};
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! What ackpace counts of itself in a window: its metrics, asked inside its network.
 
 use crate::arena::Arena;
-use crate::error::Result;
 use crate::metrics::Values;
+use ackpace_lab_base::error::Result;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The TCP sockets of a network namespace, asked of the kernel (sock_diag(7)): who listens, what waits in
 //! send queues, and which congestion control is really in use.
 
-use crate::error::{Doing, LabError, Result};
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::fd::OwnedFd;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,

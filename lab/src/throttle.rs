@@ -5,7 +5,7 @@
 //! and go with it (`mount -o loop` sets LO_FLAGS_AUTOCLEAR).
 
 use crate::corpus::{self, Set};
-use crate::error::{Doing, LabError, Result};
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -2,14 +2,14 @@
 //! emulated disk and network count. Begun before the window, ended after it.
 
 use crate::cpu::{self, Core, Spent, Usage};
-use crate::disk::{self, Disk};
-use crate::error::{LabError, Result};
 use crate::metrics::Values;
 use crate::peers::Running;
 use crate::sockets::{Queues, Sockets};
-use crate::stats::percentile;
-use crate::wan::counters::LinkCounters;
-use crate::wan::{self, Wan};
+use ackpace_lab_base::error::{LabError, Result};
+use ackpace_lab_base::stats::percentile;
+use ackpace_lab_disk::Disk;
+use ackpace_lab_wan::Wan;
+use ackpace_lab_wan::counters::LinkCounters;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -37,8 +37,8 @@ pub struct Watch<'a> {
     usage: Usage,
     core: Core,
     lab: Usage,
-    disk: Option<disk::Counters>,
-    wan: Option<wan::Counters>,
+    disk: Option<ackpace_lab_disk::Counters>,
+    wan: Option<ackpace_lab_wan::Counters>,
     sampler: Option<Sampler>,
     start: Instant,
 }
@@ -164,8 +164,14 @@ impl Sampler {
     }
 }
 
-fn add_disk(values: &mut Values, before: &disk::Counters, now: &disk::Counters, elapsed_s: f64) {
-    let added = |of: fn(&disk::Counters) -> u64| of(now).saturating_sub(of(before)) as f64;
+fn add_disk(
+    values: &mut Values,
+    before: &ackpace_lab_disk::Counters,
+    now: &ackpace_lab_disk::Counters,
+    elapsed_s: f64,
+) {
+    let added =
+        |of: fn(&ackpace_lab_disk::Counters) -> u64| of(now).saturating_sub(of(before)) as f64;
     let all_us = elapsed_s * 1e6 * now.members.max(1) as f64;
     let read_bytes = added(|c| c.read_bytes);
     values.set("disk_busy_share", added(|c| c.busy_us) / all_us);
@@ -207,7 +213,7 @@ fn add_disk(values: &mut Values, before: &disk::Counters, now: &disk::Counters, 
 }
 
 /// Bytes read and read again of each set of files, which are named SET-NUMBER.bin.
-fn by_set(files: &[disk::FileCounters]) -> BTreeMap<&str, (u64, u64)> {
+fn by_set(files: &[ackpace_lab_disk::FileCounters]) -> BTreeMap<&str, (u64, u64)> {
     let mut sets: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for file in files {
         let set = file
@@ -221,7 +227,11 @@ fn by_set(files: &[disk::FileCounters]) -> BTreeMap<&str, (u64, u64)> {
     sets
 }
 
-fn add_wan(values: &mut Values, before: &wan::Counters, now: &wan::Counters) {
+fn add_wan(
+    values: &mut Values,
+    before: &ackpace_lab_wan::Counters,
+    now: &ackpace_lab_wan::Counters,
+) {
     let elapsed_us = now.elapsed_us.saturating_sub(before.elapsed_us) as f64;
     let lost = |c: &LinkCounters| c.dropped_full_packets + c.dropped_red_packets + c.lost_packets;
     let (mut idle, mut links, mut offered, mut dropped) = (0.0, 0u32, 0, 0);

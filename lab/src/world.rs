@@ -5,7 +5,7 @@
 //! parent only waits: for the child, or for Ctrl-C, which kills the child. What outlives processes
 //! (cgroups) is removed by the parent and again at the next start.
 
-use crate::error::{Doing, LabError, Result};
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Pid, Signal};
 use rustix::thread::CpuSet;
@@ -105,21 +105,6 @@ fn prefer_us() {
     let _ = std::fs::write("/proc/self/autogroup", NICE.to_string());
     // SAFETY: no pointers.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-}
-
-/// The calling thread: before all ordinary ones on its core, and before those of a lower `priority`, 1 to 99; woken to the
-/// microsecond, as neither a wire nor a clock waits for a busy machine. What is refused costs precision only.
-pub fn be_punctual(priority: i32) {
-    let realtime = libc::sched_param {
-        sched_priority: priority,
-    };
-    // SAFETY: all concern the calling thread only; the parameter lives until the call returns.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
-        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &realtime) != 0 {
-            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
-        }
-    }
 }
 
 /// Private mounts, a /proc of the new pids, loopback up, congestion control set.

@@ -190,12 +190,11 @@ impl Tree {
         &self.unparsed
     }
 
-    /// The folders of the workspace's crates.
+    /// The folders of the workspace's crates, of which one may stand within another.
     pub fn rooms(&self) -> impl Iterator<Item = &str> {
         self.files
             .keys()
             .filter_map(|path| path.strip_suffix("/Cargo.toml"))
-            .filter(|room| !room.contains('/'))
     }
 }
 
@@ -308,13 +307,14 @@ mod tests {
         let tree = Tree::of(&[
             ("core/Cargo.toml", ""),
             ("core/src/a/b.rs", ""),
+            ("lab/disk/Cargo.toml", ""),
             ("README.md", ""),
         ]);
         assert_eq!(
             tree.folders().collect::<Vec<_>>(),
-            ["core", "core/src", "core/src/a"]
+            ["core", "core/src", "core/src/a", "lab", "lab/disk"]
         );
-        assert_eq!(tree.rooms().collect::<Vec<_>>(), ["core"]);
+        assert_eq!(tree.rooms().collect::<Vec<_>>(), ["core", "lab/disk"]);
         assert!(tree.is_folder("core/src/a") && tree.is_file("README.md") && !tree.is_file("core"));
     }
 

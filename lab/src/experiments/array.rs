@@ -2,13 +2,13 @@
 
 use super::slow_disk::{self, PLAIN, beside_nginx, local, place, viewers};
 use crate::corpus::Set;
-use crate::disk::profile;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::place::Disk;
-use crate::swarm::workload::Class;
 use crate::sweep::{Axis, Point};
 use crate::workloads::Swarm;
+use ackpace_lab_disk::profile;
+use ackpace_lab_swarm::workload::Class;
 use ackpace_sim::models::array::Device;
 use ackpace_sim::models::closed::{self, Host, Pattern};
 

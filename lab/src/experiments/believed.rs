@@ -7,10 +7,10 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
-use crate::swarm::workload::{Burst, Class, Kind, Objects, Rate, Start, Workload as Clients};
 use crate::sweep::{Axis, Point};
-use crate::wan::Topology;
 use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{Burst, Class, Kind, Objects, Rate, Start, Workload as Clients};
+use ackpace_lab_wan::Topology;
 
 const CLIENTS: u32 = 40;
 const RATE_BYTES_PER_S: u64 = 300_000;

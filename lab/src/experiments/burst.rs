@@ -4,11 +4,11 @@ use super::slow_disk::{self, behind, films, place};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
-use crate::swarm::workload::{Abort, Choice, Class, Leave, Objects, Start};
 use crate::sweep::{Axis, Point};
-use crate::wan::topology::PathSpec;
-use crate::wan::{LinkSpec, Topology};
 use crate::workloads::Swarm;
+use ackpace_lab_swarm::workload::{Abort, Choice, Class, Leave, Objects, Start};
+use ackpace_lab_wan::topology::PathSpec;
+use ackpace_lab_wan::{LinkSpec, Topology};
 
 const EACH: u32 = 100;
 const CLASSES: [(&str, f64, &str); 3] = [

@@ -5,9 +5,9 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
-use crate::swarm::workload::{Choice, Class, Objects, Rate, Workload as Clients};
 use crate::sweep::{Axis, Point};
 use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{Choice, Class, Objects, Rate, Workload as Clients};
 
 const FILMS: usize = 100;
 const FILM: Set = Set::Files {

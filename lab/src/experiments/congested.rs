@@ -6,10 +6,10 @@ use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Network, Receive};
 use crate::scrape;
-use crate::swarm::workload::{Choice, Class, Objects, Start, Workload as Clients};
-use crate::wan::topology::{Ecn, PathSpec};
-use crate::wan::{LinkSpec, Topology};
 use crate::workloads::{Act, Deed, Swarm, Workload};
+use ackpace_lab_swarm::workload::{Choice, Class, Objects, Start, Workload as Clients};
+use ackpace_lab_wan::topology::{Ecn, PathSpec};
+use ackpace_lab_wan::{LinkSpec, Topology};
 
 const STEADY: u32 = 240;
 const MARKED: u32 = 60;

@@ -4,7 +4,7 @@ use super::slow_disk::{self, PLAIN, beside_nginx, local, place};
 use crate::corpus::{Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
-use crate::swarm::workload::{Class, Objects, Rate, Start};
+use ackpace_lab_swarm::workload::{Class, Objects, Rate, Start};
 
 const PREMIERE: Set = Set::Files {
     name: "premiere",

@@ -6,10 +6,10 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
-use crate::swarm::workload::{Start, Workload as Clients};
 use crate::sweep::{Axis, Point};
-use crate::wan::Topology;
 use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{Start, Workload as Clients};
+use ackpace_lab_wan::Topology;
 
 /// Rate of a client's link: as many of them as the point's rate takes.
 const LINK_MBIT_PER_S: f64 = 20.0;

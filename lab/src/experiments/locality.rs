@@ -5,9 +5,9 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
-use crate::swarm::workload::{Choice, Class, Objects, Workload as Clients};
 use crate::sweep::{Axis, Point};
 use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{Choice, Class, Objects, Workload as Clients};
 
 const FILM_LEN_BYTES: u64 = 256 << 20;
 /// The film that many get at once: in memory, as it is after the first of them.

@@ -4,9 +4,9 @@ use super::slow_disk::{self, NGINX, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
-use crate::swarm::workload::{Class, Kind};
 use crate::sweep::{Axis, Point};
 use crate::workloads::Swarm;
+use ackpace_lab_swarm::workload::{Class, Kind};
 
 const CLIENTS: u32 = 200;
 const CLIENT_BYTES_PER_S: u64 = 300_000;

@@ -5,11 +5,11 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::{Network, Place, Receive};
-use crate::swarm::workload::{Class, Objects, Start, Workload as Clients};
 use crate::sweep::{Axis, Point};
-use crate::wan::topology::PathSpec;
-use crate::wan::{LinkSpec, Topology};
 use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{Class, Objects, Start, Workload as Clients};
+use ackpace_lab_wan::topology::PathSpec;
+use ackpace_lab_wan::{LinkSpec, Topology};
 
 /// The file that all download, again and again.
 pub const BIG: Set = Set::Files {

@@ -3,8 +3,8 @@
 use super::slow_disk::{self, PLAIN, beside_nginx, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
-use crate::swarm::workload::{Class, Kind, Segments};
 use crate::sweep::{Axis, Point};
+use ackpace_lab_swarm::workload::{Class, Kind, Segments};
 
 const PLAYERS: u32 = 100;
 const FILM_BITS_PER_S: u64 = 1_000_000;

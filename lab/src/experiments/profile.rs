@@ -5,10 +5,10 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
-use crate::swarm::workload::{Class, Objects, Start, Workload as Clients};
-use crate::wan::topology::PathSpec;
-use crate::wan::{LinkSpec, Topology};
 use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{Class, Objects, Start, Workload as Clients};
+use ackpace_lab_wan::topology::PathSpec;
+use ackpace_lab_wan::{LinkSpec, Topology};
 
 const BIG: Set = Set::Files {
     name: "big",

@@ -4,7 +4,7 @@ use super::slow_disk::{self, PLAIN, beside_nginx, films, place, remote, viewers}
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Scene};
 use crate::judge::{Fold, Judge, Limit};
-use crate::swarm::workload::{Arrivals, Choice, Class, Objects, Part, PartChoice};
+use ackpace_lab_swarm::workload::{Arrivals, Choice, Class, Objects, Part, PartChoice};
 
 const STREAMS: u32 = 300;
 const STREAM_BITS_PER_S: u64 = 2_400_000;

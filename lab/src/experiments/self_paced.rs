@@ -6,11 +6,11 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
-use crate::swarm::workload::{Class, Kind, Objects, Rate, Start, Workload as Clients};
 use crate::sweep::{Axis, Point};
-use crate::wan::topology::PathSpec;
-use crate::wan::{LinkSpec, Topology};
 use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{Class, Kind, Objects, Rate, Start, Workload as Clients};
+use ackpace_lab_wan::topology::PathSpec;
+use ackpace_lab_wan::{LinkSpec, Topology};
 
 /// Clients and what each reads a second.
 const MIXES: [(&str, u32, u64); 3] = [

@@ -5,8 +5,8 @@ use super::slow_disk::{self, NGINX, dealt_films, dealt_to, place, remote, viewer
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
-use crate::swarm::workload::Class;
 use crate::sweep::Point;
+use ackpace_lab_swarm::workload::Class;
 
 const HIGH: u32 = 180;
 const LOW: u32 = 300;

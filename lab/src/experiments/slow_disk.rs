@@ -5,13 +5,13 @@ use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::peers::Contender;
 use crate::place::{Disk, Network, Place, Receive};
-use crate::swarm::workload::{
+use crate::sweep::Point;
+use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{
     Choice, Class, Kind, Objects, Part, PartChoice, Rate, Start, Workload as Clients,
 };
-use crate::sweep::Point;
-use crate::wan::Topology;
-use crate::wan::topology::PathSpec;
-use crate::workloads::{Swarm, Workload};
+use ackpace_lab_wan::Topology;
+use ackpace_lab_wan::topology::PathSpec;
 
 /// A hard disk of the papers' time.
 pub const PROFILE: &str = "10k-scsi-2003";

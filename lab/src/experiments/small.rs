@@ -5,9 +5,9 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Place;
-use crate::swarm::workload::{Arrivals, Choice, Class, Objects, Workload as Clients};
 use crate::sweep::{Axis, Point};
 use crate::workloads::{Downloads, Swarm, Workload};
+use ackpace_lab_swarm::workload::{Arrivals, Choice, Class, Objects, Workload as Clients};
 
 const SMALL: Set = Set::Files {
     name: "small",

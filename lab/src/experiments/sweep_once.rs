@@ -6,8 +6,8 @@ use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
 use crate::place::Disk;
-use crate::swarm::workload::{Afterwards, Choice, Class, Objects, Start, Workload as Clients};
 use crate::workloads::{Swarm, Workload};
+use ackpace_lab_swarm::workload::{Afterwards, Choice, Class, Objects, Start, Workload as Clients};
 
 const HOT_COUNT: u32 = 24;
 const HOT: Set = Set::Files {

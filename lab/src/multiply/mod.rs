@@ -8,8 +8,8 @@ mod work;
 
 use crate::arena::Arena;
 use crate::cpu::{self, Usage};
-use crate::error::{Doing, LabError, Result};
 use crate::metrics::Values;
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::fmt::{Display, Formatter};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

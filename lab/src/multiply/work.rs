@@ -1,7 +1,7 @@
 //! The process that multiplies.
 
 use super::Done;
-use crate::error::{LabError, Result};
+use ackpace_lab_base::error::{LabError, Result};
 use std::hint::black_box;
 use std::io::Write;
 use std::process::ExitCode;

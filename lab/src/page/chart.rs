@@ -2,7 +2,7 @@
 
 use super::scale::{Scale, label};
 use crate::report::number;
-use crate::stats::Interval;
+use ackpace_lab_base::stats::Interval;
 
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 300.0;

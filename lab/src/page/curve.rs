@@ -5,7 +5,7 @@ use crate::experiment::Figure;
 use crate::metrics;
 use crate::outcome::Outcome;
 use crate::rounds::Round;
-use crate::stats;
+use ackpace_lab_base::stats;
 
 /// The picture; `fixed`: values of axes that its points have.
 pub fn picture(outcome: &Outcome, figure: &Figure, title: &str, fixed: &[(&str, f64)]) -> String {

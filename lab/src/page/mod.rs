@@ -10,8 +10,8 @@ mod tests;
 use crate::experiment::Figure;
 use crate::metrics;
 use crate::outcome::Outcome;
-use crate::stats;
 use crate::sweep::{Axis, Point};
+use ackpace_lab_base::stats;
 use chart::{Axes, Series, escape, swatch};
 
 const STYLE: &str = include_str!("style.css");

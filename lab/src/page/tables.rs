@@ -6,7 +6,7 @@ use crate::metrics;
 use crate::outcome::Outcome;
 use crate::report::{Row, must, number};
 use crate::rounds::Failure;
-use crate::stats;
+use ackpace_lab_base::stats;
 
 /// Goodputs this far below the best are pointed at: then costs are not of the same work.
 const SAME_WORK: f64 = 0.95;

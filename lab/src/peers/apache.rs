@@ -1,7 +1,7 @@
 //! Apache httpd with the event or the prefork MPM, sendfile on, without logs.
 
 use super::{Kind, Site, bare, fill, write_config};
-use crate::error::Result;
+use ackpace_lab_base::error::Result;
 use std::path::Path;
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! Caddy: its file server, plain HTTP, no admin endpoint.
 
 use super::{Site, bare, fill, write_config};
-use crate::error::Result;
+use ackpace_lab_base::error::Result;
 use std::process::Command;
 
 /// Where Debian puts it.

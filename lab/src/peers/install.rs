@@ -1,13 +1,9 @@
 //! Brings missing peers from the distribution, without starting them as services.
 
 use super::{Contender, Kind, apache, caddy, h2o, lighttpd, missing, nginx};
-use crate::error::{Doing, LabError, Result};
-use std::os::unix::fs::OpenOptionsExt;
+use ackpace_lab_base::error::{LabError, Result};
+use ackpace_lab_base::packages::{install, packaged};
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-const POLICY: &str = "/usr/sbin/policy-rc.d";
-const APT: &str = "/usr/bin/apt-get";
 
 /// The package that a contender needs and that is not on this machine.
 pub fn lacking(contender: &Contender) -> Option<&'static str> {
@@ -55,110 +51,5 @@ pub fn provide(contenders: &[Contender]) -> Result<()> {
             &who.name,
             "its package was installed and it is not there",
         )),
-    }
-}
-
-/// Makes sure that a program is there, which `package` brings; `what_for` begins the sentence that
-/// tells a person to install it ("the check measures with").
-pub fn provide_program(program: &str, package: &str, what_for: &str) -> Result<()> {
-    if Path::new(program).exists() {
-        return Ok(());
-    }
-    install(&[package], what_for)
-}
-
-fn install(packages: &[&str], what_for: &str) -> Result<()> {
-    let command = format!(
-        "apt-get install -y --no-install-recommends {}",
-        packages.join(" ")
-    );
-    if !rustix::process::geteuid().is_root() || !Path::new(APT).exists() {
-        let what = format!("{what_for} {}: type {command}", packages.join(" and "));
-        return Err(LabError::Setup(what));
-    }
-    eprintln!(
-        "installing {} (not started as services)",
-        packages.join(" and ")
-    );
-    let _policy = NoServices::set();
-    // A list of packages that is too old names files that are gone: renew it then, not always.
-    let install = ["install", "-y", "--no-install-recommends"];
-    let installed =
-        apt(&install, packages)? || (apt(&["update"], &[])? && apt(&install, packages)?);
-    if installed {
-        return Ok(());
-    }
-    Err(LabError::Setup(format!(
-        "this failed, see its own words: {command}"
-    )))
-}
-
-/// Whether apt knows the package; true where there is no apt to ask, so that the advice names it.
-fn packaged(package: &str) -> bool {
-    let output = Command::new("apt-cache")
-        .arg("policy")
-        .arg(package)
-        .output();
-    output.map_or(true, |output| {
-        has_candidate(&String::from_utf8_lossy(&output.stdout))
-    })
-}
-
-fn has_candidate(policy: &str) -> bool {
-    let candidate = policy
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Candidate:"));
-    candidate.is_some_and(|version| version.trim() != "(none)")
-}
-
-fn apt(verb: &[&str], packages: &[&str]) -> Result<bool> {
-    let mut command = Command::new(APT);
-    command.arg("-qq").args(verb).args(packages);
-    command
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdout(Stdio::null());
-    Ok(command.status().doing(|| "apt-get".into())?.success())
-}
-
-/// Forbids the start of services while it lives (invoke-rc.d(8): exit code 101 of policy-rc.d).
-struct NoServices {
-    ours: bool,
-}
-
-impl NoServices {
-    fn set() -> Self {
-        let mut options = std::fs::OpenOptions::new();
-        let file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o755)
-            .open(POLICY);
-        let ours = file.is_ok_and(|mut file| {
-            std::io::Write::write_all(&mut file, b"#!/bin/sh\nexit 101\n").is_ok()
-        });
-        Self { ours }
-    }
-}
-
-impl Drop for NoServices {
-    fn drop(&mut self) {
-        if self.ours {
-            let _ = std::fs::remove_file(POLICY);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn apt_knows_a_package_that_has_a_candidate() {
-        let known = "h2o:\n  Installed: (none)\n  Candidate: 2.2.5\n  Version table:\n";
-        assert!(has_candidate(known));
-        assert!(!has_candidate(
-            "h2o:\n  Installed: (none)\n  Candidate: (none)\n"
-        ));
-        assert!(!has_candidate(""), "a name that apt never heard of");
     }
 }

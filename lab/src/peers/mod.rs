@@ -13,8 +13,8 @@ mod running;
 pub use install::{lacking, provide};
 pub use running::{Ground, Running, log_tail};
 
-use crate::error::{Doing, LabError, Result};
 use crate::sweep::Point;
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;

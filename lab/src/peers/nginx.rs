@@ -1,7 +1,7 @@
 //! nginx: the distribution's settings for files, one worker.
 
 use super::{Site, bare, fill, write_config};
-use crate::error::Result;
+use ackpace_lab_base::error::Result;
 use std::process::Command;
 
 /// Where Debian puts it.

@@ -3,9 +3,9 @@
 use super::{Contender, Site};
 use crate::cgroup::Group;
 use crate::cpu;
-use crate::error::{Doing, LabError, Result};
 use crate::sockets::Sockets;
 use crate::world::{self, World};
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::net::SocketAddr;

@@ -3,11 +3,11 @@
 
 use crate::arena::Arena;
 use crate::corpus::{Set, below};
-use crate::disk::Disk;
-use crate::error::{Doing, LabError, Result};
 use crate::metrics::Values;
-use crate::pages;
-use crate::swarm::summary::{ClassSecond, Second};
+use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_base::pages;
+use ackpace_lab_disk::Disk;
+use ackpace_lab_swarm::summary::{ClassSecond, Second};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

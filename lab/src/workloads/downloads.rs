@@ -4,12 +4,12 @@
 use super::{Pace, Seen, check_congestion_control};
 use crate::arena::Arena;
 use crate::corpus::{self, Set};
-use crate::error::Result;
-use crate::load::{Framing, Load, Spec};
 use crate::peers::Running;
 use crate::probe::Prober;
-use crate::verify;
 use crate::watch::{Watch, Work};
+use ackpace_lab_base::error::Result;
+use ackpace_lab_swarm::load::{Framing, Load, Spec};
+use ackpace_lab_swarm::verify;
 use std::time::Duration;
 
 /// For this long a visitor is timed before the downloads begin.

@@ -5,12 +5,12 @@ use super::{Pace, Seen};
 use crate::arena::Arena;
 use crate::corpus;
 use crate::cpu;
-use crate::error::{LabError, Result};
 use crate::metrics::Values;
 use crate::peers::Running;
 use crate::probe::Prober;
-use crate::verify;
 use crate::watch::{Watch, Work};
+use ackpace_lab_base::error::{LabError, Result};
+use ackpace_lab_swarm::verify;
 use std::net::TcpStream;
 
 /// Connections that stay open.

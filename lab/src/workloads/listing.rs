@@ -5,13 +5,13 @@ use super::downloads::first;
 use super::{Pace, Seen, check_congestion_control};
 use crate::arena::Arena;
 use crate::corpus;
-use crate::error::{LabError, Result};
-use crate::load::{Framing, Load, Spec};
 use crate::metrics::Values;
 use crate::peers::{Contender, Kind, Running};
 use crate::probe::Prober;
-use crate::verify;
 use crate::watch::{Watch, Work};
+use ackpace_lab_base::error::{LabError, Result};
+use ackpace_lab_swarm::load::{Framing, Load, Spec};
+use ackpace_lab_swarm::verify;
 
 const PATH: &str = "/many/";
 

@@ -13,10 +13,10 @@ pub use listing::Listing;
 pub use swarm::{Act, Deed, Swarm};
 
 use crate::arena::Arena;
-use crate::error::{LabError, Result};
-use crate::load::Load;
 use crate::metrics::Values;
 use crate::peers::{Contender, Running};
+use ackpace_lab_base::error::{LabError, Result};
+use ackpace_lab_swarm::load::Load;
 use std::time::Duration;
 
 /// What the clients do.

@@ -1,9 +1,9 @@
 //! Where the server's core spends its time, by perf(1): the kernel's functions sorted into what they are for.
 
 use crate::arena::Arena;
-use crate::error::{Doing, LabError, Result};
 use crate::metrics::Values;
 use crate::peers::Running;
+use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 

@@ -4,17 +4,17 @@
 use super::after::{Gone, curves, keeper, resident_share};
 use super::{Pace, Seen};
 use crate::arena::Arena;
-use crate::error::{Doing, LabError, Result};
 use crate::metrics::Values;
 use crate::multiply::{Counted, Multiplication};
 use crate::peers::Running;
 use crate::place::Network;
 use crate::scrape::Scrape;
-use crate::swarm::command::Command as Order;
-use crate::swarm::summary::{Answer, ClassSummary, Line, Second, Summary};
-use crate::swarm::workload::Workload as Clients;
-use crate::wan::{Direction, LinkSpec};
 use crate::watch::{Watch, Work};
+use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_swarm::command::Command as Order;
+use ackpace_lab_swarm::summary::{Answer, ClassSummary, Line, Second, Summary};
+use ackpace_lab_swarm::workload::Workload as Clients;
+use ackpace_lab_wan::{Direction, LinkSpec};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -65,7 +65,7 @@ pub struct Swarm {
     /// Whether the page shows figures over time: then the window begins with a second of the swarm.
     pub curves: bool,
     /// A set of files of which is told how much is in memory at both ends of the window, and which is kept from a machine
-    /// that takes back what is idle ([`crate::pages::Keeper`]).
+    /// that takes back what is idle ([`ackpace_lab_base::pages::Keeper`]).
     pub lasting: Option<&'static str>,
     /// Goodput of a server that can't be better, if the experiment knows it.
     pub ideal_bytes_per_s: Option<f64>,

@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md is the map: it names every folder at the top and every folder of modules.
+//! ARCHITECTURE.md is the map: it names every folder at the top, every crate and every folder of modules.
 
 use super::Finding;
 use crate::tree::Tree;
@@ -10,7 +10,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         return Vec::new();
     };
     tree.folders()
-        .filter(|folder| is_place(folder) && !names(map, folder))
+        .filter(|folder| is_place(tree, folder) && !names(map, folder))
         .map(|folder| {
             Finding::new(
                 MAP,
@@ -22,14 +22,16 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// A folder at the top, or one of modules: core/src/sndbuf, server/src/front/http.
-fn is_place(folder: &str) -> bool {
-    let parts: Vec<&str> = folder.split('/').collect();
-    match parts[..] {
-        [top] => top != ".cargo",
-        [_, "src", ..] => parts.len() > 2,
-        _ => false,
+/// A folder at the top, a crate, or a folder of modules: core/src/sndbuf, server/src/front/http, lab/wan/src/check.
+fn is_place(tree: &Tree, folder: &str) -> bool {
+    if !folder.contains('/') {
+        return folder != ".cargo";
     }
+    let of_modules = |room: &str| {
+        let below = folder.strip_prefix(room);
+        below.is_some_and(|below| below.starts_with("/src/"))
+    };
+    tree.rooms().any(|room| room == folder || of_modules(room))
 }
 
 /// Whole, or by the folder's own name where a tree is drawn.
@@ -53,8 +55,12 @@ mod tests {
                 MAP,
                 "# Map\n```\ncore/   policy\nserver/ shells: front/http (bytes)\nsrc/\n```\n",
             ),
+            ("core/Cargo.toml", ""),
             ("core/src/disk.rs", ""),
             ("core/src/sndbuf/atbt.rs", ""),
+            ("core/wan/Cargo.toml", ""),
+            ("core/wan/src/check/a.rs", ""),
+            ("server/Cargo.toml", ""),
             ("server/src/front/http/conn.rs", ""),
             ("bpf/a.c", ""),
         ]);
@@ -62,6 +68,8 @@ mod tests {
             messages(&check(&tree)),
             "ARCHITECTURE.md:1: the map lacks `bpf/`; add a line on what is in it and why\n\
              ARCHITECTURE.md:1: the map lacks `core/src/sndbuf/`; add a line on what is in it and why\n\
+             ARCHITECTURE.md:1: the map lacks `core/wan/`; add a line on what is in it and why\n\
+             ARCHITECTURE.md:1: the map lacks `core/wan/src/check/`; add a line on what is in it and why\n\
              ARCHITECTURE.md:1: the map lacks `server/src/front/http/`; add a line on what is in it and why\n"
         );
     }

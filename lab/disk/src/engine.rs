@@ -1,0 +1,383 @@
+//! The model in real time: requests go in, and each is answered when the model says that it is done.
+//!
+//! Model time is real time since the start. A thread that wakes late answers late, but the model's
+//! next service starts where the last one ended, so lateness does not add up while requests wait. A
+//! host that waits for each answer would still see every delay as if the device were slower. So answers
+//! leave earlier by what the way costs (`way.rs`); and a request that follows a late answer at once
+//! counts as come when it would have (`arrivals.rs`).
+
+use super::arrivals::{Arrivals, Sent};
+use super::counts::{self, ByFile, Counters};
+use super::store::Store;
+use super::way::{Lead, Waits, Way};
+use ackpace_lab_base::content::Tag;
+use ackpace_lab_base::error::{Doing, Result};
+use ackpace_lab_base::punctual::be_punctual;
+use ackpace_sim::models::array::Device;
+use ackpace_sim::models::disk::profile::Profile;
+use ackpace_sim::models::disk::request::{self, Completion, Kind, Request};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Of a disk's threads, which never run for long, among the punctual ones.
+pub const PRIORITY: i32 = 1;
+
+/// Sends the answer: true if the device failed.
+pub type Respond = Box<dyn FnOnce(bool) + Send>;
+
+/// How requests are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// Answered at once: for filling.
+    Fast,
+    /// Answered after a fixed time: for measuring the way.
+    Flat {
+        /// The time.
+        us: u64,
+    },
+    /// As the model says.
+    Model,
+}
+
+/// What the medium is and what happens to requests; shared by the FUSE session and the clock's thread.
+pub struct Engine {
+    /// The blocks.
+    pub store: Mutex<Store>,
+    state: Mutex<State>,
+    wake: Condvar,
+    start: Instant,
+    size_bytes: u64,
+}
+
+struct State {
+    device: Device,
+    timing: Timing,
+    way: Way,
+    open: HashMap<u64, Open>,
+    due: BinaryHeap<Reverse<Due>>,
+    failed: HashMap<u64, bool>,
+    next_id: u64,
+    asleep_until_ns: u64,
+    resume_ns: Option<u64>,
+    arrivals: Arrivals,
+    totals: request::Counters,
+    since_ns: u64,
+    by_file: ByFile,
+    names: HashMap<Tag, String>,
+    trace: Option<BufWriter<File>>,
+    stopping: bool,
+}
+
+/// An answer to be sent. The first field orders them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    due_ns: u64,
+    id: u64,
+    finished_ns: u64,
+}
+
+struct Open {
+    respond: Respond,
+    owner: Option<(Tag, u64)>,
+}
+
+impl Engine {
+    /// An engine with its thread, in fast mode. The thread ends after [`Engine::stop`].
+    pub fn start(profile: &Profile, pages_max: usize) -> Result<(Arc<Self>, JoinHandle<()>)> {
+        let device = Device::new(profile);
+        let engine = Arc::new(Self {
+            store: Mutex::new(Store::new(pages_max)),
+            size_bytes: device.size_bytes(),
+            state: Mutex::new(State {
+                device,
+                timing: Timing::Fast,
+                way: Way::default(),
+                open: HashMap::new(),
+                due: BinaryHeap::new(),
+                failed: HashMap::new(),
+                next_id: 0,
+                asleep_until_ns: 0,
+                resume_ns: None,
+                arrivals: Arrivals::default(),
+                totals: request::Counters::default(),
+                since_ns: 0,
+                by_file: ByFile::default(),
+                names: HashMap::new(),
+                trace: None,
+                stopping: false,
+            }),
+            wake: Condvar::new(),
+            start: Instant::now(),
+        });
+        let thread = std::thread::Builder::new().name("lab-disk".into());
+        let own = Arc::clone(&engine);
+        let thread = thread.spawn(move || own.run());
+        Ok((engine, thread.doing(|| "thread of a disk".into())?))
+    }
+
+    /// Capacity.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Takes a request that came at `now_ns` (of [`Engine::now_ns`]) and not before another one; the
+    /// range ends within the device. `respond` is called in this thread (fast mode) or in the engine's.
+    pub fn submit(
+        &self,
+        now_ns: u64,
+        offset_bytes: u64,
+        len_bytes: u64,
+        kind: Kind,
+        respond: Respond,
+    ) {
+        let blocks = offset_bytes / 4096..(offset_bytes + len_bytes).div_ceil(4096);
+        let owners = lock(&self.store).owners(blocks);
+        let mut state = lock(&self.state);
+        if state.timing == Timing::Fast || state.stopping {
+            drop(state);
+            return respond(false);
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        let owner = owners.first().and_then(|(_, owner)| *owner);
+        state.open.insert(id, Open { respond, owner });
+        if let Timing::Flat { us } = state.timing {
+            let due_ns = now_ns + us * 1000;
+            state.due.push(Reverse(Due {
+                due_ns,
+                id,
+                finished_ns: due_ns,
+            }));
+        } else {
+            if kind == Kind::Read {
+                state.by_file.read(&owners);
+            }
+            let request = Request {
+                id,
+                offset_bytes,
+                len_bytes,
+                kind,
+            };
+            let arrived_ns = state.arrivals.arrival_ns(now_ns);
+            state.device.submit(arrived_ns, request);
+        }
+        let wakes = state.next_ns() < state.asleep_until_ns;
+        drop(state); // who is woken shall find it open
+        if wakes {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Changes the timing of requests that come from now on.
+    pub fn set_timing(&self, timing: Timing) {
+        lock(&self.state).timing = timing;
+    }
+
+    /// Sets what the way of a request costs outside the model while the device is idle.
+    pub fn set_lead(&self, lead: Lead) {
+        lock(&self.state).way.measured(lead);
+    }
+
+    /// Tells what the host's block layer counted until now, from time to time.
+    pub fn heard(&self, host: Waits) {
+        lock(&self.state).way.period(host);
+    }
+
+    /// How late the last answer left.
+    pub fn last_late_ns(&self) -> u64 {
+        lock(&self.state).arrivals.last_late_ns()
+    }
+
+    /// Time outside the model, as it is now.
+    pub fn lead(&self) -> Lead {
+        lock(&self.state).way.lead()
+    }
+
+    /// Nothing is answered from now on, for `for_us` or until [`Engine::resume`].
+    pub fn hang(&self, for_us: Option<u64>) {
+        let now_ns = self.now_ns();
+        let mut state = lock(&self.state);
+        state.device.hang(now_ns);
+        state.resume_ns = for_us.map(|us| now_ns + us * 1000);
+        self.wake.notify_one();
+    }
+
+    /// Ends a hang.
+    pub fn resume(&self) {
+        lock(&self.state).resume_ns = Some(0);
+        self.wake.notify_one();
+    }
+
+    /// Requests that touch one of the ranges fail with EIO from now on; none heals all.
+    pub fn set_bad(&self, regions: &[Range<u64>]) {
+        lock(&self.state).device.set_bad(regions);
+    }
+
+    /// Tells the name of a file whose blocks carry its tag.
+    pub fn set_name(&self, tag: Tag, name: &str) {
+        lock(&self.state).names.insert(tag, name.to_owned());
+    }
+
+    /// What was done since the last reset.
+    pub fn counters(&self) -> Counters {
+        let now_us = self.now_ns() / 1000;
+        let (kept_bytes, refused_writes) = {
+            let store = lock(&self.store);
+            (store.pages() as u64 * 4096, store.refused())
+        };
+        let state = lock(&self.state);
+        Counters {
+            since_us: state.since_ns / 1000,
+            now_us,
+            members: state.device.members(),
+            queued: state.device.under_way(),
+            kept_bytes,
+            refused_writes,
+            other_read_bytes: state.by_file.other_bytes(),
+            files: state.by_file.files(&state.names),
+            ..counts::totals(&state.totals)
+        }
+    }
+
+    /// Counters begin anew, and so does the memory of what was read.
+    pub fn reset_counters(&self) {
+        let now_ns = self.now_ns();
+        let mut state = lock(&self.state);
+        state.since_ns = now_ns;
+        state.totals = request::Counters::default();
+        state.by_file = ByFile::default();
+    }
+
+    /// Writes a line for each request to a new file; `None` ends it.
+    ///
+    /// # Errors
+    /// The file cannot be made, or the end of the former one not be written.
+    pub fn trace(&self, path: Option<&Path>) -> Result<()> {
+        let new = match path {
+            None => None,
+            Some(path) => {
+                let what = || format!("trace {}", path.display());
+                let mut file = BufWriter::new(File::create(path).doing(what)?);
+                writeln!(file, "{}", counts::TRACE_HEAD).doing(what)?;
+                Some(file)
+            }
+        };
+        let old = std::mem::replace(&mut lock(&self.state).trace, new);
+        old.map_or(Ok(()), |mut file| file.flush())
+            .doing(|| "end of a trace".into())
+    }
+
+    /// Answers everything and ends the thread.
+    pub fn stop(&self) {
+        lock(&self.state).stopping = true;
+        self.wake.notify_one();
+    }
+
+    /// Time of the model.
+    pub fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn run(&self) {
+        be_punctual(PRIORITY);
+        let mut state = lock(&self.state);
+        loop {
+            let now_ns = self.now_ns();
+            state.advance(now_ns);
+            // One by one: each is as late as those before it made it.
+            if let Some((respond, failed)) = state.answer(now_ns) {
+                state.asleep_until_ns = 0; // looks again by itself
+                drop(state);
+                respond(failed);
+                state = lock(&self.state);
+            } else if state.stopping {
+                return;
+            } else {
+                state.asleep_until_ns = state.next_ns();
+                let nap = state.asleep_until_ns.saturating_sub(self.now_ns());
+                let nap = Duration::from_nanos(nap.min(3_600_000_000_000));
+                let woken = self.wake.wait_timeout(state, nap);
+                state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+}
+
+impl State {
+    /// When the thread has something to do, without new requests.
+    fn next_ns(&self) -> u64 {
+        let lead_max_ns = self.way.lead().of(1 << 20);
+        let model = self.device.next_ns();
+        let model = model.map(|due_ns| due_ns.saturating_sub(lead_max_ns));
+        let due = self.due.peek().map(|Reverse(due)| due.due_ns);
+        let next = [model, due, self.resume_ns].into_iter().flatten().min();
+        next.unwrap_or(u64::MAX)
+    }
+
+    /// Plans answers for what the model finishes soon.
+    fn advance(&mut self, now_ns: u64) {
+        if self.resume_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            self.resume_ns = None;
+            self.device.resume(now_ns);
+        }
+        let horizon_ns = now_ns + self.way.lead().of(1 << 20);
+        while let Some(done) = self.device.complete(horizon_ns) {
+            self.done(&done);
+        }
+    }
+
+    /// The next answer that is due, if any; all when stopping.
+    fn answer(&mut self, now_ns: u64) -> Option<(Respond, bool)> {
+        if self.stopping {
+            let id = *self.open.keys().next()?;
+            return self.open.remove(&id).map(|open| (open.respond, false));
+        }
+        let Reverse(due) = *self.due.peek().filter(|due| due.0.due_ns <= now_ns)?;
+        self.due.pop();
+        self.arrivals.sent(Sent {
+            left_ns: now_ns,
+            late_ns: now_ns - due.due_ns,
+            finished_ns: due.finished_ns,
+        });
+        let failed = self.failed.remove(&due.id).unwrap_or(false);
+        self.open.remove(&due.id).map(|open| (open.respond, failed))
+    }
+
+    fn done(&mut self, done: &Completion) {
+        let id = done.request.id;
+        self.totals.count(done);
+        if done.request.kind == Kind::Read {
+            self.way.served(done.finished_ns - done.arrived_ns);
+        }
+        if let Some(trace) = &mut self.trace {
+            let owner = self.open.get(&id).and_then(|open| open.owner);
+            let owner = owner.map(|(tag, block)| (counts::name(&self.names, tag), block * 4096));
+            // A full disk ends the trace, not the run.
+            if writeln!(trace, "{}", counts::trace_line(done, owner)).is_err() {
+                self.trace = None;
+            }
+        }
+        let lead_ns = self.way.lead().of(done.request.len_bytes);
+        let due_ns = done.finished_ns.saturating_sub(lead_ns);
+        if done.failed {
+            self.failed.insert(id, true);
+        }
+        self.due.push(Reverse(Due {
+            due_ns,
+            id,
+            finished_ns: done.finished_ns,
+        }));
+    }
+}
+
+/// A panic elsewhere must not stop a disk that a mount hangs on.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

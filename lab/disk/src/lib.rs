@@ -1,0 +1,468 @@
+//! Hard disks (and flash) in user space: the models of `ackpace-sim`, run in real time under a real ext4.
+//!
+//! - To have a slow disk in a test or an experiment: [`profile::load`] a device, [`Disk::up`] with a [`Spec`], and read below
+//!   [`Disk::mount_point`]. It goes down when it is dropped. Needs root, FUSE and loop devices; no kernel module.
+//! - To have terabytes on it in a second: name [`CorpusFile`]s. Their bytes are made up when they are read, and
+//!   `ackpace_lab_base::content` tells a right one from a wrong one.
+//! - To break it: [`Disk::set_fault`] with a [`Fault`]; [`Disk::places`] says where a file lies.
+//! - To know what it did: [`Disk::counters`] (seeks, rotation, what was read twice, by file), [`Disk::trace`] (each request).
+//! - To keep one up from a shell: [`run`], the command line `disk` of the program that has [`Args`] among its own. It starts that
+//!   program again as `disk serve` for the process behind the disk. [`clean`] removes what killed ones left.
+//!
+//! A FUSE file whose requests take as long as the model says (`engine.rs`, `fuse.rs`) is attached as a loop device with direct I/O and
+//! holds an ext4 (`mount.rs`) with a corpus (`fill.rs`) that is made up when it is read (`store.rs`). What the way through the kernel
+//! costs is measured and taken off (`way.rs`, `arrivals.rs`); `check.rs` proves by fio that the emulator is its model.
+
+mod arrivals;
+mod check;
+mod command;
+mod counts;
+mod engine;
+mod fill;
+mod fuse;
+mod mount;
+pub mod profile;
+mod store;
+#[cfg(test)]
+mod tests;
+mod way;
+
+pub use command::{Args, run};
+pub use counts::{Counters, FileCounters};
+pub use fill::CorpusFile;
+
+use ackpace_lab_base::content::Tag;
+use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_base::punctual::Awake;
+use ackpace_lab_base::punctual::be_punctual;
+use ackpace_sim::models::disk::profile::Profile;
+use engine::{Engine, Timing, lock};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use way::{LEAD_NS_MAX, Lead};
+
+/// No elevator: the drive orders its queue itself.
+pub const NO_ELEVATOR: &str = "none";
+/// Where disks live: a folder `disk-NAME` each, with the mount point `mnt`.
+pub const RUN: &str = "/run/ackpace-lab";
+/// Blocks of a disk that are kept as they are, 1 GB: the metadata of some million files. Beyond it,
+/// writes fail with ENOSPC.
+const PAGES_MAX: usize = 262_144;
+/// The kernel cuts what is longer before the device. 128 segments of single pages would be cut there
+/// anyway, and contiguous memory would not: so it does not depend on luck.
+const REQUEST_BYTES_MAX: u64 = 512 << 10;
+/// Answer of an idle device while the way to it is measured.
+const PROBE_US: u64 = 600;
+const PROBES: usize = 64;
+/// So often the host's own count of its waits is asked for.
+const HEAR: Duration = Duration::from_millis(50);
+
+/// What disk to build.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Name of its folder: letters, digits, `-`, `_`.
+    pub name: String,
+    /// The device.
+    pub profile: Profile,
+    /// Files on it. With them, or with `writable`, there is an ext4; else only the bare device.
+    pub corpus: Vec<CorpusFile>,
+    /// Mount it writable. What is written and is no lab content is kept in memory.
+    pub writable: bool,
+    /// The kernel's read-ahead, in KB: 128 is its default for disks.
+    pub read_ahead_kb: u64,
+}
+
+/// What to break.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Requests that touch these ranges of the device fail with EIO.
+    Eio {
+        /// In bytes.
+        regions: Vec<Range<u64>>,
+    },
+    /// Nothing is answered.
+    Hang {
+        /// For how long; `None`: until it is healed.
+        for_us: Option<u64>,
+    },
+    /// Everything works again.
+    None,
+}
+
+/// An emulated disk that is up. It goes down when this is dropped.
+pub struct Disk {
+    folder: PathBuf,
+    engine: Arc<Engine>,
+    device: Option<mount::Loop>,
+    mounted: bool,
+    threads: Vec<JoinHandle<()>>,
+    /// While it lives, the host is listened to.
+    hearing: Option<Sender<()>>,
+    lock: Option<File>,
+    _awake: Awake,
+}
+
+impl Disk {
+    /// Builds the disk and mounts it; needs root. In a private mount namespace the mounts are private.
+    ///
+    /// # Errors
+    /// What the machine lacks (root, FUSE, mkfs.ext4), a name that is taken, a corpus that does not fit.
+    pub fn up(spec: &Spec) -> Result<Self> {
+        let (folder, lock) = folder(&spec.name)?;
+        let (engine, thread) = Engine::start(&spec.profile, PAGES_MAX)?;
+        let mut disk = Self {
+            folder,
+            engine,
+            device: None,
+            mounted: false,
+            threads: vec![thread],
+            hearing: None,
+            lock: Some(lock),
+            _awake: Awake::keep(),
+        };
+        let fuse_at = disk.folder.join("fuse");
+        let channel = mount::mount_fuse(&fuse_at)?;
+        disk.serve(channel)?;
+        if spec.writable || !spec.corpus.is_empty() {
+            disk.fill(spec)?;
+        }
+        let device = disk.attach(spec)?;
+        if spec.writable || !spec.corpus.is_empty() {
+            mount::mount_ext4(device.path(), &disk.mount_point(), spec.writable)?;
+            disk.mounted = true;
+        }
+        disk.hear(&device)?;
+        disk.device = Some(device);
+        disk.calibrate()?;
+        Ok(disk)
+    }
+
+    /// Measures what a request costs outside the model, as it is now: a machine with neighbours takes longer for the
+    /// same way. Nobody else may read meanwhile. Counters begin anew.
+    ///
+    /// # Errors
+    /// The device cannot be read.
+    fn calibrate(&self) -> Result<()> {
+        // In a thread that runs as punctually as the disk's own.
+        let lead = std::thread::scope(|scope| {
+            let probing = scope.spawn(|| {
+                be_punctual(engine::PRIORITY);
+                self.measure_way()
+            });
+            probing.join().unwrap_or(Ok(Lead::default()))
+        })?;
+        self.engine.set_lead(lead);
+        self.fast(false);
+        self.engine.reset_counters();
+        Ok(())
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> PathBuf {
+        self.folder.join("mnt")
+    }
+
+    /// Path of the block device.
+    pub fn device(&self) -> &Path {
+        self.device
+            .as_ref()
+            .map_or(Path::new(""), mount::Loop::path)
+    }
+
+    /// What was done since it was up, or since the last [`Disk::reset_counters`].
+    pub fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    /// Counters begin anew.
+    pub fn reset_counters(&self) {
+        self.engine.reset_counters();
+    }
+
+    /// Writes a line for each request to a new file (columns in its first line); `None` ends it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn trace(&self, path: Option<&Path>) -> Result<()> {
+        self.engine.trace(path)
+    }
+
+    /// Breaks or heals it.
+    pub fn set_fault(&self, fault: &Fault) {
+        match fault {
+            Fault::Eio { regions } => self.engine.set_bad(regions),
+            Fault::Hang { for_us } => self.engine.hang(*for_us),
+            Fault::None => {
+                self.engine.set_bad(&[]);
+                self.engine.resume();
+            }
+        }
+    }
+
+    /// Where on the device a part of a corpus file lies, for [`Fault::Eio`].
+    pub fn places(&self, path: &str, bytes: Range<u64>) -> Vec<Range<u64>> {
+        lock(&self.engine.store).places(Tag::of(path), bytes)
+    }
+
+    /// Whether requests are answered at once, and not counted.
+    pub fn fast(&self, fast: bool) {
+        self.engine
+            .set_timing(if fast { Timing::Fast } else { Timing::Model });
+    }
+
+    /// The kernel's read-ahead for files on it.
+    ///
+    /// # Errors
+    /// /sys refuses.
+    pub fn set_read_ahead_kb(&self, kb: u64) -> Result<()> {
+        self.device.as_ref().map_or(Ok(()), |device| {
+            device.set("read_ahead_kb", &kb.to_string())
+        })
+    }
+
+    /// The kernel's elevator before it; [`NO_ELEVATOR`]: requests come as they are made.
+    ///
+    /// # Errors
+    /// The kernel has none of this name.
+    pub fn set_elevator(&self, name: &str) -> Result<()> {
+        self.device
+            .as_ref()
+            .map_or(Ok(()), |device| device.set("scheduler", name))
+    }
+
+    /// Bytes of memory that its blocks take, and what a request costs outside the model.
+    pub(crate) fn weight(&self) -> (u64, Lead) {
+        let pages = lock(&self.engine.store).pages() as u64;
+        (pages * 4096, self.engine.lead())
+    }
+
+    /// Takes it down; the same as dropping it.
+    pub fn down(self) {}
+
+    fn serve(&mut self, channel: std::os::fd::OwnedFd) -> Result<()> {
+        let what = || "FUSE session".into();
+        let mut config = fuser::Config::default();
+        config.acl = fuser::SessionACL::All;
+        let files = fuse::DiskFile::new(Arc::clone(&self.engine));
+        let acl = fuser::SessionACL::All;
+        let session = fuser::Session::from_fd(files, channel, acl, config).doing(what)?;
+        let thread = std::thread::Builder::new().name("lab-disk-fuse".into());
+        // Its end is that of the mount; an error says no more.
+        let serve = move || {
+            be_punctual(engine::PRIORITY);
+            drop(session.run());
+        };
+        let thread = thread.spawn(serve).doing(what)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Lets the engine know what the host's block layer counts.
+    fn hear(&mut self, device: &mount::Loop) -> Result<()> {
+        let waits = device.waits();
+        let engine = Arc::clone(&self.engine);
+        let (hearing, end) = channel();
+        let hear = move || {
+            while end.recv_timeout(HEAR) == Err(RecvTimeoutError::Timeout) {
+                if let Some(waits) = waits.read() {
+                    engine.heard(waits);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("lab-disk-hear".into());
+        let thread = thread.spawn(hear).doing(|| "thread of a disk".into())?;
+        self.threads.push(thread);
+        self.hearing = Some(hearing);
+        Ok(())
+    }
+
+    fn attach(&self, spec: &Spec) -> Result<mount::Loop> {
+        let backing = self.folder.join("fuse").join(fuse::FILE);
+        let device = mount::Loop::attach(&backing, &format!("ackpace-lab {}", spec.name))?;
+        // The drive orders its queue itself; a scheduler before it would hide what is measured.
+        device.set("scheduler", NO_ELEVATOR)?;
+        device.set("max_sectors_kb", &(REQUEST_BYTES_MAX >> 10).to_string())?;
+        let turns = !matches!(spec.profile, Profile::Flash(_));
+        device.set("rotational", if turns { "1" } else { "0" })?;
+        device.set("read_ahead_kb", &spec.read_ahead_kb.to_string())?;
+        Ok(device)
+    }
+
+    fn fill(&self, spec: &Spec) -> Result<()> {
+        let total: u64 = spec.corpus.iter().map(|file| file.len_bytes).sum();
+        if total > self.engine.size_bytes() {
+            return Err(LabError::Setup(format!(
+                "the corpus has {total} bytes, the disk {}: give a larger --size",
+                self.engine.size_bytes()
+            )));
+        }
+        let device = self.attach(spec)?;
+        mount::make_ext4(device.path(), spec.corpus.len() as u64)?;
+        if spec.corpus.is_empty() {
+            device.detach();
+            return Ok(());
+        }
+        let at = self.mount_point();
+        mount::mount_ext4(device.path(), &at, true)?;
+        let allocated = fill::allocate(&at, &spec.corpus);
+        mount::take_down(&at);
+        // Nobody may remember the blocks that are edited now.
+        device.detach();
+        fill::give_content(&self.engine.store, &allocated?)?;
+        for file in &spec.corpus {
+            self.engine.set_name(Tag::of(&file.path), &file.path);
+        }
+        Ok(())
+    }
+
+    /// How much longer a request takes than the device says, for short and long ones.
+    fn measure_way(&self) -> Result<Lead> {
+        let what = || format!("reading {}", self.device().display());
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(libc::O_DIRECT);
+        let file = file.open(self.device()).doing(what)?;
+        self.engine.set_timing(Timing::Flat { us: PROBE_US });
+        let mut buffer = AlignedBuffer::new();
+        let mut of_len = |len: usize| {
+            let mut extra = Vec::with_capacity(PROBES);
+            for _ in 0..PROBES {
+                let start = Instant::now();
+                file.read_exact_at(&mut buffer.bytes()[..len], 0)
+                    .doing(what)?;
+                let took_ns = start.elapsed().as_nanos() as u64;
+                extra.push(took_ns.saturating_sub(PROBE_US * 1000 + self.engine.last_late_ns()));
+            }
+            // The mean is what has to be taken off, but without what a neighbour on the machine did to a few.
+            extra.sort_unstable();
+            let usual = &extra[..PROBES * 7 / 8];
+            Ok(usual.iter().sum::<u64>() / usual.len() as u64)
+        };
+        let (short_ns, long_ns) = (of_len(4096)?, of_len(1 << 20)?);
+        Ok(Lead {
+            base_ns: short_ns.min(LEAD_NS_MAX),
+            per_mb_ns: long_ns.saturating_sub(short_ns).min(LEAD_NS_MAX),
+        })
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.hearing = None;
+        self.fast(true);
+        self.set_fault(&Fault::None);
+        let _ = self.engine.trace(None);
+        if self.mounted {
+            mount::take_down(&self.mount_point());
+        }
+        if let Some(device) = self.device.take() {
+            device.detach();
+        }
+        mount::take_down(&self.folder.join("fuse"));
+        self.engine.stop();
+        let start = Instant::now();
+        for thread in self.threads.drain(..) {
+            // Somebody may hold the mount still; then its thread ends with them.
+            while !thread.is_finished() && start.elapsed() < Duration::from_secs(2) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        remove_folder(&self.folder);
+        drop(self.lock.take());
+    }
+}
+
+/// Removes what disks of ended processes left: mounts, loop devices, folders. `name` limits it to
+/// one; disks that are up stay.
+pub fn clean(name: Option<&str>) {
+    let Ok(entries) = std::fs::read_dir(RUN) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let file_name = entry.file_name().to_string_lossy().into_owned();
+        let Some(of) = file_name.strip_prefix("disk-") else {
+            continue;
+        };
+        if name.is_some_and(|name| name != of) {
+            continue;
+        }
+        let folder = entry.path();
+        let held = File::open(folder.join("lock"))
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err());
+        if !held {
+            // Without their process, the requests below fail at once.
+            mount::take_down(&folder.join("mnt"));
+            mount::take_down(&folder.join("fuse"));
+            remove_folder(&folder);
+        }
+    }
+    let _ = std::fs::remove_dir(RUN);
+}
+
+/// The folder of a new disk and the lock that says that it is up.
+fn folder(name: &str) -> Result<(PathBuf, File)> {
+    if !rustix::process::geteuid().is_root() {
+        let what = "an emulated disk needs root: FUSE for all users, a loop device, mounts";
+        return Err(LabError::Setup(what.into()));
+    }
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 40 || !name.chars().all(good) {
+        return Err(LabError::Setup(format!(
+            "a disk cannot be called {name:?}: 1 to 40 letters, digits, - and _"
+        )));
+    }
+    clean(Some(name));
+    let folder = Path::new(RUN).join(format!("disk-{name}"));
+    let what = || folder.display().to_string();
+    std::fs::create_dir_all(RUN).doing(|| RUN.into())?;
+    if std::fs::create_dir(&folder).is_err() {
+        return Err(LabError::Setup(format!(
+            "the disk {name} is up already: ackpace-lab disk down {name}"
+        )));
+    }
+    let lock = File::create(folder.join("lock")).doing(what)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).doing(what)?;
+    for part in ["fuse", "mnt"] {
+        std::fs::create_dir(folder.join(part)).doing(what)?;
+    }
+    Ok((folder, lock))
+}
+
+/// Only what is ours and empty: a mount that would not go must not lose files.
+fn remove_folder(folder: &Path) {
+    for part in ["fuse", "mnt"] {
+        let _ = std::fs::remove_dir(folder.join(part));
+    }
+    for part in ["lock", "control", "log"] {
+        let _ = std::fs::remove_file(folder.join(part));
+    }
+    let _ = std::fs::remove_dir(folder);
+    let _ = std::fs::remove_dir(RUN);
+}
+
+/// A megabyte that O_DIRECT takes.
+struct AlignedBuffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl AlignedBuffer {
+    fn new() -> Self {
+        let bytes = vec![0; (1 << 20) + 4096];
+        let start = bytes.as_ptr().align_offset(4096);
+        Self { bytes, start }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + (1 << 20)]
+    }
+}

@@ -1,0 +1,326 @@
+//! One client: what it has, what it waits for, and when it looks next.
+
+use rustix::fd::OwnedFd;
+
+use super::pace::Pace;
+use super::playback::Playback;
+use crate::draw::Dice;
+use crate::objects::Wanted;
+use crate::setup::{NEVER_US, Reading};
+use crate::tally::Share;
+use ackpace_lab_base::content::Tag;
+
+/// State of a client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// None.
+    Off,
+    /// Under way.
+    Connecting,
+    /// There, and nothing asked for.
+    Free,
+    /// Asked; the head of the answer is not whole.
+    Head,
+    /// In the answer's body.
+    Body,
+}
+
+/// What epoll watches for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Nothing: the socket is not in the set, so that not even a reset wakes us.
+    None,
+    /// Bytes or the end.
+    Read,
+    /// The end of connecting.
+    Write,
+}
+
+/// What a client plans to do at a time of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Read on at its pace.
+    Read,
+    /// Begin, or ask for the next object.
+    Begin,
+    /// Leave.
+    Abort,
+    /// Stop reading, or go on.
+    Pause,
+    /// Jump to another place.
+    Seek,
+}
+
+impl Plan {
+    /// All of them, as their numbers go.
+    pub const ALL: [Self; 5] = [
+        Self::Read,
+        Self::Begin,
+        Self::Abort,
+        Self::Pause,
+        Self::Seek,
+    ];
+}
+
+/// A client. Some 300 bytes; nothing else is held for one that is idle.
+#[derive(Debug)]
+pub struct Client {
+    /// Number of its class.
+    pub class: usize,
+    /// Its number in the class.
+    pub number: u32,
+    /// Its connection.
+    pub socket: Option<OwnedFd>,
+    /// State of that.
+    pub state: State,
+    /// What epoll watches.
+    pub interest: Interest,
+    /// Counts connections, so that an event of the last one is known as such.
+    pub generation: u32,
+    /// Its draws.
+    pub dice: Dice,
+    /// There is a request: asked, or about to be when the connection stands.
+    pub asked: bool,
+    /// The connection has brought a whole answer before.
+    pub reused: bool,
+    /// The server closes after this answer.
+    pub closing: bool,
+    /// The client has said its last word on this connection.
+    pub half_closed: bool,
+    /// It is one of those who leave within an answer.
+    pub aborts: bool,
+    /// It does not read for a while.
+    pub paused: bool,
+    /// It will do nothing more.
+    pub gone: bool,
+    /// A byte of this answer has come.
+    pub heard: bool,
+    /// Object of the request.
+    pub object: u32,
+    /// Its tag.
+    pub tag: Tag,
+    /// The part asked for.
+    pub wanted: Wanted,
+    /// Intended begin of the request.
+    pub intended_us: u64,
+    /// Start of a head that came in pieces.
+    pub head: Vec<u8>,
+    /// Offset in the file of the body's next byte.
+    pub offset_bytes: u64,
+    /// Body bytes still to come.
+    pub left_bytes: u64,
+    /// Body bytes of this answer.
+    pub taken_bytes: u64,
+    /// SO_RCVLOWAT of the socket.
+    pub low_water_bytes: u32,
+    /// Since when it waits for a byte; `NEVER_US` if it does not.
+    pub starved_us: u64,
+    /// Requests that ended, well or not.
+    pub served: u32,
+    /// Requests in a row that failed.
+    pub failures: u32,
+    /// When it plans what.
+    pub plans_us: [u64; Plan::ALL.len()],
+    /// Its pace; `pace.rate_bytes_per_s` is 0 without one.
+    pub pace: Pace,
+    /// Its film, if it is a player.
+    pub playback: Option<Playback>,
+    /// What it got since the last reset.
+    pub share: Share,
+    /// Body bytes of this second and of the one before.
+    pub seconds_bytes: [u64; 2],
+    /// Since when it wants something without a break; `NEVER_US` if it does not.
+    pub active_since_us: u64,
+    /// Until when `share` is settled.
+    settled_us: u64,
+    /// The next timer of it in the wheel.
+    timer_us: u64,
+    /// A later one that is in there too, so that far plans are not added again after each near one.
+    later_timer_us: u64,
+}
+
+impl Client {
+    /// A client that plans to begin.
+    pub fn new(class: usize, number: u32, dice: Dice, begin_us: u64) -> Self {
+        let mut client = Self {
+            class,
+            number,
+            socket: None,
+            state: State::Off,
+            interest: Interest::None,
+            generation: 0,
+            dice,
+            asked: false,
+            reused: false,
+            closing: false,
+            half_closed: false,
+            aborts: false,
+            paused: false,
+            gone: false,
+            heard: false,
+            object: 0,
+            tag: Tag(0),
+            wanted: Wanted::Whole,
+            intended_us: 0,
+            head: Vec::new(),
+            offset_bytes: 0,
+            left_bytes: 0,
+            taken_bytes: 0,
+            low_water_bytes: 1,
+            starved_us: NEVER_US,
+            served: 0,
+            failures: 0,
+            plans_us: [NEVER_US; Plan::ALL.len()],
+            pace: Pace::default(),
+            playback: None,
+            share: Share::default(),
+            seconds_bytes: [0; 2],
+            active_since_us: NEVER_US,
+            settled_us: 0,
+            timer_us: NEVER_US,
+            later_timer_us: NEVER_US,
+        };
+        client.plan(Plan::Begin, begin_us);
+        client
+    }
+
+    /// Plans something; `NEVER_US` drops the plan.
+    pub fn plan(&mut self, plan: Plan, at_us: u64) {
+        self.plans_us[plan as usize] = at_us;
+    }
+
+    /// A timer to add to the wheel, if those in there do not do.
+    pub fn timer(&mut self) -> Option<u64> {
+        let due_us = self.plans_us.iter().copied().min().unwrap_or(NEVER_US);
+        if due_us >= self.timer_us {
+            return None;
+        }
+        if due_us >= self.later_timer_us {
+            self.timer_us = std::mem::replace(&mut self.later_timer_us, NEVER_US);
+            return None; // a timer that comes too early does no harm
+        }
+        if self.timer_us != NEVER_US {
+            self.later_timer_us = self.timer_us;
+        }
+        self.timer_us = due_us;
+        Some(due_us)
+    }
+
+    /// Whether a timer that fired is one that counts.
+    pub fn takes_timer(&mut self, due_us: u64) -> bool {
+        if due_us == self.timer_us {
+            self.timer_us = NEVER_US;
+            return true;
+        }
+        if due_us == self.later_timer_us {
+            self.later_timer_us = NEVER_US;
+        }
+        false
+    }
+
+    /// The client begins or ceases to want something.
+    pub fn set_active(&mut self, active: bool, now_us: u64) {
+        if active == (self.active_since_us != NEVER_US) {
+            return;
+        }
+        self.settle(now_us);
+        if active {
+            self.pace.restart(now_us);
+        }
+        self.active_since_us = if active { now_us } else { NEVER_US };
+    }
+
+    /// Brings `share` up to date, before the rate changes and before it is read.
+    pub fn settle(&mut self, now_us: u64) {
+        if self.active_since_us != NEVER_US {
+            let since_us = now_us.saturating_sub(self.settled_us);
+            let demand = u128::from(since_us) * u128::from(self.pace.rate_bytes_per_s);
+            self.share.active_us += since_us;
+            self.share.demand_bytes += (demand / 1_000_000) as u64;
+        }
+        self.settled_us = now_us;
+    }
+
+    /// Another pace.
+    pub fn set_pace(&mut self, reading: Reading, buffer_bytes: Option<u32>, now_us: u64) {
+        self.settle(now_us);
+        self.pace = Pace::new(reading, buffer_bytes, now_us);
+    }
+
+    /// Counts body bytes.
+    pub fn take(&mut self, bytes: u64) {
+        self.offset_bytes += bytes;
+        self.left_bytes -= bytes;
+        self.taken_bytes += bytes;
+        self.share.bytes += bytes;
+        self.seconds_bytes[0] += bytes;
+    }
+
+    /// How long it has waited for a byte that is here now, and it waits no longer.
+    pub fn fed(&mut self, now_us: u64) -> u64 {
+        let since_us = std::mem::replace(&mut self.starved_us, NEVER_US);
+        now_us.saturating_sub(since_us)
+    }
+
+    /// It waits for a byte from now on, if it did not already.
+    pub fn starve(&mut self, now_us: u64) {
+        self.starved_us = self.starved_us.min(now_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> Client {
+        Client::new(0, 0, Dice::of(1, 0, 0), 5)
+    }
+
+    #[test]
+    fn a_far_plan_is_added_to_the_wheel_once() {
+        let mut client = client();
+        assert_eq!(client.timer(), Some(5));
+        assert!(client.takes_timer(5));
+        client.plan(Plan::Begin, NEVER_US);
+        client.plan(Plan::Seek, 5_000_000);
+        assert_eq!(client.timer(), Some(5_000_000));
+        for at_us in (40_000..4_990_000).step_by(40_000) {
+            client.plan(Plan::Read, at_us);
+            assert_eq!(client.timer(), Some(at_us));
+            assert!(client.takes_timer(at_us));
+        }
+        client.plan(Plan::Read, 5_010_000);
+        assert_eq!(
+            client.timer(),
+            None,
+            "the seek's timer is in the wheel and comes first"
+        );
+        assert!(client.takes_timer(5_000_000));
+        client.plan(Plan::Seek, NEVER_US);
+        assert_eq!(client.timer(), Some(5_010_000));
+        assert!(!client.takes_timer(77), "a timer of an old plan is none");
+    }
+
+    #[test]
+    fn demand_is_the_rate_over_the_time_in_which_it_was_active() {
+        let mut client = client();
+        client.set_pace(Reading::Steady(1000), None, 0);
+        client.settle(1_000_000);
+        assert_eq!(client.share, Share::default());
+        client.set_active(true, 1_000_000);
+        client.set_pace(Reading::Steady(3000), None, 2_000_000);
+        client.set_active(false, 4_000_000);
+        client.settle(9_000_000);
+        let share = client.share;
+        assert_eq!((share.active_us, share.demand_bytes), (3_000_000, 7000));
+    }
+
+    #[test]
+    fn waiting_counts_from_the_first_wish() {
+        let mut client = client();
+        assert_eq!(client.fed(10), 0, "it did not wait");
+        client.starve(10);
+        client.starve(20);
+        assert_eq!(client.fed(110), 100);
+    }
+}

@@ -1,0 +1,71 @@
+//! Which clients a thread runs.
+
+use crate::setup::Setup;
+
+/// A thread's part of the clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duty {
+    /// Its number among all threads.
+    pub thread: usize,
+    /// The class that has it for itself; without one it has its part of all classes that have none.
+    pub class: Option<usize>,
+    /// Which part: each `parts`-th client, from this one on.
+    pub part: usize,
+    /// Threads that share those clients.
+    pub parts: usize,
+}
+
+impl Duty {
+    /// The duties of a swarm on so many cores: one on each, and one more for each class that runs apart.
+    pub fn all(setup: &Setup, cores: usize) -> Vec<Duty> {
+        let shared = (0..cores).map(|part| (None, part, cores));
+        let apart = (0..setup.classes.len()).filter(|&class| setup.classes[class].class.apart);
+        let apart = apart.map(|class| (Some(class), 0, 1));
+        let duties = shared.chain(apart).enumerate();
+        duties
+            .map(|(thread, (class, part, parts))| Duty {
+                thread,
+                class,
+                part,
+                parts,
+            })
+            .collect()
+    }
+
+    /// Whether it has clients of the class.
+    pub fn has(&self, setup: &Setup, class: usize) -> bool {
+        match self.class {
+            Some(own) => own == class,
+            None => !setup.classes[class].class.apart,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Class, Objects, Workload};
+
+    #[test]
+    fn each_client_is_the_duty_of_one_thread() {
+        let class = |name, apart| Class {
+            apart,
+            ..Class::new(name, 3, Objects::one("/a"))
+        };
+        let workload = Workload {
+            seed: 1,
+            classes: vec![class("a", false), class("b", true), class("c", false)],
+            ..Workload::default()
+        };
+        let setup = Setup::new(&workload, "127.0.0.1:80".parse().unwrap()).unwrap();
+        let duties = Duty::all(&setup, 2);
+        let who = |class| {
+            let has = duties.iter().filter(|duty| duty.has(&setup, class));
+            has.map(|duty| (duty.thread, duty.part, duty.parts))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(who(0), [(0, 0, 2), (1, 1, 2)]);
+        assert_eq!(who(1), [(2, 0, 1)]);
+        assert_eq!(who(2), who(0));
+    }
+}

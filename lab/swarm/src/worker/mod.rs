@@ -1,0 +1,435 @@
+//! A thread of the swarm: its clients, one epoll set, one wheel of timers.
+//!
+//! `duty.rs` is whose clients it runs, `client.rs` what is known of a client, `life.rs` what it does by the clock,
+//! `pace.rs` when it reads how much, `playback.rs` a player's film, `exchange.rs` what it does with a server and
+//! `request.rs` in which words, `arrivals.rs` the requests of an open loop, `transport.rs` the sockets. A turn of
+//! the loop: orders, arrivals, timers, the report of a second, events.
+
+mod arrivals;
+mod client;
+mod duty;
+mod exchange;
+mod life;
+mod pace;
+mod playback;
+mod request;
+mod transport;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use self::arrivals::OpenLoop;
+use self::client::{Client, Interest, State};
+pub use self::duty::Duty;
+use self::playback::Playback;
+use super::draw::Dice;
+use super::histogram::Histogram;
+use super::setup::{NEVER_US, Setup};
+use super::tally::{Fairness, Fault, Share, Tally};
+use super::wheel::Wheel;
+use ackpace_lab_base::error::{Doing, Result};
+
+/// Events taken by one wait.
+const EVENTS: usize = 512;
+/// Most bytes taken by one receive: they are still in the second-level cache when they are checked.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// Texts of faults that a thread tells of a class; the others are counted.
+const TEXTS_MAX: u32 = 8;
+/// The wake-up's number among the events.
+const WAKE: u64 = u64::MAX;
+/// A reset may be this late and the window that began with it still counts.
+const WINDOW_SLACK_US: u64 = 50_000;
+
+/// What a thread is told to do.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// Clients of a class read at this pace from now on; 0 = as fast as they can.
+    Rate {
+        /// Number of the class.
+        class: usize,
+        /// Pace.
+        bytes_per_s: u64,
+        /// Part of the clients.
+        share: f64,
+    },
+    /// Requests of this thread's part of an open loop.
+    Requests {
+        /// Number of the class.
+        class: usize,
+        /// Requests a second.
+        per_s: f64,
+    },
+    /// All clients of a class stop reading.
+    Pause {
+        /// Number of the class.
+        class: usize,
+        /// How long.
+        for_us: u64,
+    },
+    /// All clients of a class reset their connections, for good.
+    Leave {
+        /// Number of the class.
+        class: usize,
+        /// Dropped when they have.
+        _left: Sender<()>,
+    },
+    /// Figures count from now on.
+    Reset,
+    /// Report and end.
+    Stop,
+}
+
+/// What a thread tells. Times are of the run.
+#[derive(Debug)]
+pub enum Report {
+    /// A second is over.
+    Second {
+        /// Number of the thread.
+        thread: usize,
+        /// Number of the second, the first is 1.
+        second: u64,
+        /// Per class, since the last report.
+        tallies: Vec<Tally>,
+        /// Per class: this moment.
+        moments: Vec<Moment>,
+    },
+    /// None of the thread's clients will do anything more.
+    Done,
+    /// Figures begin anew; these are of the time before.
+    Reset {
+        /// Number of the thread.
+        thread: usize,
+        /// Per class, since the last report.
+        tallies: Vec<Tally>,
+    },
+    /// Something went wrong with a request.
+    Fault {
+        /// Number of the class.
+        class: usize,
+        /// What.
+        fault: Fault,
+        /// Where, and more.
+        text: String,
+    },
+    /// The thread ends.
+    End {
+        /// Number of the thread.
+        thread: usize,
+        /// Per class, since the last report.
+        tallies: Vec<Tally>,
+        /// Per class and client, since the last reset.
+        shares: Vec<Vec<Share>>,
+        /// CPU time since the last reset.
+        cpu_us: u64,
+        /// How late timers fired since the last reset.
+        lateness: Histogram,
+        /// Why it ended, if it was not told to.
+        failure: Option<String>,
+    },
+}
+
+/// Clients of a class at a moment, and how even their last two seconds were.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    /// Those with a connection.
+    pub connected: u64,
+    /// Those that want something.
+    pub active: u64,
+    /// Sums over those that wanted something for all of the last two seconds.
+    pub fairness: Fairness,
+}
+
+/// The way to a thread.
+#[derive(Debug)]
+pub struct Remote {
+    orders: Sender<Order>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Remote {
+    /// Gives an order; one to a thread that has ended is lost.
+    pub fn order(&self, order: Order) {
+        if self.orders.send(order).is_ok() {
+            // It can only fail when 2^64 orders wait.
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// A thread's everything.
+pub struct Worker {
+    setup: Arc<Setup>,
+    duty: Duty,
+    set: OwnedFd,
+    wake: Arc<OwnedFd>,
+    orders: Receiver<Order>,
+    reports: Sender<Report>,
+    wheel: Wheel,
+    clients: Vec<Client>,
+    tallies: Vec<Tally>,
+    open_loops: Vec<Option<OpenLoop>>,
+    texts: Vec<u32>,
+    /// Clients that will do something yet.
+    alive: usize,
+    buffer: Vec<u8>,
+    request: Vec<u8>,
+    lateness: Histogram,
+    measured_from_us: u64,
+    cpu_before_us: u64,
+    second: u64,
+    done: bool,
+    stop: bool,
+}
+
+impl Worker {
+    /// The thread that has this duty. Returns the way to it.
+    pub fn new(setup: Arc<Setup>, duty: Duty, reports: Sender<Report>) -> Result<(Self, Remote)> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).doing(|| "epoll_create".into())?;
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        let wake = Arc::new(eventfd(0, flags).doing(|| "eventfd".into())?);
+        let data = epoll::EventData::new_u64(WAKE);
+        epoll::add(&set, &*wake, data, epoll::EventFlags::IN).doing(|| "epoll_ctl".into())?;
+        let (sender, orders) = std::sync::mpsc::channel();
+        let remote = Remote {
+            orders: sender,
+            wake: wake.clone(),
+        };
+        let now_us = setup.now_us();
+        let count = setup.classes.len();
+        let mut worker = Self {
+            duty,
+            set,
+            wake,
+            orders,
+            reports,
+            wheel: Wheel::new(now_us),
+            clients: Vec::new(),
+            tallies: vec![Tally::default(); count],
+            open_loops: (0..count)
+                .map(|class| OpenLoop::of(&setup, class, &duty))
+                .collect(),
+            texts: vec![0; count],
+            alive: 0,
+            buffer: vec![0; RECEIVE_BYTES],
+            request: Vec::new(),
+            lateness: Histogram::default(),
+            measured_from_us: 0,
+            cpu_before_us: 0,
+            second: 1,
+            done: false,
+            stop: false,
+            setup,
+        };
+        worker.enlist();
+        Ok((worker, remote))
+    }
+
+    /// Runs until it is told to stop. Reports why if it cannot go on.
+    pub fn run(mut self) {
+        let failure = self.turns().err().map(|error| error.to_string());
+        let now_us = self.setup.now_us();
+        let shares = self.shares(now_us);
+        let end = Report::End {
+            thread: self.duty.thread,
+            tallies: std::mem::take(&mut self.tallies),
+            shares,
+            cpu_us: cpu_us() - self.cpu_before_us,
+            lateness: self.lateness,
+            failure,
+        };
+        let _ = self.reports.send(end); // a reporter that is gone wants none
+    }
+
+    fn enlist(&mut self) {
+        let setup = self.setup.clone();
+        let mut nth = 0;
+        for (class, ways) in setup.classes.iter().enumerate() {
+            if !self.duty.has(&setup, class) {
+                continue;
+            }
+            for number in 0..ways.clients {
+                nth += 1;
+                if (nth - 1) % self.duty.parts != self.duty.part {
+                    continue;
+                }
+                let mut dice = Dice::of(setup.seed, class, number);
+                let rate = ways.rate_bytes_per_s(&mut dice);
+                let begin_us = ways.begins_us[number as usize];
+                let mut client = Client::new(class, number, dice, begin_us);
+                client.set_pace(ways.reading(rate), ways.receive_buffer_bytes(rate), 0);
+                let segments = ways.class.segments;
+                client.playback = segments.map(|film| Playback::new(rate, film.film_s));
+                self.clients.push(client);
+                let index = self.clients.len() - 1;
+                self.alive += 1;
+                self.destine(index);
+                self.schedule(index);
+            }
+        }
+    }
+
+    fn turns(&mut self) -> Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        while !self.stop {
+            let now_us = self.setup.now_us();
+            self.fire(now_us);
+            self.arrive(now_us);
+            if now_us >= self.second * 1_000_000 {
+                self.end_of_second(now_us);
+            }
+            if self.alive == 0 && !self.done {
+                self.done = true;
+                let _ = self.reports.send(Report::Done);
+            }
+            let wait = self.wait_us(self.setup.now_us());
+            let timeout = Timespec {
+                tv_sec: (wait / 1_000_000) as i64,
+                tv_nsec: (wait % 1_000_000 * 1000) as i64,
+            };
+            events.clear();
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.set, room, Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing(|| "epoll_wait".into()),
+            }
+            for event in &events {
+                self.event(event.data.u64());
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, data: u64) {
+        if data == WAKE {
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+            while let Ok(order) = self.orders.try_recv() {
+                self.obey(order);
+            }
+            return;
+        }
+        let (index, generation) = (data as u32 as usize, (data >> 32) as u32);
+        if self.clients[index].generation != generation {
+            return; // of a connection that was closed in this turn
+        }
+        let now_us = self.setup.now_us();
+        match self.clients[index].state {
+            State::Off => {}
+            State::Connecting => self.connected(index, now_us),
+            State::Free | State::Head | State::Body => self.readable(index, now_us),
+        }
+        self.schedule(index);
+    }
+
+    fn wait_us(&self, now_us: u64) -> u64 {
+        let arrivals = self.open_loops.iter().flatten().map(OpenLoop::next_us);
+        let next_us = arrivals
+            .chain(self.wheel.next_us())
+            .min()
+            .unwrap_or(NEVER_US)
+            .min(self.second * 1_000_000);
+        next_us.saturating_sub(now_us)
+    }
+
+    fn obey(&mut self, order: Order) {
+        let now_us = self.setup.now_us();
+        match order {
+            Order::Rate {
+                class,
+                bytes_per_s,
+                share,
+            } => self.change_rate(class, bytes_per_s, share, now_us),
+            Order::Requests { class, per_s } => {
+                if let Some(open_loop) = &mut self.open_loops[class] {
+                    open_loop.set_rate(per_s / self.duty.parts as f64, now_us);
+                }
+            }
+            Order::Pause { class, for_us } => self.pause_all(class, for_us, now_us),
+            Order::Leave { class, .. } => self.leave_all(class, now_us),
+            Order::Reset => self.reset(now_us),
+            Order::Stop => self.stop = true,
+        }
+    }
+
+    fn reset(&mut self, now_us: u64) {
+        let fresh = vec![Tally::default(); self.tallies.len()];
+        let report = Report::Reset {
+            thread: self.duty.thread,
+            tallies: std::mem::replace(&mut self.tallies, fresh),
+        };
+        let _ = self.reports.send(report);
+        for client in &mut self.clients {
+            client.settle(now_us);
+            client.share = Share::default();
+        }
+        self.measured_from_us = now_us;
+        self.cpu_before_us = cpu_us();
+        self.lateness = Histogram::default();
+    }
+
+    fn end_of_second(&mut self, now_us: u64) {
+        self.give_up_waiting(now_us);
+        let mut moments = vec![Moment::default(); self.tallies.len()];
+        let window_us = 2_000_000;
+        let begin_us = (self.second * 1_000_000).saturating_sub(window_us);
+        let measured = self.second >= 2 && begin_us + WINDOW_SLACK_US >= self.measured_from_us;
+        for client in &mut self.clients {
+            let moment = &mut moments[client.class];
+            moment.connected += u64::from(!matches!(client.state, State::Off | State::Connecting));
+            moment.active += u64::from(client.active_since_us != NEVER_US);
+            if measured && client.active_since_us <= begin_us + WINDOW_SLACK_US {
+                let bytes = client.seconds_bytes.iter().sum();
+                moment.fairness.add(bytes, client.pace.rate_bytes_per_s);
+            }
+            client.seconds_bytes = [0, client.seconds_bytes[0]];
+        }
+        let fresh = vec![Tally::default(); self.tallies.len()];
+        let report = Report::Second {
+            thread: self.duty.thread,
+            second: self.second,
+            tallies: std::mem::replace(&mut self.tallies, fresh),
+            moments,
+        };
+        let _ = self.reports.send(report);
+        self.second = now_us / 1_000_000 + 1;
+    }
+
+    fn shares(&mut self, now_us: u64) -> Vec<Vec<Share>> {
+        let mut shares = vec![Vec::new(); self.setup.classes.len()];
+        for index in 0..self.clients.len() {
+            self.stall_at_the_end(index, now_us);
+            let client = &mut self.clients[index];
+            client.settle(now_us);
+            shares[client.class].push(client.share);
+        }
+        shares
+    }
+
+    /// Tells a fault in words, the first few times.
+    fn tell(&mut self, class: usize, fault: Fault, text: impl FnOnce() -> String) {
+        self.tallies[class].fault(fault);
+        if self.texts[class] < TEXTS_MAX {
+            self.texts[class] += 1;
+            let report = Report::Fault {
+                class,
+                fault,
+                text: text(),
+            };
+            let _ = self.reports.send(report);
+        }
+    }
+
+    fn watch(&mut self, index: usize, interest: Interest) {
+        let client = &mut self.clients[index];
+        let watched = transport::watch(&self.set, index as u32, client, interest);
+        // Memory for the set is bounded by fs.epoll.max_user_watches only.
+        watched.expect("epoll takes a socket that is open, once");
+    }
+}
+
+fn cpu_us() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}

@@ -1,0 +1,76 @@
+//! A request in words, and whether a head answers it.
+
+use std::io::Write;
+
+use super::client::Client;
+use crate::head::Head;
+use crate::objects::{Shelf, Wanted};
+use crate::setup::Ways;
+use crate::tally::Fault;
+
+/// Where the body lies in the file and how long it must be.
+pub fn answer(head: &Head, client: &Client, shelf: &Shelf) -> Result<(u64, u64), (Fault, String)> {
+    let status = match client.wanted {
+        Wanted::Whole => 200,
+        Wanted::Range { .. } => 206,
+    };
+    if head.status != status {
+        return Err((
+            Fault::Status,
+            format!("status {}, {status} awaited", head.status),
+        ));
+    }
+    let Some(len_bytes) = head.body_len_bytes.filter(|_| !head.chunked) else {
+        return Err((Fault::Head, "no Content-Length".into()));
+    };
+    let file_bytes = shelf.len_bytes(client.object);
+    let (offset_bytes, expected) = match client.wanted {
+        Wanted::Whole => (0, file_bytes.unwrap_or(len_bytes)),
+        Wanted::Range { from, len_bytes } => {
+            let last = from + len_bytes - 1;
+            let right = head.range.is_some_and(|range| {
+                let whole = file_bytes.is_none_or(|bytes| bytes == range.total_bytes);
+                range.first == from && range.last == last && whole
+            });
+            if !right {
+                let text = format!("range {:?}, {from}-{last} awaited", head.range);
+                return Err((Fault::Range, text));
+            }
+            (from, len_bytes)
+        }
+    };
+    match len_bytes == expected {
+        true => Ok((offset_bytes, len_bytes)),
+        false => Err((
+            Fault::Length,
+            format!("Content-Length {len_bytes}, {expected} awaited"),
+        )),
+    }
+}
+
+/// The request as it is sent.
+pub fn write_request(into: &mut Vec<u8>, ways: &Ways, client: &Client) {
+    into.clear();
+    into.extend_from_slice(b"GET ");
+    ways.shelf.write_path(client.object, into);
+    into.extend_from_slice(b" HTTP/1.1\r\nHost: lab\r\nUser-Agent: ackpace-lab\r\n");
+    if let Wanted::Range { from, len_bytes } = client.wanted {
+        let last = from + len_bytes - 1;
+        write!(into, "Range: bytes={from}-{last}\r\n").expect("a Vec takes everything");
+    }
+    if !ways.class.keep_alive {
+        into.extend_from_slice(b"Connection: close\r\n");
+    }
+    into.extend_from_slice(b"\r\n");
+}
+
+/// The request, for a text.
+pub fn name(client: &Client, shelf: &Shelf) -> String {
+    let path = shelf.path(client.object);
+    match client.wanted {
+        Wanted::Whole => format!("GET {path}"),
+        Wanted::Range { from, len_bytes } => {
+            format!("GET {path} bytes={from}-{}", from + len_bytes - 1)
+        }
+    }
+}

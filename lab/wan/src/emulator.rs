@@ -1,0 +1,213 @@
+//! The thread that is the wire: reads both ends, asks the engine, writes what arrives, in time.
+
+use super::counters::{Counters, Lateness};
+use super::engine::Engine;
+use super::plan::Direction;
+use super::plan::LinkId;
+use super::tun::Tun;
+use ackpace_lab_base::punctual::be_punctual;
+use ackpace_sim::models::link::Profile;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+/// Frames read from one end before the other has its turn, and frames written before the ends are read
+/// again. Equal: a written packet makes the kernel answer with up to one, and if fewer were read than
+/// written, acknowledgements would pile up in the device until it drops them.
+const READS_IN_A_ROW: usize = 32;
+const WRITES_IN_A_ROW: usize = 32;
+/// Of the 99; any is above all ordinary processes.
+const REALTIME_PRIORITY: libc::c_int = 10;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// What the thread can be told.
+pub enum Order {
+    /// Change a link.
+    Set(LinkId, Profile),
+    /// Answer with all counters, without names.
+    Count(Sender<Counters>),
+    /// End.
+    Stop,
+}
+
+/// The other side of the thread.
+pub struct Remote {
+    orders: Sender<Order>,
+    bell: Arc<OwnedFd>,
+}
+
+/// The thread's own things.
+pub struct Emulator {
+    engine: Engine,
+    /// The server's end, the client's end.
+    ends: [Tun; 2],
+    orders: Receiver<Order>,
+    bell: Arc<OwnedFd>,
+    began_ns: u64,
+    grain_ns: u64,
+    lateness: Lateness,
+    refused: u64,
+    /// Frames on their way to the clients, taken out of the engine together with those to the server.
+    down: Vec<Vec<u8>>,
+}
+
+impl Emulator {
+    /// A wire between the server's end and the client's end; it looks up every `grain_ns`, or at every frame if
+    /// that is 0.
+    pub fn new(
+        engine: Engine,
+        ends: [Tun; 2],
+        grain_ns: u64,
+    ) -> std::io::Result<(Emulator, Remote)> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (sender, orders) = channel();
+        let remote = Remote {
+            orders: sender,
+            bell: Arc::clone(&bell),
+        };
+        let emulator = Emulator {
+            engine,
+            ends,
+            orders,
+            bell,
+            began_ns: now_ns(),
+            grain_ns,
+            lateness: Lateness::default(),
+            refused: 0,
+            down: Vec::with_capacity(WRITES_IN_A_ROW),
+        };
+        Ok((emulator, remote))
+    }
+
+    /// Runs until it is told to stop, or the remote is gone.
+    pub fn run(mut self) {
+        be_punctual(REALTIME_PRIORITY);
+        let mut buffer = self.engine.buffer();
+        loop {
+            let read = self.read_both(&mut buffer);
+            let wrote = self.write_due();
+            if !self.obey() {
+                return;
+            }
+            if !read && !wrote {
+                self.sleep();
+            }
+        }
+    }
+
+    fn read_both(&mut self, buffer: &mut Vec<u8>) -> bool {
+        let mut any = false;
+        for (end, direction) in [Direction::Down, Direction::Up].into_iter().enumerate() {
+            for _ in 0..READS_IN_A_ROW {
+                let Some(len_bytes) = self.ends[end].read(buffer) else {
+                    break;
+                };
+                any = true;
+                self.engine.receive(now_ns(), direction, buffer, len_bytes);
+            }
+        }
+        any
+    }
+
+    /// Writes what is due: first what goes to the server, then what goes to the clients. Acknowledgements that come
+    /// right after one another find the server's core awake; between frames to clients, whose whole way through TCP
+    /// is walked within the write, each of them would have to wake it by an interrupt, an eighth of our time.
+    fn write_due(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..WRITES_IN_A_ROW {
+            let Some(at_ns) = self.engine.deadline_ns() else {
+                break;
+            };
+            let now_ns = now_ns();
+            let Some((direction, frame)) = self.engine.arrived(now_ns) else {
+                break;
+            };
+            any = true;
+            self.lateness.saw(now_ns.saturating_sub(at_ns));
+            match direction {
+                Direction::Down => self.down.push(frame),
+                Direction::Up => self.write(0, frame),
+            }
+        }
+        let mut down = std::mem::take(&mut self.down);
+        for frame in down.drain(..) {
+            self.write(1, frame);
+        }
+        self.down = down; // its room is kept
+        any
+    }
+
+    fn write(&mut self, end: usize, frame: Vec<u8>) {
+        self.refused += u64::from(!self.ends[end].write(&frame));
+        self.engine.recycle(frame);
+    }
+
+    /// False when it is time to stop.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Set(link, profile)) => self.engine.set(now_ns(), link, profile),
+                Ok(Order::Count(answer)) => {
+                    let now_ns = now_ns();
+                    let elapsed_ns = now_ns - self.began_ns;
+                    let mut counters = Counters::of(&self.engine, now_ns, elapsed_ns);
+                    counters.lateness = self.lateness.taken();
+                    counters.refused = self.refused;
+                    counters.overruns = [self.ends[0].overruns(), self.ends[1].overruns()];
+                    let _ = answer.send(counters); // who asked may be gone
+                }
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    /// Until a frame comes or is due, or the bell rings.
+    fn sleep(&self) {
+        if self.grain_ns > 0 && self.engine.deadline_ns().is_some() {
+            let left_ns = self.grain_ns - now_ns() % self.grain_ns;
+            std::thread::sleep(std::time::Duration::from_nanos(left_ns));
+            return;
+        }
+        let wait = self.engine.deadline_ns().map(|at_ns| {
+            let wait_ns = at_ns.saturating_sub(now_ns());
+            Timespec {
+                tv_sec: (wait_ns / NS_PER_S) as i64,
+                tv_nsec: (wait_ns % NS_PER_S) as _,
+            }
+        });
+        let mut fds = [
+            PollFd::new(self.ends[0].device(), PollFlags::IN),
+            PollFd::new(self.ends[1].device(), PollFlags::IN),
+            PollFd::new(&self.bell, PollFlags::IN),
+        ];
+        // A signal ends it early, which does no harm.
+        let _ = poll(&mut fds, wait.as_ref());
+        if !fds[2].revents().is_empty() {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+    }
+}
+
+impl Remote {
+    /// Gives an order; false if the thread is gone.
+    pub fn tell(&self, order: Order) -> bool {
+        let told = self.orders.send(order).is_ok();
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        told
+    }
+
+    /// All counters, without names; `None` if the thread is gone.
+    pub fn count(&self) -> Option<Counters> {
+        let (answer, counters) = channel();
+        self.tell(Order::Count(answer));
+        counters.recv().ok()
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64
+}
