@@ -2,6 +2,7 @@
 //! send queues, and which congestion control is really in use.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_wire::tcp_info::TcpInfo;
 use rustix::fd::OwnedFd;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
@@ -19,8 +20,6 @@ const MESSAGE_LEN: usize = 72;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_SKMEMINFO: u16 = 7;
-/// Place of tcpi_notsent_bytes in struct tcp_info.
-const NOTSENT_AT: usize = 144;
 /// Place of SK_MEMINFO_WMEM_QUEUED.
 const WMEM_QUEUED_AT: usize = 5 * 4;
 const TCP_ESTABLISHED: u32 = 1;
@@ -180,7 +179,9 @@ fn socket(message: &[u8]) -> Option<Socket> {
         let (len, kind) = (usize::from(half(attributes, 0)?), half(attributes, 2)?);
         let value = attributes.get(4..len)?;
         match kind {
-            INET_DIAG_INFO => socket.unsent_bytes = word(value, NOTSENT_AT).unwrap_or(0),
+            INET_DIAG_INFO => {
+                socket.unsent_bytes = TcpInfo::parse(value).map_or(0, |info| info.notsent_bytes);
+            }
             INET_DIAG_SKMEMINFO => socket.queued_bytes = word(value, WMEM_QUEUED_AT)?,
             INET_DIAG_CONG => {
                 let name = value.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::IoSlice;
-use std::mem::offset_of;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -10,6 +9,7 @@ use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::worker::Address;
+use ackpace_wire::tcp_info::{self, TcpInfo};
 use rustix::io::Errno;
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketFlags, acceptfrom_with, send,
@@ -202,7 +202,7 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
     let unacked_bytes = unacked
         .and_then(|bytes| u64::try_from(bytes).ok())
         .unwrap_or(0);
-    let Some((info, whole)) = tcp_info(socket) else {
+    let Some(info) = tcp_info(socket) else {
         return TcpSample {
             unacked_bytes,
             ..TcpSample::default()
@@ -211,16 +211,16 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
     TcpSample {
         unacked_bytes,
         unsent_bytes: Some(info.notsent_bytes.into()),
-        window_closed: whole && info.snd_wnd == 0,
+        window_closed: info.snd_wnd_bytes == Some(0),
         probes_unanswered: info.probes.into(),
         rtt_us: info.rtt_us.into(),
         path: path(&info),
-        flow: whole.then(|| Flow {
+        flow: info.snd_wnd_bytes.map(|window_bytes| Flow {
             acked_bytes: info.bytes_acked,
             busy_us: info.busy_time_us,
             window_limited_us: info.rwnd_limited_us,
-            window_bytes: info.snd_wnd.into(),
-            segment_bytes: info.snd_mss.into(),
+            window_bytes: window_bytes.into(),
+            segment_bytes: info.snd_mss_bytes.into(),
         }),
     }
 }
@@ -229,7 +229,7 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
 fn path(info: &TcpInfo) -> Path {
-    let bytes = |segments: u32| u64::from(segments) * u64::from(info.snd_mss);
+    let bytes = |segments: u32| u64::from(segments) * u64::from(info.snd_mss_bytes);
     Path {
         state: match info.ca_state {
             0 => CaState::Open,
@@ -238,95 +238,33 @@ fn path(info: &TcpInfo) -> Path {
             3 => CaState::Recovery,
             _ => CaState::Loss,
         },
-        cwnd_bytes: bytes(info.snd_cwnd),
-        threshold_bytes: (info.snd_ssthresh < NO_THRESHOLD).then(|| bytes(info.snd_ssthresh)),
+        cwnd_bytes: bytes(info.snd_cwnd_segments),
+        threshold_bytes: (info.snd_ssthresh_segments < NO_THRESHOLD)
+            .then(|| bytes(info.snd_ssthresh_segments)),
         rtt_min_us: Some(info.min_rtt_us)
             .filter(|us| *us != u32::MAX)
             .map_or(0, u64::from),
-        marked_segments: info.delivered_ce,
-        resent_segments: info.total_retrans,
+        marked_segments: info.delivered_ce_segments,
+        resent_segments: info.total_retrans_segments,
     }
 }
 
-/// The beginning of `struct tcp_info` (linux/tcp.h) as of Linux 5.4, which added `tcpi_snd_wnd`; the libc crate's stops before
-/// it. Names are the kernel's without `tcpi_`, with their units.
-#[repr(C)]
-struct TcpInfo {
-    state: u8,
-    ca_state: u8,
-    retransmits: u8,
-    probes: u8,
-    backoff: u8,
-    options: u8,
-    wscale: u8,
-    flags: u8,
-    rto_us: u32,
-    ato_us: u32,
-    snd_mss: u32,
-    rcv_mss: u32,
-    unacked: u32,
-    sacked: u32,
-    lost: u32,
-    retrans: u32,
-    fackets: u32,
-    last_data_sent_ms: u32,
-    last_ack_sent_ms: u32,
-    last_data_recv_ms: u32,
-    last_ack_recv_ms: u32,
-    pmtu: u32,
-    rcv_ssthresh: u32,
-    rtt_us: u32,
-    rttvar_us: u32,
-    snd_ssthresh: u32,
-    snd_cwnd: u32,
-    advmss: u32,
-    reordering: u32,
-    rcv_rtt_us: u32,
-    rcv_space: u32,
-    total_retrans: u32,
-    pacing_rate: u64,
-    max_pacing_rate: u64,
-    bytes_acked: u64,
-    bytes_received: u64,
-    segs_out: u32,
-    segs_in: u32,
-    notsent_bytes: u32,
-    min_rtt_us: u32,
-    data_segs_in: u32,
-    data_segs_out: u32,
-    delivery_rate: u64,
-    busy_time_us: u64,
-    rwnd_limited_us: u64,
-    sndbuf_limited_us: u64,
-    delivered: u32,
-    delivered_ce: u32,
-    bytes_sent: u64,
-    bytes_retrans: u64,
-    dsack_dups: u32,
-    reord_seen: u32,
-    rcv_ooopack: u32,
-    snd_wnd: u32,
-}
-
-/// Asks for it, and whether the kernel knows all of it; `None` for sockets that are not TCP, and before Linux 4.18.
-fn tcp_info(socket: &OwnedFd) -> Option<(TcpInfo, bool)> {
-    let mut info = std::mem::MaybeUninit::<TcpInfo>::zeroed();
-    let size = size_of::<TcpInfo>();
-    let mut len = size as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into `info`.
+/// Asks for it; `None` for sockets that are not TCP, and before Linux 4.18.
+fn tcp_info(socket: &OwnedFd) -> Option<TcpInfo> {
+    let mut bytes = [0; tcp_info::LEN_BYTES];
+    let mut len = bytes.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `bytes`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
+            bytes.as_mut_ptr().cast(),
             &mut len,
         )
     };
-    let enough = len as usize >= offset_of!(TcpInfo, bytes_sent);
-    // SAFETY: all-zero bytes and whatever the kernel wrote are valid integers.
-    let info = (result == 0 && enough).then(|| unsafe { info.assume_init() })?;
-    Some((info, len as usize == size))
+    let written = bytes.get(..len as usize).filter(|_| result == 0)?;
+    TcpInfo::parse(written)
 }
 
 #[cfg(test)]

@@ -13,4 +13,5 @@ pub mod hide;
 pub mod http;
 pub mod limits;
 pub mod listing;
+pub mod tcp_info;
 mod text;

@@ -40,7 +40,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["ackpace-core", "ackpace-wire"]),
     ("lab/base", &[]),
     ("lab/disk", &["ackpace-lab-base", "ackpace-sim"]),
-    ("lab/wan", &["ackpace-lab-base", "ackpace-sim"]),
+    (
+        "lab/wan",
+        &["ackpace-lab-base", "ackpace-sim", "ackpace-wire"],
+    ),
     ("lab/swarm", &["ackpace-lab-base"]),
 ];
 

@@ -64,7 +64,7 @@ pub fn rate() -> Result<Outcome> {
     let moved = pump(&pairs, Duration::from_secs(4), Duration::from_secs(10))?;
     let mut rows = Vec::new();
     for ((mbit, from), (moved, (pair, _))) in rates.iter().zip(moved.iter().zip(&pairs)) {
-        let mss = tcp_info(pair.ends(*from).0)?.mss_bytes;
+        let mss = tcp_info(pair.ends(*from).0)?.snd_mss_bytes;
         let wire = f64::from(mss + HEADERS_LEN_BYTES) / f64::from(mss);
         let got = moved.bytes as f64 * wire * 8.0 / 1e6 / moved.seconds;
         let way = if *from == Sender::Server {
@@ -111,7 +111,7 @@ pub fn rtt() -> Result<Outcome> {
     let mut rows = Vec::new();
     let mut notes = Vec::new();
     for (nth, (rtt_ms, pair)) in rtts_ms.iter().zip(&pairs).enumerate() {
-        let kernel_ms = f64::from(tcp_info(&pair.server)?.rtt_min_us) / 1e3;
+        let kernel_ms = f64::from(tcp_info(&pair.server)?.min_rtt_us) / 1e3;
         let median_ms = |times_ms: &[f64]| stats::median(times_ms).unwrap_or(f64::NAN);
         notes.push(format!(
             "{rtt_ms} ms: a byte there and back over TCP took {:+.3} ms, with two threads to wake",

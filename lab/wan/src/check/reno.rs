@@ -77,10 +77,10 @@ fn at_rtt(nth: usize, seconds: u64) -> Result<Outcome> {
         let (mut mss, mut retransmits) = (0, 0);
         for (pair, _) in &pairs[within.clone()] {
             let info = tcp_info(&pair.server)?;
-            mss = info.mss_bytes;
-            retransmits += info.retransmits;
-            limited_us += info.receiver_limited_us + info.buffer_limited_us;
-            busy_us += info.busy_us;
+            mss = info.snd_mss_bytes;
+            retransmits += info.total_retrans_segments;
+            limited_us += info.rwnd_limited_us + info.sndbuf_limited_us;
+            busy_us += info.busy_time_us;
         }
         let rtt_s = cell.rtt_ms / 1e3;
         let law = |packets_per_rtt: f64| f64::from(mss) * 8.0 / 1e6 / rtt_s * packets_per_rtt;

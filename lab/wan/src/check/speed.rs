@@ -83,7 +83,7 @@ pub fn many_paths() -> Result<Outcome> {
         .map(|pair| (pair, Sender::Server))
         .collect();
     let moved = pump(&pairs, Duration::from_secs(6), Duration::from_secs(15))?;
-    let mss = tcp_info(&pairs[0].0.server)?.mss_bytes;
+    let mss = tcp_info(&pairs[0].0.server)?.snd_mss_bytes;
     let wire = f64::from(mss + HEADERS_LEN_BYTES) / f64::from(mss);
     let rates = moved
         .iter()

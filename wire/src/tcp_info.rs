@@ -1,0 +1,102 @@
+//! What Linux tells of a TCP connection: the bytes of `struct tcp_info` (tcp(7), TCP_INFO; include/uapi/linux/tcp.h) to values.
+//!
+//! getsockopt(2) and sock_diag(7) give the same bytes. The kernel never moves a field, it only adds some at the end; so a field has its
+//! place for ever, and an older kernel gives fewer bytes. The libc crate's own structure ends before `tcpi_snd_wnd`.
+
+/// Bytes to ask the kernel for: all that is read here, as of Linux 5.4. A longer structure is cut by the kernel.
+pub const LEN_BYTES: usize = 232;
+
+/// The fields that somebody reads. Names are the kernel's without `tcpi_`, with their units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// State of congestion control: 0 open, 1 disorder, 2 reduced window, 3 recovery, 4 loss (`enum tcp_ca_state`).
+    pub ca_state: u8,
+    /// Probes of a closed window, or of an idle connection, that have no answer yet.
+    pub probes: u8,
+    /// Payload of a full segment that we send.
+    pub snd_mss_bytes: u32,
+    /// Smoothed round trip.
+    pub rtt_us: u32,
+    /// Slow-start threshold; `0x7fff_ffff` means none yet.
+    pub snd_ssthresh_segments: u32,
+    /// Congestion window.
+    pub snd_cwnd_segments: u32,
+    /// Segments sent again since the beginning.
+    pub total_retrans_segments: u32,
+    /// Payload that the peer has acknowledged.
+    pub bytes_acked: u64,
+    /// Payload that is written and was not sent yet.
+    pub notsent_bytes: u32,
+    /// Smallest round trip of late; `u32::MAX` before there is any.
+    pub min_rtt_us: u32,
+    /// Time in which there was data in flight.
+    pub busy_time_us: u64,
+    /// Time of it in which the receiver's window was the limit.
+    pub rwnd_limited_us: u64,
+    /// Time of it in which the send buffer was the limit.
+    pub sndbuf_limited_us: u64,
+    /// Segments that arrived with "congestion experienced".
+    pub delivered_ce_segments: u32,
+    /// The peer's window; `None` before Linux 5.4.
+    pub snd_wnd_bytes: Option<u32>,
+}
+
+impl TcpInfo {
+    /// Reads what the kernel wrote, in this machine's byte order. `None` of fewer bytes than Linux 4.18 gives, which is what a
+    /// socket that is not TCP has, too.
+    pub fn parse(bytes: &[u8]) -> Option<TcpInfo> {
+        Some(TcpInfo {
+            ca_state: *bytes.get(1)?,
+            probes: *bytes.get(3)?,
+            snd_mss_bytes: word(bytes, 16)?,
+            rtt_us: word(bytes, 68)?,
+            snd_ssthresh_segments: word(bytes, 76)?,
+            snd_cwnd_segments: word(bytes, 80)?,
+            total_retrans_segments: word(bytes, 100)?,
+            bytes_acked: long(bytes, 120)?,
+            notsent_bytes: word(bytes, 144)?,
+            min_rtt_us: word(bytes, 148)?,
+            busy_time_us: long(bytes, 168)?,
+            rwnd_limited_us: long(bytes, 176)?,
+            sndbuf_limited_us: long(bytes, 184)?,
+            delivered_ce_segments: word(bytes, 196)?,
+            snd_wnd_bytes: word(bytes, 228),
+        })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_at_their_places_and_older_kernels_have_fewer() {
+        let bytes: Vec<u8> = (0..=231).collect();
+        let info = TcpInfo::parse(&bytes).unwrap();
+        let word_at = |at: u8| u32::from_ne_bytes([at, at + 1, at + 2, at + 3]);
+        assert_eq!((info.ca_state, info.probes), (1, 3));
+        assert_eq!(info.snd_mss_bytes, word_at(16));
+        assert_eq!(info.delivered_ce_segments, word_at(196));
+        assert_eq!(info.snd_wnd_bytes, Some(word_at(228)));
+        let older = TcpInfo::parse(&bytes[..LEN_BYTES - 1]).unwrap();
+        assert_eq!(
+            older,
+            TcpInfo {
+                snd_wnd_bytes: None,
+                ..info
+            }
+        );
+        for len in 0..200 {
+            assert_eq!(TcpInfo::parse(&bytes[..len]), None, "{len}");
+        }
+        assert!(TcpInfo::parse(&bytes[..200]).is_some());
+    }
+}
