@@ -7,11 +7,11 @@ use std::path::Path;
 /// Time that the threads of a server had and waited for, each since its start.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
-    threads: HashMap<i32, Thread>,
+    threads: HashMap<i32, ThreadTimes>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Thread {
+struct ThreadTimes {
     /// On a core.
     used_ns: u64,
     /// Ready, but another thread had the core.
@@ -41,14 +41,14 @@ impl Usage {
     pub fn since(&self, before: &Self) -> Spent {
         let added = self.threads.iter().map(|(id, now)| {
             let then = before.threads.get(id).copied().unwrap_or_default();
-            Thread {
+            ThreadTimes {
                 used_ns: now.used_ns.saturating_sub(then.used_ns),
                 waited_ns: now.waited_ns.saturating_sub(then.waited_ns),
                 voluntary: now.voluntary.saturating_sub(then.voluntary),
                 involuntary: now.involuntary.saturating_sub(then.involuntary),
             }
         });
-        let (mut all, mut busiest) = (Thread::default(), Thread::default());
+        let (mut all, mut busiest) = (ThreadTimes::default(), ThreadTimes::default());
         for thread in added {
             all.used_ns += thread.used_ns;
             all.voluntary += thread.voluntary;
@@ -165,12 +165,12 @@ pub fn tree(root: i32) -> Result<Vec<i32>> {
 
 /// First two fields of schedstat, in ns: time on a core, time on a run queue (kernel:
 /// Documentation/scheduler/sched-stats).
-fn schedstat(text: &str) -> Option<Thread> {
+fn schedstat(text: &str) -> Option<ThreadTimes> {
     let mut fields = text.split_whitespace();
-    Some(Thread {
+    Some(ThreadTimes {
         used_ns: fields.next()?.parse().ok()?,
         waited_ns: fields.next()?.parse().ok()?,
-        ..Thread::default()
+        ..ThreadTimes::default()
     })
 }
 
@@ -241,7 +241,7 @@ mod tests {
             threads: threads
                 .iter()
                 .map(|&(id, used_ns, waited_ns)| {
-                    let thread = Thread {
+                    let thread = ThreadTimes {
                         used_ns,
                         waited_ns,
                         voluntary: used_ns / 1_000_000_000,

@@ -54,11 +54,11 @@ use std::process::ExitCode;
 #[command(name = "ackpace-lab", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    action: Action,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum Action {
     /// Run experiments: contenders in interleaved rounds, a table, a JSON file and a page
     Run(run::Args),
     /// List experiments and contenders, and what this machine lacks for them
@@ -77,7 +77,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match go(&Cli::parse().command) {
+    match go(&Cli::parse().action) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ackpace-lab: {error}");
@@ -86,15 +86,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn go(command: &Command) -> Result<ExitCode> {
-    match command {
-        Command::Run(args) => return run::run(args),
-        Command::Disk(args) => return ackpace_lab_disk::run(args),
-        Command::Swarm(args) => return ackpace_lab_swarm::run(args),
-        Command::Multiply => return multiply::run(),
-        Command::Wan(args) => return ackpace_lab_wan::run(args),
-        Command::List => print!("{}", list::text()),
-        Command::Clean => {
+fn go(action: &Action) -> Result<ExitCode> {
+    match action {
+        Action::Run(args) => return run::run(args),
+        Action::Disk(args) => return ackpace_lab_disk::run(args),
+        Action::Swarm(args) => return ackpace_lab_swarm::run(args),
+        Action::Multiply => return multiply::run(),
+        Action::Wan(args) => return ackpace_lab_wan::run(args),
+        Action::List => print!("{}", list::text()),
+        Action::Clean => {
             let removed = clean::run()?;
             removed.iter().for_each(|what| println!("removed {what}"));
             println!("nothing of the lab is left");

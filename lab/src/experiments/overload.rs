@@ -28,18 +28,6 @@ pub fn experiment() -> Experiment {
         let limit = Limit::MedianRatioAtLeast(limit);
         Judge::best_of("goodput_bytes_per_s", NGINX, limit)
     };
-    let over = |metric, title| Figure::over("memory_mib", metric, title);
-    let mut figures = vec![
-        over("goodput_bytes_per_s", "Goodput"),
-        over(
-            "goodput_of_ideal_share",
-            "Goodput over that of the ideal reader",
-        ),
-        over("client_goodput_min_bytes_per_s", "The worst-off client"),
-        over("cpu_s_per_gb", "CPU time of the server"),
-        over("disk_bytes_per_s", "What the disk brings"),
-    ];
-    figures.extend(slow_disk::disk_figures(over));
     Experiment {
         name: "overload",
         title: "200 clients of 300 KB/s: what a disk gives over the memory for it",
@@ -90,8 +78,25 @@ pub fn experiment() -> Experiment {
             ),
             Judge::alone("disk_again_pages_per_s", Fold::Max, Limit::None),
         ],
-        figures,
+        figures: figures(),
     }
+}
+
+/// Goodput, what it cost, and what the disk did.
+fn figures() -> Vec<Figure> {
+    let over = |metric, title| Figure::over("memory_mib", metric, title);
+    let mut figures = vec![
+        over("goodput_bytes_per_s", "Goodput"),
+        over(
+            "goodput_of_ideal_share",
+            "Goodput over that of the ideal reader",
+        ),
+        over("client_goodput_min_bytes_per_s", "The worst-off client"),
+        over("cpu_s_per_gb", "CPU time of the server"),
+        over("disk_bytes_per_s", "What the disk brings"),
+    ];
+    figures.extend(slow_disk::disk_figures(over));
+    figures
 }
 
 /// The same with clients who limit themselves, and a server with nothing set.

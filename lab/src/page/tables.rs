@@ -183,9 +183,46 @@ pub fn medians(outcome: &Outcome) -> String {
 
 /// Machine, place, pace, versions and configurations.
 pub fn how(outcome: &Outcome) -> String {
+    let list: String = facts(outcome)
+        .iter()
+        .map(|(name, value)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(value)))
+        .collect();
+    let contenders: String = outcome
+        .contenders
+        .iter()
+        .map(|who| {
+            format!(
+                "<details><summary>{} <span class=muted>{}</span></summary><pre>{}</pre></details>\n",
+                escape(&who.name),
+                escape(&who.version),
+                escape(&who.config)
+            )
+        })
+        .collect();
+    let place = outcome.points.first().map(|scenery| {
+        let text =
+            serde_json::to_string_pretty(&(&scenery.place, &scenery.workload)).unwrap_or_default();
+        format!(
+            "<details><summary>Place and workload{}</summary><pre>{}</pre></details>\n",
+            if outcome.points.len() > 1 {
+                " (of the first point)"
+            } else {
+                ""
+            },
+            escape(&text)
+        )
+    });
+    format!(
+        "<section>\n<h2>How it was measured</h2>\n<dl>\n{list}</dl>\n{contenders}{}</section>\n",
+        place.unwrap_or_default()
+    )
+}
+
+/// The machine and how rounds went, each fact with its name.
+fn facts(outcome: &Outcome) -> [(&'static str, String); 7] {
     let machine = &outcome.machine;
     let pace = &outcome.pace;
-    let facts = [
+    [
         (
             "machine",
             format!(
@@ -230,40 +267,7 @@ pub fn how(outcome: &Outcome) -> String {
                 )
             }),
         ),
-    ];
-    let list: String = facts
-        .iter()
-        .map(|(name, value)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(value)))
-        .collect();
-    let contenders: String = outcome
-        .contenders
-        .iter()
-        .map(|who| {
-            format!(
-                "<details><summary>{} <span class=muted>{}</span></summary><pre>{}</pre></details>\n",
-                escape(&who.name),
-                escape(&who.version),
-                escape(&who.config)
-            )
-        })
-        .collect();
-    let place = outcome.points.first().map(|scenery| {
-        let text =
-            serde_json::to_string_pretty(&(&scenery.place, &scenery.workload)).unwrap_or_default();
-        format!(
-            "<details><summary>Place and workload{}</summary><pre>{}</pre></details>\n",
-            if outcome.points.len() > 1 {
-                " (of the first point)"
-            } else {
-                ""
-            },
-            escape(&text)
-        )
-    });
-    format!(
-        "<section>\n<h2>How it was measured</h2>\n<dl>\n{list}</dl>\n{contenders}{}</section>\n",
-        place.unwrap_or_default()
-    )
+    ]
 }
 
 fn section(title: &str, about: &str, inside: &str) -> String {

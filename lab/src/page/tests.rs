@@ -14,11 +14,9 @@ use crate::sweep::expand;
 use crate::workloads::{Idle, Workload};
 use crate::world::World;
 
-fn outcome() -> Outcome {
-    let axes = vec![Axis::new("clients", "clients", &[1.0, 10.0])];
-    let points = expand(&axes, false);
+fn rounds(points: &[Point]) -> Vec<Round> {
     let mut rounds = Vec::new();
-    for point in &points {
+    for point in points {
         for (nth, who) in ["ackpace", "nginx"].iter().enumerate() {
             for round in 0..3 {
                 let mut values = Values::default();
@@ -34,6 +32,13 @@ fn outcome() -> Outcome {
             }
         }
     }
+    rounds
+}
+
+fn outcome() -> Outcome {
+    let axes = vec![Axis::new("clients", "clients", &[1.0, 10.0])];
+    let points = expand(&axes, false);
+    let rounds = rounds(&points);
     let failure = Failure {
         point: "clients = 10".into(),
         round: Some(1),

@@ -115,17 +115,7 @@ fn sources(text: &str) -> std::result::Result<(IpAddr, u32), String> {
 }
 
 fn class(workload: &Workload, class: &Class) -> Verdict {
-    match (class.clients, class.share) {
-        (Some(_), None) => {}
-        (None, Some(share)) => {
-            part_of_one("share", share)?;
-            if workload.clients.is_none() {
-                return Err("share: needs `clients` at the top of the workload".into());
-            }
-        }
-        (Some(_), Some(_)) => return Err("clients, share: give one of them".into()),
-        (None, None) => return Err("clients: missing; give it, or `share`".into()),
-    }
+    size(workload, class)?;
     seconds("think_s", class.think_s)?;
     above_zero("stall_s", class.stall_s)?;
     above_zero("timeout_s", class.timeout_s)?;
@@ -137,25 +127,7 @@ fn class(workload: &Workload, class: &Class) -> Verdict {
         seconds("start.after_s", start.after_s)?;
         seconds("start.over_s", start.over_s)?;
     }
-    if let Some(bytes) = class.receive_at_least_bytes {
-        if !(1..=1 << 20).contains(&bytes) {
-            return Err(format!(
-                "receive_at_least_bytes: {bytes}; allowed are 1 to 1048576"
-            ));
-        }
-        if class.rate.is_some() {
-            return Err(
-                "receive_at_least_bytes: not with rate, whose clients read by the clock".into(),
-            );
-        }
-    }
-    if let Some(bytes) = class.receive_buffer_bytes {
-        if !(4096..=1 << 30).contains(&bytes) {
-            return Err(format!(
-                "receive_buffer_bytes: {bytes}; allowed are 4096 to 1073741824"
-            ));
-        }
-    }
+    receiving(class)?;
     if class.requests_each == Some(0) {
         return Err("requests_each: 0; allowed are 1 and more, or leave it out".into());
     }
@@ -182,6 +154,46 @@ fn class(workload: &Workload, class: &Class) -> Verdict {
         part_of_one("change.share", change.share)?;
         if change.bits_per_s != 0 {
             bits("change.bits_per_s", change.bits_per_s)?;
+        }
+    }
+    Ok(())
+}
+
+/// How many clients it has: a number, or a share of all.
+fn size(workload: &Workload, class: &Class) -> Verdict {
+    match (class.clients, class.share) {
+        (Some(_), None) => {}
+        (None, Some(share)) => {
+            part_of_one("share", share)?;
+            if workload.clients.is_none() {
+                return Err("share: needs `clients` at the top of the workload".into());
+            }
+        }
+        (Some(_), Some(_)) => return Err("clients, share: give one of them".into()),
+        (None, None) => return Err("clients: missing; give it, or `share`".into()),
+    }
+    Ok(())
+}
+
+/// When its sockets wake it, and how much they hold.
+fn receiving(class: &Class) -> Verdict {
+    if let Some(bytes) = class.receive_at_least_bytes {
+        if !(1..=1 << 20).contains(&bytes) {
+            return Err(format!(
+                "receive_at_least_bytes: {bytes}; allowed are 1 to 1048576"
+            ));
+        }
+        if class.rate.is_some() {
+            return Err(
+                "receive_at_least_bytes: not with rate, whose clients read by the clock".into(),
+            );
+        }
+    }
+    if let Some(bytes) = class.receive_buffer_bytes {
+        if !(4096..=1 << 30).contains(&bytes) {
+            return Err(format!(
+                "receive_buffer_bytes: {bytes}; allowed are 4096 to 1073741824"
+            ));
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use std::sync::mpsc::Sender;
 
 use ackpace_lab_base::error::{Doing, Result};
 
-use crate::command::Command;
+use crate::command::SwarmCommand;
 use crate::fleet::Fleet;
 use crate::summary::Line;
 use crate::workload::Workload;
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.commands {
         listen(fleet.speaker());
     }
-    let mut output = Output::new(args.json.as_deref())?;
+    let mut output = Sink::new(args.json.as_deref())?;
     let summary = fleet.run(|line| output.line(line))?;
     match output.failure {
         Some(error) => Err(error).doing(|| "writing the results".into()),
@@ -74,13 +74,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Where lines go: as JSON to a file or the standard output, else, or also, as text for people.
-struct Output {
+struct Sink {
     json: Option<Box<dyn Write>>,
     text: bool,
     failure: Option<std::io::Error>,
 }
 
-impl Output {
+impl Sink {
     fn new(json: Option<&Path>) -> Result<Self> {
         let to_stdout = json == Some(Path::new("-"));
         let json: Option<Box<dyn Write>> = match json {
@@ -112,14 +112,14 @@ impl Output {
 }
 
 /// Commands from the standard input. A line that is none is told on the standard error.
-fn listen(speaker: Sender<Command>) {
+fn listen(speaker: Sender<SwarmCommand>) {
     std::thread::spawn(move || {
         for line in std::io::stdin()
             .lock()
             .lines()
             .map_while(std::io::Result::ok)
         {
-            match Command::parse(&line) {
+            match SwarmCommand::parse(&line) {
                 Ok(command) => {
                     if speaker.send(command).is_err() {
                         return; // the run is over
@@ -129,7 +129,7 @@ fn listen(speaker: Sender<Command>) {
             }
         }
         // Whoever gave commands is gone: nobody waits for the rest.
-        let _ = speaker.send(Command::Stop);
+        let _ = speaker.send(SwarmCommand::Stop);
     });
 }
 
@@ -147,7 +147,7 @@ fn block_signals() -> libc::sigset_t {
 }
 
 /// The first signal stops the run, which then tells its figures; a second one ends the process.
-fn stop_on_signal(signals: libc::sigset_t, speaker: Sender<Command>) {
+fn stop_on_signal(signals: libc::sigset_t, speaker: Sender<SwarmCommand>) {
     std::thread::spawn(move || {
         let mut signal = 0;
         // SAFETY: both pointers are to live values.
@@ -155,7 +155,7 @@ fn stop_on_signal(signals: libc::sigset_t, speaker: Sender<Command>) {
             libc::sigwait(&signals, &mut signal);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &signals, std::ptr::null_mut());
         }
-        let _ = speaker.send(Command::Stop); // fails if the run is over anyway
+        let _ = speaker.send(SwarmCommand::Stop); // fails if the run is over anyway
         loop {
             std::thread::park(); // this thread takes the second one
         }

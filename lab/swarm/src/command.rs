@@ -3,7 +3,7 @@
 /// A command. Classes are named.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Command {
+pub enum SwarmCommand {
     /// `rate CLASS BITS_PER_S`: all its clients read at this pace; 0 = as fast as they can.
     Rate {
         /// Name of the class.
@@ -37,7 +37,7 @@ pub enum Command {
     Stop,
 }
 
-impl Command {
+impl SwarmCommand {
     /// Reads a line; the error says what is allowed.
     pub fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -99,7 +99,7 @@ mod tests {
             "reset",
             "stop",
         ] {
-            assert_eq!(Command::parse(line).unwrap().line(), line);
+            assert_eq!(SwarmCommand::parse(line).unwrap().line(), line);
         }
         for line in [
             "",
@@ -109,7 +109,7 @@ mod tests {
             "requests a 0",
             "resett",
         ] {
-            assert!(Command::parse(line).is_err(), "{line}");
+            assert!(SwarmCommand::parse(line).is_err(), "{line}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::command::Command;
+use super::command::SwarmCommand;
 use super::histogram::Histogram;
 use super::setup::{Setup, us};
 use super::summary::{Answer, Begin, ClassSecond, ClassSummary, FaultLine, Line, Second, Summary};
@@ -32,8 +32,8 @@ pub struct Fleet {
     remotes: Vec<Remote>,
     threads: Vec<JoinHandle<()>>,
     reports: Receiver<Report>,
-    commands: Receiver<Command>,
-    speaker: Sender<Command>,
+    commands: Receiver<SwarmCommand>,
+    speaker: Sender<SwarmCommand>,
     plan: Vec<(u64, Order)>,
     end_us: Option<u64>,
     sums: Sums,
@@ -110,7 +110,7 @@ impl Fleet {
     }
 
     /// A way to give commands while it runs.
-    pub fn speaker(&self) -> Sender<Command> {
+    pub fn speaker(&self) -> Sender<SwarmCommand> {
         self.speaker.clone()
     }
 
@@ -126,7 +126,7 @@ impl Fleet {
         let mut stopping = false;
         while self.sums.ended < self.threads.len() {
             while let Ok(command) = self.commands.try_recv() {
-                stopping |= command == Command::Stop;
+                stopping |= command == SwarmCommand::Stop;
                 say(&Line::Answer(self.obey(&command)));
             }
             let now_us = self.setup.now_us();
@@ -165,7 +165,7 @@ impl Fleet {
         Ok(summary)
     }
 
-    fn obey(&mut self, command: &Command) -> Answer {
+    fn obey(&mut self, command: &SwarmCommand) -> Answer {
         let number = |name: &String| {
             let found = self
                 .setup
@@ -189,7 +189,7 @@ impl Fleet {
         };
         let (leaving, left) = channel::<()>();
         let order = match command {
-            Command::Rate { class, bits_per_s } => {
+            SwarmCommand::Rate { class, bits_per_s } => {
                 let class = number(class).and_then(paced);
                 class.map(|class| Order::Rate {
                     class,
@@ -197,20 +197,20 @@ impl Fleet {
                     share: 1.0,
                 })
             }
-            Command::Requests { class, per_s } => number(class).map(|class| Order::Requests {
+            SwarmCommand::Requests { class, per_s } => number(class).map(|class| Order::Requests {
                 class,
                 per_s: *per_s,
             }),
-            Command::Pause { class, for_s } => number(class).map(|class| Order::Pause {
+            SwarmCommand::Pause { class, for_s } => number(class).map(|class| Order::Pause {
                 class,
                 for_us: us(*for_s),
             }),
-            Command::Leave { class } => number(class).map(|class| Order::Leave {
+            SwarmCommand::Leave { class } => number(class).map(|class| Order::Leave {
                 class,
                 _left: leaving.clone(),
             }),
-            Command::Reset => Ok(Order::Reset),
-            Command::Stop => Ok(Order::Stop),
+            SwarmCommand::Reset => Ok(Order::Reset),
+            SwarmCommand::Stop => Ok(Order::Stop),
         };
         if let Ok(order) = &order {
             self.order(order);

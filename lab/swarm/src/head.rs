@@ -8,7 +8,7 @@ pub struct Head {
     /// Value of Content-Length, if there is one.
     pub body_len_bytes: Option<u64>,
     /// Value of Content-Range, if there is one.
-    pub range: Option<Range>,
+    pub range: Option<ContentRange>,
     /// The body comes in chunks.
     pub chunked: bool,
     /// The server will close after this response.
@@ -19,7 +19,7 @@ pub struct Head {
 
 /// Which bytes of a file a 206 brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct ContentRange {
     /// Offset of its first byte.
     pub first: u64,
     /// Offset of its last byte.
@@ -100,7 +100,7 @@ fn field(head: &mut Head, line: &[u8]) -> Result<(), String> {
         head.body_len_bytes = Some(len_bytes);
     } else if is("content-range") && head.status == 206 {
         let range = range(value);
-        head.range = Some(range.ok_or_else(|| format!("Content-Range {:?}", text(value)))?);
+        head.range = Some(range.ok_or_else(|| format!("Content-ContentRange {:?}", text(value)))?);
     } else if is("transfer-encoding") {
         head.chunked = value.eq_ignore_ascii_case(b"chunked");
     } else if is("connection") && value.eq_ignore_ascii_case(b"close") {
@@ -112,11 +112,11 @@ fn field(head: &mut Head, line: &[u8]) -> Result<(), String> {
 }
 
 /// `bytes 0-99/1234`; an unsatisfied range or an unknown length is none that we ask for.
-fn range(value: &[u8]) -> Option<Range> {
+fn range(value: &[u8]) -> Option<ContentRange> {
     let value = std::str::from_utf8(value).ok()?.strip_prefix("bytes ")?;
     let (range, total) = value.split_once('/')?;
     let (first, last) = range.split_once('-')?;
-    Some(Range {
+    Some(ContentRange {
         first: number(first.as_bytes())?,
         last: number(last.as_bytes())?,
         total_bytes: number(total.as_bytes())?,
@@ -182,7 +182,7 @@ mod tests {
             let head = format!("HTTP/1.1 206 x\r\nContent-Range: {value}\r\n\r\n");
             parse(head.as_bytes())
         };
-        let wanted = Range {
+        let wanted = ContentRange {
             first: 5,
             last: 9,
             total_bytes: 10,
@@ -221,7 +221,7 @@ mod tests {
                 last + 1
             );
             let head = parse(text.as_bytes()).unwrap().unwrap();
-            let range = Range { first, last, total_bytes: last + 1 };
+            let range = ContentRange { first, last, total_bytes: last + 1 };
             proptest::prop_assert_eq!((head.body_len_bytes, head.range, head.close), (Some(len), Some(range), close));
             proptest::prop_assert_eq!(head.len_bytes + 4, text.len());
         }

@@ -4,7 +4,7 @@
 //! - To run that against a server: [`run`], the command line `swarm` of the program that has [`Args`] among its own. It checks each
 //!   answer's status, lengths and body against the path (`ackpace_lab_base::content`), so the server needs files of that content:
 //!   `--write-files` makes them.
-//! - To steer a run and to read its figures from another process: it takes lines that [`command::Command`] writes (`--commands`), and
+//! - To steer a run and to read its figures from another process: it takes lines that [`command::SwarmCommand`] writes (`--commands`), and
 //!   says lines of JSON that are [`summary::Line`]s (`--json -`).
 //! - To saturate a server at the least cost to the client: [`load::Load`], keep-alive downloads whose bodies the kernel discards.
 //! - To get a single answer and to look at it: [`verify`] (whole downloads, listings), [`head`] (what an answer's head says).

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use super::command::Command;
+use super::command::SwarmCommand;
 use super::fleet::Fleet;
 use super::summary::{ClassSummary, Line};
 use super::workload::{
@@ -120,7 +120,7 @@ fn run(classes: Vec<Class>, target: SocketAddr) -> (Vec<ClassSummary>, Vec<Line>
 fn run_with(
     classes: Vec<Class>,
     target: SocketAddr,
-    mut on: impl FnMut(&Line, &Sender<Command>),
+    mut on: impl FnMut(&Line, &Sender<SwarmCommand>),
 ) -> (Vec<ClassSummary>, Vec<Line>) {
     println!("seed {SEED}");
     let workload = Workload {
@@ -166,7 +166,7 @@ fn a_right_server_gives_every_client_every_byte() {
         if let Line::Second(second) = line {
             let done: u64 = second.classes[..4].iter().map(|class| class.active).sum();
             if done == 0 {
-                speaker.send(Command::Stop).unwrap();
+                speaker.send(SwarmCommand::Stop).unwrap();
             }
         }
     });
@@ -245,7 +245,7 @@ fn another_range_and_bytes_beyond_the_answer_are_wrong_answers() {
     ranges.afterwards = Afterwards::Idle; // it listens after the answer too
     let (got, _) = run_with(vec![ranges], server(Manner::TooMuch), |line, speaker| {
         if matches!(line, Line::Second(_)) {
-            let _ = speaker.send(Command::Stop);
+            let _ = speaker.send(SwarmCommand::Stop);
         }
     });
     assert_eq!((errors(&got[0]), got[0].failed), (vec![("head", 1)], true));
@@ -259,10 +259,10 @@ fn a_class_that_is_told_to_leave_is_gone_when_the_answer_comes() {
         Line::Second(second) if !said && second.classes[0].connected == 3 => {
             said = true;
             let class = "leaver".into();
-            speaker.send(Command::Leave { class }).unwrap();
+            speaker.send(SwarmCommand::Leave { class }).unwrap();
         }
         Line::Answer(answer) if answer.command != "stop" => {
-            speaker.send(Command::Stop).unwrap();
+            speaker.send(SwarmCommand::Stop).unwrap();
         }
         _ => {}
     });
@@ -397,7 +397,7 @@ fn a_player_whose_next_segment_does_not_come_has_stalled() {
             // Each has its first segment, and a second in which to play 50 ms of film.
             seconds += u64::from(completed == 2);
             if seconds == 2 {
-                speaker.send(Command::Stop).unwrap();
+                speaker.send(SwarmCommand::Stop).unwrap();
             }
         }
     });
@@ -429,7 +429,7 @@ fn a_pace_of_its_own_takes_no_other() {
         if matches!(line, Line::Second(_)) && !said {
             said = true;
             for line in ["rate a 8000", "stop"] {
-                speaker.send(Command::parse(line).unwrap()).unwrap();
+                speaker.send(SwarmCommand::parse(line).unwrap()).unwrap();
             }
         }
     });
@@ -452,7 +452,7 @@ fn an_open_loop_asks_at_its_rate_and_obeys_commands() {
     let mut seconds = 0;
     let (got, lines) = run_with(vec![open], server(Manner::Right), |line, speaker| {
         seconds += u32::from(matches!(line, Line::Second(_)));
-        let say = |line: &str| speaker.send(Command::parse(line).unwrap()).unwrap();
+        let say = |line: &str| speaker.send(SwarmCommand::parse(line).unwrap()).unwrap();
         match line {
             Line::Begin(_) => say("requests nobody 5"),
             Line::Second(_) if seconds == 1 => {

@@ -71,7 +71,7 @@ pub struct Strays {
 /// All links and paths at work.
 pub struct Engine {
     links: Vec<LinkSlot>,
-    paths: Vec<Path>,
+    paths: Vec<PathState>,
     /// Longest time on a link for which one frame may stand; `None`: every packet is a frame.
     run_ns: Option<u64>,
     choices: HashMap<(IpAddr, u16), usize>,
@@ -92,7 +92,7 @@ struct LinkSlot {
     seen_ns: u64,
 }
 
-struct Path {
+struct PathState {
     plan: PathPlan,
     totals: [PathTotals; 2],
 }
@@ -124,7 +124,7 @@ impl Engine {
             seen_ns: 0,
         };
         let links = plan.links.into_iter().map(|link| (link.profile, link.seed));
-        let path = |plan| Path {
+        let path = |plan| PathState {
             plan,
             totals: Default::default(),
         };
@@ -312,7 +312,7 @@ impl Engine {
         if let Some(path) = self.choices.get(&key) {
             return Some(*path);
         }
-        let fits = |path: &Path| path.plan.takes(client, server_port);
+        let fits = |path: &PathState| path.plan.takes(client, server_port);
         let path = self.paths.iter().position(fits)?;
         if self.choices.len() >= CHOICES_MAX {
             self.choices.clear();

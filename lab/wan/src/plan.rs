@@ -209,71 +209,13 @@ impl PathPlan {
 
 /// The model's parameters. The error starts with the key.
 pub fn profile(spec: &LinkSpec) -> Result<Profile, String> {
-    let number = |key: &str, value: Option<f64>, allowed: RangeInclusive<f64>| match value {
-        Some(value) if !allowed.contains(&value) => Err(format!(
-            "{key} = {value}; allowed: {} to {}",
-            allowed.start(),
-            allowed.end()
-        )),
-        value => Ok(value),
-    };
     let us = |ms: Option<f64>| (ms.unwrap_or(0.0) * 1e3).round() as u64;
-    let rate = number("rate_mbit_per_s", spec.rate_mbit_per_s, 0.001..=400_000.0)?;
-    let delay_ms = number("delay_ms", spec.delay_ms, 0.0..=60_000.0)?;
-    let jitter_ms = number("jitter_ms", spec.jitter_ms, 0.0..=60_000.0)?;
-    number("queue_ms", spec.queue_ms, 0.0..=600_000.0)?;
-    if spec.queue_bytes.is_some() && spec.queue_ms.is_some() {
-        return Err("queue_bytes and queue_ms; allowed: one of them".into());
-    }
-    if rate.is_none() && spec.red.is_some() {
-        return Err("red; allowed: with rate_mbit_per_s, without which nothing queues".into());
-    }
-    let bytes_per_ms = rate.unwrap_or(0.0) * 1e6 / 8e3;
-    let limit_bytes = match (spec.queue_bytes, spec.queue_ms) {
-        (Some(bytes), _) => bytes,
-        (_, Some(ms)) => (ms * bytes_per_ms) as u64,
-        _ => ((QUEUE_DEFAULT_MS * bytes_per_ms) as u64).max(QUEUE_DEFAULT_BYTES_MIN),
-    };
-    let queue = match &spec.red {
-        None => Queue::DropTail { limit_bytes },
-        Some(red) => {
-            number("red.p_max", Some(red.p_max), 1e-6..=1.0)?;
-            number("red.weight", Some(red.weight), 1e-6..=1.0)?;
-            if !(red.min_bytes < red.max_bytes && red.max_bytes <= limit_bytes) {
-                return Err(format!(
-                    "red.max_bytes = {}; allowed: above min_bytes ({}), at most the queue ({limit_bytes})",
-                    red.max_bytes, red.min_bytes
-                ));
-            }
-            Queue::Red(Red {
-                min_bytes: red.min_bytes,
-                max_bytes: red.max_bytes,
-                p_max: red.p_max,
-                weight: red.weight,
-                limit_bytes,
-                ecn: red.ecn,
-                gentle: red.gentle,
-            })
-        }
-    };
-    let loss = match (number("loss", spec.loss, 0.0..=1.0)?, &spec.bursts) {
-        (Some(_), Some(_)) => return Err("loss and bursts; allowed: one of them".into()),
-        (Some(p), None) => Loss::Bernoulli { p },
-        (None, None) => Loss::None,
-        (None, Some(bursts)) => {
-            number("bursts.to_bad", Some(bursts.to_bad), 0.0..=1.0)?;
-            number("bursts.to_good", Some(bursts.to_good), 1e-6..=1.0)?;
-            number("bursts.loss_good", Some(bursts.loss_good), 0.0..=1.0)?;
-            number("bursts.loss_bad", Some(bursts.loss_bad), 0.0..=1.0)?;
-            Loss::GilbertElliott {
-                to_bad: bursts.to_bad,
-                to_good: bursts.to_good,
-                loss_good: bursts.loss_good,
-                loss_bad: bursts.loss_bad,
-            }
-        }
-    };
-    let mark = number("mark", spec.mark, 0.0..=1.0)?;
+    let rate = within("rate_mbit_per_s", spec.rate_mbit_per_s, 0.001..=400_000.0)?;
+    let delay_ms = within("delay_ms", spec.delay_ms, 0.0..=60_000.0)?;
+    let jitter_ms = within("jitter_ms", spec.jitter_ms, 0.0..=60_000.0)?;
+    let queue = queue(spec, rate)?;
+    let loss = loss(spec)?;
+    let mark = within("mark", spec.mark, 0.0..=1.0)?;
     Ok(Profile {
         rate_bits_per_s: rate.map(|mbit| (mbit * 1e6).round() as u64),
         delay_us: us(delay_ms),
@@ -283,6 +225,80 @@ pub fn profile(spec: &LinkSpec) -> Result<Profile, String> {
         loss,
         mark: mark.unwrap_or(0.0),
     })
+}
+
+/// The value of a key, if it is among the allowed ones.
+fn within(
+    key: &str,
+    value: Option<f64>,
+    allowed: RangeInclusive<f64>,
+) -> Result<Option<f64>, String> {
+    match value {
+        Some(value) if !allowed.contains(&value) => Err(format!(
+            "{key} = {value}; allowed: {} to {}",
+            allowed.start(),
+            allowed.end()
+        )),
+        value => Ok(value),
+    }
+}
+
+/// What waits before a link of that rate in Mbit/s, and who is dropped.
+fn queue(spec: &LinkSpec, rate_mbit_per_s: Option<f64>) -> Result<Queue, String> {
+    within("queue_ms", spec.queue_ms, 0.0..=600_000.0)?;
+    if spec.queue_bytes.is_some() && spec.queue_ms.is_some() {
+        return Err("queue_bytes and queue_ms; allowed: one of them".into());
+    }
+    if rate_mbit_per_s.is_none() && spec.red.is_some() {
+        return Err("red; allowed: with rate_mbit_per_s, without which nothing queues".into());
+    }
+    let bytes_per_ms = rate_mbit_per_s.unwrap_or(0.0) * 1e6 / 8e3;
+    let limit_bytes = match (spec.queue_bytes, spec.queue_ms) {
+        (Some(bytes), _) => bytes,
+        (_, Some(ms)) => (ms * bytes_per_ms) as u64,
+        _ => ((QUEUE_DEFAULT_MS * bytes_per_ms) as u64).max(QUEUE_DEFAULT_BYTES_MIN),
+    };
+    let Some(red) = &spec.red else {
+        return Ok(Queue::DropTail { limit_bytes });
+    };
+    within("red.p_max", Some(red.p_max), 1e-6..=1.0)?;
+    within("red.weight", Some(red.weight), 1e-6..=1.0)?;
+    if !(red.min_bytes < red.max_bytes && red.max_bytes <= limit_bytes) {
+        return Err(format!(
+            "red.max_bytes = {}; allowed: above min_bytes ({}), at most the queue ({limit_bytes})",
+            red.max_bytes, red.min_bytes
+        ));
+    }
+    Ok(Queue::Red(Red {
+        min_bytes: red.min_bytes,
+        max_bytes: red.max_bytes,
+        p_max: red.p_max,
+        weight: red.weight,
+        limit_bytes,
+        ecn: red.ecn,
+        gentle: red.gentle,
+    }))
+}
+
+/// What the wire loses: single packets by chance, or bursts of them.
+fn loss(spec: &LinkSpec) -> Result<Loss, String> {
+    match (within("loss", spec.loss, 0.0..=1.0)?, &spec.bursts) {
+        (Some(_), Some(_)) => Err("loss and bursts; allowed: one of them".into()),
+        (Some(p), None) => Ok(Loss::Bernoulli { p }),
+        (None, None) => Ok(Loss::None),
+        (None, Some(bursts)) => {
+            within("bursts.to_bad", Some(bursts.to_bad), 0.0..=1.0)?;
+            within("bursts.to_good", Some(bursts.to_good), 1e-6..=1.0)?;
+            within("bursts.loss_good", Some(bursts.loss_good), 0.0..=1.0)?;
+            within("bursts.loss_bad", Some(bursts.loss_bad), 0.0..=1.0)?;
+            Ok(Loss::GilbertElliott {
+                to_bad: bursts.to_bad,
+                to_good: bursts.to_good,
+                loss_good: bursts.loss_good,
+                loss_bad: bursts.loss_bad,
+            })
+        }
+    }
 }
 
 /// The fewest prefixes that are a range together, as (address, length).

@@ -5,6 +5,32 @@ use crate::workload::{Choice, Objects, Part, PartChoice};
 
 /// What a class asks for.
 pub fn objects(object: &Objects, clients: u32) -> Verdict {
+    path(object)?;
+    count(object)?;
+    if object.digits > 9 {
+        return Err(format!(
+            "object.digits: {}; allowed are 0 to 9",
+            object.digits
+        ));
+    }
+    zipf(object)?;
+    locality(object)?;
+    first(object)?;
+    if object.choice == Choice::Locality && object_count(object) <= clients {
+        return Err(format!(
+            "object.count: {}; {clients} clients need {} objects: a common one, and one for each",
+            object_count(object),
+            u64::from(clients) + 1
+        ));
+    }
+    match (object.file.is_some(), object.choice == Choice::Trace) {
+        (true, false) => Err("object.file: only with choice = \"trace\"".into()),
+        (false, true) => Err("object.file: needed with choice = \"trace\"".into()),
+        _ => Ok(()),
+    }
+}
+
+fn path(object: &Objects) -> Verdict {
     let numbered = object.choice != Choice::One;
     let plain = |c: char| c.is_ascii_graphic() && c != '%';
     let once = object.path.matches("{n}").count() == usize::from(numbered);
@@ -19,6 +45,11 @@ pub fn objects(object: &Objects, clients: u32) -> Verdict {
             object.path
         ));
     }
+    Ok(())
+}
+
+/// Sets have a number of objects, and nothing else has.
+fn count(object: &Objects) -> Verdict {
     let sets = [
         Choice::Uniform,
         Choice::Zipf,
@@ -26,17 +57,19 @@ pub fn objects(object: &Objects, clients: u32) -> Verdict {
         Choice::Dealt,
     ];
     match (object.count, sets.contains(&object.choice)) {
-        (Some(0) | None, true) => return Err("object.count: needed, 1 and more".into()),
-        (Some(_), false) => return Err("object.count: not with this object.choice".into()),
-        _ => {}
+        (Some(0) | None, true) => Err("object.count: needed, 1 and more".into()),
+        (Some(_), false) => Err("object.count: not with this object.choice".into()),
+        _ => Ok(()),
     }
-    let count = object.count.unwrap_or(0);
-    if object.digits > 9 {
-        return Err(format!(
-            "object.digits: {}; allowed are 0 to 9",
-            object.digits
-        ));
-    }
+}
+
+fn object_count(object: &Objects) -> u32 {
+    object.count.unwrap_or(0)
+}
+
+/// How uneven a popularity by Zipf's law is.
+fn zipf(object: &Objects) -> Verdict {
+    let count = object_count(object);
     match (object.s, object.choice) {
         (Some(s), Choice::Zipf) if !(0.0..=10.0).contains(&s) => {
             return Err(format!("object.s: {s}; allowed are 0 to 10"));
@@ -52,6 +85,11 @@ pub fn objects(object: &Objects, clients: u32) -> Verdict {
         }
         _ => {}
     }
+    Ok(())
+}
+
+/// Which part of the clients shares an object.
+fn locality(object: &Objects) -> Verdict {
     match (object.p, object.choice) {
         (Some(p), Choice::Locality) => part_of_one("object.p", p)?,
         (None, Choice::Locality) => {
@@ -60,6 +98,12 @@ pub fn objects(object: &Objects, clients: u32) -> Verdict {
         (Some(_), _) => return Err("object.p: only with choice = \"locality\"".into()),
         (None, _) => {}
     }
+    Ok(())
+}
+
+/// Which object is dealt first.
+fn first(object: &Objects) -> Verdict {
+    let count = object_count(object);
     if object.first > 0 && object.choice != Choice::Dealt {
         return Err("object.first: only with choice = \"dealt\"".into());
     }
@@ -70,17 +114,7 @@ pub fn objects(object: &Objects, clients: u32) -> Verdict {
             count - 1
         ));
     }
-    if object.choice == Choice::Locality && count <= clients {
-        return Err(format!(
-            "object.count: {count}; {clients} clients need {} objects: a common one, and one for each",
-            u64::from(clients) + 1
-        ));
-    }
-    match (object.file.is_some(), object.choice == Choice::Trace) {
-        (true, false) => Err("object.file: only with choice = \"trace\"".into()),
-        (false, true) => Err("object.file: needed with choice = \"trace\"".into()),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Which part of it.

@@ -156,31 +156,12 @@ fn at_once<T: Send>(pairs: &[Pair], measure: impl Fn(&Pair) -> Result<T> + Sync)
 
 /// Datagrams that are missing, against the loss that was asked for.
 pub fn loss() -> Result<Outcome> {
-    let bernoulli = |p: f64| LinkSpec {
-        loss: Some(p),
-        ..LinkSpec::default()
-    };
-    let bursts = LinkSpec {
-        bursts: Some(BurstsSpec {
-            to_bad: 0.005,
-            to_good: 0.25,
-            loss_good: 0.0,
-            loss_bad: 1.0,
-        }),
-        ..LinkSpec::default()
-    };
-    let kinds = [
-        ("0.1 % down", Sender::Server, bernoulli(0.001)),
-        ("1 % down", Sender::Server, bernoulli(0.01)),
-        ("3 % down", Sender::Server, bernoulli(0.03)),
-        ("1 % up", Sender::Client, bernoulli(0.01)),
-        ("bursts down", Sender::Server, bursts),
-    ];
-    let path = |(nth, (_, from, link)): (usize, &(&str, Sender, LinkSpec))| {
+    let kinds = losses();
+    let path = |(nth, loss): (usize, &Lossy)| {
         let mut path = PathSpec::new(&format!("loss{nth}"), &client(nth));
-        match from {
-            Sender::Server => path.down = link.clone(),
-            Sender::Client => path.up = link.clone(),
+        match loss.from {
+            Sender::Server => path.down = loss.link.clone(),
+            Sender::Client => path.up = loss.link.clone(),
         }
         path
     };
@@ -189,9 +170,9 @@ pub fn loss() -> Result<Outcome> {
         ..Topology::default()
     };
     let wan = Wan::up(&topology)?;
-    let open = |(nth, (_, from, _)): (usize, &(&str, Sender, LinkSpec))| {
+    let open = |(nth, loss): (usize, &Lossy)| {
         let port = PORT + nth as u16; // the server's end is connected, too
-        Ok((datagrams(&wan, address(&client(nth))?, port)?, *from))
+        Ok((datagrams(&wan, address(&client(nth))?, port)?, loss.from))
     };
     let pairs = kinds
         .iter()
@@ -200,34 +181,76 @@ pub fn loss() -> Result<Outcome> {
         .collect::<Result<Vec<_>>>()?;
     let seen = number_and_count(&pairs)?;
     let mut rows = Vec::new();
-    for ((name, _, link), seen) in kinds.iter().zip(&seen) {
-        let profile = plan::profile(link).map_err(LabError::Setup)?;
-        let p = profile.loss.mean();
-        let correlation = link
-            .bursts
-            .as_ref()
-            .map_or(0.0, |b| 1.0 - b.to_bad - b.to_good);
-        let inflation = (1.0 + correlation) / (1.0 - correlation);
-        let sigma = (p * (1.0 - p) / f64::from(DATAGRAMS) * inflation).sqrt();
-        let (lost, bursts) = lost_and_bursts(seen);
-        let got = f64::from(lost) / f64::from(DATAGRAMS);
-        rows.push(sigmas(format!("{name}, part"), p, got, sigma));
-        if let Some(spec) = &link.bursts {
-            let sigma = (1.0 - spec.to_good).sqrt() / spec.to_good / f64::from(bursts).sqrt();
-            let got = f64::from(lost) / f64::from(bursts);
-            rows.push(sigmas(
-                format!("{name}, length"),
-                1.0 / spec.to_good,
-                got,
-                sigma,
-            ));
-        }
+    for (loss, seen) in kinds.iter().zip(&seen) {
+        rows.extend(loss.rows(seen)?);
     }
     let notes = vec![
         format!("{DATAGRAMS} datagrams each; seed {}", topology.seed),
         punctuality(&wan.counters()?),
     ];
     Ok(Outcome { rows, notes })
+}
+
+/// A link that loses what this end sends.
+struct Lossy {
+    name: &'static str,
+    from: Sender,
+    link: LinkSpec,
+}
+
+fn losses() -> [Lossy; 5] {
+    let bernoulli = |name, from, p| Lossy {
+        name,
+        from,
+        link: LinkSpec {
+            loss: Some(p),
+            ..LinkSpec::default()
+        },
+    };
+    let bursts = BurstsSpec {
+        to_bad: 0.005,
+        to_good: 0.25,
+        loss_good: 0.0,
+        loss_bad: 1.0,
+    };
+    [
+        bernoulli("0.1 % down", Sender::Server, 0.001),
+        bernoulli("1 % down", Sender::Server, 0.01),
+        bernoulli("3 % down", Sender::Server, 0.03),
+        bernoulli("1 % up", Sender::Client, 0.01),
+        Lossy {
+            name: "bursts down",
+            from: Sender::Server,
+            link: LinkSpec {
+                bursts: Some(bursts),
+                ..LinkSpec::default()
+            },
+        },
+    ]
+}
+
+impl Lossy {
+    /// The part of the datagrams that was lost, and how long bursts were, if there are any.
+    fn rows(&self, seen: &[bool]) -> Result<Vec<Row>> {
+        let p = plan::profile(&self.link)
+            .map_err(LabError::Setup)?
+            .loss
+            .mean();
+        let bursty = self.link.bursts.as_ref();
+        let correlation = bursty.map_or(0.0, |b| 1.0 - b.to_bad - b.to_good);
+        let inflation = (1.0 + correlation) / (1.0 - correlation);
+        let sigma = (p * (1.0 - p) / f64::from(DATAGRAMS) * inflation).sqrt();
+        let (lost, bursts) = lost_and_bursts(seen);
+        let part = f64::from(lost) / f64::from(DATAGRAMS);
+        let mut rows = vec![sigmas(format!("{}, part", self.name), p, part, sigma)];
+        if let Some(spec) = bursty {
+            let what = format!("{}, length", self.name);
+            let sigma = (1.0 - spec.to_good).sqrt() / spec.to_good / f64::from(bursts).sqrt();
+            let length = f64::from(lost) / f64::from(bursts);
+            rows.push(sigmas(what, 1.0 / spec.to_good, length, sigma));
+        }
+        Ok(rows)
+    }
 }
 
 /// Address of the nth client of a check.

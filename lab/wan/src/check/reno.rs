@@ -5,8 +5,9 @@
 
 use super::links::{client, clients};
 use super::tcp_info::tcp_info;
-use super::traffic::{Buffers, Pair, Sender, connect_all, pump};
+use super::traffic::{Buffers, Moved, Pair, Sender, connect_all, pump};
 use super::{Outcome, Row, punctuality};
+use crate::counters::PathCounters;
 use crate::topology::{Ecn, Mode, PathSpec, Topology};
 use crate::{LinkSpec, Wan};
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -52,13 +53,7 @@ fn at_rtt(nth: usize, seconds: u64) -> Result<Outcome> {
     let pairs = connect_all(&wan, &clients(topology.path.len())?, PORT, |_| {
         Buffers::both(768 << 10)
     })?;
-    for pair in &pairs {
-        let used = tcp_congestion(&pair.server).doing(|| "TCP_CONGESTION".into())?;
-        if used != topology.congestion_control {
-            let what = format!("a live connection uses {used}: nothing measured");
-            return Err(LabError::Setup(what));
-        }
-    }
+    check_used(&pairs, &topology.congestion_control)?;
     let pairs: Vec<(Pair, Sender)> = pairs
         .into_iter()
         .map(|pair| (pair, Sender::Server))
@@ -70,40 +65,12 @@ fn at_rtt(nth: usize, seconds: u64) -> Result<Outcome> {
     let mut extra = Vec::new();
     for cell in &cells {
         let within = cell.first..cell.first + cell.count;
-        let goodput: f64 = moved[within.clone()]
-            .iter()
-            .map(|m| m.bytes as f64 / m.seconds)
-            .sum();
-        let (mut mss, mut retransmits) = (0, 0);
-        for (pair, _) in &pairs[within.clone()] {
-            let info = tcp_info(&pair.server)?;
-            mss = info.snd_mss_bytes;
-            retransmits += info.total_retrans_segments;
-            limited_us += info.rwnd_limited_us + info.sndbuf_limited_us;
-            busy_us += info.busy_time_us;
-        }
-        let rtt_s = cell.rtt_ms / 1e3;
-        let law = |packets_per_rtt: f64| f64::from(mss) * 8.0 / 1e6 / rtt_s * packets_per_rtt;
-        let expected = law((1.5 / cell.p).sqrt());
-        let pftk = law(pftk_packets_per_rtt(cell.p, rtt_s));
-        let what = format!("{:.1} %, {} ms", cell.p * 100.0, cell.rtt_ms);
-        let totals: Vec<_> = counters.paths[within]
-            .iter()
-            .map(|path| path.down)
-            .collect();
-        let entered: u64 = totals.iter().map(|t| t.entered_packets).sum();
-        let lost: u64 = totals.iter().map(|t| t.lost_packets).sum();
-        // The law is of what is sent, the lost included.
-        let sent = entered as f64 / (entered - lost).max(1) as f64;
-        let got = goodput * sent * 8.0 / 1e6 / cell.count as f64;
-        extra.push(format!(
-            "{what}: PFTK {pftk:.2} Mbit/s ({:+.0} %); lost {:.3} % of {entered}, sent again {:.3} %; {} connections",
-            (got / pftk - 1.0) * 100.0,
-            lost as f64 / entered as f64 * 100.0,
-            f64::from(retransmits) / entered as f64 * 100.0,
-            cell.count,
-        ));
-        rows.push(Row::ratio(what, expected, got, "Mbit/s", ALLOWED));
+        let told = Told::of(&pairs[within.clone()])?;
+        limited_us += told.limited_us;
+        busy_us += told.busy_us;
+        let (row, note) = cell.judged(&told, &moved[within.clone()], &counters.paths[within]);
+        rows.push(row);
+        extra.push(note);
     }
     let mut notes = vec![
         format!(
@@ -119,6 +86,67 @@ fn at_rtt(nth: usize, seconds: u64) -> Result<Outcome> {
     ];
     notes.extend(extra);
     Ok(Outcome { rows, notes })
+}
+
+/// Every live connection must use the congestion control that was asked for.
+fn check_used(pairs: &[Pair], wanted: &str) -> Result<()> {
+    for pair in pairs {
+        let used = tcp_congestion(&pair.server).doing(|| "TCP_CONGESTION".into())?;
+        if used != wanted {
+            let what = format!("a live connection uses {used}: nothing measured");
+            return Err(LabError::Setup(what));
+        }
+    }
+    Ok(())
+}
+
+/// What the kernel tells of the connections of a cell, in sum.
+#[derive(Default)]
+struct Told {
+    mss_bytes: u32,
+    retransmits: u32,
+    limited_us: u64,
+    busy_us: u64,
+}
+
+impl Told {
+    fn of(pairs: &[(Pair, Sender)]) -> Result<Told> {
+        let mut told = Told::default();
+        for (pair, _) in pairs {
+            let info = tcp_info(&pair.server)?;
+            told.mss_bytes = info.snd_mss_bytes;
+            told.retransmits += info.total_retrans_segments;
+            told.limited_us += info.rwnd_limited_us + info.sndbuf_limited_us;
+            told.busy_us += info.busy_time_us;
+        }
+        Ok(told)
+    }
+}
+
+impl Cell {
+    /// What came out beside the law, and a note of what else there is to know.
+    fn judged(&self, told: &Told, moved: &[Moved], paths: &[PathCounters]) -> (Row, String) {
+        let goodput: f64 = moved.iter().map(|m| m.bytes as f64 / m.seconds).sum();
+        let rtt_s = self.rtt_ms / 1e3;
+        let mss_bytes = f64::from(told.mss_bytes);
+        let law = |packets_per_rtt: f64| mss_bytes * 8.0 / 1e6 / rtt_s * packets_per_rtt;
+        let expected = law((1.5 / self.p).sqrt());
+        let pftk = law(pftk_packets_per_rtt(self.p, rtt_s));
+        let what = format!("{:.1} %, {} ms", self.p * 100.0, self.rtt_ms);
+        let entered: u64 = paths.iter().map(|path| path.down.entered_packets).sum();
+        let lost: u64 = paths.iter().map(|path| path.down.lost_packets).sum();
+        // The law is of what is sent, the lost included.
+        let sent = entered as f64 / (entered - lost).max(1) as f64;
+        let got = goodput * sent * 8.0 / 1e6 / self.count as f64;
+        let note = format!(
+            "{what}: PFTK {pftk:.2} Mbit/s ({:+.0} %); lost {:.3} % of {entered}, sent again {:.3} %; {} connections",
+            (got / pftk - 1.0) * 100.0,
+            lost as f64 / entered as f64 * 100.0,
+            f64::from(told.retransmits) / entered as f64 * 100.0,
+            self.count,
+        );
+        (Row::ratio(what, expected, got, "Mbit/s", ALLOWED), note)
+    }
 }
 
 /// Those of the nth round trip.

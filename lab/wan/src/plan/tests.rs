@@ -63,6 +63,82 @@ fn a_topology_becomes_links_and_paths() {
     assert!(rates.iter().any(|rate| *rate > 24_000_000));
 }
 
+/// What is replaced in the good topology, by what, and what is said of it.
+const WRONG: &[(&str, &str, &str)] = &[
+    ("seed = 7", "sead = 7", "unknown field `sead`"),
+    (
+        "seed = 7",
+        "frame_packets_min = 45",
+        "frame_packets_min = 45; allowed: 1 to 44",
+    ),
+    (
+        "\"on\"",
+        "\"yes\"",
+        "expected one of `off`, `on`, `passive`",
+    ),
+    (
+        "0.001",
+        "1.5",
+        "path \"home\": down.loss = 1.5; allowed: 0 to 1",
+    ),
+    (
+        "20.0, d",
+        "0.0, d",
+        "down.rate_mbit_per_s = 0; allowed: 0.001 to",
+    ),
+    (
+        "to_good = 0.5",
+        "to_good = 0.0",
+        "up.bursts.to_good = 0; allowed",
+    ),
+    (
+        "[\"isp\"]",
+        "[\"ips\"]",
+        "down_through names \"ips\"; allowed: isp",
+    ),
+    (
+        "10.2.0.0/16",
+        "10.2.0.0/33",
+        "allowed: 10.1.0.7, 10.1.0.0/24",
+    ),
+    (
+        "10.2.0.0/16",
+        "10.2.0.1/16",
+        "allowed: 10.1.0.7, 10.1.0.0/24",
+    ),
+    (
+        "10.2.0.0/16",
+        "fd00::1",
+        "server has no address of that family",
+    ),
+    (
+        "office",
+        "home",
+        "path.name \"home\": not empty, and once only",
+    ),
+    (
+        "queue_ms = 50.0",
+        "queue_ms = -1.0",
+        "link \"isp\".queue_ms = -1",
+    ),
+    (
+        "10.3.0.1",
+        "10.3.0.0/33",
+        "beside = \"10.3.0.0/33\"; allowed: 10.1.0.7",
+    ),
+    ("10.3.0.1", "fd00::1", "allowed: addresses of IPv4"),
+    (
+        "per_client = true",
+        "",
+        "allowed: 0 to below 1, with per_client",
+    ),
+    (
+        "10.1.0.1-10.1.0.20",
+        "10.1.0.1-10.2.0.20",
+        "more than 65536 paths",
+    ),
+];
+
 #[test]
 fn what_is_wrong_is_named_with_what_is_allowed() {
     let replaced = |from: &str, to: &str| {
@@ -72,81 +148,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
             good.replace(&from, &to)
         })
     };
-    let cases = [
-        ("seed = 7", "sead = 7", "unknown field `sead`"),
-        (
-            "seed = 7",
-            "frame_packets_min = 45",
-            "frame_packets_min = 45; allowed: 1 to 44",
-        ),
-        (
-            "\"on\"",
-            "\"yes\"",
-            "expected one of `off`, `on`, `passive`",
-        ),
-        (
-            "0.001",
-            "1.5",
-            "path \"home\": down.loss = 1.5; allowed: 0 to 1",
-        ),
-        (
-            "20.0, d",
-            "0.0, d",
-            "down.rate_mbit_per_s = 0; allowed: 0.001 to",
-        ),
-        (
-            "to_good = 0.5",
-            "to_good = 0.0",
-            "up.bursts.to_good = 0; allowed",
-        ),
-        (
-            "[\"isp\"]",
-            "[\"ips\"]",
-            "down_through names \"ips\"; allowed: isp",
-        ),
-        (
-            "10.2.0.0/16",
-            "10.2.0.0/33",
-            "allowed: 10.1.0.7, 10.1.0.0/24",
-        ),
-        (
-            "10.2.0.0/16",
-            "10.2.0.1/16",
-            "allowed: 10.1.0.7, 10.1.0.0/24",
-        ),
-        (
-            "10.2.0.0/16",
-            "fd00::1",
-            "server has no address of that family",
-        ),
-        (
-            "office",
-            "home",
-            "path.name \"home\": not empty, and once only",
-        ),
-        (
-            "queue_ms = 50.0",
-            "queue_ms = -1.0",
-            "link \"isp\".queue_ms = -1",
-        ),
-        (
-            "10.3.0.1",
-            "10.3.0.0/33",
-            "beside = \"10.3.0.0/33\"; allowed: 10.1.0.7",
-        ),
-        ("10.3.0.1", "fd00::1", "allowed: addresses of IPv4"),
-        (
-            "per_client = true",
-            "",
-            "allowed: 0 to below 1, with per_client",
-        ),
-        (
-            "10.1.0.1-10.1.0.20",
-            "10.1.0.1-10.2.0.20",
-            "more than 65536 paths",
-        ),
-    ];
-    for (from, to, expected) in cases {
+    for (from, to, expected) in WRONG {
         let got = replaced(from, to);
         assert!(got.contains(expected), "{to}: {got}");
     }

@@ -1,0 +1,165 @@
+//! The swarm as a process: how it is started, told and heard.
+
+use crate::arena::Arena;
+use crate::peers::Running;
+use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_swarm::command::SwarmCommand;
+use ackpace_lab_swarm::summary::{Answer, Line, Second, Summary};
+use ackpace_lab_swarm::workload::Workload as Clients;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// The swarm answers an order, and ends, within this time.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+/// The swarm's process and what it says.
+pub struct Process {
+    who: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<std::result::Result<Line, String>>,
+    seconds: Vec<Second>,
+}
+
+impl Process {
+    /// Starts it on the clients' core, in their network, and listens to it.
+    pub fn start(clients: &Clients, server: &Running, arena: &Arena) -> Result<Self> {
+        let file = arena.scratch().join("workload.toml");
+        let text = toml::to_string(clients)
+            .map_err(|error| LabError::Setup(format!("the workload as TOML: {error}")))?;
+        std::fs::write(&file, text).doing(|| file.display().to_string())?;
+        let program = std::env::current_exe().doing(|| "our own program".into())?;
+        let mut command = Command::new(program);
+        command
+            .arg("swarm")
+            .arg(&file)
+            .args(["--json", "-", "--commands", "--target"]);
+        command.arg(server.address.to_string());
+        command.args(["--cores", &arena.load_core().to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = arena
+            .client(command)
+            .spawn()
+            .doing(|| "swarm: start".into())?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let output = output
+            .ok_or(rustix::io::Errno::BADF)
+            .doing(|| "swarm: its output".into())?;
+        let (speaker, lines) = channel();
+        std::thread::spawn(move || {
+            for text in BufReader::new(output)
+                .lines()
+                .map_while(std::io::Result::ok)
+            {
+                let line = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"));
+                if speaker.send(line).is_err() {
+                    return; // nobody listens any more
+                }
+            }
+        });
+        Ok(Self {
+            who: server.name.clone(),
+            child,
+            input,
+            lines,
+            seconds: Vec::new(),
+        })
+    }
+
+    /// Listens for a while and keeps what it says each second.
+    pub fn hear_for(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            match self.lines.recv_timeout(left) {
+                Ok(Ok(line)) => self.keep(&line),
+                Ok(Err(what)) => return Err(LabError::Setup(format!("swarm: {what}"))),
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, order: &str) -> Result<()> {
+        let Some(input) = &mut self.input else {
+            return Err(self.gone());
+        };
+        writeln!(input, "{order}").doing(|| format!("swarm: {order}"))
+    }
+
+    fn keep(&mut self, line: &Line) {
+        if let Line::Second(second) = line {
+            self.seconds.push(second.clone());
+        }
+    }
+
+    /// Gives an order and waits until it is carried out.
+    pub fn order(&mut self, order: &SwarmCommand) -> Result<Answer> {
+        self.say(&order.line())?;
+        let answer = self.wait(|line| match line {
+            Line::Answer(answer) => Some(answer),
+            _ => None,
+        })?;
+        match &answer.refused {
+            None => Ok(answer),
+            Some(why) => Err(LabError::Setup(format!("swarm: {}: {why}", answer.command))),
+        }
+    }
+
+    /// Waits until a second of its own is over.
+    pub fn await_second(&mut self) -> Result<()> {
+        self.wait(|line| matches!(line, Line::Second(_)).then_some(()))
+    }
+
+    /// Ends it; its figures since the last reset, and all seconds.
+    pub fn end(mut self) -> Result<(Summary, Vec<Second>)> {
+        self.say(&SwarmCommand::Stop.line())?;
+        let summary = self.wait(|line| match line {
+            Line::Summary(summary) => Some(summary),
+            _ => None,
+        })?;
+        Ok((summary, std::mem::take(&mut self.seconds)))
+    }
+
+    fn wait<T>(&mut self, wanted: impl Fn(Line) -> Option<T>) -> Result<T> {
+        let end = Instant::now() + ANSWER_MAX;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(Ok(line)) => {
+                    self.keep(&line);
+                    if let Some(found) = wanted(line) {
+                        return Ok(found);
+                    }
+                }
+                Ok(Err(what)) => return Err(LabError::Setup(format!("swarm: {what}"))),
+                Err(_) => return Err(self.gone()),
+            }
+        }
+    }
+
+    /// It ends by itself when it can't go on, and says on its standard error why.
+    fn gone(&mut self) -> LabError {
+        LabError::contender(
+            &self.who,
+            "the swarm ended or fell silent; its own words are above",
+        )
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.input = None; // the end of its input ends it
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
