@@ -52,6 +52,49 @@ pub struct Served {
     pub asked: bool,
 }
 
+/// What sets K.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DepthBound {
+    /// [`IN_DEVICE_US`]: nothing else was measured, or all streams are served in time.
+    FirstRead,
+    /// What was measured for reads of this length.
+    Measured,
+    /// [`IN_DEVICE_US_MAX`].
+    FirstReadLate,
+    /// The memory for reading ahead.
+    Memory,
+    /// A constant.
+    Setting,
+}
+
+impl DepthBound {
+    /// The rest of the sentence "it gets so many reads at once since".
+    pub fn sentence(self) -> &'static str {
+        match self {
+            DepthBound::FirstRead => "a new client's first read waits for no more",
+            DepthBound::Measured => "that was measured to be best for reads of this length",
+            DepthBound::FirstReadLate => {
+                "with more of them a new client's first read would wait too long"
+            }
+            DepthBound::Memory => "memory has room for no more (memory_max)",
+            DepthBound::Setting => "it is set",
+        }
+    }
+}
+
+/// The outcome of a trial: one value of K measured against another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// K before.
+    pub from: usize,
+    /// What was tried.
+    pub to: usize,
+    /// How much more the device brought with it, in thousandths.
+    pub gain_permille: i32,
+    /// K is that now.
+    pub adopted: bool,
+}
+
 /// Finds K for one device. See the module.
 #[derive(Clone, Debug)]
 pub struct Depth {
@@ -123,13 +166,29 @@ impl Depth {
     pub fn reads(&self) -> usize {
         let reads = match &self.trial {
             Some(trial) => LADDER[trial.now()],
-            None => self.settled(),
+            None => self.best(),
         };
         reads.min(if self.short() {
             self.most()
         } else {
             self.start()
         })
+    }
+
+    /// K but for the trial under way, and what sets it.
+    pub fn settled(&self) -> (usize, DepthBound) {
+        let measured = self.found[self.class].map(|at| LADDER[at]);
+        let (start, most) = (self.start(), self.most());
+        match measured {
+            Some(reads) if self.short() && reads > most => (most, DepthBound::FirstReadLate),
+            Some(reads) if self.short() || reads <= start => (reads, DepthBound::Measured),
+            _ => (start, DepthBound::FirstRead),
+        }
+    }
+
+    /// What is being tried for K.
+    pub fn tried(&self) -> Option<usize> {
+        self.trial.as_ref().map(|trial| LADDER[trial.to])
     }
 
     /// Mean length of the last reads.
@@ -147,8 +206,8 @@ impl Depth {
         self.dry > DRY_SHARE
     }
 
-    /// A read came back.
-    pub fn done(&mut self, served: &Served) {
+    /// A read came back; the outcome of a trial that ends with it.
+    pub fn done(&mut self, served: &Served) -> Option<Verdict> {
         let fade = |mean: &mut f64, value: u64| *mean += (value as f64 - *mean) / 16.0;
         fade(&mut self.mean_len, served.len_bytes);
         fade(&mut self.mean_time, served.us);
@@ -160,21 +219,23 @@ impl Depth {
             if self.rest == 0 && counts {
                 self.trial = self.next_trial();
             }
-            return;
+            return None;
         };
         if !trial.counts(served, counts) {
             self.trial = Some(trial).filter(|trial| trial.turn.lost <= PATIENCE * TURN_READS);
             self.rest = REST_READS;
-            return;
+            return None;
         }
-        match trial.verdict(self.mean_medium) {
-            Some(change) => self.conclude(&trial, change),
+        let verdict = trial.verdict(self.mean_medium);
+        match &verdict {
+            Some(verdict) => self.conclude(&trial, verdict.adopted),
             None => self.trial = Some(trial),
         }
+        verdict
     }
 
-    /// K where nothing is being tried.
-    fn settled(&self) -> usize {
+    /// What is known to be best, whatever may be had of it now.
+    fn best(&self) -> usize {
         self.found[self.class].map_or_else(|| self.start(), |at| LADDER[at])
     }
 
@@ -211,7 +272,7 @@ impl Depth {
     }
 
     fn next_trial(&mut self) -> Option<Trial> {
-        let from = nearest(self.settled());
+        let from = nearest(self.best());
         let up = from + STEP;
         let up = Some(up).filter(|up| LADDER.get(*up).is_some_and(|reads| *reads <= self.most()));
         let down = Some(from.saturating_sub(STEP)).filter(|down| *down < from);
@@ -286,8 +347,8 @@ impl Trial {
         self.turn.reads >= TURN_READS.max(2 * most)
     }
 
-    /// At the end of a turn: whether to change, once that is known.
-    fn verdict(&mut self, medium: f64) -> Option<bool> {
+    /// At the end of a turn: the outcome, once that is clear.
+    fn verdict(&mut self, medium: f64) -> Option<Verdict> {
         let turn = core::mem::take(&mut self.turn);
         let us = (turn.over / turn.reads as f64 + medium).max(1.0);
         self.turns += 1;
@@ -313,7 +374,12 @@ impl Trial {
             (self.sum_squares / count - mean * mean).max(0.0) / (count - 1.0).max(1.0);
         let clear = beyond * beyond > CLEAR * CLEAR * error_squared;
         let enough = self.pairs >= PAIRS_MOST || clear && self.pairs >= PAIRS_LEAST;
-        enough.then_some(beyond > 0.0)
+        enough.then(|| Verdict {
+            from: LADDER[self.from],
+            to: LADDER[self.to],
+            gain_permille: (mean * 1000.0) as i32,
+            adopted: beyond > 0.0,
+        })
     }
 }
 
@@ -405,14 +471,14 @@ mod tests {
             medium_us: 50,
             asked: false,
         };
-        (0..200).for_each(|_| depth.done(&short));
+        (0..200).for_each(|_| _ = depth.done(&short));
         assert_eq!(depth.reads(), READS_START_FLASH);
         let long = Served {
             len_bytes: 1 << 20,
             us: 2_000,
             ..short
         };
-        (0..200).for_each(|_| depth.done(&long));
+        (0..200).for_each(|_| _ = depth.done(&long));
         assert_eq!(depth.reads(), 2);
     }
 
@@ -437,7 +503,7 @@ mod tests {
             ..calm
         });
         assert!(depth.trial.is_some());
-        (0..1_000).for_each(|_| depth.done(&calm));
+        (0..1_000).for_each(|_| _ = depth.done(&calm));
         assert!(depth.trial.is_none());
     }
 }

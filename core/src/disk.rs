@@ -12,8 +12,11 @@
 mod agenda;
 mod choice;
 mod chosen;
+mod completion;
+mod decisions;
 mod delay;
 mod layout;
+mod load;
 mod messages;
 mod objects;
 mod progress;
@@ -28,6 +31,8 @@ use alloc::vec::Vec;
 pub use self::agenda::Order;
 use self::agenda::{Agenda, Entry, Spot};
 pub use self::chosen::{Chosen, Turn};
+use self::decisions::Journal;
+pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYTES, Way};
 pub use self::delay::Delayed;
 pub use self::layout::{Extent, Layout};
 pub use self::messages::{In, Into, Out, ReadError, ReadId, Settings};
@@ -35,14 +40,13 @@ use self::objects::{Begins, Objects};
 use self::room::Room;
 use self::sharing::Answer;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
-use crate::depth::{Depth, Served};
+use crate::depth::{Depth, DepthBound};
 use crate::limits::{
-    RATE_BYTES_PER_S_MAX, READ_ALIGN_BYTES, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES, SLOT_BYTES,
-    WAKE_US,
+    RATE_BYTES_PER_S_MAX, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES, SLOT_BYTES, WAKE_US,
 };
 use crate::machine::Machine;
 use crate::model::Model;
-use crate::prefetch::{Fill, Load};
+use crate::prefetch::Fill;
 use crate::units::Instant;
 
 /// A worker and a place in its table of connections, which has one stream at a time: news of a
@@ -69,6 +73,8 @@ struct Reader {
     put_off_to: Option<Instant>,
     /// The last read of its bytes was made for it, into the page cache.
     fills: bool,
+    /// The way of its last read.
+    way: Option<Way>,
     /// What it counts for in [`Disk::filled_bytes_per_s`].
     filled_bytes_per_s: u64,
 }
@@ -120,12 +126,13 @@ pub struct Disk {
     /// When it was last looked whether somebody is at work for each wish, and how many there were for which nobody was.
     checked_at: Instant,
     mended: u64,
+    journal: Journal,
 }
 
 impl Disk {
     /// A device that nobody reads from.
     pub fn new(settings: Settings) -> Disk {
-        Disk {
+        let mut disk = Disk {
             settings,
             model: Model::new(settings.rotational),
             fill: Fill::default(),
@@ -148,7 +155,11 @@ impl Disk {
             delayed: Delayed::default(),
             checked_at: Instant { us: 0 },
             mended: 0,
-        }
+            journal: Journal::new(0, 0, settings.memory_bytes),
+        };
+        let (target_us, (reads, _)) = (disk.target_us(), disk.settled_reads());
+        disk.journal = Journal::new(target_us, reads, settings.memory_bytes);
+        disk
     }
 
     /// Whether nothing is wished for, read or to be told.
@@ -159,30 +170,6 @@ impl Disk {
     /// Slots that must come free before the next read can be made; 0: it waits for something else.
     pub fn slots_lacking(&self) -> u32 {
         self.slots_lacking
-    }
-
-    /// What is asked of the device together. Those whose rate is not known yet are taken for as fast as the others: a
-    /// crowd that has just come shall not believe that it has the memory to itself.
-    pub fn load(&self) -> Load {
-        let streams = self.readers.len() as u64;
-        let all = u128::from(self.rates_bytes_per_s) * u128::from(streams);
-        let all = all.checked_div(self.rates_known.into()).unwrap_or(0);
-        Load {
-            streams,
-            rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
-            memory_bytes: self.settings.memory_bytes,
-            fill_percent: self.fill.percent(),
-        }
-    }
-
-    fn add_rate(&mut self, rate_bytes_per_s: u64) {
-        self.rates_bytes_per_s += rate_bytes_per_s;
-        self.rates_known += u64::from(rate_bytes_per_s > 0);
-    }
-
-    fn remove_rate(&mut self, rate_bytes_per_s: u64) {
-        self.rates_bytes_per_s -= rate_bytes_per_s;
-        self.rates_known -= u64::from(rate_bytes_per_s > 0);
     }
 
     /// What is known of the device.
@@ -197,12 +184,28 @@ impl Disk {
 
     /// K: reads that the device gets at once. They shall not be all that fits into memory.
     pub fn reads_max(&self) -> usize {
-        if let Some(reads) = self.settings.reads {
-            return reads as usize;
+        match self.settings.reads {
+            Some(reads) => reads as usize,
+            None => self.depth.reads().min(self.reads_in_memory_max()),
         }
+    }
+
+    /// K but for a trial, and what sets it.
+    fn settled_reads(&self) -> (usize, DepthBound) {
+        if let Some(reads) = self.settings.reads {
+            return (reads as usize, DepthBound::Setting);
+        }
+        let most = self.reads_in_memory_max();
+        match self.depth.settled() {
+            (reads, _) if reads > most => (most, DepthBound::Memory),
+            settled => settled,
+        }
+    }
+
+    /// Reads of the present length that take a quarter of the memory.
+    fn reads_in_memory_max(&self) -> usize {
         let most = self.settings.memory_bytes / 4 / self.depth.mean_read_bytes().max(1);
-        let most = (most as usize).max(READS_IN_FLIGHT_MIN);
-        self.depth.reads().min(most)
+        (most as usize).max(READS_IN_FLIGHT_MIN)
     }
 
     /// Reads that the device has now.
@@ -287,6 +290,7 @@ impl Disk {
             served: None,
             put_off_to: None,
             fills: false,
+            way: None,
             filled_bytes_per_s: 0,
         };
         self.readers.insert(at, reader);
@@ -417,88 +421,6 @@ impl Disk {
             }
         }
     }
-
-    fn done(&mut self, read: ReadId, result: Result<u64, ReadError>, now: Instant) {
-        let Some(nth) = self.flights.iter().position(|flight| flight.read == read) else {
-            return;
-        };
-        let flight = self.flights.swap_remove(nth);
-        self.served(flight.span.len_bytes, now);
-        let (chosen_for, chosen, begun_at) = flight.chosen;
-        let chosen = Chosen {
-            took_us: now.since_us(begun_at),
-            ..chosen
-        };
-        let landed = self.landed(&flight, result);
-        for at in flight.waiters {
-            if at.0 == ORPHANS {
-                self.leave(at);
-                continue;
-            }
-            let Some(reader) = self.readers.get_mut(&at) else {
-                continue;
-            };
-            let Want {
-                stream,
-                seq,
-                span: wish,
-                dry_at,
-                ..
-            } = reader.want;
-            let there = common(wish, landed);
-            let end_bytes = there.map_or(wish.offset_bytes, |span| span.end_bytes());
-            let out = match (there, result) {
-                (Some(span), _) => Out::Filled {
-                    read,
-                    stream,
-                    seq,
-                    span,
-                    held: flight.held,
-                    chosen: Chosen {
-                        turn: if at == chosen_for {
-                            chosen.turn
-                        } else {
-                            Turn::Shared
-                        },
-                        ..chosen
-                    },
-                    urgent: dry_at <= now.plus_us(WAKE_US),
-                },
-                (None, Err(error)) if is_behind(wish, error) => {
-                    self.stand(at); // it waited for this read with others, and has one of its own now
-                    continue;
-                }
-                (None, Err(error)) => Out::Failed { stream, seq, error },
-                (None, Ok(_)) => Out::Failed {
-                    stream,
-                    seq,
-                    error: ReadError {
-                        errno: 0,
-                        offset_bytes: wish.offset_bytes,
-                    },
-                },
-            };
-            reader.answered = Some(Answer { at: now, end_bytes });
-            self.refill(at);
-            self.outs.push_back(out);
-        }
-    }
-}
-
-impl Disk {
-    /// What a read tells of the device.
-    fn served(&mut self, len_bytes: u64, now: Instant) {
-        let us = self.model.done(len_bytes, now);
-        if self.settings.reads.is_some() {
-            return;
-        }
-        self.depth.done(&Served {
-            len_bytes,
-            us,
-            medium_us: self.model.medium_us(len_bytes),
-            asked: !core::mem::take(&mut self.unasked),
-        });
-    }
 }
 
 impl Machine for Disk {
@@ -513,7 +435,8 @@ impl Machine for Disk {
             In::Done { read, result } => self.done(read, result, now),
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),
             In::LookUps(look_ups) => self.look_ups = look_ups,
-            In::Indirect => self.settings.direct = false,
+            In::Indirect => self.became_indirect(now),
+            In::Blind => self.became_blind(now),
             In::Budget { memory_bytes } => self.settings.memory_bytes = memory_bytes,
         }
     }
@@ -562,19 +485,4 @@ fn first(span: Span, len_bytes: u64) -> Span {
         len_bytes: span.len_bytes.min(len_bytes),
         ..span
     }
-}
-
-/// Whether a wish begins behind the block that could not be read: nobody tried its bytes.
-fn is_behind(wish: Span, error: ReadError) -> bool {
-    wish.offset_bytes / READ_ALIGN_BYTES > error.offset_bytes / READ_ALIGN_BYTES
-}
-
-/// What two spans share.
-fn common(a: Span, b: Span) -> Option<Span> {
-    let offset_bytes = a.offset_bytes.max(b.offset_bytes);
-    let end_bytes = a.end_bytes().min(b.end_bytes());
-    (offset_bytes < end_bytes).then(|| Span {
-        offset_bytes,
-        len_bytes: end_bytes - offset_bytes,
-    })
 }

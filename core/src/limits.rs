@@ -321,6 +321,10 @@ pub const ARRIVAL_BYTES: u64 = 320;
 
 /// Decisions of one worker that `ackpace why` can look back on. More: a new one takes the place of the oldest.
 pub const DECISIONS_MAX: usize = 1024;
+/// The same of one device, and as many about the ways of its streams. More: a new one takes the place of the oldest.
+pub const DEVICE_DECISIONS_MAX: usize = 128;
+/// The log tells of one device's decisions this often at most. More: the last ones are told together when it may again.
+pub const NOTICE_EACH_US: u64 = 10 * US_PER_S;
 
 /// Threads that do what may block: open, stat, getdents; one device has half of them at most. More work: it queues, one job a
 /// connection.

@@ -105,6 +105,39 @@ impl Bound {
     }
 }
 
+/// What sets T_D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetBound {
+    /// Two sweeps take so long.
+    Sweeps,
+    /// [`READ_TARGET_US_MIN`].
+    Floor,
+    /// [`READ_TARGET_US_MAX`].
+    Ceiling,
+    /// The memory for reading ahead.
+    Memory,
+    /// [`Prefetch::Paper`].
+    Paper,
+    /// [`Prefetch::Rate`] or [`Prefetch::Fixed`].
+    Setting,
+}
+
+impl TargetBound {
+    /// The rest of the sentence "T_D is so long since".
+    pub fn sentence(self) -> &'static str {
+        match self {
+            TargetBound::Sweeps => "two sweeps take so long",
+            TargetBound::Floor => "two sweeps take less, and a shorter one saves nothing",
+            TargetBound::Ceiling => "two sweeps take longer, but clients may leave meanwhile",
+            TargetBound::Memory => "memory has room for no more (memory_max)",
+            TargetBound::Paper => {
+                "the disk gives half of that over what all streams take (prefetch = paper)"
+            }
+            TargetBound::Setting => "it is set (prefetch)",
+        }
+    }
+}
+
 /// What is asked of a device together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
@@ -166,11 +199,16 @@ impl Prefetch {
 
     /// T_D at this load of a device.
     pub fn target_us(self, load: &Load, model: &Model) -> u64 {
+        self.target(load, model).0
+    }
+
+    /// T_D at this load of a device, in microseconds, and what sets it.
+    pub fn target(self, load: &Load, model: &Model) -> (u64, TargetBound) {
         match self {
-            Prefetch::Tdap => tdap_us(load, model),
-            Prefetch::Paper => paper_us(load, model),
-            Prefetch::Rate { target_us } => target_us,
-            Prefetch::Fixed { .. } => 0,
+            Prefetch::Tdap => tdap(load, model),
+            Prefetch::Paper => (paper_us(load, model), TargetBound::Paper),
+            Prefetch::Rate { target_us } => (target_us, TargetBound::Setting),
+            Prefetch::Fixed { .. } => (0, TargetBound::Setting),
         }
     }
 
@@ -253,8 +291,14 @@ fn paper_us(load: &Load, model: &Model) -> u64 {
     us_for(2 * disk, load.rates_bytes_per_s).clamp(READ_TARGET_US_MIN / 10, READ_TARGET_US_MAX)
 }
 
-fn tdap_us(load: &Load, model: &Model) -> u64 {
-    sweeps_us(load, model).min(memory_us(load, model))
+fn tdap(load: &Load, model: &Model) -> (u64, TargetBound) {
+    let (sweeps_us, memory_us) = (sweeps_us(load, model), memory_us(load, model));
+    match sweeps_us {
+        _ if memory_us < sweeps_us => (memory_us, TargetBound::Memory),
+        READ_TARGET_US_MIN => (sweeps_us, TargetBound::Floor),
+        READ_TARGET_US_MAX => (sweeps_us, TargetBound::Ceiling),
+        _ => (sweeps_us, TargetBound::Sweeps),
+    }
 }
 
 /// T_D of two sweeps.
@@ -340,6 +384,18 @@ mod tests {
         // 480 streams, 30 MB/s: C = 480 * 4 ms / (1 - 30/56) = 4.1 s
         let target_us = TDAP.target_us(&load(480, 62_500, 10_000), &disk());
         assert!(target_us.abs_diff(8_270_000) < 300_000, "{target_us}");
+    }
+
+    #[test]
+    fn t_d_tells_what_sets_it() {
+        let bound = |streams, each, mib| TDAP.target(&load(streams, each, mib), &disk()).1;
+        assert_eq!(bound(480, 62_500, 10_000), TargetBound::Sweeps);
+        assert_eq!(bound(480, 62_500, 48), TargetBound::Memory);
+        assert_eq!(bound(1, 62_500, 48), TargetBound::Floor);
+        assert_eq!(bound(200, 300_000, 1 << 20), TargetBound::Ceiling);
+        let set = Prefetch::Rate { target_us: 7 };
+        let target = set.target(&load(1, 1, 1), &disk());
+        assert_eq!(target, (7, TargetBound::Setting));
     }
 
     #[test]

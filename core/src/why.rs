@@ -2,12 +2,15 @@
 //! ([`Wait`]), why a socket was filled ([`TopUp`]), and a worker's last decisions ([`Decisions`]). One
 //! vocabulary for the log, the metrics, `ackpace top` and `ackpace why`.
 
-use alloc::vec::Vec;
+#[cfg(test)]
+mod tests;
+
 use core::fmt;
 
 use crate::congestion::{Delay, Signal};
 use crate::conn::ConnId;
 use crate::disk::Chosen;
+use crate::history::History;
 use crate::limits::{DECISIONS_MAX, THIN_BYTES_MAX};
 use crate::units::{Bytes, Instant, Time, US_PER_S};
 
@@ -282,48 +285,12 @@ pub enum What {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            What::ToppedUp {
-                top_up,
-                wait,
-                given_bytes,
-                unsent_bytes,
-                fill_bytes,
-                rate_bytes_per_s,
-            } => {
-                let because = match top_up {
-                    TopUp::First => "its response had begun",
-                    TopUp::Called => "the kernel called, since little was left in the socket",
-                    TopUp::Near => "the kernel would have called before the next round",
-                };
-                write!(f, "given {} since {because}; ", Bytes(given_bytes))?;
-                if let Some(unsent_bytes) = unsent_bytes {
-                    let of = Bytes(fill_bytes);
-                    write!(f, "the socket holds {} of {of} unsent", Bytes(unsent_bytes))?;
-                    if let Some(us) = (unsent_bytes * US_PER_S).checked_div(rate_bytes_per_s) {
-                        let rate = Bytes(rate_bytes_per_s);
-                        write!(f, ", {} at the {rate}/s that it takes", Time(us))?;
-                    }
-                    f.write_str("; ")?;
-                }
-                write!(f, "now it waits for {}", wait.sentence())
-            }
+            What::ToppedUp { top_up, .. } => self.topped_up(top_up, f),
             What::Waits {
-                wait: Wait::Disk,
+                wait,
                 left_bytes,
                 socket_bytes,
-            } if socket_bytes > THIN_BYTES_MAX => {
-                let (left, held) = (Bytes(left_bytes), Bytes(socket_bytes));
-                write!(
-                    f,
-                    "its next bytes are not in memory yet, and its socket should hold {held} until then; {left} are left"
-                )
-            }
-            What::Waits {
-                wait, left_bytes, ..
-            } => {
-                let left = Bytes(left_bytes);
-                write!(f, "waits for {}; {left} are left", wait.sentence())
-            }
+            } => waits(wait, left_bytes, socket_bytes, f),
             What::Target {
                 from_us,
                 to_us,
@@ -347,27 +314,9 @@ impl fmt::Display for What {
                 Time(for_us),
                 Bytes(window_bytes)
             ),
-            What::Congested {
-                signal,
-                delay,
-                from_bytes_per_s,
-                to_bytes_per_s,
-            } => {
+            What::Congested { signal, .. } => {
                 write!(f, "its path is congested: {}; ", signal.sentence())?;
-                let (from, to) = (Bytes(from_bytes_per_s), Bytes(to_bytes_per_s));
-                match delay {
-                    Delay::Rate if from_bytes_per_s == to_bytes_per_s => {
-                        write!(f, "whether it is slower than {from}/s is measured now")
-                    }
-                    Delay::Rate => write!(
-                        f,
-                        "taken for {to}/s instead of {from}/s, so its next bytes are read later"
-                    ),
-                    Delay::Paper => f.write_str(
-                        "its next read is put off for half of T_D, if the disk is busy (delay = paper)",
-                    ),
-                    Delay::Off => f.write_str("nothing changes (delay = off)"),
-                }
+                self.delayed(f)
             }
             What::Read(chosen) => chosen.fmt(f),
             What::Ended {
@@ -385,180 +334,101 @@ impl fmt::Display for What {
     }
 }
 
-/// The last [`DECISIONS_MAX`] decisions of one worker. One writer; who reads gets copies. Nothing is
-/// allocated after the start: a new one takes the place of the oldest.
-#[derive(Clone, Debug)]
-pub struct Decisions {
-    ring: Vec<Decision>,
-    next: usize,
+impl What {
+    /// What a socket was given, why, and what it holds now.
+    fn topped_up(&self, top_up: TopUp, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let What::ToppedUp {
+            wait,
+            given_bytes,
+            unsent_bytes,
+            fill_bytes,
+            rate_bytes_per_s,
+            ..
+        } = *self
+        else {
+            return Ok(());
+        };
+        let because = match top_up {
+            TopUp::First => "its response had begun",
+            TopUp::Called => "the kernel called, since little was left in the socket",
+            TopUp::Near => "the kernel would have called before the next round",
+        };
+        write!(f, "given {} since {because}; ", Bytes(given_bytes))?;
+        if let Some(unsent_bytes) = unsent_bytes {
+            let of = Bytes(fill_bytes);
+            write!(f, "the socket holds {} of {of} unsent", Bytes(unsent_bytes))?;
+            if let Some(us) = (unsent_bytes * US_PER_S).checked_div(rate_bytes_per_s) {
+                let rate = Bytes(rate_bytes_per_s);
+                write!(f, ", {} at the {rate}/s that it takes", Time(us))?;
+            }
+            f.write_str("; ")?;
+        }
+        write!(f, "now it waits for {}", wait.sentence())
+    }
+
+    /// What is done about congestion.
+    fn delayed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let What::Congested {
+            delay,
+            from_bytes_per_s,
+            to_bytes_per_s,
+            ..
+        } = *self
+        else {
+            return Ok(());
+        };
+        let (from, to) = (Bytes(from_bytes_per_s), Bytes(to_bytes_per_s));
+        match delay {
+            Delay::Rate if from_bytes_per_s == to_bytes_per_s => {
+                write!(f, "whether it is slower than {from}/s is measured now")
+            }
+            Delay::Rate => write!(
+                f,
+                "taken for {to}/s instead of {from}/s, so its next bytes are read later"
+            ),
+            Delay::Paper => f.write_str(
+                "its next read is put off for half of T_D, if the disk is busy (delay = paper)",
+            ),
+            Delay::Off => f.write_str("nothing changes (delay = off)"),
+        }
+    }
 }
+
+fn waits(
+    wait: Wait,
+    left_bytes: u64,
+    socket_bytes: u64,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let left = Bytes(left_bytes);
+    if wait == Wait::Disk && socket_bytes > THIN_BYTES_MAX {
+        let held = Bytes(socket_bytes);
+        return write!(
+            f,
+            "its next bytes are not in memory yet, and its socket should hold {held} until then; {left} are left"
+        );
+    }
+    write!(f, "waits for {}; {left} are left", wait.sentence())
+}
+
+/// The last [`DECISIONS_MAX`] decisions of one worker. One writer; readers get copies.
+#[derive(Clone, Debug)]
+pub struct Decisions(History<Decision>);
 
 impl Default for Decisions {
     fn default() -> Decisions {
-        Decisions {
-            ring: Vec::with_capacity(DECISIONS_MAX),
-            next: 0,
-        }
+        Decisions(History::new(DECISIONS_MAX))
     }
 }
 
 impl Decisions {
     /// The one way in.
     pub fn record(&mut self, at: Instant, conn: Option<ConnId>, what: What) {
-        let decision = Decision { at, conn, what };
-        match self.ring.get_mut(self.next) {
-            Some(oldest) => *oldest = decision,
-            None => self.ring.push(decision),
-        }
-        self.next = (self.next + 1) % DECISIONS_MAX;
+        self.0.push(Decision { at, conn, what });
     }
 
     /// All that are kept, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Decision> {
-        let (newer, older) = self.ring.split_at(self.next.min(self.ring.len()));
-        older.iter().chain(newer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const CONN: ConnId = ConnId {
-        index: 3,
-        generation: 1,
-    };
-
-    #[test]
-    fn every_reason_stands_at_its_number_and_has_a_name_of_its_own() {
-        for (at, why) in Why::ALL.into_iter().enumerate() {
-            assert_eq!(why as usize, at);
-        }
-        for (at, wait) in Wait::ALL.into_iter().enumerate() {
-            assert_eq!(wait as usize, at);
-        }
-        for (at, top_up) in TopUp::ALL.into_iter().enumerate() {
-            assert_eq!(top_up as usize, at);
-        }
-        let mut names: Vec<&str> = Why::ALL.into_iter().map(Why::name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), Why::ALL.len());
-    }
-
-    #[test]
-    fn the_ring_keeps_the_last_decisions_in_their_order_and_never_grows() {
-        let mut decisions = Decisions::default();
-        let capacity = decisions.ring.capacity();
-        assert_eq!(decisions.iter().count(), 0);
-        for us in 0..3 * DECISIONS_MAX as u64 + 7 {
-            let what = What::Closed { why: Why::Idle };
-            decisions.record(Instant { us }, Some(CONN), what);
-            let kept: Vec<u64> = decisions.iter().map(|decision| decision.at.us).collect();
-            let first = (us + 1).saturating_sub(DECISIONS_MAX as u64);
-            assert!(kept.into_iter().eq(first..=us), "after {us}");
-        }
-        assert_eq!(decisions.ring.capacity(), capacity);
-    }
-
-    #[test]
-    fn a_full_socket_is_the_windows_doing_when_no_segment_fits_in_it() {
-        let tcp = WindowFacts {
-            window_bytes: 65_536,
-            in_flight_bytes: 10_000,
-            unsent_bytes: 500_000,
-            segment_bytes: 1448,
-        };
-        let full = WindowFacts {
-            in_flight_bytes: 65_000,
-            ..tcp
-        };
-        let shut = WindowFacts {
-            window_bytes: 0,
-            ..tcp
-        };
-        for (wait, facts, seen) in [
-            (Wait::Margin, tcp, Wait::Margin),
-            (Wait::Margin, full, Wait::Window),
-            (Wait::Socket, shut, Wait::Window),
-            (Wait::Disk, shut, Wait::Disk),
-            (Wait::Turn, full, Wait::Turn),
-        ] {
-            assert_eq!(wait.seen_with(&facts), seen, "{wait:?} {facts:?}");
-        }
-    }
-
-    #[test]
-    fn a_decision_is_a_plain_sentence_with_its_numbers() {
-        let topped_up = What::ToppedUp {
-            top_up: TopUp::Near,
-            wait: Wait::Margin,
-            given_bytes: 123_456,
-            unsent_bytes: Some(507_904),
-            fill_bytes: 507_904,
-            rate_bytes_per_s: 2_500_000,
-        };
-        assert_eq!(
-            topped_up.to_string(),
-            "given 123 KB since the kernel would have called before the next round; the socket holds 507 KB of 507 KB \
-             unsent, 203 ms at the 2.5 MB/s that it takes; now it waits for its client: the socket holds its \
-             margin, as it should"
-        );
-        let waits = |socket_bytes| What::Waits {
-            wait: Wait::Disk,
-            left_bytes: 999,
-            socket_bytes,
-        };
-        assert_eq!(
-            waits(300).to_string(),
-            "waits for the disk: its next bytes are not in memory yet; 999 B are left"
-        );
-        assert_eq!(
-            waits(2_000_000).to_string(),
-            "its next bytes are not in memory yet, and its socket should hold 2.0 MB until then; 999 B are left"
-        );
-        let target = What::Target {
-            from_us: 400_000,
-            to_us: 209_000,
-            rates_bytes_per_s: 240_000_000,
-        };
-        assert_eq!(
-            target.to_string(),
-            "the margin of all connections goes from 400 ms to 209 ms, since together they take 240 MB/s"
-        );
-        let paced = What::Paced {
-            window_bytes: 400_000,
-            rate_bytes_per_s: 25_000_000,
-            for_us: 20_000,
-        };
-        assert_eq!(
-            paced.to_string(),
-            "paced at 25 MB/s for 20 ms, a round trip, since nothing was in flight: its window of 400 KB would leave at \
-             once, and overflow a queue on the way"
-        );
-        let congested = |delay, to_bytes_per_s| What::Congested {
-            signal: Signal::Ecn,
-            delay,
-            from_bytes_per_s: 1_000_000,
-            to_bytes_per_s,
-        };
-        assert_eq!(
-            congested(Delay::Rate, 750_000).to_string(),
-            "its path is congested: packets are marked (ECN); taken for 750 KB/s instead of 1.0 MB/s, so its next bytes are \
-             read later"
-        );
-        assert_eq!(
-            congested(Delay::Rate, 1_000_000).to_string(),
-            "its path is congested: packets are marked (ECN); whether it is slower than 1.0 MB/s is measured now"
-        );
-        let ended = What::Ended {
-            why: Why::PauseTimeout,
-            sent_bytes: 4_150_000,
-            took_us: 604_000_000,
-        };
-        assert_eq!(
-            ended.to_string(),
-            "the response ended (pause_timeout) after 4.1 MB in 604 s"
-        );
+        self.0.iter()
     }
 }

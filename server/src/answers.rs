@@ -173,17 +173,53 @@ pub struct Response {
     pub waited_net_us: u64,
 }
 
-/// The answer to `why`.
+/// The answer to `why`, of a connection or a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// [`VERSION`].
     pub version: u32,
     /// The connection; null if it is gone and only remembered.
     pub connection: Option<Connection>,
+    /// The device; null if it was asked for a connection.
+    #[serde(default)]
+    pub device: Option<DeviceRow>,
     /// How it stands, in plain sentences.
     pub now: Vec<String>,
     /// The last decisions, oldest first.
     pub decisions: Vec<Told>,
+}
+
+/// A device that is read from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRow {
+    /// Its number, as in the metrics.
+    pub device: u16,
+    /// What the kernel calls its disks, as far as it does.
+    pub disks: Vec<String>,
+    /// It has an arm, or nobody knows.
+    pub rotational: bool,
+    /// N: streams that read from it.
+    pub streams: u64,
+    /// B_net: what they take together.
+    pub rates_bytes_per_s: u64,
+    /// T_D.
+    pub target_us: u64,
+    /// K.
+    pub depth_reads: u64,
+    /// Reads that it has now.
+    pub in_flight_reads: u64,
+    /// t_p.
+    pub positioning_us: u64,
+    /// R.
+    pub media_bytes_per_s: u64,
+    /// Memory for reading ahead that is in use.
+    pub used_bytes: u64,
+    /// M.
+    pub memory_bytes: u64,
+    /// It is read past the page cache where nobody shares.
+    pub direct: bool,
+    /// The kernel does not tell what is cached of its files.
+    pub blind: bool,
 }
 
 /// A decision.
@@ -191,7 +227,7 @@ pub struct Explained {
 pub struct Told {
     /// How long ago.
     pub ago_us: u64,
-    /// It was about all connections of the worker.
+    /// It was about all connections of the worker; of a device, about all its streams.
     pub of_worker: bool,
     /// A plain sentence.
     pub text: String,

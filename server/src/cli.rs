@@ -136,16 +136,16 @@ fn top_command() -> Command {
 
 fn why_command() -> Command {
     let connection = Arg::new("connection")
-        .value_name("CONN")
-        .help("Its client's ADDRESS:PORT, or its name in `ackpace top`")
+        .value_name("CONN|DEVICE")
+        .help("ADDRESS:PORT of its client, or its name in `ackpace top`; a device's number in the metrics, or its disk, such as sda")
         .required(true);
-    let about = "Explain a connection: what its bytes wait for, and why";
+    let about = "Explain a connection or a disk: what waits for what, and why";
     let command = Command::new("why").about(about).args([
         connection,
         switch("json", "A JSON object, units in the names"),
         admin_argument(),
     ]);
-    let usage = "ackpace why [--json] [--admin PATH] CONN";
+    let usage = "ackpace why [--json] [--admin PATH] CONN|DEVICE";
     with_help(command, &[usage], &[])
 }
 

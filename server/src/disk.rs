@@ -1,6 +1,7 @@
 //! The thread of one device: drives the disk machine, hands its reads to the kernel or to reading threads, and its
 //! news to the workers.
 
+mod look;
 mod readers;
 #[cfg(test)]
 mod tests;
@@ -17,8 +18,11 @@ use ackpace_core::disk::{Chosen, Disk, In, Into, Out, ReadError, ReadId, Setting
 use ackpace_core::limits::{AHEAD_EACH_US, AHEAD_SHORT_US, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::look::Question;
+pub use self::look::{DeviceLook, ToldDecision};
 use self::readers::{Finished, Job, Readers};
 use self::wanted::Wanted;
 use crate::clock::Clock;
@@ -85,6 +89,7 @@ pub struct Handle {
     waker: Arc<ThreadWaker>,
     pool: Arc<Pool>,
     tally: Tally,
+    questions: Sender<Question>,
 }
 
 /// A slot of the pool, with its part of the list of slots that a stream holds.
@@ -189,7 +194,9 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
     let slots = u32::try_from(equipment.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
     let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
     pool.retire(u32::MAX); // all of it is others' until it was claimed
+    let (questions, asked) = bounded(1);
     let handle = Arc::new(Handle {
+        questions,
         asks: equipment
             .lines
             .iter()
@@ -214,6 +221,7 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
         files: Wanted::default(),
         landed: None,
         handle: Arc::clone(&handle),
+        questions: asked,
         lines: Arc::clone(&equipment.lines),
         readers,
         ring,
@@ -242,6 +250,7 @@ struct Shell {
     /// The memory of the read that has just come back, until the machine says whose it is.
     landed: Option<(ReadId, Lease, Span)>,
     handle: Arc<Handle>,
+    questions: Receiver<Question>,
     lines: Arc<Vec<Line>>,
     readers: Readers,
     /// `None` where io_uring is refused: the reading threads read all.
@@ -296,7 +305,7 @@ impl Shell {
     fn turn(&mut self) {
         let now = self.clock.now();
         self.memory_came_back(now);
-        self.look_at_look_ups(now);
+        self.look_at_device(now);
         self.hear_ring(now);
         while let Some(finished) = self.readers.finished() {
             self.finished(finished, now);
@@ -315,6 +324,8 @@ impl Shell {
             self.divide_at = Some(now.plus_us(AHEAD_EACH_US)); // others may have given some back
         }
         self.publish();
+        self.log_notice();
+        self.answer(now);
     }
 
     fn memory_came_back(&mut self, now: Instant) {
@@ -362,11 +373,14 @@ impl Shell {
         self.divide_at = owes(self).then_some(soon);
     }
 
-    /// Nobody rings for them: as long as they matter the device is at work, and its next read ends soon.
-    fn look_at_look_ups(&mut self, now: Instant) {
+    /// Nobody rings for look-ups: as long as they matter the device is at work, and its next read ends soon.
+    fn look_at_device(&mut self, now: Instant) {
         let device = self.devices.get(self.index);
         let look_ups = device.map_or(0, Device::look_ups);
         self.disk.on(In::LookUps(look_ups), now);
+        if device.is_some_and(Device::is_blind) {
+            self.disk.on(In::Blind, now);
+        }
     }
 
     fn hear_ring(&mut self, now: Instant) {

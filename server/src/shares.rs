@@ -155,6 +155,7 @@ impl Shares {
         let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
         DEVICE_THREADS * THREAD_BYTES
             + connections * ask_bytes()
+            + ackpace_core::disk::JOURNAL_BYTES
             + self.remembered() * (core::OBJECT_BYTES + core::CACHED_EACH_BYTES)
     }
 

@@ -275,12 +275,11 @@ fn why_of_a_stalled_client_names_its_closed_window() {
         why.code == Some(1) && why.err.contains("there is no such connection now")
     });
     let wrong = watched.ackpace(&["why", "nobody"]);
-    assert_eq!(wrong.code, Some(2), "{}", wrong.err);
-    assert!(
-        wrong.err.contains("nobody is no connection"),
-        "{}",
-        wrong.err
-    );
+    assert_eq!(wrong.code, Some(1), "{}", wrong.err);
+    let text = "nobody is no connection and no device; the devices are 0 (";
+    assert!(wrong.err.contains(text), "{}", wrong.err);
+    let neither = watched.ackpace(&["why", "1.2"]);
+    assert_eq!(neither.code, Some(2), "{}", neither.err);
     watched.server.stop();
 }
 
@@ -302,6 +301,20 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
     });
     let first = "before all who have something, since it had nothing yet; so long since its rate is not known yet";
     assert!(told.contains(first), "{told}");
+    // The device that it was read from tells of itself, too.
+    let device = watched.ackpace(&["why", "0"]);
+    assert!(device.success, "{}", device.err);
+    for part in [
+        "device 0 (",
+        ") is read from by 1 stream, ",
+        "\nT_D is ",
+        " reads at once (K), since ",
+        " for reading ahead are in use",
+    ] {
+        assert!(device.out.contains(part), "no {part:?} in\n{}", device.out);
+    }
+    let json = watched.ackpace(&["why", "--json", "0"]).out;
+    assert!(json.contains("\"device\":{\"device\":0,"), "{json}");
     drop(conn);
     watched.server.stop();
 }

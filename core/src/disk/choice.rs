@@ -1,7 +1,9 @@
 //! The choice: whose wish becomes a read now, how long it is, and where it goes.
 
 use super::agenda::Spot;
-use super::{Chosen, Disk, Flight, Into, ORPHANS, Out, Place, ReadId, Turn, first};
+use super::{
+    Chosen, DeviceChange, Disk, Flight, Into, ORPHANS, Out, Place, ReadId, Turn, Way, first,
+};
 use crate::conn::{Held, Span, Want};
 use crate::limits::{
     FIRST_READ_BYTES, OVERTAKEN_MAX, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN,
@@ -71,17 +73,21 @@ impl Disk {
         let (want, spot) = (reader.want, reader.spot?);
         let (read_bytes, bound) =
             (self.settings.prefetch).read_bytes(&self.asked(&want, target_us, now));
-        let (span, into, bound) = if self.is_shared(at, &want, now) {
-            (rest_of_window(want.span), Into::PageCache, Bound::Window)
-        } else if self.settings.direct {
-            let slots = self.slots_for(want.span, read_bytes)?;
-            let whole = (read_bytes / SLOT_BYTES).max(1);
-            let short = u64::from(slots) < whole;
-            let bound = if short { Bound::Memory } else { bound };
-            (in_slots(want.span, slots), Into::Slots(slots), bound)
-        } else {
-            (first(want.span, read_bytes), Into::PageCache, bound)
+        let way = self.way(at, &want, now);
+        let (span, into, bound) = match way {
+            Way::Followed | Way::Popular | Way::Cached => {
+                (rest_of_window(want.span), Into::PageCache, Bound::Window)
+            }
+            Way::Direct => {
+                let slots = self.slots_for(want.span, read_bytes)?;
+                let whole = (read_bytes / SLOT_BYTES).max(1);
+                let short = u64::from(slots) < whole;
+                let bound = if short { Bound::Memory } else { bound };
+                (in_slots(want.span, slots), Into::Slots(slots), bound)
+            }
+            Way::Indirect => (first(want.span, read_bytes), Into::PageCache, bound),
         };
+        self.note_way(at, way, now);
         let ends = span.end_bytes() >= want.span.end_bytes();
         let chosen = Chosen {
             turn: match spot {
@@ -98,6 +104,19 @@ impl Disk {
             took_us: 0,
         };
         Some(self.read(at, (spot, chosen), span, into, now))
+    }
+
+    /// A stream whose reads take another way than before is told of; its first way goes without saying.
+    fn note_way(&mut self, at: Place, to: Way, now: Instant) {
+        let Some(reader) = self.readers.get_mut(&at) else {
+            return;
+        };
+        let Want { stream, object, .. } = reader.want;
+        let before = reader.way.replace(to);
+        if before.is_some_and(|before| before != to) && at.0 != ORPHANS {
+            let change = DeviceChange::Way { stream, object, to };
+            self.journal.record(change, now);
+        }
     }
 
     /// What the length of a read for a wish follows from.

@@ -86,6 +86,8 @@ pub enum In {
     LookUps(u32),
     /// The device can't be read past the page cache.
     Indirect,
+    /// The kernel does not tell what is cached of the device's files. Nothing is decided by it here, but it is explained.
+    Blind,
     /// The pool has this size from now on. If more of it is in use, nothing is read into it until that has come back.
     Budget {
         /// M.

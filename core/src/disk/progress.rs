@@ -27,6 +27,7 @@ impl Disk {
             return;
         }
         self.checked_at = now;
+        self.observe(now);
         for at in self.forgotten_places() {
             self.mended += 1;
             self.stand(at);

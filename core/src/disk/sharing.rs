@@ -5,7 +5,7 @@
 //! that is no more than the page cache holds ([`super::room`]), the two are near by, and share. So the nearest share, and
 //! one pair more that shares may be the end of it for the one that is farthest apart.
 
-use super::{Disk, Flight, Place, ReadError, first};
+use super::{Disk, Flight, Place, ReadError, Way, first};
 use crate::conn::{Held, Span, Want};
 use crate::limits::WINDOW_BYTES;
 use crate::units::{Instant, US_PER_S};
@@ -19,12 +19,22 @@ pub(super) struct Answer {
 }
 
 impl Disk {
-    /// Whether what is read for this wish goes into the page cache and stays for others.
-    pub(super) fn is_shared(&self, at: Place, want: &Want, now: Instant) -> bool {
+    /// Which way a read for this stream takes: into the page cache if it stays there for others, past it if it can.
+    pub(super) fn way(&self, at: Place, want: &Want, now: Instant) -> Way {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
-        // Where the page cache can't be asked, it may well be there.
-        let unknown = !want.absent && self.room.may_hold(object, from_bytes, now);
-        unknown || self.objects.is_popular(object, now) || self.is_followed(at, want, now)
+        if !want.absent && self.room.may_hold(object, from_bytes, now) {
+            return Way::Cached; // nobody was asked, and it may well be there
+        }
+        if self.objects.is_popular(object, now) {
+            return Way::Popular;
+        }
+        if self.is_followed(at, want, now) {
+            return Way::Followed;
+        }
+        match self.settings.direct {
+            true => Way::Direct,
+            false => Way::Indirect,
+        }
     }
 
     /// Whether another reader of the file is near by: it comes for these bytes while they are there. A crowd at one place is,

@@ -289,7 +289,7 @@ fn short_reads_go_deeper_than_long_ones_and_memory_bounds_both() {
         for _ in 0..100 {
             now = now.plus_us(each_us);
             disk.unasked = true;
-            disk.served(len_bytes, now);
+            disk.learn_service(len_bytes, now);
         }
         disk.reads_max()
     };

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::place;
+use super::questions::Subject;
 use super::terminal::{Event, Terminal};
 use super::view;
 use crate::answers::{Explained, Refusal, Top};
@@ -105,15 +106,13 @@ fn look(server: &mut Server, shown: Shown, room: usize) -> Result<Seen, Failure>
     })
 }
 
-/// `ackpace why CONN`.
+/// `ackpace why CONN|DEVICE`.
 ///
 /// # Errors
-/// No server, or no such connection.
+/// No server, or no such connection or device.
 pub fn why(path: Option<&Path>, target: &str, json: bool) -> Result<(), Failure> {
     // Told here, so that a mistyped name needs no server to be found out.
-    target
-        .parse::<crate::answers::Target>()
-        .map_err(Failure::operator)?;
+    target.parse::<Subject>().map_err(Failure::operator)?;
     let mut server = Server::find(path)?;
     let line = server.ask(&format!("why {target}"))?;
     let explained: Explained = read(&line)?;

@@ -2,12 +2,13 @@
 //! `ackpace why`.
 //!
 //! Numbers are read where the workers count them ([`crate::tally`]), without their help. What lies inside of a
-//! worker (connections, decisions) is told by its own thread, on demand: the data path pays nothing for that
+//! worker (connections, decisions), or of a disk, is told by its own thread, on demand: the data path pays nothing for that
 //! while nobody asks.
 
 mod catalog;
 pub mod client;
 mod control;
+mod device;
 pub mod metrics;
 pub mod place;
 mod questions;

@@ -1,6 +1,6 @@
 //! The admin socket's requests: a line each, answered by one line of JSON.
 //!
-//! `ackpace/1 top [N]` and `ackpace/1 why ADDRESS:PORT|NAME`. Anything else is answered by an error that says so. The answer with all
+//! `ackpace/1 top [N]` and `ackpace/1 why ADDRESS:PORT|NAME|DEVICE`. Anything else is answered by an error that says so. The answer with all
 //! connections is made in pieces, each when the client has taken the one before: nobody keeps more than that.
 
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use ackpace_core::why::Wait;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
 
-use super::Board;
+use super::{Board, device};
 use crate::answers::{
     Answer, Ask, Connection, Explained, Question, Refusal, Server, Target, Told, Top, VERSION,
     WorkerRow,
@@ -24,12 +24,21 @@ use crate::limits::{
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What somebody asks by the admin socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Request {
     /// The fastest, so many.
     Top(usize),
     All,
-    Why(Target),
+    Why(Subject),
+}
+
+/// What `why` is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A connection.
+    Connection(Target),
+    /// A device, by its number or the name of one of its disks.
+    Device(String),
 }
 
 /// The answer to one line, with its line feed, or its beginning.
@@ -40,7 +49,7 @@ pub fn answer(line: &[u8], board: &Board) -> (Vec<u8>, Option<Rest>) {
             let (bytes, rest) = Rest::of(top(0, board));
             return (bytes, Some(rest));
         }
-        Ok(Request::Why(target)) => match explained(target, board) {
+        Ok(Request::Why(subject)) => match why(&subject, board) {
             Ok(explained) => json(&explained),
             Err(error) => refusal(&error),
         },
@@ -137,7 +146,7 @@ fn json(answer: &impl Serialize) -> Vec<u8> {
 }
 
 fn parse(line: &[u8]) -> Result<Request, String> {
-    let usage = || "ask \"ackpace/1 top [N]\" or \"ackpace/1 why ADDRESS:PORT\"".to_owned();
+    let usage = || "ask \"ackpace/1 top [N]\" or \"ackpace/1 why ADDRESS:PORT|DEVICE\"".to_owned();
     let line = std::str::from_utf8(line).map_err(|_| usage())?;
     let words: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
     match words[..] {
@@ -152,6 +161,19 @@ fn parse(line: &[u8]) -> Result<Request, String> {
             env!("CARGO_PKG_VERSION")
         )),
         _ => Err(usage()),
+    }
+}
+
+impl std::str::FromStr for Subject {
+    type Err = String;
+
+    /// What could be a connection is one.
+    fn from_str(text: &str) -> Result<Subject, String> {
+        match text.parse() {
+            Ok(target) => Ok(Subject::Connection(target)),
+            Err(_) if device::may_be_name(text) => Ok(Subject::Device(text.to_owned())),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -177,7 +199,7 @@ impl std::str::FromStr for Target {
         }
         Err(format!(
             "{} is no connection: name it by its client's address and port, such as 192.0.2.1:4242, or by its name in \
-             `ackpace top`, such as 0.12.3",
+             `ackpace top`, such as 0.12.3; name a device by its number, such as 0, or by one of its disks, such as sda",
             crate::options::shown(text)
         ))
     }
@@ -262,6 +284,13 @@ fn top(most: usize, board: &Board) -> Top {
     top
 }
 
+fn why(subject: &Subject, board: &Board) -> Result<Explained, String> {
+    match subject {
+        Subject::Connection(target) => explained(*target, board),
+        Subject::Device(name) => device::explained(name, board),
+    }
+}
+
 fn explained(target: Target, board: &Board) -> Result<Explained, String> {
     let answers = ask(board, Ask::Why(target));
     let silent = board.workers.len() - answers.len();
@@ -274,6 +303,7 @@ fn explained(target: Target, board: &Board) -> Result<Explained, String> {
                     None => vec!["the connection is closed".to_owned()],
                 },
                 connection: connection.map(|connection| *connection),
+                device: None,
                 decisions: last(decisions),
             });
         }
@@ -383,19 +413,25 @@ mod tests {
 
     #[test]
     fn a_line_is_understood_or_refused_with_a_cure() {
-        let name = Target::Name {
+        let name = Subject::Connection(Target::Name {
             worker: 1,
             conn: ConnId {
                 index: 2,
                 generation: 3,
             },
+        });
+        let peer = |text: &str| {
+            let peer = text.parse().expect("an address");
+            Request::Why(Subject::Connection(Target::Peer(peer)))
         };
-        let peer = |text: &str| Request::Why(Target::Peer(text.parse().expect("an address")));
+        let device = |name: &str| Request::Why(Subject::Device(name.to_owned()));
         for (line, request) in [
             ("ackpace/1 top", Request::All),
             ("ackpace/1 top 5\r", Request::Top(5)),
             ("ackpace/1 top 99999999", Request::Top(TOP_CONNECTIONS_MAX)),
             ("ackpace/1 why 1.2.3", Request::Why(name)),
+            ("ackpace/1 why 0", device("0")),
+            ("ackpace/1 why /dev/sda", device("/dev/sda")),
             ("ackpace/1 why 192.0.2.1:80", peer("192.0.2.1:80")),
             ("ackpace/1 why [::ffff:192.0.2.1]:80", peer("192.0.2.1:80")),
         ] {

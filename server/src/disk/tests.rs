@@ -41,7 +41,9 @@ impl Bench {
         let ledger = Arc::new(Ledger::new(u64::MAX >> 1, 0, u64::MAX >> 1));
         ledger.enter(0, waker());
         assert!(ledger.claim_ahead(u64::from(slots) * SLOT_COST_BYTES));
+        let (questions, asked) = bounded(1);
         let handle = Handle {
+            questions,
             asks: vec![Mailboxes::new(4)],
             pool: Arc::new(Pool::new(slots, waker()).expect("address space")),
             waker: waker(),
@@ -53,6 +55,7 @@ impl Bench {
             files: Wanted::default(),
             landed: None,
             handle: Arc::new(handle),
+            questions: asked,
             lines: Arc::new(vec![line]),
             readers,
             ring: None,

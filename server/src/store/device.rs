@@ -22,6 +22,8 @@ pub struct Device {
     pub index: u16,
     /// The numbers (`st_rdev`) of its disks, ascending; empty where they are not known.
     pub disks: Box<[u64]>,
+    /// What the kernel calls these (`sda`), as far as it does.
+    pub names: Box<[String]>,
     /// It has an arm, or it is not known whether it has one.
     pub rotational: bool,
     /// Its files are memory (tmpfs, ramfs): always resident.
@@ -57,7 +59,7 @@ impl Device {
         // Other file systems may share the last place of the table.
         if self.memory && is_memory(file) {
             ResidencySource::Always
-        } else if self.blind.load(Ordering::Relaxed) || !residency::may_ask(file) {
+        } else if self.is_blind() || !residency::may_ask(file) {
             ResidencySource::Remember
         } else {
             ResidencySource::Ask
@@ -67,6 +69,27 @@ impl Device {
     /// cachestat(2) did not see what was read a moment ago: ask it no more.
     pub fn mark_blind(&self) {
         self.blind.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is asked no more.
+    pub fn is_blind(&self) -> bool {
+        self.blind.load(Ordering::Relaxed)
+    }
+
+    /// For messages: its number, and what is known of its disks.
+    pub fn shown(&self) -> String {
+        let disks = match &self.names {
+            _ if self.memory => "in memory".to_owned(),
+            names if names.is_empty() => "of unknown disks".to_owned(),
+            names => names.join(", "),
+        };
+        format!("{} ({disks})", self.index)
+    }
+
+    /// Whether an operator means this one: by its number, as in the metrics, or by one of its disks, `sda` or `/dev/sda`.
+    pub fn is_called(&self, name: &str) -> bool {
+        let disk = name.strip_prefix("/dev/").unwrap_or(name);
+        name.parse() == Ok(self.index) || self.names.iter().any(|own| own == disk)
     }
 
     /// A file is looked for, or where it lies, which may wait for the disks.
@@ -173,11 +196,19 @@ impl Devices {
         self.places.get(usize::from(index))?.get()
     }
 
+    /// All that were met, by number.
+    pub fn met_so_far(&self) -> impl Iterator<Item = &Device> {
+        self.places.iter().map_while(OnceLock::get)
+    }
+
     /// The device with these disks, or a new one.
     fn meet(&self, file: &impl AsFd, below: Option<Below>, readahead_bytes: u64) -> &Device {
-        let disks = below.as_ref().map_or(&[][..], |below| &below.disks);
-        let mut places = self.places.iter().map_while(OnceLock::get);
-        let same = places.find(|device| !disks.is_empty() && *device.disks == *disks);
+        let disks: Box<[u64]> = below
+            .as_ref()
+            .map_or_else(Box::default, |below| below.disks.clone());
+        let same = self
+            .met_so_far()
+            .find(|device| !disks.is_empty() && device.disks == disks);
         if let Some(same) = same {
             return same;
         }
@@ -188,7 +219,11 @@ impl Devices {
         self.places[index].get_or_init(|| Device {
             index: index as u16,
             rotational: below.as_ref().map_or(!memory, |below| below.rotational),
-            disks: below.map(|below| below.disks).unwrap_or_default(),
+            names: disks
+                .iter()
+                .filter_map(|disk| leaves::name(&self.sysfs, *disk))
+                .collect(),
+            disks,
             memory,
             readahead_bytes: AtomicU64::new(readahead_bytes),
             blind: AtomicBool::new(false),
@@ -259,11 +294,14 @@ mod tests {
         );
         assert_eq!(array.readahead_bytes(), 1280 * KIB);
         assert_eq!(of(9, 0).index, array.index, "the same two, one layer down");
+        assert_eq!(array.shown(), "1 (sda, sdb)");
+        assert!(array.is_called("1") && array.is_called("/dev/sdb") && !array.is_called("sdc"));
         assert_eq!(array.readahead_bytes(), 128 * KIB, "what both are sure of");
         assert!(!of(259, 0).rotational);
         // Of these nothing is known, so they share nothing.
         let (one, other) = (of(0, 50), of(0, 51));
         assert_ne!(one.index, other.index);
+        assert_eq!(one.shown(), format!("{} (of unknown disks)", one.index));
         assert_eq!((one.spindles(), one.rotational), (1, true));
         assert_eq!(devices.base_bytes(makedev(0, 50)), 0);
     }

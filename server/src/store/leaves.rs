@@ -81,6 +81,12 @@ impl Disks {
     }
 }
 
+/// What the kernel calls a disk, such as `sda`.
+pub fn name(sys: &Path, disk: u64) -> Option<String> {
+    let target = fs::read_link(block(sys, disk)).ok()?;
+    Some(target.file_name()?.to_string_lossy().into_owned())
+}
+
 fn block(sys: &Path, st_dev: u64) -> std::path::PathBuf {
     let (major, minor) = (rustix::fs::major(st_dev), rustix::fs::minor(st_dev));
     sys.join(format!("dev/block/{major}:{minor}"))
@@ -208,6 +214,8 @@ pub(super) mod tests {
         assert_eq!(found((253, 0)), Some((vec![sda, sdb], true, 0)));
         assert_eq!(found((259, 0)), Some((vec![nvme], false, 0)));
         assert_eq!(found((0, 40)), None, "an anonymous number");
+        assert_eq!(name(&sys.dir, nvme).as_deref(), Some("nvme0n1"));
+        assert_eq!(name(&sys.dir, makedev(0, 40)), None);
         assert_eq!(
             readahead_bytes(&sys.dir, makedev(8, 1)),
             256 * KIB,

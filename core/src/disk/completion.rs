@@ -1,0 +1,136 @@
+//! Completions: a read comes back, and each stream that waits for it gets its answer.
+
+use super::sharing::Answer;
+use super::{Chosen, DeviceChange, Disk, Flight, ORPHANS, Out, Place, ReadError, ReadId, Turn};
+use crate::conn::{Span, Want};
+use crate::depth::Served;
+use crate::limits::{READ_ALIGN_BYTES, WAKE_US};
+use crate::units::Instant;
+
+/// A read that came back, as those who waited for it see it.
+struct Landed {
+    read: ReadId,
+    held: crate::conn::Held,
+    /// Which bytes are there.
+    span: Span,
+    result: Result<u64, ReadError>,
+    /// For whom it was chosen, and why.
+    chosen: (Place, Chosen),
+}
+
+impl Disk {
+    /// A read came back. One that nobody knows any more is void.
+    pub(super) fn done(&mut self, read: ReadId, result: Result<u64, ReadError>, now: Instant) {
+        let Some(nth) = self.flights.iter().position(|flight| flight.read == read) else {
+            return;
+        };
+        let flight = self.flights.swap_remove(nth);
+        self.learn_service(flight.span.len_bytes, now);
+        let landed = self.land(&flight, result, now);
+        for at in flight.waiters {
+            if at.0 == ORPHANS {
+                self.leave(at);
+            } else {
+                self.answer(at, &landed, now);
+            }
+        }
+    }
+
+    /// What a read tells of the device.
+    pub(super) fn learn_service(&mut self, len_bytes: u64, now: Instant) {
+        let us = self.model.done(len_bytes, now);
+        if self.settings.reads.is_some() {
+            return;
+        }
+        let verdict = self.depth.done(&Served {
+            len_bytes,
+            us,
+            medium_us: self.model.medium_us(len_bytes),
+            asked: !core::mem::take(&mut self.unasked),
+        });
+        if let Some(verdict) = verdict {
+            self.journal.record(DeviceChange::Tried(verdict), now);
+        }
+    }
+
+    fn land(&mut self, flight: &Flight, result: Result<u64, ReadError>, now: Instant) -> Landed {
+        let (chosen_for, chosen, begun_at) = flight.chosen;
+        let took_us = now.since_us(begun_at);
+        Landed {
+            read: flight.read,
+            held: flight.held,
+            span: self.landed(flight, result),
+            result,
+            chosen: (chosen_for, Chosen { took_us, ..chosen }),
+        }
+    }
+
+    /// A stream that waited for the read gets its bytes, or the error; or it stands for a read of its own if the bytes that it
+    /// wants were not tried.
+    fn answer(&mut self, at: Place, landed: &Landed, now: Instant) {
+        let Some(reader) = self.readers.get_mut(&at) else {
+            return;
+        };
+        let want = reader.want;
+        let Some(out) = landed.answer(at, &want, now) else {
+            return self.stand(at);
+        };
+        let there = common(want.span, landed.span);
+        let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
+        reader.answered = Some(Answer { at: now, end_bytes });
+        self.refill(at);
+        self.outs.push_back(out);
+    }
+}
+
+impl Landed {
+    /// The answer to a want; `None`: its bytes were not tried.
+    fn answer(&self, at: Place, want: &Want, now: Instant) -> Option<Out> {
+        let Want { stream, seq, .. } = *want;
+        let failed = |error| Out::Failed { stream, seq, error };
+        if let Some(span) = common(want.span, self.span) {
+            return Some(Out::Filled {
+                read: self.read,
+                stream,
+                seq,
+                span,
+                held: self.held,
+                chosen: self.chosen_for(at),
+                urgent: want.dry_at <= now.plus_us(WAKE_US),
+            });
+        }
+        match self.result {
+            Err(error) if is_behind(want.span, error) => None,
+            Err(error) => Some(failed(error)),
+            Ok(_) => Some(failed(ReadError {
+                errno: 0,
+                offset_bytes: want.span.offset_bytes,
+            })),
+        }
+    }
+
+    fn chosen_for(&self, at: Place) -> Chosen {
+        let (chosen_for, chosen) = self.chosen;
+        let turn = if at == chosen_for {
+            chosen.turn
+        } else {
+            Turn::Shared
+        };
+        Chosen { turn, ..chosen }
+    }
+}
+
+/// Whether a span begins behind the block that could not be read: nobody tried its bytes.
+fn is_behind(span: Span, error: ReadError) -> bool {
+    span.offset_bytes / READ_ALIGN_BYTES > error.offset_bytes / READ_ALIGN_BYTES
+}
+
+/// What two spans share.
+fn common(a: Span, b: Span) -> Option<Span> {
+    let offset_bytes = a.offset_bytes.max(b.offset_bytes);
+    let end_bytes = a.end_bytes().min(b.end_bytes());
+    (offset_bytes < end_bytes).then(|| Span {
+        offset_bytes,
+        len_bytes: end_bytes - offset_bytes,
+    })
+}

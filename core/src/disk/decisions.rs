@@ -1,0 +1,597 @@
+//! What was decided of a device, and why: for `ackpace why DEVICE` and the log.
+//!
+//! Levels (T_D, K, the pool) are compared once a second with those of the last decision: a change of a quarter is one. What
+//! happens once, or to one stream, is recorded when it happens.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::Disk;
+use crate::conn::{ObjectId, StreamId};
+use crate::depth::{DepthBound, Verdict};
+use crate::history::History;
+use crate::limits::{DEVICE_DECISIONS_MAX, NOTICE_EACH_US};
+use crate::prefetch::{Load, TargetBound};
+use crate::units::{Bytes, Instant, Time};
+
+/// One decision about a device: when, what, and the numbers that it was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceDecision {
+    /// When.
+    pub at: Instant,
+    /// What, with its reason.
+    pub change: DeviceChange,
+}
+
+/// What was decided. Its `Display` is a sentence for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChange {
+    /// T_D has changed.
+    Target {
+        /// T_D before.
+        from_us: u64,
+        /// T_D now.
+        to_us: u64,
+        /// What sets it.
+        bound: TargetBound,
+        /// N.
+        streams: u64,
+        /// B_net.
+        rates_bytes_per_s: u64,
+    },
+    /// K has changed.
+    Depth {
+        /// K before.
+        from: usize,
+        /// K now.
+        to: usize,
+        /// What sets it.
+        bound: DepthBound,
+    },
+    /// One K was measured against another.
+    Tried(Verdict),
+    /// The pool has another size.
+    Memory {
+        /// M before.
+        from_bytes: u64,
+        /// M now.
+        to_bytes: u64,
+    },
+    /// The pool controller makes reads longer or shorter than calculated ([`Load::fill_percent`]).
+    Fill {
+        /// Hundredths of what is calculated, before.
+        from_percent: u64,
+        /// And now.
+        to_percent: u64,
+        /// What the pool holds.
+        used_bytes: u64,
+        /// M.
+        memory_bytes: u64,
+    },
+    /// The reads of a stream take another way.
+    Way {
+        /// Whose.
+        stream: StreamId,
+        /// Of which file.
+        object: ObjectId,
+        /// The way now.
+        to: Way,
+    },
+    /// The device can't be read past the page cache.
+    Indirect,
+    /// The kernel does not tell what the page cache holds of the device's files.
+    Blind,
+}
+
+/// Which way the reads of a stream take, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Past the page cache: nobody else comes for the bytes soon.
+    Direct,
+    /// Through it: another reader of the file is near by.
+    Followed,
+    /// Through it: the file is popular.
+    Popular,
+    /// Through it: the bytes may still be there, and the kernel does not tell.
+    Cached,
+    /// Through it: all reads of the device do.
+    Indirect,
+}
+
+impl Way {
+    /// The rest of the sentence "it is read".
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Way::Direct => "past the page cache, since nobody else comes for these bytes soon",
+            Way::Followed => "through the page cache, since another reader follows near by",
+            Way::Popular => "through the page cache, since the file is popular",
+            Way::Cached => "through the page cache, since these bytes may still be there",
+            Way::Indirect => "through the page cache, as all of its device",
+        }
+    }
+}
+
+impl fmt::Display for DeviceChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            DeviceChange::Target {
+                from_us,
+                to_us,
+                bound,
+                streams,
+                rates_bytes_per_s,
+            } => {
+                let (from, to) = (Time(from_us), Time(to_us));
+                let (why, rates) = (bound.sentence(), Bytes(rates_bytes_per_s));
+                write!(
+                    f,
+                    "T_D goes from {from} to {to}, since {why}; {streams} streams take {rates}/s together"
+                )
+            }
+            DeviceChange::Depth { from, to, bound } => write!(
+                f,
+                "the device gets {to} reads at once (K), not {from}, since {}",
+                bound.sentence()
+            ),
+            DeviceChange::Tried(verdict) => tried(&verdict, f),
+            DeviceChange::Memory {
+                from_bytes,
+                to_bytes,
+            } => {
+                let why = match from_bytes < to_bytes {
+                    true => "which nobody else uses now",
+                    false => "since others want the rest",
+                };
+                let (from, to) = (Bytes(from_bytes), Bytes(to_bytes));
+                write!(
+                    f,
+                    "memory for reading ahead goes from {from} to {to}, {why}"
+                )
+            }
+            DeviceChange::Fill {
+                from_percent,
+                to_percent,
+                used_bytes,
+                memory_bytes,
+            } => {
+                let why = match from_percent < to_percent {
+                    true => "streams run dry while the pool has room",
+                    false => "the pool is full",
+                };
+                let (used, all) = (Bytes(used_bytes), Bytes(memory_bytes));
+                write!(
+                    f,
+                    "memory is taken to hold {to_percent} % of what is calculated, not {from_percent} %, since {why}; \
+                     {used} of {all} are in use"
+                )
+            }
+            DeviceChange::Way { stream, to, .. } => {
+                let (worker, conn) = (stream.worker, stream.conn);
+                let way = to.sentence();
+                write!(
+                    f,
+                    "connection {worker}.{}.{} is now read for {way}",
+                    conn.index, conn.generation
+                )
+            }
+            DeviceChange::Indirect => f.write_str(
+                "all reads go through the page cache from now on, since the device can't be read past it",
+            ),
+            DeviceChange::Blind => f.write_str(
+                "the kernel does not tell what is cached of the device's files; a window counts as cached after the \
+                 server has read it once",
+            ),
+        }
+    }
+}
+
+fn tried(verdict: &Verdict, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Verdict {
+        from,
+        to,
+        gain_permille,
+        adopted,
+    } = *verdict;
+    let (whole, tenth) = (
+        gain_permille.unsigned_abs() / 10,
+        gain_permille.unsigned_abs() % 10,
+    );
+    let less = if gain_permille < 0 { "less" } else { "more" };
+    let then = match adopted {
+        true => "so it gets them from now on",
+        false => "so nothing changes",
+    };
+    write!(
+        f,
+        "{to} reads at once (K) were measured against {from}: the device brings {whole}.{tenth} % {less}, {then}"
+    )
+}
+
+/// What decisions are made of by comparison.
+#[derive(Clone, Copy)]
+struct Levels {
+    target_us: u64,
+    depth: usize,
+    memory_bytes: u64,
+    fill_percent: u64,
+}
+
+/// The decisions of one device, and what was last said of it.
+pub(super) struct Journal {
+    /// Ways have a history of their own: there are many of them, and they shall not displace the others.
+    changes: History<DeviceDecision>,
+    ways: History<DeviceDecision>,
+    recorded: Levels,
+    logged: Levels,
+    logged_at: Option<Instant>,
+    /// Happened once, and is still to be logged.
+    unlogged: Option<DeviceDecision>,
+    notice: Option<DeviceDecision>,
+    blind: bool,
+}
+
+/// Memory of the decisions of one device.
+pub const JOURNAL_BYTES: u64 = (2 * DEVICE_DECISIONS_MAX * size_of::<DeviceDecision>()) as u64;
+
+impl Journal {
+    /// Nothing was decided yet: T_D and K are these.
+    pub fn new(target_us: u64, depth: usize, memory_bytes: u64) -> Journal {
+        let levels = Levels {
+            target_us,
+            depth,
+            memory_bytes,
+            fill_percent: 100,
+        };
+        Journal {
+            changes: History::new(DEVICE_DECISIONS_MAX),
+            ways: History::new(DEVICE_DECISIONS_MAX),
+            recorded: levels,
+            logged: levels,
+            logged_at: None,
+            unlogged: None,
+            notice: None,
+            blind: false,
+        }
+    }
+
+    pub fn record(&mut self, change: DeviceChange, now: Instant) {
+        let decision = DeviceDecision { at: now, change };
+        match change {
+            DeviceChange::Way { .. } => self.ways.push(decision),
+            _ => self.changes.push(decision),
+        }
+    }
+}
+
+/// How a device stands now.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceState {
+    /// What is asked of it.
+    pub load: Load,
+    /// T_D, and what sets it.
+    pub target: (u64, TargetBound),
+    /// K but for a trial, and what sets it.
+    pub depth: (usize, DepthBound),
+    /// What is being tried for K.
+    pub tried: Option<usize>,
+    /// Reads that it has.
+    pub in_flight: usize,
+    /// t_p.
+    pub positioning_us: u64,
+    /// R.
+    pub media_bytes_per_s: u64,
+    /// What the pool holds.
+    pub used_bytes: u64,
+    /// What the next read lacks of it; 0: nothing.
+    pub lacking_bytes: u64,
+    /// Its reads may go past the page cache.
+    pub direct: bool,
+    /// The kernel does not tell what is cached of its files.
+    pub blind: bool,
+}
+
+impl Disk {
+    /// The last decisions, oldest first: half of `most` of the device, and as many of the ways of its streams.
+    pub fn decisions(&self, most: usize) -> impl Iterator<Item = &DeviceDecision> {
+        let last = |history: &'_ History<DeviceDecision>| {
+            let count = history.iter().count();
+            count.saturating_sub(most / 2)
+        };
+        let Journal { changes, ways, .. } = &self.journal;
+        let mut decisions: Vec<&DeviceDecision> = changes.iter().skip(last(changes)).collect();
+        decisions.extend(ways.iter().skip(last(ways)));
+        decisions.sort_by_key(|decision| decision.at);
+        decisions.into_iter()
+    }
+
+    /// What an operator should hear of, at most once in [`NOTICE_EACH_US`]: T_D or K halved or doubled since the last
+    /// time, or something that happens once. It is told once.
+    pub fn take_notice(&mut self) -> Option<DeviceDecision> {
+        self.journal.notice.take()
+    }
+
+    /// How the device stands now.
+    pub fn state(&self) -> DeviceState {
+        let load = self.load();
+        let slots_bytes = |slots: u32| u64::from(slots) * crate::limits::SLOT_BYTES;
+        DeviceState {
+            load,
+            target: self.settings.prefetch.target(&load, &self.model),
+            depth: self.settled_reads(),
+            tried: self.depth.tried(),
+            in_flight: self.flights.len(),
+            positioning_us: self.model.positioning_us(),
+            media_bytes_per_s: self.model.media_bytes_per_s(),
+            used_bytes: slots_bytes(self.slots_used),
+            lacking_bytes: slots_bytes(self.slots_lacking),
+            direct: self.settings.direct,
+            blind: self.journal.blind,
+        }
+    }
+
+    pub(super) fn became_indirect(&mut self, now: Instant) {
+        if core::mem::replace(&mut self.settings.direct, false) {
+            self.journal.record(DeviceChange::Indirect, now);
+        }
+    }
+
+    pub(super) fn became_blind(&mut self, now: Instant) {
+        if !core::mem::replace(&mut self.journal.blind, true) {
+            let change = DeviceChange::Blind;
+            self.journal.record(change, now);
+            self.journal.unlogged = Some(DeviceDecision { at: now, change });
+        }
+    }
+
+    /// Compares the levels with those of the last decision, and of the last notice.
+    pub(super) fn observe(&mut self, now: Instant) {
+        let state = self.state();
+        let recorded = self.journal.recorded;
+        for change in changes(&recorded, &state) {
+            if change.is_of_a_part(4) {
+                self.journal.recorded.take(&change);
+                self.journal.record(change, now);
+            }
+        }
+        let waits = self.journal.logged_at;
+        if waits.is_some_and(|at| now < at.plus_us(NOTICE_EACH_US)) {
+            return;
+        }
+        let logged = self.journal.logged;
+        let mut changed = changes(&logged, &state)
+            .into_iter()
+            .filter(|change| change.is_worth_a_line());
+        let changed = changed
+            .next()
+            .map(|change| DeviceDecision { at: now, change });
+        let Some(notice) = self.journal.unlogged.take().or(changed) else {
+            return;
+        };
+        self.journal.logged.take(&notice.change);
+        self.journal.logged_at = Some(now);
+        self.journal.notice = Some(notice);
+    }
+}
+
+impl Levels {
+    /// These hold from now on.
+    fn take(&mut self, change: &DeviceChange) {
+        match *change {
+            DeviceChange::Target { to_us, .. } => self.target_us = to_us,
+            DeviceChange::Depth { to, .. } => self.depth = to,
+            DeviceChange::Memory { to_bytes, .. } => self.memory_bytes = to_bytes,
+            DeviceChange::Fill { to_percent, .. } => self.fill_percent = to_percent,
+            _ => {}
+        }
+    }
+}
+
+/// All levels against those of before, changed or not.
+fn changes(before: &Levels, state: &DeviceState) -> [DeviceChange; 4] {
+    let load = &state.load;
+    let ((to_us, target), (to, depth)) = (state.target, state.depth);
+    [
+        DeviceChange::Target {
+            from_us: before.target_us,
+            to_us,
+            bound: target,
+            streams: load.streams,
+            rates_bytes_per_s: load.rates_bytes_per_s,
+        },
+        DeviceChange::Depth {
+            from: before.depth,
+            to,
+            bound: depth,
+        },
+        DeviceChange::Memory {
+            from_bytes: before.memory_bytes,
+            to_bytes: load.memory_bytes,
+        },
+        DeviceChange::Fill {
+            from_percent: before.fill_percent,
+            to_percent: load.fill_percent,
+            used_bytes: state.used_bytes,
+            memory_bytes: load.memory_bytes,
+        },
+    ]
+}
+
+impl DeviceChange {
+    /// From what to what.
+    fn levels(&self) -> Option<(u64, u64)> {
+        match *self {
+            DeviceChange::Target { from_us, to_us, .. } => Some((from_us, to_us)),
+            DeviceChange::Depth { from, to, .. } => Some((from as u64, to as u64)),
+            DeviceChange::Memory {
+                from_bytes,
+                to_bytes,
+            } => Some((from_bytes, to_bytes)),
+            DeviceChange::Fill {
+                from_percent,
+                to_percent,
+                ..
+            } => Some((from_percent, to_percent)),
+            _ => None,
+        }
+    }
+
+    /// Whether a level has changed by this part of what it was, or more.
+    fn is_of_a_part(&self, part: u64) -> bool {
+        let levels = self.levels();
+        levels.is_some_and(|(from, to)| from.abs_diff(to) >= (from / part).max(1))
+    }
+
+    fn is_worth_a_line(&self) -> bool {
+        let logged = matches!(
+            self,
+            DeviceChange::Target { .. } | DeviceChange::Depth { .. }
+        );
+        let levels = self.levels().filter(|_| logged);
+        levels.is_some_and(|(from, to)| from != to && (to >= 2 * from || to <= from / 2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::{String, ToString};
+
+    use super::super::tests::{NOW, SETTINGS, done, orders, want};
+    use super::super::{In, Out};
+    use super::*;
+    use crate::machine::Machine;
+
+    fn told(disk: &Disk) -> Vec<String> {
+        let decisions = disk.decisions(64);
+        decisions
+            .map(|decision| decision.change.to_string())
+            .collect()
+    }
+
+    /// Many streams whose rates are known.
+    fn loaded(streams: u32) -> Disk {
+        let mut disk = Disk::new(SETTINGS);
+        for n in 0..streams {
+            disk.on(In::Want(want(n, n, 0, 1)), NOW);
+        }
+        orders(&mut disk, NOW);
+        disk
+    }
+
+    #[test]
+    fn t_d_is_a_decision_when_it_changes_by_a_quarter_and_a_notice_when_it_doubles() {
+        let mut disk = loaded(200);
+        let told = told(&disk);
+        assert!(
+            told[0].starts_with("T_D goes from 1.0 s to ")
+                && told[0].ends_with(" s, since memory has room for no more (memory_max); 200 streams take 200 MB/s together"),
+            "{told:?}"
+        );
+        let notice = disk.take_notice().expect("it more than doubled");
+        assert!(matches!(notice.change, DeviceChange::Target { .. }));
+        assert_eq!(disk.take_notice(), None, "told once");
+        let count = disk.decisions(64).count();
+        orders(&mut disk, NOW.plus_us(2_000_000));
+        assert_eq!(disk.decisions(64).count(), count, "nothing has changed");
+        // The others leave: that is a decision at once, and a line when one may be written again.
+        for n in 1..200 {
+            disk.on(In::Forget(want(n, n, 0, 1).stream), NOW);
+        }
+        let soon = NOW.plus_us(NOTICE_EACH_US / 2);
+        orders(&mut disk, soon);
+        assert!(disk.decisions(64).count() > count);
+        assert_eq!(disk.take_notice(), None, "too soon");
+        orders(&mut disk, NOW.plus_us(NOTICE_EACH_US));
+        let notice = disk.take_notice().expect("T_D is a second again");
+        let text = notice.change.to_string();
+        assert!(
+            text.contains(" to 1.0 s, since two sweeps take less"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_second_reader_changes_the_way_of_the_first_and_that_is_told() {
+        let mut disk = Disk::new(SETTINGS);
+        for next in [want(0, 5, 0, 0), want(1, 5, 0, 0), want(0, 5, 8 << 20, 1)] {
+            disk.on(In::Want(next), NOW);
+            for read in orders(&mut disk, NOW) {
+                if matches!(read, Out::Read { .. }) {
+                    disk.on(done(&read), NOW);
+                    orders(&mut disk, NOW);
+                }
+            }
+        }
+        let told = told(&disk);
+        let way =
+            "connection 0.0.0 is now read for through the page cache, since the file is popular";
+        assert_eq!(told, [way]);
+    }
+
+    #[test]
+    fn what_happens_once_is_told_once() {
+        let mut disk = loaded(1);
+        for _ in 0..2 {
+            disk.on(In::Indirect, NOW);
+            disk.on(In::Blind, NOW);
+        }
+        let told = told(&disk);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("can't be read past it") && told[1].contains("does not tell"));
+        assert!(disk.state().blind && !disk.state().direct);
+        orders(&mut disk, NOW.plus_us(2_000_000));
+        let notice = disk.take_notice().map(|notice| notice.change);
+        assert_eq!(notice, Some(DeviceChange::Blind));
+    }
+
+    #[test]
+    fn a_decision_is_a_plain_sentence_with_its_numbers() {
+        let verdict = Verdict {
+            from: 4,
+            to: 8,
+            gain_permille: 31,
+            adopted: true,
+        };
+        for (change, text) in [
+            (
+                DeviceChange::Depth {
+                    from: 8,
+                    to: 4,
+                    bound: DepthBound::FirstRead,
+                },
+                "the device gets 4 reads at once (K), not 8, since a new client's first read waits for no more",
+            ),
+            (
+                DeviceChange::Tried(verdict),
+                "8 reads at once (K) were measured against 4: the device brings 3.1 % more, so it gets them from now on",
+            ),
+            (
+                DeviceChange::Tried(Verdict {
+                    to: 2,
+                    gain_permille: -205,
+                    adopted: false,
+                    ..verdict
+                }),
+                "2 reads at once (K) were measured against 4: the device brings 20.5 % less, so nothing changes",
+            ),
+            (
+                DeviceChange::Memory {
+                    from_bytes: 64_000_000,
+                    to_bytes: 26_000_000,
+                },
+                "memory for reading ahead goes from 64 MB to 26 MB, since others want the rest",
+            ),
+            (
+                DeviceChange::Fill {
+                    from_percent: 100,
+                    to_percent: 150,
+                    used_bytes: 20_000_000,
+                    memory_bytes: 64_000_000,
+                },
+                "memory is taken to hold 150 % of what is calculated, not 100 %, since streams run dry while the pool has \
+                 room; 20 MB of 64 MB are in use",
+            ),
+        ] {
+            assert_eq!(change.to_string(), text);
+        }
+    }
+}

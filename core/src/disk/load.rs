@@ -1,0 +1,30 @@
+//! What all streams ask of the device together.
+
+use super::Disk;
+use crate::prefetch::Load;
+
+impl Disk {
+    /// What is asked of the device together. Those whose rate is not known yet are taken for as fast as the others: a
+    /// crowd that has just come shall not believe that it has the memory to itself.
+    pub fn load(&self) -> Load {
+        let streams = self.readers.len() as u64;
+        let all = u128::from(self.rates_bytes_per_s) * u128::from(streams);
+        let all = all.checked_div(self.rates_known.into()).unwrap_or(0);
+        Load {
+            streams,
+            rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
+            memory_bytes: self.settings.memory_bytes,
+            fill_percent: self.fill.percent(),
+        }
+    }
+
+    pub(super) fn add_rate(&mut self, rate_bytes_per_s: u64) {
+        self.rates_bytes_per_s += rate_bytes_per_s;
+        self.rates_known += u64::from(rate_bytes_per_s > 0);
+    }
+
+    pub(super) fn remove_rate(&mut self, rate_bytes_per_s: u64) {
+        self.rates_bytes_per_s -= rate_bytes_per_s;
+        self.rates_known -= u64::from(rate_bytes_per_s > 0);
+    }
+}

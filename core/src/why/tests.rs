@@ -1,0 +1,119 @@
+use super::*;
+
+#[test]
+fn every_reason_stands_at_its_number_and_has_a_name_of_its_own() {
+    for (at, why) in Why::ALL.into_iter().enumerate() {
+        assert_eq!(why as usize, at);
+    }
+    for (at, wait) in Wait::ALL.into_iter().enumerate() {
+        assert_eq!(wait as usize, at);
+    }
+    for (at, top_up) in TopUp::ALL.into_iter().enumerate() {
+        assert_eq!(top_up as usize, at);
+    }
+    let mut names: Vec<&str> = Why::ALL.into_iter().map(Why::name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Why::ALL.len());
+}
+
+#[test]
+fn a_full_socket_is_the_windows_doing_when_no_segment_fits_in_it() {
+    let tcp = WindowFacts {
+        window_bytes: 65_536,
+        in_flight_bytes: 10_000,
+        unsent_bytes: 500_000,
+        segment_bytes: 1448,
+    };
+    let full = WindowFacts {
+        in_flight_bytes: 65_000,
+        ..tcp
+    };
+    let shut = WindowFacts {
+        window_bytes: 0,
+        ..tcp
+    };
+    for (wait, facts, seen) in [
+        (Wait::Margin, tcp, Wait::Margin),
+        (Wait::Margin, full, Wait::Window),
+        (Wait::Socket, shut, Wait::Window),
+        (Wait::Disk, shut, Wait::Disk),
+        (Wait::Turn, full, Wait::Turn),
+    ] {
+        assert_eq!(wait.seen_with(&facts), seen, "{wait:?} {facts:?}");
+    }
+}
+
+#[test]
+fn a_decision_is_a_plain_sentence_with_its_numbers() {
+    let topped_up = What::ToppedUp {
+        top_up: TopUp::Near,
+        wait: Wait::Margin,
+        given_bytes: 123_456,
+        unsent_bytes: Some(507_904),
+        fill_bytes: 507_904,
+        rate_bytes_per_s: 2_500_000,
+    };
+    assert_eq!(
+        topped_up.to_string(),
+        "given 123 KB since the kernel would have called before the next round; the socket holds 507 KB of 507 KB \
+         unsent, 203 ms at the 2.5 MB/s that it takes; now it waits for its client: the socket holds its \
+         margin, as it should"
+    );
+    let waits = |socket_bytes| What::Waits {
+        wait: Wait::Disk,
+        left_bytes: 999,
+        socket_bytes,
+    };
+    assert_eq!(
+        waits(300).to_string(),
+        "waits for the disk: its next bytes are not in memory yet; 999 B are left"
+    );
+    assert_eq!(
+        waits(2_000_000).to_string(),
+        "its next bytes are not in memory yet, and its socket should hold 2.0 MB until then; 999 B are left"
+    );
+    let target = What::Target {
+        from_us: 400_000,
+        to_us: 209_000,
+        rates_bytes_per_s: 240_000_000,
+    };
+    assert_eq!(
+        target.to_string(),
+        "the margin of all connections goes from 400 ms to 209 ms, since together they take 240 MB/s"
+    );
+    let paced = What::Paced {
+        window_bytes: 400_000,
+        rate_bytes_per_s: 25_000_000,
+        for_us: 20_000,
+    };
+    assert_eq!(
+        paced.to_string(),
+        "paced at 25 MB/s for 20 ms, a round trip, since nothing was in flight: its window of 400 KB would leave at \
+         once, and overflow a queue on the way"
+    );
+    let congested = |delay, to_bytes_per_s| What::Congested {
+        signal: Signal::Ecn,
+        delay,
+        from_bytes_per_s: 1_000_000,
+        to_bytes_per_s,
+    };
+    assert_eq!(
+        congested(Delay::Rate, 750_000).to_string(),
+        "its path is congested: packets are marked (ECN); taken for 750 KB/s instead of 1.0 MB/s, so its next bytes are \
+         read later"
+    );
+    assert_eq!(
+        congested(Delay::Rate, 1_000_000).to_string(),
+        "its path is congested: packets are marked (ECN); whether it is slower than 1.0 MB/s is measured now"
+    );
+    let ended = What::Ended {
+        why: Why::PauseTimeout,
+        sent_bytes: 4_150_000,
+        took_us: 604_000_000,
+    };
+    assert_eq!(
+        ended.to_string(),
+        "the response ended (pause_timeout) after 4.1 MB in 604 s"
+    );
+}

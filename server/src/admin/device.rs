@@ -1,0 +1,165 @@
+//! `ackpace why DEVICE`: how a device stands, and what was decided of it.
+
+use ackpace_core::disk::DeviceState;
+use ackpace_core::units::{Bytes, Time};
+
+use super::Board;
+use crate::answers::{DeviceRow, Explained, Told, VERSION};
+use crate::disk::{Handle, ToldDecision};
+use crate::front::site::Site;
+use crate::limits::WORKER_ANSWER_MAX;
+use crate::options::shown;
+use crate::store::device::{Device, Devices};
+
+/// Whether a device could be called so: no connection is.
+pub fn may_be_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '!');
+    !text.is_empty() && text.chars().all(fits)
+}
+
+/// Asks the thread of the device that is called so.
+pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
+    let devices = &board.shared.site.devices;
+    let device = named(name, devices)?;
+    let mut started = board.shared.disks.started();
+    let handle = started.find(|(index, _)| *index == usize::from(device.index));
+    let (_, handle) = handle.ok_or_else(|| {
+        format!(
+            "device {} was not read from yet: all that was sent was in memory",
+            device.shown()
+        )
+    })?;
+    told(device, handle, &board.shared.site)
+}
+
+fn told(device: &Device, handle: &Handle, site: &Site) -> Result<Explained, String> {
+    let look = handle.look(WORKER_ANSWER_MAX).ok_or_else(|| {
+        let device = device.shown();
+        format!("the thread of device {device} does not answer: ask again, and look at dmesg")
+    })?;
+    let decision = |told: ToldDecision| Told {
+        ago_us: told.ago_us,
+        of_worker: told.of_all,
+        text: match &told.file {
+            Some(file) => format!("{}: {}", site.shown(&file.path), told.text),
+            None => told.text,
+        },
+    };
+    Ok(Explained {
+        version: VERSION,
+        connection: None,
+        device: Some(row(device, &look.state)),
+        now: sentences(device, &look.state),
+        decisions: look.decisions.into_iter().map(decision).collect(),
+    })
+}
+
+fn named<'a>(name: &str, devices: &'a Devices) -> Result<&'a Device, String> {
+    let found = devices.met_so_far().find(|device| device.is_called(name));
+    found.ok_or_else(|| {
+        let all: Vec<String> = devices.met_so_far().map(Device::shown).collect();
+        format!(
+            "{} is no connection and no device; the devices are {}. A connection is named by its client's address and port, or as \
+             in `ackpace top`",
+            shown(name),
+            all.join(", ")
+        )
+    })
+}
+
+fn row(device: &Device, state: &DeviceState) -> DeviceRow {
+    DeviceRow {
+        device: device.index,
+        disks: device.names.to_vec(),
+        rotational: device.rotational,
+        streams: state.load.streams,
+        rates_bytes_per_s: state.load.rates_bytes_per_s,
+        target_us: state.target.0,
+        depth_reads: state.depth.0 as u64,
+        in_flight_reads: state.in_flight as u64,
+        positioning_us: state.positioning_us,
+        media_bytes_per_s: state.media_bytes_per_s,
+        used_bytes: state.used_bytes,
+        memory_bytes: state.load.memory_bytes,
+        direct: state.direct,
+        blind: state.blind,
+    }
+}
+
+/// How it stands.
+fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
+    let load = &state.load;
+    let ((target_us, target), (reads, depth)) = (state.target, state.depth);
+    let mut sentences = vec![
+        format!(
+            "device {} is read from by {} {}, {}/s in all (B_net)",
+            device.shown(),
+            load.streams,
+            if load.streams == 1 {
+                "stream"
+            } else {
+                "streams"
+            },
+            Bytes(load.rates_bytes_per_s)
+        ),
+        format!(
+            "it positions for {} between two reads (t_p) and gives {}/s while it reads (R)",
+            Time(state.positioning_us),
+            Bytes(state.media_bytes_per_s)
+        ),
+        format!("T_D is {}, since {}", Time(target_us), target.sentence()),
+        format!(
+            "it gets {reads} reads at once (K), since {}; it has {} now",
+            depth.sentence(),
+            state.in_flight
+        ),
+    ];
+    if let Some(tried) = state.tried {
+        sentences.push(format!("{tried} reads at once are being tried"));
+    }
+    let mut memory = format!(
+        "{} of {} for reading ahead are in use",
+        Bytes(state.used_bytes),
+        Bytes(load.memory_bytes)
+    );
+    if state.lacking_bytes > 0 {
+        memory += &format!("; the next read waits for {}", Bytes(state.lacking_bytes));
+    }
+    sentences.push(memory);
+    if !state.direct {
+        sentences.push("all its reads go through the page cache".to_owned());
+    }
+    if state.blind {
+        sentences.push("the kernel does not tell what is cached of its files".to_owned());
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_device_has_lists_those_that_there_are() {
+        let devices = Devices::with_sysfs("/nowhere");
+        let root = File::open("/").expect("the root directory");
+        devices.of(&root, 1 << 40);
+        devices.of(&root, (1 << 40) + 1);
+        assert_eq!(named("1", &devices).map(|device| device.index), Ok(1));
+        let error = named("sdz", &devices).expect_err("there is none");
+        let text = "sdz is no connection and no device; the devices are 0 (of unknown disks), 1 (of unknown disks). ";
+        assert!(error.starts_with(text), "{error}");
+    }
+
+    #[test]
+    fn names_of_connections_and_of_devices_are_told_apart() {
+        for name in ["0", "sda", "/dev/nvme0n1", "dm-0", "cciss!c0d0"] {
+            assert!(may_be_name(name), "{name}");
+        }
+        for name in ["", "1.2", "192.0.2.1:80", "[::1]:80", "a b", "\u{1b}[2J"] {
+            assert!(!may_be_name(name), "{name}");
+        }
+    }
+}

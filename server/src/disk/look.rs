@@ -1,0 +1,84 @@
+//! What the thread of a device tells of it when an operator asks. Costs nothing while nobody does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ackpace_core::disk::{DeviceChange, DeviceDecision, DeviceState};
+use ackpace_core::units::Instant;
+use crossbeam_channel::{Sender, bounded};
+
+use super::{Handle, Shell};
+use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
+use crate::store::file::File;
+
+/// Somebody asks how the device stands; the answer goes back here.
+pub(super) type Question = Sender<DeviceLook>;
+
+/// How a device stands, and the last that was decided of it.
+pub struct DeviceLook {
+    /// How it stands now.
+    pub state: DeviceState,
+    /// Oldest first.
+    pub decisions: Vec<ToldDecision>,
+}
+
+/// A decision of a device's machine.
+pub struct ToldDecision {
+    /// How long ago.
+    pub ago_us: u64,
+    /// It was about the device, not about one stream.
+    pub of_all: bool,
+    /// The file that it was about, if somebody still reads it.
+    pub file: Option<Arc<File>>,
+    /// A plain sentence.
+    pub text: String,
+}
+
+impl Handle {
+    /// Asks the thread; `None` if it does not answer in this time.
+    pub fn look(&self, patience: Duration) -> Option<DeviceLook> {
+        let (reply, told) = bounded(1);
+        self.questions.try_send(reply).ok()?;
+        self.wake();
+        told.recv_timeout(patience).ok()
+    }
+}
+
+impl Shell {
+    pub(super) fn answer(&mut self, now: Instant) {
+        for _ in 0..QUESTIONS_PER_TURN_MAX {
+            let Ok(reply) = self.questions.try_recv() else {
+                return;
+            };
+            let decisions = self.disk.decisions(DECISIONS_SHOWN_MAX);
+            let look = DeviceLook {
+                state: self.disk.state(),
+                decisions: decisions.map(|decision| self.told(decision, now)).collect(),
+            };
+            // Whoever asked may have lost patience.
+            let _ = reply.try_send(look);
+        }
+    }
+
+    fn told(&self, decision: &DeviceDecision, now: Instant) -> ToldDecision {
+        let object = match decision.change {
+            DeviceChange::Way { object, .. } => Some(object),
+            _ => None,
+        };
+        ToldDecision {
+            ago_us: now.since_us(decision.at),
+            of_all: object.is_none(),
+            file: object.and_then(|object| self.files.get(object)),
+            text: decision.change.to_string(),
+        }
+    }
+
+    /// The log tells what an operator should hear of, in the words of `ackpace why`.
+    pub(super) fn log_notice(&mut self) {
+        if let Some(notice) = self.disk.take_notice() {
+            let device = self.devices.get(self.index);
+            let device = device.map_or_else(|| self.index.to_string(), |device| device.shown());
+            tracing::info!("device {device}: {}", notice.change);
+        }
+    }
+}
