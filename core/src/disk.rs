@@ -2,14 +2,13 @@
 //!
 //! There is no queue of requests (TPF's EDRC without one): each stream has one standing wish, for the bytes that follow
 //! those it has. A wish becomes a read (`disk/choice.rs`) when it is due ([`crate::prefetch`]), when the arm comes by
-//! (`disk/agenda.rs`), when memory is free and a place in the device is; its length is found in that moment. Until then,
+//! (`disk/scheduler.rs`), when memory is free and a place in the device is; its length is found in that moment. Until then,
 //! whoever leaves costs nothing, and whoever slows down is simply due later.
 //!
 //! Bytes that nobody else will come for soon are read past the page cache into slots of a pool of fixed size: a one-time
 //! download displaces nothing. Where another reader follows near by, or a file is popular, they are read through the page
-//! cache, window by window, once for all (`disk/sharing.rs`, by what the page cache holds: `disk/room.rs`).
+//! cache, window by window, once for all (`disk/sharing.rs`, by what the page cache holds: `disk/page_cache.rs`).
 
-mod agenda;
 mod choice;
 mod chosen;
 mod completion;
@@ -19,8 +18,9 @@ mod layout;
 mod load;
 mod messages;
 mod objects;
+mod page_cache;
 mod progress;
-mod room;
+mod scheduler;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -28,16 +28,16 @@ mod tests;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-pub use self::agenda::Order;
-use self::agenda::{Agenda, Entry, Spot};
 pub use self::chosen::{Chosen, Turn};
 use self::decisions::Journal;
 pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYTES, Way};
 pub use self::delay::Delayed;
 pub use self::layout::{Extent, Layout};
-pub use self::messages::{In, Into, Out, ReadError, ReadId, Settings};
+pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::{Begins, Objects};
-use self::room::Room;
+use self::page_cache::PageCacheModel;
+pub use self::scheduler::Order;
+use self::scheduler::{Entry, Position, Scheduler};
 use self::sharing::Answer;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::depth::{Depth, DepthBound};
@@ -46,7 +46,7 @@ use crate::limits::{
 };
 use crate::machine::Machine;
 use crate::model::Model;
-use crate::prefetch::Fill;
+use crate::prefetch::PoolController;
 use crate::units::Instant;
 
 /// A worker and a place in its table of connections, which has one stream at a time: news of a
@@ -57,14 +57,14 @@ fn place(stream: StreamId) -> Place {
     (stream.worker, stream.conn.index)
 }
 
-/// Places of streams that left but are read for (`cancel` off).
-const ORPHANS: u16 = u16::MAX;
+/// Worker of streams that left and whose reads are not cancelled (`cancel` off).
+const UNCANCELLED: u16 = u16::MAX;
 
 /// A stream that reads from this device.
 struct Reader {
     want: Want,
     /// Where its wish stands; `None`: it waits for its file's layout, or is being read, or is answered.
-    spot: Option<Spot>,
+    position: Option<Position>,
     /// Its wish is answered, and it has not wished again.
     answered: Option<Answer>,
     /// The sweep in which it was last read.
@@ -90,7 +90,7 @@ struct Flight {
     span: Span,
     held: Held,
     /// The first one of its stream.
-    hurried: bool,
+    urgent: bool,
     /// For whom it was chosen first, why, and when.
     chosen: (Place, Chosen, Instant),
     waiters: Vec<Place>,
@@ -100,23 +100,23 @@ struct Flight {
 pub struct Disk {
     settings: Settings,
     model: Model,
-    fill: Fill,
+    pool_controller: PoolController,
     readers: BTreeMap<Place, Reader>,
     /// What those take together whose rate is known, and how many these are.
     rates_bytes_per_s: u64,
     rates_known: u64,
     objects: Objects,
-    room: Room,
+    page_cache: PageCacheModel,
     /// What all readers together bring into the page cache, by their rates.
     filled_bytes_per_s: u64,
-    agenda: Agenda,
+    scheduler: Scheduler,
     flights: Vec<Flight>,
     look_ups: u32,
     slots_used: u32,
     /// Slots that the next read lacks.
     slots_lacking: u32,
-    /// Reads in a row that were made before one whose turn it was: it lacked slots, or was held back.
-    overtaken: u32,
+    /// Bypass count: reads in a row made before one whose turn it was, which lacked slots or was held back.
+    bypassed: u32,
     depth: Depth,
     /// Since the last read came back there was a place in the device, and nobody was due.
     unasked: bool,
@@ -135,19 +135,19 @@ impl Disk {
         let mut disk = Disk {
             settings,
             model: Model::new(settings.rotational),
-            fill: Fill::default(),
+            pool_controller: PoolController::default(),
             readers: BTreeMap::new(),
             rates_bytes_per_s: 0,
             rates_known: 0,
             objects: Objects::new(settings.memory_bytes),
-            room: Room::new(settings.page_cache_bytes, settings.memory_bytes),
+            page_cache: PageCacheModel::new(settings.page_cache_bytes, settings.memory_bytes),
             filled_bytes_per_s: 0,
-            agenda: Agenda::new(settings.order),
+            scheduler: Scheduler::new(settings.order),
             flights: Vec::new(),
             look_ups: 0,
             slots_used: 0,
             slots_lacking: 0,
-            overtaken: 0,
+            bypassed: 0,
             depth: Depth::new(settings.rotational, settings.spindles),
             unasked: false,
             outs: VecDeque::new(),
@@ -164,7 +164,7 @@ impl Disk {
 
     /// Whether nothing is wished for, read or to be told.
     pub fn idle(&self) -> bool {
-        self.flights.is_empty() && self.outs.is_empty() && self.agenda.is_empty()
+        self.flights.is_empty() && self.outs.is_empty() && self.scheduler.is_empty()
     }
 
     /// Slots that must come free before the next read can be made; 0: it waits for something else.
@@ -285,7 +285,7 @@ impl Disk {
         self.add_rate(want.rate_bytes_per_s);
         let reader = Reader {
             want,
-            spot: None,
+            position: None,
             answered: None,
             served: None,
             put_off_to: None,
@@ -300,8 +300,8 @@ impl Disk {
         let begins = Begins {
             from_bytes: want.span.offset_bytes,
             anew: want.heard > 0,
-            read_bytes: self.room.read_bytes(),
-            room_bytes: self.room.bytes(now),
+            read_bytes: self.page_cache.read_bytes(),
+            room_bytes: self.page_cache.bytes(now),
         };
         self.objects.enter(want.object, at, &begins, now);
     }
@@ -323,22 +323,25 @@ impl Disk {
         self.remove_rate(reader.want.rate_bytes_per_s);
         self.filled_bytes_per_s -= reader.filled_bytes_per_s;
         self.objects.leave(reader.want.object, at);
-        if let Some(spot) = reader.spot {
-            self.agenda.remove(at, spot);
+        if let Some(position) = reader.position {
+            self.scheduler.remove(at, position);
         }
         for flight in &mut self.flights {
             flight.waiters.retain(|waiter| *waiter != at);
         }
-        let due = matches!(reader.spot, Some(Spot::Due(_) | Spot::Urgent(_)));
+        let due = matches!(
+            reader.position,
+            Some(Position::Due(_) | Position::Urgent(_))
+        );
         if due && !self.settings.cancel {
-            self.orphan(reader.want);
+            self.read_uncancelled(reader.want);
         }
     }
 
-    /// Read for nobody, as if the request had been given away.
-    fn orphan(&mut self, mut want: Want) {
+    /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
+    fn read_uncancelled(&mut self, mut want: Want) {
         self.next += 1;
-        want.stream.worker = ORPHANS;
+        want.stream.worker = UNCANCELLED;
         want.stream.conn.index = self.next as u32;
         let at = place(want.stream);
         self.enter(at, want, want.dry_at);
@@ -354,15 +357,15 @@ impl Disk {
         if reader.answered.take().is_some() || before.dry_at != want.dry_at {
             reader.put_off_to = None; // until the next sample, at most
         }
-        if let Some(spot) = reader.spot.take() {
-            self.agenda.remove(at, spot);
+        if let Some(position) = reader.position.take() {
+            self.scheduler.remove(at, position);
         }
         self.remove_rate(before.rate_bytes_per_s);
         self.add_rate(want.rate_bytes_per_s);
         self.refill(at);
     }
 
-    /// Put a wish on the agenda, once it is known where its file lies.
+    /// Put a wish on the scheduler, once it is known where its file lies.
     fn stand(&mut self, at: Place) {
         let Some(object) = self.readers.get(&at).map(|reader| reader.want.object) else {
             return;
@@ -375,14 +378,14 @@ impl Disk {
             return;
         }
         if let Some(entry) = self.entry(at) {
-            let spot = self.agenda.add(&entry);
-            self.set_spot(at, spot);
+            let position = self.scheduler.add(&entry);
+            self.set_position(at, position);
         }
     }
 
-    fn set_spot(&mut self, at: Place, spot: Spot) {
+    fn set_position(&mut self, at: Place, position: Position) {
         if let Some(reader) = self.readers.get_mut(&at) {
-            reader.spot = Some(spot);
+            reader.position = Some(position);
         }
     }
 
@@ -402,15 +405,17 @@ impl Disk {
                 .unwrap_or_else(|| self.settings.prefetch.due_at(dry_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
-            urgent: reader.want.heard == 0 && at.0 != ORPHANS,
-            short: is_short_rest(&reader.want) && at.0 != ORPHANS,
+            urgent: reader.want.heard == 0 && at.0 != UNCANCELLED,
+            short: is_short_rest(&reader.want) && at.0 != UNCANCELLED,
         })
     }
 
     fn mapped(&mut self, object: ObjectId, layout: Layout) {
         for at in self.objects.mapped(object, layout) {
             let waits = self.readers.get(&at).is_some_and(|reader| {
-                reader.want.object == object && reader.spot.is_none() && reader.answered.is_none()
+                reader.want.object == object
+                    && reader.position.is_none()
+                    && reader.answered.is_none()
             });
             let flies = self
                 .flights
@@ -442,6 +447,7 @@ impl Machine for Disk {
     }
 
     fn poll(&mut self, now: Instant) -> Option<Out> {
+        self.assert_sums();
         self.mend(now);
         self.outs.pop_front().or_else(|| self.choose(now))
     }
@@ -455,7 +461,7 @@ impl Machine for Disk {
         if !self.has_place() || self.slots_lacking > 0 {
             return check_at;
         }
-        let due_at = self.agenda.next_at(self.target_us() / 2);
+        let due_at = self.scheduler.next_at(self.target_us() / 2);
         [due_at, check_at].into_iter().flatten().min()
     }
 }

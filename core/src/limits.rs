@@ -176,7 +176,7 @@ pub const URGENT_IN_A_ROW_MAX: u32 = 4;
 /// Reads in a row that go before one whose turn it is: it lacks memory and they do not, or a first read is in the device
 /// and holds the sweep back. After that: it is held back no more, and nobody takes the memory that comes together for it. Fewer would let a
 /// thousand clients that come at once wait for those who were there before.
-pub const OVERTAKEN_MAX: u32 = 1_024;
+pub const BYPASSES_MAX: u32 = 1_024;
 /// A stream that runs dry this soon wakes its worker when its bytes are there; others are heard when it wakes anyway.
 pub const WAKE_US: u64 = 200_000;
 /// A stream whose rate nobody knows is believed to have bytes for this long once it has been given some.

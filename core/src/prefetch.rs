@@ -147,24 +147,24 @@ pub struct Load {
     pub rates_bytes_per_s: u64,
     /// M, the memory in which their bytes may wait.
     pub memory_bytes: u64,
-    /// How much more than calculated memory holds, in hundredths: see [`Fill`].
+    /// How much more than calculated memory holds, in hundredths: see [`PoolController`].
     pub fill_percent: u64,
 }
 
 /// Learns how long reads may be for the pool to be as full as it shall be. What is read leaves it as fast as its client takes it, and that
 /// may be at once: receive buffers of clients and of the path hold what the calculation keeps in the pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fill {
+pub struct PoolController {
     factor: f64,
 }
 
-impl Default for Fill {
-    fn default() -> Fill {
-        Fill { factor: 1.0 }
+impl Default for PoolController {
+    fn default() -> PoolController {
+        PoolController { factor: 1.0 }
     }
 }
 
-impl Fill {
+impl PoolController {
     /// One of `streams` has its turn, when `used` of `max` slots are in use, in a sweep whose reads memory bounds.
     /// Longer reads are for those who are found `dry`: who has enough is not helped by them.
     pub fn turn(&mut self, dry: bool, used: u32, max: u32, streams: u64) {
@@ -414,7 +414,7 @@ mod tests {
         let disk = disk();
         let mut load = load(200, 300_000, 64);
         let calculated_us = TDAP.target_us(&load, &disk);
-        let mut fill = Fill::default();
+        let mut fill = PoolController::default();
         let mut sweeps = |used, count| {
             (0..count * load.streams).for_each(|_| fill.turn(true, used, 1_000, load.streams));
             load.fill_percent = fill.percent();

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want};
-use ackpace_core::disk::{Chosen, Disk, In, Into, Out, ReadError, ReadId, Settings};
+use ackpace_core::disk::{Chosen, Destination, Disk, In, Out, ReadError, ReadId, Settings};
 use ackpace_core::limits::{AHEAD_EACH_US, AHEAD_SHORT_US, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
@@ -450,7 +450,7 @@ impl Shell {
                 if self.cancel {
                     self.files.remove(stream);
                 } else {
-                    self.files.part(stream);
+                    self.files.keep_uncancelled(stream);
                 }
                 self.disk.on(In::Forget(stream), now);
             }
@@ -513,12 +513,19 @@ impl Shell {
         }
     }
 
-    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: Into, now: Instant) {
+    fn read(
+        &mut self,
+        read: ReadId,
+        object: ObjectId,
+        span: Span,
+        into: Destination,
+        now: Instant,
+    ) {
         let lease = match into {
-            Into::PageCache => None,
-            Into::Slots(slots) => self.handle.pool.lease(slots),
+            Destination::PageCache => None,
+            Destination::Slots(slots) => self.handle.pool.lease(slots),
         };
-        let lost = matches!(into, Into::Slots(_)) && lease.is_none();
+        let lost = matches!(into, Destination::Slots(_)) && lease.is_none();
         let file = self.files.get(object).filter(|_| !lost);
         let Some(file) = file else {
             debug_assert!(

@@ -132,7 +132,7 @@ pub const READERS_MAX: usize = 8;
 /// Slices of the pool that one send takes. More: a further call.
 pub const SLICES_MAX: usize = 64;
 /// Files that are read for clients that left (`cancel` off). More: the oldest is closed.
-pub const PARTED_FILES_MAX: usize = 4096;
+pub const UNCANCELLED_FILES_MAX: usize = 4096;
 /// Workers that are started by themselves: one for each core, and not more than this.
 pub const WORKERS_MAX: u16 = 64;
 /// Connections of a worker that a server is expected to have room for. Less memory: it starts with fewer, and says so.

@@ -12,9 +12,9 @@ use crate::ledger::Ledger;
 use crate::limits::{
     CGROUP_PERCENT, CLOSING_LANES, CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES,
     CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DEVICE_EACH_BYTES, DEVICES_MAX, LOG_BATCH_BYTES,
-    LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES,
-    PARTED_FILES_MAX, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX, RESPONSE_CACHE_TABLES_BYTES,
-    THREAD_BYTES,
+    LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES, PROGRAM_BYTES,
+    QUERIES_BYTES_MAX, READERS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
+    UNCANCELLED_FILES_MAX,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
@@ -123,7 +123,7 @@ impl Shares {
             },
             parted_bytes: match options.cancel {
                 Cancel::On => 0,
-                Cancel::Off => PARTED_FILES_MAX as u64 * FILE_BYTES,
+                Cancel::Off => UNCANCELLED_FILES_MAX as u64 * FILE_BYTES,
             },
             queries_bytes: QUERIES_BYTES_MAX.min(memory_bytes / 32),
             log_queue_bytes: LOG_QUEUE_BYTES_MAX.min(memory_bytes / 32),

@@ -1,12 +1,13 @@
 //! The choice: whose wish becomes a read now, how long it is, and where it goes.
 
-use super::agenda::Spot;
+use super::scheduler::Position;
 use super::{
-    Chosen, DeviceChange, Disk, Flight, Into, ORPHANS, Out, Place, ReadId, Turn, Way, first,
+    Chosen, Destination, DeviceChange, Disk, Flight, Out, Place, ReadId, Turn, UNCANCELLED, Way,
+    first,
 };
 use crate::conn::{Held, Span, Want};
 use crate::limits::{
-    FIRST_READ_BYTES, OVERTAKEN_MAX, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN,
+    BYPASSES_MAX, FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN,
     SLOT_BYTES, WINDOW_BYTES,
 };
 use crate::prefetch::{Asked, Bound};
@@ -21,24 +22,24 @@ impl Disk {
         }
         let target_us = self.target_us();
         let horizon = now.plus_us(target_us / 2);
-        while let Some(at) = self.agenda.next_due(horizon) {
+        while let Some(at) = self.scheduler.next_due(horizon) {
             let Some(entry) = self.entry(at) else { break };
-            let spot = self.agenda.ripen(&entry);
-            self.set_spot(at, spot);
+            let position = self.scheduler.ripen(&entry);
+            self.set_position(at, position);
         }
         let holds_back = self.holds_back();
-        let candidates = self.agenda.candidates();
+        let candidates = self.scheduler.candidates();
         self.unasked |= candidates[0].is_none() || holds_back;
         let mut passed = false;
         for at in candidates.into_iter().flatten() {
-            let spot = self.readers.get(&at)?.spot?;
-            let patient = self.overtaken < OVERTAKEN_MAX;
-            if holds_back && patient && !matches!(spot, Spot::Urgent(_)) {
+            let position = self.readers.get(&at)?.position?;
+            let patient = self.bypassed < BYPASSES_MAX;
+            if holds_back && patient && !matches!(position, Position::Urgent(_)) {
                 passed = true;
                 continue;
             }
             if let Some(read) = self.read_for(at, target_us, now) {
-                self.overtaken = if passed { self.overtaken + 1 } else { 0 };
+                self.bypassed = if passed { self.bypassed + 1 } else { 0 };
                 return Some(read);
             }
             if !patient {
@@ -59,8 +60,8 @@ impl Disk {
     /// Whether the sweep waits for a first read, or for the look-up before one: a drive takes whatever is near its arm, and
     /// would leave that one until it is old.
     fn holds_back(&self) -> bool {
-        let hurried = self.look_ups > 0 || self.flights.iter().any(|flight| flight.hurried);
-        self.settings.rotational && hurried && self.flights.len() >= self.enough()
+        let urgent = self.look_ups > 0 || self.flights.iter().any(|flight| flight.urgent);
+        self.settings.rotational && urgent && self.flights.len() >= self.enough()
     }
 
     /// Reads with which the device is not idle.
@@ -70,29 +71,31 @@ impl Disk {
 
     fn read_for(&mut self, at: Place, target_us: u64, now: Instant) -> Option<Out> {
         let reader = self.readers.get(&at)?;
-        let (want, spot) = (reader.want, reader.spot?);
+        let (want, position) = (reader.want, reader.position?);
         let (read_bytes, bound) =
             (self.settings.prefetch).read_bytes(&self.asked(&want, target_us, now));
         let way = self.way(at, &want, now);
         let (span, into, bound) = match way {
-            Way::Followed | Way::Popular | Way::Cached => {
-                (rest_of_window(want.span), Into::PageCache, Bound::Window)
-            }
+            Way::Followed | Way::Popular | Way::Cached => (
+                rest_of_window(want.span),
+                Destination::PageCache,
+                Bound::Window,
+            ),
             Way::Direct => {
                 let slots = self.slots_for(want.span, read_bytes)?;
                 let whole = (read_bytes / SLOT_BYTES).max(1);
                 let short = u64::from(slots) < whole;
                 let bound = if short { Bound::Memory } else { bound };
-                (in_slots(want.span, slots), Into::Slots(slots), bound)
+                (in_slots(want.span, slots), Destination::Slots(slots), bound)
             }
-            Way::Indirect => (first(want.span, read_bytes), Into::PageCache, bound),
+            Way::Indirect => (first(want.span, read_bytes), Destination::PageCache, bound),
         };
         self.note_way(at, way, now);
         let ends = span.end_bytes() >= want.span.end_bytes();
         let chosen = Chosen {
-            turn: match spot {
-                _ if at.0 == ORPHANS => Turn::Left,
-                Spot::Urgent(_) => Turn::First,
+            turn: match position {
+                _ if at.0 == UNCANCELLED => Turn::Left,
+                Position::Urgent(_) => Turn::First,
                 _ if is_dry(&want, now) => Turn::Late,
                 _ => Turn::Due,
             },
@@ -103,7 +106,7 @@ impl Disk {
             rate_bytes_per_s: want.rate_bytes_per_s,
             took_us: 0,
         };
-        Some(self.read(at, (spot, chosen), span, into, now))
+        Some(self.read(at, (position, chosen), span, into, now))
     }
 
     /// A stream whose reads take another way than before is told of; its first way goes without saying.
@@ -113,7 +116,7 @@ impl Disk {
         };
         let Want { stream, object, .. } = reader.want;
         let before = reader.way.replace(to);
-        if before.is_some_and(|before| before != to) && at.0 != ORPHANS {
+        if before.is_some_and(|before| before != to) && at.0 != UNCANCELLED {
             let change = DeviceChange::Way { stream, object, to };
             self.journal.record(change, now);
         }
@@ -163,45 +166,45 @@ impl Disk {
         }
         let lacking = if self.flights.is_empty() { least } else { want };
         self.slots_lacking = lacking - free;
-        self.fill.short();
+        self.pool_controller.short();
         None
     }
 
     fn read(
         &mut self,
         at: Place,
-        (spot, chosen): (Spot, Chosen),
+        (position, chosen): (Position, Chosen),
         span: Span,
-        into: Into,
+        into: Destination,
         now: Instant,
     ) -> Out {
         self.next += 1;
         let (read, idle) = (ReadId(self.next), self.flights.is_empty());
         let object = self.readers[&at].want.object;
         let end_bytes = self.objects.device_bytes(object, span.end_bytes());
-        let sweep = self.agenda.take(at, spot, end_bytes);
+        let sweep = self.scheduler.take(at, position, end_bytes);
         if let Some(reader) = self.readers.get_mut(&at) {
-            (reader.spot, reader.served) = (None, Some(sweep));
+            (reader.position, reader.served) = (None, Some(sweep));
         }
         let mut flight = Flight {
             read,
             object,
             span,
             held: Held::PageCache,
-            hurried: matches!(spot, Spot::Urgent(_)),
+            urgent: matches!(position, Position::Urgent(_)),
             chosen: (at, chosen, now),
             waiters: alloc::vec![at],
         };
         match into {
-            Into::Slots(slots) => {
+            Destination::Slots(slots) => {
                 self.slots_used += slots;
                 self.fill_or_not(at, now);
                 flight.held = Held::Slots;
             }
-            Into::PageCache => self.join(&mut flight),
+            Destination::PageCache => self.join(&mut flight),
         }
         if let Some(reader) = self.readers.get_mut(&at) {
-            reader.fills = into == Into::PageCache;
+            reader.fills = into == Destination::PageCache;
         }
         self.refill(at);
         self.objects.read(object, span);
@@ -224,7 +227,8 @@ impl Disk {
         let (load, want) = (self.load(), self.readers[&at].want);
         if self.settings.prefetch.lacks_memory(&load, &self.model) {
             let (used, max) = (self.slots_used, self.slots_max());
-            self.fill.turn(is_dry(&want, now), used, max, load.streams);
+            self.pool_controller
+                .turn(is_dry(&want, now), used, max, load.streams);
         }
     }
 
@@ -237,9 +241,9 @@ impl Disk {
             if !flight.span.contains(reader.want.span.offset_bytes) {
                 continue;
             }
-            if let Some(spot) = reader.spot.take() {
+            if let Some(position) = reader.position.take() {
                 reader.fills = false;
-                self.agenda.remove(at, spot);
+                self.scheduler.remove(at, position);
                 flight.waiters.push(at);
             }
         }

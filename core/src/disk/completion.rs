@@ -1,7 +1,7 @@
 //! Completions: a read comes back, and each stream that waits for it gets its answer.
 
 use super::sharing::Answer;
-use super::{Chosen, DeviceChange, Disk, Flight, ORPHANS, Out, Place, ReadError, ReadId, Turn};
+use super::{Chosen, DeviceChange, Disk, Flight, Out, Place, ReadError, ReadId, Turn, UNCANCELLED};
 use crate::conn::{Span, Want};
 use crate::depth::Served;
 use crate::limits::{READ_ALIGN_BYTES, WAKE_US};
@@ -28,7 +28,7 @@ impl Disk {
         self.learn_service(flight.span.len_bytes, now);
         let landed = self.land(&flight, result, now);
         for at in flight.waiters {
-            if at.0 == ORPHANS {
+            if at.0 == UNCANCELLED {
                 self.leave(at);
             } else {
                 self.answer(at, &landed, now);

@@ -1,6 +1,6 @@
 //! What congestion of a stream's path does to its wish: TPF's EDRC for duplicate ACKs and ECN (3.3, 4.6).
 
-use super::agenda::Spot;
+use super::scheduler::Position;
 use super::{Disk, Place};
 use crate::congestion::Delay;
 use crate::conn::Want;
@@ -36,10 +36,10 @@ impl Disk {
         let reader = self.readers.get(&at)?;
         let before = reader.want;
         let sign = before.stream == want.stream && before.signals != want.signals;
-        let due = match reader.spot.filter(|_| sign)? {
-            Spot::Urgent(_) => return None,
-            Spot::Due(_) => true,
-            Spot::Later(_) => false,
+        let due = match reader.position.filter(|_| sign)? {
+            Position::Urgent(_) => return None,
+            Position::Due(_) => true,
+            Position::Later(_) => false,
         };
         let asked = self.asked(&before, self.target_us(), now);
         let (read_bytes, _) = self.settings.prefetch.read_bytes(&asked);

@@ -1,8 +1,8 @@
 //! What the disk machine is told and what it orders: its whole contract with a shell.
 
-use super::agenda::Order;
 use super::chosen::Chosen;
 use super::layout::Layout;
+use super::scheduler::Order;
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::prefetch::Prefetch;
@@ -49,7 +49,7 @@ pub struct ReadError {
 
 /// Where a read goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Into {
+pub enum Destination {
     /// The kernel's page cache.
     PageCache,
     /// So many slots of the pool, which are free: the machine counts them.
@@ -109,7 +109,7 @@ pub enum Out {
         /// The bytes; into slots: multiples of [`crate::limits::READ_ALIGN_BYTES`], beyond the end of the file perhaps.
         span: Span,
         /// Where to.
-        into: Into,
+        into: Destination,
     },
     /// Tell the stream that bytes of its wish are there, from its start.
     Filled {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::Place;
 use super::layout::Layout;
-use super::room::Gone;
+use super::page_cache::Gone;
 use crate::conn::{ObjectId, Span};
 use crate::limits::{
     EXTENTS_COMMON, EXTENTS_MAX, EXTENTS_SURE, HAD_SPANS_MAX, OBJECT_BYTES, OBJECTS_REMEMBERED_MAX,

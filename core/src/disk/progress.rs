@@ -27,11 +27,37 @@ impl Disk {
             return;
         }
         self.checked_at = now;
+        debug_assert_eq!(self.sums(), self.summed_up(), "sums drift from streams");
         self.observe(now);
         for at in self.forgotten_places() {
             self.mended += 1;
             self.stand(at);
         }
+    }
+
+    /// Invariants that cost nothing: the sum of rates is that of streams whose rate is known.
+    pub(super) fn assert_sums(&self) {
+        let streams = self.readers.len() as u64;
+        assert!(self.rates_known <= streams, "a rate of nobody");
+        let rated = self.rates_known > 0;
+        assert!(rated || self.rates_bytes_per_s == 0, "a rate of nobody");
+    }
+
+    fn sums(&self) -> (u64, u64, u64) {
+        let filled_bytes_per_s = self.filled_bytes_per_s;
+        (self.rates_bytes_per_s, self.rates_known, filled_bytes_per_s)
+    }
+
+    /// The same, summed up over all streams.
+    fn summed_up(&self) -> (u64, u64, u64) {
+        let mut sums = (0, 0, 0);
+        for reader in self.readers.values() {
+            let rate_bytes_per_s = reader.want.rate_bytes_per_s;
+            sums.0 += rate_bytes_per_s;
+            sums.1 += u64::from(rate_bytes_per_s > 0);
+            sums.2 += reader.filled_bytes_per_s;
+        }
+        sums
     }
 
     pub(super) fn check_at(&self) -> Instant {
@@ -46,7 +72,7 @@ impl Disk {
         let forgotten = self.readers.iter().filter(|(at, reader)| {
             let object = reader.want.object;
             let at_work =
-                reader.answered.is_some() || reader.spot.is_some() || read_for.contains(at);
+                reader.answered.is_some() || reader.position.is_some() || read_for.contains(at);
             !at_work && !self.objects.waits_for_layout(object, **at)
         });
         forgotten.map(|(at, _)| *at).collect()

@@ -2,7 +2,7 @@
 //!
 //! Of two readers of a file the second comes to where the first is when it has taken all that lies between them. Until then
 //! so many bytes are read into the page cache: what all who share read in that time, the first one among them. If
-//! that is no more than the page cache holds ([`super::room`]), the two are near by, and share. So the nearest share, and
+//! that is no more than the page cache holds ([`super::page_cache`]), the two are near by, and share. So the nearest share, and
 //! one pair more that shares may be the end of it for the one that is farthest apart.
 
 use super::{Disk, Flight, Place, ReadError, Way, first};
@@ -22,7 +22,7 @@ impl Disk {
     /// Which way a read for this stream takes: into the page cache if it stays there for others, past it if it can.
     pub(super) fn way(&self, at: Place, want: &Want, now: Instant) -> Way {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
-        if !want.absent && self.room.may_hold(object, from_bytes, now) {
+        if !want.absent && self.page_cache.may_hold(object, from_bytes, now) {
             return Way::Cached; // nobody was asked, and it may well be there
         }
         if self.objects.is_popular(object, now) {
@@ -45,7 +45,7 @@ impl Disk {
         };
         let rate = self.rate_or_mean(want);
         let mut filled_bytes_per_s = self.filled_bytes_per_s;
-        let mut room_bytes = self.room.bytes(now);
+        let mut room_bytes = self.page_cache.bytes(now);
         if !reader.fills {
             filled_bytes_per_s += rate - reader.filled_bytes_per_s.min(rate);
             room_bytes -= room_bytes / 4; // who begins to share shall not have to end it soon
@@ -122,7 +122,7 @@ impl Disk {
         };
         let landed = first(flight.span, got_bytes);
         if flight.held == Held::PageCache {
-            self.room.read(flight.object, landed);
+            self.page_cache.read(flight.object, landed);
         }
         landed
     }
@@ -132,7 +132,9 @@ impl Disk {
     pub(super) fn learn(&mut self, before: Option<Answer>, want: &Want, now: Instant) {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if let Some(answer) = before {
-            let found = self.room.found(object, answer.end_bytes, from_bytes, now);
+            let found = self
+                .page_cache
+                .found(object, answer.end_bytes, from_bytes, now);
             self.objects.found(object, found);
         }
         let is_read = self.flights.iter().any(|flight| {
@@ -140,7 +142,7 @@ impl Disk {
             cached && flight.object == object && flight.span.contains(from_bytes)
         });
         if want.absent && !is_read {
-            let gone = self.room.gone(object, from_bytes, now);
+            let gone = self.page_cache.gone(object, from_bytes, now);
             self.objects.gone(object, gone, now);
         }
     }

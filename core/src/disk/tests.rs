@@ -96,7 +96,7 @@ fn disk_with(settings: Settings, streams: u32) -> (Disk, Vec<Out>) {
     (disk, outs)
 }
 
-pub(super) fn read_of(out: &Out) -> (ReadId, Span, Into) {
+pub(super) fn read_of(out: &Out) -> (ReadId, Span, Destination) {
     match *out {
         Out::Read {
             read, span, into, ..
@@ -129,7 +129,10 @@ fn the_device_never_holds_more_than_its_places() {
 fn a_first_read_is_short_and_the_next_follows_the_rate() {
     let (mut disk, first) = disk_with(SETTINGS, 1);
     let (_, span, into) = read_of(&first[0]);
-    assert_eq!((span.len_bytes, into), (FIRST_READ_BYTES, Into::Slots(8)));
+    assert_eq!(
+        (span.len_bytes, into),
+        (FIRST_READ_BYTES, Destination::Slots(8))
+    );
     disk.on(done(&first[0]), NOW);
     orders(&mut disk, NOW);
     let not_due = Want {
@@ -192,7 +195,10 @@ fn a_file_with_two_readers_is_read_once_through_the_page_cache() {
     let first = orders(&mut disk, NOW);
     assert_eq!(first.len(), 1);
     let (_, span, into) = read_of(&first[0]);
-    assert_eq!((span.end_bytes(), into), (WINDOW_BYTES, Into::PageCache));
+    assert_eq!(
+        (span.end_bytes(), into),
+        (WINDOW_BYTES, Destination::PageCache)
+    );
     disk.on(In::Want(want(3, 9, 8192, 0)), NOW);
     assert_eq!(orders(&mut disk, NOW), [], "a read under way is joined");
     disk.on(done(&first[0]), NOW);
@@ -249,7 +255,7 @@ fn an_unaligned_wish_is_read_from_its_block_and_told_as_wished() {
                 offset_bytes: 8192,
                 len_bytes: 4096
             },
-            Into::Slots(1)
+            Destination::Slots(1)
         )
     );
     disk.on(done(&outs[0]), NOW);
@@ -436,13 +442,13 @@ fn the_short_rest_of_a_response_is_read_next_and_whole() {
 #[test]
 fn a_device_that_takes_no_direct_reads_is_read_through_the_page_cache() {
     let (mut disk, first) = disk_with(SETTINGS, 1);
-    assert!(matches!(read_of(&first[0]).2, Into::Slots(_)));
+    assert!(matches!(read_of(&first[0]).2, Destination::Slots(_)));
     disk.on(In::Indirect, NOW);
     disk.on(done(&first[0]), NOW);
     orders(&mut disk, NOW);
     disk.on(In::Want(want(0, 0, FIRST_READ_BYTES, 1)), NOW);
     let next = orders(&mut disk, NOW);
-    assert_eq!(read_of(&next[0]).2, Into::PageCache);
+    assert_eq!(read_of(&next[0]).2, Destination::PageCache);
 }
 
 #[test]
@@ -505,8 +511,8 @@ impl Shell {
                     read, span, into, ..
                 } => {
                     let slots = match into {
-                        Into::Slots(slots) => slots,
-                        Into::PageCache => 0,
+                        Destination::Slots(slots) => slots,
+                        Destination::PageCache => 0,
                     };
                     self.slots += slots;
                     let used_bytes = u64::from(self.slots) * SLOT_BYTES;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ackpace_core::conn::{ObjectId, StreamId};
 
-use crate::limits::PARTED_FILES_MAX;
+use crate::limits::UNCANCELLED_FILES_MAX;
 use crate::store::file::File;
 
 /// A stream's file is held from its first wish until it is forgotten.
@@ -15,7 +15,7 @@ pub(super) struct Wanted {
     by_place: HashMap<(u16, u32), ObjectId>,
     by_object: HashMap<ObjectId, (Arc<File>, u32)>,
     /// Files of streams that left, if they are still to be read.
-    parted: VecDeque<Arc<File>>,
+    uncancelled: VecDeque<Arc<File>>,
 }
 
 impl Wanted {
@@ -44,13 +44,13 @@ impl Wanted {
     }
 
     /// The stream is gone, but what it wished for is read all the same.
-    pub fn part(&mut self, stream: StreamId) {
+    pub fn keep_uncancelled(&mut self, stream: StreamId) {
         let object = self.by_place.get(&(stream.worker, stream.conn.index));
         if let Some(file) = object.and_then(|object| self.get(*object)) {
-            self.parted.push_back(file);
+            self.uncancelled.push_back(file);
         }
-        if self.parted.len() > PARTED_FILES_MAX {
-            self.parted.pop_front();
+        if self.uncancelled.len() > UNCANCELLED_FILES_MAX {
+            self.uncancelled.pop_front();
         }
         self.remove(stream);
     }
@@ -58,8 +58,8 @@ impl Wanted {
     /// The file, if somebody wants it.
     pub fn get(&self, object: ObjectId) -> Option<Arc<File>> {
         let wanted = self.by_object.get(&object).map(|(file, _)| file);
-        let parted = || self.parted.iter().find(|file| file.id == object);
-        wanted.or_else(parted).map(Arc::clone)
+        let uncancelled = || self.uncancelled.iter().find(|file| file.id == object);
+        wanted.or_else(uncancelled).map(Arc::clone)
     }
 
     #[cfg(test)]

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::*;
-use crate::limits::{OVERTAKEN_MAX, READ_ALIGN_BYTES, URGENT_IN_A_ROW_MAX};
+use crate::limits::{BYPASSES_MAX, READ_ALIGN_BYTES, URGENT_IN_A_ROW_MAX};
 
 const EIO: i32 = 5;
 
@@ -106,7 +106,10 @@ fn who_waits_behind_a_bad_block_is_read_for_on_its_own() {
         .collect();
     assert_eq!(again.len(), 1, "{outs:?}");
     let (read, span, into) = read_of(again[0]);
-    assert_eq!((span.offset_bytes, into), (68 * KIB, Into::PageCache));
+    assert_eq!(
+        (span.offset_bytes, into),
+        (68 * KIB, Destination::PageCache)
+    );
     let result = Ok(span.len_bytes);
     disk.on(In::Done { read, result }, NOW);
     let came = told(&orders(&mut disk, NOW));
@@ -149,7 +152,7 @@ impl Crowd {
                 Out::Read {
                     read, span, into, ..
                 } => {
-                    let Into::Slots(slots) = into else {
+                    let Destination::Slots(slots) = into else {
                         panic!("nobody shares")
                     };
                     self.reads += 1;
@@ -188,7 +191,7 @@ impl Crowd {
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(6), cases: 32, ..ProptestConfig::default() })]
     /// However short memory is and however many new streams come: nobody waits for more than two sweeps, in which each
-    /// read is overtaken so often at most.
+    /// read is bypassed so often at most.
     #[test]
     fn nobody_starves_when_the_pool_is_too_small(
         rates in prop::collection::vec(20_000u64..8_000_000, 2..4),
@@ -226,7 +229,7 @@ proptest! {
             }
         }
         // At first all are new, and wait behind the newcomers that came with them.
-        let share = u64::from(1 + URGENT_IN_A_ROW_MAX.max(OVERTAKEN_MAX));
+        let share = u64::from(1 + URGENT_IN_A_ROW_MAX.max(BYPASSES_MAX));
         let bound = (2 * streams + 2) * share;
         prop_assert!(crowd.longest_wait <= bound, "{} reads, bound {bound}", crowd.longest_wait);
         prop_assert!(crowd.heard.len() == rates.len() && crowd.reads >= 100, "{} reads", crowd.reads);

@@ -22,7 +22,7 @@ fn reads_on(index: u32, from_bytes: u64, heard: u32) -> Want {
 }
 
 /// Where the next bytes of each of these readers of one file go.
-fn ways(disk: &mut Disk, from_bytes: &[u64], now: Instant) -> BTreeMap<u64, Into> {
+fn ways(disk: &mut Disk, from_bytes: &[u64], now: Instant) -> BTreeMap<u64, Destination> {
     for (index, from_bytes) in (0..).zip(from_bytes) {
         disk.on(In::Want(reads_on(index, *from_bytes, 1)), now);
     }
@@ -34,8 +34,10 @@ fn ways(disk: &mut Disk, from_bytes: &[u64], now: Instant) -> BTreeMap<u64, Into
     ways.collect()
 }
 
-fn shared(ways: &BTreeMap<u64, Into>) -> Vec<u64> {
-    let cached = ways.iter().filter(|(_, into)| **into == Into::PageCache);
+fn shared(ways: &BTreeMap<u64, Destination>) -> Vec<u64> {
+    let cached = ways
+        .iter()
+        .filter(|(_, into)| **into == Destination::PageCache);
     cached.map(|(from_bytes, _)| *from_bytes).collect()
 }
 
@@ -44,7 +46,7 @@ fn who_is_followed_near_by_is_read_for_through_the_page_cache_and_the_last_one_p
     let near = ways(&mut disk(64 * MIB), &[0, 20 * MIB], NOW);
     assert_eq!(shared(&near), [20 * MIB]);
     assert!(
-        matches!(near[&0], Into::Slots(_)),
+        matches!(near[&0], Destination::Slots(_)),
         "nobody follows: {near:?}"
     );
 }
@@ -80,7 +82,9 @@ fn the_nearest_pairs_share_what_memory_there_is() {
             disk.on(In::Want(want), NOW);
         }
         let reads = orders(&mut disk, NOW);
-        let cached = reads.iter().filter(|out| read_of(out).2 == Into::PageCache);
+        let cached = reads
+            .iter()
+            .filter(|out| read_of(out).2 == Destination::PageCache);
         assert!(cached.clone().count() <= 1);
         sharing += cached.count();
     }
@@ -99,7 +103,7 @@ fn a_file_is_popular_if_what_is_kept_of_it_would_be_there_for_the_next() {
             from_bytes = read_of(read).1.end_bytes();
             disk.on(done(read), NOW);
             orders(&mut disk, NOW);
-            if let (_, _, Into::Slots(slots)) = read_of(read) {
+            if let (_, _, Destination::Slots(slots)) = read_of(read) {
                 disk.on(In::Freed(slots), NOW);
             }
         }
@@ -108,9 +112,9 @@ fn a_file_is_popular_if_what_is_kept_of_it_would_be_there_for_the_next() {
         disk.on(In::Want(reads_on(2, 0, 0)), later);
         read_of(&orders(&mut disk, later)[0]).2
     };
-    assert_eq!(again(1 << 30), Into::PageCache);
+    assert_eq!(again(1 << 30), Destination::PageCache);
     assert!(
-        matches!(again(16 * MIB), Into::Slots(_)),
+        matches!(again(16 * MIB), Destination::Slots(_)),
         "longer than what is kept"
     );
 }
@@ -148,14 +152,25 @@ fn windows_that_were_gone_before_their_second_reader_came_end_the_popularity_of_
         read_of(&read).2
     };
     for nth in 0..VAIN_WINDOWS_MAX as u64 - 1 {
-        assert_eq!(way(4, nth, nth as u32, NOW), Into::PageCache, "{nth}");
+        assert_eq!(
+            way(4, nth, nth as u32, NOW),
+            Destination::PageCache,
+            "{nth}"
+        );
     }
     let nth = VAIN_WINDOWS_MAX as u64 - 1;
-    assert!(matches!(way(4, nth, nth as u32, NOW), Into::Slots(_)));
+    assert!(matches!(
+        way(4, nth, nth as u32, NOW),
+        Destination::Slots(_)
+    ));
     // Others ask for the same at once, and all of them would be wrong again.
-    assert!(matches!(way(5, 0, 0, NOW), Into::Slots(_)));
+    assert!(matches!(way(5, 0, 0, NOW), Destination::Slots(_)));
     let later = NOW.plus_us(UNSHARED_US);
-    assert_eq!(way(6, 0, 0, later), Into::PageCache, "it is tried again");
+    assert_eq!(
+        way(6, 0, 0, later),
+        Destination::PageCache,
+        "it is tried again"
+    );
 }
 
 #[test]
@@ -171,7 +186,7 @@ fn windows_that_were_found_are_evidence_for_it() {
         let wish = reads_on(4, nth * 4 * WINDOW_BYTES, nth as u32);
         disk.on(In::Want(wish), NOW);
         let outs = orders(&mut disk, NOW);
-        assert_eq!(read_of(&outs[0]).2, Into::PageCache, "{nth}");
+        assert_eq!(read_of(&outs[0]).2, Destination::PageCache, "{nth}");
         disk.on(done(&outs[0]), NOW);
         orders(&mut disk, NOW);
     }
@@ -192,14 +207,14 @@ fn what_nobody_could_ask_about_is_looked_for_in_the_page_cache_first() {
     };
     disk.on(In::Want(unasked), much_later);
     let outs = orders(&mut disk, much_later);
-    assert_eq!(read_of(&outs[0]).2, Into::PageCache);
+    assert_eq!(read_of(&outs[0]).2, Destination::PageCache);
     disk.on(done(&outs[0]), much_later);
     disk.on(In::Forget(stream(4)), much_later);
     orders(&mut disk, much_later);
     disk.on(In::Want(reads_on(5, 4 * WINDOW_BYTES, 1)), much_later);
     let outs = orders(&mut disk, much_later);
     assert!(
-        matches!(read_of(&outs[0]).2, Into::Slots(_)),
+        matches!(read_of(&outs[0]).2, Destination::Slots(_)),
         "it is not there"
     );
 }
@@ -225,7 +240,7 @@ fn a_follower_who_is_slower_than_he_seems_ends_it_by_what_he_does_not_find() {
     for window in 400..500 {
         assert_eq!(
             leader_reads(&mut disk, window * WINDOW_BYTES),
-            Into::PageCache
+            Destination::PageCache
         );
     }
     for (heard, window) in (2..).zip(400..400 + VAIN_WINDOWS_MAX as u64) {
@@ -240,7 +255,7 @@ fn a_follower_who_is_slower_than_he_seems_ends_it_by_what_he_does_not_find() {
         disk.on(In::Want(absent), NOW);
     }
     let way = leader_reads(&mut disk, 500 * WINDOW_BYTES);
-    assert!(matches!(way, Into::Slots(_)), "{way:?}");
+    assert!(matches!(way, Destination::Slots(_)), "{way:?}");
 }
 
 proptest! {
@@ -260,7 +275,7 @@ proptest! {
                 disk.on(In::Want(want), NOW);
             }
             let reads = orders(&mut disk, NOW);
-            let cached = reads.iter().any(|out| read_of(out).2 == Into::PageCache);
+            let cached = reads.iter().any(|out| read_of(out).2 == Destination::PageCache);
             (0..2).for_each(|index| disk.on(In::Forget(stream(index)), NOW));
             assert_eq!(disk.filled_bytes_per_s, 0);
             cached

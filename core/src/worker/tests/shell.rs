@@ -117,7 +117,7 @@ pub(super) struct Shell {
     pub clients: BTreeMap<ConnId, Client>,
     pub backlog: VecDeque<Option<Address>>,
     pub resolving: BTreeMap<StreamId, Request>,
-    pub reading: BTreeMap<ReadId, (ObjectId, Span, disk::Into)>,
+    pub reading: BTreeMap<ReadId, (ObjectId, Span, disk::Destination)>,
     /// Slots that are read, and those that streams hold, each with the bytes that are in them.
     landed: BTreeMap<ReadId, u32>,
     leases: BTreeMap<StreamId, Vec<(Span, u32)>>,
@@ -232,7 +232,7 @@ impl Shell {
                     span,
                     into,
                 } => {
-                    if let disk::Into::Slots(slots) = into {
+                    if let disk::Destination::Slots(slots) = into {
                         self.slots += slots;
                         assert!(u64::from(self.slots) * SLOT_BYTES <= DISK.memory_bytes);
                     }
@@ -643,8 +643,8 @@ impl Shell {
             false => Ok(span.len_bytes),
         };
         match into {
-            disk::Into::Slots(slots) => drop(self.landed.insert(read, slots)),
-            disk::Into::PageCache => self.resident.extend(chunks(object, good)),
+            disk::Destination::Slots(slots) => drop(self.landed.insert(read, slots)),
+            disk::Destination::PageCache => self.resident.extend(chunks(object, good)),
         }
         self.disk.on(disk::In::Done { read, result }, self.now);
     }

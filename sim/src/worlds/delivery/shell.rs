@@ -238,10 +238,10 @@ impl<'a> Run<'a> {
         u64::from(object.index) * (each / 4096 * 4096)
     }
 
-    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: disk::Into) {
+    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: disk::Destination) {
         let slots = match into {
-            disk::Into::Slots(slots) => slots,
-            disk::Into::PageCache => 0,
+            disk::Destination::Slots(slots) => slots,
+            disk::Destination::PageCache => 0,
         };
         self.slots += slots;
         if self.counts() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ackpace_core::Machine;
 use ackpace_core::conn::{ConnId, Held, Span, StreamId, Want};
-use ackpace_core::disk::{Disk, Extent, In, Into, Layout, Out, ReadError, ReadId};
+use ackpace_core::disk::{Destination, Disk, Extent, In, Layout, Out, ReadError, ReadId};
 use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use ackpace_core::units::Instant;
 
@@ -101,7 +101,7 @@ impl Alone<'_> {
         else {
             return;
         };
-        if let Into::Slots(slots) = into {
+        if let Destination::Slots(slots) = into {
             let aligned = [span.offset_bytes, span.len_bytes].map(|n| n % READ_ALIGN_BYTES);
             let fits = span.len_bytes <= u64::from(slots) * SLOT_BYTES;
             assert!(fits && aligned == [0, 0], "{out:?}");

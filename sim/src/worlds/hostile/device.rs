@@ -2,7 +2,7 @@
 
 use ackpace_core::Machine;
 use ackpace_core::conn::{Held, ObjectId, Span};
-use ackpace_core::disk::{self, Into, Layout, Out, ReadError, ReadId};
+use ackpace_core::disk::{self, Destination, Layout, Out, ReadError, ReadId};
 use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 
 use super::bench::{Ask, Fate, Flight, Landed, Standing};
@@ -89,7 +89,7 @@ impl Run<'_> {
         }
     }
 
-    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: Into) {
+    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: Destination) {
         let bench = &mut self.bench;
         let mut living = bench.standing.values();
         assert!(
@@ -97,7 +97,7 @@ impl Run<'_> {
             "a read for nobody"
         );
         let mut slots = 0;
-        if let Into::Slots(count) = into {
+        if let Destination::Slots(count) = into {
             slots = count;
             bench.used += count;
             let used_bytes = u64::from(bench.used) * SLOT_BYTES;

@@ -43,7 +43,7 @@ const _: () = assert!(
 );
 
 /// See the module.
-pub(super) struct Room {
+pub(super) struct PageCacheModel {
     expected_bytes: u64,
     /// Since `lowered_at`; more with time.
     learned_bytes: u64,
@@ -57,10 +57,10 @@ pub(super) struct Room {
     windows_max: usize,
 }
 
-impl Room {
+impl PageCacheModel {
     /// The page cache is expected to hold so much.
-    pub fn new(expected_bytes: u64, memory_bytes: u64) -> Room {
-        let mut room = Room {
+    pub fn new(expected_bytes: u64, memory_bytes: u64) -> PageCacheModel {
+        let mut room = PageCacheModel {
             expected_bytes,
             learned_bytes: expected_bytes,
             lowered_at: Instant { us: 0 },
@@ -217,8 +217,8 @@ mod tests {
     }
 
     /// So many windows were read, one after the other.
-    fn room_after(windows: u64, expected_bytes: u64) -> Room {
-        let mut room = Room::new(expected_bytes, 1 << 30);
+    fn room_after(windows: u64, expected_bytes: u64) -> PageCacheModel {
+        let mut room = PageCacheModel::new(expected_bytes, 1 << 30);
         (0..windows).for_each(|nth| room.read(FILE, window(nth)));
         room
     }
@@ -276,7 +276,7 @@ mod tests {
             steps in prop::collection::vec((0u8..4, 0u64..3_000, 1u64..6_000_000), 1..300),
             expected_mib in 0u64..2_000,
         ) {
-            let mut room = Room::new(expected_mib << 20, 0);
+            let mut room = PageCacheModel::new(expected_mib << 20, 0);
             let mut now = NOW;
             for (kind, nth, len_bytes) in steps {
                 let offset_bytes = nth * 777_777;

@@ -1,4 +1,4 @@
-//! Whose turn it is at the device: who is due, and in which order the arm comes by.
+//! The I/O scheduler: which wants are due, and in which order the arm reaches them.
 
 use alloc::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub enum Order {
 
 /// Where a wish stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
+pub(super) enum Position {
     /// Not due yet.
     Later(Instant),
     Due(Key),
@@ -32,7 +32,7 @@ pub(super) enum Spot {
 type Key = (u64, u64);
 
 /// See the module.
-pub(super) struct Agenda {
+pub(super) struct Scheduler {
     order: Order,
     later: BTreeSet<(Instant, Place)>,
     due: BTreeSet<(Key, Place)>,
@@ -42,10 +42,10 @@ pub(super) struct Agenda {
     arm_bytes: u64,
     arrivals: u64,
     /// Urgent ones chosen in a row.
-    hurried: u32,
+    urgent_in_a_row: u32,
 }
 
-/// A wish as the agenda sees it.
+/// A wish as the scheduler sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub place: Place,
@@ -60,9 +60,9 @@ pub(super) struct Entry {
     pub short: bool,
 }
 
-impl Agenda {
-    pub fn new(order: Order) -> Agenda {
-        Agenda {
+impl Scheduler {
+    pub fn new(order: Order) -> Scheduler {
+        Scheduler {
             order,
             later: BTreeSet::new(),
             due: BTreeSet::new(),
@@ -70,7 +70,7 @@ impl Agenda {
             sweep: 0,
             arm_bytes: 0,
             arrivals: 0,
-            hurried: 0,
+            urgent_in_a_row: 0,
         }
     }
 
@@ -79,25 +79,25 @@ impl Agenda {
     }
 
     /// Wait until it is due.
-    pub fn add(&mut self, entry: &Entry) -> Spot {
+    pub fn add(&mut self, entry: &Entry) -> Position {
         if entry.urgent {
             let key = self.key(entry);
             self.urgent.insert((key, entry.place));
-            return Spot::Urgent(key);
+            return Position::Urgent(key);
         }
         self.later.insert((entry.due_at, entry.place));
-        Spot::Later(entry.due_at)
+        Position::Later(entry.due_at)
     }
 
-    pub fn remove(&mut self, place: Place, spot: Spot) {
-        match spot {
-            Spot::Later(due_at) => self.later.remove(&(due_at, place)),
-            Spot::Due(key) => self.due.remove(&(key, place)),
-            Spot::Urgent(key) => self.urgent.remove(&(key, place)),
+    pub fn remove(&mut self, place: Place, position: Position) {
+        match position {
+            Position::Later(due_at) => self.later.remove(&(due_at, place)),
+            Position::Due(key) => self.due.remove(&(key, place)),
+            Position::Urgent(key) => self.urgent.remove(&(key, place)),
         };
     }
 
-    /// Who becomes due by `horizon`; to be given to [`Agenda::ripen`].
+    /// Who becomes due by `horizon`; to be given to [`Scheduler::ripen`].
     pub fn next_due(&self, horizon: Instant) -> Option<Place> {
         let (_, place) = self.later.first().filter(|(at, _)| *at <= horizon)?;
         Some(*place)
@@ -112,15 +112,15 @@ impl Agenda {
     }
 
     /// It is due now.
-    pub fn ripen(&mut self, entry: &Entry) -> Spot {
+    pub fn ripen(&mut self, entry: &Entry) -> Position {
         self.later.remove(&(entry.due_at, entry.place));
         let key = self.key(entry);
         if entry.short {
             self.urgent.insert((key, entry.place));
-            return Spot::Urgent(key);
+            return Position::Urgent(key);
         }
         self.due.insert((key, entry.place));
-        Spot::Due(key)
+        Position::Due(key)
     }
 
     /// The next two candidates, best first: those who have nothing go first, but the sweep has its turn after each few
@@ -128,7 +128,7 @@ impl Agenda {
     pub fn candidates(&self) -> [Option<Place>; 2] {
         let place = |set: &BTreeSet<(Key, Place)>| set.first().map(|(_, place)| *place);
         let (urgent, due) = (place(&self.urgent), place(&self.due));
-        if urgent.is_none() || self.hurried >= URGENT_IN_A_ROW_MAX && due.is_some() {
+        if urgent.is_none() || self.urgent_in_a_row >= URGENT_IN_A_ROW_MAX && due.is_some() {
             [due, urgent]
         } else {
             [urgent, due]
@@ -136,13 +136,13 @@ impl Agenda {
     }
 
     /// Take one that was a candidate: the arm goes to the end of what is read for it. Returned is the sweep.
-    pub fn take(&mut self, place: Place, spot: Spot, end_bytes: u64) -> u64 {
-        self.remove(place, spot);
-        self.hurried = match spot {
-            Spot::Urgent(_) => self.hurried + 1,
+    pub fn take(&mut self, place: Place, position: Position, end_bytes: u64) -> u64 {
+        self.remove(place, position);
+        self.urgent_in_a_row = match position {
+            Position::Urgent(_) => self.urgent_in_a_row + 1,
             _ => 0,
         };
-        if let Spot::Due((sweep, _)) = spot {
+        if let Position::Due((sweep, _)) = position {
             if self.order == Order::CLook {
                 (self.sweep, self.arm_bytes) = (sweep, end_bytes);
             }
@@ -189,26 +189,28 @@ mod tests {
 
     #[test]
     fn the_arm_goes_one_way_and_starts_again() {
-        let mut agenda = Agenda::new(Order::CLook);
-        let mut spots = BTreeMap::new();
+        let mut scheduler = Scheduler::new(Order::CLook);
+        let mut positions = BTreeMap::new();
         for (n, at) in [(1, 500), (2, 100), (3, 900)] {
             let entry = entry(n, at, None);
-            agenda.add(&entry);
-            spots.insert(entry.place, agenda.ripen(&entry));
+            scheduler.add(&entry);
+            positions.insert(entry.place, scheduler.ripen(&entry));
         }
         let mut order = Vec::new();
         for round in 0..5 {
-            let [Some(place), None] = agenda.candidates() else {
+            let [Some(place), None] = scheduler.candidates() else {
                 break;
             };
-            let spot = spots[&place];
-            let Spot::Due((_, at)) = spot else { panic!() };
-            agenda.take(place, spot, at + 10);
+            let position = positions[&place];
+            let Position::Due((_, at)) = position else {
+                panic!()
+            };
+            scheduler.take(place, position, at + 10);
             order.push(place.1);
             if round == 0 {
                 let late = entry(4, 50, None); // behind the arm: next time
-                agenda.add(&late);
-                spots.insert(late.place, agenda.ripen(&late));
+                scheduler.add(&late);
+                positions.insert(late.place, scheduler.ripen(&late));
             }
         }
         assert_eq!(order, [2, 1, 3, 4]);
@@ -216,23 +218,23 @@ mod tests {
 
     #[test]
     fn urgent_ones_and_the_sweep_take_turns() {
-        let mut agenda = Agenda::new(Order::CLook);
-        let mut spots = BTreeMap::new();
+        let mut scheduler = Scheduler::new(Order::CLook);
+        let mut positions = BTreeMap::new();
         for n in 0..2 {
             let due = entry(n, u64::from(n), None);
-            agenda.add(&due);
-            spots.insert(due.place, agenda.ripen(&due));
+            scheduler.add(&due);
+            positions.insert(due.place, scheduler.ripen(&due));
         }
         for n in 0..5 {
             let urgent = Entry {
                 urgent: true,
                 ..entry(10 + n, 0, None)
             };
-            spots.insert(urgent.place, agenda.add(&urgent));
+            positions.insert(urgent.place, scheduler.add(&urgent));
         }
         let mut order = Vec::new();
-        while let Some(place) = agenda.candidates()[0] {
-            agenda.take(place, spots[&place], 0);
+        while let Some(place) = scheduler.candidates()[0] {
+            scheduler.take(place, positions[&place], 0);
             order.push(place.1);
         }
         assert_eq!(order, [10, 11, 12, 13, 0, 14, 1]);
@@ -242,28 +244,28 @@ mod tests {
         /// Streams that are always due again: nobody is read twice in a sweep, nobody waits for more than two sweeps.
         #[test]
         fn each_is_read_once_in_a_sweep(places in prop::collection::vec(0u64..1 << 30, 1..40), len in 1u64..1 << 22) {
-            let mut agenda = Agenda::new(Order::CLook);
-            let mut spots = BTreeMap::new();
+            let mut scheduler = Scheduler::new(Order::CLook);
+            let mut positions = BTreeMap::new();
             let mut at: Vec<u64> = places;
             for (n, device_bytes) in at.iter().enumerate() {
                 let entry = entry(n as u32, *device_bytes, None);
-                agenda.add(&entry);
-                spots.insert(entry.place, agenda.ripen(&entry));
+                scheduler.add(&entry);
+                positions.insert(entry.place, scheduler.ripen(&entry));
             }
             let mut served: BTreeMap<u32, u64> = BTreeMap::new();
             let streams = at.len();
             let mut last_turn = vec![0usize; streams];
             for turn in 0..streams * 6 {
-                let place = agenda.candidates()[0].expect("all are due");
+                let place = scheduler.candidates()[0].expect("all are due");
                 let n = place.1 as usize;
                 at[n] += len;
-                let sweep = agenda.take(place, spots[&place], at[n]);
+                let sweep = scheduler.take(place, positions[&place], at[n]);
                 prop_assert_ne!(served.insert(place.1, sweep), Some(sweep), "twice in a sweep");
                 prop_assert!(turn - last_turn[n] <= 2 * streams, "starved");
                 last_turn[n] = turn;
                 let again = entry(place.1, at[n], Some(sweep));
-                agenda.add(&again);
-                spots.insert(place, agenda.ripen(&again));
+                scheduler.add(&again);
+                positions.insert(place, scheduler.ripen(&again));
             }
         }
     }
