@@ -51,6 +51,10 @@ pub const CLOSING_STANDS_MS: u64 = 200;
 pub const CLOSING_LANES: usize = 16;
 /// How long they wait for others, so that closing wakes nobody for each file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
+/// How long chores of these threads (windows that are entered in the page tables) wait for others.
+pub const CHORES_EACH: Duration = Duration::from_secs(1);
+/// Chores that wait for a thread. Further ones are forgotten.
+pub const CHORES_MAX: usize = 1024;
 /// So often a request that finds no descriptor left waits as long again while there are files to be closed. More: it gets 503.
 pub const CLOSING_WAITS_MAX: usize = 20;
 /// What is copied of such a file at once: a piece that fits in the processor's cache.

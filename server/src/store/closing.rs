@@ -11,21 +11,34 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use crate::limits::{CLOSING_EACH, CLOSING_LANES, CLOSING_MAX, CLOSING_STANDS_MS};
+use crate::limits::{
+    CHORES_EACH, CHORES_MAX, CLOSING_EACH, CLOSING_LANES, CLOSING_MAX, CLOSING_STANDS_MS,
+};
 
 static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
 /// How many may wait in a lane before no more are opened; 0: nothing was started.
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// Things that are to be dropped by one thread.
+/// Work that may wait.
+type Chore = Box<dyn FnOnce() + Send>;
+
+/// Things that are to be dropped by one thread, and its chores.
 struct Lane {
-    waiting: Mutex<Vec<Box<dyn Send>>>,
+    waiting: Mutex<Waiting>,
     called: Condvar,
     /// Those that wait, and those that are just being dropped.
     pending: AtomicUsize,
     started: AtomicBool,
     /// When one was last done, milliseconds of [`now_ms`].
     done_ms: AtomicU64,
+}
+
+/// What a lane has to do.
+struct Waiting {
+    things: Vec<Box<dyn Send>>,
+    chores: Vec<Chore>,
+    /// When these are due; `None`: there are none.
+    chores_at: Option<Instant>,
 }
 
 /// From now on things are dropped by threads, with room for so many descriptors in the process; before that, where they are.
@@ -38,6 +51,15 @@ pub fn start(descriptors_max: u64) {
 pub fn later(st_dev: u64, thing: impl Send + 'static) {
     if MOST.load(Ordering::Relaxed) > 0 {
         lane_of(st_dev).push(Box::new(thing));
+    }
+}
+
+/// Does this in the thread for this file system within a second: a busy server wakes it so often, and not for each chore. One that finds
+/// [`CHORES_MAX`] before it is forgotten.
+pub fn at_leisure(st_dev: u64, chore: impl FnOnce() + Send + 'static) {
+    match MOST.load(Ordering::Relaxed) {
+        0 => chore(),
+        _ => lane_of(st_dev).push_chore(Box::new(chore)),
     }
 }
 
@@ -68,7 +90,11 @@ fn lane_of(st_dev: u64) -> &'static Lane {
 impl Lane {
     const fn new() -> Lane {
         Lane {
-            waiting: Mutex::new(Vec::new()),
+            waiting: Mutex::new(Waiting {
+                things: Vec::new(),
+                chores: Vec::new(),
+                chores_at: None,
+            }),
             called: Condvar::new(),
             pending: AtomicUsize::new(0),
             started: AtomicBool::new(false),
@@ -81,44 +107,96 @@ impl Lane {
         now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) >= CLOSING_STANDS_MS
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Box<dyn Send>>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&'static self, thing: Box<dyn Send>) {
+    /// `false`: there are no more threads. It is tried again with the next thing.
+    fn starts(&'static self) -> bool {
         if !self.started.swap(true, Ordering::Relaxed) {
             let thread = thread::Builder::new().name("closing".to_owned());
             if thread.spawn(|| self.run()).is_err() {
                 self.started.store(false, Ordering::Relaxed);
-                return; // no more threads: it is dropped here, and the next one tries again
+                return false;
             }
+        }
+        true
+    }
+
+    fn push(&'static self, thing: Box<dyn Send>) {
+        if !self.starts() {
+            return; // it is dropped here
         }
         self.pending.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.lock();
-        waiting.push(thing);
-        let first = waiting.len() == 1;
+        waiting.things.push(thing);
+        let first = waiting.things.len() == 1;
         drop(waiting);
         if first {
             self.called.notify_one();
         }
     }
 
+    fn push_chore(&'static self, chore: Chore) {
+        if !self.starts() {
+            return;
+        }
+        let mut waiting = self.lock();
+        if waiting.chores.len() >= CHORES_MAX {
+            return;
+        }
+        waiting.chores.push(chore);
+        let first = waiting.chores_at.is_none();
+        waiting
+            .chores_at
+            .get_or_insert(Instant::now() + CHORES_EACH);
+        drop(waiting);
+        if first {
+            self.called.notify_one();
+        }
+    }
+
+    /// Waits until there are things, or chores that are due.
+    fn wait(&self) {
+        let mut waiting = self.lock();
+        while waiting.things.is_empty() {
+            let poisoned = PoisonError::into_inner;
+            waiting = match waiting.chores_at {
+                None => self.called.wait(waiting).unwrap_or_else(poisoned),
+                Some(at) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return;
+                    }
+                    let timed = self.called.wait_timeout(waiting, left);
+                    timed.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
     /// Never ends. It takes what came in [`CLOSING_EACH`] at once: a busy server wakes it so often, and not for each file.
     fn run(&self) {
         loop {
-            let called = self
-                .called
-                .wait_while(self.lock(), |waiting| waiting.is_empty());
-            drop(called);
+            self.wait();
             self.done_ms.store(now_ms(), Ordering::Relaxed);
             // Few descriptors are soon used up.
             if self.pending.load(Ordering::Relaxed) < MOST.load(Ordering::Relaxed) / 4 {
                 thread::sleep(CLOSING_EACH);
             }
-            let all = std::mem::take(&mut *self.lock());
-            for thing in all {
+            let (things, chores) = {
+                let mut waiting = self.lock();
+                waiting.chores_at = None;
+                let things = std::mem::take(&mut waiting.things);
+                (things, std::mem::take(&mut waiting.chores))
+            };
+            for thing in things {
                 drop(thing);
                 self.pending.fetch_sub(1, Ordering::Relaxed);
+                self.done_ms.store(now_ms(), Ordering::Relaxed);
+            }
+            for chore in chores {
+                chore();
                 self.done_ms.store(now_ms(), Ordering::Relaxed);
             }
         }
@@ -198,6 +276,27 @@ mod tests {
         }
         let read = std::io::Read::read(&mut end, &mut [0]);
         assert_eq!(read.expect("open"), 0, "nobody holds the other end");
+    }
+
+    #[test]
+    fn chores_wait_for_each_other_and_are_bounded() {
+        start(1024);
+        let (told, by) = channel();
+        for nth in 0..2 * CHORES_MAX {
+            let told = told.clone();
+            at_leisure(11, move || {
+                let _ = told.send(nth);
+            });
+        }
+        drop(told);
+        let done: Vec<usize> = by.iter().collect();
+        assert!((CHORES_MAX..2 * CHORES_MAX).contains(&done.len()));
+        assert!(done.iter().take(CHORES_MAX).copied().eq(0..CHORES_MAX));
+        assert_eq!(pending_in(11), 0, "they are no files");
+    }
+
+    fn pending_in(st_dev: u64) -> usize {
+        lane_of(st_dev).pending.load(Ordering::Relaxed)
     }
 
     #[test]

@@ -18,7 +18,7 @@ use ackpace_core::conn::Span;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::closing::later;
+use super::closing::{at_leisure, later};
 use crate::limits::{
     ENTERED_WINDOWS_MAX, MAPPED_BYTES_MAX, MAPPED_EACH_BYTES_MAX, MAPPED_FILES_MAX,
     WINDOWS_COUNTED, WINDOWS_FORGOTTEN_MAX,
@@ -77,13 +77,8 @@ impl Pages {
                 if whole.is_asked_often(span) {
                     let whole = Arc::clone(whole);
                     let offset_bytes = span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES;
-                    later(
-                        self.st_dev,
-                        Entering {
-                            whole,
-                            offset_bytes,
-                        },
-                    );
+                    // Between a look and this a page may be dropped, which is read then: no worker does it.
+                    at_leisure(self.st_dev, move || whole.enter(offset_bytes));
                 }
                 Some(resident_bytes)
             }
@@ -284,19 +279,6 @@ impl Drop for Whole {
         MAPPED
             .1
             .fetch_sub(self.map.len_bytes as u64, Ordering::Relaxed);
-    }
-}
-
-/// A window that is to be entered. Whoever drops it does that, and that is no worker: between a look and this call a page may be dropped,
-/// which is read then.
-struct Entering {
-    whole: Arc<Whole>,
-    offset_bytes: u64,
-}
-
-impl Drop for Entering {
-    fn drop(&mut self) {
-        self.whole.enter(self.offset_bytes);
     }
 }
 
