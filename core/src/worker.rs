@@ -5,13 +5,12 @@
 //! request. Cold windows go to [`crate::disk`] by way of `Want` and come back as `Filled`.
 //!
 //! Each duty is a file: [`accept`], [`requests`], [`sending`], [`reading`], [`evidence`] (what TCP says), [`ending`] and [`time`]. Each keeps
-//! what is its own, of the worker and in each connection ([`conn`]). Below them: [`table`] (who is where), [`turns`] (whose turn it
+//! what is its own, of the worker and in each connection. Below them: [`table`] (who is where), [`turns`] (whose turn it
 //! is), [`stream`] (what comes next in one response), [`patience`] (time limits), [`arrivals`] (what reached the client). What the machine
 //! tells of itself stands in [`counts`] and [`look`].
 
 mod accept;
 mod arrivals;
-mod conn;
 mod counts;
 mod ending;
 mod evidence;
@@ -31,16 +30,20 @@ mod tests;
 mod time;
 mod turns;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use self::accept::Door;
-use self::arrivals::Unsettled;
-use self::conn::Conn;
+use self::accept::{Admitted, Door};
+use self::arrivals::{Arrivals, Unsettled};
 pub use self::counts::{Census, Counts, PHASES};
 use self::ending::Drain;
+use self::evidence::Evidence;
 pub use self::look::{Look, Response};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Settings};
+use self::patience::Patience;
 use self::reading::Fill;
+use self::requests::Request;
+use self::sending::Output;
 use self::stream::Stream;
 use self::table::Table;
 use self::turns::Turns;
@@ -53,6 +56,73 @@ use crate::send::control::{Controller, Taken};
 use crate::units::Instant;
 use crate::wheel::Wheel;
 use crate::why::Decisions;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for a request, or for the rest of its head.
+    Open,
+    /// The request is being resolved.
+    Resolving,
+    /// Its response is being sent.
+    Sending,
+    /// The response is sent, the request's body is not yet skipped.
+    Skipping { skipped_bytes: u64 },
+    /// Our FIN is out; input is thrown away until the peer's FIN.
+    Lingering { skipped_bytes: u64 },
+}
+
+/// A connection: what each duty keeps of it, and where it stands.
+struct Conn {
+    id: ConnId,
+    /// The worker that owns it.
+    worker: u16,
+    /// Number of the response under way or the next one, wrapping.
+    nth: u16,
+    admitted: Admitted,
+    phase: Phase,
+    /// Its input, and the request under way.
+    request: Request,
+    /// Its response under way. Apart, since it is half of all that is kept of a connection, and most are idle.
+    stream: Option<Box<Stream>>,
+    /// Its socket, as far as sending goes.
+    output: Output,
+    /// What TCP said of it.
+    evidence: Evidence,
+    arrivals: Arrivals,
+    patience: Patience,
+    /// It stands in line for a step ([`Turns`]).
+    queued: bool,
+}
+
+impl Conn {
+    /// The response under way, or the next one.
+    fn stream_id(&self) -> StreamId {
+        StreamId {
+            worker: self.worker,
+            conn: self.id,
+            nth: self.nth,
+        }
+    }
+
+    /// When its socket is to be looked at although it does not call: it waits for the disk, whose turn depends on what
+    /// is left in it, or its client's rate is not known.
+    fn look_at(&self) -> Option<Instant> {
+        let stream = self.stream.as_ref();
+        let fetched = stream.is_some_and(|stream| stream.reads_from_disk());
+        let stands = fetched && self.output.writable;
+        let margin = &self.output.margin;
+        margin
+            .look_at()
+            .filter(|_| stands || margin.is_of_interest() && stream.is_some())
+    }
+
+    /// Whether it is in the middle of a body: long work, done a step at a time between the others.
+    fn is_within_body(&self) -> bool {
+        let within_body = |stream: &Stream| stream.sent_bytes > stream.plan.head_len_bytes;
+        self.phase == Phase::Sending && self.stream.as_deref().is_some_and(within_body)
+    }
+}
 
 /// Decides for all connections of one worker. See the module.
 pub struct Worker {
@@ -148,9 +218,7 @@ impl Worker {
             conn.queued = false;
             let out = match conn.phase {
                 // What is to be undone goes out although the response stands still.
-                conn::Phase::Sending => {
-                    self.send_step(index, now).or_else(|| self.outs.pop_front())
-                }
+                Phase::Sending => self.send_step(index, now).or_else(|| self.outs.pop_front()),
                 _ => self.receive_step(index),
             };
             if out.is_some() {

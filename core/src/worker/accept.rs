@@ -3,12 +3,12 @@
 use alloc::collections::BTreeMap;
 
 use super::arrivals::Arrivals;
-use super::conn::{Conn, Phase};
 use super::evidence::Evidence;
 use super::messages::{Address, Out};
 use super::patience::Patience;
 use super::requests::Request;
 use super::sending::Output;
+use super::{Conn, Phase};
 use super::{Settings, Worker};
 use crate::conn::ConnId;
 use crate::limits::{ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX};

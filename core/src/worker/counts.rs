@@ -1,6 +1,6 @@
 //! What a worker counts of its own decisions, for whoever looks: plain numbers, written by one thread.
 
-use super::conn::Phase;
+use super::Phase;
 use crate::congestion::Signal;
 use crate::why::{TopUp, Wait, Why};
 

@@ -1,7 +1,7 @@
 //! Ending: how a response ends, a connection, and the worker.
 
+use super::Phase;
 use super::Worker;
-use super::conn::Phase;
 use super::messages::Out;
 use crate::conn::{ConnId, StreamId};
 use crate::limits::{DRAIN_SILENT_US, PIPELINED_MAX};

@@ -1,7 +1,7 @@
 //! Evidence: what TCP says of a connection when it is asked, and all that follows from it.
 
+use super::Phase;
 use super::Worker;
-use super::conn::Phase;
 use super::messages::Out;
 use super::pace::{Pace, is_dry};
 use super::patience::Verdict;

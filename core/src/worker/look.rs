@@ -1,10 +1,10 @@
 //! How one connection stands now: what `ackpace top` and `ackpace why` show of it.
 
 use super::Worker;
-use super::conn::{Conn, Phase};
 use super::counts::{Census, Counts, PHASES, phase_index};
 use super::pace::{Pace, is_dry};
 use super::stand::Stand;
+use super::{Conn, Phase};
 use crate::conn::{ConnId, StreamId, TcpSample};
 use crate::units::Instant;
 use crate::why::{Decision, TopUp, Wait, WindowFacts};

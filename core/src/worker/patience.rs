@@ -4,8 +4,8 @@
 //! client that reads nothing and answers nothing gets `send_timeout`; one that reads drop by drop
 //! has to keep `rate_min`. While we owe the client bytes from the disk, no limit runs.
 
+use super::Phase;
 use super::Settings;
-use super::conn::Phase;
 use crate::conn::TcpSample;
 use crate::limits::{
     LINGER_QUIET_US, LINGER_US, PROBES_UNANSWERED_MAX, RATE_MIN_WINDOW_US, SAMPLE_QUIET_US,

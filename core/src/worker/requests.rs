@@ -1,7 +1,7 @@
 //! Requests: what a client's input is looked through for, and how a response begins.
 
+use super::Phase;
 use super::Worker;
-use super::conn::Phase;
 use super::messages::{Expect, Out, Received};
 use super::stream::Stream;
 use crate::conn::{ConnId, Part, Plan, StreamId};

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::conn::Phase;
+use super::Phase;
 use super::messages::Out;
 use super::stream::Step;
 use super::{Worker, reading};

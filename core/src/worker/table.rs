@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::conn::Conn;
+use super::Conn;
 use super::stream::Stream;
 use crate::conn::{ConnId, StreamId};
 use crate::limits::STREAMS_SPARE_MAX;

@@ -1,10 +1,10 @@
 //! Time: whose patience, or ours with whom, has run out.
 
 use super::Worker;
-use super::conn::{Conn, Phase};
 use super::messages::Out;
 use super::patience::Verdict;
 use super::stream::Stream;
+use super::{Conn, Phase};
 use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE};
 use crate::units::Instant;
 use crate::why::{Wait, Why};

@@ -1,8 +1,8 @@
-//! Whose turn it is: connections with something to do now, each at most once in line ([`super::conn::Conn::queued`]).
+//! Whose turn it is: connections with something to do now, each at most once in line ([`super::Conn`]).
 
 use alloc::collections::VecDeque;
 
-use super::conn::Conn;
+use super::Conn;
 use crate::limits::SHORT_STEPS_MAX;
 
 /// Two lines: short work, and bodies.
