@@ -1,0 +1,91 @@
+//! For whom a response stands still, and how long it has.
+
+use super::Stream;
+use crate::limits::THIN_BYTES_MAX;
+use crate::units::Instant;
+use crate::why::Wait;
+use crate::worker::counts::Counts;
+use crate::worker::stand::Stand;
+
+impl Stream {
+    /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up. `socket_bytes`: what its socket should
+    /// hold.
+    pub(in crate::worker) fn stand_still(
+        &mut self,
+        wait: Wait,
+        socket_bytes: u64,
+        counts: &mut Counts,
+        now: Instant,
+    ) -> bool {
+        if let Some(stand) = self.stand.as_mut().filter(|stand| stand.wait == wait) {
+            stand.stays();
+            return false;
+        }
+        self.go_on(counts, now);
+        self.stand = Some(Stand::new(wait, socket_bytes <= THIN_BYTES_MAX, now));
+        true
+    }
+
+    /// The stream waits no longer.
+    pub(in crate::worker) fn go_on(&mut self, counts: &mut Counts, now: Instant) {
+        let Some(stand) = self.stand.take() else {
+            return;
+        };
+        let (disk_us, net_us) = stand.times_us(now);
+        if stand.wait != Wait::Disk {
+            counts.waited(stand.wait, net_us);
+        } else {
+            // Each is a wait of its own, if it was one.
+            if disk_us > 0 || net_us == 0 {
+                counts.waited(Wait::Disk, disk_us);
+            }
+            if net_us > 0 {
+                counts.waited(Wait::Margin, net_us);
+            }
+        }
+        self.waited_disk_us += disk_us;
+        self.waited_net_us += net_us;
+    }
+
+    /// It goes on, but a sample has to say first for whom it stood; `true` once.
+    pub(in crate::worker) fn asks_for_whom(&mut self) -> bool {
+        self.stand.as_mut().is_some_and(Stand::asks)
+    }
+
+    /// TCP was asked: its socket is dry, or not, and has held nothing for `idle_us` since it was asked last. `true`: it was asked for this
+    /// alone ([`Stream::asks_for_whom`]).
+    pub(in crate::worker) fn heard(
+        &mut self,
+        dry: bool,
+        idle_us: Option<u64>,
+        now: Instant,
+    ) -> bool {
+        self.stand
+            .as_mut()
+            .is_some_and(|stand| stand.heard(dry, idle_us, now))
+    }
+
+    /// What it waits for, and for how long now.
+    pub(in crate::worker) fn waits(&self, now: Instant) -> (Wait, u64) {
+        match self.stand {
+            Some(stand) => (stand.wait, now.since_us(stand.since)),
+            None => (Wait::Turn, 0),
+        }
+    }
+
+    /// The same for who looks: who is waited for as far as is known.
+    pub(in crate::worker) fn seen(&self, now: Instant) -> (Wait, u64) {
+        self.stand.map_or((Wait::Turn, 0), |stand| stand.seen(now))
+    }
+
+    /// How it stands now.
+    pub(in crate::worker) fn stand(&self) -> Option<Stand> {
+        self.stand
+    }
+
+    /// Time that it stood still until now, for the disk and for its client.
+    pub(in crate::worker) fn waited_us(&self, now: Instant) -> (u64, u64) {
+        let (disk_us, net_us) = self.stand.map_or((0, 0), |stand| stand.times_us(now));
+        (self.waited_disk_us + disk_us, self.waited_net_us + net_us)
+    }
+}
