@@ -3,6 +3,7 @@
 
 mod look;
 mod readers;
+mod shell;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -11,26 +12,21 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
 
-use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want};
-use ackpace_core::disk::{Chosen, Destination, Disk, In, Out, ReadError, ReadId, Settings};
-use ackpace_core::limits::{AHEAD_EACH_US, AHEAD_SHORT_US, READS_IN_FLIGHT_MAX, SLOT_BYTES};
-use ackpace_core::machine::Machine;
-use ackpace_core::units::Instant;
-use crossbeam_channel::{Receiver, Sender, bounded};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ackpace_core::conn::{Span, StreamId, Want};
+use ackpace_core::disk::{Chosen, Disk, ReadError, Settings};
+use ackpace_core::limits::{READS_IN_FLIGHT_MAX, SLOT_BYTES};
+use crossbeam_channel::{Sender, bounded};
 
-use self::look::Question;
 pub use self::look::{DeviceLook, ToldDecision};
-use self::readers::{Finished, Job, Readers};
+use self::readers::Readers;
+use self::shell::Shell;
 use self::wanted::Wanted;
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::mailbox::{Mailboxes, ThreadWaker};
-use crate::memory;
 use crate::sched;
-use crate::store::device::{Device, Devices};
+use crate::store::device::Devices;
 use crate::store::file::File;
 use crate::store::pool::{Lease, Pool};
 use crate::store::ring::{self, Ring};
@@ -46,7 +42,7 @@ pub enum Ask {
 
 /// What a worker is told.
 #[derive(Debug)]
-pub enum News {
+pub enum Completion {
     /// The wish of this number is fulfilled, as far as the span goes, by a read that was chosen so.
     Filled(StreamId, u32, Span, Fill, Chosen),
     /// It can't be.
@@ -76,12 +72,15 @@ pub struct Piece {
 }
 
 /// One worker's side of the conversation with all disks.
-pub struct Line {
+pub struct Channel {
     /// What the disks tell this worker: a connection has one stream, so one box a connection.
-    pub news: Mailboxes<News>,
+    pub news: Mailboxes<Completion>,
     /// Signalled when a stream of the worker stands still for what came.
     pub waker: Arc<ThreadWaker>,
 }
+
+/// Somebody asks how the device stands; the answer goes back here.
+type Question = Sender<DeviceLook>;
 
 /// A disk thread as the workers see it.
 pub struct Handle {
@@ -138,11 +137,11 @@ pub struct Tally {
 
 /// What a disk thread is given.
 #[derive(Clone)]
-pub struct Equipment {
+pub struct Context {
     /// All devices met.
     pub devices: Arc<Devices>,
     /// The workers' sides.
-    pub lines: Arc<Vec<Line>>,
+    pub channels: Arc<Vec<Channel>>,
     /// Connections that a worker may have.
     pub places: u32,
     /// The time of all machines.
@@ -180,7 +179,7 @@ impl Handle {
 ///
 /// # Errors
 /// When threads, descriptors or address space are lacking.
-pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
+pub fn start(index: u16, equipment: &Context) -> io::Result<Arc<Handle>> {
     let device = equipment
         .devices
         .get(index)
@@ -198,7 +197,7 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
     let handle = Arc::new(Handle {
         questions,
         asks: equipment
-            .lines
+            .channels
             .iter()
             .map(|_| Mailboxes::new(equipment.places))
             .collect(),
@@ -222,7 +221,7 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
         landed: None,
         handle: Arc::clone(&handle),
         questions: asked,
-        lines: Arc::clone(&equipment.lines),
+        channels: Arc::clone(&equipment.channels),
         readers,
         ring,
         clock: equipment.clock,
@@ -242,384 +241,6 @@ pub fn start(index: u16, equipment: &Equipment) -> io::Result<Arc<Handle>> {
             shell.run();
         })?;
     Ok(handle)
-}
-
-struct Shell {
-    disk: Disk,
-    files: Wanted,
-    /// The memory of the read that has just come back, until the machine says whose it is.
-    landed: Option<(ReadId, Lease, Span)>,
-    handle: Arc<Handle>,
-    questions: Receiver<Question>,
-    lines: Arc<Vec<Line>>,
-    readers: Readers,
-    /// `None` where io_uring is refused: the reading threads read all.
-    ring: Option<Ring<(ReadId, Instant)>>,
-    clock: Clock,
-    devices: Arc<Devices>,
-    index: u16,
-    ledger: Arc<Ledger>,
-    /// What of the pool the machine may use; `None`: it was not told yet.
-    budget_slots: Option<u32>,
-    /// When the memory was last divided, and when it is to be again, if that does not wait for anything else.
-    divided_at: Option<Instant>,
-    divide_at: Option<Instant>,
-    cancel: bool,
-    /// The device can't be read past the page cache; that was said.
-    indirect: bool,
-}
-
-impl Shell {
-    fn run(mut self) {
-        loop {
-            self.wait();
-            self.turn();
-        }
-    }
-
-    /// Until something is asked or read, or a wish is due.
-    fn wait(&mut self) {
-        let due = [self.disk.deadline(), self.divide_at];
-        let due = due.into_iter().flatten().min();
-        let due = due.map(|at| Duration::from_micros(at.since_us(self.clock.now())));
-        let retry = self.ring.as_mut().and_then(Ring::retry_after);
-        let timeout = [due, retry]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|left| Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            });
-        let waker = PollFd::new(&*self.handle.waker, PollFlags::IN);
-        let _ = match &self.ring {
-            Some(ring) => poll(
-                &mut [waker, PollFd::new(ring, PollFlags::IN)],
-                timeout.as_ref(),
-            ),
-            None => poll(&mut [waker], timeout.as_ref()),
-        };
-        self.handle.waker.awake();
-    }
-
-    fn turn(&mut self) {
-        let now = self.clock.now();
-        self.memory_came_back(now);
-        self.look_at_device(now);
-        self.hear_ring(now);
-        while let Some(finished) = self.readers.finished() {
-            self.finished(finished, now);
-        }
-        // The news is told before anything new is heard: it speaks of the wishes before.
-        self.pump(now);
-        let handle = Arc::clone(&self.handle);
-        for asks in &handle.asks {
-            while let Some(ask) = asks.take() {
-                self.hear(ask, now);
-            }
-        }
-        self.pump(now);
-        handle.pool.set_hungry(self.disk.slots_lacking());
-        if self.disk.slots_lacking() > 0 && self.divide_at.is_none() {
-            self.divide_at = Some(now.plus_us(AHEAD_EACH_US)); // others may have given some back
-        }
-        self.publish();
-        self.log_notice();
-        self.answer(now);
-    }
-
-    fn memory_came_back(&mut self, now: Instant) {
-        let freed = self.handle.pool.take_freed();
-        if freed > 0 {
-            self.disk.on(In::Freed(freed), now);
-        }
-        self.divide(now);
-    }
-
-    /// What others do not use of the memory is ours, and what they want comes back.
-    fn divide(&mut self, now: Instant) {
-        self.ledger.heard();
-        let pool = Arc::clone(&self.handle.pool);
-        let owes = |shell: &Shell| shell.budget_slots.is_some_and(|slots| slots < pool.slots());
-        let each_us = match self.ledger.is_short() || owes(self) {
-            true => AHEAD_SHORT_US,
-            false => AHEAD_EACH_US,
-        };
-        let next_at = self.divided_at.map(|at| at.plus_us(each_us));
-        if let Some(next_at) = next_at.filter(|at| now < *at) {
-            self.divide_at = Some(next_at).filter(|_| each_us == AHEAD_SHORT_US);
-            return;
-        }
-        self.divided_at = Some(now);
-        let has = pool.slots();
-        let held_bytes = memory::held_bytes().unwrap_or(0);
-        let share_bytes = (self.ledger).share_bytes(u64::from(has) * SLOT_COST_BYTES, held_bytes);
-        let share = u32::try_from(share_bytes / SLOT_COST_BYTES).unwrap_or(u32::MAX);
-        if share < has {
-            let gone = pool.retire(has - share);
-            self.ledger.give_ahead(u64::from(gone) * SLOT_COST_BYTES);
-        } else {
-            let more = (share - has).min(pool.slots_max() - has);
-            if self.ledger.claim_ahead(u64::from(more) * SLOT_COST_BYTES) {
-                pool.enlist(more);
-            }
-        }
-        let budget = share.min(pool.slots());
-        if self.budget_slots.replace(budget) != Some(budget) {
-            let memory_bytes = u64::from(budget) * SLOT_BYTES;
-            self.disk.on(In::Budget { memory_bytes }, now);
-        }
-        let soon = now.plus_us(AHEAD_SHORT_US);
-        self.divide_at = owes(self).then_some(soon);
-    }
-
-    /// Nobody rings for look-ups: as long as they matter the device is at work, and its next read ends soon.
-    fn look_at_device(&mut self, now: Instant) {
-        let device = self.devices.get(self.index);
-        let look_ups = device.map_or(0, Device::look_ups);
-        self.disk.on(In::LookUps(look_ups), now);
-        if device.is_some_and(Device::is_blind) {
-            self.disk.on(In::Blind, now);
-        }
-    }
-
-    fn hear_ring(&mut self, now: Instant) {
-        let Some(ring) = &mut self.ring else { return };
-        let done: Vec<_> = ring.completions().collect();
-        for done in done {
-            let (read, begun) = done.tag;
-            self.read_done(
-                read,
-                done.span,
-                Some(done.lease),
-                done.result,
-                now.since_us(begun),
-                now,
-            );
-        }
-    }
-
-    fn finished(&mut self, finished: Finished, now: Instant) {
-        match finished {
-            Finished::Mapped { object, layout } => self.disk.on(In::Mapped { object, layout }, now),
-            Finished::Refused(why) => {
-                if !std::mem::replace(&mut self.indirect, true) {
-                    tracing::info!("read through the page cache: {why}");
-                }
-                self.disk.on(In::Indirect, now);
-            }
-            Finished::Read {
-                read,
-                span,
-                lease,
-                result,
-                service_us,
-            } => self.read_done(read, span, lease, result, service_us, now),
-        }
-    }
-
-    fn read_done(
-        &mut self,
-        read: ReadId,
-        span: Span,
-        lease: Option<Lease>,
-        result: Result<u64, ReadError>,
-        service_us: u64,
-        now: Instant,
-    ) {
-        self.handle.tally.count(result, service_us, lease.is_some());
-        self.landed = lease.map(|lease| (read, lease, span));
-        self.disk.on(In::Done { read, result }, now);
-        self.pump(now);
-        self.landed = None; // nobody's: its stream is gone
-    }
-
-    fn pump(&mut self, now: Instant) {
-        while let Some(out) = self.disk.poll(now) {
-            self.execute(out, now);
-        }
-    }
-
-    fn hear(&mut self, ask: Ask, now: Instant) {
-        match ask {
-            Ask::Want(want, file) => {
-                self.files.add(want.stream, file);
-                self.disk.on(In::Want(want), now);
-            }
-            Ask::Forget(stream) => {
-                if self.cancel {
-                    self.files.remove(stream);
-                } else {
-                    self.files.keep_uncancelled(stream);
-                }
-                self.disk.on(In::Forget(stream), now);
-            }
-        }
-    }
-
-    fn execute(&mut self, out: Out, now: Instant) {
-        match out {
-            Out::Map(object) => match self.files.get(object) {
-                Some(file) => self.readers.submit(Job::Map(file)),
-                None => {
-                    let layout = ackpace_core::disk::Layout::default();
-                    self.disk.on(In::Mapped { object, layout }, now);
-                }
-            },
-            Out::Read {
-                read,
-                object,
-                span,
-                into,
-            } => self.read(read, object, span, into, now),
-            Out::Filled {
-                read,
-                stream,
-                seq,
-                span,
-                held,
-                chosen,
-                urgent,
-            } => {
-                let landed = self.landed.take_if(|(of, ..)| *of == read);
-                let fill = match (held, landed) {
-                    (Held::Slots, Some((_, lease, all))) => Fill::Piece(Piece {
-                        lease,
-                        from_bytes: all.offset_bytes,
-                        span,
-                        proven: false,
-                    }),
-                    // Not lost, whatever went wrong here: the stream looks where its bytes are, and asks again.
-                    (Held::Slots, None) => {
-                        debug_assert!(false, "a read into slots has one stream");
-                        Fill::PageCache
-                    }
-                    (Held::PageCache, _) => Fill::PageCache,
-                };
-                self.tell(
-                    stream,
-                    News::Filled(stream, seq, span, fill, chosen),
-                    urgent,
-                );
-            }
-            Out::Failed { stream, seq, error } => {
-                self.tell(stream, News::Failed(stream, seq, error), true);
-            }
-            Out::Nudge(stream) => {
-                if let Some(line) = self.lines.get(usize::from(stream.worker)) {
-                    line.waker.wake();
-                }
-            }
-        }
-    }
-
-    fn read(
-        &mut self,
-        read: ReadId,
-        object: ObjectId,
-        span: Span,
-        into: Destination,
-        now: Instant,
-    ) {
-        let lease = match into {
-            Destination::PageCache => None,
-            Destination::Slots(slots) => self.handle.pool.lease(slots),
-        };
-        let lost = matches!(into, Destination::Slots(_)) && lease.is_none();
-        let file = self.files.get(object).filter(|_| !lost);
-        let Some(file) = file else {
-            debug_assert!(
-                false,
-                "a read is ordered for a living wish and with free slots only"
-            );
-            // Not lost, whatever went wrong here: its waiters are told, its place in the device is free.
-            let error = ReadError {
-                errno: libc::EBADF,
-                offset_bytes: span.offset_bytes,
-            };
-            return self.disk.on(
-                In::Done {
-                    read,
-                    result: Err(error),
-                },
-                now,
-            );
-        };
-        match (lease, &mut self.ring, file.direct()) {
-            (Some(lease), Some(ring), Some(direct)) => {
-                let direct = Arc::clone(direct);
-                let tag = (read, now);
-                let order = ring::Order {
-                    tag,
-                    direct,
-                    span,
-                    lease,
-                };
-                if let Err(order) = ring.submit(order) {
-                    let lease = order.lease;
-                    self.readers.submit(Job::Direct {
-                        read,
-                        file,
-                        span,
-                        lease,
-                    });
-                }
-            }
-            (Some(lease), ..) => self.readers.submit(Job::Direct {
-                read,
-                file,
-                span,
-                lease,
-            }),
-            (None, ..) => self.readers.submit(Job::Promote { read, file, span }),
-        }
-    }
-
-    fn tell(&self, stream: StreamId, news: News, wake: bool) {
-        let Some(line) = self.lines.get(usize::from(stream.worker)) else {
-            return;
-        };
-        line.news.put(stream.conn.index, news);
-        if wake {
-            line.waker.wake();
-        }
-    }
-
-    /// Let others see how the device is loaded.
-    fn publish(&self) {
-        let (tally, load, model) = (&self.handle.tally, self.disk.load(), self.disk.model());
-        tally.streams.store(load.streams, Relaxed);
-        tally
-            .rates_bytes_per_s
-            .store(load.rates_bytes_per_s, Relaxed);
-        let delayed = self.disk.delayed();
-        tally.delayed.store(delayed.wishes, Relaxed);
-        tally.delayed_bytes.store(delayed.bytes, Relaxed);
-        tally.target_us.store(self.disk.target_us(), Relaxed);
-        tally.positioning_us.store(model.positioning_us(), Relaxed);
-        tally
-            .media_bytes_per_s
-            .store(model.media_bytes_per_s(), Relaxed);
-        tally.reads_max.store(self.disk.reads_max() as u64, Relaxed);
-        let in_flight = self.disk.reads_in_flight() as u64;
-        tally.in_flight.store(in_flight, Relaxed);
-        let pool = &self.handle.pool;
-        let used = pool.slots().saturating_sub(pool.free_slots());
-        let used_bytes = u64::from(used) * SLOT_BYTES;
-        tally.memory_used_bytes.store(used_bytes, Relaxed);
-        tally.memory_bytes.store(load.memory_bytes, Relaxed);
-        let mended = self.disk.mended();
-        let more = mended - tally.mended.swap(mended, Relaxed);
-        if more > 0 {
-            tracing::error!(
-                device = self.index,
-                streams = more,
-                "streams waited for the disk and nobody was at work for them; they are read for now. Please report this"
-            );
-        }
-        let waits = self.disk.slots_lacking() > 0;
-        tally.memory_waits.fetch_add(waits.into(), Relaxed);
-    }
 }
 
 impl Tally {

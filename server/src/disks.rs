@@ -3,19 +3,19 @@
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::disk::{self, Equipment, Handle};
+use crate::disk::{self, Context, Handle};
 use crate::limits::DEVICES_MAX;
 
 /// All disk threads of the process, by the number of their device.
 pub struct Disks {
     handles: [OnceLock<Arc<Handle>>; DEVICES_MAX],
     starting: Mutex<()>,
-    equipment: Equipment,
+    equipment: Context,
 }
 
 impl Disks {
     /// No thread yet.
-    pub fn new(equipment: Equipment) -> Disks {
+    pub fn new(equipment: Context) -> Disks {
         Disks {
             handles: Default::default(),
             starting: Mutex::default(),

@@ -17,7 +17,7 @@ use ackpace_wire::http::Coding;
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
-use crate::disk::{Equipment as DiskEquipment, Handle, Line};
+use crate::disk::{Channel, Context as DiskContext, Handle};
 use crate::disks::Disks;
 use crate::failure::Failure;
 use crate::front::shelf::Shelf;
@@ -109,7 +109,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         let shared = Arc::clone(&shared);
         move || {
             shared.stopping.store(true, Ordering::Release);
-            shared.lines.iter().for_each(|line| line.waker.wake());
+            shared.channels.iter().for_each(|line| line.waker.wake());
         }
     };
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
@@ -158,14 +158,14 @@ fn start(
     let places = shares.connections_per_worker;
     let workers = listeners.by_worker.len();
     let Ends {
-        lines,
+        channels,
         returns,
         inboxes,
     } = ends(workers, places)?;
-    let lines = Arc::new(lines);
-    let disks = Arc::new(Disks::new(DiskEquipment {
+    let channels = Arc::new(channels);
+    let disks = Arc::new(Disks::new(DiskContext {
         devices: Arc::clone(&site.devices),
-        lines: Arc::clone(&lines),
+        channels: Arc::clone(&channels),
         places,
         clock,
         settings: disk_settings(options, shares),
@@ -183,7 +183,7 @@ fn start(
         site,
         handovers: (0..workers).map(|_| HandOver::default()).collect(),
         disks,
-        lines,
+        channels,
         resolver,
         stopping: AtomicBool::new(false),
         clock,
@@ -193,7 +193,7 @@ fn start(
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, shares, log.handle().is_on());
-        let (line, questions) = admin::Line::new(Arc::clone(&shared.lines[index].waker));
+        let (line, questions) = admin::Line::new(Arc::clone(&shared.channels[index].waker));
         let equipment = Equipment {
             inbox,
             questions,
@@ -214,16 +214,16 @@ fn start(
     })
 }
 
-/// Both ends of what workers are told by: disks hold the lines, resolvers the returns, workers the inboxes.
+/// Both ends of what workers are told by: disks hold the channels, resolvers the returns, workers the inboxes.
 struct Ends {
-    lines: Vec<Line>,
+    channels: Vec<Channel>,
     returns: Vec<Return>,
     inboxes: Vec<Inbox>,
 }
 
 fn ends(workers: usize, places: u32) -> io::Result<Ends> {
     let mut ends = Ends {
-        lines: Vec::new(),
+        channels: Vec::new(),
         returns: Vec::new(),
         inboxes: Vec::new(),
     };
@@ -232,7 +232,7 @@ fn ends(workers: usize, places: u32) -> io::Result<Ends> {
         let (back, inbox) = Return::new(worker, places, Arc::clone(&waker));
         ends.returns.push(back);
         ends.inboxes.push(inbox);
-        ends.lines.push(Line {
+        ends.channels.push(Channel {
             news: Mailboxes::new(places),
             waker,
         });

@@ -6,7 +6,7 @@ use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
-use crate::disk::{Ask, News, SLOT_COST_BYTES};
+use crate::disk::{Ask, Completion, SLOT_COST_BYTES};
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
@@ -274,7 +274,7 @@ impl Shares {
 
     /// A box at each device's thread, with what that knows by place, one for the news that come back, and what resolvers found.
     fn mailboxes_bytes(&self) -> u64 {
-        self.devices as u64 * ask_bytes() + Mailboxes::<News>::PLACE_BYTES + RESULT_BYTES
+        self.devices as u64 * ask_bytes() + Mailboxes::<Completion>::PLACE_BYTES + RESULT_BYTES
     }
 
     /// A queue with its places, and a batch whose last line may be a long one, in a buffer that grew by doubling.

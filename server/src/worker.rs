@@ -34,7 +34,7 @@ use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
 use crate::answers::Question;
 use crate::clock::Clock;
-use crate::disk::{Fill, Line, News};
+use crate::disk::{Channel, Completion, Fill};
 use crate::disks::Disks;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
@@ -58,7 +58,7 @@ pub struct Shared {
     /// The disk threads.
     pub disks: Arc<Disks>,
     /// Each worker's news from the disks, and its waker.
-    pub lines: Arc<Vec<Line>>,
+    pub channels: Arc<Vec<Channel>>,
     /// Each worker's place, where the others see what it carries.
     pub handovers: Vec<HandOver>,
     /// The pool for what may block.
@@ -152,7 +152,7 @@ impl Worker {
         let decider = Decider::new(settings);
         let places_max = decider.connections_max();
         let index = usize::from(settings.worker);
-        let waker = Arc::clone(&shared.lines[index].waker);
+        let waker = Arc::clone(&shared.channels[index].waker);
         epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let lowat_bytes = match settings.send {
             Policy::Margin { .. } => Some(LOWAT_BYTES_START),
@@ -350,11 +350,11 @@ impl Worker {
     fn hear_disks(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
         for _ in 0..NEWS_PER_TURN_MAX {
-            match shared.lines[self.index].news.take() {
-                Some(News::Filled(stream, seq, span, fill, chosen)) => {
+            match shared.channels[self.index].news.take() {
+                Some(Completion::Filled(stream, seq, span, fill, chosen)) => {
                     self.filled((stream, seq), span, (fill, chosen), now);
                 }
-                Some(News::Failed(stream, seq, error)) => {
+                Some(Completion::Failed(stream, seq, error)) => {
                     self.read_failed((stream, seq), error, now);
                 }
                 None => return,

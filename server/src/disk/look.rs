@@ -5,14 +5,11 @@ use std::time::Duration;
 
 use ackpace_core::disk::{DeviceChange, DeviceDecision, DeviceState};
 use ackpace_core::units::Instant;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::bounded;
 
 use super::{Handle, Shell};
 use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
 use crate::store::file::File;
-
-/// Somebody asks how the device stands; the answer goes back here.
-pub(super) type Question = Sender<DeviceLook>;
 
 /// How a device stands, and the last that was decided of it.
 pub struct DeviceLook {

@@ -9,7 +9,7 @@ use ackpace_core::disk::{Extent, Layout, ReadError, ReadId};
 use ackpace_core::limits::EXTENTS_MAX;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::Equipment;
+use super::Context;
 use crate::clock::Clock;
 use crate::limits::READERS_MAX;
 use crate::mailbox::ThreadWaker;
@@ -65,11 +65,7 @@ pub(super) struct Readers {
 
 impl Readers {
     /// Starts the threads of a device.
-    pub fn start(
-        index: u16,
-        waker: Arc<ThreadWaker>,
-        equipment: &Equipment,
-    ) -> io::Result<Readers> {
+    pub fn start(index: u16, waker: Arc<ThreadWaker>, equipment: &Context) -> io::Result<Readers> {
         let (orders, work) = unbounded::<Job>();
         let (done, finished) = unbounded();
         for n in 0..READERS_MAX {

@@ -5,9 +5,12 @@ use ackpace_core::prefetch::Prefetch;
 use crossbeam_channel::{Receiver, Sender};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
+use super::readers::{Finished, Job};
 use super::*;
 use crate::store::closing::Descriptor;
 use crate::store::file::Files;
+use ackpace_core::disk::ReadId;
+use ackpace_core::units::Instant;
 
 const FILE_BYTES: u64 = 300_000;
 
@@ -21,7 +24,7 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let waker = || Arc::new(ThreadWaker::new().expect("a descriptor"));
-        let line = Line {
+        let line = Channel {
             news: Mailboxes::new(4),
             waker: waker(),
         };
@@ -56,7 +59,7 @@ impl Bench {
             landed: None,
             handle: Arc::new(handle),
             questions: asked,
-            lines: Arc::new(vec![line]),
+            channels: Arc::new(vec![line]),
             readers,
             ring: None,
             clock: Clock::start(),
@@ -108,8 +111,8 @@ impl Bench {
         self.shell.handle.pool.free_slots()
     }
 
-    fn news(&self) -> Option<News> {
-        self.shell.lines[0].news.take()
+    fn news(&self) -> Option<Completion> {
+        self.shell.channels[0].news.take()
     }
 }
 
@@ -170,7 +173,7 @@ fn what_is_read_goes_to_the_stream_with_its_memory() {
     let read = bench.read().expect("a read");
     assert!(bench.free_slots() < all);
     bench.fill(read);
-    let Some(News::Filled(_, 1, span, Fill::Piece(piece), _)) = bench.news() else {
+    let Some(Completion::Filled(_, 1, span, Fill::Piece(piece), _)) = bench.news() else {
         panic!("the bytes are there");
     };
     assert_eq!((span.offset_bytes, piece.from_bytes), (0, 0));

@@ -68,7 +68,7 @@ impl Worker {
             return self.take_over(client, now);
         }
         match handovers[to].hand(client) {
-            Ok(()) => shared.lines[to].waker.wake(),
+            Ok(()) => shared.channels[to].waker.wake(),
             Err(client) => {
                 handovers[me].opened();
                 self.take_over(client, now);
