@@ -288,7 +288,7 @@ pub const METRICS: [Metric; 52] = [
     counter(
         "missed_sends",
         "sends",
-        "Sends from the page cache whose bytes were gone, or still being read by somebody else: they were read first. Grows: memory is short, or others read the same files.",
+        "Sends from the page cache whose bytes were gone, or still being read by somebody else: they were read first. A file that is just being written counts here, too, while its version is not settled (a millisecond). Grows: memory is short, or others read the same files.",
         Source::Worker(|line| whole(&line.tally.decided.missed)),
     ),
     counter(
