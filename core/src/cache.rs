@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_source_a_cold_window_is_never_probed() {
+    fn without_a_source_a_cold_window_is_never_probed() {
         let mut residency_cache = ResidencyCache::default();
         let verdict =
             |b: &ResidencyCache, now| b.verdict(FILE, ResidencySource::Remember, WINDOW, now);

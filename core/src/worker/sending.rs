@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use super::Phase;
 use super::messages::Out;
-use super::stream::Step;
+use super::stream::{Piece, Step};
 use super::{Worker, reading};
-use crate::conn::{ConnId, Held, StreamId, TcpSample};
+use crate::conn::{ConnId, StreamId, TcpSample};
 use crate::send::control::{Filled, Offer, Taken};
 use crate::send::{Margin, Supply};
 use crate::units::Instant;
@@ -43,16 +43,6 @@ impl Output {
     }
 }
 
-/// What is handed to a socket.
-struct Piece {
-    part: u16,
-    from_bytes: u64,
-    len_bytes: u64,
-    held: Held,
-    more: bool,
-    unconfirmed: bool,
-}
-
 impl Worker {
     /// The socket takes output again.
     pub(super) fn writable(&mut self, id: ConnId, now: Instant) {
@@ -84,35 +74,18 @@ impl Worker {
         let step = stream.step(&self.residency_cache, &supply, now);
         let whole = stream.is_whole();
         reading::undo(&mut self.outs, stream.undo(), id);
-        let goes_on = matches!(step, Step::Send { .. } | Step::Done | Step::Broken(_));
+        let goes_on = matches!(step, Step::Send(_) | Step::Done | Step::Broken(_));
         if goes_on && stream.asks_for_whom() {
             self.outs.push_back(Out::Sample(id.conn));
             self.wake(index, true);
             return self.outs.pop_front();
         }
         let out = match step {
-            Step::Send { .. } | Step::Wait if !writable => {
+            Step::Send(_) | Step::Wait if !writable => {
                 self.stands_for_socket(id, &supply, now);
                 return None;
             }
-            Step::Send {
-                part,
-                from_bytes,
-                len_bytes,
-                held,
-                more,
-                unconfirmed,
-            } => {
-                let piece = Piece {
-                    part,
-                    from_bytes,
-                    len_bytes,
-                    held,
-                    more,
-                    unconfirmed,
-                };
-                self.offer(id, piece, &supply, now)?
-            }
+            Step::Send(piece) => self.offer(id, piece, &supply, now)?,
             Step::Probe { object, span } => Out::Probe {
                 stream: id,
                 object,

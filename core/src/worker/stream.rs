@@ -20,18 +20,24 @@ struct Body {
     span: Span,
 }
 
+/// Bytes for a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub part: u16,
+    pub from_bytes: u64,
+    pub len_bytes: u64,
+    pub held: Held,
+    /// Others of the response follow.
+    pub more: bool,
+    /// They were missing again and again just after they were read: reading them without waiting decides, not what the kernel tells of them.
+    pub unconfirmed: bool,
+}
+
 /// What a response needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Hand these bytes to the socket.
-    Send {
-        part: u16,
-        from_bytes: u64,
-        len_bytes: u64,
-        held: Held,
-        more: bool,
-        unconfirmed: bool,
-    },
+    Send(Piece),
     /// Ask whether these bytes of the file are in memory.
     Probe { object: ObjectId, span: Span },
     /// Have more of the file read, from the start of its span.
@@ -225,14 +231,14 @@ impl Stream {
         if len_bytes == 0 {
             return Step::Broken(Why::Misframed);
         }
-        Step::Send {
+        Step::Send(Piece {
             part: self.part,
             from_bytes: self.at_bytes,
             len_bytes,
             held,
             more: more || len_bytes < left_bytes || self.parts_follow(),
             unconfirmed: self.missed.1 >= MISSES_MAX,
-        }
+        })
     }
 
     /// Bytes that the head promises and the kernel has not; `None`: only the end of the response tells.
