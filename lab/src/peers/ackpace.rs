@@ -1,6 +1,7 @@
 //! ackpace: one worker, as the peers have, no access log, defaults otherwise.
 
 use super::{Site, bare};
+use std::path::Path;
 use std::process::Command;
 
 /// Arguments beside root and address. At this level the server prints its turn lengths when it ends.
@@ -16,8 +17,8 @@ const ARGS: [&str; 8] = [
 ];
 
 /// The command that serves the site; options may repeat one of ours, and then count instead of it.
-pub fn command(site: &Site, options: &[String]) -> Command {
-    let mut command = bare(&site.ackpace.to_string_lossy());
+pub fn command(site: &Site, build: &Path, options: &[String]) -> Command {
+    let mut command = bare(&build.to_string_lossy());
     command
         .arg("serve")
         .arg(site.root)

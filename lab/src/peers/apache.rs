@@ -5,7 +5,7 @@ use ackpace_lab_base::error::Result;
 use std::path::Path;
 use std::process::Command;
 
-/// Where Debian puts it.
+/// Path in Debian's package.
 pub const PROGRAM: &str = "/usr/sbin/apache2";
 const MODULES: &str = "/usr/lib/apache2/modules";
 const TEMPLATE: &str = include_str!("../../peers/apache.conf");
@@ -27,7 +27,7 @@ pub fn command(site: &Site, kind: Kind, options: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// The configuration with its places left open.
+/// The configuration, with its placeholders unfilled.
 pub fn config(kind: Kind, options: &[String]) -> String {
     let mpm = match kind {
         Kind::ApachePrefork => "prefork",

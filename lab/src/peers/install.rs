@@ -1,11 +1,11 @@
-//! Brings missing peers from the distribution, without starting them as services.
+//! Installs missing peers from the distribution, without starting them as services.
 
 use super::{Contender, Kind, apache, caddy, h2o, lighttpd, missing, nginx};
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_base::packages::{install, packaged};
 use std::path::Path;
 
-/// The package that a contender needs and that is not on this machine.
+/// The package that provides a contender's program, if that is missing on this machine.
 pub fn lacking(contender: &Contender) -> Option<&'static str> {
     let (program, package) = match contender.kind {
         Kind::Ackpace => return None,
@@ -19,11 +19,11 @@ pub fn lacking(contender: &Contender) -> Option<&'static str> {
     (!Path::new(program).exists()).then_some(package)
 }
 
-/// Makes sure that all contenders are on this machine; installs those that are not, if this is a
-/// machine with apt and we are root, else says what to type. Needs the machine's own network.
+/// Ensures that all contenders are installed. On a machine with apt and as root it installs missing ones;
+/// otherwise the error says what to type. Needs the machine's own network.
 ///
 /// # Errors
-/// A contender that is missing and can't be brought, by name, with what can be done.
+/// Names a contender that is missing and can't be installed, with a remedy.
 pub fn provide(contenders: &[Contender]) -> Result<()> {
     let lacks = |contender: &&Contender| lacking(contender).is_some();
     if !contenders.iter().any(|who| lacks(&who)) {

@@ -4,7 +4,7 @@ use super::{Site, bare, fill, write_config};
 use ackpace_lab_base::error::Result;
 use std::process::Command;
 
-/// Where Debian puts it.
+/// Path in Debian's package.
 pub const PROGRAM: &str = "/usr/sbin/lighttpd";
 const TEMPLATE: &str = include_str!("../../peers/lighttpd.conf");
 
@@ -16,7 +16,7 @@ pub fn command(site: &Site, options: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// The configuration with its places left open.
+/// The configuration, with its placeholders unfilled.
 pub fn config(options: &[String]) -> String {
     fill(TEMPLATE, &[("LINES", &options.join("\n"))])
 }

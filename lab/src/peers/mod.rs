@@ -16,7 +16,7 @@ pub use running::{Ground, Running, log_tail};
 use crate::sweep::Point;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A program that serves files.
@@ -54,6 +54,8 @@ pub struct Contender {
     pub read_ahead_kb: Option<u64>,
     /// The kernel's elevator before the emulated disk while it runs (queue/scheduler of sysfs); without it none.
     pub elevator: Option<&'static str>,
+    /// Ours: the build that serves; without it the one that the run was given (`--server`).
+    pub build: Option<PathBuf>,
 }
 
 /// A contender that experiments and the command line know by name: name, program, settings, and what
@@ -160,6 +162,7 @@ impl Contender {
                 options: options.iter().map(|option| (*option).to_owned()).collect(),
                 read_ahead_kb: None,
                 elevator: None,
+                build: None,
             },
             None => panic!("no contender {name}: {}", Self::known()),
         }
@@ -189,14 +192,17 @@ impl Contender {
         }
     }
 
-    /// From the command line: the name of a preset, or "ackpace --option value" for ours with
-    /// options, which is then its name.
+    /// From the command line: the name of a preset, "ackpace --option value" for ours with options, which is then
+    /// its name, or "ackpace@PATH --option value" for another build of ours, whose name is that of its file.
     ///
     /// # Errors
-    /// Another name, or options for another program.
+    /// Another name, options for another program, a build that is no file or whose name is a preset's.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut words = text.split_whitespace();
         let name = words.next().unwrap_or_default();
+        if let Some(path) = name.strip_prefix("ackpace@") {
+            return Self::build(path, &words.collect::<Vec<_>>());
+        }
         if !PRESETS.iter().any(|preset| preset.0 == name) {
             return Err(format!(
                 "no contender \"{name}\"; there are {}",
@@ -213,6 +219,27 @@ impl Contender {
                 "{name} takes no options here; settings of peers are in lab/peers/ and in the experiments"
             )),
         }
+    }
+
+    /// Another build of ours, so that before and after run in the same rounds.
+    fn build(path: &str, options: &[&str]) -> std::result::Result<Self, String> {
+        let file = PathBuf::from(path);
+        let called = file.file_name().unwrap_or_default().to_string_lossy();
+        if !file.is_file() {
+            return Err(format!("no build at \"{path}\": it is not a file"));
+        }
+        if PRESETS.iter().any(|preset| preset.0 == called) {
+            return Err(format!(
+                "the build at \"{path}\" is called {called}, as another contender: give its file a name of its own"
+            ));
+        }
+        let words: Vec<&str> = std::iter::once(&*called)
+            .chain(options.iter().copied())
+            .collect();
+        Ok(Self {
+            build: std::path::absolute(&file).ok(),
+            ..Self::preset("ackpace").with(&words.join(" "), options)
+        })
     }
 
     /// Names of all presets.
@@ -241,7 +268,10 @@ impl Contender {
     /// Name, version and configuration.
     pub fn identity(&self, ackpace: &Path) -> Result<Identity> {
         let (version, config) = match self.kind {
-            Kind::Ackpace => (says(ackpace, "--version")?, ackpace::config(&self.options)),
+            Kind::Ackpace => (
+                says(self.build.as_deref().unwrap_or(ackpace), "--version")?,
+                ackpace::config(&self.options),
+            ),
             Kind::Nginx => (
                 says(Path::new(nginx::PROGRAM), "-v")?,
                 nginx::config(&self.options),
@@ -273,7 +303,10 @@ impl Contender {
     /// The command that serves a site; writes its configuration first.
     fn command(&self, site: &Site) -> Result<Command> {
         match self.kind {
-            Kind::Ackpace => Ok(ackpace::command(site, &self.options)),
+            Kind::Ackpace => {
+                let build = self.build.as_deref().unwrap_or(site.ackpace);
+                Ok(ackpace::command(site, build, &self.options))
+            }
             Kind::Nginx => nginx::command(site, &self.options),
             Kind::Lighttpd => lighttpd::command(site, &self.options),
             Kind::ApacheEvent | Kind::ApachePrefork => {
@@ -433,6 +466,39 @@ mod tests {
         );
         let error = Contender::parse("nginx --fast").unwrap_err();
         assert!(error.contains("takes no options"), "{error}");
+    }
+
+    #[test]
+    fn another_build_of_ours_takes_part_under_the_name_of_its_file() {
+        let folder =
+            std::env::temp_dir().join(format!("ackpace-lab-builds-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (before, ours) = (folder.join("before"), folder.join("ackpace"));
+        std::fs::write(&before, "").unwrap();
+        std::fs::write(&ours, "").unwrap();
+        let parsed = |path: &Path, rest: &str| {
+            Contender::parse(&format!("ackpace@{}{rest}", path.display()))
+        };
+        let build = parsed(&before, " --workers 2").unwrap();
+        assert_eq!(build.name, "before --workers 2");
+        assert_eq!(build.options, ["--workers", "2"]);
+        let site = Site {
+            root: Path::new("/served"),
+            scratch: &folder,
+            ackpace: Path::new("/bin/ackpace"),
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8123)),
+            connections: 1,
+            memory_limit_bytes: None,
+        };
+        assert_eq!(
+            build.command(&site).unwrap().get_program(),
+            before.as_os_str()
+        );
+        let error = parsed(&ours, "").unwrap_err();
+        assert!(error.contains("a name of its own"), "{error}");
+        let error = parsed(&folder.join("none"), "").unwrap_err();
+        assert!(error.contains("not a file"), "{error}");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

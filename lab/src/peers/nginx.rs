@@ -1,10 +1,10 @@
-//! nginx: the distribution's settings for files, one worker.
+//! nginx: the distribution's settings for static files, one worker.
 
 use super::{Site, bare, fill, write_config};
 use ackpace_lab_base::error::Result;
 use std::process::Command;
 
-/// Where Debian puts it.
+/// Path in Debian's package.
 pub const PROGRAM: &str = "/usr/sbin/nginx";
 const TEMPLATE: &str = include_str!("../../peers/nginx.conf");
 
@@ -20,7 +20,7 @@ pub fn command(site: &Site, options: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// The configuration with its places for root, address and scratch left open.
+/// The configuration, with its placeholders for root, address and scratch unfilled.
 pub fn config(options: &[String]) -> String {
     let (listen, lines): (Vec<&str>, Vec<&str>) = options
         .iter()

@@ -1,4 +1,4 @@
-//! A server that runs: started on its core, in its cgroup and network, watched, and ended with the round.
+//! A running server: started on its core, in its cgroup and network, watched, and ended with the round.
 
 use super::{Contender, Site};
 use crate::cgroup::Group;
@@ -13,28 +13,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server must listen this long after its start at the latest, and end this long after SIGTERM.
+/// Time limit for a server to listen after its start, and to end after SIGTERM.
 const START_STOP_MAX: Duration = Duration::from_secs(10);
-/// Lines of a log that an error shows.
+/// Lines of the log that an error shows.
 const TAIL_LINES: usize = 8;
 
-/// Where a server is started: network and core.
+/// The environment in which a server is started.
 pub struct Ground<'a> {
-    /// Cores.
+    /// The cores.
     pub world: &'a World,
-    /// Its memory and disk.
+    /// The cgroup with its limits of memory and disk.
     pub group: Group,
-    /// The sockets of its network, to see it listen.
+    /// The sockets of its network, to see when it listens.
     pub sockets: &'a Sockets,
-    /// Moves the command into the network where it shall listen.
+    /// Moves the command into the network in which the server listens.
     pub enter: &'a dyn Fn(&mut Command),
 }
 
-/// A server that runs; killed when dropped.
+/// A running server; killed when dropped.
 pub struct Running {
     /// Name of the contender.
     pub name: String,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
     /// Its core.
     pub core: usize,
@@ -48,7 +48,7 @@ impl Running {
     /// Starts a contender and waits until it listens.
     ///
     /// # Errors
-    /// It ended or does not listen in time: with the tail of its log.
+    /// The server ended or does not listen in time; the error has the end of its log.
     pub fn start(contender: &Contender, site: &Site, ground: Ground) -> Result<Self> {
         let name = contender.name.clone();
         let mut command = world::on_core(
@@ -82,26 +82,26 @@ impl Running {
         Ok(running)
     }
 
-    /// Its first process.
+    /// The pid of its first process.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Its processes.
+    /// The pids of all its processes.
     pub fn pids(&self) -> Result<Vec<i32>> {
         cpu::tree(self.pid())
     }
 
-    /// Whether it ended by itself.
+    /// True if it ended by itself.
     pub fn ended(&mut self) -> Result<bool> {
         let status = self.child.try_wait();
         Ok(status.doing(|| format!("{}: wait", self.name))?.is_some())
     }
 
-    /// SIGTERM, then what it wrote to its standard error.
+    /// Ends the server by SIGTERM; returns what it wrote to its standard error.
     ///
     /// # Errors
-    /// It had ended before, or does not end in time.
+    /// It had already ended, or does not end in time.
     pub fn stop(mut self) -> Result<String> {
         let who = self.name.clone();
         if self.ended()? {
@@ -121,7 +121,7 @@ impl Running {
     }
 }
 
-/// The end of the log of the server that was started last with this scratch directory.
+/// The end of the log of the last server started with this scratch directory.
 pub fn log_tail(scratch: &Path) -> String {
     let text = log(&scratch.join("server.log"));
     let lines: Vec<&str> = text.lines().collect();
@@ -135,10 +135,10 @@ fn log(path: &Path) -> String {
 impl Drop for Running {
     fn drop(&mut self) {
         let pids = self.pids().unwrap_or_default();
-        let _ = self.child.kill(); // already ended in the usual case
+        let _ = self.child.kill(); // usually it has already ended
         let _ = self.child.wait();
         for pid in pids.into_iter().skip(1).filter_map(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL); // workers of a master that was killed
+            let _ = kill_process(pid, Signal::KILL); // workers of the killed master
         }
     }
 }
