@@ -27,6 +27,9 @@ pub const TURN_TOP_UP_BYTES_MAX: u64 = MIB;
 /// Body bytes that one connection sends before the next gets its turn: two windows, if both are believed to be in
 /// memory, since a long sendfile costs less than two short ones.
 pub const SEND_BYTES_MAX: u64 = 2 * MIB;
+/// The least that the kernel is asked about before a long send to a socket that refused more. Less: two short sends cost more than
+/// the pages that need not be asked about.
+pub const REACH_BYTES_MIN: u64 = 256 << 10;
 /// T, the time for which a socket is filled: shorter wakes the worker more often, longer than this saves little and costs
 /// memory.
 pub const TARGET_US_MIN: u64 = 100_000;

@@ -7,7 +7,7 @@
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
 use crate::conn::{ResidencySource, Span};
-use crate::limits::{CONFIRMED_US, DOUBT_US, SAMPLE_BYTES};
+use crate::limits::{CONFIRMED_US, DOUBT_US, REACH_BYTES_MIN, SAMPLE_BYTES, SEND_BYTES_MAX};
 use crate::units::Instant;
 
 /// How the kernel is asked which bytes of a span are in memory.
@@ -75,6 +75,37 @@ pub fn trusted_bytes(span: Span, confirmed: Option<Span>, is_absent: bool) -> u6
         _ if is_absent => span.len_bytes,
         Some(confirmed) => (confirmed.end_bytes() - span.offset_bytes).min(span.len_bytes),
         None => 0,
+    }
+}
+
+/// How far to ask: asking costs by the page, and a socket mostly takes less than a long offer. So the next offer is half as
+/// long again as what the socket took when it refused the rest, and grows while it takes all.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    bytes: u64,
+}
+
+impl Default for Reach {
+    fn default() -> Reach {
+        let bytes = SEND_BYTES_MAX;
+        Reach { bytes }
+    }
+}
+
+impl Reach {
+    /// The beginning of the span, as far as the socket will probably take it.
+    pub fn of(&self, span: Span) -> Span {
+        let len_bytes = span.len_bytes.min(self.bytes);
+        Span { len_bytes, ..span }
+    }
+
+    /// The socket took so many bytes of an offer, and `blocked`: refused the others.
+    pub fn took(&mut self, taken_bytes: u64, blocked: bool) {
+        let bytes = match blocked {
+            true => taken_bytes + taken_bytes / 2,
+            false => 2 * self.bytes,
+        };
+        self.bytes = bytes.clamp(REACH_BYTES_MIN, SEND_BYTES_MAX);
     }
 }
 
@@ -152,6 +183,26 @@ mod tests {
         assert_eq!(trusted_bytes(span(150, 20), confirmed, false), 0);
         assert_eq!(trusted_bytes(span(120, 10), None, false), 0);
         assert_eq!(trusted_bytes(span(0, 20), None, true), 20, "not asked");
+    }
+
+    #[test]
+    fn the_kernel_is_asked_as_far_as_the_socket_takes() {
+        let mut reach = Reach::default();
+        let asked_bytes = |reach: Reach| reach.of(span(7, SEND_BYTES_MAX)).len_bytes;
+        assert_eq!(asked_bytes(reach), SEND_BYTES_MAX, "nothing is known");
+        reach.took(1 << 20, true);
+        assert_eq!(asked_bytes(reach), 3 << 19);
+        reach.took(0, true);
+        assert_eq!(asked_bytes(reach), REACH_BYTES_MIN);
+        assert_eq!(
+            reach.of(span(0, 9)),
+            span(0, 9),
+            "never more than is offered"
+        );
+        for _ in 0..64 {
+            reach.took(asked_bytes(reach), false);
+        }
+        assert_eq!(asked_bytes(reach), SEND_BYTES_MAX);
     }
 
     #[test]

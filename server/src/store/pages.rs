@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ackpace_core::conn::Span;
+use ackpace_core::limits::SEND_BYTES_MAX;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -24,8 +25,8 @@ use crate::limits::{
     WINDOWS_COUNTED, WINDOWS_FORGOTTEN_MAX,
 };
 
-/// Pages that mincore(2) is asked about in one call.
-const PAGES_AT_ONCE: usize = 256;
+/// Pages that mincore(2) is asked about in one call: all of a long send, since a call costs as much as some hundred pages.
+const PAGES_AT_ONCE: usize = SEND_BYTES_MAX as usize / 4096 + 1;
 /// What is entered in the page tables at once, at a multiple of itself.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Bytes of a window are counted in these.
@@ -74,11 +75,15 @@ impl Pages {
         match &self.whole {
             Some(whole) => {
                 let resident_bytes = whole.map.look(span)?;
-                if whole.is_asked_often(span) {
-                    let whole = Arc::clone(whole);
-                    let offset_bytes = span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES;
+                for offset_bytes in whole.asked_often(span) {
+                    // Of a file that is closed meanwhile no window is entered.
+                    let whole = Arc::downgrade(whole);
                     // Between a look and this a page may be dropped, which is read then: no worker does it.
-                    at_leisure(self.st_dev, move || whole.enter(offset_bytes));
+                    at_leisure(self.st_dev, move || {
+                        if let Some(whole) = whole.upgrade() {
+                            whole.enter(offset_bytes);
+                        }
+                    });
                 }
                 Some(resident_bytes)
             }
@@ -204,16 +209,23 @@ impl Whole {
         Some(whole)
     }
 
-    /// Count what is asked for, and say when it is time to enter its window.
-    fn is_asked_often(&self, span: Span) -> bool {
-        let asked = self.asked(span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES);
-        let before = asked.load(Ordering::Relaxed);
-        if before >= ENTER_AFTER {
-            return false; // it was
-        }
-        let more = span.len_bytes.min(WINDOW_BYTES).div_ceil(COUNT_BYTES) as u16;
-        asked.fetch_add(more, Ordering::Relaxed);
-        before + more >= ENTER_AFTER
+    /// Counts what is asked for, and says where the windows begin that it is time to enter now.
+    fn asked_often(&self, span: Span) -> impl Iterator<Item = u64> {
+        let end_bytes = span.end_bytes();
+        let first_bytes = span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES;
+        let windows = (first_bytes..end_bytes).step_by(WINDOW_BYTES as usize);
+        windows.filter(move |&window_bytes| {
+            let asked = self.asked(window_bytes);
+            let before = asked.load(Ordering::Relaxed);
+            if before >= ENTER_AFTER {
+                return false; // it was
+            }
+            let until_bytes = end_bytes.min(window_bytes + WINDOW_BYTES);
+            let inside_bytes = until_bytes - span.offset_bytes.max(window_bytes);
+            let more = inside_bytes.div_ceil(COUNT_BYTES) as u16;
+            asked.fetch_add(more, Ordering::Relaxed);
+            before + more >= ENTER_AFTER
+        })
     }
 
     /// Enter a window that is wholly in memory in our page tables. Waits for the disk if a page goes in this moment.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ackpace_core::conn::{ConnId, Span};
 use ackpace_core::limits::FETCHED_MAX;
-use ackpace_core::residency::Confirmation;
+use ackpace_core::residency::{Confirmation, Reach};
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
@@ -50,6 +50,8 @@ pub struct Conn {
     pub owed_bytes: Option<u64>,
     /// What was found to be in the page cache: in the same turn it is not asked again.
     pub sure: Option<(Confirmation, Span)>,
+    /// How far the page cache is asked about before a long send.
+    pub reach: Reach,
     /// The file was found to be what is promised while its answer was made: the first send of that turn does not look again.
     pub proven: Option<Confirmation>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
@@ -138,6 +140,7 @@ impl Conns {
             corked: false,
             owed_bytes: Some(0),
             sure: None,
+            reach: Reach::default(),
             proven: None,
             lowat_bytes: self.lowat_bytes,
             asked: None,

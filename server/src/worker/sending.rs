@@ -141,6 +141,8 @@ impl Worker {
                 let holds = || if proven { Holds::Yes } else { checked() };
                 match held {
                     Held::PageCache => {
+                        // What fills a socket leaves whole, or its last segment would be a short one.
+                        let span = if fills { span } else { conn.reach.of(span) };
                         let sure = conn.sure.filter(|(look, _)| look.holds(now, clock.now()));
                         let sure = sure.map(|(_, sure)| sure);
                         let sure_bytes = trusted_bytes(span, sure, order.unconfirmed);
@@ -159,7 +161,17 @@ impl Worker {
                             }
                             Means::Sendfile => None,
                         }
-                        .unwrap_or_else(|| send_cached(&conn.socket, file, holds, here))
+                        .unwrap_or_else(|| {
+                            let sent = send_cached(&conn.socket, file, holds, here);
+                            if let Sent::Taken {
+                                taken_bytes,
+                                blocked,
+                            } = sent
+                            {
+                                conn.reach.took(taken_bytes, blocked);
+                            }
+                            sent
+                        })
                     }
                     Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, holds, span),
                 }
