@@ -243,7 +243,7 @@ impl Disk {
                 }
             }
             _ => {
-                self.leave(at);
+                self.leave(at, now);
                 self.enter(at, want, now);
             }
         }
@@ -307,16 +307,16 @@ impl Disk {
     }
 
     /// A stream is gone, and those before it at its place. One that came after it stays.
-    fn forget(&mut self, stream: StreamId) {
+    fn forget(&mut self, stream: StreamId, now: Instant) {
         let at = place(stream);
         let stays = |reader: &Reader| is_before(stream, reader.want.stream);
         if !self.readers.get(&at).is_some_and(stays) {
-            self.leave(at);
+            self.leave(at, now);
         }
     }
 
     /// The stream of this place is gone, if there is one.
-    fn leave(&mut self, at: Place) {
+    fn leave(&mut self, at: Place, now: Instant) {
         let Some(reader) = self.readers.remove(&at) else {
             return;
         };
@@ -334,17 +334,17 @@ impl Disk {
             Some(Position::Due(_) | Position::Urgent(_))
         );
         if due && !self.settings.cancel {
-            self.read_uncancelled(reader.want);
+            self.read_uncancelled(reader.want, now);
         }
     }
 
     /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
-    fn read_uncancelled(&mut self, mut want: Want) {
+    fn read_uncancelled(&mut self, mut want: Want, now: Instant) {
         self.next += 1;
         want.stream.worker = UNCANCELLED;
         want.stream.conn.index = self.next as u32;
         let at = place(want.stream);
-        self.enter(at, want, want.dry_at);
+        self.enter(at, want, now);
         self.stand(at);
     }
 
@@ -435,7 +435,7 @@ impl Machine for Disk {
     fn on(&mut self, event: In, now: Instant) {
         match event {
             In::Want(want) => self.want(want, now),
-            In::Forget(stream) => self.forget(stream),
+            In::Forget(stream) => self.forget(stream, now),
             In::Mapped { object, layout } => self.mapped(object, layout),
             In::Done { read, result } => self.done(read, result, now),
             In::Freed(slots) => self.slots_used = self.slots_used.saturating_sub(slots),

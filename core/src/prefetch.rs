@@ -5,9 +5,10 @@
 //! N streams cost N positionings, and while they are served all of them go on taking bytes, so that a
 //! sweep in which each is read once lasts C = N t_p / (1 - B_net/R). Whoever is read at T_D/2 = C is served in time.
 //!
-//! Memory bounds T_D from above. Between its visits a stream's buffer falls from T_D to T_D - S, where S is the time of
-//! a sweep or half of T_D, whichever is longer: the mean of all buffers is B (T_D - S/2) and shall be M. What the sockets
-//! hold counts as T_n, too, but not against M: half a socket for each stream comes on top.
+//! Memory bounds T_D from above. Between two of its reads a stream's buffer falls from T_D to T_D - S, where S is the time
+//! of a sweep or half of T_D, whichever is longer. So all buffers together hold B_net (T_D - S/2) in the mean, and that is
+//! to be M, the memory. What the sockets hold counts for T_n, too, but is not part of M: [`SEND_BUFFER_BYTES`] for each
+//! stream come on top.
 
 use crate::limits::{
     FILL_PERCENT_MAX, FILL_PERCENT_MIN, FIRST_READ_BYTES, PAPER_READ_BYTES, READ_BYTES_MAX,
@@ -17,10 +18,11 @@ use crate::limits::{
 use crate::model::Model;
 use crate::units::{Instant, US_PER_S};
 
-/// The share of the pool that shall be in use when a read begins; how fast the rest is made use of, in a sweep; and by how
-/// much each wait for memory makes reads shorter.
+/// The share of the pool that is to be in use when a read begins.
 const FILL: f64 = 0.8;
+/// How much of the rest each sweep makes use of.
 const FILL_GAIN: f64 = 0.5;
+/// What is left of the length of reads each time that a read was to begin and memory was lacking.
 const FILL_SHORT: f64 = 0.98;
 
 /// How the length of a read is found.
@@ -56,7 +58,7 @@ pub struct Asked {
     pub nth: u32,
     /// What is left of its response.
     pub rest_bytes: u64,
-    /// H_max: no read is longer.
+    /// H_max: no read that follows from T_D is longer. It is longer on faster devices ([`Model::read_bytes_max`]).
     pub most_bytes: u64,
     /// M_a: what is free of the memory.
     pub free_bytes: u64,
@@ -77,13 +79,13 @@ pub enum Bound {
     Fixed,
     /// [`READ_BYTES_MIN`].
     Floor,
-    /// [`READ_BYTES_MAX`], H_max.
+    /// H_max ([`Asked::most_bytes`]).
     Ceiling,
     /// What is free of the memory, or the largest part of it that one may have.
     Memory,
     /// Others come for the same bytes soon, and are read for in windows ([`crate::limits::WINDOW_BYTES`]).
     Window,
-    /// What the stream wishes for ends.
+    /// What the stream wants ends.
     End,
 }
 
@@ -139,7 +141,7 @@ impl TargetBound {
 }
 
 /// What is asked of a device together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// N.
     pub streams: u64,
@@ -147,12 +149,12 @@ pub struct Load {
     pub rates_bytes_per_s: u64,
     /// M, the memory in which their bytes may wait.
     pub memory_bytes: u64,
-    /// How much more than calculated memory holds, in hundredths: see [`PoolController`].
+    /// Memory that reads are made for, in percent of what the calculation allows: see [`PoolController`].
     pub fill_percent: u64,
 }
 
-/// Learns how long reads may be for the pool to be as full as it shall be. What is read leaves it as fast as its client takes it, and that
-/// may be at once: receive buffers of clients and of the path hold what the calculation keeps in the pool.
+/// Learns how long reads may be for the pool to be as full as it is meant to be. What was read leaves the pool as fast as
+/// its client takes it. That may be at once: then receive buffers hold what the calculation keeps in the pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PoolController {
     factor: f64,
@@ -166,7 +168,7 @@ impl Default for PoolController {
 
 impl PoolController {
     /// One of `streams` has its turn, when `used` of `max` slots are in use, in a sweep whose reads memory bounds.
-    /// Longer reads are for those who are found `dry`: who has enough is not helped by them.
+    /// Only streams that are found `dry` make reads longer: longer reads are of no use to the others.
     pub fn turn(&mut self, dry: bool, used: u32, max: u32, streams: u64) {
         let lacks = FILL - f64::from(used) / f64::from(max.max(1));
         if dry || lacks < 0.0 {
@@ -175,7 +177,7 @@ impl PoolController {
         }
     }
 
-    /// The next read waits for memory.
+    /// A read was to begin, and memory was lacking for it.
     pub fn short(&mut self) {
         self.set(self.factor * FILL_SHORT);
     }
@@ -310,7 +312,7 @@ fn sweeps_us(load: &Load, model: &Model) -> u64 {
 
 /// The longest T_D for which there is memory.
 fn memory_us(load: &Load, model: &Model) -> u64 {
-    // What leaves memory: what is asked for, or what the device can give.
+    // How fast memory drains: what is asked for, or what the device can give.
     let most = model.throughput_bytes_per_s(model.read_bytes_max()).max(1);
     let rate = load.rates_bytes_per_s.min(most).max(1);
     let memory_us = us_for(room_bytes(load), rate).saturating_mul(load.fill_percent) / 100;
@@ -327,7 +329,7 @@ fn room_bytes(load: &Load) -> u64 {
     (load.memory_bytes / 10 * 9).saturating_add(sockets_bytes)
 }
 
-/// C: the time of a sweep in which each stream is read once; without end in overload (B_net ≥ R).
+/// C: the time of a sweep in which each stream is read once; `u64::MAX` in overload (B_net ≥ R).
 fn cycle_us(load: &Load, model: &Model) -> u64 {
     let media = model.media_bytes_per_s();
     let left = media.saturating_sub(load.rates_bytes_per_s);

@@ -14,9 +14,17 @@ use crate::prefetch::{Asked, Bound};
 use crate::units::Instant;
 
 impl Disk {
-    /// The best wish becomes a read, if the device and the pool have room for it.
+    /// The best want becomes a read, if the device and the pool have room for it.
     pub(super) fn choose(&mut self, now: Instant) -> Option<Out> {
-        self.slots_lacking = 0;
+        let waited = core::mem::take(&mut self.slots_lacking) > 0;
+        let read = self.choose_candidate(now);
+        if self.slots_lacking > 0 && !waited {
+            self.pool_controller.short();
+        }
+        read
+    }
+
+    fn choose_candidate(&mut self, now: Instant) -> Option<Out> {
         if !self.has_place() {
             return None;
         }
@@ -165,8 +173,11 @@ impl Disk {
             return Some(free);
         }
         let lacking = if self.flights.is_empty() { least } else { want };
-        self.slots_lacking = lacking - free;
-        self.pool_controller.short();
+        // The first that comes free lets one of the candidates go on.
+        self.slots_lacking = match self.slots_lacking {
+            0 => lacking - free,
+            before => before.min(lacking - free),
+        };
         None
     }
 

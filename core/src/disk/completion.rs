@@ -1,4 +1,4 @@
-//! Completions: a read comes back, and each stream that waits for it gets its answer.
+//! Completions: a read completes, and each stream that waits for it gets its answer.
 
 use super::sharing::Answer;
 use super::{Chosen, DeviceChange, Disk, Flight, Out, Place, ReadError, ReadId, Turn, UNCANCELLED};
@@ -7,19 +7,19 @@ use crate::depth::Served;
 use crate::limits::{READ_ALIGN_BYTES, WAKE_US};
 use crate::units::Instant;
 
-/// A read that came back, as those who waited for it see it.
+/// A completed read, as its waiters see it.
 struct Landed {
     read: ReadId,
     held: crate::conn::Held,
-    /// Which bytes are there.
+    /// The bytes that were read.
     span: Span,
     result: Result<u64, ReadError>,
-    /// For whom it was chosen, and why.
+    /// For which stream it was chosen, and why.
     chosen: (Place, Chosen),
 }
 
 impl Disk {
-    /// A read came back. One that nobody knows any more is void.
+    /// A read completed. An unknown number is void.
     pub(super) fn done(&mut self, read: ReadId, result: Result<u64, ReadError>, now: Instant) {
         let Some(nth) = self.flights.iter().position(|flight| flight.read == read) else {
             return;
@@ -29,14 +29,14 @@ impl Disk {
         let landed = self.land(&flight, result, now);
         for at in flight.waiters {
             if at.0 == UNCANCELLED {
-                self.leave(at);
+                self.leave(at, now);
             } else {
                 self.answer(at, &landed, now);
             }
         }
     }
 
-    /// What a read tells of the device.
+    /// Learns from a completed read how the device performs.
     pub(super) fn learn_service(&mut self, len_bytes: u64, now: Instant) {
         let us = self.model.done(len_bytes, now);
         if self.settings.reads.is_some() {
@@ -65,8 +65,8 @@ impl Disk {
         }
     }
 
-    /// A stream that waited for the read gets its bytes, or the error; or it stands for a read of its own if the bytes that it
-    /// wants were not tried.
+    /// A stream that waited for the read gets its bytes, or the error. If the bytes that it wants were not tried, it is
+    /// scheduled for a read of its own.
     fn answer(&mut self, at: Place, landed: &Landed, now: Instant) {
         let Some(reader) = self.readers.get_mut(&at) else {
             return;

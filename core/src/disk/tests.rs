@@ -283,6 +283,46 @@ fn a_full_pool_waits_and_says_for_how_much() {
     assert_eq!(orders(&mut disk, NOW).len(), 1);
 }
 
+/// Four reads in a device that would take more, and no memory for a fifth.
+fn short_of_memory() -> Disk {
+    let settings = Settings {
+        prefetch: Prefetch::Fixed {
+            read_bytes: 4 * MIB,
+        },
+        memory_bytes: 16 * MIB,
+        ..SETTINGS
+    };
+    let mut disk = sweep_of(settings, 8);
+    assert_eq!(orders(&mut disk, NOW).len(), 4);
+    disk
+}
+
+#[test]
+fn a_full_pool_waits_for_the_shortest_read_that_could_go_on() {
+    let mut disk = short_of_memory();
+    assert_eq!(u64::from(disk.slots_lacking()) * SLOT_BYTES, 4 * MIB);
+    let mut urgent = want(20, 20, 0, 0);
+    urgent.span.len_bytes = FIRST_READ_BYTES;
+    disk.on(In::Want(urgent), NOW);
+    assert_eq!(orders(&mut disk, NOW), []);
+    let lacking = disk.slots_lacking();
+    assert_eq!(u64::from(lacking) * SLOT_BYTES, FIRST_READ_BYTES);
+    disk.on(In::Freed(lacking), NOW);
+    let outs = orders(&mut disk, NOW);
+    assert_eq!(outs.len(), 1);
+    assert_eq!(read_of(&outs[0]).1, urgent.span);
+}
+
+#[test]
+fn a_wait_for_memory_counts_once_however_often_the_machine_is_polled() {
+    let mut disk = short_of_memory();
+    let percent = disk.pool_controller.percent();
+    for _ in 0..100 {
+        assert_eq!(disk.poll(NOW), None);
+    }
+    assert_eq!(disk.pool_controller.percent(), percent);
+}
+
 #[test]
 fn short_reads_go_deeper_than_long_ones_and_memory_bounds_both() {
     let depth_of = |memory_bytes, len_bytes: u64, each_us| {
