@@ -1,6 +1,6 @@
 //! The hand-over queue of each worker: new connections that others accepted for it, and what it carries, for them to see.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use ackpace_core::balance::Load;
 use crossbeam_queue::ArrayQueue;
@@ -14,6 +14,8 @@ pub struct HandOver {
     known: AtomicU64,
     rate_bytes_per_s: AtomicU64,
     handed: ArrayQueue<Accepted>,
+    /// Its worker ends and takes no more than what is in the queue already.
+    ended: AtomicBool,
 }
 
 impl Default for HandOver {
@@ -23,6 +25,7 @@ impl Default for HandOver {
             known: AtomicU64::new(0),
             rate_bytes_per_s: AtomicU64::new(0),
             handed: ArrayQueue::new(HANDED_MAX),
+            ended: AtomicBool::new(false),
         }
     }
 }
@@ -54,12 +57,27 @@ impl HandOver {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Leaves a connection for its worker, whose waker is to be signalled then; it counts as the worker's from now
-    /// on. Comes back if the queue is full.
+    /// Leaves a connection for its worker, whose waker is to be signalled then. It counts as the worker's from now on.
+    ///
+    /// # Errors
+    /// The connection itself, or one like it, if the queue is full or its worker ends.
     pub fn hand(&self, client: Accepted) -> Result<(), Accepted> {
         self.handed.push(client)?;
+        // Either we see that the worker ends, or it sees what we pushed. If both, whoever takes it serves it.
+        fence(Ordering::SeqCst);
+        if self.ended.load(Ordering::Relaxed)
+            && let Some(client) = self.handed.pop()
+        {
+            return Err(client);
+        }
         self.opened();
         Ok(())
+    }
+
+    /// Its worker ends: the queue takes no more. What is in it is still to be served.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     /// Whether the queue is empty.
@@ -101,5 +119,38 @@ mod tests {
         let load = handover.load();
         assert_eq!((load.connections, load.known), (HANDED_MAX as u64 - 1, 3));
         assert_eq!(load.rate_bytes_per_s, 500);
+    }
+
+    #[test]
+    fn a_worker_that_ends_is_handed_nothing_more_and_loses_nothing() {
+        let handover = HandOver::default();
+        assert!(handover.hand(client()).is_ok());
+        handover.end();
+        assert!(handover.take().is_some(), "it was handed before");
+        assert!(handover.hand(client()).is_err(), "it stays with who accepted it");
+        assert!(handover.is_empty());
+        assert_eq!(handover.load().connections, 1);
+    }
+
+    #[test]
+    fn each_connection_is_served_by_one_side_whenever_the_worker_ends() {
+        use std::sync::atomic::AtomicUsize;
+        for _ in 0..200 {
+            let (handover, kept) = (HandOver::default(), AtomicUsize::new(0));
+            let mut taken = 0;
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for _ in 0..HANDED_MAX {
+                        kept.fetch_add(handover.hand(client()).is_err().into(), Ordering::Relaxed);
+                    }
+                });
+                handover.end();
+                while handover.take().is_some() {
+                    taken += 1;
+                }
+            });
+            assert!(handover.is_empty(), "nobody would serve it");
+            assert_eq!(taken + kept.load(Ordering::Relaxed), HANDED_MAX);
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! The thread of a worker: one turn of events, the machine's orders, and sleep until the next.
+//! The thread of a worker: it reports events to the machine, executes the orders, and sleeps in epoll until the next
+//! event. It decides nothing.
 //!
-//! It does what the machine says and reports what came of it; it decides nothing. A turn is bounded
-//! in orders and bytes, so that new requests are never far from a look.
+//! The orders and bytes of a turn are bounded, so that new requests never wait long.
 
 mod accept;
 mod answer;
@@ -57,23 +57,23 @@ pub struct Shared {
     pub site: Arc<Site>,
     /// The disk threads.
     pub disks: Arc<Disks>,
-    /// Each worker's news from the disks, and its waker.
+    /// Each worker's mailboxes for completions from the disks, and its waker.
     pub channels: Arc<Vec<Channel>>,
-    /// Each worker's place, where the others see what it carries.
+    /// Each worker's hand-over queue and published load.
     pub handovers: Vec<HandOver>,
-    /// The pool for what may block.
+    /// The thread pool for work that may block.
     pub resolver: Resolver,
-    /// Set when the server is to stop; the wakers are signalled afterwards.
+    /// Set when the server is to stop; the wakers are woken afterwards.
     pub stopping: AtomicBool,
-    /// The time of all machines.
+    /// The clock of all machines.
     pub clock: Clock,
-    /// Who has how much memory.
+    /// The account of the memory that `memory_max` allows.
     pub ledger: Arc<Ledger>,
-    /// What it is charged for a connection.
+    /// Bytes that one connection is charged in `ledger`.
     pub connection_bytes: u64,
 }
 
-/// A worker's thread and all that it owns.
+/// A worker's thread and its state.
 pub struct Worker {
     decider: Decider,
     index: usize,
@@ -86,46 +86,46 @@ pub struct Worker {
     listeners: Vec<OwnedFd>,
     conns: Conns,
     heads: HeadPool,
-    /// Room for a piece of a file whose pages come and go.
+    /// A buffer for bytes of the page cache that are copied without waiting for a disk.
     copied: Box<[u8]>,
     response_cache: ResponseCache,
     /// `None` where inotify(7) is refused.
     watch: Option<Watch>,
     draining: bool,
-    /// Disks that have something to hear at the end of the turn, a bit each.
+    /// The disk threads to wake at the end of the turn, a bit each.
     disks_to_wake: u64,
     this_turn: Turn,
     tally: Arc<Tally>,
-    /// Streams for which nobody was at work, as far as that was said.
+    /// Lost wakeups already reported.
     mended: u64,
 }
 
-/// What a turn has done so far of what it may not do for ever.
+/// The bytes sent in this turn, which are bounded.
 #[derive(Default)]
 struct Turn {
     /// Body bytes that sockets took.
     bytes: u64,
-    /// Those that were all that their clients needed for now.
+    /// Of these, the bytes of top-ups that filled a socket to its target.
     top_up_bytes: u64,
 }
 
 /// What a worker is given besides its settings.
 pub struct Equipment {
-    /// What resolvers have found.
+    /// Results of the resolvers.
     pub inbox: Receiver<(StreamId, Done)>,
-    /// What an operator wants to know.
+    /// Questions of operators.
     pub questions: Receiver<Question>,
-    /// Where it counts.
+    /// The counters of this worker.
     pub tally: Arc<Tally>,
     /// The access log.
     pub log: AccessHandle,
-    /// Where clients come in.
+    /// Listening sockets.
     pub listeners: Vec<OwnedFd>,
-    /// Memory for small files kept ready.
+    /// Memory for the response cache.
     pub response_cache_bytes: u64,
 }
 
-/// What an epoll event is about: places in the table of connections lie below these.
+/// User data of epoll events that are not about a connection. Connection ids, as `u64`, are below these.
 const WAKER: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 const WATCH: u64 = u64::MAX - 2;
@@ -160,7 +160,7 @@ impl Worker {
         };
         for listener in &listeners {
             if let Some(bytes) = lowat_bytes {
-                // Inherited by what is accepted.
+                // Inherited by accepted sockets.
                 tcp::set_lowat(listener, bytes);
                 tcp::open_send_buffer(listener);
             }
@@ -206,12 +206,12 @@ impl Worker {
     /// Serves until it is told to stop and the last connection has ended.
     ///
     /// # Errors
-    /// When epoll fails, which it does not.
+    /// When epoll_wait(2) fails, other than by a signal.
     pub fn run(mut self) -> io::Result<()> {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
-        while !self.decider.finished() || self.desk_waits() {
+        while !self.is_over() {
             let timeout = self
                 .decider
                 .deadline()
@@ -222,6 +222,7 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             }
             let begun = self.now();
+            // Only waits that could block are counted.
             self.tally.wakeups.add(
                 timeout
                     .is_none_or(|timeout| timeout != Timespec::default())
@@ -236,12 +237,20 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether connections that others accepted wait for a place here.
+    /// Whether the worker was told to stop, its last connection has ended, and no other worker leaves one more for it.
+    fn is_over(&self) -> bool {
+        if self.decider.finished() && !self.desk_waits() {
+            self.shared.handovers[self.index].end();
+        }
+        self.decider.finished() && !self.desk_waits()
+    }
+
+    /// Whether connections that others accepted wait in the hand-over queue.
     fn desk_waits(&self) -> bool {
         !self.shared.handovers[self.index].is_empty()
     }
 
-    /// Let the other workers see what this one carries.
+    /// Publishes this worker's load for the others.
     fn tell_load(&self, now: Instant) {
         if self.shared.handovers.len() > 1 {
             let (known, rate_bytes_per_s) = self.decider.rates(now);
@@ -292,9 +301,10 @@ impl Worker {
         }
         self.look_up_again(now);
         if self.desk_waits() && self.room() > 0 {
-            self.waker.wake(); // a place came free
+            self.waker.wake(); // a slot came free
         }
-        // Told behind the orders, or a connection might be shown between its news and what is done about them.
+        // Answered after the orders: before them, a connection might be shown as it was before this turn's events took
+        // effect.
         if signalled {
             for question in self
                 .questions
@@ -313,7 +323,7 @@ impl Worker {
             .wake(std::mem::take(&mut self.disks_to_wake));
     }
 
-    /// Let others see what the machine has counted.
+    /// Publishes the machine's counters, and reports lost wakeups.
     fn publish(&mut self) {
         let mended = self.decider.counts().mended;
         let more = mended - std::mem::replace(&mut self.mended, mended);
@@ -346,7 +356,7 @@ impl Worker {
         }
     }
 
-    /// What the disks have delivered. They ring only for streams that stand still.
+    /// Takes the completions of the disks, which wake this thread only for streams that are stalled or soon will be.
     fn hear_disks(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
         for _ in 0..NEWS_PER_TURN_MAX {
@@ -363,7 +373,7 @@ impl Worker {
         self.waker.wake(); // there may be more
     }
 
-    /// Bytes of a stream are there; memory that comes for one who left goes back at once.
+    /// Bytes of a stream are in memory. Slots that come for a departed client are freed at once.
     fn filled(
         &mut self,
         (stream, seq): (StreamId, u32),
@@ -376,6 +386,7 @@ impl Worker {
             Fill::Piece(piece) => {
                 let awaited = self.decider.awaits(stream, seq);
                 if let Some(conn) = self.conns.get(stream.conn).filter(|_| awaited) {
+                    // A re-read replaces the pieces from its offset on.
                     conn.pieces
                         .retain(|before| before.span.offset_bytes < span.offset_bytes);
                     conn.pieces.push_back(piece);
@@ -393,7 +404,7 @@ impl Worker {
         self.decider.on(filled, now);
     }
 
-    /// Somebody rang: a disk, a resolver, or whoever stops the server.
+    /// The waker was woken: by a disk, a resolver, another worker, the control thread, or to stop the server.
     fn hear(&mut self, now: Instant) {
         self.waker.awake();
         for (stream, done) in self.inbox.clone().try_iter().take(RESULTS_PER_TURN_MAX) {
@@ -412,7 +423,7 @@ impl Worker {
         let conn = self.conns.get(stream.conn).filter(|_| awaited);
         let file = conn.and_then(|conn| conn.file.as_ref());
         let why = match error.errno {
-            0 => Why::FileChanged, // it ended before what was promised of it
+            0 => Why::FileChanged, // it ended before the promised length
             _ => Why::ReadFailed,
         };
         if let Some(file) = file {
@@ -432,7 +443,7 @@ impl Worker {
         self.decider.on(In::Unfilled { stream, seq, why }, now);
     }
 
-    /// Take what waits in the backlogs, close the listeners, and let the machine end the rest.
+    /// Takes what waits in the backlogs, closes the listeners, and lets the machine end the rest.
     fn drain(&mut self, now: Instant) {
         self.draining = true;
         self.accept(self.room(), now);
@@ -450,7 +461,7 @@ fn conn_of(data: u64) -> ConnId {
     }
 }
 
-/// What epoll tells of a connection's socket.
+/// The events that epoll reports of a connection's socket.
 const INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
