@@ -4,8 +4,8 @@
 //! that was never lent is never touched, so what the process occupies follows what it uses, in steps of a huge page: reads
 //! into these cost a third of the CPU. Slots are not wiped: of a short read, only what came may be sent.
 //!
-//! Slots are in circulation, or retired: these occupy nothing and are lent to nobody. A huge page with retired slots is told to be
-//! small pages, or the kernel would bring all of it back for the others.
+//! Slots are in circulation, or retired: these occupy nothing and are lent to nobody. A huge page with retired slots gets
+//! MADV_NOHUGEPAGE, or khugepaged would fill the retired part again.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ptr::{self, NonNull};
@@ -23,8 +23,9 @@ use crate::mailbox::ThreadWaker;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Words of the map for the slots of a huge page.
 const HUGE_PAGE_WORDS: usize = HUGE_PAGE_BYTES / SLOT_BYTES as usize / u64::BITS as usize;
+const _: () = assert!(HUGE_PAGE_WORDS >= 1, "a word of the map lies in one huge page");
 
-/// The slots, and who hears of those that come back. Any thread may lend and return.
+/// The slots, and who hears of those that come back. The disk thread leases, retires and enlists slots; any thread returns them.
 #[derive(Debug)]
 pub struct Pool {
     /// The mapping, at a multiple of [`HUGE_PAGE_BYTES`] and as long as the slots.
@@ -39,7 +40,7 @@ pub struct Pool {
     touched: Box<[AtomicU64]>,
     /// For each huge page, whether it is told to be small ones.
     small: Box<[AtomicBool]>,
-    /// Free slots that nobody has a claim to; never more than bits are set.
+    /// Free slots that nobody has a claim to. More than bits are set only while a slot is just being returned.
     unclaimed: AtomicU32,
     freed: AtomicU32,
     hungry: AtomicU32,
@@ -56,9 +57,16 @@ impl Pool {
     /// A pool of `slots`, at least one, all in circulation. Its address space is reserved now, its memory taken as slots are used.
     ///
     /// # Errors
-    /// When the address space is lacking (ENOMEM, RLIMIT_AS).
+    /// When the address space is lacking (ENOMEM, RLIMIT_AS), or the machine's pages are larger than a slot (Unsupported).
     pub fn new(slots: u32, waker: Arc<ThreadWaker>) -> io::Result<Pool> {
         let slots = slots.max(1);
+        // The kernel takes back whole pages, and with larger ones it would clear a slot next to the one that is retired.
+        if !SLOT_BYTES.is_multiple_of(rustix::param::page_size() as u64) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "memory for reading ahead comes in slots of 16 KiB, and this machine's pages are larger: a kernel with pages of 4 or 16 KiB is needed",
+            ));
+        }
         let base = map(slots)?;
         let free = (0..slots.div_ceil(u64::BITS)).map(|word| {
             let here = (slots - word * u64::BITS).min(u64::BITS);
