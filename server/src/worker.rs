@@ -9,6 +9,7 @@ mod conns;
 mod execute;
 mod look;
 mod sending;
+mod transmit;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -84,6 +84,22 @@ struct Place {
 }
 
 impl Conn {
+    /// The socket keeps back a last small segment from now on.
+    pub fn cork(&mut self) {
+        if !self.corked {
+            tcp::cork(&self.socket, true);
+            self.corked = true;
+        }
+    }
+
+    /// What it kept back leaves.
+    pub fn uncork(&mut self) {
+        if self.corked {
+            tcp::cork(&self.socket, false);
+            self.corked = false;
+        }
+    }
+
     /// Gives the socket this TCP_NOTSENT_LOWAT; one that knows none, such as a unix socket, goes without.
     pub fn set_lowat(&mut self, bytes: u32) {
         if self.lowat_bytes != Some(bytes) {

@@ -1,5 +1,5 @@
-//! Executing the machine's orders, one by one. New connections are in `accept`, finding and planning in `answer`, bytes for
-//! sockets in `sending`.
+//! Executes the machine's orders, one by one. New connections are in `accept`, finding and planning in `answer`,
+//! sending in `sending`.
 
 use ackpace_core::conn::{ConnId, Span, StreamId, TcpEvent, Want};
 use ackpace_core::machine::Machine;
@@ -183,11 +183,9 @@ impl Worker {
                 unix_ms: unix_ms(),
                 later_us: clock.now().since_us(now),
             });
-            if std::mem::take(&mut conn.corked) {
-                tcp::cork(&conn.socket, false);
-            }
+            conn.uncork();
             conn.pieces.clear();
-            (conn.sure, conn.proven) = (None, None); // what follows in this turn may be of another file
+            (conn.sure, conn.proven) = (None, None); // later sends of this turn may be of another file
             (conn.file, conn.listing, conn.slice) = (None, None, Vec::new());
         }
     }

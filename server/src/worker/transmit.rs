@@ -1,0 +1,377 @@
+//! Handing bytes to a socket: texts from memory, files from the page cache or from the memory into which they were read.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+use ackpace_core::conn::{Promise, Span, Version};
+use ackpace_core::residency::{Confirmation, Means, Reach, means, trusted_bytes};
+use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+use crate::clock::Clock;
+use crate::disk::Piece;
+use crate::limits::{SLICES_MAX, TEXTS_MAX};
+use crate::store::file::{File, Holds};
+use crate::store::residency;
+use crate::tcp;
+
+/// What came of an attempt to send.
+pub(super) enum Sent {
+    Taken {
+        taken_bytes: u64,
+        blocked: bool,
+    },
+    /// The file is not what was promised, or can't be read.
+    Broken(Why),
+    /// The first byte is not in memory, or not yet: sending it would wait for the disk. Or its file is being written in this
+    /// moment.
+    Missing,
+    /// The connection is dead.
+    Reset,
+}
+
+/// A file and the version of it that a response promises.
+pub(super) struct Promised<'a> {
+    pub file: &'a File,
+    pub version: &'a Version,
+    pub promise: Promise,
+    /// It was found to be that version, while its response was made: in the same turn it is not looked at again.
+    pub proven: Option<Confirmation>,
+}
+
+impl Promised<'_> {
+    fn checked(&self, now: Instant) -> Holds {
+        self.file.holds(self.version, self.promise, now)
+    }
+
+    fn holds(&self, now: Instant, clock: Clock) -> Holds {
+        match self.proven {
+            Some(look) if look.holds(now, clock.now()) => Holds::Yes,
+            _ => self.checked(now),
+        }
+    }
+}
+
+/// Bytes of a file that are to be sent from the page cache.
+pub(super) struct Cached<'a> {
+    pub of: Promised<'a>,
+    pub span: Span,
+    /// What was found in memory in this turn.
+    pub sure: Option<(Confirmation, Span)>,
+    /// The kernel says again and again that they are missing, just after they were read: a read that never waits decides.
+    pub unconfirmed: bool,
+}
+
+/// Send the span of texts that follow each other, several in one call.
+pub(super) fn send_texts<'a>(
+    socket: &OwnedFd,
+    texts: impl Iterator<Item = &'a [u8]>,
+    span: Span,
+    more: bool,
+) -> Sent {
+    let mut pieces = [IoSlice::new(&[]); TEXTS_MAX];
+    let (mut skip, mut left) = (span.offset_bytes as usize, span.len_bytes as usize);
+    let (mut count, mut offered) = (0, 0);
+    for text in texts {
+        if count == TEXTS_MAX || left == 0 {
+            break;
+        }
+        let behind = skip.min(text.len());
+        skip -= behind;
+        let text = &text[behind..];
+        let text = &text[..text.len().min(left)];
+        pieces[count] = IoSlice::new(text);
+        count += usize::from(!text.is_empty());
+        (offered, left) = (offered + text.len(), left - text.len());
+    }
+    let more = more || left > 0;
+    match tcp::send_texts(socket, &pieces[..count], more) {
+        Ok(taken) => Sent::Taken {
+            taken_bytes: taken as u64,
+            blocked: taken < offered,
+        },
+        Err(error) => send_error(error),
+    }
+}
+
+/// Send what is in memory now, by the means that suits; `reach` learns how much the socket takes, `copied` is a buffer.
+pub(super) fn send_cached(
+    socket: &OwnedFd,
+    cached: &Cached,
+    reach: &mut Reach,
+    copied: &mut [u8],
+    (now, clock): (Instant, Clock),
+) -> Sent {
+    let Cached { of, span, .. } = cached;
+    let sure = cached.sure.filter(|(look, _)| look.holds(now, clock.now()));
+    let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
+    let resident_bytes = resident_bytes(of.file, *span, sure_bytes);
+    if resident_bytes < span.len_bytes {
+        residency::missed(now);
+    }
+    let here = Span {
+        len_bytes: resident_bytes,
+        ..*span
+    };
+    if means(cached.unconfirmed, residency::in_doubt(now)) == Means::Copy {
+        let sent = send_copied(socket, of.file, || of.checked(now), here, copied, now);
+        if let Some(sent) = sent {
+            return sent;
+        }
+    }
+    if here.len_bytes == 0 {
+        return Sent::Missing;
+    }
+    let sent = send_body(socket, of.file, || of.holds(now, clock), here);
+    if let Sent::Taken {
+        taken_bytes,
+        blocked,
+    } = sent
+    {
+        reach.took(taken_bytes, blocked);
+    }
+    sent
+}
+
+/// How many bytes of the span are in memory now, if the first `sure_bytes` are.
+fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
+    let sure_bytes = sure_bytes.min(span.len_bytes);
+    let rest = Span {
+        offset_bytes: span.offset_bytes + sure_bytes,
+        len_bytes: span.len_bytes - sure_bytes,
+    };
+    if rest.len_bytes == 0 {
+        return sure_bytes;
+    }
+    let told = file.resident_bytes(rest);
+    sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
+}
+
+/// Send a piece of the file by way of our own memory: sendfile(2) would wait for the disk if somebody dropped it in this moment.
+/// `None` where the file system can't do that without waiting.
+fn send_copied(
+    socket: &OwnedFd,
+    file: &File,
+    holds: impl Fn() -> Holds,
+    span: Span,
+    copied: &mut [u8],
+    now: Instant,
+) -> Option<Sent> {
+    if span.len_bytes == 0 {
+        return Some(Sent::Missing);
+    }
+    let (mut taken_bytes, mut blocked) = (0, false);
+    while taken_bytes < span.len_bytes && !blocked {
+        let left_bytes = span.len_bytes - taken_bytes;
+        let most = copied
+            .len()
+            .min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
+        let read = file.read_cached(span.offset_bytes + taken_bytes, &mut copied[..most]);
+        if read == Err(Errno::AGAIN) {
+            residency::missed(now);
+        }
+        let read = match read {
+            Ok(read) if read > 0 => read,
+            _ if taken_bytes > 0 => break, // the next order tells why
+            Ok(_) => return Some(Sent::Broken(Why::FileChanged)),
+            Err(Errno::OPNOTSUPP) => return None,
+            Err(Errno::IO) => return Some(Sent::Broken(Why::ReadFailed)),
+            Err(_) => return Some(Sent::Missing),
+        };
+        match holds() {
+            Holds::Yes => {}
+            Holds::NotYet if taken_bytes > 0 => break, // the next order asks again
+            Holds::NotYet => return Some(Sent::Missing),
+            Holds::No => return Some(Sent::Broken(Why::FileChanged)),
+        }
+        match tcp::send_texts(socket, &[IoSlice::new(&copied[..read])], false) {
+            Ok(taken) => {
+                taken_bytes += taken as u64;
+                blocked = taken < read;
+            }
+            Err(error) if taken_bytes == 0 => return Some(send_error(error)),
+            Err(_) => blocked = true, // it says so again
+        }
+    }
+    Some(Sent::Taken {
+        taken_bytes,
+        blocked,
+    })
+}
+
+/// Send a piece of the file, if the file is still what was promised. A file that is truncated just
+/// behind that look ends the piece early, as a full socket does; the next look tells them apart.
+fn send_body(socket: &OwnedFd, file: &File, holds: impl Fn() -> Holds, span: Span) -> Sent {
+    match holds() {
+        Holds::Yes => {}
+        Holds::NotYet => return Sent::Missing,
+        Holds::No => return Sent::Broken(Why::FileChanged),
+    }
+    match tcp::send_file(socket, &file.fd, span.offset_bytes, span.len_bytes) {
+        Ok(0) => Sent::Broken(Why::FileChanged),
+        Ok(taken) => Sent::Taken {
+            taken_bytes: taken as u64,
+            blocked: (taken as u64) < span.len_bytes,
+        },
+        Err(error) => send_error(error),
+    }
+}
+
+/// As [`send_body`], from the memory into which the piece was read; what is sent of that goes back at once.
+pub(super) fn send_pieces(
+    socket: &OwnedFd,
+    pieces: &mut VecDeque<Piece>,
+    of: &Promised,
+    span: Span,
+    now: Instant,
+) -> Sent {
+    if pieces.iter().any(|piece| !piece.proven) {
+        match of.checked(now) {
+            Holds::Yes => {}
+            Holds::NotYet => return Sent::Missing,
+            Holds::No => return Sent::Broken(Why::FileChanged),
+        }
+    }
+    // All of them were read before this look.
+    pieces.iter_mut().for_each(|piece| piece.proven = true);
+    let mut slices = SmallVec::<[IoSlice; 8]>::new();
+    let (mut at_bytes, mut offered) = (span.offset_bytes, 0);
+    for piece in &*pieces {
+        let here = piece.span.contains(at_bytes) && piece.from_bytes <= at_bytes;
+        if !here || !piece.lease.has(at_bytes - piece.from_bytes) || slices.len() >= SLICES_MAX {
+            continue;
+        }
+        let len_bytes = piece.span.end_bytes().min(span.end_bytes()) - at_bytes;
+        let room = SLICES_MAX - slices.len();
+        let lent = piece.lease.slices(at_bytes - piece.from_bytes, len_bytes);
+        for slice in lent.into_iter().take(room) {
+            offered += slice.len();
+            at_bytes += slice.len() as u64;
+            slices.push(slice);
+        }
+        if at_bytes >= span.end_bytes() {
+            break;
+        }
+    }
+    if slices.is_empty() {
+        return Sent::Broken(Why::ReadFailed);
+    }
+    let sent = tcp::send_texts(socket, &slices, false);
+    drop(slices);
+    match sent {
+        Ok(taken) => {
+            let until_bytes = span.offset_bytes + taken as u64;
+            while let Some(piece) = pieces.front_mut() {
+                if until_bytes < piece.span.end_bytes() {
+                    piece
+                        .lease
+                        .release_front(until_bytes.saturating_sub(piece.from_bytes));
+                    break;
+                }
+                pieces.pop_front();
+            }
+            Sent::Taken {
+                taken_bytes: taken as u64,
+                blocked: taken < offered,
+            }
+        }
+        Err(error) => send_error(error),
+    }
+}
+
+fn send_error(error: Errno) -> Sent {
+    match error {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::Taken {
+            taken_bytes: 0,
+            blocked: true,
+        },
+        Errno::IO => Sent::Broken(Why::ReadFailed),
+        _ => Sent::Reset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use ackpace_core::conn::{ObjectId, ResidencySource};
+    use rustix::fs::{Advice, fadvise, fstat};
+
+    use super::*;
+    use crate::store::closing::Descriptor;
+
+    const LEN: u64 = 256 << 10;
+    const NOW: Instant = Instant { us: 5_000_000 };
+
+    /// What becomes of these bytes, and what arrives of them.
+    fn copied(file: &File, span: Span) -> (Option<Sent>, Vec<u8>) {
+        let (socket, mut client) = UnixStream::pair().expect("two descriptors");
+        socket.set_nonblocking(true).expect("a socket");
+        let socket = OwnedFd::from(socket);
+        let mut room = vec![0; 16 << 10];
+        let sent = send_copied(&socket, file, || Holds::Yes, span, &mut room, NOW);
+        drop(socket);
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).expect("what was sent");
+        (sent, came)
+    }
+
+    #[test]
+    fn what_is_copied_is_never_waited_for_and_what_is_missing_is_told() {
+        let path = std::env::temp_dir().join(format!("ackpace-copied-{}", std::process::id()));
+        let bytes: Vec<u8> = (0..LEN).map(|at| (at / 4096) as u8).collect();
+        std::fs::write(&path, &bytes).expect("room for a file");
+        let fd = std::fs::File::open(&path).expect("our own file");
+        std::fs::remove_file(&path).expect("our own file");
+        fd.sync_all().expect("our own file");
+        let stat = fstat(&fd).expect("an open file");
+        let id = ObjectId {
+            device: 0,
+            index: 0,
+            generation: 0,
+        };
+        let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
+        let file = File::new(fd, id, ResidencySource::Ask, b"a", stat.st_dev);
+        let drop_from = |offset_bytes: u64| {
+            fadvise(&file.fd, offset_bytes, None, Advice::Random).expect("an open file");
+            fadvise(&file.fd, offset_bytes, None, Advice::DontNeed).expect("an open file");
+        };
+        let span = |offset_bytes, len_bytes| Span {
+            offset_bytes,
+            len_bytes,
+        };
+        let (sent, came) = copied(&file, span(0, 40_000));
+        assert!(matches!(
+            sent,
+            Some(Sent::Taken {
+                taken_bytes: 40_000,
+                blocked: false
+            })
+        ));
+        assert!(came == bytes[..40_000], "other bytes");
+        drop_from(64 << 10);
+        if file.resident_bytes(span(128 << 10, 1)) != Some(0) {
+            return; // a file system in memory: nothing can be missing
+        }
+        let (sent, came) = copied(&file, span(0, 100_000));
+        assert!(matches!(
+            sent,
+            Some(Sent::Taken {
+                taken_bytes: 65_536,
+                blocked: false
+            })
+        ));
+        assert!(came == bytes[..64 << 10], "other bytes");
+        assert!(
+            residency::in_doubt(NOW),
+            "a page is missing that was thought to be there"
+        );
+        drop_from(128 << 10);
+        let (sent, came) = copied(&file, span(200 << 10, 4096));
+        assert!(matches!(sent, Some(Sent::Missing)) && came.is_empty());
+    }
+}
