@@ -1,38 +1,38 @@
-//! How much of the memory belongs to reading ahead now: what others do not use, but for a reserve.
+//! How much memory belongs to reading ahead now: what others do not use, less a reserve.
 //!
-//! There is one account of the memory that was promised: who takes some is charged at once, whoever it is, and what nobody has
-//! is *free*. Others (connections, caches) take from that without asking anybody, and are refused when there is none.
-//! Reading ahead takes what is free but for a reserve, which is what others may want before it has given some back. It gives
-//! back when half of the reserve is used, and takes more when that is half as large again: in between nothing changes, so that
-//! a connection that comes or goes moves nothing.
+//! One account holds the memory that was promised. Each user is charged at once for what it takes, and the rest is
+//! *free*. Others (connections, caches) take from the free memory without asking anybody, and are refused when there is
+//! none. Reading ahead takes what is free except for a reserve, which covers what others may want before reading ahead
+//! has given some back. It gives back when half of the reserve is used, and takes more when the reserve is half as
+//! large again. In between nothing changes, so that a connection that comes or goes moves nothing.
 
 use crate::limits::{AHEAD_BYTES_MIN, AHEAD_RESERVE_BYTES_MAX, AHEAD_RESERVE_BYTES_MIN};
 
 /// The rule for one amount of memory. See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// What is kept free for others.
+    /// The memory kept free for others.
     reserve_bytes: u64,
-    /// Reading ahead is never asked to have less, or more.
+    /// Reading ahead never gets less than this, or more than `most_bytes`.
     least_bytes: u64,
     most_bytes: u64,
 }
 
-/// What reading ahead has, and what nobody has.
+/// The distribution of the memory now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// All disks together have so much.
+    /// What all disks together have.
     pub all_bytes: u64,
-    /// This one has so much of it.
+    /// What this disk has of it.
     pub own_bytes: u64,
-    /// They are so many, at least one.
+    /// The number of disks, at least one.
     pub disks: u64,
-    /// What nobody has; negative if more was taken than there is.
+    /// The free memory; negative if more was taken than there is.
     pub free_bytes: i64,
 }
 
 impl Ahead {
-    /// For so much memory in all, of which reading ahead may have `most_bytes`.
+    /// The rule for `memory_bytes` in all, of which reading ahead may have `most_bytes`.
     pub fn of(memory_bytes: u64, most_bytes: u64) -> Ahead {
         let sixteenth = memory_bytes / 16;
         Ahead {
@@ -42,12 +42,12 @@ impl Ahead {
         }
     }
 
-    /// Whether others have used so much of the reserve that reading ahead is to give back soon.
+    /// Whether others have used so much of the reserve that reading ahead should give some back soon.
     pub fn is_short(&self, free_bytes: i64) -> bool {
         free_bytes < self.reserve_bytes as i64 / 2
     }
 
-    /// What a disk shall have from now on. More than it has is never more than what is free.
+    /// What a disk should have from now on. Never more than what it has plus what is free.
     pub fn share_bytes(&self, now: &Standing) -> u64 {
         let all_bytes = self.all_bytes(now.all_bytes, now.free_bytes);
         let part_bytes = all_bytes / now.disks.max(1);
@@ -142,8 +142,9 @@ mod tests {
     }
 
     proptest! {
-        /// Others take and give at any time, and each disk adjusts itself by a look that may be old: what was promised is never
-        /// exceeded, since both sides are charged at once; when others rest, all disks come to rest with what is left.
+        /// Others take and give at any time, and each disk adjusts itself by a snapshot that may be old: what was
+        /// promised is never exceeded, since both sides are charged at once; when others rest, all disks come to rest
+        /// with what is left.
         #[test]
         fn the_sum_is_the_memory_and_disks_come_to_rest(
             mib in 16u64..4_096,
@@ -168,7 +169,7 @@ mod tests {
                 has[nth] = share;
                 changed
             };
-            // Others leave the least to reading ahead: so connections are counted.
+            // Others leave reading ahead its minimum: the number of connections is bounded by that.
             let most = memory_bytes as i64 - AHEAD_BYTES_MIN as i64;
             for (who, bytes) in acts {
                 let bytes = bytes as i64;

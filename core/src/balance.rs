@@ -1,26 +1,26 @@
 //! Which worker a new connection goes to.
 //!
-//! The kernel spreads connections by a hash of their addresses: evenly in number when there are many, by
-//! chance when there are few, and blind to what they carry. A worker that accepts one while it carries
-//! clearly more than its share gives it to the one that carries least.
+//! The kernel spreads connections by a hash of their addresses. That is even in number when there are many, random when
+//! there are few, and blind to what they carry. A worker that accepts a connection while it carries clearly more than
+//! its share hands it to the worker that carries least.
 
-/// A worker carries clearly more than its share at this part of the mean load, in hundredths. With 110, the largest of
-/// 32 loads stands at 1.12 times the mean, since it falls below the bound only as its connections end.
+/// A worker carries clearly more than its share from this part of the mean load on, in hundredths. With 110, the
+/// largest of 32 loads would stay at 1.12 times the mean, since it falls below the bound only as its connections end.
 const OVER_HUNDREDTHS: u128 = 105;
 
-/// What one worker carries, as far as it is known.
+/// The load of one worker, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Its connections, with those on their way to it.
+    /// Its connections, including those on their way to it.
     pub connections: u64,
-    /// Those of them whose rate is known.
+    /// The number of them whose rate is known.
     pub known: u64,
-    /// What these take together.
+    /// The sum of these rates, bytes per second.
     pub rate_bytes_per_s: u64,
 }
 
-/// Who shall have a connection that worker `me` accepted: itself, unless it carries more than 1.05
-/// times the mean. Connections whose rate is not known yet count as mean ones.
+/// The worker that should get a connection that worker `me` accepted: itself, unless it carries more than 1.05 times
+/// the mean. Connections of unknown rate count as mean ones.
 pub fn place(me: usize, loads: &[Load]) -> usize {
     let known: u128 = loads.iter().map(|load| u128::from(load.known)).sum();
     let rate: u128 = loads

@@ -1,7 +1,8 @@
-//! The residency cache, what is believed to be in the page cache: which windows of which files can be sent at once.
+//! The residency cache: which windows of which files are believed to be in the page cache, so that they can be sent at
+//! once.
 //!
-//! Asking the kernel costs some 4 us a window, beside 55 us to send one; so what to read is decided by answers that are
-//! trusted for a moment. The shell asks once more for the bytes that it sends: a stale sighting costs a question
+//! Asking the kernel costs some 4 us per window, sending one 55 us. So what to read is decided by answers that are
+//! trusted for a moment. The shell asks once more about the bytes that it sends: a stale sighting costs a question
 //! (docs/decisions/0002-residency.md).
 
 use alloc::vec;
@@ -18,15 +19,15 @@ pub enum Verdict {
     Resident,
     /// Ask the kernel.
     Probe,
-    /// Want it from the disk; asking would disturb.
+    /// Want it from the disk; asking would start a read.
     Cold,
 }
 
-/// What a sighting takes.
+/// Memory of one sighting.
 pub const SIGHTING_BYTES: u64 = size_of::<Option<Sighting>>() as u64;
 
-/// A direct-mapped table of windows that were seen in memory, whole or in part. A collision forgets
-/// the older one, which costs one question.
+/// A direct-mapped table of windows that were seen in memory, whole or in part. A collision forgets the older one,
+/// which costs one question.
 pub struct ResidencyCache {
     slots: Vec<Option<Sighting>>,
 }
@@ -34,14 +35,14 @@ pub struct ResidencyCache {
 #[derive(Clone, Copy)]
 struct Sighting {
     object: ObjectId,
-    /// What was seen, inside one window. The rest of it may be cold: who asked for the last bytes
-    /// of a window says nothing of its first.
+    /// What was seen, inside one window. The rest of the window may be cold: having asked about its last bytes says
+    /// nothing about its first.
     span: Span,
     seen_at: Instant,
 }
 
 impl Sighting {
-    /// Whether it is from a moment ago; of the future, which a clock that goes back leaves behind, nothing is believed.
+    /// Whether it is recent. A sighting from the future, left behind by a clock that went back, is not believed.
     fn is_fresh(&self, now: Instant) -> bool {
         self.seen_at <= now && now.since_us(self.seen_at) < RESIDENCY_TRUST_US
     }
@@ -56,7 +57,7 @@ impl Default for ResidencyCache {
 }
 
 impl ResidencyCache {
-    /// What is believed of `span`, which lies inside one window.
+    /// What is believed about `span`, which lies inside one window.
     pub fn verdict(
         &self,
         object: ObjectId,
@@ -83,7 +84,7 @@ impl ResidencyCache {
         });
     }
 
-    /// `span` is not, or no longer, whole in memory.
+    /// `span` is not, or no longer, completely in memory.
     pub fn gone(&mut self, object: ObjectId, span: Span) {
         let slot = &mut self.slots[slot(object, span)];
         if slot.is_some_and(|b| b.object == object && window(b.span) == window(span)) {

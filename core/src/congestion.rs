@@ -1,22 +1,23 @@
 //! What congestion of a path means for reads from a disk: the second half of TPF's EDRC (3.3).
 //!
-//! A stock kernel calls nobody when it cuts a congestion window. It tells of that when it is asked (TCP_INFO), so a
-//! connection that reads from a disk is asked when its socket was given bytes ([`crate::limits::WATCH_US`]), and what it
-//! says is held against what it said before ([`Watch`]). A signal of another source would come in by the same door.
+//! A stock kernel notifies nobody when it cuts a congestion window; it only tells when it is asked (TCP_INFO). So a
+//! connection that reads from a disk is sampled when its socket was given bytes ([`crate::limits::WATCH_US`]), and each
+//! sample is compared with the one before ([`Watch`]). A signal of another source would enter in the same way.
 //!
-//! What follows from it is the operator's choice ([`Delay`]): the paper puts the request off for T_D/2; here the rate is
-//! looked at again, and the wish is due when its stream will run dry at that.
+//! What follows from congestion is the operator's choice ([`Delay`]). The paper postpones the request by T_D/2. Here
+//! the rate is measured again, and the want is due when its stream will run dry at that rate.
 
 use crate::units::US_PER_S;
 
-/// What becomes of a stream's wish when its path is congested. Whatever it is, the next wish goes by the rate measured until then.
+/// What congestion does to a stream's want. In any case, the next want goes by the rate measured until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// Its rate is sampled at once, and the wish is dated by that. It is dated anew, too, when the rate falls by itself.
+    /// The rate is measured at once, and the want's deadline follows it. The deadline also moves when the rate falls by
+    /// itself.
     Rate,
-    /// TPF 3.3: the wish keeps its date but for T_D/2 that are added to it, once, if the disk is busy.
+    /// TPF 3.3: the want keeps its deadline, except that T_D/2 is added to it, once, if the disk is busy.
     Paper,
-    /// Nothing: the wish keeps its date, as a request that was given to a kernel does.
+    /// Nothing: the want keeps its deadline, like a request that was given to a kernel.
     Off,
 }
 
@@ -28,7 +29,7 @@ pub enum CaState {
     Open,
     /// Segments arrive out of order; that alone means nothing.
     Disorder,
-    /// The window is being cut: marks of ECN, or a queue of this host was full.
+    /// The window is being cut: ECN marks, or a full queue of this host.
     Cwr,
     /// Duplicate ACKs tell of a loss.
     Recovery,
@@ -43,21 +44,21 @@ pub struct Path {
     pub state: CaState,
     /// `tcpi_snd_cwnd`, full segments in bytes.
     pub cwnd_bytes: u64,
-    /// `tcpi_snd_ssthresh` likewise: the window after the last cut. `None`: never cut, or cut by a congestion control that
-    /// has another idea of it (bbr).
+    /// `tcpi_snd_ssthresh`, likewise in bytes: the window after the last cut. `None`: never cut, or cut by a congestion
+    /// control that uses it differently (bbr).
     pub threshold_bytes: Option<u64>,
     /// `tcpi_min_rtt`; 0: not measured yet.
     pub rtt_min_us: u64,
-    /// Segments whose ACK told of a mark (`tcpi_delivered_ce`), in all.
+    /// Segments whose ACK reported a mark (`tcpi_delivered_ce`), in all.
     pub marked_segments: u32,
     /// Segments that were sent again (`tcpi_total_retrans`), in all.
     pub resent_segments: u32,
 }
 
 impl Path {
-    /// What the connection takes at most until the next cut: half as much again as its cut window, which grows, in each of the
-    /// shortest round trips. (Longer ones are what queues add, and those become shorter with the window.) A path that loses
-    /// segments all the time has this as its mean. `None` where no window binds it.
+    /// The most that the connection takes until the next cut, bytes per second: one and a half times its cut window,
+    /// which grows, per shortest round trip. (Longer round trips are what queues add, and those shrink with the
+    /// window.) A path that loses segments all the time has this as its mean. `None` where no window limits it.
     pub fn most_bytes_per_s(&self) -> Option<u64> {
         let threshold_bytes = self.threshold_bytes.filter(|_| self.rtt_min_us > 0)?;
         let window_bytes = if self.state >= CaState::Cwr {
@@ -71,10 +72,10 @@ impl Path {
     }
 }
 
-/// A sign of congestion. Names are stable.
+/// A congestion signal. Names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
-    /// Marks (ECN), or a queue of this host that was full.
+    /// ECN marks, or a full queue of this host.
     Ecn,
     /// Duplicate ACKs: a segment was lost.
     DupAcks,
@@ -83,7 +84,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Every one, each at the index of its number.
+    /// Every variant, each at the index of its discriminant.
     pub const ALL: [Signal; 3] = [Signal::Ecn, Signal::DupAcks, Signal::Timeout];
 
     /// The stable name: a label of the metrics.
@@ -105,20 +106,22 @@ impl Signal {
     }
 }
 
-/// What was last seen of a connection's path.
+/// The last sample of a connection's path.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
     last: Option<Path>,
 }
 
 impl Watch {
-    /// Whether the window was cut since the last look, and by what. The first look has nothing to be held against.
+    /// Whether the window was cut since the last sample, and by which signal. The first sample has nothing to be
+    /// compared with.
     pub fn seen(&mut self, path: Path) -> Option<Signal> {
         let before = self.last.replace(path)?;
         let worse = path.state >= CaState::Cwr && path.state > before.state;
         let marked = path.marked_segments != before.marked_segments;
         let resent = path.resent_segments != before.resent_segments;
-        // The episode may be over already: then its threshold tells. That one alone may be a cut that was taken back.
+        // The episode may be over already; then the threshold tells. A changed threshold alone may be a cut that was
+        // undone.
         let cut = path.threshold_bytes.is_some() && path.threshold_bytes != before.threshold_bytes;
         let signal = match path.state {
             CaState::Loss => Signal::Timeout,

@@ -1,4 +1,4 @@
-//! The words that the stages share: who asks, for which bytes, and what TCP says.
+//! The vocabulary that the stages share: who asks, for which bytes, and what TCP says.
 
 use alloc::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::congestion::Path;
 use crate::rate::flow::Flow;
 use crate::units::Instant;
 
-/// A connection of one worker. The generation tells it from the earlier users of the same slot,
-/// so a late completion never reaches a new client.
+/// A connection of one worker. The generation tells it from earlier users of the same slot, so a late completion never
+/// reaches a new client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId {
     /// Slot in the worker's table.
@@ -29,7 +29,7 @@ pub struct StreamId {
     pub nth: u16,
 }
 
-/// An open file, the same for all workers that serve it now.
+/// An open file. All workers that serve it now share this id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
     /// Number of the device (a set of disks) that holds it.
@@ -40,16 +40,16 @@ pub struct ObjectId {
     pub generation: u32,
 }
 
-/// What a file was when its response was planned, and what fstat(2) says of it now.
+/// What fstat(2) said about a file, when its response was planned or now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Version {
     /// Size in bytes.
     pub len_bytes: u64,
-    /// Time of the last change of content, nanoseconds since 1970. Anybody who may write can set it.
+    /// Time of the last change of content, nanoseconds since 1970. Anyone who may write the file can set it.
     pub mtime_ns: i128,
     /// Time of the last change of content or inode, nanoseconds since 1970. Nobody can set it back.
     pub ctime_ns: i128,
-    /// Names of the file: 0 after the last was removed.
+    /// Number of names of the file: 0 after the last was removed.
     pub links: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Version {
 pub enum Promise {
     /// All are of one version: the validator is strong, or the operator is told so.
     OneVersion,
-    /// They lie below the length that was promised, of a file that is being written: the validator is weak.
+    /// They lie below the promised length of a file that is being written: the validator is weak.
     Prefix,
 }
 
@@ -67,10 +67,11 @@ pub enum Promise {
 pub enum Change {
     /// Not at all, or only by growing where no more than a prefix was promised.
     None,
-    /// Only the inode changed: a rename, a link, permissions; or the content, whose time was put back. Whether its
-    /// name still leads to the file tells which.
+    /// Only the inode changed: a rename, a link, permissions. Or the content changed and its time was set back. Whether
+    /// its name still leads to the file tells the two apart.
     Inode,
-    /// Another time with the same length, of a file that is being written: it grows in a moment, or was changed in place.
+    /// Another time with the same length, of a file that is being written: either it is about to grow, or it was
+    /// changed in place.
     Unsettled,
     /// The content was changed.
     Content,
@@ -79,8 +80,8 @@ pub enum Change {
 impl Version {
     /// How the file, which is `now`, differs from this version.
     ///
-    /// The kernel changes an appended file's time first and its length a little later (ext4, xfs), so where a prefix was
-    /// promised, the same length with a new time is not decided yet.
+    /// The kernel changes an appended file's time first and its length a little later (ext4, xfs), so where a prefix
+    /// was promised, the same length with a new time is not decided yet.
     pub fn change(&self, now: &Version, promise: Promise) -> Change {
         let (same_len, same_time) = (
             now.len_bytes == self.len_bytes,
@@ -107,7 +108,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The first byte behind the span.
+    /// The offset of the first byte behind the span.
     pub fn end_bytes(&self) -> u64 {
         self.offset_bytes.saturating_add(self.len_bytes)
     }
@@ -123,23 +124,23 @@ impl Span {
     }
 }
 
-/// Whether the bytes of a file are in memory can be asked in three ways (server/store/residency).
+/// How to find out whether the bytes of a file are in memory (`server/src/store/residency.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResidencySource {
     /// The file lives in memory (tmpfs): nothing to ask.
     Always,
     /// cachestat(2) tells, at any time and without side effects.
     Ask,
-    /// Only what we read ourselves is known, and a probe of it may confirm that it is still there.
-    /// A cold window must never be probed: that would start a small read behind the chooser's back.
+    /// Only what we read ourselves is known, and a probe may confirm that it is still there. A cold window must never
+    /// be probed: that would start a small read that the disk machine knows nothing of.
     Remember,
 }
 
-/// A piece of a response. Byte n of a response is a function of its [`Plan`] alone: resume and
-/// hand-over of a connection need that.
+/// A piece of a response. Byte n of a response is a function of its [`Plan`] alone; resuming a response and handing
+/// over a connection need that.
 #[derive(Clone, Debug)]
 pub enum Part {
-    /// Bytes that the planner made: the head, or a boundary between ranges.
+    /// Bytes made by the planner: the head, or a boundary between ranges.
     Bytes(Arc<[u8]>),
     /// A range of a file.
     Body {
@@ -154,7 +155,7 @@ pub enum Part {
         /// The range.
         span: Span,
     },
-    /// A text whose length nobody knows yet, made slice by slice on demand (a listing).
+    /// A text of unknown length, made slice by slice on demand (a listing).
     Slices,
 }
 
@@ -165,7 +166,7 @@ pub struct Plan {
     pub parts: SmallVec<[Part; 2]>,
     /// Bytes at the start of the response that belong to its head, not its body.
     pub head_len_bytes: u64,
-    /// Bytes of its body, as its head announces them or its framing implies; `None`: only its end tells.
+    /// Bytes of its body, as its head announces or its framing implies; `None`: only its end tells.
     pub body_len_bytes: Option<u64>,
     /// Whether the connection may carry another request afterwards.
     pub keep_alive: bool,
@@ -177,7 +178,7 @@ impl Plan {
         self.head_len_bytes.checked_add(self.body_len_bytes?)
     }
 
-    /// Whether the parts hold exactly the bytes that are promised. What is made on demand counts for nothing.
+    /// Whether the parts hold exactly the promised bytes. What is made on demand counts for nothing.
     pub fn is_sound(&self) -> bool {
         let len_bytes = |part: &Part| match part {
             Part::Bytes(bytes) => Some(bytes.len() as u64),
@@ -197,8 +198,8 @@ impl Plan {
         }
     }
 
-    /// The texts from this part on that are sent as one: a head and a body that are both
-    /// at hand leave in one system call.
+    /// The consecutive texts from this part on, which are sent as one: a head and a body that are both at hand leave in
+    /// one system call.
     pub fn texts(&self, part: u16) -> impl Iterator<Item = &[u8]> {
         let from = self.parts.get(usize::from(part)..).unwrap_or_default();
         from.iter().map_while(|part| match part {
@@ -208,45 +209,44 @@ impl Plan {
     }
 }
 
-/// Memory in which bytes wait for their turn. Part of the contract with the disk machine: who
-/// gets it holds it.
+/// The memory in which bytes wait to be sent. Part of the contract with the disk machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// The kernel's page cache; sendfile(2) moves it. Nobody holds it: it may be gone when it is to be sent.
+    /// The kernel's page cache, sent by sendfile(2). Nobody holds the bytes: they may be evicted before they are sent.
     PageCache,
-    /// Slots of the device's pool, read past the page cache for one stream. The shell has them; each is free as soon as
-    /// its last byte is sent.
+    /// Slots of the device's pool, read past the page cache for one stream. The shell holds them; each is free as soon
+    /// as its last byte is sent.
     Slots,
 }
 
-/// A stream's wish for the bytes that follow those it has. It stands until it is answered; a later wish of the same
-/// stream replaces it. How many bytes are read, and when, is the disk machine's to choose.
+/// A stream's want: the bytes that follow those it has. It stands until it is answered; a later want of the same stream
+/// replaces it. The disk machine decides how many bytes are read, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     /// For whom.
     pub stream: StreamId,
     /// Of which file.
     pub object: ObjectId,
-    /// From the first byte that it has not (the paper's PP) to the last one that it will need.
+    /// From the first byte that it lacks (the paper's PP) to the last one that it will need.
     pub span: Span,
-    /// When the stream runs out of bytes. Absolute, so that the chooser computes T_n = dry_at - now
-    /// (TPF eq. 5) for all streams without asking anyone.
+    /// The deadline: when the stream runs out of bytes. It is absolute, so that the disk machine computes T_n = dry_at
+    /// - now (TPF eq. 5) for all streams without asking anyone.
     pub dry_at: Instant,
     /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
-    /// Number of the wish in its stream, wrapping. A wish that is only dated anew keeps it; an answer names it, and is void
-    /// for any other.
+    /// Number of the want in its stream, wrapping. A want that only gets a new deadline keeps its number. An answer
+    /// names the number, and is void for any other.
     pub seq: u32,
-    /// Answers that the stream has had.
+    /// Number of answers that the stream has received.
     pub heard: u32,
-    /// Signals of congestion that the stream has had ([`crate::congestion::Signal`]): one more than in the wish that this
-    /// one replaces says why it is dated anew.
+    /// Number of congestion signals that the stream has had ([`crate::congestion::Signal`]). If it is higher than in
+    /// the want that this one replaces, congestion is the reason for the new deadline.
     pub signals: u32,
-    /// The page cache was asked, and has not all of the first window of them. Otherwise nobody knows.
+    /// The page cache was asked and lacks part of the first window. `false`: it was not asked.
     pub absent: bool,
 }
 
-/// What the transport says of a connection: one vocabulary for epoll, TCP_INFO and whatever comes.
+/// What the transport says about a connection: one vocabulary for epoll, TCP_INFO and any other source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpEvent {
     /// Input waits in the socket.
@@ -267,7 +267,7 @@ pub enum TcpEvent {
 pub struct TcpSample {
     /// Written to the socket and not yet acknowledged (SIOCOUTQ).
     pub unacked_bytes: u64,
-    /// Of that, not sent yet (SIOCOUTQNSD); `None` where nobody can say.
+    /// Of that, not sent yet (SIOCOUTQNSD); `None` where this can't be known.
     pub unsent_bytes: Option<u64>,
     /// The peer's receive window is closed: a paused player, a full disk.
     pub window_closed: bool,
@@ -275,9 +275,9 @@ pub struct TcpSample {
     pub probes_unanswered: u32,
     /// Round trip time, smoothed (`tcpi_rtt`); 0: not measured yet.
     pub rtt_us: u64,
-    /// What may be in flight, and why it is not more.
+    /// What may be in flight, and why not more.
     pub path: Path,
-    /// What TCP has counted; `None` where nobody counts.
+    /// TCP's counters; `None` where nothing counts.
     pub flow: Option<Flow>,
 }
 

@@ -1,54 +1,54 @@
-//! K: how many reads a device is given at once, found by measurement.
+//! K, the queue depth: how many reads a device is given at once, found by measurement.
 //!
-//! A read that is in the device can't be called back, and a new client's first read waits for those before it: so few,
-//! as many as pay. With more of them the drive's own queue saves positioning, and all disks of an array have something to
-//! do. How much that is can't be told from outside: from the lengths of reads and from how long they take follows where to
-//! begin, so many that a first read waits for [`IN_DEVICE_US`]. From there K is tried against
-//! twice as many and half as many, in short turns one after the other. More are kept if they bring 2 %, fewer if
-//! they cost no more than 1 %. What is found holds for reads of one length, give or take a factor of two, and is tried
-//! again from time to time.
+//! A read in the device can't be cancelled, and a new client's first read waits for those before it. So K is as small
+//! as pays. A deeper queue lets the drive save positioning and keeps all disks of an array busy; how much that brings
+//! can't be told from outside. The length and the duration of reads give a starting value, with which a first read
+//! waits for [`IN_DEVICE_US`]. From there K is tried against twice as many and half as many, in short alternating
+//! turns. More are kept if they bring 2 %, fewer if they cost no more than 1 %. A result holds for reads of one length,
+//! give or take a factor of two, and is tried again from time to time.
 //!
-//! Only times count in which streams run dry and somebody waits for a read to be made. Where all are served in time, K is no greater than
-//! where it begins: what the device gained nobody would ask for, and first reads would wait. Of two reads the longer one
-//! takes longer, whatever K is: what the medium needs for it is left out ([`Served::medium_us`]).
+//! Only times count in which streams run dry and somebody waits for a read to be made. Where all are served in time, K
+//! stays at or below its starting value: nobody would need what the device gained, and first reads would wait. Of two
+//! reads the longer one takes longer, whatever K is, so the time that the medium needs for it is left out
+//! ([`Served::medium_us`]).
 
 use crate::limits::{IN_DEVICE_US, IN_DEVICE_US_MAX, READS_IN_FLIGHT_MIN, READS_START_FLASH};
 
 /// The values of K that are tried.
 const LADDER: [usize; 11] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
-/// Steps to the next value: twice or half as many.
+/// Steps on the ladder to the value tried next: twice or half as many.
 const STEP: usize = 2;
-/// Reads of a turn that count, at least.
+/// The least number of reads that count in a turn.
 const TURN_READS: usize = 24;
-/// Pairs of turns before a verdict, if it is clear; and if it is not.
+/// Pairs of turns before a verdict: the least, if it is clear, and the most, if it is not.
 const PAIRS_LEAST: u32 = 6;
 const PAIRS_MOST: u32 = 20;
-/// What twice as many must bring, and what half as many may cost.
+/// The least gain for which K is doubled, and the largest loss for which it is halved.
 const GAIN_LEAST: f64 = 0.02;
 const LOSS_MOST: f64 = 0.01;
-/// A verdict is clear beyond so many standard errors.
+/// A verdict is clear beyond this many standard errors.
 const CLEAR: f64 = 2.0;
-/// So often as many reads as a turn needs: if nobody waits in between, the trial is given up.
+/// A trial is given up after this many times the reads of a turn in which nobody waited.
 const PATIENCE: usize = 4;
-/// From this share of dry streams on the device is short.
+/// From this share of dry streams on, the device is too slow.
 const DRY_SHARE: f64 = 0.25;
-/// Reads between two trials: after one without a change twice as many as before.
+/// Reads between two trials; they double after a trial without a change.
 const REST_READS: u32 = 500;
 const REST_READS_MOST: u32 = 32_000;
-/// Lengths of reads, by factors of two from this on.
+/// Classes of read lengths, by factors of two from `CLASS_BYTES` on.
 const CLASSES: usize = 12;
 const CLASS_BYTES: u64 = 16 << 10;
 
-/// A read that came back.
+/// A completed read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Its length.
     pub len_bytes: u64,
-    /// Time since the device brought the one before, or began with this one.
+    /// Time since the completion of the read before, or since the device began with this one.
     pub us: u64,
-    /// What the medium takes for it, without positioning.
+    /// How long the medium takes for it, without positioning.
     pub medium_us: u64,
-    /// All that time somebody was due whose read would have been made with a greater K, or with more memory.
+    /// All that time some stream was due whose read would have been made with a greater K, or with more memory.
     pub asked: bool,
 }
 
@@ -89,9 +89,9 @@ pub struct Verdict {
     pub from: usize,
     /// What was tried.
     pub to: usize,
-    /// How much more the device brought with it, in thousandths.
+    /// How much more the device delivered with it, in thousandths.
     pub gain_permille: i32,
-    /// K is that now.
+    /// Whether K is `to` now.
     pub adopted: bool,
 }
 
@@ -100,34 +100,35 @@ pub struct Verdict {
 pub struct Depth {
     rotational: bool,
     spindles: usize,
-    /// Means of the last reads: bytes, microseconds, microseconds.
+    /// Means of the last reads: length in bytes, duration and time on the medium in microseconds.
     mean_len: f64,
     mean_time: f64,
     mean_medium: f64,
-    /// Share of turns of dry streams.
+    /// The share of turns that went to streams that had run dry.
     dry: f64,
     class: usize,
-    /// What was found: a place on [`LADDER`].
+    /// What was found for each class of lengths: an index into [`LADDER`].
     found: [Option<usize>; CLASSES],
     trial: Option<Trial>,
-    /// Reads until the next trial, and how many there are to be between two.
+    /// Reads until the next trial.
     rest: u32,
+    /// Reads to wait after it.
     rest_next: u32,
-    /// The next trial is of more.
+    /// The next trial is of a greater K.
     up: bool,
 }
 
 /// One value of K against another.
 #[derive(Clone, Debug)]
 struct Trial {
-    /// Places on [`LADDER`]: what is, and what may be.
+    /// Indexes into [`LADDER`]: the current K, and the one being tried.
     from: usize,
     to: usize,
-    /// It follows another one that brought a change.
+    /// It follows a trial that changed K.
     goes_on: bool,
     turns: u32,
     turn: Turn,
-    /// The first turn of a pair: microseconds for a read.
+    /// The first turn of a pair: microseconds per read.
     first: f64,
     pairs: u32,
     sum: f64,
@@ -144,7 +145,7 @@ struct Turn {
 }
 
 impl Depth {
-    /// For a device of which nothing is known but whether it has an arm, and of how many disks it is said to be made.
+    /// For a device about which nothing is known but whether it has an arm and how many disks it is said to be made of.
     pub fn new(rotational: bool, spindles: u32) -> Depth {
         Depth {
             rotational,
@@ -175,7 +176,7 @@ impl Depth {
         })
     }
 
-    /// K but for the trial under way, and what sets it.
+    /// K outside of the current trial, and what sets it.
     pub fn settled(&self) -> (usize, DepthBound) {
         let measured = self.found[self.class].map(|at| LADDER[at]);
         let (start, most) = (self.start(), self.most());
@@ -186,7 +187,7 @@ impl Depth {
         }
     }
 
-    /// What is being tried for K.
+    /// The K being tried.
     pub fn tried(&self) -> Option<usize> {
         self.trial.as_ref().map(|trial| LADDER[trial.to])
     }
@@ -196,17 +197,17 @@ impl Depth {
         self.mean_len as u64
     }
 
-    /// A stream has its turn; `dry`: it had nothing left.
+    /// A stream has its turn; `dry`: it had run dry.
     pub fn turn(&mut self, dry: bool) {
         self.dry += (f64::from(u8::from(dry)) - self.dry) / 64.0;
     }
 
-    /// Streams run dry, more than now and then.
+    /// Whether streams run dry more often than now and then.
     fn short(&self) -> bool {
         self.dry > DRY_SHARE
     }
 
-    /// A read came back; the outcome of a trial that ends with it.
+    /// A read completed. Returns the outcome of a trial that ends with it.
     pub fn done(&mut self, served: &Served) -> Option<Verdict> {
         let fade = |mean: &mut f64, value: u64| *mean += (value as f64 - *mean) / 16.0;
         fade(&mut self.mean_len, served.len_bytes);
@@ -234,12 +235,12 @@ impl Depth {
         verdict
     }
 
-    /// What is known to be best, whatever may be had of it now.
+    /// The best K known, whether or not it is allowed now.
     fn best(&self) -> usize {
         self.found[self.class].map_or_else(|| self.start(), |at| LADDER[at])
     }
 
-    /// Before anything is found.
+    /// The starting value, before anything is found.
     fn start(&self) -> usize {
         let reads = in_time(IN_DEVICE_US, self.mean_time);
         if self.rotational {
@@ -249,12 +250,12 @@ impl Depth {
         }
     }
 
-    /// A first read must not wait for longer.
+    /// The greatest K: a first read must not wait longer than with this.
     fn most(&self) -> usize {
         in_time(IN_DEVICE_US_MAX, self.mean_time)
     }
 
-    /// Lengths follow the load: half as long again, or less, is no other length.
+    /// Lengths follow the load, so a change by half as much again, or less, is not another class.
     fn classify(&mut self) {
         let class_from = (CLASS_BYTES << self.class) as f64;
         let class = if self.mean_len > 1.5 * class_from * 2.0 {
@@ -292,7 +293,7 @@ impl Depth {
         };
         self.found[self.class] = Some(at);
         if change {
-            // On in this direction; where that ends, there is nothing to look for in the other one.
+            // Go on in this direction. Where that ends, there is nothing to look for in the other one.
             self.up = up;
             (self.rest, self.rest_next) = (0, REST_READS);
             self.trial = self.next_trial().filter(|next| (next.to > next.from) == up);
@@ -322,7 +323,7 @@ impl Trial {
         }
     }
 
-    /// One, the other, the other, one: what changes evenly meets both.
+    /// In the order A, B, B, A, so that a steady drift affects both alike.
     fn now(&self) -> usize {
         match self.turns % 4 {
             1 | 2 => self.to,
@@ -330,10 +331,10 @@ impl Trial {
         }
     }
 
-    /// Whether a read ends a turn; `counts`: it is one that tells something.
+    /// Whether a read ends a turn; `counts`: it is one that counts.
     fn counts(&mut self, served: &Served, counts: bool) -> bool {
         let most = LADDER[self.from.max(self.to)];
-        // What comes first was given to the device under the other K.
+        // The first reads of a turn were given to the device under the other K.
         if self.turn.skipped < most {
             self.turn.skipped += 1;
             return false;
@@ -347,7 +348,7 @@ impl Trial {
         self.turn.reads >= TURN_READS.max(2 * most)
     }
 
-    /// At the end of a turn: the outcome, once that is clear.
+    /// The outcome at the end of a turn, once it is clear.
     fn verdict(&mut self, medium: f64) -> Option<Verdict> {
         let turn = core::mem::take(&mut self.turn);
         let us = (turn.over / turn.reads as f64 + medium).max(1.0);
@@ -356,7 +357,7 @@ impl Trial {
             self.first = us;
             return None;
         }
-        // The second turn of the pair was of the other K in every other pair.
+        // In every other pair, the second turn had the other K.
         let gain = 2.0 * (self.first - us) / (self.first + us);
         let gain = if self.turns % 4 == 2 { gain } else { -gain };
         self.pairs += 1;
@@ -383,13 +384,13 @@ impl Trial {
     }
 }
 
-/// Reads of `each` microseconds in this time.
+/// The number of reads of `each` microseconds in this time.
 fn in_time(us: u64, each: f64) -> usize {
     let reads = us as f64 / each.max(1.0);
     (reads as usize).clamp(READS_IN_FLIGHT_MIN, LADDER[LADDER.len() - 1])
 }
 
-/// The last place on [`LADDER`] with no more than this.
+/// The last index into [`LADDER`] with no more than this.
 fn nearest(reads: usize) -> usize {
     LADDER
         .partition_point(|step| *step <= reads)
@@ -443,7 +444,7 @@ mod tests {
 
     #[test]
     fn as_many_as_bring_something() {
-        // As fast as it has something to do, up to so many at once.
+        // As fast as its queue allows, up to this many at once.
         for disks in [4, 16, 32] {
             let mut array = Depth::new(false, 1);
             let found = settled(&mut array, 8_000, |reads| 40_000 / reads.min(disks) as u64);

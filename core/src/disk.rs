@@ -1,9 +1,9 @@
-//! The disk machine: which read goes to the device next, and how long it is. Only it reads.
+//! The disk machine: which read goes to the device next, and how long it is. All data of files is read through it.
 //!
-//! There is no queue of requests (TPF's EDRC without one): each stream has one standing wish, for the bytes that follow
-//! those it has. A wish becomes a read (`disk/choice.rs`) when it is due ([`crate::prefetch`]), when the arm comes by
-//! (`disk/scheduler.rs`), when memory is free and a place in the device is; its length is found in that moment. Until then,
-//! whoever leaves costs nothing, and whoever slows down is simply due later.
+//! There is no queue of requests, so TPF's EDRC has nothing to remove: each stream has one want, for the bytes that follow
+//! those it has. A want becomes a read (`disk/choice.rs`) when it is due ([`crate::prefetch`]), in the order of the device
+//! (`disk/scheduler.rs`), as soon as memory and the queue depth allow it. Its length is computed at that moment. Until
+//! then a stream that ends costs nothing, and one that slows down is simply due later.
 //!
 //! Bytes that nobody else will come for soon are read past the page cache into slots of a pool of fixed size: a one-time
 //! download displaces nothing. Where another reader follows near by, or a file is popular, they are read through the page
@@ -49,8 +49,8 @@ use crate::model::Model;
 use crate::prefetch::PoolController;
 use crate::units::Instant;
 
-/// A worker and a place in its table of connections, which has one stream at a time: news of a
-/// later stream speaks for the earlier ones too.
+/// A worker and a slot in its table of connections, which has one stream at a time: a message of a later stream supersedes
+/// those of earlier ones.
 type Place = (u16, u32);
 
 fn place(stream: StreamId) -> Place {
@@ -63,13 +63,13 @@ const UNCANCELLED: u16 = u16::MAX;
 /// A stream that reads from this device.
 struct Reader {
     want: Want,
-    /// Where its wish stands; `None`: it waits for its file's layout, or is being read, or is answered.
+    /// Where its want is queued; `None`: it waits for its file's layout, or is being read, or is answered.
     position: Option<Position>,
-    /// Its wish is answered, and it has not wished again.
+    /// Its want is answered, and it has no new one.
     answered: Option<Answer>,
     /// The sweep in which it was last read.
     served: Option<u64>,
-    /// Its wish is put off: it is due as if it ran dry then.
+    /// Its want is put off: it becomes due as if the stream ran dry then.
     put_off_to: Option<Instant>,
     /// The last read of its bytes was made for it, into the page cache.
     fills: bool,
@@ -118,12 +118,12 @@ pub struct Disk {
     /// Bypass count: reads in a row made before one whose turn it was, which lacked slots or was held back.
     bypassed: u32,
     depth: Depth,
-    /// Since the last read came back there was a place in the device, and nobody was due.
+    /// Since the last read came back the device had room, and no stream was due.
     unasked: bool,
     outs: VecDeque<Out>,
     next: u64,
     delayed: Delayed,
-    /// When it was last looked whether somebody is at work for each wish, and how many there were for which nobody was.
+    /// When each want was last checked for work under way, and how many had none (lost wakeups).
     checked_at: Instant,
     mended: u64,
     journal: Journal,
@@ -162,7 +162,7 @@ impl Disk {
         disk
     }
 
-    /// Whether nothing is wished for, read or to be told.
+    /// Whether nothing is queued, read or to be ordered. A stream that waits for its file's layout does not count.
     pub fn idle(&self) -> bool {
         self.flights.is_empty() && self.outs.is_empty() && self.scheduler.is_empty()
     }
@@ -229,7 +229,7 @@ impl Disk {
                     return;
                 }
                 if want.seq == before && reader.answered.is_some() {
-                    // Dated anew before our answer was heard.
+                    // It was sent before the worker took our answer.
                     if want.dry_at <= now.plus_us(WAKE_US) {
                         self.outs.push_back(Out::Nudge(want.stream));
                     }
@@ -255,13 +255,13 @@ impl Disk {
         if let Some(standing) = congested {
             self.delay(at, &standing, now);
         }
-        if !self.waits(at, &want) {
-            self.stand(at);
+        if !self.join_flight(at, &want) {
+            self.enqueue(at);
         }
     }
 
-    /// Whether a read under way brings what the stream wishes for; it waits for no other.
-    fn waits(&mut self, at: Place, want: &Want) -> bool {
+    /// Joins the stream to a read under way that brings what it wants, and to no other; `false`: there is none.
+    fn join_flight(&mut self, at: Place, want: &Want) -> bool {
         let mut waits = false;
         for flight in &mut self.flights {
             let waiting = flight.waiters.contains(&at);
@@ -345,10 +345,10 @@ impl Disk {
         want.stream.conn.index = self.next as u32;
         let at = place(want.stream);
         self.enter(at, want, now);
-        self.stand(at);
+        self.enqueue(at);
     }
 
-    /// A wish is new, or newly dated.
+    /// A want is new, or has a new date.
     fn renew(&mut self, at: Place, want: Want) {
         let Some(reader) = self.readers.get_mut(&at) else {
             return;
@@ -365,8 +365,8 @@ impl Disk {
         self.refill(at);
     }
 
-    /// Put a wish on the scheduler, once it is known where its file lies.
-    fn stand(&mut self, at: Place) {
+    /// Queues a want, once it is known where its file lies.
+    fn enqueue(&mut self, at: Place) {
         let Some(object) = self.readers.get(&at).map(|reader| reader.want.object) else {
             return;
         };
@@ -422,7 +422,7 @@ impl Disk {
                 .iter()
                 .any(|flight| flight.waiters.contains(&at));
             if waits && !flies {
-                self.stand(at);
+                self.enqueue(at);
             }
         }
     }
@@ -452,13 +452,13 @@ impl Machine for Disk {
         self.outs.pop_front().or_else(|| self.choose(now))
     }
 
-    /// When the next wish becomes due, if the device has room for it.
+    /// When the next want becomes due, if the device has room for it.
     fn deadline(&self) -> Option<Instant> {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
         let check_at = (!self.readers.is_empty()).then(|| self.check_at());
-        if !self.has_place() || self.slots_lacking > 0 {
+        if !self.has_room() || self.slots_lacking > 0 {
             return check_at;
         }
         let due_at = self.scheduler.next_at(self.target_us() / 2);
@@ -475,7 +475,7 @@ fn is_before(stream: StreamId, other: StreamId) -> bool {
     }
 }
 
-/// Whether a wish is from before another one of its stream.
+/// Whether a want is from before another one of its stream.
 fn is_older(seq: u32, than: u32) -> bool {
     (seq.wrapping_sub(than) as i32) < 0
 }

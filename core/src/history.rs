@@ -1,4 +1,4 @@
-//! A bounded history: the last entries of whatever explains a machine.
+//! A bounded history: the last entries of whatever explains a machine's behaviour.
 
 use alloc::vec::Vec;
 

@@ -1,13 +1,12 @@
 //! Pure policy: every decision of ackpace, without I/O, clock or threads.
 //!
-//! A decision lives in a [`Machine`]: evidence comes in by [`Machine::on`], orders go out by
-//! [`Machine::poll`], and the shell that owns the machine executes each order at once and reports
-//! its result by `on`. Time is an argument. So the server and a simulation drive the same file,
-//! and a test writes the time that it needs.
+//! A decision lives in a [`Machine`]: evidence comes in by [`Machine::on`], orders go out by [`Machine::poll`]. The
+//! shell that owns the machine executes each order at once and reports its result by `on`. Time is an argument. So the
+//! server and a simulation drive the same file, and a test writes the time that it needs.
 //!
-//! Read [`worker`] first (one connection from accept to close), then [`send`] (who is given bytes, and
-//! when) and [`disk`] (which read next).
-//! The words that they share are in [`conn`]; every bound, with its reason, is in [`limits`].
+//! Read [`worker`] first (one connection from accept to close), then [`send`] (which socket is given bytes, and when)
+//! and [`disk`] (which read is next). Their shared vocabulary is in [`conn`]; every bound, with its reason, is in
+//! [`limits`].
 //!
 //! This crate is `no_std`: no clock, no thread and no randomly ordered map compiles here.
 #![cfg_attr(not(test), no_std)]

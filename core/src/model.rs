@@ -1,17 +1,17 @@
-//! What a device does, learned from its completions: the time to position and the rate of the medium.
+//! A model of a device, learned from its completions: the time to position and the rate of the medium.
 //!
-//! A read of X bytes takes t_p + X/R (the lab's emulated disk, and every disk with an arm). Both are fitted
-//! to the times between completions while the device is busy, so that t_p is the one at the present number
-//! of streams, with whatever the drive's own queue saves; old reads fade.
+//! A read of X bytes takes t_p + X/R (the lab's emulated disk, and every disk with an arm). Both are fitted to the
+//! times between completions while the device is busy. So t_p is the one at the current number of streams, with
+//! whatever the drive's own queue saves. Old reads fade.
 
 use crate::limits::{READ_BYTES_LONG_MAX, READ_BYTES_MAX, READ_US_MAX};
 use crate::units::{Instant, KIB, MIB, US_PER_S};
 
-/// Each read leaves this much weight to those before it: some 100 count.
+/// Each read leaves this weight to those before it: some 100 reads count.
 const FADE: f64 = 0.99;
-/// The medium's rate is taken from reads whose sizes differ by this part of their mean, or more.
+/// The medium's rate is fitted only to reads whose sizes vary by at least this part of their mean.
 const SPREAD_MIN: f64 = 0.15;
-/// No device's medium is slower, or faster, than this; bytes per microsecond.
+/// Bounds of the medium's rate, bytes per microsecond.
 const RATE_BOUNDS: (f64, f64) = (0.5, 50_000.0);
 
 /// Learns t_p and R of one device.
@@ -32,7 +32,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A device of which nothing is known but whether it has an arm.
+    /// A device about which nothing is known but whether it has an arm.
     pub fn new(rotational: bool) -> Model {
         let (positioning, media) = if rotational {
             (6_000.0, 60.0)
@@ -50,7 +50,7 @@ impl Model {
             media,
             positioning,
         };
-        // What is assumed counts as some reads, which fade like others.
+        // The initial assumption counts as a few reads, which fade like others.
         for _ in 0..8 {
             for x in [64 * KIB, MIB].map(|len| len as f64) {
                 model.learn(x, positioning + x / media);
@@ -59,14 +59,15 @@ impl Model {
         model
     }
 
-    /// A read goes to the device; `idle`: it had nothing to do.
+    /// A read goes to the device; `idle`: the device had nothing to do.
     pub fn begun(&mut self, idle: bool, now: Instant) {
         if idle {
             self.busy_from = Some(now);
         }
     }
 
-    /// A read of `len_bytes` came back: how long the device took for it, since the one before.
+    /// A read of `len_bytes` completed. Returns how long the device took for it, since the completion before,
+    /// microseconds.
     pub fn done(&mut self, len_bytes: u64, now: Instant) -> u64 {
         let Some(from) = self.busy_from.replace(now) else {
             return 0;
@@ -91,11 +92,11 @@ impl Model {
         let (mean_x, mean_t) = (self.sum_x / self.count, self.sum_t / self.count);
         let variance = self.sum_xx / self.count - mean_x * mean_x;
         let covariance = self.sum_xt / self.count - mean_x * mean_t;
-        // Reads of one size say nothing of the medium: what is known of it stays.
+        // Reads of one size say nothing about the medium: keep what is known.
         if variance > mean_x * mean_x * SPREAD_MIN * SPREAD_MIN && covariance > 0.0 {
             self.media = (variance / covariance).clamp(RATE_BOUNDS.0, RATE_BOUNDS.1);
         }
-        // The medium alone can't take longer than the whole.
+        // The medium alone can't take longer than the whole read.
         self.media = self.media.max(mean_x / mean_t.max(1.0));
         self.positioning = (mean_t - mean_x / self.media).max(1.0);
     }
@@ -105,18 +106,18 @@ impl Model {
         self.positioning as u64
     }
 
-    /// R, what the medium gives without positioning.
+    /// R, the rate of the medium without positioning.
     pub fn media_bytes_per_s(&self) -> u64 {
         (self.media * US_PER_S as f64) as u64
     }
 
-    /// What the medium takes for so many bytes, without positioning.
+    /// How long the medium takes for `len_bytes`, without positioning.
     pub fn medium_us(&self, len_bytes: u64) -> u64 {
         (len_bytes as f64 / self.media) as u64
     }
 
-    /// H_max (TPF eq. 7): no read is longer. A device with an arm may read for [`READ_US_MAX`], at the rate
-    /// that it has: several disks side by side bring more in that time.
+    /// H_max (TPF eq. 7): no read is longer. A device with an arm may read for [`READ_US_MAX`] at its measured rate:
+    /// several disks side by side bring more in that time.
     pub fn read_bytes_max(&self) -> u64 {
         let rate = self.sum_x / self.sum_t.max(1.0);
         let bytes = (rate * READ_US_MAX as f64) as u64;
@@ -158,7 +159,7 @@ mod tests {
             let lens = (0..3_000u64).map(|n| 65_536 + n * 7_919 % 2_000_000);
             let model = learned(lens, positioning_us, media);
             prop_assert!(model.media_bytes_per_s().abs_diff(media) <= media / 50, "{model:?}");
-            // What is left over for positioning is a small difference of large times on a slow medium.
+            // On a slow medium, the time for positioning is a small difference of large times.
             let leeway_us = positioning_us / 50 + 20 + 1_000_000 * US_PER_S / media / 50;
             prop_assert!(model.positioning_us().abs_diff(positioning_us) <= leeway_us, "{model:?}");
         }

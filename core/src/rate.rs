@@ -1,8 +1,8 @@
 //! How fast a connection takes its bytes: TPF's B_n.
 //!
-//! What leaves the socket tells, within milliseconds, as long as a client's path holds it up. Of a client that reads at a pace of its own it
-//! says nothing: a burst into an empty receive buffer leaves the socket at once. TCP's counters tell one from the other, and how fast the
-//! latter is ([`flow`]).
+//! As long as a client's path holds it up, what leaves the socket tells its rate within milliseconds. For a client that
+//! reads at its own pace it tells nothing: a burst into an empty receive buffer leaves the socket at once. TCP's
+//! counters distinguish the two, and tell how fast the latter is ([`flow`]).
 
 pub mod flow;
 
@@ -12,8 +12,8 @@ use crate::limits::{
 };
 use crate::units::US_PER_S;
 
-/// The rate of one connection. 0 means: not known yet. It is never above [`RATE_BYTES_PER_S_MAX`]: this file is the only
-/// door by which rates come in, so whoever adds them up can't overflow.
+/// The rate of one connection. 0 means: not known yet. It never exceeds [`RATE_BYTES_PER_S_MAX`]: all rates enter
+/// through this file, so sums of them can't overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     send_bytes_per_s: u64,
@@ -25,56 +25,56 @@ pub struct Rate {
 /// Where a rate comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Source {
-    /// From what left the socket; TCP's counters have not contradicted that.
+    /// From what left the socket; TCP's counters have not contradicted it.
     #[default]
     Socket,
-    /// The same, and TCP's counters have confirmed that its path holds the client up.
+    /// From what left the socket; TCP's counters have confirmed that its path holds the client up.
     Path,
-    /// From TCP's counters: the client reads at a pace of its own.
+    /// From TCP's counters: the client reads at its own pace.
     Itself,
 }
 
-/// What signs of congestion mean for the next samples. A path that loses segments all the time has signs all the time,
-/// and shall not be measured by its worst moments.
+/// What congestion signals mean for the next samples. A path that loses segments all the time signals all the time, and
+/// must not be measured by its worst moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Congested {
     #[default]
     No,
-    /// What was measured before the sign says little: the next sample comes soon and counts whole.
+    /// What was measured before the signal says little: the next sample comes soon and counts in full.
     Now,
-    /// That one is made; the following one is an ordinary one whatever comes.
+    /// That sample is taken; the following one is ordinary, whatever comes.
     Lately,
 }
 
 impl Rate {
-    /// B_n for the send margin, bytes per second: up fast, since an empty send buffer idles the
-    /// client's link; down slowly, since a margin that is too large costs only memory.
+    /// B_n for the send margin, bytes per second. It rises fast, since an empty send buffer idles the client's link,
+    /// and falls slowly, since a margin that is too large costs only memory.
     pub fn send_bytes_per_s(&self) -> u64 {
         self.send_bytes_per_s
     }
 
-    /// B_n for prefetch, bytes per second: the mean over seconds. What is read too early takes memory from others, so
-    /// it rises slowly and falls fast; and a client's own buffer, which takes some at once, does not count for much.
+    /// B_n for prefetch, bytes per second: the mean over seconds. It rises slowly and falls fast, since what is read
+    /// too early takes memory from others. So a client's own buffer, which takes some at once, does not count for much.
     pub fn prefetch_bytes_per_s(&self) -> u64 {
         self.mean_bytes_per_s
     }
 
-    /// Whether TCP's counters have not said yet what holds the client up.
+    /// Whether TCP's counters have not told yet what holds the client up.
     pub fn is_guess(&self) -> bool {
         self.source == Source::Socket
     }
 
-    /// Whether the client reads at a pace of its own, as TCP's counters have shown.
+    /// Whether the client reads at its own pace, as TCP's counters have shown.
     pub fn is_own_pace(&self) -> bool {
         self.source == Source::Itself
     }
 
-    /// Whether the client's path holds it up, so that what leaves the socket says all.
+    /// Whether the client's path holds it up, so that what leaves the socket tells its rate.
     pub fn is_of_path(&self) -> bool {
         self.source == Source::Path
     }
 
-    /// Evidence over less than this says nothing, microseconds: the first piece is the shorter one.
+    /// Evidence over less time than this says nothing, microseconds. The first piece may be shorter.
     pub fn least_us(&self) -> u64 {
         match self.is_guess() {
             true => STRETCH_US_MIN / 2,
@@ -82,7 +82,7 @@ impl Rate {
         }
     }
 
-    /// TCP's counters say something.
+    /// Evidence from TCP's counters.
     pub fn learn(&mut self, evidence: Evidence) {
         match evidence {
             Evidence::Sample {
@@ -99,7 +99,7 @@ impl Rate {
                     (self.send_bytes_per_s, self.mean_bytes_per_s) = (bytes_per_s, bytes_per_s);
                 }
             }
-            Evidence::AtMost { .. } if self.send_bytes_per_s == 0 => {} // a bound is no rate
+            Evidence::AtMost { .. } if self.send_bytes_per_s == 0 => {} // a bound is not a rate
             Evidence::AtMost { bytes_per_s } => {
                 let most = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
                 self.source = Source::Itself;
@@ -109,12 +109,12 @@ impl Rate {
                     mean => mean.min(most),
                 };
             }
-            // What leaves the socket says that, too.
+            // What leaves the socket says as much.
             Evidence::AtLeast { .. } if self.source != Source::Itself => {}
             Evidence::AtLeast { bytes_per_s: least } => {
                 let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
                 let least = least.min(RATE_BYTES_PER_S_MAX);
-                // It had less than it could take, and took all that was believed: whether it takes more is to be tried.
+                // It could have taken more, and took all that the estimate allowed: try whether it takes more.
                 let more = match least >= mean / 10 * 9 {
                     true => mean + mean / 4 + 1,
                     false => mean,
@@ -125,8 +125,8 @@ impl Rate {
         }
     }
 
-    /// It is faster than that, nobody knows how much; for prefetch a quarter is enough to find out. A client that
-    /// reads at a pace of its own has taken it into its buffer.
+    /// The client is faster than estimated, by an unknown amount; for prefetch, a quarter more is enough to find out. A
+    /// client that reads at its own pace has only taken more into its buffer.
     pub fn raise(&mut self) {
         if self.source == Source::Itself {
             return;
@@ -136,8 +136,9 @@ impl Rate {
         self.mean_bytes_per_s = (mean + mean / 4).min(RATE_BYTES_PER_S_MAX);
     }
 
-    /// Its path is congested, and carries no more than this, if that is known. For prefetch that holds at once, and the next
-    /// stretch says whether it is less. `true`: that one begins now. Of a client that reads at a pace of its own it says nothing.
+    /// The path is congested, and carries at most this much if that is known. For prefetch that bound holds at once,
+    /// and the next stretch tells whether the rate is less. `true`: that stretch begins now. About a client that reads
+    /// at its own pace, congestion says nothing.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) -> bool {
         if self.mean_bytes_per_s == 0 || self.source == Source::Itself {
             return false;
@@ -151,7 +152,7 @@ impl Rate {
         anew
     }
 
-    /// The same as [`Rate::sample`] over a longer time, for prefetch.
+    /// Like [`Rate::sample`], over a longer time, for prefetch.
     pub fn stretch(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
         if self.source == Source::Itself {
             return true;
@@ -180,9 +181,8 @@ impl Rate {
         true
     }
 
-    /// The connection took `taken_bytes` in `us`. `dry`: it had nothing to take at some time, so that
-    /// it may be faster than this, but is not slower. A sample of a moment says nothing: `false`, and it is to be
-    /// made longer.
+    /// The connection took `taken_bytes` in `us`. `dry`: it had nothing to take at some time, so it may be faster than
+    /// this, but not slower. `false`: the time was too short to say anything, and the sample is to be made longer.
     pub fn sample(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
         if us < RATE_SAMPLE_US_MIN {
             return false;

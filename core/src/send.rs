@@ -1,11 +1,12 @@
-//! Who is given bytes to send, and when: TPF's IDSR, for which the kernel's ACK path is the clock.
+//! Which socket is given bytes to send, and when: TPF's IDSR, clocked by the kernel's ACK path.
 //!
-//! A socket is filled with what its client takes in T ([`rounds::Target`]) and [`CALL_US`] more, and then the kernel is told
-//! to call when that rest is left ([`Room`]): without a timer, and whatever the rate has become. One call tops up
-//! *everybody* for whom it would come before the next round, too, so that a worker wakes about once in T, however many
-//! connections it has.
+//! A socket is filled with what its client takes in T ([`rounds::Target`]) plus [`CALL_US`]. Then the kernel is told to
+//! make it writable again when only that rest is left ([`Room`]). This needs no timer, and works whatever the rate has
+//! become. One such notification tops up *every* socket that would become writable before the next round. So a worker
+//! wakes about once in T, however many connections it has.
 //!
-//! This file estimates one socket, [`rounds`] sets the target of all of them, and [`control`] decides for both: all else goes through it.
+//! This file estimates one socket, [`rounds`] sets the target for all of them, and [`control`] decides for both:
+//! everything else goes through it.
 
 pub mod control;
 pub mod rounds;
@@ -22,48 +23,51 @@ use crate::rate::Rate;
 use crate::rate::flow::{Flow, Gauge};
 use crate::units::{Instant, KIB, US_PER_S};
 
-/// A socket that is empty says something of its client only if more than this should be left in it.
+/// An empty socket says something about its client only if more than this should still be in it.
 const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
 
 /// The send margin of one connection: D1, what its socket holds unsent, and B_n.
 #[derive(Clone, Copy, Debug)]
 pub struct Margin {
     rate: Rate,
-    /// D1 at the last look.
+    /// D1 at the last sample.
     level_bytes: u64,
     looked_at: Instant,
-    /// Given to the socket since then.
+    /// Bytes given to the socket since then.
     given_bytes: u64,
-    /// The rate is measured from here, over several looks if they follow each other too fast.
+    /// The rate is measured from here, over several samples if they follow each other too closely.
     measured_from: Instant,
-    /// What was in the socket then, and what was given since.
+    /// What was in the socket then, plus what was given since.
     measured_bytes: u64,
-    /// The same over a longer time: since when, what was taken, and whether there was nothing to take at some time.
+    /// The same over a longer time, a stretch: its start.
     stretch_from: Instant,
+    /// Bytes taken in the stretch.
     stretch_bytes: u64,
+    /// Whether the socket was dry at some time in the stretch.
     stretch_dry: bool,
-    /// What TCP's counters say.
+    /// The evidence from TCP's counters.
     gauge: Gauge,
     /// It was given bytes that its client may not have read yet.
     unsettled: bool,
-    /// It calls when less than this is left, as it was told last.
+    /// The level below which it becomes writable, as the kernel was last told.
     told_bytes: u64,
-    /// It has called since the last look, and nothing was given.
+    /// It has become writable since the last sample, and was given nothing.
     called: bool,
-    /// A long margin is not for it now: what it is filled with waits in memory for it alone, or its response ends soon. Bytes in a socket can't be
-    /// taken back if their file changes, so the last ones go in late.
+    /// It gets no long margin now: the bytes that fill it wait in memory for it alone, or its response ends soon. Bytes
+    /// in a socket can't be taken back if their file changes, so the last ones go in late.
     short: bool,
 }
 
-/// What a socket is to take now, and when it calls for more. TCP_NOTSENT_LOWAT (tcp(7)) says both, how much it takes and, at
-/// half of that, when it calls; so it has one value while the socket is filled and another one then.
+/// How much a socket should take now, and when it becomes writable again. TCP_NOTSENT_LOWAT (tcp(7)) sets both: how
+/// much the socket takes, and, at half of that, when it becomes writable. So it has one value while the socket is being
+/// filled and another one afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// When it has taken so much it is full, as when it takes no more.
+    /// Having taken this much, it counts as full, as when it takes no more.
     pub bytes: u64,
-    /// TCP_NOTSENT_LOWAT until then.
+    /// TCP_NOTSENT_LOWAT while it is being filled.
     pub lowat_bytes: u32,
-    /// Full, it calls when less than this is left.
+    /// Once full, it becomes writable when less than this is left.
     pub call_bytes: u32,
 }
 
@@ -79,11 +83,11 @@ pub struct Supply {
 }
 
 impl Supply {
-    /// When the connection runs dry, if `memory_bytes` (D2) wait for it besides.
+    /// When the connection runs dry, if `memory_bytes` (D2) more wait for it in memory.
     pub fn dry_at(&self, memory_bytes: u64, now: Instant) -> Instant {
         let bytes = self.socket_bytes.saturating_add(memory_bytes);
         match self.rate_bytes_per_s {
-            // It took all, as fast as it came.
+            // It has taken everything as fast as it came.
             0 if memory_bytes == 0 && !self.full => now,
             0 => now.plus_us(UNKNOWN_MARGIN_US),
             rate => now.plus_us(us_for(bytes, rate)),
@@ -112,7 +116,8 @@ impl Margin {
         }
     }
 
-    /// Whether it is worth a long margin: its client reads at a pace of its own, from memory that it does not use up.
+    /// Whether it is worth a long margin: its client reads at its own pace, and the bytes come from memory that it does
+    /// not use up.
     pub fn is_steady(&self) -> bool {
         self.rate.is_own_pace() && !self.short
     }
@@ -122,7 +127,7 @@ impl Margin {
         self.rate.send_bytes_per_s()
     }
 
-    /// What the connection has and takes, for who fetches its bytes. `full`: its socket takes no more.
+    /// What the connection has and takes, for the stage that fetches its bytes. `full`: its socket takes no more.
     pub fn supply(&self, full: bool, now: Instant) -> Supply {
         let rate_bytes_per_s = self.rate.prefetch_bytes_per_s();
         Supply {
@@ -132,9 +137,11 @@ impl Margin {
         }
     }
 
-    /// The socket took all of `taken_bytes` that it was offered, and holds `unsent_bytes` now. If it was
-    /// empty although half of what it held should have been left, its client is twice as fast as was believed, or more: how
-    /// much is not seen, since it had nothing to take. (Less than that may be the client's own buffer, which takes some at once.)
+    /// The socket took all of the `taken_bytes` that it was offered, and holds `unsent_bytes` now.
+    ///
+    /// If it was empty although half of what it held should have been left, its client is at least twice as fast as was
+    /// believed; how much faster is unknown, since it had nothing to take. (Less than half may be the client's own
+    /// buffer, which takes some at once.)
     pub fn taken(&mut self, taken_bytes: u64, unsent_bytes: u64, now: Instant) {
         let half_bytes = (self.level_bytes + self.given_bytes) / 2;
         let unbelieved = self.level_bytes(now) >= half_bytes.max(UNBELIEVED_BYTES_MIN);
@@ -146,22 +153,22 @@ impl Margin {
         }
     }
 
-    /// The socket holds `unsent_bytes` now, and nothing happened to it: the rate is measured.
+    /// The socket holds `unsent_bytes` now and was given nothing: the rate is measured.
     pub fn seen(&mut self, unsent_bytes: u64, now: Instant) {
         self.look(unsent_bytes, unsent_bytes == 0, now);
     }
 
-    /// Whether TCP's counters were looked at.
+    /// Whether TCP's counters were ever sampled.
     pub fn is_counted(&self) -> bool {
         self.gauge.looked_at().is_some()
     }
 
-    /// Whether another look at TCP's counters says more than what leaves the socket.
+    /// Whether another sample of TCP's counters says more than the level of the socket does.
     pub fn is_of_interest(&self) -> bool {
         self.is_counted() && !self.rate.is_of_path()
     }
 
-    /// TCP's counters say this now.
+    /// A sample of TCP's counters.
     pub fn counted(&mut self, flow: Flow, now: Instant) {
         if let Some(evidence) = self.gauge.look(flow, now, self.rate.least_us()) {
             self.rate.learn(evidence);
@@ -169,8 +176,8 @@ impl Margin {
         self.unsettled = self.gauge.has_unread();
     }
 
-    /// When a socket that does not call is to be looked at, lest what it holds be guessed by a rate of long ago, and while its client
-    /// may have something to read.
+    /// When to sample a socket that does not become writable: before its level is a guess from an old rate, and while
+    /// its client may have something to read.
     pub fn look_at(&self) -> Option<Instant> {
         let holds = self.level_bytes + self.given_bytes > 0 || self.unsettled;
         let at = match self.is_of_interest() {
@@ -180,14 +187,14 @@ impl Margin {
         holds.then_some(at)
     }
 
-    /// The socket holds `unsent_bytes` now. `dry`: it held nothing at some time since the last look.
+    /// A sample: the socket holds `unsent_bytes` now. `dry`: it held nothing at some time since the last sample.
     fn look(&mut self, unsent_bytes: u64, dry: bool, now: Instant) {
         let had_bytes = self.level_bytes + self.given_bytes;
         self.stretch_bytes += had_bytes.saturating_sub(unsent_bytes);
         self.stretch_dry |= dry;
         let unknown = self.rate.prefetch_bytes_per_s() == 0;
         if dry && unknown && self.stretch_bytes < FIRST_SAMPLE_BYTES_MIN {
-            // A first rate is measured from where there is something to take.
+            // A first rate is measured from the moment when there is something to take.
             (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
         }
         let us = now.since_us(self.stretch_from);
@@ -203,7 +210,7 @@ impl Margin {
         self.called = false;
     }
 
-    /// The path is congested: for prefetch the rate is measured anew from the last look on, and is no more than
+    /// The path is congested. For prefetch, the rate is measured anew from the last sample on, and is at most
     /// `most_bytes_per_s` if that is known.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) {
         if self.rate.congest(most_bytes_per_s) {
@@ -212,12 +219,12 @@ impl Margin {
         }
     }
 
-    /// The socket called: less is left than it was told.
+    /// The socket has become writable: less is left in it than that level.
     pub fn called(&mut self) {
         self.called = true;
     }
 
-    /// What the socket is filled up to.
+    /// The level up to which the socket is filled.
     pub fn fill_bytes(&self, target: Target) -> u64 {
         match self.rate.send_bytes_per_s() {
             0 => LOWAT_BYTES_START.into(),
@@ -235,22 +242,24 @@ impl Margin {
         }
     }
 
-    /// When less than this is left, a full socket calls.
+    /// A full socket becomes writable when less than this is left.
     fn call_bytes(&self) -> u64 {
         bytes_in(CALL_US, self.rate.send_bytes_per_s())
             .clamp(CALL_BYTES_MIN, u64::from(LOWAT_BYTES_MAX) / 2)
     }
 
-    /// For so long a full socket does not call; `None` while B_n is not known.
+    /// How long a full socket lasts until it becomes writable; `None` while B_n is not known.
     fn lasts_us(&self, target: Target) -> Option<u64> {
         let rate = self.rate.send_bytes_per_s();
         let least_bytes = target.least_bytes.max(self.steady_bytes(target));
         (rate > 0).then(|| target.us.max(us_for(least_bytes, rate)))
     }
 
-    /// What the socket is to take now, with `own_bytes` of them at least if they were read for this connection alone: these
-    /// go in as soon as they can, and the socket calls when half of them are left, since others wait for their memory. `rest_bytes` are left of
-    /// the response.
+    /// How much the socket should take now.
+    ///
+    /// `own_bytes`: the bytes were read for this connection alone, and the socket takes at least this many. They go in
+    /// as soon as possible, and the socket becomes writable when half of them are left, since others wait for their
+    /// memory. `rest_bytes`: what is left of the response.
     pub fn room(
         &mut self,
         own_bytes: Option<u64>,
@@ -279,7 +288,7 @@ impl Margin {
         }
     }
 
-    /// D1 as it should be now.
+    /// D1 as predicted for now.
     pub fn level_bytes(&self, now: Instant) -> u64 {
         let level_bytes = self.level_at(self.rate.send_bytes_per_s(), now);
         match self.called {
@@ -299,7 +308,7 @@ impl Margin {
         (rate > 0).then(|| us_for(self.level_bytes(now), rate))
     }
 
-    /// A response begins. Time in which there was nothing to take counts for nobody's rate.
+    /// A response begins. Time with nothing to take counts for no rate.
     pub fn begin(&mut self, now: Instant) {
         if self.level_bytes(now) == 0 {
             (self.level_bytes, self.given_bytes, self.looked_at) = (0, 0, now);
@@ -320,40 +329,40 @@ impl Margin {
         self.called = false;
     }
 
-    /// What the socket took since the last look at it.
+    /// What the socket took since the last sample.
     pub fn given_bytes(&self) -> u64 {
         self.given_bytes
     }
 
-    /// The socket is full, and holds `unsent_bytes` (SIOCOUTQNSD) now: the rate is measured. `true` if by that rate more
-    /// belongs into it, by a quarter.
+    /// The socket is full and holds `unsent_bytes` (SIOCOUTQNSD) now: the rate is measured. `true` if by the new rate
+    /// its fill is more than a quarter higher.
     pub fn full(&mut self, unsent_bytes: u64, target: Target, now: Instant) -> bool {
         let before_bytes = self.fill_bytes(target);
         self.look(unsent_bytes, unsent_bytes <= self.given_bytes, now);
         self.fill_bytes(target) * 4 > before_bytes * 5
     }
 
-    /// Whether the connection is to be topped up when somebody else is: the kernel would call for it before `until`.
+    /// Whether to top up the connection along with another: it would become writable before `until`.
     pub fn joins(&self, until: Instant) -> bool {
         self.rate.send_bytes_per_s() > 0 && self.level_bytes(until) <= self.call_bytes()
     }
 }
 
-/// What is taken in `us`.
+/// Bytes taken in `us` at a rate.
 fn bytes_in(us: u64, rate_bytes_per_s: u64) -> u64 {
     let bytes = u128::from(rate_bytes_per_s) * u128::from(us) / u128::from(US_PER_S);
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// The pace of a first flight, bytes per second: nothing is in flight, so no ACK clocks what is sent
-/// next, and a whole window would leave at line rate and overflow the queue at the bottleneck. `None` where a
-/// window is no burst, or the path too short to spread it: by the shortest round trip, since queues make any path long.
+/// The pace of a first flight, bytes per second. With nothing in flight no ACK clocks what is sent next, so a whole
+/// window would leave at line rate and overflow the queue at the bottleneck. `None` where a window is no burst, or
+/// where the path is too short to spread it. The shortest round trip counts for that, since queues make any path long.
 pub fn first_flight_rate_bytes_per_s(sample: &TcpSample) -> Option<u64> {
     let burst = sample.unacked_bytes == 0
         && sample.rtt_us > 0
         && sample.path.cwnd_bytes >= PACED_WINDOW_BYTES_MIN
         && sample.path.rtt_min_us >= PACED_RTT_US_MIN;
-    // A quarter more than the window in a round trip: the last of it shall not come late.
+    // A quarter more than the window in a round trip, so that the last of it is not late.
     let rate = u128::from(sample.path.cwnd_bytes) * u128::from(US_PER_S) * 5 / 4;
     burst.then(|| u64::try_from(rate / u128::from(sample.rtt_us)).unwrap_or(u64::MAX))
 }

@@ -1,7 +1,7 @@
-//! When to look at which connection again: a timer wheel (Varghese and Lauck 1987) of one-second ticks.
+//! When to check which connection again: a timer wheel (Varghese and Lauck 1987) with ticks of one second.
 //!
-//! Every connection has one place in it. A look that comes too early is cheap and finds a new time, so
-//! times beyond the wheel's round stand in its last slot, and a time that moves away is left where it is.
+//! Every connection has one entry in it. A check that comes too early is cheap and finds a new time. So times beyond
+//! the wheel's round go into its last slot, and an entry whose time moves later stays where it is.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,12 +16,12 @@ const _: () = assert!(WHEEL_TICKS == u128::BITS as usize);
 pub struct Wheel {
     /// The first of each slot's list.
     slots: Vec<u32>,
-    /// Which slots have a list, a bit each: who sleeps asks for the next one before each sleep.
+    /// One bit for each slot that has a list: the worker asks for the next one before each sleep.
     taken: u128,
     links: Vec<Link>,
     /// All ticks before this one are done.
     tick: u64,
-    /// How many are in the wheel.
+    /// The number of connections in the wheel.
     count: u32,
 }
 
@@ -46,8 +46,8 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Look at connection `index` at `at`, or earlier if that was asked for before. The look comes with
-    /// the first tick at or after `at`, and not with the present one.
+    /// Schedules a check of connection `index` at `at`, or earlier if that was asked for before. The check comes with
+    /// the first tick at or after `at`, but not with the current one.
     pub fn by(&mut self, index: u32, at: Instant, now: Instant) {
         let place = index as usize;
         if place >= self.links.len() {
@@ -71,7 +71,7 @@ impl Wheel {
         }
     }
 
-    /// Look at the connection no more.
+    /// Removes the connection.
     pub fn remove(&mut self, index: u32) {
         let Some(&Link {
             before,
@@ -97,10 +97,10 @@ impl Wheel {
         self.count -= 1;
     }
 
-    /// Somebody who is due, and who is out of the wheel now.
+    /// Takes a connection that is due out of the wheel.
     ///
-    /// After a time in which nobody asked (the machine slept), all rounds but the last are passed over at once: all who are in the
-    /// wheel are due in that one.
+    /// After a long time without a call (the machine slept), all rounds but the last are skipped at once: every
+    /// connection in the wheel is due in that one.
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
         let round = WHEEL_TICKS as u64;
         let late = (now.us / SCAN_PERIOD_US).saturating_sub(self.tick);
@@ -116,7 +116,7 @@ impl Wheel {
         None
     }
 
-    /// Whether somebody may be due; [`Wheel::pop`] tells.
+    /// Whether a connection may be due; [`Wheel::pop`] tells.
     pub fn is_behind(&self, now: Instant) -> bool {
         self.count > 0 && self.tick <= now.us / SCAN_PERIOD_US
     }
@@ -198,7 +198,7 @@ mod tests {
         while let Some(index) = wheel.pop(now) {
             looks[index as usize] += 1;
             assert!(looks[index as usize] <= 3, "again and again");
-            wheel.by(index, now, now); // as for who is still waited for
+            wheel.by(index, now, now); // as for one that is still waited for
         }
         assert!(
             looks.iter().all(|looks| *looks >= 1),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a map: whoever is due comes out, in time, and nobody else.
+        /// Compared with a map: whatever is due comes out, in time, and nothing else.
         #[test]
         fn it_does_what_a_map_does(acts in prop::collection::vec((0u32..20, 0u64..300, 0u64..20, any::<bool>()), 1..200)) {
             let (mut wheel, mut map, mut now) = (Wheel::default(), BTreeMap::new(), AT(0));

@@ -1,6 +1,6 @@
-//! Why things are as they are: why a response or a connection ended ([`Why`]), what its bytes wait for
-//! ([`Wait`]), why a socket was filled ([`TopUp`]), and a worker's last decisions ([`Decisions`]). One
-//! vocabulary for the log, the metrics, `ackpace top` and `ackpace why`.
+//! The reasons for what happens: why a response or a connection ended ([`Why`]), what its bytes wait for ([`Wait`]),
+//! why a socket was filled ([`TopUp`]), and a worker's last decisions ([`Decisions`]). One vocabulary for the log, the
+//! metrics, `ackpace top` and `ackpace why`.
 
 #[cfg(test)]
 mod tests;
@@ -14,10 +14,10 @@ use crate::history::History;
 use crate::limits::{DECISIONS_MAX, THIN_BYTES_MAX};
 use crate::units::{Bytes, Instant, Time, US_PER_S};
 
-/// The reason for an end. Names are stable: operators search their logs for them.
+/// The reason why a response or a connection ended. Names are stable: operators search their logs for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// The response was sent whole and the connection was to end.
+    /// The response was sent completely and the connection was to end.
     Done,
     /// The peer closed between two requests.
     PeerClosed,
@@ -41,7 +41,7 @@ pub enum Why {
     ReadFailed,
     /// A listing could not be continued.
     ListingFailed,
-    /// The response is not what its head promises: our own fault. The connection ends.
+    /// The response is not what its head promises: a bug of ours. The connection ends.
     Misframed,
     /// The server is stopping.
     Draining,
@@ -96,15 +96,16 @@ impl fmt::Display for Why {
 /// What the next bytes of a response wait for. Names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// They are not in memory yet, and the socket has nothing for its client: a read, or the next slice of a listing, is under way.
+    /// They are not in memory yet, and the socket has nothing for its client: a read, or the next slice of a listing,
+    /// is under way.
     Disk,
-    /// The socket holds the send margin of its client: this is the state of a healthy download.
+    /// The socket holds the send margin of its client: the state of a healthy download.
     Margin,
     /// The kernel took no more for another reason: SO_SNDBUF, memory, or sending without margins.
     Socket,
     /// The client's receive window is closed or full: it does not read.
     Window,
-    /// Nothing but the worker's turn: they are sent next.
+    /// Only the worker's turn: they are sent next.
     Turn,
 }
 
@@ -140,13 +141,13 @@ impl Wait {
         }
     }
 
-    /// Whether the network side is what holds it.
+    /// Whether it waits for the network side.
     pub fn is_net(self) -> bool {
         matches!(self, Wait::Margin | Wait::Socket | Wait::Window)
     }
 
-    /// What it waits for in the light of what TCP says now: a full socket is the client's doing when its window
-    /// (tcp(7), `tcpi_snd_wnd`) leaves no room for another full segment.
+    /// What it waits for, given what TCP says now: a full socket is the client's doing when its window (tcp(7),
+    /// `tcpi_snd_wnd`) leaves no room for another full segment.
     #[must_use]
     pub fn seen_with(self, tcp: &WindowFacts) -> Wait {
         let full = tcp.in_flight_bytes + tcp.segment_bytes > tcp.window_bytes;
@@ -159,7 +160,7 @@ impl Wait {
     }
 }
 
-/// What decides whether the client's window is what binds.
+/// What decides whether the client's window limits the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowFacts {
     /// The window that the client offers.
@@ -177,9 +178,9 @@ pub struct WindowFacts {
 pub enum TopUp {
     /// The response began.
     First,
-    /// The kernel called: little was left in the socket.
+    /// The kernel reported the socket writable: little was left in it.
     Called,
-    /// The kernel called for somebody else, and would have called for this one before the next round.
+    /// The kernel reported another socket writable, and would have reported this one before the next round.
     Near,
 }
 
@@ -215,22 +216,22 @@ pub enum What {
     ToppedUp {
         /// Why it was its turn.
         top_up: TopUp,
-        /// What holds it now.
+        /// What it waits for now.
         wait: Wait,
         /// What the socket took.
         given_bytes: u64,
-        /// D1: what it holds unsent; `None` where nobody can say (unix sockets).
+        /// D1: what it holds unsent; `None` where this can't be known (unix sockets).
         unsent_bytes: Option<u64>,
-        /// What it is filled up to.
+        /// The level up to which it is filled.
         fill_bytes: u64,
         /// B_n; 0: not known yet.
         rate_bytes_per_s: u64,
     },
-    /// The response stands still for something else than its socket.
+    /// The response is stalled for something other than its socket.
     Waits {
         /// For what.
         wait: Wait,
-        /// Of the response, not yet with the kernel.
+        /// Bytes of the response that the kernel has not taken yet.
         left_bytes: u64,
         /// What its socket holds, as far as is known.
         socket_bytes: u64,
@@ -253,7 +254,7 @@ pub enum What {
         /// For how long: the round trip time.
         for_us: u64,
     },
-    /// The path is congested, and the wish that the disk has of the stream is dated anew.
+    /// The path is congested, and the stream's want at the disk gets a new deadline.
     Congested {
         /// How TCP tells.
         signal: Signal,
@@ -264,7 +265,7 @@ pub enum What {
         /// B_n for prefetch now.
         to_bytes_per_s: u64,
     },
-    /// The disk machine had bytes of the response read, and they are there.
+    /// The disk machine had bytes of the response read, and they are in memory.
     Read(Chosen),
     /// A response ended early, or after it had waited.
     Ended {
@@ -275,7 +276,7 @@ pub enum What {
         /// Since its request.
         took_us: u64,
     },
-    /// A connection was closed for a reason that is not in the ordinary way of things.
+    /// A connection was closed for an unusual reason.
     Closed {
         /// Why.
         why: Why,
@@ -422,7 +423,7 @@ impl Default for Decisions {
 }
 
 impl Decisions {
-    /// The one way in.
+    /// Records a decision: the only way in.
     pub fn record(&mut self, at: Instant, conn: Option<ConnId>, what: What) {
         self.0.push(Decision { at, conn, what });
     }

@@ -1,13 +1,14 @@
 //! The worker machine: every connection of one worker, from accept to close.
 //!
-//! The way of a request: `Receive` → `Received` → `Resolve` → `Resolved` with its plan → for each
-//! window of the file `Probe` or `Want`, then `Send` → `Sent` until the plan is done → the next
-//! request. Cold windows go to [`crate::disk`] by way of `Want` and come back as `Filled`.
+//! One request passes through these messages: `Receive` → `Received` → `Resolve` → `Resolved` with its plan → for each
+//! window of the file `Probe` or `Want`, then `Send` → `Sent` until the plan is done → the next request. Cold windows
+//! go to [`crate::disk`] as a `Want` and come back as `Filled`.
 //!
-//! Each duty is a file: [`accept`], [`requests`], [`sending`], [`reading`], [`evidence`] (what TCP says), [`ending`] and [`time`]. Each keeps
-//! what is its own, of the worker and in each connection. Below them: [`table`] (who is where), [`turns`] (whose turn it
-//! is), [`stream`] (what comes next in one response), [`patience`] (time limits), [`arrivals`] (what reached the client). What the machine
-//! tells of itself stands in [`counts`] and [`look`].
+//! Each duty has a file of its own: [`accept`], [`requests`], [`sending`], [`reading`], [`evidence`] (what TCP says),
+//! [`ending`] and [`time`]. Each file also defines the state that its duty keeps, per worker and per connection. They
+//! build on [`table`] (connections by slot), [`turns`] (whose turn it is), [`stream`] (what comes next in one
+//! response), [`patience`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`look`] report on
+//! the machine.
 
 mod accept;
 mod arrivals;
@@ -57,7 +58,7 @@ use crate::units::Instant;
 use crate::wheel::Wheel;
 use crate::why::Decisions;
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Waiting for a request, or for the rest of its head.
@@ -66,13 +67,13 @@ enum Phase {
     Resolving,
     /// Its response is being sent.
     Sending,
-    /// The response is sent, the request's body is not yet skipped.
+    /// The response is sent; the rest of the request's body is still being skipped.
     Skipping { skipped_bytes: u64 },
-    /// Our FIN is out; input is thrown away until the peer's FIN.
+    /// Our FIN is out; input is discarded until the peer's FIN.
     Lingering { skipped_bytes: u64 },
 }
 
-/// A connection: what each duty keeps of it, and where it stands.
+/// A connection: its state, and what each duty keeps of it.
 struct Conn {
     id: ConnId,
     /// The worker that owns it.
@@ -83,15 +84,15 @@ struct Conn {
     phase: Phase,
     /// Its input, and the request under way.
     request: Request,
-    /// Its response under way. Apart, since it is half of all that is kept of a connection, and most are idle.
+    /// Its response under way. Boxed, since it is half of a connection's memory and most connections are idle.
     stream: Option<Box<Stream>>,
-    /// Its socket, as far as sending goes.
+    /// The sending side of its socket.
     output: Output,
-    /// What TCP said of it.
+    /// What TCP last said about it.
     evidence: Evidence,
     arrivals: Arrivals,
     patience: Patience,
-    /// It stands in line for a step ([`Turns`]).
+    /// It is queued for a step ([`Turns`]).
     queued: bool,
 }
 
@@ -105,8 +106,8 @@ impl Conn {
         }
     }
 
-    /// When its socket is to be looked at although it does not call: it waits for the disk, whose turn depends on what
-    /// is left in it, or its client's rate is not known.
+    /// When to sample TCP_INFO although EPOLLOUT has not fired: the next want's deadline depends on what the socket
+    /// still holds, or the client's rate is not known yet.
     fn look_at(&self) -> Option<Instant> {
         let stream = self.stream.as_ref();
         let fetched = stream.is_some_and(|stream| stream.reads_from_disk());
@@ -117,7 +118,8 @@ impl Conn {
             .filter(|_| stands || margin.is_of_interest() && stream.is_some())
     }
 
-    /// Whether it is in the middle of a body: long work, done a step at a time between the others.
+    /// Whether it is in the middle of a body. That is long work, so it proceeds one step at a time, between the steps
+    /// of others.
     fn is_within_body(&self) -> bool {
         let within_body = |stream: &Stream| stream.sent_bytes > stream.plan.head_len_bytes;
         self.phase == Phase::Sending && self.stream.as_deref().is_some_and(within_body)
@@ -135,7 +137,7 @@ pub struct Worker {
     /// Responses whose last byte is not acknowledged yet.
     unsettled: Unsettled,
     wheel: Wheel,
-    /// The last step was one of a scan.
+    /// The last step was a slice of the timer scan.
     scanning: bool,
     drain: Drain,
     outs: VecDeque<Out>,
@@ -167,7 +169,7 @@ impl Worker {
         }
     }
 
-    /// Connections that it may have at once.
+    /// The most connections that it may have at once.
     pub fn connections_max(&self) -> u32 {
         self.door.connections_max()
     }
@@ -177,24 +179,24 @@ impl Worker {
         self.table.open()
     }
 
-    /// How many connections have a known rate, and the sum of these, bytes per second.
+    /// The number of connections whose rate is known, and the sum of these rates, bytes per second.
     pub fn rates(&self, now: Instant) -> (u64, u64) {
         self.send.measured(now)
     }
 
-    /// The plan of a response under way: what a `Send` is about. `None` for a stream that is gone.
+    /// The plan of a response under way, which a `Send` refers to. `None` for a stream that is gone.
     pub fn plan(&self, stream: StreamId) -> Option<&Plan> {
         Some(&self.table.stream(stream)?.plan)
     }
 
-    /// Put a connection in line for a step; one that goes on with what it does comes first.
+    /// Queue a connection for a step. One that continues what it was doing goes to the front.
     fn wake(&mut self, index: u32, goes_on: bool) {
         if let Some(conn) = self.table.at_mut(index) {
             self.turns.push(conn, goes_on);
         }
     }
 
-    /// The one door for what the transport says, whoever says it.
+    /// All transport events enter here, whatever their source (epoll, TCP_INFO).
     fn tcp(&mut self, id: ConnId, event: TcpEvent, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -209,7 +211,7 @@ impl Worker {
         self.wake(id.index, false);
     }
 
-    /// The next step of whoever's turn it is.
+    /// The next step of the connection whose turn it is.
     fn conn_step(&mut self, now: Instant) -> Option<Out> {
         while let Some(index) = self.turns.pop() {
             let Some(conn) = self.table.at_mut(index) else {
@@ -217,7 +219,7 @@ impl Worker {
             };
             conn.queued = false;
             let out = match conn.phase {
-                // What is to be undone goes out although the response stands still.
+                // Cancellations go out even if the response is stalled.
                 Phase::Sending => self.send_step(index, now).or_else(|| self.outs.pop_front()),
                 _ => self.receive_step(index),
             };
@@ -229,8 +231,10 @@ impl Worker {
     }
 }
 
-/// What a worker keeps of a connection in its tables: its state, its response under way, its places in the wheel and in
-/// the queues, its address, what follows of news of it, and where its fetched pieces end.
+/// Memory of one connection in the worker's tables: its state and its response under way, its address, its place in the
+/// set of paced connections, the orders that follow from an event, and where its fetched pieces end. Maps, queues and
+/// lists count twice or more, since they may be half empty. The 128 bytes are for the timer wheel, the run queues and
+/// the other small tables.
 pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + size_of::<Stream>()
     + 2 * size_of::<Address>()
@@ -312,7 +316,7 @@ impl Machine for Worker {
                 self.unpace(conn);
                 continue;
             }
-            // A scan and those who have something to do take turns, a slice against a step.
+            // The timer scan alternates with ordinary work, a slice against a step.
             let due = self.wheel.is_behind(now);
             self.scanning = due && !self.scanning;
             if self.scanning {

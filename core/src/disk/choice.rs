@@ -1,4 +1,4 @@
-//! The choice: whose wish becomes a read now, how long it is, and where it goes.
+//! The choice: whose want becomes a read now, how long it is, and where it goes.
 
 use super::scheduler::Position;
 use super::{
@@ -25,7 +25,7 @@ impl Disk {
     }
 
     fn choose_candidate(&mut self, now: Instant) -> Option<Out> {
-        if !self.has_place() {
+        if !self.has_room() {
             return None;
         }
         let target_us = self.target_us();
@@ -59,7 +59,7 @@ impl Disk {
     }
 
     /// Whether the device takes one more read. Look-ups are its work, too, but never leave it idle.
-    pub(super) fn has_place(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         let most = self.reads_max();
         let for_reads = most.saturating_sub(self.look_ups as usize);
         self.flights.len() < for_reads.max(self.enough().min(most))
@@ -130,7 +130,7 @@ impl Disk {
         }
     }
 
-    /// What the length of a read for a wish follows from.
+    /// What the length of a read for a want follows from.
     pub(super) fn asked(&self, want: &Want, target_us: u64, now: Instant) -> Asked {
         let free = self.slots_max().saturating_sub(self.slots_used);
         Asked {
@@ -154,8 +154,8 @@ impl Disk {
     }
 
     /// Slots for a read of about this length. If memory is short it waits for them, but never with an idle device.
-    fn slots_for(&mut self, wish: Span, read_bytes: u64) -> Option<u32> {
-        let ahead_bytes = wish.offset_bytes % READ_ALIGN_BYTES;
+    fn slots_for(&mut self, wanted: Span, read_bytes: u64) -> Option<u32> {
+        let ahead_bytes = wanted.offset_bytes % READ_ALIGN_BYTES;
         let slots = |bytes: u64| {
             let slots = bytes.saturating_add(ahead_bytes).div_ceil(SLOT_BYTES);
             u32::try_from(slots).unwrap_or(u32::MAX)
@@ -163,12 +163,12 @@ impl Disk {
         // Whole slots, rounded down: what is not filled would wait in vain for its last byte.
         let whole = u32::try_from((read_bytes / SLOT_BYTES).max(1)).unwrap_or(u32::MAX);
         let most = (self.slots_max() / 4).max(1);
-        let want = whole.min(slots(wish.len_bytes)).min(most);
+        let want = whole.min(slots(wanted.len_bytes)).min(most);
         let free = self.slots_max().saturating_sub(self.slots_used);
         if want <= free {
             return Some(want);
         }
-        let least = slots(READ_BYTES_MIN.min(wish.len_bytes));
+        let least = slots(READ_BYTES_MIN.min(wanted.len_bytes));
         if self.flights.is_empty() && least <= free {
             return Some(free);
         }
@@ -268,16 +268,16 @@ fn is_dry(want: &Want, now: Instant) -> bool {
     want.rate_bytes_per_s > 0 && want.dry_at <= now
 }
 
-/// From the start of a wish to the end of its window.
-fn rest_of_window(wish: Span) -> Span {
-    first(wish, WINDOW_BYTES - wish.offset_bytes % WINDOW_BYTES)
+/// From the start of what is wanted to the end of its window.
+fn rest_of_window(wanted: Span) -> Span {
+    first(wanted, WINDOW_BYTES - wanted.offset_bytes % WINDOW_BYTES)
 }
 
-/// What is read for a wish into so many slots: from its start, rounded down, as far as they reach or it goes, rounded up.
-fn in_slots(wish: Span, slots: u32) -> Span {
-    let offset_bytes = wish.offset_bytes / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
+/// What is read into so many slots: from the start of what is wanted, rounded down, as far as they reach or it goes, rounded up.
+fn in_slots(wanted: Span, slots: u32) -> Span {
+    let offset_bytes = wanted.offset_bytes / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
     let room_bytes = u64::from(slots) * SLOT_BYTES;
-    let need_bytes = wish.end_bytes() - offset_bytes;
+    let need_bytes = wanted.end_bytes() - offset_bytes;
     let len_bytes = room_bytes.min(need_bytes.next_multiple_of(READ_ALIGN_BYTES));
     Span {
         offset_bytes,

@@ -1,11 +1,11 @@
-//! Why a read was made: for whom it was chosen in which moment, and what made it as long as it was.
+//! Why a read was made: for which stream it was chosen and when, and what set its length.
 
 use core::fmt;
 
 use crate::prefetch::Bound;
 use crate::units::{Bytes, Time};
 
-/// What a read was chosen by. Its `Display` is a sentence for people.
+/// Why a read was chosen. Its `Display` is a sentence for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// Why it was the stream's turn.
@@ -27,15 +27,15 @@ pub struct Chosen {
 /// Why it was a stream's turn at the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It had nothing yet: first reads don't wait for the sweep.
+    /// It had received nothing yet: first reads don't wait for the sweep.
     First,
     /// It was due, and the sweep came by.
     Due,
     /// The same, and it had run dry meanwhile.
     Late,
-    /// Its next bytes were read for somebody else.
+    /// Its next bytes were read for another stream.
     Shared,
-    /// It had left, and what it wished for was read all the same.
+    /// It had ended, and its want was read all the same.
     Left,
 }
 

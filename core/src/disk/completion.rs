@@ -73,7 +73,7 @@ impl Disk {
         };
         let want = reader.want;
         let Some(out) = landed.answer(at, &want, now) else {
-            return self.stand(at);
+            return self.enqueue(at);
         };
         let there = common(want.span, landed.span);
         let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
@@ -120,7 +120,7 @@ impl Landed {
     }
 }
 
-/// Whether a span begins behind the block that could not be read: nobody tried its bytes.
+/// Whether a span begins behind the block that could not be read: its bytes were not tried.
 fn is_behind(span: Span, error: ReadError) -> bool {
     span.offset_bytes / READ_ALIGN_BYTES > error.offset_bytes / READ_ALIGN_BYTES
 }

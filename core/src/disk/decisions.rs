@@ -1,7 +1,7 @@
-//! What was decided of a device, and why: for `ackpace why DEVICE` and the log.
+//! The decisions about a device, and their reasons: for `ackpace why DEVICE` and the log.
 //!
-//! Levels (T_D, K, the pool) are compared once a second with those of the last decision: a change of a quarter is one. What
-//! happens once, or to one stream, is recorded when it happens.
+//! Levels (T_D, K, the pool) are compared once a second with those of the last decision; a change of a quarter counts
+//! as a decision. What happens once, or to one stream, is recorded when it happens.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,7 +23,7 @@ pub struct DeviceDecision {
     pub change: DeviceChange,
 }
 
-/// What was decided. Its `Display` is a sentence for people.
+/// What was decided. Its `Display` is a sentence for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChange {
     /// T_D has changed.
@@ -50,7 +50,7 @@ pub enum DeviceChange {
     },
     /// One K was measured against another.
     Tried(Verdict),
-    /// The pool has another size.
+    /// The pool was resized.
     Memory {
         /// M before.
         from_bytes: u64,
@@ -86,7 +86,7 @@ pub enum DeviceChange {
 /// Which way the reads of a stream take, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Past the page cache: nobody else comes for the bytes soon.
+    /// Past the page cache: nobody else needs the bytes soon.
     Direct,
     /// Through it: another reader of the file is near by.
     Followed,
@@ -207,7 +207,7 @@ fn tried(verdict: &Verdict, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     )
 }
 
-/// What decisions are made of by comparison.
+/// The values that are compared to find decisions.
 #[derive(Clone, Copy)]
 struct Levels {
     target_us: u64,
@@ -216,15 +216,15 @@ struct Levels {
     fill_percent: u64,
 }
 
-/// The decisions of one device, and what was last said of it.
+/// The decisions of one device, and which of them were last recorded and logged.
 pub(super) struct Journal {
-    /// Ways have a history of their own: there are many of them, and they shall not displace the others.
+    /// Ways have a history of their own: they are many, and must not displace the others.
     changes: History<DeviceDecision>,
     ways: History<DeviceDecision>,
     recorded: Levels,
     logged: Levels,
     logged_at: Option<Instant>,
-    /// Happened once, and is still to be logged.
+    /// A one-time event that is still to be logged.
     unlogged: Option<DeviceDecision>,
     notice: Option<DeviceDecision>,
     blind: bool,
@@ -234,7 +234,7 @@ pub(super) struct Journal {
 pub const JOURNAL_BYTES: u64 = (2 * DEVICE_DECISIONS_MAX * size_of::<DeviceDecision>()) as u64;
 
 impl Journal {
-    /// Nothing was decided yet: T_D and K are these.
+    /// An empty journal; T_D, K and the pool start at these values.
     pub fn new(target_us: u64, depth: usize, memory_bytes: u64) -> Journal {
         let levels = Levels {
             target_us,
@@ -263,18 +263,18 @@ impl Journal {
     }
 }
 
-/// How a device stands now.
+/// A snapshot of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceState {
-    /// What is asked of it.
+    /// Its load.
     pub load: Load,
     /// T_D, and what sets it.
     pub target: (u64, TargetBound),
-    /// K but for a trial, and what sets it.
+    /// K outside of trials, and what sets it.
     pub depth: (usize, DepthBound),
-    /// What is being tried for K.
+    /// The K being tried.
     pub tried: Option<usize>,
-    /// Reads that it has.
+    /// Reads in the device.
     pub in_flight: usize,
     /// t_p.
     pub positioning_us: u64,
@@ -282,16 +282,16 @@ pub struct DeviceState {
     pub media_bytes_per_s: u64,
     /// What the pool holds.
     pub used_bytes: u64,
-    /// What the next read lacks of it; 0: nothing.
+    /// What the next read lacks of the pool; 0: nothing.
     pub lacking_bytes: u64,
-    /// Its reads may go past the page cache.
+    /// Whether its reads may go past the page cache.
     pub direct: bool,
-    /// The kernel does not tell what is cached of its files.
+    /// Whether the kernel does not tell what is cached of its files.
     pub blind: bool,
 }
 
 impl Disk {
-    /// The last decisions, oldest first: half of `most` of the device, and as many of the ways of its streams.
+    /// The last decisions, oldest first: up to `most / 2` about the device, and as many about the ways of its streams.
     pub fn decisions(&self, most: usize) -> impl Iterator<Item = &DeviceDecision> {
         let last = |history: &'_ History<DeviceDecision>| {
             let count = history.iter().count();
@@ -304,8 +304,8 @@ impl Disk {
         decisions.into_iter()
     }
 
-    /// What an operator should hear of, at most once in [`NOTICE_EACH_US`]: T_D or K halved or doubled since the last
-    /// time, or something that happens once. It is told once.
+    /// What the log should tell the operator, at most once in [`NOTICE_EACH_US`]: T_D or K halved or doubled since the
+    /// last notice, or a one-time event. Each is returned once.
     pub fn take_notice(&mut self) -> Option<DeviceDecision> {
         self.journal.notice.take()
     }
@@ -374,7 +374,7 @@ impl Disk {
 }
 
 impl Levels {
-    /// These hold from now on.
+    /// The level of `change` holds from now on.
     fn take(&mut self, change: &DeviceChange) {
         match *change {
             DeviceChange::Target { to_us, .. } => self.target_us = to_us,
@@ -386,7 +386,7 @@ impl Levels {
     }
 }
 
-/// All levels against those of before, changed or not.
+/// All levels compared with those before, changed or not.
 fn changes(before: &Levels, state: &DeviceState) -> [DeviceChange; 4] {
     let load = &state.load;
     let ((to_us, target), (to, depth)) = (state.target, state.depth);
@@ -417,7 +417,7 @@ fn changes(before: &Levels, state: &DeviceState) -> [DeviceChange; 4] {
 }
 
 impl DeviceChange {
-    /// From what to what.
+    /// The level before and after.
     fn levels(&self) -> Option<(u64, u64)> {
         match *self {
             DeviceChange::Target { from_us, to_us, .. } => Some((from_us, to_us)),
@@ -492,7 +492,7 @@ mod tests {
         let count = disk.decisions(64).count();
         orders(&mut disk, NOW.plus_us(2_000_000));
         assert_eq!(disk.decisions(64).count(), count, "nothing has changed");
-        // The others leave: that is a decision at once, and a line when one may be written again.
+        // The others leave: that is recorded as a decision at once, and logged when the next line may be written.
         for n in 1..200 {
             disk.on(In::Forget(want(n, n, 0, 1).stream), NOW);
         }

@@ -1,4 +1,4 @@
-//! What congestion of a stream's path does to its wish: TPF's EDRC for duplicate ACKs and ECN (3.3, 4.6).
+//! What congestion of a stream's path does to its want: TPF's EDRC for duplicate ACKs and ECN (3.3, 4.6).
 
 use super::scheduler::Position;
 use super::{Disk, Place};
@@ -6,32 +6,33 @@ use crate::congestion::Delay;
 use crate::conn::Want;
 use crate::units::Instant;
 
-/// What signs of congestion have put off: wishes that were due, which are requests in the disk's queue in the paper's words.
+/// What congestion signals have postponed: wants that were due, which in the paper's words are requests in the disk's
+/// queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delayed {
-    /// How many.
+    /// Their number.
     pub wishes: u64,
-    /// What would have been read for them in that moment.
+    /// Bytes that would have been read for them at that moment.
     pub bytes: u64,
 }
 
-/// A wish that stands while its stream's path is found congested.
+/// A pending want whose stream's path is found congested.
 pub(super) struct Standing {
-    /// It is due, and waits for the sweep.
+    /// Whether it is due and waits for the sweep.
     due: bool,
     due_at: Instant,
-    /// What would be read for it now.
+    /// The length of the read that would be made for it now.
     read_bytes: u64,
 }
 
 impl Disk {
-    /// What signs of congestion have put off since the start.
+    /// What congestion signals have postponed since the start.
     pub fn delayed(&self) -> Delayed {
         self.delayed
     }
 
-    /// How the stream's wish stands, if `want`, which is to replace it, is the first since a sign of congestion. First reads
-    /// are not concerned, nor is what the device has already.
+    /// The stream's pending want, if `want`, which is to replace it, is the first since a congestion signal. First
+    /// reads are not concerned, nor is what the device already has.
     pub(super) fn congested(&self, at: Place, want: &Want, now: Instant) -> Option<Standing> {
         let reader = self.readers.get(&at)?;
         let before = reader.want;
@@ -50,8 +51,8 @@ impl Disk {
         })
     }
 
-    /// The wish has been renewed after a sign of congestion. The paper's rule: one that is due goes out of the way for T_D/2,
-    /// another one is due so much later; once, and only if the disk has something else to do.
+    /// The want was replaced after a congestion signal. The paper's rule: one that is due is postponed by T_D/2, any
+    /// other is due T_D/2 later; only once, and only if the disk has something else to do.
     pub(super) fn delay(&mut self, at: Place, before: &Standing, now: Instant) {
         let target_us = self.target_us();
         let paper = self.settings.delay == Delay::Paper && self.is_busy();
@@ -70,7 +71,7 @@ impl Disk {
         }
     }
 
-    /// Whether more is asked for in this moment than the device and the memory have room for.
+    /// Whether more is asked for now than the device and the memory have room for.
     fn is_busy(&self) -> bool {
         self.flights.len() >= self.reads_max() || self.slots_lacking > 0
     }
@@ -83,7 +84,8 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
 
-    /// Eight streams whose wishes are due; two are read for. The last one's path is congested, and it wishes anew.
+    /// Eight streams whose wants are due; two are read for. The last one's path is congested, and it sends its want
+    /// again.
     fn congested(delay: Delay, again: Want) -> (Disk, Vec<Out>) {
         let mut disk = Disk::new(Settings { delay, ..SETTINGS });
         for n in 0..8 {
@@ -135,7 +137,7 @@ mod tests {
         assert_eq!(disk.delayed().wishes, 1, "no further penalty");
         let read = files_read(&mut disk, reads, NOW);
         assert_eq!(read, ALL[..7], "the others go first");
-        // T_D is the same again when all wish again: whose bytes last for long are not due.
+        // T_D is the same again when all streams want more: those whose bytes last for long are not due.
         for n in 0..7 {
             let dry_at = NOW.plus_us(60_000_000);
             let again = Want {

@@ -1,10 +1,10 @@
-//! Where the bytes of a file lie on its device, as far as the order of reads needs it.
+//! Where the bytes of a file lie on its device, as precisely as the order of reads needs it.
 
 use alloc::vec::Vec;
 
 use crate::limits::EXTENTS_MAX;
 
-/// A piece of a file that lies in one piece on the device (FIEMAP, `struct fiemap_extent`).
+/// A contiguous piece of a file on the device (FIEMAP, `struct fiemap_extent`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Where it begins in the file.
@@ -15,15 +15,16 @@ pub struct Extent {
     pub len_bytes: u64,
 }
 
-/// All that is known of one file. A file being written may have moved since: an order that is a little wrong costs a seek.
+/// The extents known of one file. A file being written may have moved since; then a slightly wrong order costs a seek.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Where each extent begins in the file and on the device: what follows it, follows it there.
+    /// Where each extent begins, in the file and on the device. An extent reaches to the beginning of the next.
     extents: Vec<(u64, u64)>,
 }
 
 impl Layout {
-    /// Of extents in any order, at most [`EXTENTS_MAX`] of which are kept; none: the file's own order is all there is.
+    /// From extents in any order, at most [`EXTENTS_MAX`] of which are kept. Without any, only the file's own order is
+    /// known.
     pub fn new(mut extents: Vec<Extent>) -> Layout {
         extents.sort_by_key(|extent| extent.file_bytes);
         extents.truncate(EXTENTS_MAX);
@@ -33,12 +34,12 @@ impl Layout {
         }
     }
 
-    /// How many extents are known.
+    /// The number of extents known.
     pub(super) fn len(&self) -> usize {
         self.extents.len()
     }
 
-    /// Keeps this many of them, spread over the file: between two of them it is taken to lie in one piece.
+    /// Keeps this many of them, spread over the file. Between two of them the file is taken to be contiguous.
     pub(super) fn thin(&mut self, extents_max: usize) {
         let (len, most) = (self.extents.len(), extents_max.max(1));
         if len > most {
@@ -47,8 +48,8 @@ impl Layout {
         }
     }
 
-    /// Where a byte of the file lies. In a hole, and behind the last extent: as if it followed the extent before.
-    /// `None` if nothing is known.
+    /// Where a byte of the file lies on the device, bytes. In a hole and behind the last extent it counts as following
+    /// the extent before. `None` if nothing is known.
     pub fn device_bytes(&self, file_bytes: u64) -> Option<u64> {
         let behind = self
             .extents

@@ -1,11 +1,11 @@
-//! What all streams ask of the device together.
+//! The load of the device: what all streams ask of it together.
 
 use super::Disk;
 use crate::prefetch::Load;
 
 impl Disk {
-    /// What is asked of the device together. Those whose rate is not known yet are taken for as fast as the others: a
-    /// crowd that has just come shall not believe that it has the memory to itself.
+    /// The load of the device. Streams of unknown rate count as fast as the mean of the others: a crowd that has just
+    /// arrived must not assume that it has the memory to itself.
     pub fn load(&self) -> Load {
         let streams = self.readers.len() as u64;
         let all = u128::from(self.rates_bytes_per_s) * u128::from(streams);

@@ -1,4 +1,4 @@
-//! What the disk machine is told and what it orders: its whole contract with a shell.
+//! What the disk machine is told and what it orders: its whole contract with the shell.
 
 use super::chosen::Chosen;
 use super::layout::Layout;
@@ -7,30 +7,30 @@ use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::prefetch::Prefetch;
 
-/// What the operator may choose, and what is known of the device.
+/// What the operator may choose, and what is known about the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How long reads are.
     pub prefetch: Prefetch,
-    /// In which order they are made.
+    /// The order in which they are made.
     pub order: Order,
-    /// Whether the wishes of those who left are dropped. If not, the due ones are read all the same, as by a server that
-    /// has given its requests away.
+    /// Whether the wants of streams that ended are dropped. If not, those that are due are still read, as by a server
+    /// that has already given its requests to the kernel.
     pub cancel: bool,
-    /// What becomes of the wishes of those whose path is congested.
+    /// What congestion does to the wants of the streams concerned.
     pub delay: Delay,
-    /// What nobody else comes for soon is read past the page cache. If not, all goes through it.
+    /// Whether bytes that nobody else will need soon are read past the page cache. If not, everything goes through it.
     pub direct: bool,
-    /// M, the size of the pool for direct reads; whole slots of it count. With what it is at first, the tables of files and windows
-    /// get their size.
+    /// M, the size of the pool for direct reads, in whole slots. Its initial value also sets the size of the tables of
+    /// files and windows.
     pub memory_bytes: u64,
-    /// What the page cache is expected to hold of what is read into it, until it is found to be less or more.
+    /// The initial estimate of what the page cache holds of what is read into it.
     pub page_cache_bytes: u64,
-    /// It has an arm.
+    /// The device has an arm.
     pub rotational: bool,
-    /// How many disks it is made of, as far as that is known.
+    /// The number of disks in the device, as far as that is known.
     pub spindles: u32,
-    /// K, the number of reads that it is given at once; `None`: found by measurement ([`crate::depth`]).
+    /// K, the queue depth: reads given to the device at once; `None`: found by measurement ([`crate::depth`]).
     pub reads: Option<u32>,
 }
 
@@ -52,43 +52,44 @@ pub struct ReadError {
 pub enum Destination {
     /// The kernel's page cache.
     PageCache,
-    /// So many slots of the pool, which are free: the machine counts them.
+    /// This many slots of the pool, which are free: the machine counts them.
     Slots(u32),
 }
 
 /// What the machine is told.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// A stream wishes for bytes; replaces its earlier wish.
+    /// A stream wants bytes; this replaces its earlier want.
     Want(Want),
-    /// A stream is gone: it, and the earlier ones of its connection's place, wish for nothing more.
+    /// A stream is gone: neither it nor an earlier stream in the same slot wants anything more.
     Forget(StreamId),
-    /// Where a file lies; empty if nobody knows.
+    /// The layout of a file; empty if it can't be known.
     Mapped {
-        /// Which.
+        /// The file.
         object: ObjectId,
-        /// Where.
+        /// Its layout.
         layout: Layout,
     },
     /// A read came back.
     Done {
-        /// Which.
+        /// The read.
         read: ReadId,
-        /// Bytes from its start that are there: fewer than asked for if the file ends. Through the page cache
-        /// a file that ends early is no error either: who sends notices. Where it failed, all bytes before that place are
-        /// there.
+        /// Bytes from its start that were read: fewer than asked for if the file ends. Through the page cache, a file
+        /// that ends early is no error either; the sender notices. If the read failed, all bytes before the failure
+        /// were read.
         result: Result<u64, ReadError>,
     },
-    /// So many slots of the pool are free again.
+    /// This many slots of the pool are free again.
     Freed(u32),
-    /// So many files of the device are being looked for, or mapped, from now on: reads of which the machine knows no more
-    /// than that somebody waits for them.
+    /// The number of files of the device that are being looked up or mapped, from now on. Each is a read of which the
+    /// machine knows no more than that somebody waits for it.
     LookUps(u32),
     /// The device can't be read past the page cache.
     Indirect,
-    /// The kernel does not tell what is cached of the device's files. Nothing is decided by it here, but it is explained.
+    /// The kernel does not tell what is cached of the device's files. This changes no decision here; it is only
+    /// explained to the operator.
     Blind,
-    /// The pool has this size from now on. If more of it is in use, nothing is read into it until that has come back.
+    /// The pool has this size from now on. If more of it is in use, nothing is read into it until enough is free again.
     Budget {
         /// M.
         memory_bytes: u64,
@@ -98,46 +99,47 @@ pub enum In {
 /// What the machine orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// Find out where the file lies; answered by `Mapped`, and not waited for by others.
+    /// Find out where the file lies on the device; answered by `Mapped`. Other orders do not wait for it.
     Map(ObjectId),
     /// Read.
     Read {
-        /// Name of the read for its `Done`.
+        /// Number of the read, for its `Done`.
         read: ReadId,
         /// The file.
         object: ObjectId,
-        /// The bytes; into slots: multiples of [`crate::limits::READ_ALIGN_BYTES`], beyond the end of the file perhaps.
+        /// The bytes. Reads into slots are multiples of [`crate::limits::READ_ALIGN_BYTES`] and may reach beyond the
+        /// end of the file.
         span: Span,
-        /// Where to.
+        /// Where the bytes go.
         into: Destination,
     },
-    /// Tell the stream that bytes of its wish are there, from its start.
+    /// Tell the stream that bytes from the start of its want are in memory.
     Filled {
-        /// By which read.
+        /// The read.
         read: ReadId,
-        /// Who wished.
+        /// The stream.
         stream: StreamId,
-        /// Which of its wishes ([`Want::seq`]).
+        /// Which of its wants ([`Want::seq`]).
         seq: u32,
         /// Which bytes.
         span: Span,
         /// Where they are; slots go to this stream.
         held: Held,
-        /// Why they were read now, and so many.
+        /// Why they were read now, and why so many.
         chosen: Chosen,
-        /// The stream stands still for lack of them, or soon will: wake its worker. Otherwise the worker finds
-        /// the news when it wakes for another reason.
+        /// The stream is stalled for lack of them, or soon will be: wake its worker. Otherwise the worker finds the
+        /// completion when it wakes for another reason.
         urgent: bool,
     },
-    /// Tell the stream that its wish can't be fulfilled: not even its first byte is there.
+    /// Tell the stream that its want can't be fulfilled: not even its first byte can be read.
     Failed {
-        /// Who wished.
+        /// The stream.
         stream: StreamId,
-        /// Which of its wishes.
+        /// Which of its wants.
         seq: u32,
-        /// Why.
+        /// The reason.
         error: ReadError,
     },
-    /// The stream stands still and has an answer that its worker has not heard: wake it.
+    /// The stream is stalled and has an answer that its worker has not seen yet: wake the worker.
     Nudge(StreamId),
 }

@@ -1,4 +1,4 @@
-//! The files of a device that are being read or were lately: where they lie, and whether they are popular.
+//! The files of a device that are being read or were read recently: where they lie, and whether they are popular.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -17,45 +17,45 @@ use crate::units::Instant;
 #[derive(Default)]
 struct Object {
     layout: Option<Layout>,
-    /// Who waits for the layout.
+    /// Readers that wait for the layout.
     waiting: Vec<Place>,
     readers: BTreeSet<Place>,
-    /// When the last of them came.
+    /// When the last reader came.
     last_reader_at: Option<Instant>,
-    /// What was read for them since: from where each began, the newest first.
+    /// What was read for them since: a span per starting point, the newest first.
     had: VecDeque<Had>,
     popular_until: Instant,
-    /// Windows of it that were read into the page cache and gone when somebody came for them, less those that were there.
+    /// Windows read into the page cache and evicted before somebody needed them, less those that were still there.
     vain_windows: u32,
-    /// Those were too many: it shares nothing until then.
+    /// There were too many of those: the file is not shared until then.
     vain_until: Instant,
 }
 
-/// What was read of a file since somebody began here.
+/// What was read of a file from a starting point on.
 #[derive(Clone, Copy)]
 struct Had {
     span: Span,
-    /// When the last one began here: what had been read into the page cache.
+    /// How much had been read into the page cache when the last reader began here.
     begun_at_bytes: u64,
 }
 
-/// How a reader begins.
+/// How a reader begins to read a file.
 #[derive(Clone, Copy)]
 pub(super) struct Begins {
-    /// At this byte.
+    /// The byte at which it begins.
     pub from_bytes: u64,
-    /// Not for the first time.
+    /// The same stream has begun before.
     pub anew: bool,
-    /// What has ever been read into the page cache.
+    /// All bytes ever read into the page cache.
     pub read_bytes: u64,
-    /// What it holds.
+    /// The capacity of the page cache.
     pub room_bytes: u64,
 }
 
 impl Object {
-    /// Whether a reader that begins here is for bytes that one before it has had, and that would be in the page cache
-    /// still if they had gone there: no more came since than it holds. What was on its way to a client whose connection
-    /// broke does not count: that is asked for again by the same one.
+    /// Whether a reader that begins here wants bytes that an earlier one has had, and that would still be in the page
+    /// cache if they had been read into it: no more was read since than it holds. Bytes that were on their way to a
+    /// client whose connection broke do not count: the same client asks for them again.
     fn would_be_there(&self, begins: &Begins, popular: bool) -> bool {
         let from_bytes = begins.from_bytes;
         let mut had = self.had.iter().filter(|had| {
@@ -69,7 +69,7 @@ impl Object {
         })
     }
 
-    /// A reader begins here, where one before it ended or elsewhere.
+    /// A reader begins here: where an earlier one ended, or elsewhere.
     fn begin(&mut self, begins: &Begins) {
         let (from_bytes, begun_at_bytes) = (begins.from_bytes, begins.read_bytes);
         let goes_on =
@@ -105,8 +105,9 @@ const _: () = assert!(
 pub(super) struct Objects {
     known: BTreeMap<ObjectId, Object>,
     by_age: VecDeque<ObjectId>,
-    /// Those of which more than [`EXTENTS_SURE`] extents are known, the oldest first, and how many extents that are.
+    /// Files with more than [`EXTENTS_SURE`] known extents, the oldest first.
     fragmented: VecDeque<ObjectId>,
+    /// The number of these extents.
     extents: usize,
     remembered_max: usize,
 }
@@ -124,14 +125,14 @@ impl Default for Objects {
 }
 
 impl Objects {
-    /// Nothing is known; see [`Objects::remember_by`].
+    /// An empty table; see [`Objects::remember_by`].
     pub fn new(memory_bytes: u64) -> Objects {
         let mut objects = Objects::default();
         objects.remember_by(memory_bytes);
         objects
     }
 
-    /// The device has so much memory for reading ahead: what is remembered of files goes by that.
+    /// The device has this much memory for reading ahead: it bounds how many files are remembered.
     pub fn remember_by(&mut self, memory_bytes: u64) {
         let many = usize::try_from(memory_bytes / REMEMBERED_EACH_BYTES);
         self.remembered_max = many
@@ -139,8 +140,8 @@ impl Objects {
             .clamp(OBJECTS_REMEMBERED_MIN, OBJECTS_REMEMBERED_MAX);
     }
 
-    /// A stream begins to read a file. It makes the file popular if another has had these bytes so lately that they could
-    /// be in the page cache still: who resumes, or plays a file request by request, is one reader.
+    /// A stream begins to read a file. The file becomes popular if another reader had these bytes so recently that they
+    /// could still be in the page cache. A client that resumes, or plays a file request by request, is one reader.
     pub fn enter(&mut self, id: ObjectId, place: Place, begins: &Begins, now: Instant) {
         let object = self.known.entry(id).or_insert_with(|| {
             self.by_age.push_back(id);
@@ -166,7 +167,7 @@ impl Objects {
         };
         let end_bytes = span.end_bytes();
         for Had { span: had, .. } in &mut object.had {
-            // Reads begin at whole blocks: a little before the byte that was wished for.
+            // Reads begin at whole blocks, a little before the byte that was wanted.
             let begins = span.offset_bytes <= had.end_bytes() && had.offset_bytes < end_bytes;
             if begins && end_bytes > had.end_bytes() {
                 had.len_bytes = end_bytes - had.offset_bytes;
@@ -174,7 +175,7 @@ impl Objects {
         }
     }
 
-    /// A stream reads it no more.
+    /// A stream no longer reads the file.
     pub fn leave(&mut self, id: ObjectId, place: Place) {
         if let Some(object) = self.known.get_mut(&id) {
             object.readers.remove(&place);
@@ -182,7 +183,7 @@ impl Objects {
         }
     }
 
-    /// Who reads it.
+    /// The readers of the file.
     pub fn readers(&self, id: ObjectId) -> impl Iterator<Item = Place> + '_ {
         let object = self.known.get(&id);
         object
@@ -190,20 +191,21 @@ impl Objects {
             .flat_map(|object| object.readers.iter().copied())
     }
 
-    /// Whether what is read of it shall stay for others who will come: it had several readers lately.
+    /// Whether reads of the file should stay in the page cache for others to come: it had several readers recently.
     pub fn is_popular(&self, id: ObjectId, now: Instant) -> bool {
         let object = self.known.get(&id);
         object.is_some_and(|object| now < object.popular_until)
     }
 
-    /// Whether it is known that what is read of it into the page cache is gone before somebody comes for it.
+    /// Whether reads of the file into the page cache are known to be evicted before anybody needs them.
     pub fn is_vain(&self, id: ObjectId, now: Instant) -> bool {
         let object = self.known.get(&id);
         object.is_some_and(|object| now < object.vain_until)
     }
 
-    /// A window of it is not in the page cache. When many more were read into it in vain than not, the file is popular no
-    /// more; and if that goes on with what is known by then, it shares nothing for a while, so that it does not go to and fro.
+    /// A window of the file is not in the page cache. When many more were read into it in vain than not, the file loses
+    /// its popularity. If that goes on by the lowered estimate, the file is not shared for a while, so that it does not
+    /// oscillate.
     pub fn gone(&mut self, id: ObjectId, gone: Gone, now: Instant) {
         let Some(object) = self.known.get_mut(&id).filter(|_| gone != Gone::Unread) else {
             return;
@@ -218,7 +220,7 @@ impl Objects {
         }
     }
 
-    /// So many windows of it that had been read into the page cache were there when somebody came for them.
+    /// This many windows that had been read into the page cache were still there when somebody needed them.
     pub fn found(&mut self, id: ObjectId, windows: usize) {
         if let Some(object) = self.known.get_mut(&id) {
             let windows = u32::try_from(windows).unwrap_or(u32::MAX);
@@ -226,14 +228,16 @@ impl Objects {
         }
     }
 
-    /// Where a byte of it lies; where nothing is known, files follow each other in the order in which they were opened.
+    /// Where a byte of the file lies on the device. Files without a known layout count as lying one after another, in
+    /// the order in which they were opened.
     pub fn device_bytes(&self, id: ObjectId, file_bytes: u64) -> u64 {
         let layout = self.known.get(&id).and_then(|o| o.layout.as_ref());
         let known = layout.and_then(|layout| layout.device_bytes(file_bytes));
         known.unwrap_or_else(|| (u64::from(id.index) << 36).saturating_add(file_bytes))
     }
 
-    /// `place` needs the layout: `true` if it is there. Otherwise it waits for it; `asked` is set for the first.
+    /// Whether the layout that `place` needs is known. If not, `place` waits for it, and `asked` is set for the first
+    /// to ask.
     pub fn is_mapped(&mut self, id: ObjectId, place: Place, asked: &mut bool) -> bool {
         let Some(object) = self.known.get_mut(&id) else {
             return true;
@@ -254,7 +258,7 @@ impl Objects {
         object.is_some_and(|object| object.waiting.contains(&place))
     }
 
-    /// The layout is known: those who waited for it.
+    /// The layout is known. Returns the readers that waited for it.
     pub fn mapped(&mut self, id: ObjectId, layout: Layout) -> Vec<Place> {
         let Some(object) = self.known.get_mut(&id) else {
             return Vec::new();
@@ -271,7 +275,7 @@ impl Objects {
         waiting
     }
 
-    /// A layout is no more.
+    /// A layout is dropped or replaced.
     fn forget_extents(&mut self, id: ObjectId, layout: Option<&Layout>) {
         let fragmented = layout.filter(|layout| layout.len() > EXTENTS_SURE);
         if let Some(layout) = fragmented {
@@ -280,7 +284,7 @@ impl Objects {
         }
     }
 
-    /// Extents are bounded over all files: the oldest layouts give way.
+    /// The number of extents is bounded over all files: the oldest layouts are thinned.
     fn thin_some(&mut self) {
         let extents_max = (EXTENTS_COMMON * self.remembered_max).max(EXTENTS_MAX);
         while self.extents > extents_max {
@@ -296,12 +300,12 @@ impl Objects {
             self.extents -= layout.len();
             layout.thin(EXTENTS_SURE);
             if object.readers.is_empty() {
-                object.layout = None; // who comes asks anew
+                object.layout = None; // the next reader asks again
             }
         }
     }
 
-    /// Two steps for each one added: the table shrinks back to its size when streams end.
+    /// Two steps for each file added: the table shrinks back to its bound when streams end.
     fn forget_some(&mut self) {
         for _ in 0..2 {
             if self.known.len() <= self.remembered_max {
@@ -363,7 +367,8 @@ mod tests {
         assert!(!objects.is_popular(id(1), AT(9000)));
     }
 
-    /// Read from here on, on a connection of its own, until the device was read up to `to_mib`; then the client is gone.
+    /// Read from here on, on a connection of its own, until the device was read up to `to_mib`; then the client is
+    /// gone.
     fn download(objects: &mut Objects, from_mib: u64, to_mib: u64) {
         let (from_bytes, to_bytes) = (from_mib << 20, to_mib << 20);
         let place = (0, from_mib as u32);

@@ -1,9 +1,9 @@
-//! How much of what is read into the page cache lives until somebody comes for it again.
+//! How long bytes stay in the page cache: whether they are still there for their next reader.
 //!
-//! The kernel drops what was used longest ago. So whether a window is still there when its next reader comes is a question of
-//! bytes, not of time: how many are read into the page cache until then, against how many it holds. What it holds is expected
-//! from the machine's memory, and then learned: windows that were gone say that it is less, windows that were found that it
-//! is more. Other programs use it, too: what they leave is what is learned.
+//! The kernel evicts what was least recently used. So whether a window is still there when its next reader comes is a
+//! question of bytes, not of time: how many are read into the page cache meanwhile, against how many it holds. The
+//! capacity is first estimated from the machine's memory and then learned. Windows found evicted lower the estimate,
+//! windows found present raise it. Other programs use the page cache, too, so what is learned is what they leave.
 
 use alloc::collections::BTreeMap;
 
@@ -17,22 +17,22 @@ use crate::units::Instant;
 /// A file's window, by number.
 type Window = (ObjectId, u64);
 
-/// What was read of a window into the page cache.
+/// The part of a window that was read into the page cache.
 #[derive(Clone, Copy)]
 struct Cached {
     span: Span,
-    /// Bytes that the device had brought into the page cache by then.
+    /// Bytes that the device had read into the page cache by then.
     at_bytes: u64,
 }
 
-/// What it means that a byte is not in the page cache.
+/// What an absent byte says about the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gone {
-    /// Nothing: it was not read into it, or has just been.
+    /// Nothing: it was not read into the page cache, or only a moment ago.
     Unread,
-    /// It was read into it in vain, before it was found out that this was too much.
+    /// It was read in vain, before the estimate was lowered.
     Known,
-    /// It was read into it in vain, by what is believed since then.
+    /// It was read in vain by the current estimate.
     Vain,
 }
 
@@ -45,12 +45,12 @@ const _: () = assert!(
 /// See the module.
 pub(super) struct PageCacheModel {
     expected_bytes: u64,
-    /// Since `lowered_at`; more with time.
+    /// The estimate as of `lowered_at`; it grows back with time.
     learned_bytes: u64,
     lowered_at: Instant,
-    /// What had been read by then: of windows from before it is known that they were too many.
+    /// What had been read by then. Windows from before it are already known to have been too many.
     lowered_at_bytes: u64,
-    /// All that was ever read into the page cache.
+    /// All bytes ever read into the page cache.
     read_bytes: u64,
     windows: BTreeMap<Window, Cached>,
     by_age: BTreeMap<u64, Window>,
@@ -58,7 +58,7 @@ pub(super) struct PageCacheModel {
 }
 
 impl PageCacheModel {
-    /// The page cache is expected to hold so much.
+    /// A page cache that is expected to hold `expected_bytes`, on a device with `memory_bytes` for reading ahead.
     pub fn new(expected_bytes: u64, memory_bytes: u64) -> PageCacheModel {
         let mut room = PageCacheModel {
             expected_bytes,
@@ -74,7 +74,7 @@ impl PageCacheModel {
         room
     }
 
-    /// The device has so much memory for reading ahead: what is remembered of windows goes by that.
+    /// The device has this much memory for reading ahead: it bounds how many windows are remembered.
     pub fn remember_by(&mut self, memory_bytes: u64) {
         let many = usize::try_from(memory_bytes / REMEMBERED_EACH_BYTES);
         let most = many.unwrap_or(CACHED_WINDOWS_MAX);
@@ -82,13 +82,13 @@ impl PageCacheModel {
         self.forget_some();
     }
 
-    /// All that was ever read into the page cache: a clock, by which the age of what is in it counts.
+    /// All bytes ever read into the page cache: the clock for the age of its contents.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes
     }
 
-    /// So many bytes may be read into it before what was read first is gone. When nothing was gone for a while, it is
-    /// believed to be more again.
+    /// How many bytes may be read into the page cache before what was read first is evicted. While nothing is found
+    /// evicted, the estimate grows back.
     pub fn bytes(&self, now: Instant) -> u64 {
         let times = now.since_us(self.lowered_at) / UNSHARED_US;
         let factor = 1u64 << times.min(40);
@@ -141,13 +141,13 @@ impl PageCacheModel {
         cached.span.contains(at_bytes).then_some(*cached)
     }
 
-    /// Whether this byte was read into it so lately that it is there still, as far as that is known.
+    /// Whether this byte was read so recently that it should still be there.
     pub fn may_hold(&self, object: ObjectId, at_bytes: u64, now: Instant) -> bool {
         let cached = self.cached(object, at_bytes);
         cached.is_some_and(|cached| self.read_bytes - cached.at_bytes <= self.bytes(now))
     }
 
-    /// This byte is wished for since it is not there: whether it was read into the page cache in vain.
+    /// This byte is wanted since it is not in the page cache. Returns whether it had been read into it in vain.
     pub fn gone(&mut self, object: ObjectId, at_bytes: u64, now: Instant) -> Gone {
         let Some(cached) = self.cached(object, at_bytes) else {
             return Gone::Unread;
@@ -164,13 +164,13 @@ impl PageCacheModel {
             self.lowered_at = now;
             self.lowered_at_bytes = self.read_bytes;
         } else if age_bytes / 2 <= room_bytes {
-            (self.learned_bytes, self.lowered_at) = (room_bytes, now); // twice as much would be too much
+            (self.learned_bytes, self.lowered_at) = (room_bytes, now); // twice that is too much
         }
         if known { Gone::Known } else { Gone::Vain }
     }
 
-    /// A stream went from one byte to another one by what it found there. Returned is how many windows of that had been read
-    /// into it, [`VAIN_WINDOWS_MAX`] at most.
+    /// A stream went from `from_bytes` to `to_bytes` on what it found in the page cache. Returns how many windows of
+    /// that had been read into it, [`VAIN_WINDOWS_MAX`] at most.
     pub fn found(
         &mut self,
         object: ObjectId,
@@ -184,7 +184,7 @@ impl PageCacheModel {
         let (first, last) = (from_bytes / WINDOW_BYTES, (to_bytes - 1) / WINDOW_BYTES);
         let found = self.windows.range((object, first)..=(object, last));
         let mut ages = found.rev().map(|(_, cached)| cached.at_bytes);
-        // The last of them was there a moment ago, the first perhaps long ago.
+        // The last of them was found a moment ago, the first perhaps long ago.
         let Some(at_bytes) = ages.next() else {
             return 0;
         };
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// So many windows were read, one after the other.
+    /// A page cache into which this many windows were read, one after the other.
     fn room_after(windows: u64, expected_bytes: u64) -> PageCacheModel {
         let mut room = PageCacheModel::new(expected_bytes, 1 << 30);
         (0..windows).for_each(|nth| room.read(FILE, window(nth)));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was read, found and gone: tables are bounded and agree, and what is believed has its bounds.
+        /// Whatever was read, found or evicted: the tables are bounded and agree, and so is the estimate.
         #[test]
         fn what_is_remembered_and_believed_is_bounded(
             steps in prop::collection::vec((0u8..4, 0u64..3_000, 1u64..6_000_000), 1..300),

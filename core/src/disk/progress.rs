@@ -1,4 +1,4 @@
-//! Progress: somebody is at work for each wish that is not answered.
+//! Progress: every unanswered want has something at work for it.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -9,15 +9,15 @@ use crate::limits::AWAITED_CHECK_US;
 use crate::units::Instant;
 
 impl Disk {
-    /// Streams whose wish is neither answered nor waited for by a read, a look-up or a turn: our own fault, and never to be
-    /// seen. For asserts; the machine itself looks once in [`AWAITED_CHECK_US`].
+    /// Streams whose want is neither answered nor pending in a read, a lookup or the scheduler: lost wakeups, bugs of
+    /// ours that should never occur. For asserts; the machine itself checks every [`AWAITED_CHECK_US`].
     pub fn forgotten(&self) -> Vec<StreamId> {
         let places = self.forgotten_places();
         let stream = |at: Place| Some(self.readers.get(&at)?.want.stream);
         places.into_iter().filter_map(stream).collect()
     }
 
-    /// Wishes for which nobody was at work, and that have their turn again.
+    /// Lost wakeups mended: wants that nobody worked for, and that were scheduled again.
     pub fn mended(&self) -> u64 {
         self.mended
     }
@@ -31,11 +31,11 @@ impl Disk {
         self.observe(now);
         for at in self.forgotten_places() {
             self.mended += 1;
-            self.stand(at);
+            self.enqueue(at);
         }
     }
 
-    /// Invariants that cost nothing: the sum of rates is that of streams whose rate is known.
+    /// Invariants that are cheap to check: the sum of rates is that of streams whose rate is known.
     pub(super) fn assert_sums(&self) {
         let streams = self.readers.len() as u64;
         assert!(self.rates_known <= streams, "a rate of nobody");

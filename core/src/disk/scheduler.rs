@@ -6,29 +6,30 @@ use super::Place;
 use crate::limits::URGENT_IN_A_ROW_MAX;
 use crate::units::Instant;
 
-/// In which order those who are due are read.
+/// The order in which wants that are due are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As they lie on the device, in one direction, from the start again after the end (C-LOOK). Each at most once
-    /// in a sweep.
+    /// By position on the device, in one direction, from the start again after the end (C-LOOK). Each stream at most
+    /// once per sweep.
     CLook,
-    /// Who runs dry first (EDF): seeks more, and in overload starves nobody but serves nobody well.
+    /// The stream that runs dry first (EDF): seeks more, and in overload starves nobody but serves nobody well.
     Deadline,
-    /// Who wished first.
+    /// In the order of arrival.
     Arrival,
 }
 
-/// Where a wish stands.
+/// The scheduling state of a want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
     /// Not due yet.
     Later(Instant),
     Due(Key),
-    /// Its stream has nothing yet and stands still, or little is left of its response: it does not wait for a sweep.
+    /// Its stream is stalled and has received nothing yet, or little is left of its response: it does not wait for a
+    /// sweep.
     Urgent(Key),
 }
 
-/// Which sweep, and where in it; in other orders, what goes first, and what is next to that.
+/// C-LOOK: the sweep, and the position in it. Other orders: their sort key, then the order of arrival.
 type Key = (u64, u64);
 
 /// See the module.
@@ -37,24 +38,25 @@ pub(super) struct Scheduler {
     later: BTreeSet<(Instant, Place)>,
     due: BTreeSet<(Key, Place)>,
     urgent: BTreeSet<(Key, Place)>,
-    /// The sweep under way, and where the arm is in it.
+    /// The current sweep.
     sweep: u64,
+    /// The arm's position in it.
     arm_bytes: u64,
     arrivals: u64,
-    /// Urgent ones chosen in a row.
+    /// Urgent wants chosen in a row.
     urgent_in_a_row: u32,
 }
 
-/// A wish as the scheduler sees it.
+/// A want as the scheduler sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub place: Place,
     pub due_at: Instant,
     /// Where its bytes lie.
     pub device_bytes: u64,
-    /// The sweep in which its stream was last read.
+    /// The sweep in which its stream was last read for.
     pub served: Option<u64>,
-    /// Its stream has nothing yet.
+    /// Its stream has received nothing yet.
     pub urgent: bool,
     /// It is the short rest of a response: urgent when it is due.
     pub short: bool,
@@ -78,7 +80,7 @@ impl Scheduler {
         self.later.is_empty() && self.due.is_empty() && self.urgent.is_empty()
     }
 
-    /// Wait until it is due.
+    /// Adds a want, which waits until it is due.
     pub fn add(&mut self, entry: &Entry) -> Position {
         if entry.urgent {
             let key = self.key(entry);
@@ -97,13 +99,13 @@ impl Scheduler {
         };
     }
 
-    /// Who becomes due by `horizon`; to be given to [`Scheduler::ripen`].
+    /// The next want that is due by `horizon`; to be given to [`Scheduler::ripen`].
     pub fn next_due(&self, horizon: Instant) -> Option<Place> {
         let (_, place) = self.later.first().filter(|(at, _)| *at <= horizon)?;
         Some(*place)
     }
 
-    /// When the next becomes due for a horizon of `ahead_us`.
+    /// When the next want becomes due with a horizon of `ahead_us`.
     pub fn next_at(&self, ahead_us: u64) -> Option<Instant> {
         let (at, _) = self.later.first()?;
         Some(Instant {
@@ -111,7 +113,7 @@ impl Scheduler {
         })
     }
 
-    /// It is due now.
+    /// The want is due now.
     pub fn ripen(&mut self, entry: &Entry) -> Position {
         self.later.remove(&(entry.due_at, entry.place));
         let key = self.key(entry);
@@ -123,8 +125,8 @@ impl Scheduler {
         Position::Due(key)
     }
 
-    /// The next two candidates, best first: those who have nothing go first, but the sweep has its turn after each few
-    /// of them, so that neither starves.
+    /// The next two candidates, best first. Urgent wants go first, but the sweep has its turn after each few of them,
+    /// so that neither starves.
     pub fn candidates(&self) -> [Option<Place>; 2] {
         let place = |set: &BTreeSet<(Key, Place)>| set.first().map(|(_, place)| *place);
         let (urgent, due) = (place(&self.urgent), place(&self.due));
@@ -135,7 +137,7 @@ impl Scheduler {
         }
     }
 
-    /// Take one that was a candidate: the arm goes to the end of what is read for it. Returned is the sweep.
+    /// Takes a candidate; the arm moves to the end of what is read for it. Returns the sweep.
     pub fn take(&mut self, place: Place, position: Position, end_bytes: u64) -> u64 {
         self.remove(place, position);
         self.urgent_in_a_row = match position {
@@ -159,7 +161,7 @@ impl Scheduler {
                 (self.sweep + u64::from(behind), entry.device_bytes)
             }
             Order::Deadline => {
-                self.arrivals += 1; // of equal needs the oldest
+                self.arrivals += 1; // the oldest of equal deadlines
                 (entry.due_at.us, self.arrivals)
             }
             Order::Arrival => {
@@ -241,7 +243,8 @@ mod tests {
     }
 
     proptest! {
-        /// Streams that are always due again: nobody is read twice in a sweep, nobody waits for more than two sweeps.
+        /// Streams that are always due again: none is read for twice in a sweep, and none waits for more than two
+        /// sweeps.
         #[test]
         fn each_is_read_once_in_a_sweep(places in prop::collection::vec(0u64..1 << 30, 1..40), len in 1u64..1 << 22) {
             let mut scheduler = Scheduler::new(Order::CLook);

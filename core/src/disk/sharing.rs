@@ -1,29 +1,31 @@
-//! Who shares: whether the next bytes of a stream go into the page cache, since somebody else will come for them while they are there.
+//! Sharing: whether the next bytes of a stream are read into the page cache, since another reader will need them while
+//! they are there.
 //!
-//! Of two readers of a file the second comes to where the first is when it has taken all that lies between them. Until then
-//! so many bytes are read into the page cache: what all who share read in that time, the first one among them. If
-//! that is no more than the page cache holds ([`super::page_cache`]), the two are near by, and share. So the nearest share, and
-//! one pair more that shares may be the end of it for the one that is farthest apart.
+//! The second of two readers reaches the position of the first when it has taken all bytes between them. Until then the
+//! readers that share, the first one among them, read some number of bytes into the page cache. If that is no more than
+//! it holds ([`super::page_cache`]), the two are near each other and share. So the nearest pairs share, and one more
+//! pair that does may end it for the pair that is farthest apart.
 
 use super::{Disk, Flight, Place, ReadError, Way, first};
 use crate::conn::{Held, Span, Want};
 use crate::limits::WINDOW_BYTES;
 use crate::units::{Instant, US_PER_S};
 
-/// What a reader was told last, and has not wished since.
+/// The last answer to a reader that has sent no want since.
 #[derive(Clone, Copy)]
 pub(super) struct Answer {
     pub at: Instant,
-    /// It has all before this byte.
+    /// The reader has all bytes before this one.
     pub end_bytes: u64,
 }
 
 impl Disk {
-    /// Which way a read for this stream takes: into the page cache if it stays there for others, past it if it can.
+    /// Which way a read for this stream takes: into the page cache if it will stay there for others, past it if
+    /// possible.
     pub(super) fn way(&self, at: Place, want: &Want, now: Instant) -> Way {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if !want.absent && self.page_cache.may_hold(object, from_bytes, now) {
-            return Way::Cached; // nobody was asked, and it may well be there
+            return Way::Cached; // the page cache was not asked, and it may be there
         }
         if self.objects.is_popular(object, now) {
             return Way::Popular;
@@ -37,8 +39,8 @@ impl Disk {
         }
     }
 
-    /// Whether another reader of the file is near by: it comes for these bytes while they are there. A crowd at one place is,
-    /// whatever memory there is: a few reads are less than one for each.
+    /// Whether another reader of the file follows closely enough to need these bytes while they are in the page cache.
+    /// A crowd at one place always does, whatever memory there is: a few reads are fewer than one for each.
     fn is_followed(&self, at: Place, want: &Want, now: Instant) -> bool {
         let Some(reader) = self.readers.get(&at) else {
             return false;
@@ -48,7 +50,7 @@ impl Disk {
         let mut room_bytes = self.page_cache.bytes(now);
         if !reader.fills {
             filled_bytes_per_s += rate - reader.filled_bytes_per_s.min(rate);
-            room_bytes -= room_bytes / 4; // who begins to share shall not have to end it soon
+            room_bytes -= room_bytes / 4; // a stream that begins to share should not have to stop soon
         }
         let vain = self.objects.is_vain(want.object, now);
         let own_us = us_for(WINDOW_BYTES, rate).saturating_add(want.dry_at.since_us(now));
@@ -67,8 +69,8 @@ impl Disk {
         })
     }
 
-    /// How far a reader is from this byte of its file, or from its window, and when it will have taken all before it;
-    /// `None`: it has that byte or does not want it.
+    /// How far a reader is from this byte of its file, in bytes, and how long until it has taken all before it, in
+    /// microseconds; `None`: it has that byte's window already or does not want the byte.
     fn comes_in_us(&self, at: Place, to_bytes: u64, now: Instant) -> Option<(u64, u64)> {
         let reader = self.readers.get(&at)?;
         let wish = reader.want.span;
@@ -80,7 +82,7 @@ impl Disk {
         if has_bytes >= window_end_bytes || wish.end_bytes() <= to_bytes {
             return None;
         }
-        // Who was answered long ago goes on by what it finds in the page cache.
+        // A reader answered long ago goes on with what it finds in the page cache.
         let from = reader.want.dry_at.max(since);
         let rate = self.rate_or_mean(&reader.want);
         let takes_us = us_for(to_bytes.saturating_sub(wish.offset_bytes), rate);
@@ -88,7 +90,7 @@ impl Disk {
         Some((to_bytes.saturating_sub(has_bytes), us))
     }
 
-    /// B_n; of those whose rate is not known it is that of the others. If nobody's is, all are alike.
+    /// B_n; where it is not known, the mean of the others. If no rate is known, all count as equal.
     fn rate_or_mean(&self, want: &Want) -> u64 {
         let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
         match want.rate_bytes_per_s {
@@ -97,8 +99,8 @@ impl Disk {
         }
     }
 
-    /// What the stream's reads bring into the page cache, now that something has changed for it. Who finds all its bytes
-    /// there wishes for nothing, and brings nothing.
+    /// Updates the rate at which the stream's reads fill the page cache, after something has changed for it. A stream
+    /// that finds all its bytes there wants nothing, and fills nothing.
     pub(super) fn refill(&mut self, at: Place) {
         let Some(want) = self.readers.get(&at).map(|reader| reader.want) else {
             return;
@@ -113,7 +115,7 @@ impl Disk {
         }
     }
 
-    /// What a read has brought.
+    /// The bytes that a read has brought.
     pub(super) fn landed(&mut self, flight: &Flight, result: Result<u64, ReadError>) -> Span {
         let got_bytes = match result {
             Ok(bytes) => bytes,
@@ -127,8 +129,8 @@ impl Disk {
         landed
     }
 
-    /// What a new wish tells of the page cache: what its stream has passed since it was answered was there, and where it
-    /// begins it is not.
+    /// What a new want tells about the page cache: what its stream has passed since its last answer was there, and
+    /// where the want begins it was not.
     pub(super) fn learn(&mut self, before: Option<Answer>, want: &Want, now: Instant) {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if let Some(answer) = before {
@@ -148,7 +150,7 @@ impl Disk {
     }
 }
 
-/// How long a client of this rate takes for so many bytes.
+/// How long a client of this rate takes for `len_bytes`, microseconds.
 fn us_for(len_bytes: u64, rate_bytes_per_s: u64) -> u64 {
     let us = u128::from(len_bytes) * u128::from(US_PER_S) / u128::from(rate_bytes_per_s.max(1));
     u64::try_from(us).unwrap_or(u64::MAX)

@@ -1,5 +1,5 @@
-//! The machine's behaviour, told by hand and by a shell that does random things; faults in [`faults`], who shares what in
-//! [`sharing`].
+//! The machine's behaviour, tested by hand and with a shell that does random things; faults in [`faults`], the sharing
+//! of files in [`sharing`].
 
 mod faults;
 mod sharing;
@@ -50,7 +50,7 @@ fn object(index: u32) -> ObjectId {
     }
 }
 
-/// A stream that stands still, of 1 MB/s, with `from_bytes` of its file behind it.
+/// A stalled stream of 1 MB/s, with `from_bytes` of its file behind it.
 pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
     Want {
         stream: stream(index),
@@ -346,7 +346,7 @@ fn short_reads_go_deeper_than_long_ones_and_memory_bounds_both() {
 
 const SWEEP_READS: u32 = 8;
 
-/// Streams that were read before and stand still, for a device that takes many reads.
+/// Stalled streams that were read for before, on a device that takes many reads.
 fn sweep_of(settings: Settings, streams: u32) -> Disk {
     let reads = Some(SWEEP_READS);
     let mut disk = Disk::new(Settings { reads, ..settings });
@@ -394,7 +394,7 @@ fn the_sweep_waits_while_a_file_is_looked_for_but_never_stands() {
         let outs = orders(&mut disk, NOW);
         assert!(!outs.iter().any(|out| matches!(out, Out::Read { .. })));
     }
-    // However many look-ups there are.
+    // However many lookups there are.
     disk.on(In::LookUps(100), NOW);
     disk.on(done(&reads.remove(0)), NOW);
     let outs = orders(&mut disk, NOW);
@@ -572,7 +572,7 @@ impl Shell {
         }
         assert!(self.device.len() <= READS_IN_FLIGHT_MAX);
         let lost: u32 = std::mem::take(&mut self.landed).into_values().sum();
-        self.free(disk, lost); // read for one who left
+        self.free(disk, lost); // read for a stream that is gone
     }
 
     fn wish(&mut self, disk: &mut Disk, index: u32, file: u32, offset: u64, rate: u64) {
@@ -616,7 +616,8 @@ impl Shell {
 }
 
 proptest! {
-    /// Whatever happens: the pool is never exceeded, every living wish is answered once, the dead hear nothing.
+    /// Whatever happens: the pool is never exceeded, every want of a living stream is answered once, and one of an
+    /// ended stream never.
     #[test]
     fn every_living_wish_is_answered_once_within_the_pool(
         steps in prop::collection::vec((0u32..12, 0u32..4, 0u64..3 << 20, 0u8..5, 0u64..2_000_000), 1..200),

@@ -1,9 +1,9 @@
-//! How fast a client reads, as TCP's counters show it: acknowledged bytes, less those that lie in its receive buffer, over the time
-//! in which it had something to read.
+//! How fast a client reads, by TCP's counters: acknowledged bytes, less those in its receive buffer, over the time in
+//! which it had something to read.
 //!
-//! A burst into an empty receive buffer is no pace: its bytes are acknowledged, and the window that the client offers has shrunk by as
-//! many. While our socket holds bytes the client has something to read, and while its window is smaller than it was, too. In
-//! between nobody can say, and what was read then counts for nothing but a bound from below.
+//! A burst into an empty receive buffer is no pace: its bytes are acknowledged, but the client's window has shrunk by
+//! as many. The client has something to read while our socket holds bytes, and while its window is smaller than it was.
+//! Between such times this is unknown, and what was read then counts only as a lower bound.
 
 use super::per_s;
 use crate::limits::{
@@ -26,41 +26,41 @@ pub struct Flow {
     pub segment_bytes: u64,
 }
 
-/// What is known of how fast a client reads.
+/// A piece of evidence of how fast a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// It had something to read all the time that counts.
+    /// The client had something to read during all the time counted.
     Sample {
         /// What it read, bytes per second.
         bytes_per_s: u64,
         /// Its own window held it up, not its path: it reads no faster than this.
         by_itself: bool,
     },
-    /// It has something to read, and its window is closed: it reads no faster than this, bytes per second.
+    /// The client has something to read, and its window is closed: it reads no faster than this.
     AtMost {
-        /// What it read until it paused, over the time until now.
+        /// What it read until it paused, over the time until now, bytes per second.
         bytes_per_s: u64,
     },
-    /// It had nothing to read most of the time.
+    /// The client had nothing to read most of the time.
     AtLeast {
-        /// It reads this or more, bytes per second.
+        /// It reads at least this fast, bytes per second.
         bytes_per_s: u64,
     },
 }
 
 /// What a client read in a time in which it had something to read.
 ///
-/// Windows open in steps, and programs read in bursts: then there are looks at which nothing was read. What was read up to the end of a
-/// step, since the end of another one, is a sample; in between there is none.
+/// Windows open in steps, and programs read in bursts, so some samples show that nothing was read. A valid sample
+/// covers what was read from the end of one step to the end of another; between them there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stretch {
     us: u64,
     bytes: u64,
-    /// For so long of it the client's window held it up.
+    /// The part of `us` in which the client's window held it up.
     limited_us: u64,
-    /// What was read in one step, at most.
+    /// The most that was read in one step.
     step_bytes: u64,
-    /// There were looks at which nothing was read.
+    /// Some samples showed that nothing was read.
     uneven: bool,
 }
 
@@ -79,49 +79,54 @@ impl Stretch {
         self.us > 0 && self.limited_us >= self.us / 4
     }
 
-    /// One step more or less changes little.
+    /// Whether one step more or less would change little.
     fn is_whole(&self) -> bool {
         self.us >= 2 * STRETCH_US_MIN && self.bytes / FLOW_STEPS >= self.step_bytes
     }
 }
 
-/// Two looks at a connection and what was in between, added up until it says something.
+/// Adds up what happens between samples of a connection, until it amounts to evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauge {
     last: Option<(Instant, Flow)>,
-    /// When our socket was given bytes first and last since the last look, and in how many pieces.
+    /// When our socket was given bytes first and last since the last sample.
     given: Option<(Instant, Instant)>,
+    /// In how many pieces they were given.
     pieces: u32,
-    /// Acknowledged, and not read by the client's program, as far as its window shows.
+    /// Bytes acknowledged, and not read by the client's program, as far as its window shows.
     unread_bytes: u64,
-    /// The stretch under way, and the one before it.
+    /// The current stretch.
     now: Stretch,
+    /// The stretch before it.
     before: Stretch,
-    /// Read since the last step, less than counts for one.
+    /// Bytes read since the last step, too few to count as one.
     crumbs_bytes: u64,
-    /// The one before it is one as they should be: the first is not, since the client's buffer grows in it.
+    /// The stretch before is a regular one. The first is not, since the client's buffer grows in it.
     begun: bool,
-    /// The time since then in which nothing was read.
+    /// The time since the current stretch in which nothing was read.
     silent: Stretch,
-    /// The step under way, and how many looks it has lasted.
+    /// The current step.
     step_bytes: u64,
+    /// How many samples it has lasted.
     step_looks: u64,
-    /// Acknowledged before the first look.
+    /// Bytes acknowledged before the first sample.
     burst_bytes: u64,
-    /// All time since the last word on whether the client had something to read, that in which it had, and what was read at least.
+    /// All time since the last verdict of `at_least`.
     all_us: u64,
+    /// The part of it in which the client had something to read.
     fed_us: u64,
+    /// What was read in it, at least.
     all_bytes: u64,
 }
 
 impl Gauge {
-    /// The last look; `None` before the first one.
+    /// Time of the last sample; `None` before the first one.
     pub fn looked_at(&self) -> Option<Instant> {
         self.last.map(|(at, _)| at)
     }
 
-    /// Whether the client certainly has bytes that its program has not read. It tells of a window that opens when it sends an ACK, and
-    /// by itself only when the window is twice as large as it said last (Linux, tcp_cleanup_rbuf).
+    /// Whether the client certainly has bytes that its program has not read. A receiver announces a larger window with
+    /// its next ACK, and on its own only when the window is twice as large as last announced (Linux, tcp_cleanup_rbuf).
     pub fn has_unread(&self) -> bool {
         self.has_unread_behind(self.last.map(|(_, flow)| flow).unwrap_or_default())
     }
@@ -133,7 +138,7 @@ impl Gauge {
         self.unread_bytes > untold_bytes
     }
 
-    /// What was before counts no more: the connection had nothing to send, or its path is another one.
+    /// Starts over: the connection had nothing to send, or its path has changed.
     pub fn begin_anew(&mut self) {
         *self = Gauge {
             last: self.last,
@@ -142,13 +147,13 @@ impl Gauge {
         };
     }
 
-    /// How long after the last look the next one says more, microseconds.
+    /// How long after the last sample the next one says more, microseconds.
     pub fn look_in_us(&self) -> u64 {
         let us = self.all().and(self.silent).us;
         (us / 8).clamp(STRETCH_US_MIN / 2, FLOW_LOOK_US_MAX)
     }
 
-    /// Our socket is given bytes.
+    /// Our socket was given bytes.
     pub fn given(&mut self, now: Instant) {
         let (first, last) = self.given.unwrap_or((now, now));
         let new = self.given.is_none() || now.since_us(last) >= FLOW_US_MIN;
@@ -156,7 +161,7 @@ impl Gauge {
         self.given = Some((first, now));
     }
 
-    /// Another look, which may complete a piece of evidence over `least_us` at least.
+    /// Another sample of the counters, which may complete a piece of evidence over at least `least_us`.
     pub fn look(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
         let Some((from, before)) = self.last else {
             (self.last, self.burst_bytes) = (Some((now, flow)), flow.acked_bytes);
@@ -168,7 +173,7 @@ impl Gauge {
         }
         let backwards = flow.acked_bytes < before.acked_bytes || flow.busy_us < before.busy_us;
         if backwards || us > FLOW_US_MAX {
-            // Counters of another connection, or of long ago.
+            // The counters of another connection, or too old.
             *self = Gauge {
                 last: Some((now, flow)),
                 ..Gauge::default()
@@ -178,7 +183,7 @@ impl Gauge {
         let at_rest =
             flow.acked_bytes == before.acked_bytes && flow.window_bytes == before.window_bytes;
         if at_rest && flow.busy_us - before.busy_us < us / 2 {
-            return None; // nobody has told of anything: what is read now shows in the next ACK
+            return None; // nothing is announced yet: what is read now shows in the next ACK
         }
         let fed_from = self.given.take().map_or(from, |(at, _)| at.max(from));
         let fed = self.add(before, flow, (us, now.since_us(fed_from)));
@@ -190,8 +195,8 @@ impl Gauge {
         evidence.or_else(|| self.at_least(least_us))
     }
 
-    /// What lies between two looks, of which there is so much time, and so much since our socket was given bytes: what was read while the client
-    /// had something to read.
+    /// Adds what happened between two samples: `us` is the time between them, `given_us` the part of it since our socket
+    /// was given bytes. Returns what was read while the client had something to read.
     fn add(&mut self, before: Flow, flow: Flow, (us, given_us): (u64, u64)) -> Option<Stretch> {
         let acked_bytes = flow.acked_bytes - before.acked_bytes;
         let busy_us = (flow.busy_us - before.busy_us).min(us);
@@ -208,7 +213,7 @@ impl Gauge {
         self.all_us += us;
         self.all_bytes = self.all_bytes.saturating_add(read_bytes);
         let has_unread = self.has_unread_behind(flow);
-        // It had bytes all the time if it had more than it read, or got none that could have come too late.
+        // It had bytes all the time if it had more than it read, or if none came that could have come too late.
         let always = match (had_unread, has_unread) {
             (true, true) => {
                 self.pieces == 0 || read_bytes < had_unread_bytes || unread_bytes > acked_bytes
@@ -217,11 +222,11 @@ impl Gauge {
             (_, false) => false,
         };
         let long = busy_us >= us / 4 * 3;
-        // What it read when our socket was empty came out of its buffer, which was full while it held us up.
+        // What it read while our socket was empty came out of its buffer, which was full while it held us up.
         let held_up = limited_us > 0 && busy_us < us / 20 * 19;
         let (fed_us, fed_bytes) = match (always, long) {
             (true, _) if had_unread => (us, read_bytes),
-            // Of what it got since then; what it had before it may have read before.
+            // Only what it got since then counts; what it had before, it may have read before.
             (true, _) => (
                 given_us.max(busy_us),
                 acked_bytes.saturating_sub(unread_bytes),
@@ -230,7 +235,7 @@ impl Gauge {
                 (busy_us, read_bytes.saturating_sub(before.window_bytes))
             }
             (false, true) => (busy_us, read_bytes),
-            // It came to an end somewhere in between.
+            // It ran out of bytes at some time in between.
             (false, false) => return None,
         };
         self.fed_us += fed_us;
@@ -245,7 +250,7 @@ impl Gauge {
         })
     }
 
-    /// Counts what was read while the client had something to read. It may complete a piece of evidence.
+    /// Counts what was read while the client had something to read. This may complete a piece of evidence.
     fn count(&mut self, fed: Stretch, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
         let all = self.all().and(self.silent).and(fed);
         if all.us > 0 && !all.is_by_itself() {
@@ -260,7 +265,7 @@ impl Gauge {
         }
         let bytes = core::mem::take(&mut self.crumbs_bytes);
         self.read(Stretch { bytes, ..fed });
-        // In a step there is no sample, unless it is so long that it is none.
+        // Within a step there is no evidence, unless the step lasts so long that it is none.
         if self.now.uneven && self.step_looks < FLOW_STEPS {
             return None;
         }
@@ -269,7 +274,7 @@ impl Gauge {
         evidence
     }
 
-    /// It reads on: what lies behind it counts, but for a pause.
+    /// The client reads on. The silence counts, unless it was a pause.
     fn resume(&mut self) {
         let silent = core::mem::take(&mut self.silent);
         if self.begun && silent.us > FLOW_STEPS * self.all().us {
@@ -282,7 +287,7 @@ impl Gauge {
 
     /// Something was read.
     fn read(&mut self, fed: Stretch) {
-        // A step is seen in several looks if they are near each other.
+        // A step shows in several samples if they are close together.
         let goes_on = self.now.uneven && self.step_looks < FLOW_STEPS;
         self.step_bytes = match goes_on {
             true => self.step_bytes.saturating_add(fed.bytes),
@@ -293,7 +298,7 @@ impl Gauge {
         self.now.step_bytes = self.now.step_bytes.max(self.step_bytes);
     }
 
-    /// It had something to read, and nothing was read.
+    /// The client had something to read, and nothing was read.
     fn silent(&mut self, fed: Stretch, least_us: u64) -> Option<Evidence> {
         let ends = self.silent.us == 0 && self.now.bytes > 0;
         self.silent = self.silent.and(Stretch {
@@ -324,7 +329,7 @@ impl Gauge {
         self.before.and(self.now)
     }
 
-    /// What is known at the end of a step, or of any time if there are none.
+    /// The evidence at the end of a step, or at any time if there are no steps.
     fn sample(&self, least_us: u64) -> Option<Evidence> {
         let (all, now) = (self.all(), self.now);
         let first = !self.begun && self.before.us == 0;
@@ -341,7 +346,7 @@ impl Gauge {
         })
     }
 
-    /// The next stretch begins, if this one is whole, or the very first: in that one the client's buffer grows.
+    /// Begins the next stretch if this one is whole, or is the very first, in which the client's buffer grows.
     fn turn(&mut self) {
         let first = !self.begun && self.before.us == 0;
         let whole = self.now.is_whole();

@@ -1,4 +1,4 @@
-//! Clients of each kind, on a path and a socket that tell what Linux tells.
+//! Clients of each kind, on a path and a socket whose counters behave like Linux's.
 
 use super::*;
 use crate::rate::Rate;
@@ -13,7 +13,7 @@ struct World {
     link_bytes_per_s: u64,
     /// What the client's program reads at most.
     program_bytes_per_s: u64,
-    /// It reads so often, as much as it could have read since then.
+    /// How often it reads: each time as much as it could have read since the last time.
     burst_ms: u64,
     due_bytes: u64,
     /// Its receive buffer, and how far it grows.
@@ -23,7 +23,7 @@ struct World {
     unread_bytes: u64,
     flow: Flow,
     now: Instant,
-    /// The last sample of a client whom its path holds up: what leaves the socket says the rest.
+    /// The last sample of a client whose path holds it up: what leaves the socket says the rest.
     sampled_bytes_per_s: u64,
 }
 
@@ -84,7 +84,8 @@ impl World {
         // As Linux does it: what is read fast makes the buffer larger.
         let more_bytes = (2 * read_bytes).min(self.grows_to_bytes - self.buffer_bytes);
         self.buffer_bytes += more_bytes;
-        // A small window is told of as none. An ACK of bytes tells of the window; by itself it is told of when it is twice as large.
+        // A small window is announced as none. An ACK of bytes announces the window; on its own, it is announced when
+        // it is twice as large.
         let segment_bytes = self.flow.segment_bytes;
         let window_bytes = match self.buffer_bytes - self.unread_bytes {
             small if small < segment_bytes.min(self.buffer_bytes / 2) => 0,
@@ -102,8 +103,8 @@ impl World {
         self.now = self.now.plus_us(MS);
     }
 
-    /// Seconds pass, in which our socket gets a piece each `each_ms`, up to what it has room for. TCP is asked when it gets one, and
-    /// each second.
+    /// Seconds pass, in which our socket gets a piece each `each_ms`, up to what it has room for. TCP_INFO is sampled
+    /// when it gets one, and each second.
     fn run(
         &mut self,
         rate: &mut Rate,
@@ -189,7 +190,7 @@ proptest! {
     #[test]
     fn a_steady_client_that_always_has_something_to_take_is_found(mut world in kinds()) {
         let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
-        // Until a buffer is full nobody knows, and then it opens in steps of up to a sixteenth.
+        // Until a buffer is full nothing is known, and then it opens in steps of up to a sixteenth.
         let seconds = 30 + 3 * world.buffer_bytes / world.bytes_per_s();
         world.run(&mut rate, &mut gauge, seconds, world.bytes_per_s() / 2, 100);
         prop_assert!(close(believed(&world, &rate)), "{:?} {rate:?}", believed(&world, &rate));
@@ -238,7 +239,7 @@ fn a_burst_into_an_empty_receive_buffer_is_no_pace() {
     let mut world = World::new(1_000_000_000, 300_000, 6 << 20);
     let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
     world.run(&mut rate, &mut gauge, 10, 4 << 20, 20_000);
-    // Nobody tells how fast it reads while its window is still large.
+    // Nothing tells how fast it reads while its window is still large.
     let [send, prefetch] = believed(&world, &rate);
     assert!(send <= 125 && prefetch <= 125, "{rate:?}");
 }

@@ -46,8 +46,9 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// The form in which the response is to be cached, if at all: it is small, the same for all clients, no longer
-    /// changing, and its path was asked for before. `is_cached`: the cache holds an older response for the path.
+    /// The form in which to cache the response, if at all. It must be small, the same for all clients and no longer
+    /// changing, and its path must have been asked for before. `is_cached`: the cache holds an older response for the
+    /// path.
     pub fn admit(
         &mut self,
         path_hash: u64,
@@ -72,9 +73,9 @@ impl Admission {
         }
     }
 
-    /// Whether the path was among the last to be asked for; from now on it is.
+    /// Whether the path was among the last to be asked for. It is from now on.
     fn asked_before(&mut self, path_hash: u64) -> bool {
-        let hash = path_hash | 1; // 0 is a free place
+        let hash = path_hash | 1; // 0 marks a free slot
         let place = (hash as usize >> 1) & (ASKED_ONCE_MAX - 1);
         core::mem::replace(&mut self.asked[place], hash) == hash
     }

@@ -1,10 +1,10 @@
-//! Freshness: a response may be used for a second after its file was looked up. The first client in the second half of
-//! that second has the file looked up again behind its own response, so nobody waits as long as requests keep coming.
+//! Freshness: a response may be used for a second after its file was looked up. The first request in the second half of
+//! that second triggers a new lookup after its own response is sent. So nobody waits as long as requests keep coming.
 
 use crate::limits::{CACHED_FRESH_US, REVALIDATIONS_PER_TURN_MAX};
 use crate::units::Instant;
 
-/// What is known of a cached response's age.
+/// The age of a cached response.
 #[derive(Clone, Copy, Debug)]
 pub struct Freshness {
     looked_up: Instant,
@@ -33,13 +33,13 @@ impl Freshness {
         self.compared != now
     }
 
-    /// An open file was compared in this turn and is what its head says, or need not be compared.
+    /// An open file was compared in this turn and matches its head, or need not be compared.
     pub fn compared(&mut self, now: Instant) {
         self.compared = now;
     }
 
-    /// Whether this use of the response is the one that has its file looked up again, where so many files wait for
-    /// that. Says so once.
+    /// Whether this use of the response should trigger a new lookup of its file, while `waiting` files wait for theirs.
+    /// Returns `true` once.
     pub fn falls_due(&mut self, now: Instant, waiting: usize) -> bool {
         let late = self.age_us(now) >= CACHED_FRESH_US / 2;
         let falls_due = late && !self.due && waiting < REVALIDATIONS_PER_TURN_MAX;

@@ -1,7 +1,5 @@
-//! Eviction: second chance (CLOCK, Corbató 1968) within bounds of bytes, open files and places.
-//!
-//! A response that was used since the hand last came by keeps its place once more. All memory is counted: the places
-//! from the start, a response when it enters, and one that is evicted while it is still being sent until that is over.
+//! A response that was used since the hand last came by is kept once more. All memory is counted: the table from the
+//! start, a response when it enters, and an evicted one that is still being sent until that is over.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,9 +21,9 @@ pub struct Cost {
     pub open_files: usize,
 }
 
-/// A response, as far as its cost counts, which stays the same while it is cached.
+/// The cost of a response, which stays the same while it is cached.
 pub trait Costly {
-    /// What it takes, with [`SecondChance::ENTRY_BYTES`].
+    /// What it takes, including [`SecondChance::ENTRY_BYTES`].
     fn cost(&self) -> Cost;
 }
 
@@ -48,8 +46,8 @@ pub struct SecondChance<T> {
     allowed_bytes: usize,
     held_bytes: usize,
     open_files: usize,
-    /// As many as it may ever hold have room here from the start: it never grows, so no turn has to move it. In boxes, since
-    /// a free place then costs 8 bytes, not the 200 of a response.
+    /// Room for as many as it may ever hold, from the start: it never grows, so no turn has to move it. Boxed, since a
+    /// free slot then costs 8 bytes, not the 200 of a response.
     entries: Vec<Box<Entry<T>>>,
     hand: usize,
     swept: usize,
@@ -57,7 +55,7 @@ pub struct SecondChance<T> {
 
 struct Entry<T> {
     response: T,
-    /// Since the hand last came by.
+    /// Used since the hand last came by.
     used: bool,
 }
 
@@ -104,19 +102,19 @@ impl<T: Costly> SecondChance<T> {
         self.budget_bytes
     }
 
-    /// Use no more than what is held now, until [`SecondChance::allow`] gives the budget back step by step.
+    /// Use no more than is held now, until [`SecondChance::allow`] returns the budget step by step.
     pub fn close(&mut self) {
         self.allowed_bytes = self.held_bytes;
     }
 
-    /// The step of the budget to ask for, if the next response may have to take another one's place.
+    /// The step of the budget to ask for, if the next response may otherwise have to evict another one.
     pub fn step_bytes(&self) -> Option<usize> {
         let left_bytes = self.budget_bytes.saturating_sub(self.allowed_bytes);
         let nearly_full = self.held_bytes + NEXT_BYTES > self.allowed_bytes;
         (left_bytes > 0 && nearly_full).then_some(left_bytes.min(RESPONSE_CACHE_STEP_BYTES))
     }
 
-    /// So much more of the budget may be used.
+    /// This much more of the budget may be used.
     pub fn allow(&mut self, step_bytes: usize) {
         self.allowed_bytes = self.budget_bytes.min(self.allowed_bytes + step_bytes);
     }
@@ -126,19 +124,19 @@ impl<T: Costly> SecondChance<T> {
         self.entries.get(at).map(|entry| &entry.response)
     }
 
-    /// A response, which keeps its cost.
+    /// A response, to be changed without changing its cost.
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         self.entries.get_mut(at).map(|entry| &mut entry.response)
     }
 
-    /// A client was given this response: it earns a second chance.
+    /// A client was sent this response: it earns a second chance.
     pub fn touch(&mut self, at: usize) {
         if let Some(entry) = self.entries.get_mut(at) {
             entry.used = true;
         }
     }
 
-    /// Whether there is room for a response of this cost, for which so many were evicted before.
+    /// Whether there is room for a response of this cost, for which `evicted` were evicted before.
     pub fn space(&mut self, cost: Cost, evicted: usize) -> Space {
         if self.fits(cost) {
             return Space::Enough;
@@ -155,7 +153,7 @@ impl<T: Costly> SecondChance<T> {
             && self.entries.len() < self.places()
     }
 
-    /// The next one to be evicted: not used lately, or the last of those that were looked at.
+    /// The next one to be evicted: one not used recently, or the last one examined.
     pub fn victim(&mut self) -> Option<usize> {
         if self.entries.is_empty() {
             return None;
@@ -170,7 +168,7 @@ impl<T: Costly> SecondChance<T> {
         Some(self.hand % self.entries.len())
     }
 
-    /// Add a response that [`Space::Enough`] was said of; its index is that of the last.
+    /// Adds a response for which [`SecondChance::space`] said [`Space::Enough`]; its index is that of the last.
     pub fn push(&mut self, response: T) {
         let cost = response.cost();
         debug_assert!(self.fits(cost), "room is made before");
@@ -180,7 +178,7 @@ impl<T: Costly> SecondChance<T> {
         self.entries.push(Box::new(Entry { response, used }));
     }
 
-    /// Take a response out; the last one moves into its place.
+    /// Removes a response; the last one moves into its place.
     pub fn swap_remove(&mut self, at: usize) -> T {
         let gone = self.entries.swap_remove(at).response;
         let cost = gone.cost();
@@ -189,14 +187,14 @@ impl<T: Costly> SecondChance<T> {
         gone
     }
 
-    /// The next one to be looked at whether it is out of date: all in turn.
+    /// The next response to be checked for being out of date: all in turn.
     pub fn next_swept(&mut self) -> Option<usize> {
         let count = self.entries.len();
         self.swept = self.swept.checked_add(1)?.checked_rem(count)?;
         Some(self.swept)
     }
 
-    /// Count memory that belongs to no response here: the shell's tables, and what is still being sent.
+    /// Counts memory that belongs to no response here: the shell's tables, and what is still being sent.
     pub fn charge(&mut self, bytes: usize) {
         self.held_bytes += bytes;
     }

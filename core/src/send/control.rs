@@ -1,6 +1,7 @@
-//! The send controller: one owner for what a worker decides about sockets. It says how much a socket is offered and when it calls, whether
-//! it is full, who is topped up together, and whose first flight is paced. [`super::Margin`] estimates one socket, [`super::rounds`] sets
-//! the target of all; whoever drives them goes through here.
+//! The send controller: one owner for all that a worker decides about sockets. It says how much a socket is offered and
+//! when it becomes writable, whether it is full, which sockets are topped up together, and whose first flight is paced.
+//! [`super::Margin`] estimates one socket, [`super::rounds`] sets the target for all of them; whatever drives them goes
+//! through here.
 
 use alloc::collections::BTreeSet;
 
@@ -10,68 +11,68 @@ use crate::conn::{ConnId, Held, TcpSample};
 use crate::units::Instant;
 use crate::why::Wait;
 
-/// Who is given bytes to send, and when.
+/// Which socket is given bytes, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// By the send margin of each (see [`crate::send`]).
+    /// By each socket's send margin (see [`crate::send`]).
     Margin {
-        /// What all sockets of the worker may hold unsent together.
+        /// The most that all sockets of the worker may hold unsent together.
         budget_bytes: u64,
     },
-    /// Whoever's socket takes some, at once, as much as it takes: what servers usually do.
+    /// Every socket that is writable, at once, as much as it takes: what servers usually do.
     Eager,
 }
 
 /// Decides for all sockets of a worker.
 #[derive(Debug)]
 pub struct Controller {
-    /// `None`: sockets are filled as soon as they take some.
+    /// `None`: sockets are filled as soon as they are writable.
     top_ups: Option<TopUps>,
-    /// Connections that are paced, and until when: for one round trip.
+    /// Connections that are paced, and until when: one round trip each.
     paced: BTreeSet<(Instant, ConnId)>,
 }
 
 /// Bytes that are about to be offered to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Where they are.
+    /// What holds them.
     pub held: Held,
     /// What is left of the response, these included.
     pub rest_bytes: u64,
 }
 
-/// What became of an offer, in the shell's words.
+/// The result of an offer, as the shell reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// What the kernel took.
     pub taken_bytes: u64,
-    /// The socket took no more, or has taken what it was to take.
+    /// The socket took no more, or has taken all that it was to take.
     pub full: bool,
-    /// What it holds unsent now (SIOCOUTQNSD); `None` where nobody can say.
+    /// What it holds unsent now (SIOCOUTQNSD); `None` where this can't be known.
     pub unsent_bytes: Option<u64>,
 }
 
-/// A socket that has enough for now, and calls.
+/// A socket that has enough for now and will become writable again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// What its connection waits for: its margin is taken, or the kernel takes no more.
+    /// What its connection waits for: for its margin to be taken, or for the kernel to take more.
     pub wait: Wait,
-    /// What it was given since the last look.
+    /// What it was given since the last sample.
     pub given_bytes: u64,
-    /// What it is filled up to.
+    /// The level up to which it is filled.
     pub fill_bytes: u64,
 }
 
 /// A round of top-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Sockets that would call before then are topped up now ([`Margin::joins`]).
+    /// Sockets that would become writable before then are topped up now ([`Margin::joins`]).
     pub until: Instant,
     /// T before the round, microseconds.
     pub from_us: u64,
     /// T from now on.
     pub to_us: u64,
-    /// What all who send take together, bytes per second.
+    /// What all sending connections take together, bytes per second.
     pub rates_bytes_per_s: u64,
 }
 
@@ -87,7 +88,7 @@ impl Round {
 pub struct Flight {
     /// No faster than this, bytes per second.
     pub rate_bytes_per_s: u64,
-    /// Until then: one round trip.
+    /// When the pacing ends: after one round trip.
     pub until: Instant,
 }
 
@@ -108,17 +109,18 @@ impl Controller {
         self.top_ups.map(|top_ups| top_ups.target())
     }
 
-    /// How many connections have a known rate, and the sum of these, bytes per second.
+    /// The number of connections whose rate is known, and the sum of these rates, bytes per second.
     pub fn measured(&self, now: Instant) -> (u64, u64) {
         self.top_ups.map_or((0, 0), |top_ups| top_ups.measured(now))
     }
 
-    /// What a connection waits for whose socket takes no more.
+    /// What a connection waits for when its socket takes no more.
     pub fn wait(&self) -> Wait {
         self.top_ups.map_or(Wait::Socket, |_| Wait::Margin)
     }
 
-    /// What a socket is to take now of an offer, and when it calls; `None`: the kernel decides both. `open`: connections of the worker.
+    /// How much of an offer a socket should take now, and when it becomes writable; `None`: the kernel decides both.
+    /// `open`: number of the worker's connections.
     pub fn room(
         &self,
         margin: &mut Margin,
@@ -134,7 +136,8 @@ impl Controller {
         Some(margin.room(own_bytes, offer.rest_bytes, top_ups.target(), now))
     }
 
-    /// A socket took what it took: the rate is measured. `Some`: it is full and calls; `None`: it may be offered more.
+    /// The result of an offer: the rate is measured. `Some`: the socket is full and will become writable; `None`: it
+    /// may be offered more.
     pub fn taken(&self, margin: &mut Margin, taken: Taken, now: Instant) -> Option<Filled> {
         let Taken {
             taken_bytes,
@@ -151,14 +154,14 @@ impl Controller {
         let target = self.target();
         let given_bytes = margin.given_bytes();
         if let Some(unsent_bytes) = unsent_bytes {
-            // Without margins the rate is measured all the same: reading ahead goes by it.
+            // Without margins the rate is still measured: reading ahead depends on it.
             let grown = margin.full(unsent_bytes, target.unwrap_or_default(), now);
             if grown && target.is_some() {
                 return None;
             }
         }
         let fill_bytes = margin.fill_bytes(target.unwrap_or_default());
-        // What the kernel sent since may be gone from it.
+        // Some of it may have been sent since.
         let is_margin = |unsent_bytes: u64| unsent_bytes >= fill_bytes / 2;
         let wait = match target.and(unsent_bytes).is_some_and(is_margin) {
             true => Wait::Margin,
@@ -171,19 +174,19 @@ impl Controller {
         })
     }
 
-    /// The kernel called for one connection.
+    /// One connection became writable.
     pub fn called(&mut self, now: Instant) {
         if let Some(top_ups) = &mut self.top_ups {
             top_ups.called(now);
         }
     }
 
-    /// Whether it is time for a round. Says so once.
+    /// Whether a round is due. Returns `true` once per round.
     pub fn take_due(&mut self) -> bool {
         self.top_ups.as_mut().is_some_and(TopUps::take_due)
     }
 
-    /// A round of top-ups begins, for those who are sending.
+    /// A round of top-ups begins, over the margins of all sending connections.
     pub fn round<'a>(
         &mut self,
         sending: impl Iterator<Item = &'a Margin>,
@@ -203,8 +206,9 @@ impl Controller {
         })
     }
 
-    /// Spread the first window of a response over a round trip, if it would be a burst. The kernel keeps the pace until it is told
-    /// otherwise, and that would hold back a window that grows; so it is told a round trip later.
+    /// Spreads the first window of a response over a round trip, if it would leave as a burst. The kernel keeps the
+    /// pace until it is told otherwise, which would hold back a growing window; so it is told a round trip later.
+    /// `before`: when an earlier pacing of the connection would have ended.
     pub fn pace(
         &mut self,
         conn: ConnId,
@@ -222,7 +226,7 @@ impl Controller {
         })
     }
 
-    /// A paced connection whose round trip is over: it is paced no longer.
+    /// Takes a connection whose round trip of pacing is over.
     pub fn take_unpaced(&mut self, now: Instant) -> Option<ConnId> {
         let (until, conn) = *self.paced.first()?;
         if until > now {
@@ -232,14 +236,14 @@ impl Controller {
         Some(conn)
     }
 
-    /// A connection that was paced until then is gone, or paced anew.
+    /// A connection that was paced until then is gone, or is paced anew.
     pub fn unpaced(&mut self, conn: ConnId, until: Option<Instant>) {
         if let Some(until) = until {
             self.paced.remove(&(until, conn));
         }
     }
 
-    /// When the next one is paced no longer.
+    /// When the next pacing ends.
     pub fn unpaces_at(&self) -> Option<Instant> {
         self.paced.first().map(|(until, _)| *until)
     }

@@ -9,25 +9,25 @@ use crate::limits::{
 use crate::prefetch::us_for;
 use crate::units::Instant;
 
-/// The next round may be this part of a round's reach after it, in tenths. With steady clients it comes behind nine of them;
-/// clients that losses make unsteady call earlier, and then all have their turn rather than that each calls for
-/// itself (`sim/tests/sending.txt`).
+/// The next round may come after this part of the current round's reach, in tenths. With steady clients it comes after
+/// nine tenths. Clients that losses make unsteady become writable earlier; then all are topped up together instead of
+/// each by its own wake-up (`sim/tests/sending.txt`).
 const ROUND_AFTER_TENTHS: u64 = 2;
 
 /// How far sockets are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// T: with what their clients take in this time.
+    /// T: sockets are filled with what their clients take in this time.
     pub us: u64,
-    /// And with this at least: a client that takes less in T is topped up more rarely than others.
+    /// The least fill: a client that takes less than this in T is topped up more rarely than others.
     pub least_bytes: u64,
-    /// A client that reads at a pace of its own is filled with this times the root of its rate: of all ways to divide a queue, that
-    /// one needs the fewest top-ups, since those of a second are the sum of all rates over what each is filled with.
+    /// A client that reads at its own pace is filled with this times the root of its rate. Of all ways to divide a
+    /// queue this one needs the fewest top-ups: per second they are the sum of each rate over its fill.
     pub steady_per_root: u64,
 }
 
 impl Target {
-    /// What a client that reads so fast at a pace of its own is filled with.
+    /// The fill for a client that reads at its own pace, at this rate.
     pub fn steady_bytes(&self, rate_bytes_per_s: u64) -> u64 {
         let bytes = self
             .steady_per_root
@@ -48,23 +48,23 @@ impl Default for Target {
     }
 }
 
-/// What all who are sending take, as far as that is known.
+/// What all sending connections take, as far as that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// How many have a known rate.
+    /// The number of connections whose rate is known.
     pub known: u64,
     /// The sum of these rates.
     pub rates_bytes_per_s: u64,
-    /// The sum for those among them who take less than [`TOP_UP_BYTES_MIN`] in T.
+    /// The sum for those of them that take less than [`TOP_UP_BYTES_MIN`] in T.
     pub slow_bytes_per_s: u64,
-    /// The sum of the roots of the rates of those who read at a pace of their own.
+    /// The sum of the roots of the rates of clients that read at their own pace.
     pub steady_roots: u64,
-    /// The shortest time for which one of their sockets lasts when it is full.
+    /// The shortest time for which one of their full sockets lasts.
     pub shortest_us: Option<u64>,
 }
 
 impl Demand {
-    /// Counts one more.
+    /// Counts one more connection.
     pub fn add(&mut self, margin: &Margin, target: Target) {
         let Some(us) = margin.lasts_us(target) else {
             return;
@@ -87,16 +87,16 @@ pub struct TopUps {
     budget_bytes: u64,
     steady_bytes: u64,
     target: Target,
-    /// When the next round may be.
+    /// The earliest time of the next round.
     next_at: Instant,
     due: bool,
-    /// When the last round was, and what it found.
+    /// When the last round was, and the demand that it found.
     measured: Option<(Instant, Demand)>,
 }
 
 impl TopUps {
-    /// `budget_bytes` is what all sockets of the worker may hold unsent together; of clients that a path holds up they hold
-    /// [`SEND_QUEUE_BYTES`] at most.
+    /// `budget_bytes` bounds what all sockets of the worker hold unsent together. Sockets of clients that a path holds
+    /// up hold [`SEND_QUEUE_BYTES`] at most.
     pub fn new(budget_bytes: u64) -> TopUps {
         TopUps {
             budget_bytes: budget_bytes.min(SEND_QUEUE_BYTES),
@@ -108,30 +108,30 @@ impl TopUps {
         }
     }
 
-    /// How far every socket is filled, from the budget and what all connections take together.
+    /// How far each socket is filled, from the budget and the total demand.
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// What a socket may hold of bytes that were read for its connection alone, if there are so many of these: they take
-    /// the same memory there as before it, and the fewer calls bring them there the better. All sockets together hold
-    /// the budget at most.
+    /// How many bytes a socket may hold that were read for its connection alone, with this many connections. They take
+    /// the same memory in the socket as before it, and the fewer calls move them there the better. All sockets together
+    /// hold the budget at most.
     pub fn own_bytes(&self, connections: u32) -> u64 {
         (self.budget_bytes / u64::from(connections.max(1))).min(OWN_BYTES_MAX)
     }
 
-    /// The kernel called for one connection: if the last round is long enough ago, all have their turn.
+    /// One connection became writable. If the last round is long enough ago, all connections have their turn.
     pub fn called(&mut self, now: Instant) {
         self.due |= now >= self.next_at;
     }
 
-    /// Whether it is time for a round. Says so once.
+    /// Whether a round is due. Returns `true` once per round.
     pub fn take_due(&mut self) -> bool {
         core::mem::take(&mut self.due)
     }
 
-    /// How many connections have a known rate, and the sum of these, bytes per second; nothing if the last round is
-    /// too long ago to say.
+    /// The number of connections whose rate is known, and the sum of these rates, bytes per second; zeros if the last
+    /// round is too long ago to tell.
     pub fn measured(&self, now: Instant) -> (u64, u64) {
         let fresh = |(at, _): &(Instant, Demand)| now.since_us(*at) <= DEMAND_US_MAX;
         let measured = self.measured.filter(fresh);
@@ -140,8 +140,8 @@ impl TopUps {
         })
     }
 
-    /// A round begins: the target follows the demand. For whom the kernel would call until then, when the next round should
-    /// have come, is topped up now.
+    /// A round begins: the target follows the demand. Returns when the next round should have come; connections that
+    /// would become writable before then are topped up now.
     pub fn round(&mut self, demand: Demand, now: Instant) -> Instant {
         self.measured = Some((now, demand));
         let bytes = self.budget_bytes / 100 * SEND_QUEUE_PERCENT;
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// What clients of these rates are filled with who read at a pace of their own.
+    /// The fills of clients of these rates that read at their own pace.
     fn steady(rates: &[u64]) -> Vec<u64> {
         let mut top_ups = TopUps::new(1 << 40);
         let steady_roots = rates.iter().map(|rate| rate.isqrt()).sum();

@@ -1,4 +1,4 @@
-//! Accepting: as long as there is room, and within what one address may have.
+//! Accepting connections: as long as there is room, and within the bound per address.
 
 use alloc::collections::BTreeMap;
 
@@ -14,26 +14,26 @@ use crate::conn::ConnId;
 use crate::limits::{ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX};
 use crate::units::Instant;
 
-/// What is known of a connection since it was accepted.
+/// What was found out when a connection was accepted.
 #[derive(Clone, Copy)]
 pub(super) struct Admitted {
     address: Option<Address>,
-    /// Its address has more connections than it may have: its request is answered, and that is all.
+    /// Its address has too many connections: its request is answered with a refusal, and that is all.
     pub refused: bool,
 }
 
-/// Where connections come in.
+/// The state of accepting.
 pub(super) struct Door {
     connections_max: u32,
     per_address_max: u32,
     by_address: BTreeMap<Address, u32>,
-    /// What the shell was told last.
+    /// Whether the shell was last told to listen.
     listening: bool,
-    /// A connection waits to be accepted.
+    /// A connection waits in the backlog.
     incoming: bool,
-    /// Accepting failed: until then nobody is accepted.
+    /// Accepting failed: try again at this time.
     again_at: Option<Instant>,
-    /// No more are accepted.
+    /// No more connections are accepted.
     closed: bool,
 }
 
@@ -62,7 +62,7 @@ impl Door {
         self.again_at = Some(now.plus_us(ACCEPT_RETRY_US));
     }
 
-    /// Nobody is accepted from now on.
+    /// Accept no more connections.
     pub fn close(&mut self) {
         self.closed = true;
     }
@@ -76,7 +76,7 @@ impl Door {
         Admitted { address, refused }
     }
 
-    /// It is gone.
+    /// A connection is gone.
     pub fn leave(&mut self, admitted: Admitted) {
         if let Some(address) = admitted.address {
             let count = self.by_address.remove(&address).unwrap_or(0);
@@ -84,7 +84,7 @@ impl Door {
                 self.by_address.insert(address, count - 1);
             }
         }
-        self.again_at = None; // a descriptor came free
+        self.again_at = None; // a descriptor is free again
     }
 
     /// Whether no address has a connection.
@@ -93,12 +93,12 @@ impl Door {
         self.by_address.is_empty()
     }
 
-    /// Connections that may still be accepted, with so many open.
+    /// Connections that may still be accepted while `open` are open.
     pub fn room(&self, open: u32) -> u32 {
         self.connections_max.saturating_sub(open)
     }
 
-    /// Whether the shell shall listen.
+    /// Whether the shell should listen.
     pub fn willing(&self, open: u32) -> bool {
         self.room(open) > 0 && !self.closed && self.again_at.is_none()
     }
@@ -109,7 +109,7 @@ impl Door {
         willing != self.listening || willing && self.incoming
     }
 
-    /// When it is tried again, if accepting failed.
+    /// When to try again, if accepting failed.
     pub fn again_at(&self) -> Option<Instant> {
         self.again_at
     }
@@ -149,7 +149,7 @@ impl Worker {
         self.wake(id.index, false);
     }
 
-    /// Connections that may still be accepted.
+    /// Number of connections that may still be accepted.
     pub fn room(&self) -> u32 {
         self.door.room(self.table.open())
     }

@@ -1,8 +1,8 @@
-//! What reached the client: a response is settled when its last byte is acknowledged, or when the
-//! connection ends before that. The kernel taking the bytes says nothing yet.
+//! What reached the client. A response is settled when its last byte is acknowledged, or when its connection ends
+//! before that. That the kernel has taken the bytes says nothing yet.
 //!
-//! Until then the log keeps what it knows of the request. All that a worker keeps has one owner and one budget: when it
-//! is spent, the response that has waited longest is settled with what is known.
+//! Until then the log keeps its record of the request. All records of a worker have one owner and one budget. When the
+//! budget is spent, the response that has waited longest is settled with what is known.
 
 use alloc::vec::Vec;
 
@@ -16,15 +16,15 @@ use crate::why::Why;
 
 const NOBODY: u32 = u32::MAX;
 
-/// The responses of one connection that wait for their last ACK. Offsets count all bytes ever
-/// given to the connection's socket.
+/// The responses of one connection that wait for their last ACK. Offsets count all bytes ever given to the connection's
+/// socket.
 pub(super) struct Arrivals {
     sent_bytes: u64,
     acked_bytes: u64,
     body_from_bytes: u64,
     /// What the log keeps of the request under way.
     record_bytes: u64,
-    /// The oldest and the newest of those that wait, and how many there are.
+    /// The oldest and the newest of those that wait, and their number.
     oldest: u32,
     newest: u32,
     count: u32,
@@ -54,7 +54,7 @@ struct Arrival {
     outcome: Outcome,
     /// The next one of its connection.
     next: u32,
-    /// Those that ended before and after it, of any connection.
+    /// Its neighbours in the order of ending, of any connection.
     older: u32,
     newer: u32,
 }
@@ -67,14 +67,15 @@ pub(super) struct Unsettled {
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
-    /// What is kept for them, and what the log keeps of requests under way.
+    /// Memory kept for them.
     waiting_bytes: u64,
+    /// What the log keeps of requests under way.
     under_way_bytes: u64,
     bytes_max: u64,
 }
 
 impl Unsettled {
-    /// Nothing waits. Above `bytes_max` the oldest is settled as it is.
+    /// An empty table. Above `bytes_max`, the oldest response is settled with what is known.
     pub fn new(bytes_max: u64) -> Unsettled {
         Unsettled {
             places: Vec::new(),
@@ -87,13 +88,14 @@ impl Unsettled {
         }
     }
 
-    /// What the log may keep of one more request: all but what it keeps of those under way, which can't be settled.
+    /// What the log may keep of one more request: the budget less the records of requests under way, which can't be
+    /// settled.
     fn room_bytes(&self) -> u64 {
         let taken_bytes = self.under_way_bytes + ARRIVAL_BYTES;
         self.bytes_max.saturating_sub(taken_bytes)
     }
 
-    /// The connection whose response has waited longest, if something has to go.
+    /// The connection whose response has waited longest, if the budget is exceeded.
     fn overdue(&self) -> Option<ConnId> {
         let over = self.waiting_bytes + self.under_way_bytes > self.bytes_max;
         let oldest = self.places.get(self.oldest as usize)?.as_ref()?;
@@ -138,7 +140,7 @@ impl Unsettled {
         }
         self.free.push(place);
         if self.free.len() == self.places.len() && self.places.len() > ARRIVALS_MAX {
-            // What a flood needed goes back with its end.
+            // Return the memory that a flood needed.
             (self.places, self.free) = (Vec::new(), Vec::new());
         }
         Some(arrival)
@@ -150,7 +152,7 @@ impl Unsettled {
 }
 
 impl Arrivals {
-    /// The log keeps so much of the request under way.
+    /// Size of the log's record of the request under way.
     fn recorded(&mut self, all: &mut Unsettled, record_bytes: u64) {
         all.under_way_bytes -= self.record_bytes;
         all.under_way_bytes += record_bytes;
@@ -167,7 +169,7 @@ impl Arrivals {
         self.sent_bytes += taken_bytes;
     }
 
-    /// The response that began last has ended. If too many wait, the oldest is settled as it is.
+    /// The response that began last has ended. If too many wait, the oldest is settled with what is known.
     pub fn ended(
         &mut self,
         all: &mut Unsettled,
@@ -209,27 +211,27 @@ impl Arrivals {
         }
     }
 
-    /// The socket holds so many bytes without an ACK. What was acknowledged never becomes less.
+    /// The socket holds `unacked_bytes`. The count of acknowledged bytes never falls.
     pub fn measured(&mut self, unacked_bytes: u64) {
         self.acked_bytes = self.acked_with(unacked_bytes);
     }
 
-    /// Of the connection, ever: what its socket was given.
+    /// All bytes ever given to the connection's socket.
     pub fn given_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
-    /// Of the connection, ever: what is known to have arrived.
+    /// All bytes of the connection that are known to have arrived.
     pub fn acked_bytes(&self) -> u64 {
         self.acked_bytes
     }
 
-    /// What will have arrived when the socket holds so many bytes without an ACK.
+    /// What has arrived if the socket holds `unacked_bytes`.
     pub fn acked_with(&self, unacked_bytes: u64) -> u64 {
         (self.acked_bytes).max(self.sent_bytes.saturating_sub(unacked_bytes))
     }
 
-    /// The oldest response whose last byte is acknowledged.
+    /// Settles the oldest response, if its last byte is acknowledged.
     pub fn settled(&mut self, all: &mut Unsettled) -> Option<Out> {
         if all.at(self.oldest)?.end_bytes <= self.acked_bytes {
             self.give_up(all)
@@ -238,7 +240,7 @@ impl Arrivals {
         }
     }
 
-    /// The oldest response as it is: nothing more will be known.
+    /// Settles the oldest response with what is known: nothing more will be.
     pub fn give_up(&mut self, all: &mut Unsettled) -> Option<Out> {
         let Arrival {
             stream,
@@ -258,13 +260,13 @@ impl Arrivals {
         Some(Out::Arrived { stream, outcome })
     }
 
-    /// The connection ends: all that waits is settled as it is, one by one, and nothing is kept.
+    /// The connection ends. Settles one waiting response per call, with what is known.
     pub fn close(&mut self, all: &mut Unsettled) -> Option<Out> {
         self.recorded(all, 0);
         self.give_up(all)
     }
 
-    /// Nothing waits.
+    /// Whether no response waits.
     pub fn is_empty(&self) -> bool {
         self.oldest == NOBODY
     }
@@ -276,7 +278,8 @@ impl Worker {
         self.unsettled.room_bytes()
     }
 
-    /// The log keeps so much of a request that is being resolved; who has waited longest makes room for it.
+    /// Size of the log's record of a request that is being resolved. The responses that have waited longest make room
+    /// for it.
     pub(super) fn recorded(&mut self, id: StreamId, record_bytes: u64) {
         let Some(conn) = self.table.with_mut(id) else {
             return;

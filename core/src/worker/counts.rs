@@ -1,46 +1,47 @@
-//! What a worker counts of its own decisions, for whoever looks: plain numbers, written by one thread.
+//! The counters of a worker's own decisions, for operators: plain numbers, written by one thread.
 
 use super::Phase;
 use crate::congestion::Signal;
 use crate::why::{TopUp, Wait, Why};
 
-/// What was counted since the start.
+/// The counters since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Goes up with every change of what follows, so that a reader knows when to look.
+    /// Goes up with every change of the counters below, so that a reader knows when to read them.
     pub changes: u64,
     /// Sockets that were filled, by [`TopUp`]; a response's first filling is not counted.
     pub top_ups: [u64; TopUp::ALL.len()],
-    /// Looks at everybody's margin.
+    /// Rounds of top-ups: each visits every sending connection's margin.
     pub rounds: u64,
     /// Responses whose first window was paced.
     pub paced: u64,
-    /// Signs of congestion, by [`Signal`].
+    /// Congestion signals, by [`Signal`].
     pub signals: [u64; Signal::ALL.len()],
     /// Waits that ended, by [`Wait`]; none for a turn.
     pub waits: [u64; Wait::ALL.len()],
-    /// Time that they took.
+    /// Total time of these waits.
     pub waited_us: [u64; Wait::ALL.len()],
-    /// Sends from the page cache whose bytes were not there any more, or not yet.
+    /// Sends from the page cache that found their bytes missing: evicted, or not read yet.
     pub missed: u64,
-    /// Streams that waited for the disk and for which nobody was at work: they were asked for again. Each is our own fault.
+    /// Lost wakeups mended: streams that waited for the disk while nobody worked for them, and that took their next
+    /// step. Each is a bug of ours.
     pub mended: u64,
     /// Connections that were closed, by [`Why`].
     pub closed: [u64; Why::ALL.len()],
 }
 
-/// Where all connections of a worker stand.
+/// How many connections of a worker are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Connections by [`PHASES`].
     pub phases: [u64; PHASES.len()],
     /// Responses under way, by what their next bytes wait for.
     pub waiting: [u64; Wait::ALL.len()],
-    /// Their bytes that are not with the kernel yet; of a listing, those that are made.
+    /// Their bytes that the kernel has not taken yet; of a listing, only those of the current slice.
     pub waiting_bytes: [u64; Wait::ALL.len()],
-    /// What arrived in the last seconds at all who are sent something now, per second.
+    /// Sum of the rates at which bytes arrived in the last seconds, over all connections that are sending.
     pub rates_bytes_per_s: u64,
-    /// B_net: what these are believed to take, as far as it is known.
+    /// B_net: the sum of their estimated rates, where known.
     pub believed_bytes_per_s: u64,
 }
 
@@ -54,7 +55,7 @@ pub const PHASES: [&str; 6] = [
     "lingering",
 ];
 
-/// The phase's place in [`PHASES`]. `idle`: the client owes us no request.
+/// The phase's index in [`PHASES`]. `idle`: the client owes us no request.
 pub(super) fn phase_index(phase: Phase, idle: bool) -> usize {
     match phase {
         Phase::Open if idle => 0,

@@ -1,4 +1,4 @@
-//! Ending: how a response ends, a connection, and the worker.
+//! How a response ends, a connection, and the worker.
 
 use super::Phase;
 use super::Worker;
@@ -8,7 +8,7 @@ use crate::limits::{DRAIN_SILENT_US, PIPELINED_MAX};
 use crate::units::Instant;
 use crate::why::{What, Why};
 
-/// The end of the worker, once it is told to stop.
+/// The draining of the worker, once it is told to stop.
 pub(super) struct Drain {
     since: Option<Instant>,
     timeout_us: u64,
@@ -26,12 +26,13 @@ impl Drain {
         self.since.is_some()
     }
 
-    /// When everybody is cut off.
+    /// When all remaining connections are cut off.
     pub fn cuts_at(&self) -> Option<Instant> {
         Some(self.since?.plus_us(self.timeout_us))
     }
 
-    /// How long it waits for the first byte of a client that has never sent one. What is on its way arrives by then.
+    /// Until when the drain waits for the first byte of a client that has never sent one. Bytes already on their way
+    /// arrive by then.
     pub fn silent_until(&self) -> Option<Instant> {
         Some(self.since?.plus_us(DRAIN_SILENT_US))
     }
@@ -53,7 +54,7 @@ impl Worker {
         for index in 0..self.table.places() {
             if let Some(conn) = self.table.at(index) {
                 if conn.phase == Phase::Open && conn.patience.idle() {
-                    // Whether it has all that was sent to it says if it may be closed at once.
+                    // If it has received all that was sent, it may be closed at once.
                     self.outs.push_back(Out::Sample(conn.id));
                 }
             }
@@ -68,7 +69,7 @@ impl Worker {
         }
     }
 
-    /// All bytes of the response are with the kernel, or it can't go on (`why` is not `Done`).
+    /// The kernel has taken all bytes of the response, or the response can't go on (`why` is not `Done`).
     pub(super) fn response_done(&mut self, index: u32, why: Why, now: Instant) {
         if !self.end_stream(index, why, now) {
             return;
@@ -85,16 +86,17 @@ impl Worker {
                 conn.phase = Phase::Skipping { skipped_bytes: 0 };
             }
             Why::Done => self.next_request(index, now),
-            // Without a length, an orderly end would make the torso look whole.
+            // Without a length, an orderly end would make the fragment look complete.
             Why::ListingFailed => self.close(id, true, why, now),
-            // The client notices: the end comes before the promised length.
+            // The client notices, since the end comes before the promised length.
             _ => self.linger(index, now),
         }
         self.watch(index, now);
         self.wake(index, goes_on);
     }
 
-    /// Take the stream off its connection: every stage forgets it, and its arrival is awaited. `false`: there was none.
+    /// Detach the stream from its connection: every stage forgets it, and its arrival is awaited. `false`: there was
+    /// none.
     fn end_stream(&mut self, index: u32, why: Why, now: Instant) -> bool {
         let Some(conn) = self.table.at_mut(index) else {
             return false;
@@ -129,7 +131,7 @@ impl Worker {
         true
     }
 
-    /// The peer is gone: every stage forgets it in this turn; what it got is asked once more.
+    /// The peer is gone: every stage forgets it in this turn. One last sample tells what it received.
     pub(super) fn reset(&mut self, id: ConnId, now: Instant) {
         if self.table.get(id).is_some() {
             self.end_stream(id.index, Why::PeerReset, now);
@@ -145,8 +147,8 @@ impl Worker {
         }
     }
 
-    /// End a connection that we have lost patience with; with RST if the kernel still holds bytes
-    /// for it. An answer that is out already may still arrive.
+    /// End a connection whose time limit has run out; with RST if the kernel still holds bytes for it. An answer that
+    /// is already out may still arrive.
     pub(super) fn give_up(&mut self, id: ConnId, why: Why, now: Instant) {
         let Some(conn) = self.table.get(id) else {
             return;
@@ -158,8 +160,8 @@ impl Worker {
         }
     }
 
-    /// Say that nothing more comes, and let the client read what it got: closing with unread input
-    /// would send a RST that destroys the answer in its receive buffer (RFC 9112 9.6).
+    /// Send FIN and let the client read what it got. Closing with unread input would send a RST that destroys the
+    /// answer in its receive buffer (RFC 9112 9.6).
     pub(super) fn linger(&mut self, index: u32, now: Instant) {
         let Some(conn) = self.table.at_mut(index) else {
             return;
@@ -178,7 +180,7 @@ impl Worker {
         self.wake(index, false);
     }
 
-    /// The connection leaves its place, and everybody forgets it.
+    /// The connection leaves its slot, and every stage forgets it.
     pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why, now: Instant) {
         if self.table.get(id).is_none() {
             return;

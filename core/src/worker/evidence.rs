@@ -1,4 +1,4 @@
-//! Evidence: what TCP says of a connection when it is asked, and all that follows from it.
+//! Evidence: what TCP_INFO says of a connection, and all that follows from it.
 
 use super::Phase;
 use super::Worker;
@@ -12,14 +12,15 @@ use crate::limits::{FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, PAUSED_US, WATCH_US};
 use crate::units::Instant;
 use crate::why::{Wait, What, Why};
 
-/// What TCP said last of a connection.
+/// What TCP said last about a connection.
 pub(super) struct Evidence {
-    /// Of its path, and when that was asked.
+    /// The state of its path.
     watch: Watch,
+    /// When a sample was last asked for.
     watched_at: Instant,
-    /// For whoever looks at it.
+    /// The rate shown to operators.
     pub shown: Pace,
-    /// The peer is gone; only what arrived is still to be found out.
+    /// The peer is gone; what is left to find out is how much it received.
     pub gone: bool,
 }
 
@@ -35,8 +36,8 @@ impl Evidence {
 }
 
 impl Worker {
-    /// A socket was given bytes, so what it holds is known, too: ask how its path is, if the disk reads for it, and how fast its client
-    /// is, if the socket is full.
+    /// A socket was given bytes, so what it holds is known. Ask for a TCP_INFO sample: of the path, if the disk reads
+    /// for the connection, and of the client's rate, if the socket is full.
     pub(super) fn watch_path(&mut self, id: ConnId, full: bool, now: Instant) {
         let delay = self.settings.delay;
         let Some(conn) = self.table.get_mut(id) else {
@@ -48,7 +49,7 @@ impl Worker {
             true => WATCH_US,
             false => FLOW_EACH_US,
         };
-        // The first time at once, if it is a long response: what its client takes from now on is counted.
+        // A long response is sampled at once: from then on, what its client takes is counted.
         let long = |stream: &Stream| stream.sent_bytes >= FIRST_SAMPLE_BYTES_MIN;
         let first = !conn.output.margin.is_counted() && stream.is_some_and(long);
         let due = now >= conn.evidence.watched_at.plus_us(each_us);
@@ -58,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// TCP was asked.
+    /// A TCP_INFO sample arrived.
     pub(super) fn sampled(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
         self.pace(id, sample, now);
         if self.is_for_show(id, sample, now) {
@@ -73,12 +74,12 @@ impl Worker {
         if !self.ends_by(id, sample, now) {
             let reads = self.table.get(id).and_then(|conn| conn.stream.as_deref());
             if stalled || reads.is_some_and(Stream::reads_from_disk) {
-                self.wake(id.index, false); // its want may have to be dated anew
+                self.wake(id.index, false); // its want may need a new deadline
             }
         }
     }
 
-    /// Whether this was asked for those who look, and decides nothing.
+    /// Whether this sample was only to tell what a stalled response waited for. Then it decides nothing else.
     fn is_for_show(&mut self, id: ConnId, sample: &TcpSample, now: Instant) -> bool {
         let Some(conn) = self.table.get_mut(id) else {
             return true;
@@ -90,7 +91,7 @@ impl Worker {
         stream.is_some_and(|stream| stream.heard(is_dry(sample), idle_us, now))
     }
 
-    /// Signs of congestion count for a stream that the disk is asked to read for.
+    /// Congestion signals count for a stream that has a want at the disk.
     fn hear_path(&mut self, id: ConnId, path: &Path, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -101,7 +102,8 @@ impl Worker {
         }
     }
 
-    /// The path is congested: "sample the rate now". What follows for the stream's want is found at its next step.
+    /// The path is congested: "sample the rate now" (TPF 3.3). The stream's next step finds out what that means for its
+    /// want.
     fn congested(&mut self, id: ConnId, signal: Signal, path: &Path, now: Instant) {
         self.counts.congested(signal);
         let delay = self.settings.delay;
@@ -128,7 +130,7 @@ impl Worker {
         }
     }
 
-    /// Its rate is measured, and what arrived is told.
+    /// Measures the rate, and reports the responses that have arrived.
     fn measure(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -145,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// A socket that holds nothing takes more: what it took last was less for another reason (a file that ended early).
+    /// An empty socket takes more. What it took last was less for another reason (a file that ended early).
     fn find_stalled(&mut self, id: ConnId, sample: &TcpSample) -> bool {
         let Some(conn) = self.table.get_mut(id) else {
             return false;
@@ -156,8 +158,8 @@ impl Worker {
         stalled
     }
 
-    /// Its client's window is closed. A client that pauses keeps nothing that others could use: it is read again when it goes on. A client that
-    /// reads slowly closes its window, too, but not for long.
+    /// The client's window is closed. If it stays closed, the client has paused: give back what was fetched for it, and
+    /// read again when it goes on. A slow reader closes its window, too, but not for long.
     fn find_paused(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -184,7 +186,7 @@ impl Worker {
         }
     }
 
-    /// Whether the connection ends now, in the light of what its client has acknowledged.
+    /// Whether the connection ends now, given what its client has acknowledged.
     fn ends_by(&mut self, id: ConnId, sample: &TcpSample, now: Instant) -> bool {
         let drains = self.drain.is_under_way();
         let Some(conn) = self.table.get_mut(id) else {
@@ -199,7 +201,8 @@ impl Worker {
         } else if leaves && (conn.request.is_readable() || !delivered) {
             self.linger(id.index, now);
         } else if leaves {
-            // It has everything and says nothing: no RST of ours can destroy an answer, so its FIN need not be awaited.
+            // It has everything and has sent nothing, so no RST of ours can destroy an answer and its FIN need not be
+            // awaited.
             self.close(id, false, Why::Done, now);
         } else if lingering && conn.request.is_ended() && delivered {
             self.close(id, false, Why::Done, now);

@@ -1,4 +1,4 @@
-//! How one connection stands now: what `ackpace top` and `ackpace why` show of it.
+//! A snapshot of one connection, for `ackpace top` and `ackpace why`.
 
 use super::Worker;
 use super::counts::{Census, Counts, PHASES, phase_index};
@@ -9,26 +9,26 @@ use crate::conn::{ConnId, StreamId, TcpSample};
 use crate::units::Instant;
 use crate::why::{Decision, TopUp, Wait, WindowFacts};
 
-/// One connection, seen from inside.
+/// A snapshot of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Which.
+    /// The connection.
     pub conn: ConnId,
-    /// Its name in [`PHASES`].
+    /// Its phase, by its name in [`PHASES`].
     pub phase: &'static str,
-    /// What arrived in the last seconds, per second.
+    /// Rate at which bytes arrived in the last seconds.
     pub rate_bytes_per_s: u64,
     /// B_n for the send margin; 0: not known yet.
     pub believed_bytes_per_s: u64,
     /// B_n for prefetch; 0: not known yet.
     pub prefetch_bytes_per_s: u64,
-    /// T_n, the time for which its socket should have bytes; `None` while B_n is not known.
+    /// T_n, the time for which its socket should last; `None` while B_n is not known.
     pub margin_us: Option<u64>,
-    /// What its socket is filled up to; `None` without margins.
+    /// The level up to which its socket is filled; `None` without margins.
     pub fill_bytes: Option<u64>,
     /// Its response under way.
     pub response: Option<Response>,
-    /// What its socket was given, ever.
+    /// All bytes ever given to its socket.
     given_bytes: u64,
     pace: Pace,
     stand: Option<Stand>,
@@ -39,28 +39,29 @@ pub struct Look {
 pub struct Response {
     /// Its name.
     pub stream: StreamId,
-    /// What its next bytes wait for, as far as is known without asking TCP ([`Look::seen_with`]).
+    /// What its next bytes wait for, as far as is known without a fresh TCP_INFO sample ([`Look::seen_with`]).
     pub wait: Wait,
     /// For how long.
     pub wait_us: u64,
-    /// What has to come before its socket is given more. While that is the disk, it may be its client that is waited for.
+    /// What must happen before its socket is given more. If that is the disk, the client may still have bytes in its
+    /// socket.
     pub stands_for: Wait,
     /// Why its socket was filled last.
     pub top_up: TopUp,
     /// Bytes of it, head included, that the kernel took.
     pub sent_bytes: u64,
-    /// Bytes of it that are still to be given to the kernel; of a listing, those that are made.
+    /// Bytes that the kernel has not taken yet; of a listing, only those of the current slice.
     pub left_bytes: u64,
-    /// Since its request.
+    /// Time since its request.
     pub took_us: u64,
-    /// Time that it stood still for the disk, with nothing in its socket.
+    /// Time it was stalled for the disk, with nothing in its socket.
     pub waited_disk_us: u64,
-    /// Time that it stood still for its client.
+    /// Time it was stalled for its client.
     pub waited_net_us: u64,
 }
 
 impl Look {
-    /// The same in the light of what TCP says now.
+    /// The same snapshot, corrected by a fresh TCP_INFO sample.
     #[must_use]
     pub fn seen_with(mut self, sample: &TcpSample, now: Instant) -> Look {
         let acked_bytes = self.given_bytes.saturating_sub(sample.unacked_bytes);
@@ -89,7 +90,7 @@ impl Look {
 }
 
 impl Response {
-    /// Puts in or takes out for how long it stands.
+    /// Adds or subtracts the duration of the current stall.
     fn stands(&mut self, (disk_us, net_us): &(u64, u64), change: impl Fn(u64, u64) -> u64) {
         self.waited_disk_us = change(self.waited_disk_us, *disk_us);
         self.waited_net_us = change(self.waited_net_us, *net_us);
@@ -97,7 +98,7 @@ impl Response {
 }
 
 impl Worker {
-    /// What was counted.
+    /// The worker's counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -112,8 +113,8 @@ impl Worker {
         self.decisions.iter()
     }
 
-    /// Every connection from this place on that has a response under way, in the order of their places. To be asked when somebody wants to know:
-    /// it goes through all connections.
+    /// Snapshots of the connections that have a response under way, in the order of their slots, from slot `from` on.
+    /// It visits every connection, so call it only when somebody asks.
     pub fn looks(&self, from: u32, now: Instant) -> impl Iterator<Item = Look> {
         let conns = self.table.from(from);
         conns
@@ -121,14 +122,14 @@ impl Worker {
             .map(move |conn| self.look_at(conn, now))
     }
 
-    /// Where all connections stand now. To be asked when somebody wants to know.
+    /// The number of connections in each state. Call it only when somebody asks.
     pub fn census(&self, now: Instant) -> Census {
         let mut census = Census::default();
         self.table.iter().for_each(|conn| census.add(conn, now));
         census
     }
 
-    /// One connection; `None` if it is gone.
+    /// A snapshot of one connection; `None` if it is gone.
     pub fn look_into(&self, id: ConnId, now: Instant) -> Option<Look> {
         Some(self.look_at(self.table.get(id)?, now))
     }

@@ -1,4 +1,4 @@
-//! What the worker machine is told and what it orders: its whole contract with a shell.
+//! What the worker machine is told and what it orders: its whole contract with the shell.
 
 use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
@@ -10,7 +10,7 @@ use crate::why::Why;
 /// What the operator may choose. Times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// This worker's number, for its streams' names.
+    /// This worker's number, which is part of its streams' ids.
     pub worker: u16,
     /// Connections at once, at most [`CONNECTIONS_MAX`].
     pub connections_max: u32,
@@ -30,13 +30,13 @@ pub struct Settings {
     pub drain_timeout_us: u64,
     /// Whether to find out what reached the client (for the access log).
     pub arrivals: bool,
-    /// What the log may keep of requests until they are settled; beyond it, the oldest is settled with what is known.
+    /// What the log may keep of requests until they are settled. Beyond it, the oldest is settled with what is known.
     pub arrivals_bytes_max: u64,
-    /// Who is given bytes to send, and when.
+    /// Which socket is given bytes, and when.
     pub send: Policy,
-    /// Whether the first window of a response is paced, if it would leave as a burst.
+    /// Whether to pace the first window of a response that would leave as a burst.
     pub pacing: bool,
-    /// What becomes of wishes when a path is congested.
+    /// What congestion of a path does to wants.
     pub delay: Delay,
 }
 
@@ -44,10 +44,10 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(pub u64);
 
-/// What came of an order to receive.
+/// The result of an order to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing is there.
+    /// No input is there.
     Nothing,
     /// A part of a request head.
     HeadPart,
@@ -55,17 +55,17 @@ pub enum Received {
     Request {
         /// A body follows it.
         body: bool,
-        /// More input is at hand or may be.
+        /// More input is there, or may be.
         more: bool,
     },
-    /// Bytes of a request body, or behind the last request, were thrown away.
+    /// Bytes of a request body, or behind the last request, were discarded.
     Skipped {
         /// How many.
         bytes: u64,
         /// The body ended.
         done: bool,
     },
-    /// What follows is no body as announced: nothing behind it can be understood.
+    /// The body is not framed as announced: nothing behind it can be understood.
     Broken,
     /// The peer will send nothing more.
     End,
@@ -78,7 +78,7 @@ pub enum Expect {
     Head,
     /// The body of the request that was just answered.
     Body,
-    /// Anything, to throw it away.
+    /// Anything, to be discarded.
     Rest,
 }
 
@@ -87,104 +87,104 @@ pub enum Expect {
 pub enum In {
     /// A connection waits to be accepted.
     Incoming,
-    /// It was accepted and has this name; `None` for clients without an address.
+    /// A connection was accepted.
     Accepted {
-        /// Its name: a place that the shell knows to be free.
+        /// Its id: a slot that the shell knows to be free.
         conn: ConnId,
-        /// Where it comes from.
+        /// Its client; `None` for clients without an address.
         address: Option<Address>,
     },
-    /// Accepting failed for want of descriptors or memory.
+    /// Accepting failed for lack of descriptors or memory.
     AcceptFailed,
-    /// The transport has news.
+    /// An event of the transport.
     Tcp {
-        /// Of whom.
+        /// The connection.
         conn: ConnId,
-        /// What.
+        /// The event.
         event: TcpEvent,
     },
     /// The result of a `Receive`.
     Received {
-        /// From whom.
+        /// The connection.
         conn: ConnId,
-        /// What.
+        /// The result.
         received: Received,
     },
-    /// The log keeps so much of the request until its response is settled. To be told before `Resolved`, if there is a log.
+    /// The log keeps this much of the request until its response is settled. Told before `Resolved`, if there is a log.
     Recorded {
-        /// Of which response.
+        /// The response.
         stream: StreamId,
-        /// How many bytes.
+        /// The size of the log's record.
         bytes: u64,
     },
-    /// The request has an answer.
+    /// The request has an answer: the plan of its response.
     Resolved {
-        /// Which response this is.
+        /// The response.
         stream: StreamId,
-        /// All of it.
+        /// Its whole plan.
         plan: Plan,
     },
     /// The result of a `Probe`.
     Probed {
-        /// For whom.
+        /// The response.
         stream: StreamId,
         /// How many bytes from the start of the span are in memory.
         resident_bytes: u64,
     },
     /// The result of a `Send`.
     Sent {
-        /// Of which response.
+        /// The response.
         stream: StreamId,
         /// What the kernel took.
         taken_bytes: u64,
-        /// The socket is full: it takes no more, or has taken what it was to take; and it will call.
+        /// The socket is full: it takes no more, or has taken all that it was to take. EPOLLOUT will fire.
         full: bool,
-        /// What it holds unsent now (SIOCOUTQNSD), asked if it is full or more of a file follows; `None` where
-        /// nobody can say.
+        /// What it holds unsent now (SIOCOUTQNSD), asked if it is full or more of a file follows; `None` where this
+        /// can't be known.
         unsent_bytes: Option<u64>,
     },
-    /// The result of a `Send` from the page cache: its first byte is not there any more, or not yet, and sending it
+    /// The result of a `Send` from the page cache whose first byte is missing: evicted, or not read yet. Sending it
     /// would wait for the disk.
     Missing {
-        /// Of which response.
+        /// The response.
         stream: StreamId,
     },
     /// The result of a `Slice`.
     Sliced {
-        /// For whom.
+        /// The response.
         stream: StreamId,
         /// Length of the slice; 0 is allowed.
         len_bytes: u64,
         /// No slice follows.
         last: bool,
     },
-    /// A `Want` is fulfilled.
+    /// The answer to a `Want`: bytes from its start are in memory.
     Filled {
-        /// Whose.
+        /// The response.
         stream: StreamId,
-        /// Which of its wishes ([`Want::seq`]).
+        /// Which of its wants ([`Want::seq`]).
         seq: u32,
         /// What is in memory now.
         span: Span,
-        /// Where.
+        /// What holds it.
         held: Held,
-        /// Why it was read then, and so much.
+        /// Why it was read then, and why so much.
         chosen: Chosen,
     },
-    /// A `Want` can't be fulfilled: the response ends where it begins. What was fetched before that is still sent.
+    /// A `Want` can't be fulfilled: the response ends where the want begins. What was fetched before it is still sent.
     Unfilled {
-        /// Whose.
+        /// The response.
         stream: StreamId,
-        /// Which of its wishes.
+        /// Which of its wants.
         seq: u32,
-        /// Why.
+        /// The reason.
         why: Why,
     },
     /// The response can't go on.
     Failed {
-        /// Which.
+        /// The response.
         stream: StreamId,
-        /// Why.
+        /// The reason.
         why: Why,
     },
     /// Stop: no new connections, end those under way within the drain timeout.
@@ -223,9 +223,9 @@ pub struct Outcome {
     pub whole: bool,
     /// Why it ended.
     pub why: Why,
-    /// Time it stood still for lack of bytes from the disk, with nothing in its socket.
+    /// Time it was stalled for lack of bytes from the disk, with nothing in its socket.
     pub waited_disk_us: u64,
-    /// Time it stood still for its client.
+    /// Time it was stalled for its client.
     pub waited_net_us: u64,
     /// From the request to the last byte taken by the kernel.
     pub took_us: u64,
@@ -234,90 +234,91 @@ pub struct Outcome {
 /// What the worker orders. The shell executes it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// Accept up to so many connections.
+    /// Accept up to this many connections.
     Accept(u32),
     /// Watch the listeners, or leave new connections in their backlog.
     Listen(bool),
-    /// Look at the input; answered by `Received` at once.
+    /// Read the input; answered by `Received` at once.
     Receive {
-        /// Of whom.
+        /// The connection.
         conn: ConnId,
-        /// For what.
+        /// What to look for.
         expect: Expect,
     },
-    /// Find what the request just received asks for, and plan its answer; answered by `Resolved`.
+    /// Look up what the request just received asks for, and plan its response; answered by `Resolved`.
     Resolve {
         /// The response to plan.
         stream: StreamId,
-        /// The client has too many connections: say so instead.
+        /// The client has too many connections: plan a refusal instead.
         refuse: bool,
     },
-    /// Tell how much of the span is in memory, from its start; answered by `Probed` at once.
+    /// Find out how much of the span is in memory, from its start; answered by `Probed` at once.
     Probe {
-        /// For whom.
+        /// The response.
         stream: StreamId,
-        /// Of which file.
+        /// The file.
         object: ObjectId,
-        /// Which bytes.
+        /// The bytes.
         span: Span,
     },
-    /// Hand this wish to the disk machine; answered by `Filled` or `Failed`.
+    /// Hand this want to the disk machine; answered by `Filled`, `Unfilled` or `Failed`.
     Want(Want),
-    /// The stream is gone: its wishes and its listing are forgotten by every stage in this turn.
+    /// Every stage forgets the stream's want and its listing in this turn.
     Forget(StreamId),
-    /// Give back what was fetched for the stream and is not sent: its client does not read.
+    /// Free what was fetched for the stream and is not sent: its client does not read, or the pieces are void.
     Release(StreamId),
-    /// The kernel has all bytes of the response, or it is cut off: close what was open for it.
+    /// The kernel has taken all bytes of the response, or it is cut off: close what was open for it.
     Ended(StreamId),
     /// Make the next slice of the listing; answered by `Sliced` or `Failed`.
     Slice(StreamId),
-    /// Send bytes of a part (of its present slice, if it is a listing; of it and the texts that follow it, if it is
-    /// one); answered by `Sent` or `Missing` at once.
+    /// Send bytes of a part (of a listing: of its current slice; of a text: of it and the texts that follow it);
+    /// answered by `Sent` or `Missing` at once.
     Send {
-        /// Of which response.
+        /// The response.
         stream: StreamId,
-        /// Which of its parts.
+        /// The part to send.
         part: u16,
-        /// From where in the part.
+        /// Where to begin in the part.
         from_bytes: u64,
         /// How many at most.
         len_bytes: u64,
-        /// Where the bytes of a file are.
+        /// What holds the bytes, if they are a file's.
         held: Held,
         /// More of the response follows (MSG_MORE).
         more: bool,
-        /// The bytes were missing `MISSES_MAX` times just after they were read into the page cache: whatever the kernel tells of
-        /// them, who reads them without waiting shall say.
+        /// The bytes were missing `MISSES_MAX` times in a row right after they were read into the page cache: copy them
+        /// with a non-blocking read, whatever the kernel reports about them.
         unconfirmed: bool,
-        /// What the socket is to take, with these bytes and others behind them, and when it calls; `None`: that is the kernel's affair.
+        /// How much the socket should take, of these bytes and those behind them, and when EPOLLOUT should fire;
+        /// `None`: the kernel decides.
         room: Option<Room>,
     },
-    /// Send no faster than this (SO_MAX_PACING_RATE), bytes per second; `None`: as TCP likes. Paced is only what is
-    /// sent from now on.
+    /// Send no faster than this (SO_MAX_PACING_RATE), bytes per second; `None`: as fast as TCP likes. It applies to
+    /// what is sent from now on.
     Pace {
-        /// Which.
+        /// The connection.
         conn: ConnId,
         /// How fast.
         rate_bytes_per_s: Option<u64>,
     },
-    /// Measure the connection; answered by a `Tcp` event with a sample at once.
+    /// Sample TCP_INFO; answered at once by a `Tcp` event with the sample.
     Sample(ConnId),
     /// A response has ended for its client: log it.
     Arrived {
-        /// Which.
+        /// The response.
         stream: StreamId,
-        /// How.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// Send FIN; the input stays open.
     Shutdown(ConnId),
-    /// Close the connection and free its place.
+    /// Close the connection and free its slot.
     Close {
-        /// Which.
+        /// The connection.
         conn: ConnId,
         /// With RST, so that the kernel drops what it still holds.
         abort: bool,
-        /// Why.
+        /// The reason.
         why: Why,
     },
 }

@@ -1,31 +1,32 @@
-//! What TCP said last of a connection, kept for who looks at it: how many bytes arrived in the last seconds, and how long its socket held
-//! some. Nothing is decided by it: B_n ([`crate::rate`]) is what is believed, this is what was.
+//! What TCP said last about a connection, for operators: how many bytes arrived in the last seconds, and how long its
+//! socket held some. It decides nothing. B_n ([`crate::rate`]) is an estimate; this is what happened.
 
 use crate::conn::TcpSample;
 use crate::limits::{SHOWN_SILENT_US, SHOWN_US};
 use crate::units::{Instant, US_PER_S};
 
-/// When so many bytes of a connection had arrived.
+/// How many bytes of a connection had arrived at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     at: Instant,
     acked_bytes: u64,
 }
 
-/// The last seconds of one connection. Marks are made where bytes arrived: a client that reads at a pace of its own opens its window in steps, up to
-/// half a receive buffer each, and what it takes is what arrived from one step to another.
+/// The last seconds of one connection. Marks are set when bytes arrive. A client that reads at its own pace opens its
+/// window in steps of up to half a receive buffer, so its rate is what arrived from one step to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// What is shown is measured from here: [`SHOWN_US`] to twice that before the last mark.
+    /// The rate shown is measured from here: [`SHOWN_US`] to twice that before the last mark.
     from: Mark,
-    /// The next such mark.
+    /// The mark that replaces `from`.
     next: Mark,
-    /// When bytes arrived last, as far as is known.
+    /// The last time bytes arrived, as far as is known.
     last: Mark,
-    /// The longest time without any before `next`, and since.
+    /// The longest time without an arrival: before `next`, and since.
     silent_us: (u64, u64),
-    /// The last sample, and how long the socket had held bytes then, in all; `None` where nobody counts.
+    /// Time of the last sample.
     heard_at: Instant,
+    /// Total time for which the socket had held bytes by then; `None` where nothing counts it.
     busy_us: Option<u64>,
 }
 
@@ -47,15 +48,15 @@ impl Pace {
         }
     }
 
-    /// A response begins; so many bytes were given to the socket before it. If that was long ago, they have arrived, and the time between
-    /// is nobody's.
+    /// A response begins, after `given_bytes` in all were given to the socket. If the last sample is long ago, those
+    /// have arrived, and the time between counts for no response.
     pub fn begin(&mut self, given_bytes: u64, now: Instant) {
         if now.since_us(self.heard_at.max(self.last.at)) > SHOWN_US {
             *self = Pace::from_here(now, given_bytes);
         }
     }
 
-    /// A sample. Returned is for how long the socket held nothing since the last one; `None` where nobody counts.
+    /// A TCP_INFO sample. Returns how long the socket held nothing since the last one; `None` where nothing counts it.
     pub fn heard(&mut self, sample: &TcpSample, acked_bytes: u64, now: Instant) -> Option<u64> {
         if acked_bytes > self.last.acked_bytes {
             self.arrived(acked_bytes, now);
@@ -63,7 +64,7 @@ impl Pace {
         let us = now.since_us(core::mem::replace(&mut self.heard_at, now));
         let busy_us = sample.flow.map(|flow| flow.busy_us);
         let was = core::mem::replace(&mut self.busy_us, busy_us);
-        // Counters that go backwards are those of nobody.
+        // Ignore counters that go backwards.
         let busy_us = busy_us?.checked_sub(was?)?;
         Some(us.saturating_sub(busy_us))
     }
@@ -75,7 +76,7 @@ impl Pace {
             at: now,
             acked_bytes,
         };
-        // The burst that fills a receive buffer at first is soon to be behind us.
+        // Leave the first burst, which fills the receive buffer, behind soon.
         let each_us = match self.from == self.next {
             true => US_PER_S,
             false => SHOWN_US,
@@ -86,10 +87,11 @@ impl Pace {
         }
     }
 
-    /// Bytes that arrived in the last seconds, per second; in the first second of a connection those of that.
+    /// Rate at which bytes arrived in the last seconds, bytes per second; during a connection's first second, the bytes
+    /// so far.
     pub fn bytes_per_s(&self, now: Instant) -> u64 {
         let bytes = self.last.acked_bytes - self.from.acked_bytes;
-        // A step may be on its way for as long as one took, or nobody may have asked since.
+        // The next step may take as long as one did before, or no sample was taken since.
         let (before_us, lately_us) = self.silent_us;
         let silent_us = before_us.max(lately_us);
         let silent_us = silent_us.clamp(SHOWN_SILENT_US, 2 * SHOWN_US);
@@ -100,7 +102,8 @@ impl Pace {
     }
 }
 
-/// Whether a socket has nothing that its client could still get. The begin of a segment is held back by a cork (tcp(7)) until more follows.
+/// Whether a socket holds nothing that its client could get now. A cork (tcp(7)) holds back a partial segment until
+/// more follows.
 pub(super) fn is_dry(sample: &TcpSample) -> bool {
     let unsent_bytes = sample.unsent_bytes.unwrap_or(sample.unacked_bytes);
     let corked = |flow: crate::rate::flow::Flow| {
@@ -170,7 +173,7 @@ mod tests {
         let mut pace = Pace::new(at(0));
         pace.heard(&TcpSample::default(), 1_000_000, at(500));
         assert_eq!(pace.bytes_per_s(at(500)), 1_000_000, "of its first second");
-        // The last 9 MB of it were not asked about.
+        // No sample was taken of its last 9 MB.
         pace.begin(10_000_000, at(60_000));
         pace.heard(&TcpSample::default(), 10_500_000, at(61_000));
         assert_eq!(pace.bytes_per_s(at(61_000)), 500_000);
@@ -228,7 +231,7 @@ mod tests {
             }
             // A tick of rounding at either end.
             prop_assert!(pace.bytes_per_s(now).abs_diff(bytes_per_s) <= 1, "{pace:?}");
-            // Until it stands still.
+            // Until it stalls.
             let later = now.plus_us(20 * SHOWN_US);
             prop_assert!(pace.bytes_per_s(later) <= bytes_per_s / 4 + 1);
         }

@@ -1,8 +1,8 @@
-//! Who is waited for, and how long: every time limit of a connection.
+//! Every time limit of a connection: what it waits for, and how long that may take.
 //!
-//! A paused player is not dead: a closed window with answered probes may last `pause_timeout`. A
-//! client that reads nothing and answers nothing gets `send_timeout`; one that reads drop by drop
-//! has to keep `rate_min`. While we owe the client bytes from the disk, no limit runs.
+//! A paused player is not dead: a closed window with answered probes may last `pause_timeout`. A client that neither
+//! reads nor answers gets `send_timeout`. One that reads drop by drop has to keep `rate_min`. While we owe the client
+//! bytes from the disk, no limit runs.
 
 use super::Phase;
 use super::Settings;
@@ -18,38 +18,38 @@ use crate::why::Why;
 pub(super) enum Verdict {
     /// Nothing.
     Patient,
-    /// Ask TCP, then decide.
+    /// Take a TCP_INFO sample, then decide.
     Measure,
-    /// Our patience is at its end.
+    /// A limit has run out.
     End(Why),
 }
 
 /// The clocks of one connection.
 pub(super) struct Patience {
-    /// Since when the connection is in its present phase.
+    /// Since when the connection is in its current phase.
     since: Instant,
-    /// A head has begun, or this is a new connection, which owes us one.
+    /// The client owes us a request head: it has begun one, or the connection is new.
     owes_head: bool,
-    /// Not one byte has come yet.
+    /// No byte has arrived yet.
     silent: bool,
-    /// Last progress in what we wait for now.
+    /// Last progress in what the current phase waits for.
     moved_at: Instant,
     /// Last sign of life: progress, or a closed window whose probes are answered.
     alive_at: Instant,
     measured_at: Instant,
-    /// When input was last thrown away. Not a sign of progress: who talks on without reading the
-    /// answer gets no more time for that.
+    /// When input was last discarded. That is no sign of progress: a client that keeps sending without reading the
+    /// answer gets no more time for it.
     skipped_at: Instant,
     /// When everything was acknowledged while lingering.
     delivered_at: Option<Instant>,
     sent_bytes: u64,
     acked_bytes: u64,
-    /// Start of the present stretch of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
+    /// Start of the current stretch of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
     stretch: (Instant, u64),
     settings: Limits,
 }
 
-/// The limits that a sample is held against.
+/// The limits that a TCP_INFO sample is compared with.
 #[derive(Clone, Copy)]
 struct Limits {
     send_timeout_us: u64,
@@ -79,7 +79,7 @@ impl Patience {
         }
     }
 
-    /// The first bytes of a head are there; the clock of a new connection runs on.
+    /// The first bytes of a head have arrived. On a new connection the clock runs on.
     pub fn head_begun(&mut self, now: Instant) {
         self.silent = false;
         if !self.owes_head {
@@ -128,12 +128,12 @@ impl Patience {
         !self.owes_head
     }
 
-    /// Whether nothing has ever come: a browser that opened a connection in advance, or a balancer that only looks.
+    /// Whether no byte has ever arrived: a browser that connects in advance, or a balancer's health check.
     pub fn silent(&self) -> bool {
         self.silent
     }
 
-    /// When [`Patience::verdict`] may be another than [`Verdict::Patient`]; `None` while no limit runs.
+    /// When [`Patience::verdict`] may differ from [`Verdict::Patient`]; `None` while no limit runs.
     pub fn check_at(&self, phase: Phase, settings: &Settings) -> Option<Instant> {
         let at = match phase {
             Phase::Open if self.owes_head => self.since.plus_us(settings.header_timeout_us),
@@ -159,7 +159,7 @@ impl Patience {
         Some(at)
     }
 
-    /// How long is this connection in its phase, and is that too long?
+    /// Has this connection been in its phase for too long?
     pub fn verdict(&self, phase: Phase, settings: &Settings, now: Instant) -> Verdict {
         match phase {
             _ if self.check_at(phase, settings).is_none_or(|at| now < at) => Verdict::Patient,
@@ -172,7 +172,7 @@ impl Patience {
         }
     }
 
-    /// What TCP says now. To be asked only of a connection with a response under way or lingering.
+    /// The verdict by a TCP_INFO sample. Only for a connection that lingers or has a response under way.
     pub fn sampled(&mut self, phase: Phase, sample: TcpSample, now: Instant) -> Verdict {
         self.measured_at = now;
         let acked_bytes = self
@@ -193,7 +193,7 @@ impl Patience {
             self.moved(now);
         }
         if sample.unacked_bytes == 0 {
-            self.stretch = (now, acked_bytes); // it waits for us: the fault is not the client's
+            self.stretch = (now, acked_bytes); // it waits for us: not the client's fault
             return Verdict::Patient;
         }
         if sample.window_closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
@@ -211,7 +211,7 @@ impl Patience {
         self.rate_kept(now)
     }
 
-    /// At the end of a stretch: was it fast enough?
+    /// At the end of a stretch: was the client fast enough?
     fn rate_kept(&mut self, now: Instant) -> Verdict {
         let (from, before_bytes) = self.stretch;
         let took_us = now.since_us(from);

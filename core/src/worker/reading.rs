@@ -1,4 +1,4 @@
-//! Reading: what a stream asks of the page cache and of the disk, and what comes back.
+//! Reading: what a stream asks of the page cache and the disk, and what comes back.
 
 use alloc::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::disk::Chosen;
 use crate::units::Instant;
 use crate::why::{What, Why};
 
-/// Orders what a stream needs no more to be forgotten, before anything else is done for it.
+/// Cancels what a stream no longer needs, before anything else is done for it.
 pub(super) fn undo(outs: &mut VecDeque<Out>, undo: Undo, stream: StreamId) {
     if undo.slots {
         outs.push_back(Out::Release(stream));
@@ -20,7 +20,7 @@ pub(super) fn undo(outs: &mut VecDeque<Out>, undo: Undo, stream: StreamId) {
     }
 }
 
-/// What the disk machine has read for a want.
+/// The answer of the disk machine to a want.
 pub(super) struct Fill {
     pub seq: u32,
     pub span: Span,
@@ -29,14 +29,14 @@ pub(super) struct Fill {
 }
 
 impl Worker {
-    /// Whether an answer to the want of this number is awaited by its stream. If not, it is a late one, and what it brings
-    /// is free.
+    /// Whether the stream awaits an answer to the want of this number. If not, the answer is late, and its slots are
+    /// free.
     pub fn awaits(&self, stream: StreamId, seq: u32) -> bool {
         let stream = self.table.stream(stream);
         stream.is_some_and(|stream| stream.awaits(seq))
     }
 
-    /// The page cache has so many bytes of what it was asked for.
+    /// The answer to a probe.
     pub(super) fn probed(&mut self, id: StreamId, resident_bytes: u64, now: Instant) {
         if let Some(conn) = self.table.with_mut(id) {
             let supply = conn.output.supply(now);
@@ -49,7 +49,7 @@ impl Worker {
         self.wake(id.conn.index, true);
     }
 
-    /// What was to be sent from the page cache is not there.
+    /// Bytes that were to be sent from the page cache are missing.
     pub(super) fn missing(&mut self, id: StreamId) {
         if let Some(stream) = self.table.stream_mut(id) {
             stream.missing(&mut self.residency_cache);
@@ -75,7 +75,7 @@ impl Worker {
         let what = What::Read(fill.chosen);
         self.decisions.record(now, Some(id.conn), what);
         if let Some(stream) = self.table.stream_mut(id) {
-            // It goes on when it sends, and while its socket is full it stands still for that.
+            // The stall ends when it sends. While its socket is full, it stays stalled for the socket.
             stream.filled(
                 fill.seq,
                 fill.span,
@@ -88,7 +88,7 @@ impl Worker {
         }
     }
 
-    /// The disk has no bytes for a stream: it ends when what it has is sent.
+    /// The disk can't read a stream's next bytes: the response ends when what it has is sent.
     pub(super) fn unfilled(&mut self, id: StreamId, seq: u32, why: Why) {
         if !self.awaits(id, seq) {
             return;

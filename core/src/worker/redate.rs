@@ -1,10 +1,10 @@
-//! When the disk machine has to hear that a stream runs dry at another time than it was told.
+//! When a want needs a new deadline.
 
 use crate::conn::Want;
 use crate::limits::{REDATE_US_MIN, UNKNOWN_MARGIN_US};
 use crate::units::Instant;
 
-/// Whether a stream that told of this want runs dry at so different a time now that its want has to be dated anew.
+/// Whether the stream of this want now runs dry at a time so different that the want needs a new deadline.
 pub(super) fn is_moved(told: &Want, dry_at: Instant, rate_bytes_per_s: u64, now: Instant) -> bool {
     if rate_bytes_per_s == 0 {
         let soon = now.plus_us(UNKNOWN_MARGIN_US);

@@ -1,4 +1,4 @@
-//! Requests: what a client's input is looked through for, and how a response begins.
+//! Requests: what the worker looks for in a client's input, and how a response begins.
 
 use super::Phase;
 use super::Worker;
@@ -14,32 +14,32 @@ use crate::why::{TopUp, Why};
 /// The end of a client's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Nothing is known of it.
+    /// Not reached, as far as is known.
     Open,
-    /// The peer's FIN is there. Its event may have come together with data, and does not come again: a look that finds no more data is not
-    /// the last one.
+    /// The peer's FIN has arrived. Its event may have come together with data and does not come again, so a receive
+    /// that finds no more data is not the last one.
     Fin,
-    /// It was read: no further requests.
+    /// It was read: no more requests follow.
     Read,
 }
 
 /// The input of a connection, and its request under way.
 pub(super) struct Request {
-    /// Input may be there. Only a look that finds nothing clears it.
+    /// Input may be there. Only a receive that finds nothing clears it.
     readable: bool,
     end: End,
     /// When the request under way was read.
     at: Instant,
     /// A body follows the request under way.
     pub body: bool,
-    /// The response under way asks for the end of the connection.
+    /// The connection ends after the response under way.
     pub last: bool,
     /// Responses since others had their turn.
     pub in_a_row: u32,
 }
 
 impl Request {
-    /// A new connection: the request often comes with it.
+    /// A new connection. Its request has often arrived with it.
     pub fn new(now: Instant) -> Request {
         Request {
             readable: true,
@@ -56,7 +56,7 @@ impl Request {
         self.readable = true;
     }
 
-    /// The kernel says that the input has an end, perhaps behind more of it.
+    /// The kernel reports the end of the input, perhaps behind more of it.
     pub fn fin(&mut self) {
         self.readable = true;
         if self.end == End::Open {
@@ -69,7 +69,7 @@ impl Request {
         self.readable
     }
 
-    /// Whether a look at the input may find something.
+    /// Whether a receive may find something.
     pub fn is_worth_a_look(&self) -> bool {
         self.readable && !self.is_ended()
     }
@@ -79,14 +79,14 @@ impl Request {
         self.end == End::Read
     }
 
-    /// All that is known to be there was looked at: `more` may be.
+    /// All input known to be there was consumed; `more`: there may be more.
     fn looked(&mut self, more: bool) {
         self.readable = more || self.end != End::Open;
     }
 }
 
 impl Worker {
-    /// What a look at a client's input has found.
+    /// The result of a `Receive`.
     pub(super) fn received(&mut self, id: ConnId, received: Received, now: Instant) {
         self.take_received(id, received, now);
         self.wake(id.index, true);
@@ -119,7 +119,7 @@ impl Worker {
             ) => {
                 self.skipped(id, bytes, done, now);
             }
-            // Nobody looked for that now.
+            // This was not asked for in the current phase.
             (Received::HeadPart | Received::Request { .. }, _) => {}
             (Received::Skipped { .. }, Phase::Open | Phase::Resolving | Phase::Sending) => {}
             (Received::Broken, _) => self.linger(id.index, now),
@@ -127,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// Input was thrown away: a request's body, or what comes behind the last request.
+    /// Input was discarded: a request's body, or what follows the last request.
     fn skipped(&mut self, id: ConnId, bytes: u64, done: bool, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -203,7 +203,7 @@ impl Worker {
         self.wake(id.conn.index, true);
     }
 
-    /// The connection is free for another request, if there may be one.
+    /// The connection may take another request, unless it has to end.
     pub(super) fn next_request(&mut self, index: u32, now: Instant) {
         let drains = self.drain.is_under_way();
         let Some(conn) = self.table.at_mut(index) else {
@@ -215,7 +215,7 @@ impl Worker {
         }
     }
 
-    /// The next look at the input of a connection that is not sending.
+    /// The next receive on a connection that is not sending.
     pub(super) fn receive_step(&self, index: u32) -> Option<Out> {
         let conn = self.table.at(index)?;
         let expect = match conn.phase {
@@ -229,7 +229,8 @@ impl Worker {
     }
 }
 
-/// Whether a response may be longer than a window that every queue takes, and its first window matters.
+/// Whether a response is worth pacing: it may be longer than a window that every queue takes, and short enough that its
+/// first window matters.
 fn is_worth_a_pace(plan: &Plan) -> bool {
     plan.parts.iter().any(|part| match part {
         Part::Bytes(_) => false,

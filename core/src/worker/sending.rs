@@ -13,14 +13,14 @@ use crate::send::{Margin, Supply};
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
 
-/// A connection's socket, as far as sending goes.
+/// The sending side of a connection's socket.
 pub(super) struct Output {
     /// It takes bytes, as far as is known.
     pub writable: bool,
     pub margin: Margin,
-    /// Why it is being filled, or was last.
+    /// Why it is being filled now, or was filled last.
     pub top_up: TopUp,
-    /// The window with which this response begins may have to be paced: TCP is asked.
+    /// The first window of this response may have to be paced; a TCP_INFO sample is asked for.
     pub pace_asked: bool,
     /// Until when it is paced, if it is.
     pub paced_until: Option<Instant>,
@@ -37,14 +37,14 @@ impl Output {
         }
     }
 
-    /// What the connection has and takes.
+    /// What the connection still holds, and how fast it takes it.
     pub fn supply(&self, now: Instant) -> Supply {
         self.margin.supply(!self.writable, now)
     }
 }
 
 impl Worker {
-    /// The socket takes output again.
+    /// The socket takes output again (EPOLLOUT).
     pub(super) fn writable(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -61,7 +61,7 @@ impl Worker {
         }
     }
 
-    /// The next step of a response under way. `None`: it stands still.
+    /// The next step of a response under way. `None`: it is stalled.
     pub(super) fn send_step(&mut self, index: u32, now: Instant) -> Option<Out> {
         let conn = self.table.at_mut(index)?;
         let id = conn.stream_id();
@@ -69,7 +69,7 @@ impl Worker {
         let supply = conn.output.supply(now);
         let stream = conn.stream.as_mut()?;
         if !writable && stream.waits(now).0 == Wait::Window {
-            return None; // a paused client shall not fetch what it does not read
+            return None; // read nothing for a client that has paused
         }
         let step = stream.step(&self.residency_cache, &supply, now);
         let whole = stream.is_whole();
@@ -110,12 +110,12 @@ impl Worker {
                 return self.outs.pop_front();
             }
         };
-        // What is to be undone comes first.
+        // Cancellations go first.
         self.outs.push_back(out);
         self.outs.pop_front()
     }
 
-    /// Offer a socket what it shall take now.
+    /// Offer a socket what it should take now.
     fn offer(&mut self, id: StreamId, piece: Piece, supply: &Supply, now: Instant) -> Option<Out> {
         let open = self.table.open();
         let conn = self.table.with_mut(id)?;
@@ -138,7 +138,7 @@ impl Worker {
         })
     }
 
-    /// It stands still for its socket already, or was about to when the disk came first.
+    /// Its socket is full. Either it was stalled for that already, or it was about to be when the disk came first.
     fn stands_for_socket(&mut self, id: StreamId, supply: &Supply, now: Instant) {
         let wait = self.send.wait();
         if let Some(stream) = self.table.stream_mut(id) {
@@ -148,7 +148,7 @@ impl Worker {
         }
     }
 
-    /// Its next bytes are not there yet.
+    /// Its next bytes are not in memory yet.
     fn stands_for_disk(&mut self, id: StreamId, supply: &Supply, now: Instant) {
         let Some(stream) = self.table.stream_mut(id) else {
             return;
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// A socket took what it took of an offer.
+    /// The result of an offer: what the socket took of it.
     pub(super) fn sent(&mut self, id: StreamId, taken: Taken, now: Instant) {
         let Some(conn) = self.table.with_mut(id) else {
             return;
@@ -183,7 +183,8 @@ impl Worker {
         let output = &mut conn.output;
         let filled = self.send.taken(&mut output.margin, taken, now);
         output.writable &= filled.is_none();
-        // A head goes on with its body, a body after the others had their piece.
+        // After its head a response goes on with its body at once; after a piece of body it waits until the others had
+        // theirs.
         let goes_on = stream.sent_bytes <= stream.plan.head_len_bytes;
         match filled {
             Some(Filled {
@@ -208,7 +209,7 @@ impl Worker {
         self.wake(id.conn.index, goes_on);
     }
 
-    /// Top up everybody for whom the kernel would call before the next round, in one go.
+    /// Top up, in one go, every connection whose socket would become writable before the next round.
     pub(super) fn top_up(&mut self, now: Instant) {
         let sending = |phase| phase == Phase::Sending;
         let margins = self.table.iter().filter(|conn| sending(conn.phase));
@@ -239,7 +240,7 @@ impl Worker {
         self.counts.round();
     }
 
-    /// TCP was asked whether the response's first window is a burst: if so, it is paced.
+    /// The sample that tells whether the response's first window would leave as a burst; if so, the window is paced.
     pub(super) fn pace(&mut self, id: ConnId, sample: &TcpSample, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
@@ -266,7 +267,7 @@ impl Worker {
         self.counts.paced();
     }
 
-    /// A connection whose round trip is over is paced no longer.
+    /// Stops pacing a connection after its round trip.
     pub(super) fn unpace(&mut self, id: ConnId) {
         if let Some(conn) = self.table.get_mut(id) {
             conn.output.paced_until = None;

@@ -1,31 +1,34 @@
-//! A response that stands still: since when, and for whom.
+//! A stalled response: since when, and what it waits for.
 //!
-//! Who waits for the disk is not known at once. While its next bytes are read, its socket may hold megabytes that its client has still to take,
-//! and then it is the client that is waited for. Only a sample tells: time counts for the disk when the socket was dry, and
-//! for the client before.
+//! Whether it waits for the disk is not known at once. While its next bytes are read, its socket may still hold
+//! megabytes for its client; then it waits for the client. Only a TCP_INFO sample tells: time with a dry socket counts
+//! as waiting for the disk, the time before as waiting for the client.
 
 use crate::limits::CORKED_US;
 use crate::units::Instant;
 use crate::why::Wait;
 
-/// One response that stands still.
+/// One stalled response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stand {
     pub wait: Wait,
     pub since: Instant,
-    /// Up to here it is known for whom it stood, and for how long of that for its client.
+    /// Until when the cause of the stall is known.
     known_until: Instant,
+    /// How much of that time the client still had bytes in the socket.
     fed_us: u64,
-    /// Its socket was dry then, or nothing but a corked head should have been in it when this began.
+    /// The socket was dry at `known_until`.
     dry: bool,
+    /// When the stall began, the socket should have held nothing but a corked head.
     thin: bool,
-    /// A sample is asked for that says for whom it stood until now, and is not there yet.
+    /// A sample was asked for before the response goes on.
     asked: bool,
+    /// That sample has not arrived yet.
     awaited: bool,
 }
 
 impl Stand {
-    /// It stands still from now on. `thin`: as far as is known its socket holds next to nothing.
+    /// The response is stalled from now on. `thin`: as far as is known, its socket holds next to nothing.
     pub fn new(wait: Wait, thin: bool, now: Instant) -> Stand {
         Stand {
             wait,
@@ -39,20 +42,20 @@ impl Stand {
         }
     }
 
-    /// Whether a sample has to say for whom it stood, before it goes on; `true` once.
+    /// Whether a sample is needed to tell what it waited for, before it goes on; `true` once.
     pub fn asks(&mut self) -> bool {
         let asks = self.wait == Wait::Disk && !self.asked;
         (self.asked, self.awaited) = (true, self.awaited || asks);
         asks
     }
 
-    /// It does not go on yet.
+    /// It is still stalled.
     pub fn stays(&mut self) {
         self.asked = false;
     }
 
-    /// TCP was asked: the socket is dry, or not, and has held nothing for `idle_us` since it was asked last, if that is known. `true`: this is
-    /// what [`Stand::asks`] asked for.
+    /// A sample arrived: the socket is `dry` or not, and was empty for `idle_us` since the sample before, if that is
+    /// known. `true`: [`Stand::asks`] asked for this sample.
     pub fn heard(&mut self, dry: bool, idle_us: Option<u64>, now: Instant) -> bool {
         if self.wait != Wait::Disk {
             return false;
@@ -69,13 +72,13 @@ impl Stand {
         core::mem::take(&mut self.awaited)
     }
 
-    /// For how long it has stood for the disk and for its client, if it goes on now.
+    /// How long it has been stalled, for the disk and for its client, if it goes on now.
     pub fn times_us(&self, now: Instant) -> (u64, u64) {
         let us = now.since_us(self.since);
         if self.wait != Wait::Disk {
             return (0, us);
         }
-        // Nobody was asked: as it should be.
+        // No sample was taken: assume what the socket should hold.
         let rest_us = match self.dry || self.thin {
             true => 0,
             false => now.since_us(self.known_until),
@@ -84,7 +87,7 @@ impl Stand {
         (us - fed_us, fed_us)
     }
 
-    /// What is waited for as far as is known, and for how long.
+    /// What it waits for, as far as is known, and for how long.
     pub fn seen(&self, now: Instant) -> (Wait, u64) {
         let (disk_us, net_us) = self.times_us(now);
         match self.wait {

@@ -13,23 +13,24 @@ use crate::units::Instant;
 use crate::why::Why;
 use smallvec::SmallVec;
 
-/// The range of a file that is sent.
+/// The range of a file that a response sends.
 struct Body {
     object: ObjectId,
     residency: ResidencySource,
     span: Span,
 }
 
-/// Bytes for a socket.
+/// Bytes to offer to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub part: u16,
     pub from_bytes: u64,
     pub len_bytes: u64,
     pub held: Held,
-    /// Others of the response follow.
+    /// More bytes of the response follow.
     pub more: bool,
-    /// They were missing again and again just after they were read: reading them without waiting decides, not what the kernel tells of them.
+    /// These bytes were found missing [`MISSES_MAX`] times in a row right after they were read: copy them with a
+    /// non-blocking read, whatever cachestat reports.
     pub unconfirmed: bool,
 }
 
@@ -40,70 +41,72 @@ pub(super) enum Step {
     Send(Piece),
     /// Ask whether these bytes of the file are in memory.
     Probe { object: ObjectId, span: Span },
-    /// Have more of the file read, from the start of its span.
+    /// Have more of the file read, from the start of the want's span.
     Want(Want),
     /// Have the next slice of a listing made.
     Slice,
-    /// Something asked for is under way.
+    /// Wait for something that was asked for.
     Wait,
-    /// The next byte can't be read.
+    /// The next byte can't be read: the response ends here.
     Broken(Why),
-    /// All bytes are with the kernel.
+    /// The kernel has taken all bytes.
     Done,
 }
 
-/// What others still do for a stream in vain.
+/// Work that other stages still do for this stream and must cancel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Undo {
-    /// The disk machine has a want for bytes that are not needed any more.
+    /// The disk machine has a want for bytes that are no longer needed.
     pub want: bool,
     /// The shell holds slots that will not be sent.
     pub slots: bool,
 }
 
-/// Where a response stands.
+/// The progress of one response.
 pub(super) struct Stream {
     id: StreamId,
     pub plan: Plan,
     pub started_at: Instant,
     /// Bytes of the whole response, head included, that the kernel took. Never more than its head promises.
     pub sent_bytes: u64,
-    /// What the socket is being offered: it can't take more.
+    /// Length of the piece offered last; caps what [`Stream::sent`] accepts.
     offered_bytes: u64,
     pub waited_disk_us: u64,
     pub waited_net_us: u64,
     part: u16,
-    /// Offset in the part, or in its present slice.
+    /// Offset in the part, or in its current slice.
     at_bytes: u64,
-    /// A question to the page cache, answered at once.
+    /// The page cache is being asked about this; the answer comes at once.
     probe: Option<Asked>,
-    /// What the disk machine was told last, and has not answered.
+    /// The want that the disk machine has and has not answered yet.
     want: Option<Want>,
-    /// Number of the last want; 0: there was none.
+    /// Number of the last want; 0: none was made yet.
     seq: u32,
     undo: Undo,
-    /// Where bytes were not in memory when they were to be sent, and how often in a row.
+    /// Where bytes were last found missing when they were to be sent, and how often in a row.
     missed: (u64, u32),
-    /// From this byte of the file on nothing can be read: a want for it failed, and none was made since.
+    /// Nothing can be read from this byte of the file on: a want for it failed, and no other was made since.
     broken: Option<(u64, Why)>,
-    /// Answers had from the disk machine.
+    /// Number of answers from the disk machine so far.
     heard: u32,
-    /// Signs that its path is congested, and what they mean for a want.
+    /// Number of congestion signals so far.
     signals: u32,
+    /// What congestion does to the want.
     delay: Delay,
-    /// What was fetched for the stream and is not sent yet, from where it stands on, in order: where each piece ends
-    /// in the file, and where it is.
+    /// Pieces fetched for the stream and not sent yet, in order from the next byte on: where each ends in the file, and
+    /// what holds it.
     fetched: SmallVec<[(u64, Held); 2]>,
     slice: SliceState,
+    /// Set while the response is stalled.
     stand: Option<Stand>,
 }
 
-/// A question to the page cache.
+/// A question to the page cache: is `span` in memory?
 #[derive(Clone, Copy)]
 struct Asked {
     object: ObjectId,
     span: Span,
-    /// To the end of what is sent of the file.
+    /// End of the range of the file that the response sends.
     end_bytes: u64,
 }
 
@@ -115,7 +118,7 @@ enum SliceState {
 }
 
 impl Stream {
-    /// The response to a request of `started_at`; what it took to find the file is a wait for the disk.
+    /// The response to a request that was read at `started_at`. Looking up the file counts as waiting for the disk.
     pub fn new(
         id: StreamId,
         plan: Plan,
@@ -148,13 +151,13 @@ impl Stream {
         }
     }
 
-    /// What the shell and the disk machine have to undo, before anything else is done for the stream: call this behind
-    /// each [`Stream::step`], [`Stream::probed`] and [`Stream::missing`].
+    /// Takes what the shell and the disk machine must cancel before they do anything else for the stream. Call this
+    /// after each [`Stream::step`], [`Stream::probed`] and [`Stream::missing`].
     pub fn undo(&mut self) -> Undo {
         core::mem::take(&mut self.undo)
     }
 
-    /// The next step. Asking for something marks it as asked; sending changes nothing until [`Stream::sent`].
+    /// The next step. A question is marked as asked at once; a send changes nothing until [`Stream::sent`].
     pub fn step(
         &mut self,
         residency_cache: &ResidencyCache,
@@ -212,7 +215,8 @@ impl Stream {
         }
     }
 
-    /// The part, and the texts behind it that were sent with it, are sent: whatever was asked or fetched for it is void.
+    /// The part is sent, with the `parts - 1` texts that went out with it. Whatever was asked or fetched for it is
+    /// void.
     fn leave_part(&mut self, parts: u16) {
         (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
         self.undo.want |= self.want.take().is_some();
@@ -220,8 +224,8 @@ impl Stream {
         (self.probe, self.broken, self.missed) = (None, None, (0, 0));
     }
 
-    /// Send what is ready of what is left of the part, in pieces that let others have their turn. No more than is promised leaves,
-    /// whatever the parts hold.
+    /// Offer what is ready of the rest of the part, in pieces short enough to let others have their turn. Never more
+    /// than the head promises, whatever the parts hold.
     fn send(&mut self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> Step {
         let len_bytes = ready_bytes
             .min(left_bytes)
@@ -241,14 +245,14 @@ impl Stream {
         })
     }
 
-    /// Bytes that the head promises and the kernel has not; `None`: only the end of the response tells.
+    /// Bytes that the head promises and the kernel has not taken; `None`: only the end of the response tells its
+    /// length.
     fn owed_bytes(&self) -> Option<u64> {
         let promised_bytes = self.plan.promised_bytes()?;
         Some(promised_bytes.saturating_sub(self.sent_bytes))
     }
 
-    /// Whether a part with something in it follows: the kernel must not hold the last byte back to
-    /// wait for an empty one.
+    /// Whether a non-empty part follows. Otherwise the kernel must not hold back the last byte to wait for more.
     fn parts_follow(&self) -> bool {
         let texts = self.plan.texts(self.part).count().max(1);
         let mut behind = self.plan.parts.iter().skip(usize::from(self.part) + texts);
@@ -259,12 +263,12 @@ impl Stream {
         })
     }
 
-    /// Whether somebody will make it go on while it waits for the disk: the disk machine, or who makes a listing.
+    /// Whether a stream that waits for the disk will be resumed: by the disk machine, or by whoever makes its listing.
     pub fn is_awaited(&self) -> bool {
         self.want.is_some() || self.slice == SliceState::Asked
     }
 
-    /// Where in the file the stream stands.
+    /// Offset of the next byte to send, in the file.
     fn body_at_bytes(&self) -> u64 {
         match self.plan.parts.get(usize::from(self.part)) {
             Some(Part::Body { span, .. }) => span.offset_bytes + self.at_bytes,
@@ -277,7 +281,7 @@ impl Stream {
         (self.slice, self.at_bytes) = (SliceState::Ready { len_bytes, last }, 0);
     }
 
-    /// The socket took `taken_bytes` of what it was offered; returned is how many of them count.
+    /// The socket took `taken_bytes` of what it was offered. Returns how many of them count.
     pub fn sent(&mut self, taken_bytes: u64) -> u64 {
         let taken_bytes = taken_bytes.min(self.offered_bytes);
         self.offered_bytes -= taken_bytes;
@@ -286,7 +290,8 @@ impl Stream {
         taken_bytes
     }
 
-    /// The last door: whether what left is what the head promised, so that another response may follow on the connection.
+    /// The last check: whether exactly what the head promised was sent, so that another response may follow on the
+    /// connection.
     pub fn is_whole(&self) -> bool {
         match self.owed_bytes() {
             Some(owed_bytes) => owed_bytes == 0,
@@ -294,7 +299,7 @@ impl Stream {
         }
     }
 
-    /// Bytes that are still to be given to the kernel; of a listing, those that are made.
+    /// Bytes that the kernel has not taken yet; of a listing, only those of the current slice.
     pub fn left_bytes(&self) -> u64 {
         let parts = self.plan.parts.iter().skip(usize::from(self.part));
         let len_bytes = parts.map(|part| match part {

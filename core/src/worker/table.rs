@@ -1,4 +1,5 @@
-//! All connections of a worker, by their places. The shell hands out places; a name that is not the one in its place is a late one.
+//! All connections of a worker, by slot. The shell assigns the slots. An id whose generation is not the one in the slot
+//! is a late one.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use crate::limits::STREAMS_SPARE_MAX;
 pub(super) struct Table {
     places: Vec<Option<Conn>>,
     open: u32,
-    /// Memory of streams that ended, for those that begin: no response allocates its own.
+    /// Memory of ended streams, for new ones: no response allocates its own.
     #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Stream>>,
 }
@@ -24,12 +25,12 @@ impl Table {
         self.open
     }
 
-    /// Places that were ever used.
+    /// Number of slots that were ever used.
     pub fn places(&self) -> u32 {
         self.places.len() as u32
     }
 
-    /// The connection in this place.
+    /// The connection in this slot.
     pub fn at(&self, index: u32) -> Option<&Conn> {
         self.places.get(index as usize)?.as_ref()
     }
@@ -46,7 +47,7 @@ impl Table {
         self.at_mut(id.index).filter(|conn| conn.id == id)
     }
 
-    /// The connection whose response under way, or next one, this is.
+    /// The connection whose current or next response this is.
     pub fn with(&self, id: StreamId) -> Option<&Conn> {
         self.get(id.conn).filter(|conn| conn.nth == id.nth)
     }
@@ -63,12 +64,12 @@ impl Table {
         self.with_mut(id)?.stream.as_deref_mut()
     }
 
-    /// All connections, in the order of their places.
+    /// All connections, in the order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = &Conn> {
         self.from(0)
     }
 
-    /// Those from this place on.
+    /// Those from this slot on.
     pub fn from(&self, index: u32) -> impl Iterator<Item = &Conn> {
         self.places.iter().skip(index as usize).flatten()
     }
@@ -77,7 +78,7 @@ impl Table {
         self.places.iter_mut().flatten()
     }
 
-    /// A new connection takes its place.
+    /// A new connection takes its slot.
     pub fn insert(&mut self, conn: Conn) {
         let index = conn.id.index as usize;
         if index >= self.places.len() {
@@ -91,7 +92,7 @@ impl Table {
         self.open += 1;
     }
 
-    /// It leaves its place.
+    /// The connection leaves its slot.
     pub fn remove(&mut self, id: ConnId) -> Option<Conn> {
         let place = self.places.get_mut(id.index as usize)?;
         let conn = place.take_if(|conn| conn.id == id)?;
@@ -99,7 +100,7 @@ impl Table {
         Some(conn)
     }
 
-    /// Memory for a stream that begins.
+    /// Puts a new stream into spare memory, if there is some.
     pub fn boxed(&mut self, stream: Stream) -> Box<Stream> {
         match self.spare.pop() {
             Some(mut place) => {
@@ -110,10 +111,10 @@ impl Table {
         }
     }
 
-    /// A stream has ended.
+    /// A stream has ended; its memory is kept for another one.
     pub fn spare(&mut self, mut stream: Box<Stream>) {
         if self.spare.len() < STREAMS_SPARE_MAX {
-            stream.plan.parts.clear(); // others may wait for what it holds
+            stream.plan.parts.clear(); // free what it holds at once
             self.spare.push(stream);
         }
     }

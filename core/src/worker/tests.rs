@@ -1,5 +1,5 @@
-//! The worker's behaviour, told by a shell that a test drives by hand ([`Bench`]), by one that
-//! does random things ([`chaos`]) and by a small world with a disk ([`world`]).
+//! The worker's behaviour, tested with a shell that a test drives by hand ([`Bench`]), with one that does random things
+//! ([`chaos`]) and with a small world with a disk ([`world`]).
 
 mod accept;
 mod arrivals;
@@ -39,10 +39,10 @@ const OBJECT: ObjectId = ObjectId {
     generation: 0,
 };
 
-/// The number of a wish: that of the one that stands.
+/// The number of the pending want.
 const STANDING: u32 = u32::MAX;
 
-/// Why a read was made: of no concern for what follows from it.
+/// Why a read was made: it does not matter for what follows.
 const CHOSEN: Chosen = Chosen {
     turn: Turn::Due,
     bound: Bound::Rate,
@@ -189,7 +189,7 @@ impl Bench {
         outs
     }
 
-    /// An answer from the disk is one to the wish that stands.
+    /// An answer from the disk, to the pending want.
     fn tell(&mut self, mut event: In) -> Vec<Out> {
         if let In::Filled { stream, seq, .. } | In::Unfilled { stream, seq, .. } = &mut event {
             let stands = |seq: &u32| self.worker.awaits(*stream, *seq);

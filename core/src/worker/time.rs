@@ -1,4 +1,4 @@
-//! Time: whose patience, or ours with whom, has run out.
+//! The timer scan: which time limits have run out.
 
 use super::Worker;
 use super::messages::Out;
@@ -10,7 +10,7 @@ use crate::units::Instant;
 use crate::why::{Wait, Why};
 
 impl Worker {
-    /// Look at a few of the connections that are due.
+    /// Checks a few of the connections that are due.
     pub(super) fn scan(&mut self, now: Instant) {
         for _ in 0..SCAN_SLICE {
             let Some(index) = self.wheel.pop(now) else {
@@ -41,7 +41,8 @@ impl Worker {
         }
     }
 
-    /// Nobody may wait for the disk for ever: if no want of a stream stands that waits for it, it takes its next step.
+    /// A stream must not wait for the disk for ever: if it has no want while it waits, this is a lost wakeup, and it
+    /// takes its next step.
     fn mend(&mut self, index: u32, now: Instant) {
         let Some(conn) = self.table.at(index) else {
             return;
@@ -57,7 +58,7 @@ impl Worker {
         }
     }
 
-    /// Have the connection looked at when its next time limit may be over.
+    /// Schedules the next check of the connection: when its next time limit may run out.
     pub(super) fn watch(&mut self, index: u32, now: Instant) {
         let Some(conn) = self.table.at(index) else {
             return;
@@ -70,12 +71,12 @@ impl Worker {
         let cuts_at = self.drain.cuts_at();
         let at = [soon, limit, cuts_at, silent_until, conn.look_at()];
         let at = at.into_iter().flatten().min();
-        // Nothing runs out while we look for the file.
+        // No limit runs while we look up the file.
         let at = at.unwrap_or(Instant { us: u64::MAX });
         self.wheel.by(index, at, now);
     }
 
-    /// How long a drain waits for a connection that has never sent a byte.
+    /// Until when a drain waits for a connection that has never sent a byte.
     fn silent_until(&self, conn: &Conn) -> Option<Instant> {
         let silent = conn.phase == Phase::Open && conn.patience.silent();
         self.drain.silent_until().filter(|_| silent)

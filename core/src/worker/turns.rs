@@ -1,22 +1,23 @@
-//! Whose turn it is: connections with something to do now, each at most once in line ([`super::Conn`]).
+//! Whose turn it is: the run queues of connections with something to do, each in a queue at most once
+//! ([`super::Conn`]).
 
 use alloc::collections::VecDeque;
 
 use super::Conn;
 use crate::limits::SHORT_STEPS_MAX;
 
-/// Two lines: short work, and bodies.
+/// Two queues: short work, and bodies.
 #[derive(Default)]
 pub(super) struct Turns {
     short: VecDeque<u32>,
-    /// Those that are in the middle of a body.
+    /// Connections in the middle of a body.
     bulk: VecDeque<u32>,
-    /// Steps of the former since the last of the latter.
+    /// Short steps since the last one of a body.
     short_steps: u32,
 }
 
 impl Turns {
-    /// Put a connection in line; one that goes on with what it does comes first.
+    /// Queue a connection. One that continues what it was doing goes to the front.
     pub fn push(&mut self, conn: &mut Conn, goes_on: bool) {
         if conn.queued {
             return;
@@ -32,7 +33,8 @@ impl Turns {
         }
     }
 
-    /// The place of the next one: a new request is not to wait for a round of top-ups, nor a body for ever for requests.
+    /// The slot of the next connection. A new request does not wait for a round of top-ups, and a body does not wait
+    /// for ever for requests.
     pub fn pop(&mut self) -> Option<u32> {
         let bulk_due = self.short_steps >= SHORT_STEPS_MAX || self.short.is_empty();
         let bulk = if bulk_due {

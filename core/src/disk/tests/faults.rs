@@ -117,13 +117,13 @@ fn who_waits_behind_a_bad_block_is_read_for_on_its_own() {
     assert_eq!(came, [(3, Ok(rest(68 * KIB))), (4, Ok(rest(512 * KIB)))]);
 }
 
-/// Streams that always wish for more while the pool is too small for all of them, and new ones that keep coming.
+/// Streams that always want more while the pool is too small for all of them, and new ones that keep coming.
 struct Crowd {
     disk: Disk,
     flying: VecDeque<(ReadId, u64, u32)>,
     /// Slots that clients hold, the oldest first.
     held: VecDeque<u32>,
-    /// How many reads had been made when each wished.
+    /// How many reads had been made when each sent its want.
     wished: BTreeMap<u32, u64>,
     heard: BTreeMap<u32, u32>,
     reads: u64,
@@ -190,8 +190,8 @@ impl Crowd {
 
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(6), cases: 32, ..ProptestConfig::default() })]
-    /// However short memory is and however many new streams come: nobody waits for more than two sweeps, in which each
-    /// read is bypassed so often at most.
+    /// However short memory is and however many new streams come: no stream waits for more than two sweeps, in which
+    /// each read is bypassed this often at most.
     #[test]
     fn nobody_starves_when_the_pool_is_too_small(
         rates in prop::collection::vec(20_000u64..8_000_000, 2..4),
@@ -238,8 +238,8 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(5), ..ProptestConfig::default() })]
-    /// A clock that stands still, leaps an hour ahead, or goes back, as a monotonic one never does: every wish is answered
-    /// when it is past where it ever was.
+    /// A clock that does not move, leaps an hour ahead, or goes back, as a monotonic one never does: every want is
+    /// answered when the clock is past where it ever was.
     #[test]
     fn whatever_the_clock_does_every_wish_is_answered(
         steps in prop::collection::vec((0u32..12, 0u64..3 << 20, 0u8..4, 0u64..u64::MAX, 0u8..8), 1..200),

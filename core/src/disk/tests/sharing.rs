@@ -1,4 +1,4 @@
-//! Who shares a file: by place, by time, and by what the page cache was found to hold.
+//! Which readers share a file: by position, by time, and by what the page cache was found to hold.
 
 use super::*;
 use crate::limits::{UNSHARED_US, VAIN_WINDOWS_MAX};
@@ -119,7 +119,8 @@ fn a_file_is_popular_if_what_is_kept_of_it_would_be_there_for_the_next() {
     );
 }
 
-/// One reader of a popular file, for whom the whole is read into the page cache; who comes later finds nothing of it.
+/// One reader of a popular file, for which the whole file is read into the page cache; a later reader finds nothing of
+/// it.
 fn in_vain(disk: &mut Disk, windows: u64, now: Instant) {
     disk.on(In::Want(reads_on(1, 0, 0)), now);
     for window in 0..windows {
@@ -181,7 +182,7 @@ fn windows_that_were_found_are_evidence_for_it() {
         disk.on(In::Forget(stream(index)), NOW);
     }
     in_vain(&mut disk, 80, NOW);
-    // Of four windows it finds three: it wishes for each fourth.
+    // Of four windows it finds three: it wants each fourth.
     for nth in 0..20 {
         let wish = reads_on(4, nth * 4 * WINDOW_BYTES, nth as u32);
         disk.on(In::Want(wish), NOW);
@@ -259,8 +260,8 @@ fn a_follower_who_is_slower_than_he_seems_ends_it_by_what_he_does_not_find() {
 }
 
 proptest! {
-    /// Whatever their rates and places: who is nearer shares if one who is farther does, more memory never takes sharing
-    /// away, and what is counted for readers is nothing when they are gone.
+    /// Whatever their rates and positions: a nearer reader shares if one farther away does, more memory never takes
+    /// sharing away, and what is counted for readers is zero when they are gone.
     #[test]
     fn nearness_is_monotonous(
         apart in 1u64..400,

@@ -1,5 +1,5 @@
-//! The file's part of a response: which of its bytes can be sent now, and what has to be asked of the page cache and the disk before
-//! others can.
+//! The file part of a response: which of its bytes can be sent now, and what to ask of the page cache and the disk for
+//! the rest.
 
 use super::{Asked, Body, Step, Stream, Undo};
 use crate::cache::{ResidencyCache, Verdict};
@@ -12,8 +12,8 @@ use crate::why::Why;
 use crate::worker::redate::is_moved;
 
 impl Stream {
-    /// What was fetched is not sent from where it is, nor what is wanted behind it: it would not follow what the stream
-    /// has.
+    /// Drops the fetched pieces: they will not be sent from where they are. A want behind them is dropped, too, since
+    /// it would leave a gap.
     pub(super) fn drop_fetched(&mut self) {
         self.undo.slots |= self.fetched.iter().any(|(_, held)| *held == Held::Slots);
         self.fetched.clear();
@@ -74,8 +74,8 @@ impl Stream {
         self.send(held, ready.len_bytes, left_bytes, false)
     }
 
-    /// A stream that reads from the disk always has a want for what follows that which it has: when it is due is for the
-    /// disk machine to say. The want is dated anew when the client has become faster or slower.
+    /// A stream that reads from the disk always has a want for the bytes after those that it has; the disk machine
+    /// decides when it is due. The want gets a new deadline when the client becomes faster or slower.
     fn look_ahead(
         &mut self,
         residency_cache: &ResidencyCache,
@@ -98,7 +98,7 @@ impl Stream {
         while ahead_bytes < end_bytes && self.fetched.len() < FETCHED_MAX {
             let next = rest_of_window(ahead_bytes, end_bytes);
             match residency_cache.verdict(body.object, body.residency, next, now) {
-                // Somebody else had it read. Far ahead it may be gone again until it is sent.
+                // Read for somebody else. Far ahead it may be evicted before it is sent.
                 Verdict::Resident if ahead_bytes - at_bytes < READ_BYTES_MAX => {
                     ahead_bytes = next.end_bytes();
                     self.fetch(ahead_bytes, Held::PageCache);
@@ -150,11 +150,11 @@ impl Stream {
         })
     }
 
-    /// The same want with another date, if the disk machine has to hear of it.
+    /// The same want with a new deadline, if the change is worth telling the disk machine.
     fn redate(&mut self, told: Want, supply: &Supply, now: Instant) -> Option<Want> {
         let dry_at = self.dry_at(told.span.offset_bytes, supply, now);
         let (heard, signals) = (self.heard, self.signals);
-        // As a request that was given away: only the disk machine puts it off, if it does.
+        // Like a request already given to the kernel: the worker never postpones it, only the disk machine may.
         let keeps = self.delay != Delay::Rate && told.rate_bytes_per_s > 0;
         let anew = match keeps && dry_at >= told.dry_at {
             true if self.delay == Delay::Off || told.signals == signals => return None,
@@ -178,36 +178,36 @@ impl Stream {
         want
     }
 
-    /// Its path is congested; `false`: nothing is wanted that this could change.
+    /// Its path is congested. `false`: it has no want that this could change.
     pub(in crate::worker) fn congested(&mut self) -> bool {
         self.signals = self.signals.wrapping_add(1);
         self.want.is_some()
     }
 
-    /// Whether the disk machine has a want of it now.
+    /// Whether the disk machine has a want of this stream now.
     pub(in crate::worker) fn wants(&self) -> bool {
         self.want.is_some()
     }
 
-    /// Whether the disk machine has heard of it.
+    /// Whether the stream has ever had a want.
     pub(in crate::worker) fn reads_from_disk(&self) -> bool {
         self.seq > 0
     }
 
-    /// Whether an answer to the want of this number is awaited. To all others, late ones, nobody listens.
+    /// Whether an answer to the want of this number is awaited. Late answers, to any other number, are void.
     pub(in crate::worker) fn awaits(&self, seq: u32) -> bool {
         self.want.is_some_and(|want| want.seq == seq)
     }
 
-    /// Whether bytes from here on, and no earlier ones, are wanted: a want that others' reads have overtaken is not
-    /// waited for.
+    /// Whether the current want begins exactly here. A want that others' reads have overtaken is not waited for.
     fn waits_at(&self, at_bytes: u64) -> bool {
         let here = |want: Want| want.span.offset_bytes == at_bytes;
         self.fetched.is_empty() && self.want.is_some_and(here)
     }
 
-    /// When the stream runs dry, if it has all before `from_bytes`. A client whose rate nobody knows is not read further
-    /// ahead for than a third of what it took: it may take nothing more, and thousands of such clients would fill the pool.
+    /// When the stream runs dry, if it has all bytes before `from_bytes`. While a client's rate is unknown, read ahead
+    /// for it no more than a third of what it has taken: it may take nothing more, and thousands of such clients would
+    /// fill the pool.
     fn dry_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
         let ahead_bytes = from_bytes.saturating_sub(self.body_at_bytes());
         if supply.rate_bytes_per_s == 0 && supply.full && ahead_bytes >= self.sent_bytes / 3 {
@@ -223,8 +223,8 @@ impl Stream {
         }
     }
 
-    /// The answer to a probe: how many bytes from the start of the asked span are in memory.
-    /// Anything less than all makes it a want; returned is that want.
+    /// The answer to a probe: how many bytes from the start of the span are in memory. If that is not all of them, the
+    /// rest becomes a want, which is returned.
     pub(in crate::worker) fn probed(
         &mut self,
         resident_bytes: u64,
@@ -249,7 +249,7 @@ impl Stream {
         Some(self.want(object, rest, true, supply, now))
     }
 
-    /// The disk machine answered a want: these bytes, from its start, are there. `false`: nobody waits for them.
+    /// The disk machine answered a want: these bytes, from its start, are in memory. `false`: nobody waits for them.
     pub(in crate::worker) fn filled(
         &mut self,
         seq: u32,
@@ -285,7 +285,8 @@ impl Stream {
         true
     }
 
-    /// The disk machine answered: not one byte of the want can be read. `false`: nobody waits for that.
+    /// The disk machine answered: not even the first byte of the want can be read. `false`: nobody waits for the
+    /// answer.
     pub(in crate::worker) fn unfilled(&mut self, seq: u32, why: Why) -> bool {
         let Some(want) = self.want.take_if(|want| want.seq == seq) else {
             return false;
@@ -295,7 +296,8 @@ impl Stream {
         true
     }
 
-    /// What was to be sent from the page cache is not there any more, or not yet: somebody else reads it now.
+    /// Bytes that were to be sent from the page cache are not in memory: evicted, or somebody else is still reading
+    /// them.
     pub(in crate::worker) fn missing(&mut self, residency_cache: &mut ResidencyCache) {
         let Some(&Part::Body { object, span, .. }) = self.plan.parts.get(usize::from(self.part))
         else {
@@ -316,7 +318,7 @@ impl Stream {
         };
     }
 
-    /// Hold nothing and want nothing, since the client does not read; `false` if that was so already.
+    /// Drop all fetched pieces and the want, since the client does not read. `false` if there were none.
     pub(in crate::worker) fn let_go(&mut self) -> bool {
         let held = !self.fetched.is_empty() || self.want.is_some();
         self.fetched.clear();
@@ -332,7 +334,7 @@ fn to_end(offset_bytes: u64, end_bytes: u64) -> Span {
     }
 }
 
-/// From `offset_bytes` to the end of its window or to `end_bytes`, whichever is nearer.
+/// From `offset_bytes` to the end of its window or to `end_bytes`, whichever comes first.
 fn rest_of_window(offset_bytes: u64, end_bytes: u64) -> Span {
     let until_bytes = window_end_bytes(offset_bytes).min(end_bytes);
     Span {

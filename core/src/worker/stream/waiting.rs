@@ -1,4 +1,4 @@
-//! For whom a response stands still, and how long it has.
+//! What a stalled response waits for, and since when.
 
 use super::Stream;
 use crate::limits::THIN_BYTES_MAX;
@@ -8,8 +8,8 @@ use crate::worker::counts::Counts;
 use crate::worker::stand::Stand;
 
 impl Stream {
-    /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up. `socket_bytes`: what its socket should
-    /// hold.
+    /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up over the response.
+    /// `socket_bytes`: what its socket should hold.
     pub(in crate::worker) fn stand_still(
         &mut self,
         wait: Wait,
@@ -35,7 +35,7 @@ impl Stream {
         if stand.wait != Wait::Disk {
             counts.waited(stand.wait, net_us);
         } else {
-            // Each is a wait of its own, if it was one.
+            // Each counts as a wait of its own.
             if disk_us > 0 || net_us == 0 {
                 counts.waited(Wait::Disk, disk_us);
             }
@@ -47,13 +47,13 @@ impl Stream {
         self.waited_net_us += net_us;
     }
 
-    /// It goes on, but a sample has to say first for whom it stood; `true` once.
+    /// It could go on, but a TCP_INFO sample must tell first what it waited for; `true` once.
     pub(in crate::worker) fn asks_for_whom(&mut self) -> bool {
         self.stand.as_mut().is_some_and(Stand::asks)
     }
 
-    /// TCP was asked: its socket is dry, or not, and has held nothing for `idle_us` since it was asked last. `true`: it was asked for this
-    /// alone ([`Stream::asks_for_whom`]).
+    /// A TCP_INFO sample arrived: the socket is `dry` or not, and was empty for `idle_us` since the sample before.
+    /// `true`: the sample was asked for by [`Stream::asks_for_whom`] alone.
     pub(in crate::worker) fn heard(
         &mut self,
         dry: bool,
@@ -65,7 +65,7 @@ impl Stream {
             .is_some_and(|stand| stand.heard(dry, idle_us, now))
     }
 
-    /// What it waits for, and for how long now.
+    /// What it waits for, and for how long already.
     pub(in crate::worker) fn waits(&self, now: Instant) -> (Wait, u64) {
         match self.stand {
             Some(stand) => (stand.wait, now.since_us(stand.since)),
@@ -73,17 +73,17 @@ impl Stream {
         }
     }
 
-    /// The same for who looks: who is waited for as far as is known.
+    /// The same for operators' views: what it really waits for, as far as is known.
     pub(in crate::worker) fn seen(&self, now: Instant) -> (Wait, u64) {
         self.stand.map_or((Wait::Turn, 0), |stand| stand.seen(now))
     }
 
-    /// How it stands now.
+    /// The current stall, if any.
     pub(in crate::worker) fn stand(&self) -> Option<Stand> {
         self.stand
     }
 
-    /// Time that it stood still until now, for the disk and for its client.
+    /// Total time stalled until now: for the disk, and for its client.
     pub(in crate::worker) fn waited_us(&self, now: Instant) -> (u64, u64) {
         let (disk_us, net_us) = self.stand.map_or((0, 0), |stand| stand.times_us(now));
         (self.waited_disk_us + disk_us, self.waited_net_us + net_us)

@@ -1,4 +1,4 @@
-//! Who gets in.
+//! Which connections are accepted.
 
 use super::*;
 

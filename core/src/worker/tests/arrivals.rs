@@ -1,4 +1,4 @@
-//! What the log is told of a response: exactly what the client acknowledged.
+//! What is logged of a response: exactly what the client acknowledged.
 
 use super::*;
 use crate::limits::{ARRIVAL_BYTES, ARRIVALS_MAX};

@@ -188,7 +188,8 @@ fn run(seed: u64, arrivals: bool, acts: Vec<Act>) -> Shell {
     shell
 }
 
-/// As [`run`], with a clock that stands still but for leaps: an hour ahead, or back, as a monotonic one never goes.
+/// As [`run`], with a clock that does not move except for leaps of an hour, ahead or (as a monotonic clock never does)
+/// back.
 fn run_with_leaps(seed: u64, acts: Vec<(Act, u8)>) {
     const HOUR_US: u64 = 3_600_000_000;
     let settings = Settings {
@@ -239,8 +240,8 @@ proptest! {
         run_with_leaps(seed, acts);
     }
 
-    /// When nothing fails and disk and clients go on, all that was asked for is sent, soon: nobody
-    /// is forgotten, and nobody waits for the next scan to be noticed.
+    /// When nothing fails and disk and clients go on, all that was asked for is sent soon: no stream is forgotten, and
+    /// none waits for the next timer scan to be noticed.
     #[test]
     fn whoever_waits_is_served(seed in any::<u64>(), counts in prop::collection::vec(1u8..5, 1..6)) {
         let send = send_by(seed);

@@ -1,4 +1,4 @@
-//! A path is congested while the disk reads for it: what the worker makes of the stream's wish.
+//! A path is congested while the disk reads for it: what the worker does with the stream's want.
 
 use super::*;
 use crate::congestion::Signal;
@@ -21,7 +21,7 @@ struct Download {
 }
 
 impl Download {
-    /// A download from the disk at 1 MB/s for two seconds, so that its rate is known; its wishes.
+    /// A download from the disk at 1 MB/s for two seconds, so that its rate is known. Returns its wants.
     fn begun(delay: Delay) -> (Download, Vec<Want>) {
         let send = Policy::Margin {
             budget_bytes: 48 << 20,
@@ -58,7 +58,8 @@ impl Download {
         (download, wants)
     }
 
-    /// So many tenths of a second in each of which so much is taken. Wishes, and how often TCP was asked.
+    /// Lets tenths of a second pass, in each of which the client takes this much. Returns the wants, and how often
+    /// TCP_INFO was sampled.
     fn goes_on(&mut self, tenths: u32, taken_bytes: u64) -> (Vec<Want>, usize) {
         let mut outs = Vec::new();
         for _ in 0..tenths {

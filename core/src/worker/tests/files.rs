@@ -345,14 +345,14 @@ fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_wish_dated_anew() {
             unsent_bytes: Some(unsent_bytes),
         })
     };
-    // Each second it takes all but a few of READ bytes, and the socket never calls.
+    // Each second it takes all but a few of READ bytes, and the socket never becomes writable.
     for n in 0..4 {
         bench.sample.unsent_bytes = Some(READ);
         take(&mut bench, n * READ, READ);
         bench.sample.unsent_bytes = Some(READ / 100);
         bench.wait_s(1);
     }
-    // Then it stands still, which nobody calls for either.
+    // Then it stalls, which causes no event either.
     bench.sample.unsent_bytes = Some(READ);
     take(&mut bench, 4 * READ, READ);
     let outs = bench.wait_s(4);

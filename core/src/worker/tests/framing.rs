@@ -1,4 +1,4 @@
-//! What leaves is what was promised: no wish outlives its part, and no response another's length.
+//! What is sent is what was promised: no want outlives its part, and no response another's length.
 
 use super::*;
 use crate::conn::Want;
@@ -6,7 +6,7 @@ use crate::conn::Want;
 /// Where the second part lies: inside the window that the first one ends with.
 const PART_2: u64 = 3 * WINDOW + WINDOW / 2;
 
-/// A stream of two parts whose wish for the end of the first stands, while somebody else had these bytes read.
+/// A stream of two parts with a pending want for the end of the first, while another stream had these bytes read.
 fn overtaken() -> (Bench, StreamId) {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
@@ -103,7 +103,7 @@ fn an_answer_that_crosses_a_newer_wish_leaves_that_one_standing() {
     let &[(read, span)] = &reads[..] else {
         panic!("one read: {reads:?}")
     };
-    // The answer is under way while the stream comes to wish for something else.
+    // The answer is under way when the stream comes to want something else.
     let result = Ok(span.len_bytes);
     disk.on(crate::disk::In::Done { read, result }, now);
     let answer = disk.poll(now);

@@ -1,4 +1,4 @@
-//! Sending by margins: who is topped up when the kernel calls for one.
+//! Sending by margins: which sockets are topped up when one becomes writable.
 
 use super::*;
 use crate::why::{TopUp, Wait, What};
@@ -17,7 +17,7 @@ fn by_margin() -> Settings {
 }
 
 impl Bench {
-    /// The socket took bytes, is full, and holds so many unsent.
+    /// The socket took bytes, is full, and holds this many unsent.
     fn full(&mut self, stream: StreamId, taken_bytes: u64, unsent_bytes: u64) -> Vec<Out> {
         self.tell(In::Sent {
             stream,
@@ -41,7 +41,7 @@ impl Bench {
     }
 }
 
-/// Whose `Send` is among the orders, and how much its socket is to take.
+/// The connections whose `Send` is among the orders, and how much each socket should take.
 fn sends(outs: &[Out]) -> Vec<(u32, u64)> {
     let sends = outs.iter().filter_map(|out| match out {
         Out::Send { stream, room, .. } => {
@@ -52,7 +52,7 @@ fn sends(outs: &[Out]) -> Vec<(u32, u64)> {
     sends.collect()
 }
 
-/// What is in a socket at 1 MB/s when it is full: T is 200 ms at first, and the kernel calls 30 ms before it is empty.
+/// What is in a full socket at 1 MB/s: T is 200 ms at first, and the socket becomes writable 30 ms before it is empty.
 const FULL_BYTES: u64 = 230_000;
 
 /// Clients 0 and 1 are half empty, then full at a known rate of 1 MB/s.

@@ -216,7 +216,7 @@ impl Shell {
         self.check();
     }
 
-    /// Whether the disk machine has news that wake the worker.
+    /// Whether the disk machine has a completion that wakes the worker.
     fn disk_turn(&mut self) -> bool {
         let mut woken = false;
         while let Some(out) = self.disk.poll(self.now) {
@@ -277,7 +277,7 @@ impl Shell {
             }
         }
         let lost = std::mem::take(&mut self.landed).into_values().sum();
-        self.free(lost); // read for one who left
+        self.free(lost); // read for a stream that is gone
         if woken {
             for event in std::mem::take(&mut self.mailbox) {
                 self.on(event);
@@ -571,7 +571,7 @@ impl Shell {
         }
         let cut = self.mishap(4);
         let client = self.clients.get_mut(&stream.conn).expect("checked");
-        let eager = self.send == Policy::Eager; // who keeps margins also looks whether a full socket took in more
+        let eager = self.send == Policy::Eager; // with margins, a full socket is also asked whether it took more
         assert!(!(client.full && eager), "the socket is full");
         assert!(!client.shut, "bytes behind our FIN");
         let kernel_bytes = SOCKET_BYTES - client.unacked_bytes;

@@ -1,4 +1,4 @@
-//! Every time limit, at, below and above its bound. The scan comes once a second.
+//! Every time limit, at, below and above its bound. The timer scan comes once a second.
 
 use super::*;
 use crate::limits::PROBES_UNANSWERED_MAX;

@@ -95,7 +95,8 @@ fn a_cached_probe_never_waits_behind_a_cold_disk() {
             writeln!(table, "{s:5.1}  {least:10}  {most:10}  {disk:7}").expect("a string");
         }
     }
-    // The disk never stands still, and clients that take all at once, however fast they were believed to be, are served alike.
+    // The disk is never idle, and clients that take everything at once are served alike, however fast they were
+    // believed to be.
     assert_eq!(
         table,
         "    s  slowest MB  fastest MB  disk MB
