@@ -1,7 +1,7 @@
-//! What a running server tells of itself: the questions that reach its workers, and the answers, which leave by the admin
-//! socket as one JSON object a line. The unit of a number stands last in its name.
+//! Views of a running server: the questions that reach its workers, and the answers, which leave by the admin socket as
+//! one JSON object a line. The unit of a number is the last word of its name.
 //!
-//! Fields are only ever added within a [`VERSION`]; who reads ignores what it does not know.
+//! Within a [`VERSION`], fields are only ever added; clients ignore fields that they do not know.
 
 use std::net::SocketAddr;
 
@@ -12,46 +12,46 @@ use serde::{Deserialize, Serialize};
 /// The version of requests and answers.
 pub const VERSION: u32 = 1;
 
-/// What a worker is asked. It answers on `reply`, which has room for all answers.
+/// A question to a worker. It answers on `reply`, which has room for all answers.
 pub struct Question {
-    /// What.
+    /// The question.
     pub ask: Ask,
-    /// Where the answer goes.
+    /// The channel for the answer.
     pub reply: Sender<Answer>,
 }
 
-/// What may be asked.
+/// The questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// How it stands, and its fastest responses under way, at most so many.
+    /// The worker's state, and its fastest responses under way, at most so many.
     Top(usize),
-    /// Its responses under way from this place on, in the order of places, at most so many.
+    /// Its responses under way from this slot on, in the order of slots, at most so many.
     Piece(u32, usize),
-    /// Count how all connections stand, in the tally.
+    /// Count the states of all connections, in the tally.
     Census,
-    /// What is known of one connection.
+    /// Everything about one connection.
     Why(Target),
 }
 
-/// Which connection is meant.
+/// Identifies a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// By the name that `ackpace top` shows.
     Name {
-        /// Of this worker.
+        /// The worker's number.
         worker: u16,
-        /// Its name there.
+        /// The connection's id in that worker.
         conn: ConnId,
     },
     /// By the client's address.
     Peer(SocketAddr),
 }
 
-/// What a worker tells.
+/// A worker's answer.
 pub enum Answer {
     /// To [`Ask::Top`].
     Top(WorkerRow, Vec<Connection>),
-    /// To [`Ask::Piece`], with their places, and from where on there may be more.
+    /// To [`Ask::Piece`], with their slots, and the slot from which there may be more.
     Piece(Vec<(u32, Connection)>, Option<u32>),
     /// To [`Ask::Why`], from the worker that has the connection or remembers it.
     Why(Option<Box<Connection>>, Vec<Told>),
@@ -64,7 +64,7 @@ pub enum Answer {
 pub struct Top {
     /// [`VERSION`].
     pub version: u32,
-    /// Who answers.
+    /// The server.
     pub server: Server,
     /// Each worker that answered.
     pub workers: Vec<WorkerRow>,
@@ -76,20 +76,20 @@ pub struct Top {
     pub left_out: u64,
 }
 
-/// A server.
+/// The state of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Server {
-    /// Its process.
+    /// The id of its process.
     pub pid: u32,
     /// Its release.
     pub release: String,
-    /// Since its start.
+    /// The time since its start.
     pub uptime_us: u64,
-    /// It is stopping.
+    /// Whether it is stopping.
     pub draining: bool,
 }
 
-/// A worker.
+/// The state of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
     /// Its number.
@@ -98,45 +98,45 @@ pub struct WorkerRow {
     pub connections: u64,
     /// Responses under way.
     pub sending: u64,
-    /// What arrived at those in the last seconds, per second.
+    /// The bytes that arrived in the last seconds at the clients of those, per second.
     pub rate_bytes_per_s: u64,
-    /// B_net: what those are believed to take, as far as that is known.
+    /// B_net: the sum of those clients' estimated rates, where known.
     #[serde(default)]
     pub believed_bytes_per_s: u64,
-    /// T; null without margins.
+    /// T: the time for which sockets are filled; null without margins.
     pub target_us: Option<u64>,
     /// Bytes given to sockets since the start.
     pub sent_bytes: u64,
-    /// Times that it woke up.
+    /// How often it woke up.
     pub wakeups: u64,
 }
 
-/// A connection. What TCP knows is null on a unix socket.
+/// A connection. TCP's fields are null on a unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Its name: worker, place, generation.
+    /// Its name: worker, slot, generation.
     pub id: String,
     /// Its client: address and port, or `unix`.
     pub peer: String,
-    /// Where it stands.
+    /// Its phase.
     pub phase: String,
-    /// The file that it gets; null for other answers.
+    /// The file that is sent; null for other responses.
     pub object: Option<String>,
-    /// What arrived in the last seconds, per second.
+    /// The bytes that arrived in the last seconds, per second.
     pub rate_bytes_per_s: u64,
-    /// B_n as its socket is filled for it; 0: not known yet.
+    /// B_n, by which its socket is filled; 0: not known yet.
     #[serde(default)]
     pub believed_bytes_per_s: u64,
-    /// B_n as the disk reads for it; 0: not known yet.
+    /// B_n, by which the disk reads for it; 0: not known yet.
     #[serde(default)]
     pub prefetch_bytes_per_s: u64,
-    /// T_n: the time for which its socket should have bytes; null while B_n is not known.
+    /// T_n: for how long its socket should have bytes; null while B_n is not known.
     pub margin_us: Option<u64>,
-    /// What its socket is filled up to; null without margins.
+    /// The level to which its socket is filled; null without margins.
     pub fill_bytes: Option<u64>,
-    /// D1: in its socket, not sent.
+    /// D1: bytes in its socket that are not sent.
     pub unsent_bytes: Option<u64>,
-    /// D0: sent, not acknowledged.
+    /// D0: bytes sent and not acknowledged.
     pub in_flight_bytes: Option<u64>,
     /// Round trip time.
     pub rtt_us: Option<u64>,
@@ -146,7 +146,7 @@ pub struct Connection {
     pub window_bytes: Option<u64>,
     /// Segments that were sent again.
     pub retransmitted_segments: Option<u64>,
-    /// Time in which the client's window held it up.
+    /// Time in which the client's window limited it.
     pub window_limited_us: Option<u64>,
     /// Its response under way.
     pub response: Option<Response>,
@@ -155,35 +155,35 @@ pub struct Connection {
 /// A response under way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Response {
-    /// What its next bytes wait for: disk, margin, socket, window, turn.
+    /// What the next bytes wait for: disk, margin, socket, window, turn.
     pub wait: String,
-    /// For how long.
+    /// The time since this wait began.
     pub wait_us: u64,
-    /// Why its socket was filled last: first, called, near.
+    /// Why the socket was last filled: first, called, near.
     pub top_up: String,
-    /// Given to the kernel, head included.
+    /// Bytes given to the kernel, head included.
     pub sent_bytes: u64,
-    /// Still to be given to the kernel; of a listing, what is made.
+    /// Bytes still to be given to the kernel; of a listing, those made so far.
     pub left_bytes: u64,
-    /// Since its request.
+    /// The time since its request.
     pub took_us: u64,
-    /// Of that, standing still for the disk with nothing in its socket.
+    /// The part of it in which it was stalled for the disk with nothing in its socket.
     pub waited_disk_us: u64,
-    /// Of that, standing still for its client.
+    /// The part of it in which it was stalled for its client.
     pub waited_net_us: u64,
 }
 
-/// The answer to `why`, of a connection or a device.
+/// The answer to `why`, about a connection or a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// [`VERSION`].
     pub version: u32,
-    /// The connection; null if it is gone and only remembered.
+    /// The connection; null if it is closed and only its decisions are remembered.
     pub connection: Option<Connection>,
-    /// The device; null if it was asked for a connection.
+    /// The device; null if the question was about a connection.
     #[serde(default)]
     pub device: Option<DeviceRow>,
-    /// How it stands, in plain sentences.
+    /// The state, in plain sentences.
     pub now: Vec<String>,
     /// The last decisions, oldest first.
     pub decisions: Vec<Told>,
@@ -194,46 +194,46 @@ pub struct Explained {
 pub struct DeviceRow {
     /// Its number, as in the metrics.
     pub device: u16,
-    /// What the kernel calls its disks, as far as it does.
+    /// The kernel's names of its disks, as far as it has any.
     pub disks: Vec<String>,
-    /// It has an arm, or nobody knows.
+    /// Whether it has an arm, or may have one.
     pub rotational: bool,
     /// N: streams that read from it.
     pub streams: u64,
-    /// B_net: what they take together.
+    /// B_net: the rate of all these together.
     pub rates_bytes_per_s: u64,
-    /// T_D.
+    /// T_D: the time for which a stream's bytes are to last after a read.
     pub target_us: u64,
-    /// K.
+    /// K: reads given to the device at once.
     pub depth_reads: u64,
-    /// Reads that it has now.
+    /// Reads that are in the device now.
     pub in_flight_reads: u64,
-    /// t_p.
+    /// t_p: the time of positioning at the present load.
     pub positioning_us: u64,
-    /// R.
+    /// R: the rate of the medium.
     pub media_bytes_per_s: u64,
-    /// Memory for reading ahead that is in use.
+    /// Memory for reading ahead in use.
     pub used_bytes: u64,
-    /// M.
+    /// M: memory for reading ahead.
     pub memory_bytes: u64,
-    /// It is read past the page cache where nobody shares.
+    /// Whether files that nobody shares are read past the page cache.
     pub direct: bool,
-    /// The kernel does not tell what is cached of its files.
+    /// Whether the kernel does not report which of its files' pages are cached.
     pub blind: bool,
 }
 
-/// A decision.
+/// A decision of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// How long ago.
     pub ago_us: u64,
-    /// It was about all connections of the worker; of a device, about all its streams.
+    /// Whether it was about all connections of the worker; of a device, about all its streams.
     pub of_worker: bool,
     /// A plain sentence.
     pub text: String,
 }
 
-/// The answer to what can't be answered.
+/// The answer where there is no other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
     /// [`VERSION`].

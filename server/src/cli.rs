@@ -1,4 +1,4 @@
-//! The commands of the binary. `main` calls [`run`], which is one match over them; errors are printed in one place.
+//! The commands of the binary. `main` calls [`run`], one match over all commands; errors are printed in one place.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -26,8 +26,8 @@ const AFTER_HELP: &str = "Every option is also a key of the configuration file a
     send_timeout and ACKPACE_SEND_TIMEOUT. All about them: ackpace man | man -l -";
 
 /// Runs one command of the command line `arguments`, whose first is the name of the program, in the environment
-/// `variables`; prints what it has to say, and returns the exit code: 0 done, 1 failed at run time, 2 wrong command
-/// line, configuration or root.
+/// `variables`. Prints its output, and returns the exit code: 0 done, 1 failed at run time, 2 wrong command line,
+/// configuration or root.
 pub fn main(
     arguments: impl IntoIterator<Item = OsString>,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -174,7 +174,7 @@ fn completions_command() -> Command {
     with_help(about.arg(shell), &["ackpace completions SHELL"], &[])
 }
 
-/// A command that looks at the configuration: it takes all options, but its help has other things to say.
+/// A command that reads the configuration: it takes all options, but has a help page of its own.
 fn looking(name: &'static str, about: &'static str) -> Command {
     let mut command = Command::new(name).about(about);
     let mut usage = format!("ackpace {name} [-c FILE]");
@@ -193,7 +193,7 @@ fn looking(name: &'static str, about: &'static str) -> Command {
     with_help(command, &[&usage], &[])
 }
 
-/// Adds the options of the server, and those that are no keys of its configuration.
+/// Adds the options of the server, and those that are not keys of the configuration.
 fn options(command: Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let after = command.get_after_help().cloned().unwrap_or_default();
@@ -219,7 +219,7 @@ fn flag(id: &'static str, short: char, action: ArgAction) -> Arg {
         .help_heading("General")
 }
 
-/// `-h` and `--help` say the same: a line for each option. The man page says the rest.
+/// `-h` and `--help` print the same: a line for each option. The man page has the rest.
 fn with_help(command: Command, usage: &[&str], commands: &[Command]) -> Command {
     let help = flag("help", 'h', ArgAction::HelpShort)
         .long("help")
@@ -231,7 +231,7 @@ fn with_help(command: Command, usage: &[&str], commands: &[Command]) -> Command 
         .override_help(page)
 }
 
-/// The same command line, but with values left as they are: each source of configuration checks them in the same way.
+/// The same command line with unparsed values, since each source of configuration checks them in the same way.
 fn raw(command: Command) -> Command {
     let keys: Vec<String> = config::Setting::all()
         .iter()
@@ -278,7 +278,7 @@ fn check(loaded: Loaded) -> Result<(), Failure> {
     }
 }
 
-/// The socket that was named; `ACKPACE_ADMIN` counts as with the server.
+/// The socket that was named; `ACKPACE_ADMIN` counts as for the server.
 fn admin_path(matches: &ArgMatches) -> Option<PathBuf> {
     let variable = || std::env::var_os("ACKPACE_ADMIN").filter(|value| !value.is_empty());
     let given = matches.get_one::<OsString>("admin").cloned();
@@ -345,7 +345,7 @@ fn say_help(command: &mut Command) -> Result<(), Failure> {
     say(&format!("{}\n", page.trim_end()))
 }
 
-/// Prints to standard output. That nobody reads it to the end (`| head`) is no failure.
+/// Prints to standard output. A reader that closes it early (`| head`) is no failure.
 fn say(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

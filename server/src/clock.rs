@@ -1,10 +1,10 @@
-//! The two clocks: monotonic time for the machines, wall time for what people read.
+//! The two clocks: monotonic time for the machines, wall-clock time for people.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ackpace_core::units::{Instant, duration_us};
 
-/// Monotonic time since the clock was made. Copies tell the same time.
+/// Monotonic time since the clock was made. All copies show the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: std::time::Instant,
@@ -26,7 +26,7 @@ impl Clock {
     }
 }
 
-/// Wall time in milliseconds since 1970; 0 if the clock stands before that.
+/// Wall-clock time in milliseconds since 1970; 0 if the clock is before that.
 pub fn unix_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

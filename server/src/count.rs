@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds; for the one writer.
+    /// Adds to it. Only for its one writer.
     pub fn add(&self, more: u64) {
         self.0
             .store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
-    /// Replaces; for the one writer.
+    /// Replaces it. Only for its one writer.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
-    /// The number now; for everybody.
+    /// The present number. For any thread.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }

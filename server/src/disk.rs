@@ -1,5 +1,5 @@
 //! The thread of one device: drives the disk machine, hands its reads to the kernel or to reading threads, and its
-//! news to the workers.
+//! completions to the workers.
 
 mod look;
 mod readers;
@@ -31,30 +31,30 @@ use crate::store::file::File;
 use crate::store::pool::{Lease, Pool};
 use crate::store::ring::{self, Ring};
 
-/// What a worker asks.
+/// A message from a worker to a disk.
 #[derive(Debug)]
 pub enum Ask {
-    /// A wish, with the file that it is about.
+    /// A want, with its file.
     Want(Want, Arc<File>),
     /// A stream is gone.
     Forget(StreamId),
 }
 
-/// What a worker is told.
+/// A message from a disk to a worker: the completion of a want.
 #[derive(Debug)]
 pub enum Completion {
-    /// The wish of this number is fulfilled, as far as the span goes, by a read that was chosen so.
+    /// The want of this number is fulfilled, up to the end of the span, by a read that was chosen for this reason.
     Filled(StreamId, u32, Span, Fill, Chosen),
-    /// It can't be.
+    /// Its read failed.
     Failed(StreamId, u32, ReadError),
 }
 
-/// Where the bytes of a fulfilled wish are.
+/// Where the bytes of a fulfilled want are.
 #[derive(Debug)]
 pub enum Fill {
     /// In the page cache.
     PageCache,
-    /// In memory that goes to the stream.
+    /// In slots, which now belong to the stream.
     Piece(Piece),
 }
 
@@ -63,23 +63,23 @@ pub enum Fill {
 pub struct Piece {
     /// The slots.
     pub lease: Lease,
-    /// Where in the file their first byte is.
+    /// The offset in the file of their first byte.
     pub from_bytes: u64,
-    /// Which bytes of the file are there.
+    /// The bytes of the file that they hold.
     pub span: Span,
-    /// The file was looked at since they were read: they are of the version that was promised, whatever becomes of it.
+    /// The file was checked after they were read, so they are of the promised version, even if the file changes later.
     pub proven: bool,
 }
 
-/// One worker's side of the conversation with all disks.
+/// The receiving side of one worker for the completions of all disks.
 pub struct Channel {
-    /// What the disks tell this worker: a connection has one stream, so one box a connection.
+    /// The completions: one mailbox per connection, since a connection has one stream.
     pub news: Mailboxes<Completion>,
-    /// Signalled when a stream of the worker stands still for what came.
+    /// Woken when a stream of the worker is stalled for the bytes that came, or soon will be.
     pub waker: Arc<ThreadWaker>,
 }
 
-/// Somebody asks how the device stands; the answer goes back here.
+/// A request for a snapshot of the device; the answer goes back by this channel.
 type Question = Sender<DeviceLook>;
 
 /// A disk thread as the workers see it.
@@ -91,29 +91,29 @@ pub struct Handle {
     questions: Sender<Question>,
 }
 
-/// A slot of the pool, with its part of the list of slots that a stream holds.
+/// Memory of a slot of the pool, with its entry in the list of slots that a stream holds.
 pub const SLOT_COST_BYTES: u64 = SLOT_BYTES + 32;
 
-/// What the thread of a device counts.
+/// The counters of a device's thread.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Reads that came to an end, failed ones too.
+    /// Reads that ended, failed ones too.
     pub reads: AtomicU64,
-    /// Those that failed.
+    /// Reads that failed.
     pub failed: AtomicU64,
-    /// Bytes of those that did not.
+    /// Bytes of the reads that did not fail.
     pub bytes: AtomicU64,
-    /// What all took together.
+    /// The service time of all reads.
     pub service_us: AtomicU64,
-    /// Those of all reads that went past the page cache.
+    /// Reads that went past the page cache.
     pub direct: AtomicU64,
     /// Streams that read from the device now (N).
     pub streams: AtomicU64,
-    /// What they take together (B_net), bytes per second.
+    /// The rate of all these together (B_net), bytes per second.
     pub rates_bytes_per_s: AtomicU64,
-    /// Wishes that were due and that signs of congestion have put off.
+    /// Wants that were due and that signs of congestion deferred.
     pub delayed: AtomicU64,
-    /// What would have been read for them.
+    /// The bytes that would have been read for them.
     pub delayed_bytes: AtomicU64,
     /// T_D, the time for which a stream's bytes are to last after a read.
     pub target_us: AtomicU64,
@@ -131,51 +131,51 @@ pub struct Tally {
     pub memory_bytes: AtomicU64,
     /// Turns after which the next read waited for memory.
     pub memory_waits: AtomicU64,
-    /// Wishes for which nobody was at work: our own faults, mended.
+    /// Lost wakeups, mended: streams that waited and nobody worked for. Each is a bug of ours.
     pub mended: AtomicU64,
 }
 
 /// What a disk thread is given.
 #[derive(Clone)]
 pub struct Context {
-    /// All devices met.
+    /// All devices met so far.
     pub devices: Arc<Devices>,
-    /// The workers' sides.
+    /// The workers' mailboxes and wakers.
     pub channels: Arc<Vec<Channel>>,
-    /// Connections that a worker may have.
+    /// Slots in the table of connections of each worker.
     pub places: u32,
-    /// The time of all machines.
+    /// The clock of all machines.
     pub clock: Clock,
-    /// How it chooses; what depends on the device is filled in here. Its memory is what tables go by: what is read ahead goes by
-    /// the ledger.
+    /// How the machine chooses reads; settings that depend on the device are filled in at its start. The memory in it
+    /// sizes the tables; the memory for reading ahead comes from the ledger.
     pub settings: Settings,
-    /// Who has how much memory.
+    /// The account of the memory that `memory_max` allows.
     pub ledger: Arc<Ledger>,
-    /// What one disk may have at most for reading ahead.
+    /// The most memory that one disk may have for reading ahead.
     pub pool_bytes: u64,
-    /// What its thread, its readers and its tables take.
+    /// Memory of a disk's thread, its readers and its tables.
     pub device_bytes: u64,
 }
 
 impl Handle {
-    /// Leave a message; the disk thread hears of it by [`Handle::wake`].
+    /// Leaves a message; [`Handle::wake`] wakes the disk thread for it.
     pub fn ask(&self, worker: u16, place: u32, ask: Ask) {
         self.asks[usize::from(worker)].put(place, ask);
     }
 
-    /// What was read, and how the device is loaded.
+    /// The counters of the device.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Wake the disk thread: once a turn is enough.
+    /// Wakes the disk thread: once a turn is enough.
     pub fn wake(&self) {
         self.waker.wake();
     }
 }
 
-/// Starts the thread of a device and its readers. They live as long as the process: a read that hangs
-/// in the kernel can't be called back.
+/// Starts the thread of a device and its readers. They live as long as the process, since a read that hangs in the
+/// kernel can't be cancelled.
 ///
 /// # Errors
 /// When threads, descriptors or address space are lacking.
@@ -192,7 +192,7 @@ pub fn start(index: u16, equipment: &Context) -> io::Result<Arc<Handle>> {
     let waker = Arc::new(ThreadWaker::new()?);
     let slots = u32::try_from(equipment.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
     let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
-    pool.retire(u32::MAX); // all of it is others' until it was claimed
+    pool.retire(u32::MAX); // none of it is ours until it is claimed from the ledger
     let (questions, asked) = bounded(1);
     let handle = Arc::new(Handle {
         questions,

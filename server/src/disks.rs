@@ -23,7 +23,7 @@ impl Disks {
         }
     }
 
-    /// The thread of a device.
+    /// The thread of a device, started if need be.
     ///
     /// # Errors
     /// When it can't be started for want of threads or descriptors.
@@ -40,13 +40,13 @@ impl Disks {
         place.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Those that were started, by number.
+    /// The threads that were started, by number.
     pub fn started(&self) -> impl Iterator<Item = (usize, &Handle)> {
         let handles = self.handles.iter().enumerate();
         handles.filter_map(|(device, place)| Some((device, &**place.get()?)))
     }
 
-    /// Wake the threads whose bits are set.
+    /// Wakes the threads whose bits are set.
     pub fn wake(&self, devices: u64) {
         for (device, place) in self.handles.iter().enumerate() {
             if (devices >> device) & 1 == 1 {

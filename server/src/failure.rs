@@ -1,4 +1,4 @@
-//! How a command ends early: what to say, and the exit code that tells a script who has to act.
+//! Why a command ends early: the message, and the exit code that tells a script who has to act.
 
 /// Why a command ended without having done its work.
 #[derive(Debug, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum Failure {
     /// The configuration, or what it names, is wrong; one sentence for each thing that the operator has to mend.
     #[error("{}", .0.join("\n"))]
     Operator(Vec<String>),
-    /// Something failed that was right when it was given.
+    /// Valid input, but something failed at run time.
     #[error("{0}")]
     Runtime(String),
 }
@@ -34,7 +34,7 @@ impl Failure {
         }
     }
 
-    /// Says what happened, on the stream where it belongs. Nobody may be listening; that is no failure.
+    /// Prints the message, on the stream where it belongs. A closed stream is no failure.
     pub fn print(&self) {
         match self {
             Self::Usage(error) => {

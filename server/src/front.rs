@@ -1,8 +1,8 @@
-//! From bytes to wishes: what a client asks for, and the plan of its answer.
+//! HTTP: what a client asks for, and the plan of its response.
 //!
-//! [`http`] turns bytes into requests and answers into plans (by way of `wire::http`), [`site`] finds
-//! what a path means here, [`listing`] makes a directory's page slice by slice, from the names that [`names`] holds and
-//! [`shelf`] keeps between two slices.
+//! [`http`] turns bytes into requests, and plans their responses (by way of `wire::http`). [`site`] finds what a path
+//! means. [`listing`] makes a directory's page slice by slice, from the names that [`names`] holds and [`shelf`] keeps
+//! between two slices.
 
 pub mod charge;
 pub mod http;

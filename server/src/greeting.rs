@@ -1,5 +1,4 @@
-//! What the server says when it is ready: where it is reached, how the files will be read, and what
-//! this kernel lacks.
+//! The messages of a server that is ready: its addresses, how files will be read, and what this kernel lacks.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -12,8 +11,7 @@ use crate::front::site::Site;
 use crate::options::{Listen, ServeOptions};
 use crate::store::residency::cached_pages;
 
-/// Prints it on standard output, where nobody may be listening,
-/// with what little memory costs, if it is little.
+/// Prints them on standard output, which may be closed, and what little memory costs, if it is little.
 pub fn print(
     options: &ServeOptions,
     site: &Site,
@@ -65,10 +63,10 @@ fn reach(listen: &Listen, url: &str) -> String {
     }
 }
 
-/// How a place is read, and the line for a kernel feature that is lost, with cause and cure.
+/// How files at a place are read; and a message with cause and cure if a kernel feature is missing.
 fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<String>) {
     let cold = "what is not in memory by the thread of its disk".to_owned();
-    // The one file, or the directory itself, stands for what lies below.
+    // The one file, or the directory itself, stands for what is below.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = openat(dir, only.unwrap_or(b"."), flags, Mode::empty());
     let Ok((file, stat)) = opened.and_then(|file| fstat(&file).map(|stat| (file, stat))) else {

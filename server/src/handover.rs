@@ -127,7 +127,10 @@ mod tests {
         assert!(handover.hand(client()).is_ok());
         handover.end();
         assert!(handover.take().is_some(), "it was handed before");
-        assert!(handover.hand(client()).is_err(), "it stays with who accepted it");
+        assert!(
+            handover.hand(client()).is_err(),
+            "it stays with who accepted it"
+        );
         assert!(handover.is_empty());
         assert_eq!(handover.load().connections, 1);
     }

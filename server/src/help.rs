@@ -1,16 +1,16 @@
-//! `--help`: a line for each option, grouped, for a terminal of 80 columns.
+//! `--help`: one line for each option, in groups, for a terminal of 80 columns.
 //!
-//! Our own page, since clap gives each of our longer options two lines and a page of twice the length.
+//! The page is our own, since clap gives each of the longer options two lines, and so a page of twice the length.
 
 use std::fmt::Write;
 
 use clap::{Arg, Command};
 
 const WIDTH_COLUMNS: usize = 80;
-/// Where the texts begin; a longer name pushes its text to the next line.
+/// The column where the texts begin; a longer name puts its text on the next line.
 const TEXT_COLUMN: usize = 32;
 
-/// The help page of a command. `usage` has one form a line.
+/// The help page of a command. `usage` has one form per line.
 pub fn page(command: &Command, usage: &[&str], commands: &[Command]) -> String {
     let about = command.get_about().map(ToString::to_string);
     let mut page = format!("{}\n\n", about.unwrap_or_default());
@@ -71,7 +71,7 @@ pub fn name(arg: &Arg) -> String {
     }
 }
 
-/// What it does, the words to choose from, and the default.
+/// Its summary, the words to choose from, and the default.
 fn text(arg: &Arg) -> String {
     let mut text = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let takes_value = arg.get_action().takes_values() && !arg.is_require_equals_set();

@@ -1,7 +1,7 @@
-//! The account of the memory that `memory_max` allows. Everybody charges it before taking memory.
+//! The account of the memory that `memory_max` allows. All owners charge it before they take memory.
 //!
-//! What has a fixed size is charged at the start; connections, caches and listings as they come. The rest belongs to reading ahead, which
-//! gives it back when others want it ([`ackpace_core::ahead`]).
+//! Fixed amounts are charged at the start; connections, caches and listings as they come. The rest belongs to reading
+//! ahead, which gives it back when others want it ([`ackpace_core::ahead`]).
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -15,19 +15,20 @@ use crate::mailbox::ThreadWaker;
 pub struct Ledger {
     memory_bytes: u64,
     rule: Ahead,
-    /// Memory that nobody has. Below 0 only by what could not be refused.
+    /// Memory that no owner has. Below 0 only by amounts that could not be refused.
     free_bytes: AtomicI64,
     /// Memory that all disks have for reading ahead.
     ahead_bytes: AtomicU64,
     /// Disks that read ahead.
     disks: AtomicU64,
-    /// Reading ahead was asked to give memory back, and has not looked since.
+    /// Reading ahead was asked to give memory back, and has not checked since.
     asked: AtomicBool,
     wakers: [OnceLock<Arc<ThreadWaker>>; crate::limits::DEVICES_MAX],
 }
 
 impl Ledger {
-    /// An account of `memory_bytes`, of which `fixed_bytes` are used from the start. Reading ahead may have `ahead_bytes_max`.
+    /// An account of `memory_bytes`, of which `fixed_bytes` are used from the start. Reading ahead may have
+    /// `ahead_bytes_max`.
     pub fn new(memory_bytes: u64, fixed_bytes: u64, ahead_bytes_max: u64) -> Ledger {
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         Ledger {
@@ -62,7 +63,7 @@ impl Ledger {
         self.free_bytes.fetch_add(bytes as i64, Relaxed);
     }
 
-    /// Asks reading ahead to give memory back, once until it has looked.
+    /// Asks reading ahead to give memory back, once until a disk has checked.
     fn look(&self, free_bytes: i64) {
         if self.rule.is_short(free_bytes) && !self.asked.swap(true, Relaxed) {
             self.wakers
@@ -85,7 +86,7 @@ impl Ledger {
             .for_each(|waker| waker.wake());
     }
 
-    /// A disk that was asked is about to look. To be called before it looks.
+    /// A disk that was asked is about to check. To be called before it checks.
     pub fn heard(&self) {
         self.asked.store(false, Relaxed);
     }
@@ -95,8 +96,8 @@ impl Ledger {
         self.rule.is_short(self.free_bytes.load(Relaxed))
     }
 
-    /// What a disk that has `own_bytes` shall have from now on. The process holds `held_bytes`: what that is more than the account says,
-    /// allocators keep of memory that was given back, and nobody else may have it.
+    /// The memory that a disk with `own_bytes` is to have from now on. The process holds `held_bytes`. What exceeds the
+    /// account is memory that was given back and that allocators keep; nobody else may have it.
     pub fn share_bytes(&self, own_bytes: u64, held_bytes: u64) -> u64 {
         let free_bytes = self.free_bytes.load(Relaxed);
         let told_bytes = self.memory_bytes as i64 - free_bytes;
@@ -109,7 +110,7 @@ impl Ledger {
         })
     }
 
-    /// A disk takes more for reading ahead, if it is there.
+    /// Takes more memory for reading ahead, if it is available; returns whether it was.
     #[must_use]
     pub fn claim_ahead(&self, bytes: u64) -> bool {
         let bytes_signed = bytes as i64;
@@ -121,7 +122,7 @@ impl Ledger {
         claimed.is_ok()
     }
 
-    /// A disk has given some back.
+    /// Gives memory of reading ahead back.
     pub fn give_ahead(&self, bytes: u64) {
         self.ahead_bytes.fetch_sub(bytes, Relaxed);
         self.give(bytes);

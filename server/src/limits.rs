@@ -1,5 +1,4 @@
-//! Bounds of the shells, each with its reason and what happens at it; those of the data path stand in
-//! `core/src/limits.rs`.
+//! Bounds of the shells, each with its reason and its consequence; those of the data path are in `core/src/limits.rs`.
 
 use std::time::Duration;
 
@@ -13,140 +12,148 @@ pub const CONFIG_ERRORS_MAX: usize = 20;
 /// Values of one list in the configuration. More: the list is refused.
 pub const LIST_LEN_MAX: usize = 256;
 
-/// Devices (sets of disks) that get a place of their own. More: the later ones share the last place and its
-/// disk thread.
+/// Devices (sets of disks) that get a slot of their own. More: the later ones share the last slot and its disk thread.
 pub const DEVICES_MAX: usize = 16;
-/// Of these, there is one for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer places, two at least.
+/// One device slot for so much of `memory_max`, bytes, since each costs threads and tables. Less memory: fewer slots,
+/// two at least.
 pub const DEVICE_EACH_BYTES: u64 = 16 << 20;
-/// Numbers of file systems (`st_dev`) that are known with their device. More: the later ones share the last device.
+/// Numbers of file systems (`st_dev`) whose device is remembered. More: the later ones share the last device.
 pub const FILE_SYSTEMS_MAX: usize = 64;
-/// Disks below one file system that are told apart. More: it counts as a device of which nothing is known.
+/// Disks below one file system that are told apart. More: its device counts as unknown.
 pub const LEAVES_MAX: usize = 64;
 /// Layers of dm and md between a file system and its disks. More: as above.
 pub const LAYERS_MAX: usize = 8;
-/// Pieces of memory that one system call takes (UIO_MAXIOV). More: a further call reads or sends the rest.
+/// Pieces of memory in one system call (UIO_MAXIOV). More: a further call reads or sends the rest.
 pub const IOVECS_MAX: usize = 1024;
-/// How often a read is tried again when the kernel says that it was interrupted, or has no memory for it now. More: it
-/// failed.
+/// Retries of a read that was interrupted, or for which the kernel has no memory now. More: the read failed.
 pub const READ_RETRIES_MAX: u32 = 64;
-/// Windows of a MiB of which it is counted how often they were asked about, 2 bytes each. More: several share a count.
+/// Windows of a MiB whose residency questions are counted, 2 bytes each. More: several share a count.
 pub const WINDOWS_COUNTED: usize = 1 << 16;
-/// Windows at the begin of a file whose counts are set to nothing when it is mapped: others may have had its addresses. More: they keep the
-/// counts of these.
+/// Windows at the start of a file whose counts are set to 0 when it is mapped: other files may have had its addresses.
+/// More: they keep the counts of these.
 pub const WINDOWS_FORGOTTEN_MAX: u64 = 64;
-/// A file up to this length is mapped whole. Longer: a window at a time, which costs some 3 us for each question.
+/// Longest file that is mapped whole. Longer: a window at a time, which costs some 3 us for each question.
 pub const MAPPED_EACH_BYTES_MAX: u64 = 64 << 30;
 /// Bytes of all files that are mapped whole: a quarter of the addresses that a process has (47 bits). More: likewise.
 pub const MAPPED_BYTES_MAX: u64 = 32 << 40;
-/// Files that are mapped whole: half of the mappings that a process may have (vm.max_map_count, 65,530). More: likewise.
+/// Files that are mapped whole: half of the mappings that a process may have (vm.max_map_count, 65,530). More:
+/// likewise.
 pub const MAPPED_FILES_MAX: u32 = 32_768;
-/// Windows of all files that are in our page tables, 2 KiB of these each. More: asking whether they are in memory costs ten
-/// times as much.
+/// Windows of all files that are in the process's page tables, 2 KiB of these each. More: asking whether they are
+/// resident costs ten times as much.
 pub const ENTERED_WINDOWS_MAX: u32 = 1024;
-/// Files of a file system that wait to be closed, or an eighth of the descriptors. More: its disk hangs, and requests for further ones get 503.
+/// Files of a file system that wait to be closed, or an eighth of the descriptors. More: its disk hangs, and requests
+/// for further ones get 503.
 pub const CLOSING_MAX: usize = 1024;
-/// If none of them was closed for so long, milliseconds, their disk hangs; otherwise they are only many.
+/// If none of these was closed for so long, milliseconds, the disk hangs; otherwise there are only many.
 pub const CLOSING_STANDS_MS: u64 = 200;
 /// Threads that close files, each for some file systems.
 pub const CLOSING_LANES: usize = 16;
-/// How long they wait for others, so that closing wakes nobody for each file.
+/// How long these threads collect files, so that closing does not wake one for each file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
-/// How long chores of these threads (windows that are entered in the page tables) wait for others.
+/// How long these threads collect chores (windows that are entered in the page tables).
 pub const CHORES_EACH: Duration = Duration::from_secs(1);
 /// Chores that wait for a thread. Further ones are forgotten.
 pub const CHORES_MAX: usize = 1024;
-/// So often a request that finds no descriptor left waits as long again while there are files to be closed. More: it gets 503.
+/// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left while files wait to be closed. More: it
+/// gets 503.
 pub const CLOSING_WAITS_MAX: usize = 20;
-/// What is copied of such a file at once: a piece that fits in the processor's cache.
+/// Bytes of the page cache that are copied at once: a piece that fits in the processor's cache.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
-/// Calls that ask for the extents of one file, 64 extents each. More: what lies behind them is not known.
+/// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
-/// At the end of the process, for so long disks may answer the last reads. Longer: it is said what the kernel waits for.
+/// How long the last reads may take when the process ends. Longer: the log says what the kernel waits for.
 pub const LAST_READS_QUIET: Duration = Duration::from_secs(1);
-/// For so long they are waited for. Longer: it ends with an error, and the kernel waits on.
+/// How long the process waits for them. Longer: it ends with an error, and the kernel waits on.
 pub const LAST_READS_WAIT: Duration = Duration::from_secs(30);
-/// Time between two looks whether they have.
+/// Interval at which they are checked.
 pub const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
-/// Pause before reads that the kernel had no memory to start are started again.
+/// Pause before a retry of reads that the kernel had no memory to start.
 pub const RING_RETRY: Duration = Duration::from_millis(10);
-/// Answers of disks that are heard in one turn, each a fraction of a microsecond. More: the next turn takes them.
+/// Completions of disks that a worker takes in one turn, each a fraction of a microsecond. More: the next turn takes
+/// them.
 pub const NEWS_PER_TURN_MAX: usize = 1024;
-/// Questions of operators that are answered in one turn: a look at all connections takes a fraction of a millisecond. More: the
-/// next turn takes them.
+/// Questions of operators that are answered in one turn: a census of all connections takes a fraction of a millisecond.
+/// More: the next turn takes them.
 pub const QUESTIONS_PER_TURN_MAX: usize = 4;
-/// Results of resolvers that are turned into answers in one turn, some 10 us each. More: the next turn takes them.
+/// Results of resolvers that are turned into responses in one turn, some 10 us each. More: the next turn takes them.
 pub const RESULTS_PER_TURN_MAX: usize = 16;
-/// Requests that wait to be looked up by resolvers may hold so much together, less where memory is little; an ordinary one holds
-/// 300 bytes. More: the request is answered 503.
+/// Memory of the requests that wait for resolvers, less where memory is little; an ordinary one holds 300 bytes. More:
+/// the request is answered 503.
 pub const QUERIES_BYTES_MAX: u64 = 8 << 20;
 /// A path that can be opened (PATH_MAX). The kernel refuses longer ones.
 pub const PATH_BYTES_MAX: usize = 4096;
-/// What a thread uses of its stack, and what the allocator keeps for it.
+/// Memory of a thread: the part of its stack that it uses, and what the allocator keeps for it.
 pub const THREAD_BYTES: u64 = 32 << 10;
-/// The program itself: its tables, the options, and what the allocator can't give back of small pieces.
+/// Memory of the program itself: its tables, the options, and small pieces that the allocator can't give back.
 pub const PROGRAM_BYTES: u64 = 4 << 20;
-/// Directories above a name that is not in the kernel's caches of which it is asked whether they are: the device of the first that is
-/// will be waited for. More: it counts as that of the root.
+/// Directories above an uncached name that are looked up in the kernel's caches: a search will wait for the device of
+/// the first one found. More: it counts as that of the root.
 pub const SEARCH_UP_MAX: usize = 8;
-/// Names of a directory that a listing has room for at once, in bytes, however little memory there is: what a slice of it needs.
-/// More: the directory is read again for those that follow.
+/// Memory for names that each listing gets at once, in bytes, however little memory there is: enough for a slice. More:
+/// the directory is read again for the names that follow.
 pub const PIECE_BYTES_MIN: usize = 8 << 10;
-/// How often a name that changes while it is opened is tried again. More: it is not there at any one time, so 404.
+/// Retries of a name that changes while it is opened. More: at no one time is it there, so 404.
 pub const RACES_MAX: u32 = 3;
-/// Cached responses that are evicted at once when the process is out of descriptors or memory. More: the next failure evicts more.
+/// Cached responses that are evicted at once when the process is out of descriptors or memory. More: the next failure
+/// evicts more.
 pub const RESPONSES_SHED_MAX: usize = 1024;
-/// Evicted responses that are still being sent, and cached ones that are out of date, which are looked at for each new
-/// one: twice as many as come in, so that none is overlooked for long.
+/// Evicted responses still being sent, and cached ones out of date, that are checked for each new one: twice as many as
+/// come in, so that none is overlooked for long.
 pub const RESPONSES_SWEPT_MAX: usize = 2;
-/// Directories of files kept ready that one worker watches for changes. More: one that was not asked for lately makes room.
+/// Directories of cached responses that one worker watches for changes. More: one that was not requested lately makes
+/// room.
 pub const WATCHES_MAX: usize = 1024;
-/// Watched directories that are looked at to find such a one. More: the new one is not watched, and changes there are noticed
-/// within a second.
+/// Watched directories that are checked to find such a one. More: the new one is not watched, and changes there are
+/// noticed within a second.
 pub const WATCH_LOOKS_MAX: usize = 16;
-/// Files kept ready as copies that one worker watches for changes. More: as above.
+/// Files with copied responses that one worker watches for changes. More: as above.
 pub const WATCHED_FILES_MAX: usize = 2048;
-/// Reads of 4 KiB of what inotify tells in one turn, 256 events and some 25 us each. More: the next turn takes them; what the
-/// kernel drops meanwhile makes all answers old.
+/// Reads of 4 KiB of inotify's events in one turn, 256 events and some 25 us each. More: the next turn takes them; if
+/// the kernel drops events meanwhile, all cached responses are out of date.
 pub const HEARD_READS_MAX: usize = 2;
-/// Events of one directory or file within a second. More: whoever writes there has had enough of our time, and it is not watched
-/// for [`WATCH_PAUSE_US`]; changes there are noticed within a second.
+/// Events of one directory or file within a second. More: it costs too much time, and is not watched for
+/// [`WATCH_PAUSE_US`]; changes there are noticed within a second.
 pub const WATCH_EVENTS_MAX: u32 = 1000;
-/// Events of all that is watched within a second. More: as above, for each that tells of one.
+/// Events of all watched directories and files within a second. More: as above, for each with an event.
 pub const HEARD_EVENTS_MAX: u32 = 10_000;
-/// For so long what is loud is not watched, microseconds: then a thousand events are the hundredth part of what was heard.
+/// How long a directory or file that changes too often is not watched, microseconds: a thousand events are a hundredth
+/// of all that may be taken in that time.
 pub const WATCH_PAUSE_US: u64 = 10_000_000;
-/// Loud directories and files that are remembered, by their hashes. A collision forgets the older one, which may be heard again.
+/// Directories and files that change too often and are remembered, by their hashes. A collision forgets the older one,
+/// which may be watched again.
 pub const WATCHES_PAUSED_MAX: usize = 256;
-/// Tables of one worker for all that, whatever its memory for answers: paths that were asked for once, watched and loud
-/// directories and files, what is due.
+/// Tables of one worker for all that, whatever its memory for responses: paths that were requested once, directories
+/// and files that are watched or change too often, keys that are due.
 pub const RESPONSE_CACHE_TABLES_BYTES: u64 = 384 << 10;
-/// Texts of an answer that are sent in one call: a head and a body, or the last boundary of several ranges. More: a
+/// Texts of a response that are sent in one call: a head and a body, or the last boundary of several ranges. More: a
 /// further call.
 pub const TEXTS_MAX: usize = 4;
-/// Buffers for request heads that a worker keeps for the next requests. More that come back are freed.
+/// Buffers for request heads that a worker keeps for reuse. More: returned buffers are freed.
 pub const HEAD_BUFFERS_KEPT_MAX: usize = 256;
-/// Connections that may wait to be accepted. The kernel takes the smaller of this and net.core.somaxconn; a client beyond
-/// it tries again after a second.
+/// Connections that may wait to be accepted. The kernel takes the smaller of this and net.core.somaxconn; a client
+/// beyond it tries again after a second.
 pub const BACKLOG: i32 = 4096;
 
-/// New connections that wait for the worker they were given to. More: they stay with the worker that accepted them.
+/// New connections in a worker's hand-over queue. More: they stay with the worker that accepted them.
 pub const HANDED_MAX: usize = 256;
-/// Threads of one device for reads through the page cache, and for all where io_uring is refused. More reads: they wait.
+/// Threads of one device for reads through the page cache, and for all where io_uring is refused. More reads: they
+/// wait.
 pub const READERS_MAX: usize = 8;
-/// Slices of the pool that one send takes. More: a further call.
+/// Slices of the pool in one send. More: a further call.
 pub const SLICES_MAX: usize = 64;
-/// Files that are read for clients that left (`cancel` off). More: the oldest is closed.
+/// Files that are read for departed clients (`cancel` off). More: the oldest is closed.
 pub const UNCANCELLED_FILES_MAX: usize = 4096;
-/// Workers that are started by themselves: one for each core, and not more than this.
+/// Workers that `auto` starts: one for each core, and not more than this.
 pub const WORKERS_MAX: u16 = 64;
-/// Connections of a worker that a server is expected to have room for. Less memory: it starts with fewer, and says so.
+/// Connections for which a worker is expected to have memory. Less memory: the server starts with fewer, and says so.
 pub const CONNECTIONS_COMMON: u64 = 1024;
 /// `memory_max` below this is little: caches and listings have a sixteenth of it each, otherwise an eighth.
 pub const MEMORY_LITTLE_BYTES: u64 = 128 << 20;
-/// Of a cgroup's limit, so many hundredths are for us by default. The rest is for sockets, for the page cache, and for what the kernel keeps of
-/// files: with a tenth of 128 MB left to these, shared files are read twice.
+/// Hundredths of a cgroup's limit that `memory_max` is by default. The rest is for sockets, for the page cache, and for
+/// the kernel's memory of files: with a tenth of 128 MB left to these, shared files are read twice.
 pub const CGROUP_PERCENT: u8 = 60;
-/// The same of a whole machine: others live there, and the page cache serves files without any of our memory.
+/// The same of a whole machine: others use it too, and the page cache serves files without any of the server's memory.
 pub const MACHINE_PERCENT: u8 = 25;
 /// Connections below which a worker is not worth starting. Less memory: the start is refused.
 pub const CONNECTIONS_MIN: u32 = 16;
@@ -155,63 +162,66 @@ pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (2 + READERS_MAX)) as u64;
 
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
 pub const CONTROL_CLIENTS_MAX: usize = 32;
-/// Head of a request for metrics. More: 431.
+/// Bytes of the head of a request for metrics. More: 431.
 pub const SCRAPE_HEAD_BYTES_MAX: usize = 4 << 10;
 /// How long a request for metrics and its answer may take. More: the connection closes.
 pub const SCRAPE_MAX: Duration = Duration::from_secs(10);
-/// One line of the admin socket. More: it is refused and the connection closes.
+/// Bytes of one line of the admin socket. More: it is refused and the connection closes.
 pub const QUESTION_BYTES_MAX: usize = 512;
-/// Between two lines of the admin socket. More: the connection closes.
+/// Time between two lines of the admin socket. More: the connection closes.
 pub const QUESTION_IDLE_MAX: Duration = Duration::from_secs(60);
-/// How long the control thread waits for all workers to tell of themselves. More: it answers without those that hang.
+/// How long the control thread waits for the answers of all workers. More: it answers without those that hang.
 pub const WORKER_ANSWER_MAX: Duration = Duration::from_millis(500);
-/// How long `ackpace top` and `ackpace why` wait for an answer: far more than a server with hanging workers needs. More:
-/// they say that it does not answer.
+/// How long `ackpace top` and `ackpace why` wait for an answer: far more than a server with hanging workers needs.
+/// More: they say that it does not answer.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Between two looks at all connections for the metrics; a look at 16,000 takes a worker a fraction of a millisecond. More
-/// scrapes: they see the same one.
+/// Time between two censuses of all connections for the metrics; one of 16,000 takes a worker a fraction of a
+/// millisecond. More scrapes: they see the same one.
 pub const CENSUS_INTERVAL: Duration = Duration::from_millis(500);
 /// Decisions in one answer to `ackpace why`: enough to understand, little enough to read. More: the last ones.
 pub const DECISIONS_SHOWN_MAX: usize = 64;
-/// The fastest connections in one answer to `ackpace top N`, and system calls to describe them. More: they are counted only.
+/// The fastest connections in one answer to `ackpace top N`, and system calls to describe them. More: they are only
+/// counted.
 pub const TOP_CONNECTIONS_MAX: usize = 256;
-/// Connections of one piece of the answer that has all of them, some 2 us each of their worker's time. More: a further piece, when the client
-/// has taken this one.
+/// Connections in one piece of an answer with all connections, some 2 us each of their worker's time. More: a further
+/// piece, when the client has taken this one.
 pub const TOP_PIECE_CONNECTIONS_MAX: usize = 32;
 /// Bytes of such a piece, before its last connection. More: a further piece.
 pub const TOP_PIECE_BYTES: usize = 64 << 10;
-/// Bytes of an answer that `ackpace top` and `ackpace why` take, in their own memory: a million connections. More: it is refused.
+/// Bytes of an answer that `ackpace top` and `ackpace why` take, in their own memory: a million connections. More: it
+/// is refused.
 pub const ANSWER_BYTES_MAX: u64 = 1 << 30;
 /// Lines of a terminal that `ackpace top` uses, and characters of each. More: the rest stays empty.
 pub const TERMINAL_LINES_MAX: usize = 1000;
-/// Pause of the control thread's accepting when the process is out of descriptors.
+/// Pause before the control thread accepts again when the process is out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Answers of the control thread that its clients have not taken yet. More: the oldest such client is dropped.
+/// Bytes of answers that clients of the control thread have not taken yet. More: the oldest such client is dropped.
 pub const CONTROL_HELD_BYTES_MAX: usize = 2 << 20;
-/// Bytes of one metrics page or one answer of the admin socket while it is made, roughly and at most: 64 workers, the 256 fastest
-/// connections of all and those of one worker, or a piece of connections with long paths. Not enforced: it bounds itself by what there is to say.
+/// Bytes of one metrics page or one answer of the admin socket while it is made, roughly and at most: 64 workers, the
+/// 256 fastest connections of all and those of one worker, or a piece of connections with long paths. Not enforced: the
+/// content bounds it.
 pub const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
 /// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
 pub const STALE_SOCKETS_MAX: usize = 256;
 
-/// Lines that wait for the thread of a log. The thread rests 20 ms at most, so this carries 400,000 lines a second. More:
-/// they are dropped, counted and reported.
+/// Lines that wait for the thread of a log. The thread rests 20 ms at most, so this carries 400,000 lines a second.
+/// More: they are dropped, counted and reported.
 pub const LOG_QUEUE_LINES_MAX: usize = 8 << 10;
-/// Bytes that these lines may hold, less where memory is little. A line of the access log holds some 300 bytes, and 14 KB where a client wills it.
-/// More: lines are dropped, counted and reported.
+/// Bytes that these lines may hold, less where memory is little. A line of the access log holds some 300 bytes, and up
+/// to 14 KB if a client wants it. More: lines are dropped, counted and reported.
 pub const LOG_QUEUE_BYTES_MAX: u64 = 8 << 20;
-/// Bytes of lines after which a batch is written: large enough that the cost of the system call does not count.
+/// Bytes of lines after which a batch is written: so many that the cost of the system call does not matter.
 pub const LOG_BATCH_BYTES: usize = 64 << 10;
-/// Bytes of one line of the diagnostics. More: the line is cut. (The access log's bound stands in wire.)
+/// Bytes of one line of the diagnostics. More: the line is cut. (The bound of the access log is in wire.)
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
 /// How long the thread of a log rests after a batch, and so the delay of a line.
 pub const LOG_REST: Duration = Duration::from_millis(20);
-/// Between two reports of dropped lines: often enough to act, too seldom to be a flood of its own.
+/// Time between two reports of dropped lines: often enough to act, too seldom to flood the log.
 pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a stop waits for a log to be written. More: the rest is lost, since a stuck pipe must not keep the server
 /// from stopping.
 pub const LOG_STOP_MAX: Duration = Duration::from_secs(2);
 
-/// A file whose time is new and whose length is old may be about to grow, which takes a writer a few microseconds: it is asked about
-/// again for so long, microseconds. Longer: it was changed in place, and the response ends.
+/// How long a file with a new time and its old length may be about to grow, microseconds; a writer needs a few. Until
+/// then it is checked again. Longer: it was changed in place, and the response ends.
 pub const UNSETTLED_US: u64 = 1000;

@@ -1,4 +1,4 @@
-//! Where clients come in: addresses, unix sockets and inherited ones are bound, or an error says what to do.
+//! Listening sockets: binds addresses and unix sockets, takes inherited ones, or returns an error that says what to do.
 
 use std::fs;
 use std::io;
@@ -21,14 +21,14 @@ pub enum ListenError {
     /// The system refused.
     #[error("--listen {listen}: {error}{cure}")]
     Refused {
-        /// As the operator would write it.
+        /// The address as the operator would write it.
         listen: String,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
         /// What to do, if there is something.
         cure: &'static str,
     },
-    /// A descriptor that was passed is no listening stream socket.
+    /// An inherited descriptor is not a listening stream socket.
     #[error(
         "--listen fd:{fd}: {problem}; pass a listening stream socket, as a socket unit of systemd does"
     )]
@@ -38,7 +38,7 @@ pub enum ListenError {
         /// What it is instead.
         problem: String,
     },
-    /// Something else stands where the socket should be.
+    /// Another file is where the socket should be.
     #[error(
         "--listen unix:{0}: the path exists and is not a socket; name another path or remove it"
     )]
@@ -51,34 +51,35 @@ pub enum ListenError {
     CongestionControl {
         /// As the operator wrote it.
         control: String,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
-        /// What the kernel has.
+        /// The congestion controls that the kernel has.
         available: String,
-        /// What it allows to everybody.
+        /// Those that it allows to ordinary users.
         allowed: String,
     },
-    /// It is for a listener that is not there.
+    /// It is for an address that is not listened on.
     #[error("--congestion-control {0}: there is no --listen of this address")]
     NoListener(String),
-    /// Another server answers there.
+    /// Another server listens there.
     #[error("--listen unix:{0}: another server listens there; stop it or name another path")]
     UnixInUse(PathBuf),
 }
 
-/// Where clients may connect, bound for all workers.
+/// The listening sockets of all workers.
 #[derive(Debug)]
 pub struct Listeners {
-    /// For each worker, its sockets: own ones for TCP, so that the kernel spreads the connections, shared ones otherwise.
+    /// For each worker, its sockets: own ones for TCP, so that the kernel spreads the connections, shared ones
+    /// otherwise.
     pub by_worker: Vec<Vec<OwnedFd>>,
     /// For people: `http://127.0.0.1:8080`.
     pub urls: Vec<String>,
-    /// Paths of unix sockets, with device and inode, to be removed at the end if they are still ours.
+    /// Paths of unix sockets, with device and inode, to be removed at the end if they are still those that were made.
     pub unix: Vec<(PathBuf, u64, u64)>,
 }
 
 impl Listeners {
-    /// Binds everything, or nothing stays behind but an error.
+    /// Binds all addresses, or none: after an error no socket is left behind.
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -141,7 +142,7 @@ impl Listeners {
     }
 }
 
-/// A socket for metrics: its address, and what people write for it.
+/// A socket for metrics: its address, and the URL that people write for it.
 ///
 /// # Errors
 /// One sentence with what to do.
@@ -161,7 +162,7 @@ pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), St
     }
 }
 
-/// Removes unix sockets that are still the ones that we made.
+/// Removes unix sockets that are still those that were made.
 pub fn remove_unix(sockets: &[(PathBuf, u64, u64)]) {
     for (path, dev, ino) in sockets {
         if fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*dev, *ino)) {
@@ -186,8 +187,8 @@ fn refuse(listen: &Listen, error: Errno) -> ListenError {
     }
 }
 
-/// One socket for each worker. Several may share an address by SO_REUSEPORT only, with which a second
-/// server of the same user would quietly take half of our clients: so the address is tried without it first.
+/// One socket for each worker. Sockets can share an address only by SO_REUSEPORT; with that, a second server of the
+/// same user would quietly take half of the clients. So the address is tried without it first.
 fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec<OwnedFd>> {
     let one = |addr: SocketAddr, shared: bool| {
         let family = if addr.is_ipv6() {
@@ -198,7 +199,7 @@ fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec
         let socket = stream_socket(family)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
         sockopt::set_socket_reuseport(&socket, shared)?;
-        sockopt::set_tcp_nodelay(&socket, true)?; // inherited by what is accepted
+        sockopt::set_tcp_nodelay(&socket, true)?; // inherited by accepted sockets
         if addr.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, !any)?;
         }
@@ -222,8 +223,7 @@ fn bind_tcp(addr: SocketAddr, any: bool, workers: u16) -> rustix::io::Result<Vec
     (0..workers).map(|_| one(addr, true)).collect()
 }
 
-/// Gives a listener the congestion control that was asked for, its own or that of all; what it accepts
-/// inherits it.
+/// Gives a listener the congestion control that was asked for, its own or that of all; accepted sockets inherit it.
 fn set_congestion_control(
     socket: &OwnedFd,
     listen: &Listen,
@@ -283,7 +283,7 @@ fn bind_unix(path: &Path, wanted: &Listen) -> Result<OwnedFd, ListenError> {
         if !meta.file_type().is_socket() {
             return Err(ListenError::NotASocket(path.to_owned()));
         }
-        // A socket that nobody listens on is what a killed server leaves behind.
+        // A socket that nobody listens on was left behind by a killed server.
         let probe = stream_socket(AddressFamily::UNIX).map_err(refused)?;
         match rustix::net::connect(&probe, &address) {
             Err(Errno::CONNREFUSED) => {
@@ -310,7 +310,7 @@ fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
     if fd < 3 {
         return Err(problem("descriptors below 3 are standard input and output"));
     }
-    // SAFETY: the number is only asked about; nothing is closed.
+    // SAFETY: the number is only queried; nothing is closed.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     match sockopt::socket_type(borrowed) {
         Ok(SocketType::STREAM) => {}
@@ -321,7 +321,7 @@ fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
     if !sockopt::socket_acceptconn(borrowed).unwrap_or(false) {
         return Err(problem("it does not listen"));
     }
-    // SAFETY: the operator passed this descriptor to us by `fd:`; nothing else in the process knows it.
+    // SAFETY: the operator passed this descriptor by `fd:`; nothing else in the process knows it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let ready = rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
         .and_then(|()| rustix::io::ioctl_fionbio(&socket, true));
@@ -341,7 +341,7 @@ fn local_address(socket: &impl AsFd) -> rustix::io::Result<SocketAddr> {
     SocketAddr::try_from(rustix::net::getsockname(socket)?)
 }
 
-/// An address that a browser here can open, for one that stands for all.
+/// An address that a browser on this machine can open, for one that stands for all.
 fn localhost(all: SocketAddr) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], all.port()))
 }

@@ -1,4 +1,5 @@
-//! How threads talk without waiting: wakers, and mailboxes that hold the latest message for each place.
+//! Communication between threads that never blocks: wakers, and mailboxes that hold the latest message for each slot of
+//! a table.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,7 +37,7 @@ impl ThreadWaker {
         }
     }
 
-    /// The thread has woken and will look at everything now. To be called before it looks.
+    /// The thread is awake and will check everything now. To be called before it checks.
     pub fn awake(&self) {
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
         self.signalled.store(false, Release);
@@ -49,8 +50,8 @@ impl AsFd for ThreadWaker {
     }
 }
 
-/// One cell for each place of a table; a later message replaces an earlier one that was not taken. So mailboxes never overflow,
-/// however fast the two sides are, and neither waits for the other (docs/decisions/0022-mailboxes.md).
+/// One cell for each slot of a table; a later message replaces an earlier one that was not taken. So mailboxes never
+/// overflow, however fast the two sides are, and neither waits for the other (docs/decisions/0022-mailboxes.md).
 ///
 /// Any thread may put; one thread takes.
 pub struct Mailboxes<T> {
@@ -60,12 +61,12 @@ pub struct Mailboxes<T> {
 }
 
 impl<T> Mailboxes<T> {
-    /// Memory for each place: its cell, its link, and a message with the allocator's header.
+    /// Memory for each slot: its cell, its link, and a message with the allocator's header.
     pub const PLACE_BYTES: u64 =
         (size_of::<AtomicCell<Option<Box<T>>>>() + size_of::<AtomicU32>() + size_of::<T>() + 16)
             as u64;
 
-    /// Mailboxes for places `0..places`; at least one.
+    /// Mailboxes for slots `0..places`; at least one.
     pub fn new(places: u32) -> Mailboxes<T> {
         const {
             assert!(
@@ -80,8 +81,8 @@ impl<T> Mailboxes<T> {
         }
     }
 
-    /// Leaves a message for `place` and returns the one that it replaces. A message for a place outside of the table comes
-    /// back.
+    /// Leaves a message for `place` and returns the one that it replaces. Returns the message itself if the table has
+    /// no such slot.
     pub fn put(&self, place: u32, message: T) -> Option<T> {
         let Some(cell) = self.cells.get(place as usize) else {
             debug_assert!(false, "place {place} of {}", self.cells.len());
@@ -94,7 +95,7 @@ impl<T> Mailboxes<T> {
         replaced.map(|message| *message)
     }
 
-    /// Takes the message of the place that was filled first. Only one thread may call this.
+    /// Takes the message of the slot that was filled first. Only one thread may call this.
     pub fn take(&self) -> Option<T> {
         let place = self.filled.pop()?;
         self.cells[place as usize]
@@ -106,15 +107,15 @@ impl<T> Mailboxes<T> {
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Places whose cell was filled, in that order, each at most once: a stack that producers push to (Treiber 1986), and the list
-/// into which the one consumer turns all of it when it has come to the end of the last one. Since it takes all at once, no place
-/// can come back unnoticed under a push.
+/// Slots whose cell was filled, in that order, each at most once. Producers push to a stack (Treiber 1986). When the
+/// one consumer has emptied its list, it turns the whole stack into a new one. Since it takes all at once, no slot can
+/// return unnoticed during a push (the ABA problem).
 struct Filled {
-    /// The place that was filled last.
+    /// The slot that was filled last.
     top: AtomicU32,
-    /// The consumer's next place.
+    /// The consumer's next slot.
     next_taken: AtomicU32,
-    /// For each place the one below it in the stack, or behind it in the list.
+    /// For each slot the one below it in the stack, or behind it in the list.
     links: Box<[AtomicU32]>,
 }
 
@@ -128,7 +129,7 @@ impl Filled {
         }
     }
 
-    /// Add a place that stands neither in the stack nor in the list.
+    /// Adds a slot that is neither in the stack nor in the list.
     fn push(&self, place: u32) {
         let link = &self.links[place as usize];
         let mut top = self.top.load(Relaxed);
@@ -141,7 +142,7 @@ impl Filled {
         }
     }
 
-    /// The place that was filled first. Only one thread may call this.
+    /// The slot that was filled first. Only one thread may call this.
     fn pop(&self) -> Option<u32> {
         let place = match self.next_taken.load(Relaxed) {
             NONE => self.turn_over(),
@@ -152,7 +153,7 @@ impl Filled {
         Some(place)
     }
 
-    /// Empty the stack into a list that begins with its lowest place, which is returned.
+    /// Empties the stack into a list that begins with its lowest slot, which is returned.
     fn turn_over(&self) -> u32 {
         let (mut above, mut place) = (NONE, self.top.swap(NONE, Acquire));
         while place != NONE {
@@ -198,8 +199,8 @@ mod tests {
         assert_eq!(take().next(), None);
     }
 
-    /// Each of some threads puts its numbers into all places at random; a message is taken or replaced once, and of one
-    /// thread and place none comes after a later one.
+    /// Several threads put their numbers into all slots at random. Each message is taken or replaced once, and those of
+    /// one thread and slot come in order.
     #[test]
     fn no_message_is_lost_or_doubled_whoever_puts_at_the_same_time() {
         const PLACES: u32 = 5;

@@ -1,18 +1,18 @@
-//! How much memory there is for this process: the machine's, or less if a cgroup says so.
+//! The memory available to this process: the machine's, or less if a cgroup limits it.
 
 use std::fs;
 use std::path::Path;
 
-/// Memory for this process, and whose word that is.
+/// Memory for this process, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usable {
     /// The smaller of RAM and the cgroup's limit.
     pub bytes: u64,
-    /// A cgroup says so: it is for us alone, or nearly so.
+    /// Whether it is the limit of a cgroup, which then has no other big users, or nearly so.
     pub by_cgroup: bool,
 }
 
-/// What this process holds of its own now (`RssAnon`), as near as the kernel counts it; `None`: it does not tell.
+/// Anonymous memory of this process now (`RssAnon`), as near as the kernel counts it; `None` where it does not say.
 pub fn held_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
     let mut pages = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
@@ -33,8 +33,8 @@ pub fn usable() -> Usable {
     }
 }
 
-/// What the sockets of all programs may hold before the kernel begins to make buffers smaller (tcp(7), `tcp_mem`), in bytes; `u64::MAX` where
-/// it does not say.
+/// The memory of the sockets of all programs at which the kernel begins to make buffers smaller (tcp(7), `tcp_mem`), in
+/// bytes; `u64::MAX` where it does not say.
 pub fn tcp_bytes() -> u64 {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default();
     let pages: Option<u64> = text
@@ -63,7 +63,7 @@ fn limits<'a>(
         }
     });
     files.flat_map(move |(mount, path, file)| {
-        // In a container the path may be the host's, and only the mount itself is ours.
+        // In a container the path may be the host's, and only the mount itself the process's own.
         let folders = Path::new(path)
             .ancestors()
             .map(|up| Path::new(mount).join(up).join(file));

@@ -1,4 +1,4 @@
-//! The thread pool for what may block: finding files that are not in the kernel's caches, and reading directories.
+//! The thread pool for work that may block: finding files that are not in the kernel's caches, and reading directories.
 
 mod lanes;
 
@@ -30,7 +30,7 @@ pub enum Job {
 }
 
 impl Job {
-    /// Memory of its request. The names of a listing are counted with all listings.
+    /// Memory of its request. The names of a listing are charged with those of all listings.
     fn bytes(&self) -> u64 {
         let held = match self {
             Job::Find(query) => {
@@ -54,7 +54,7 @@ impl Job {
     }
 }
 
-/// What came of it.
+/// The result of a job.
 pub enum Done {
     /// The file, or why there is none.
     Found(Answer),
@@ -62,22 +62,21 @@ pub enum Done {
     Sliced(io::Result<Slice>, Option<Box<Listing>>),
 }
 
-/// Where a worker's results go.
+/// The queue of results to a worker.
 pub struct Return {
     worker: usize,
     results: Sender<(StreamId, Done)>,
     waker: Arc<ThreadWaker>,
 }
 
-/// What a place in the ways back costs: two results may be under way for one connection.
+/// Memory of a connection in the queue of results: two may be under way for it.
 pub const RESULT_BYTES: u64 = 2 * (size_of::<(StreamId, Done)>() + 16) as u64;
 
-/// Where a worker finds its results.
+/// A worker's end of its queue of results.
 pub type Inbox = Receiver<(StreamId, Done)>;
 
 impl Return {
-    /// The way back to a worker, and the worker's end of it. `places` bounds the jobs that a worker
-    /// can have under way.
+    /// A queue of results, and the worker's end of it. `places` bounds the jobs that a worker can have under way.
     pub fn new(worker: usize, places: u32, waker: Arc<ThreadWaker>) -> (Return, Inbox) {
         // A connection that is closed and replaced while its job runs has two results under way.
         let (results, inbox) = bounded(2 * places as usize + RESOLVERS_MAX);
@@ -92,7 +91,7 @@ impl Return {
     }
 }
 
-/// The life of a thread of the pool.
+/// The loop of a thread of the pool.
 fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
     sched::be_patient();
     let mut before = None;
@@ -100,7 +99,7 @@ fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
         let (taken, mut waiting) = jobs.next(before);
         before = Some(taken);
         let back = returns.iter().find(|back| back.worker == waiting.worker);
-        // A worker that is gone needs no answer.
+        // A worker that has ended needs no result.
         let Some(back) = back else { continue };
         match run(site, taken, waiting.job) {
             Ok(done) => {
@@ -115,26 +114,26 @@ fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
     }
 }
 
-/// The pool's entrance.
+/// A handle of the pool.
 #[derive(Clone)]
 pub struct Resolver {
     site: Arc<Site>,
     jobs: Arc<Jobs>,
 }
 
-/// A job, and for whom.
+/// A job, and its stream.
 struct Waiting {
     worker: usize,
     stream: StreamId,
     job: Job,
 }
 
-/// Jobs that wait and the threads that wait for them. Who holds the lock does so for the time of a push or a pop.
+/// Jobs that wait and the threads that wait for them. The lock is held for a push or a pop only.
 struct Jobs {
     lanes: Mutex<Lanes<Waiting>>,
     arrived: Condvar,
     waiting_max: usize,
-    /// What those that wait hold, and may hold.
+    /// Memory that the waiting jobs hold, and may hold.
     held_bytes: AtomicU64,
     held_bytes_max: u64,
 }
@@ -164,14 +163,14 @@ impl Resolver {
         Ok(Resolver { site, jobs })
     }
 
-    /// Threads that are at work now.
+    /// Threads that are working now.
     pub fn busy(&self) -> usize {
         self.jobs.lanes().busy()
     }
 
-    /// Have a job done. `false` if more jobs wait than connections can have, since those of
-    /// clients that left pile up only behind a disk that hangs; or if those that wait hold too much. A listing that was begun
-    /// goes on in any case.
+    /// Queues a job; returns `false` if it is refused. Refused are jobs beyond the number of connections, since those
+    /// of departed clients pile up only behind a disk that hangs, and jobs that would hold too much memory together.
+    /// The next slice of a listing is never refused for its memory.
     #[must_use]
     pub fn submit(&self, stream: StreamId, job: Job) -> bool {
         let device = self.site.device_of_search(job.path());
@@ -194,7 +193,7 @@ impl Jobs {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Put a job in line, if there is room for it.
+    /// Queues a job, if there is room for it.
     fn put(&self, device: u16, stream: StreamId, job: Job) -> bool {
         let mut lanes = self.lanes();
         let bytes = job.bytes();
@@ -215,7 +214,8 @@ impl Jobs {
         accepted
     }
 
-    /// A job turns out to be a long one. Who says so asks for the next one at once, so nobody needs to be woken.
+    /// Queues a job that has turned out to be a long one. The calling thread takes the next job at once, so none has to
+    /// be woken.
     fn put_off(&self, device: u16, waiting: Waiting) {
         let mut lanes = self.lanes();
         let bytes = waiting.job.bytes();
@@ -231,7 +231,7 @@ impl Jobs {
             if let Some(taken) = lanes.take() {
                 let bytes = taken.1.job.bytes();
                 self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                // What ended may have made room for more than one.
+                // The job that ended may have made room for more than one.
                 if lanes.is_ready() {
                     self.arrived.notify_one();
                 }
@@ -243,7 +243,7 @@ impl Jobs {
     }
 }
 
-/// Does a job, or gives it back if it is to be put off as a long one.
+/// Does a job, or gives it back to be queued as a long one.
 fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
     let _under_way = site.devices.get(taken.device).map(Device::look_up);
     match job {
@@ -259,7 +259,7 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
     }
 }
 
-/// Finds what a query asks for. Who finds no descriptor left waits a little for files that are being closed.
+/// Finds what a query asks for. If no descriptor is left, waits a little for files that are being closed.
 fn find(site: &Site, query: &Query) -> Answer {
     for _ in 0..CLOSING_WAITS_MAX {
         match site.find(query, Wait::Yes) {

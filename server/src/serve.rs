@@ -45,10 +45,10 @@ use crate::tally::Tally;
 use crate::turns::Turns;
 use crate::worker::{Equipment, Shared, Worker};
 
-/// Whether what the options name can be served on this machine.
+/// Checks whether this machine can serve what the options name.
 ///
 /// # Errors
-/// What the operator has to mend: a root that can't be served, memory that is not there.
+/// What the operator has to mend: a root that can't be served, or too little memory.
 pub fn check(options: &ServeOptions) -> Result<(), Failure> {
     let workers = workers(options);
     let shares = shares(options, workers)?;
@@ -66,7 +66,7 @@ pub fn limits(options: &ServeOptions) -> Result<String, Failure> {
 /// Serves until a signal stops it.
 ///
 /// # Errors
-/// What [`check`] finds, an address that can't be listened on, and whatever ends the server early.
+/// As [`check`]; an address that can't be listened on; and whatever ends the server early.
 pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let runtime = |what: &str, error: io::Error| Failure::runtime(format!("{what}: {error}"));
     let workers = workers(&options);
@@ -139,10 +139,10 @@ fn log_failure(target: &LogTarget, error: &io::Error) -> Failure {
 
 type Threads = Vec<JoinHandle<io::Result<()>>>;
 
-/// A server that runs.
+/// A running server.
 struct Started {
     shared: Arc<Shared>,
-    /// The workers as an operator reaches them.
+    /// How the control thread reaches the workers.
     lines: Vec<admin::Line>,
     threads: Threads,
 }
@@ -214,7 +214,7 @@ fn start(
     })
 }
 
-/// Both ends of what workers are told by: disks hold the channels, resolvers the returns, workers the inboxes.
+/// The channels to the workers, both ends: disks hold `channels`, resolvers `returns`, workers `inboxes`.
 struct Ends {
     channels: Vec<Channel>,
     returns: Vec<Return>,
@@ -240,7 +240,7 @@ fn ends(workers: usize, places: u32) -> io::Result<Ends> {
     Ok(ends)
 }
 
-/// Waits for the last connection after the signal to stop.
+/// After the signal to stop, waits for the last connection.
 fn wait(threads: Threads) {
     for thread in threads {
         match thread.join() {
@@ -251,9 +251,9 @@ fn wait(threads: Threads) {
     }
 }
 
-/// A call that waits for a disk can't be called back, and the kernel lets a process end with its last call only. Whoever waits for
-/// the end shall know for what; and as long as we live, a second signal is told of and gives its exit code, which a process that has
-/// said exit(2) can't.
+/// Waits for calls that wait for a disk: they can't be cancelled, and the kernel ends a process only with its last
+/// call. The log says what the process waits for. As long as it lives, a second signal is handled and gives its exit
+/// code; after exit(2) it could not.
 fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut told = false;
@@ -274,7 +274,7 @@ fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What waits for disks in threads that are no workers; `None`: nothing.
+/// What threads other than the workers wait for at disks; `None`: nothing.
 fn what_hangs(shared: &Shared) -> Option<String> {
     let waits = |(device, disk): (usize, &Handle)| {
         let reads = disk.tally().in_flight.load(Ordering::Relaxed);
@@ -374,7 +374,7 @@ fn delay(options: &ServeOptions) -> Delay {
     }
 }
 
-/// What all disks have in common.
+/// The settings of all disks.
 fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
     disk::Settings {
         prefetch: match options.prefetch {
@@ -403,8 +403,8 @@ fn disk_settings(options: &ServeOptions, shares: &Shares) -> disk::Settings {
     }
 }
 
-/// A connection with a response needs up to three descriptors (socket, file, the file past the page cache); the soft
-/// limit is often 1024 for the sake of select(2).
+/// Raises the soft limit of descriptors, which is often 1024 for the sake of select(2). A connection with a response
+/// needs up to three: socket, file, and the file past the page cache.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -23,35 +23,36 @@ use crate::options::{Cancel, LogTarget, ServeOptions, Size};
 use crate::resolver::RESULT_BYTES;
 use crate::store::file::{FILE_BYTES, KNOWN_BYTES};
 
-/// What each owner of memory may use at worst, whatever the others do. What they do not use is lent to reading ahead ([`Ledger`]). The
-/// kernel's memory (page cache, sockets) is not in it.
+/// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead
+/// ([`Ledger`]). The kernel's memory (page cache, sockets) is not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// `memory_max` in bytes.
     pub memory_bytes: u64,
     /// What the page cache is expected to hold.
     pub page_cache_bytes: u64,
-    /// Workers.
+    /// The number of workers.
     pub workers: u16,
     /// Connections of each worker: `connections_max`, or what memory allows.
     pub connections_per_worker: u32,
-    /// Small files kept ready by all workers together: `object_cache`, or an eighth of the memory.
+    /// The response caches of all workers together: `object_cache`, or an eighth of the memory.
     pub object_cache_bytes: u64,
-    /// What may be read ahead of clients, from all disks together, while others use none of theirs: `prefetch_memory`, or all of that.
+    /// Memory for reading ahead from all disks together, while others use none of theirs: `prefetch_memory`, or all of
+    /// that.
     pub prefetch_bytes: u64,
     /// Names of all listings under way, an eighth of the memory or [`core::LISTING_BYTES_MAX`]; 0: nothing is listed.
     pub listing_bytes: u64,
-    /// READMEs that are being read for them.
+    /// READMEs that are being read for listings.
     pub readmes_bytes: u64,
-    /// Requests that the access log will tell of, until their responses are settled; 0: it is off.
+    /// Records of requests for the access log, until their responses are settled; 0: it is off.
     pub records_bytes: u64,
-    /// Files that are read for clients that left, if they are (`cancel` off), of one disk.
+    /// Files, of one disk, that are read for departed clients (`cancel` off).
     pub parted_bytes: u64,
     /// Requests that wait for a resolver.
     pub queries_bytes: u64,
     /// Lines that wait in the queue of a log.
     pub log_queue_bytes: u64,
-    /// Logs that are written.
+    /// Logs that are on.
     pub logs: u64,
     /// Devices that have a thread of their own.
     pub devices: usize,
@@ -97,7 +98,7 @@ impl Shares {
         })
     }
 
-    /// With as few connections as there may be.
+    /// The shares with as few connections as allowed.
     fn least(options: &ServeOptions, workers: u16, usable: Usable, memory_bytes: u64) -> Shares {
         let cache_bytes = match memory_bytes {
             0..MEMORY_LITTLE_BYTES => memory_bytes / 16,
@@ -133,12 +134,12 @@ impl Shares {
         }
     }
 
-    /// The account of the memory as it is at the start.
+    /// The account of the memory at the start.
     pub fn ledger(&self) -> Ledger {
         Ledger::new(self.memory_bytes, self.fixed_bytes(), self.prefetch_bytes)
     }
 
-    /// What is not taken from the account step by step: no connection, no disk, nothing kept ready or listed yet.
+    /// Memory that is charged at the start: that without connections, disks, cached responses and listings.
     fn fixed_bytes(&self) -> u64 {
         let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
         let elastic_bytes =
@@ -150,7 +151,7 @@ impl Shares {
         self.total_bytes() - elastic_bytes
     }
 
-    /// What a disk costs when it is first read from: its threads, its boxes, and what it remembers.
+    /// The cost of a disk when it is first read from: its threads, its mailboxes, and what it remembers.
     pub fn device_bytes(&self) -> u64 {
         let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
         DEVICE_THREADS * THREAD_BYTES
@@ -166,12 +167,12 @@ impl Shares {
         many.clamp(least as u64, most as u64)
     }
 
-    /// What tables of a disk go by.
+    /// The memory by which the tables of a disk are sized.
     pub fn remembered_by_bytes(&self) -> u64 {
         self.remembered() * core::REMEMBERED_EACH_BYTES
     }
 
-    /// What little memory costs, in a line for the operator.
+    /// The cost of little memory, in a line for the operator.
     pub fn cost(&self, connections_max: u64) -> Option<String> {
         let most = self.connections_per_worker;
         if u64::from(most) >= connections_max.min(CONNECTIONS_COMMON) {
@@ -185,9 +186,9 @@ impl Shares {
         ))
     }
 
-    /// What the sockets of each worker are to hold unsent. It is the kernel's memory, not ours; but where that is counted
-    /// (cgroup v2), little memory for us is little for it, too. `tcp_bytes` is what the kernel has for the sockets of all programs: half of
-    /// that is left to others.
+    /// The bytes that the sockets of each worker are to hold unsent. It is the kernel's memory, not ours; but where
+    /// that is counted (cgroup v2), little memory for us is little for it, too. `tcp_bytes` is the kernel's limit for
+    /// the sockets of all programs: half of that is left to others.
     pub fn send_queue_bytes(&self, tcp_bytes: u64) -> u64 {
         let fair_bytes =
             (self.memory_bytes / 4).min(tcp_bytes / 2) / u64::from(self.workers.max(1));
@@ -250,8 +251,8 @@ impl Shares {
         ]
     }
 
-    /// What one more connection costs at worst, its mailboxes aside. Request heads and streams that are kept for the next ones
-    /// are in it: a new one is made only if none is kept, so there are never more than connections.
+    /// The cost of one more connection at worst, without its mailboxes. Request heads and streams kept for reuse are in
+    /// it: a new one is made only if none is kept, so there are never more than connections.
     pub fn connection_bytes(&self) -> u64 {
         core::connection_bytes_max(&core::Holdings {
             state_bytes: ackpace_core::worker::CONNECTION_BYTES
@@ -272,12 +273,13 @@ impl Shares {
         })
     }
 
-    /// A box at each device's thread, with what that knows by place, one for the news that come back, and what resolvers found.
+    /// Mailboxes of a connection: one at each device's thread, with its state there, one for completions, and one for
+    /// the results of resolvers.
     fn mailboxes_bytes(&self) -> u64 {
         self.devices as u64 * ask_bytes() + Mailboxes::<Completion>::PLACE_BYTES + RESULT_BYTES
     }
 
-    /// A queue with its places, and a batch whose last line may be a long one, in a buffer that grew by doubling.
+    /// A queue with its entries, and a batch whose last line may be a long one, in a buffer that grew by doubling.
     fn log_bytes(&self) -> u64 {
         let places_bytes = LOG_QUEUE_LINES_MAX * (size_of::<Record>() + 64);
         let batch_bytes = 2 * (LOG_BATCH_BYTES + wire::ACCESS_LOG_LINE_BYTES_MAX);
@@ -289,16 +291,16 @@ impl Shares {
     }
 }
 
-/// Threads besides the workers and those of devices: resolvers, logs, control, signals.
+/// Threads other than the workers and those of devices: resolvers, logs, control, signals.
 const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 5 + CLOSING_LANES) as u64;
 
 /// Threads of a device.
 const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;
 
-/// Of the memory for all, one file is remembered for so much.
+/// Memory, of that for all, for which one file is remembered.
 const REMEMBERED_OF_BYTES: u64 = 32 * KIB;
 
-/// What reading ahead is left at worst, with the lists of slots.
+/// The least memory for reading ahead, with the lists of slots.
 const AHEAD_COST_BYTES: u64 = core::AHEAD_BYTES_MIN / core::SLOT_BYTES * SLOT_COST_BYTES;
 
 /// `memory_max` in bytes.
@@ -310,14 +312,14 @@ fn memory_bytes(memory_max: Size, usable: Usable) -> u64 {
     }
 }
 
-/// What the page cache is expected to hold: what our own memory leaves, which is seldom all in use. Too much is found
-/// out by reads that were in vain, too little by nobody who does not share.
+/// The expected size of the page cache: what our own memory leaves, which is seldom all in use. An estimate that is too
+/// high shows in reads that were in vain; nothing shows one that is too low, since then nobody shares.
 fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
     let rest_bytes = usable_bytes.saturating_sub(memory_bytes);
     rest_bytes.max(usable_bytes / 4)
 }
 
-/// The box of a connection at a device's thread, with what that knows by place.
+/// The mailbox of a connection at a device's thread, with its state there.
 fn ask_bytes() -> u64 {
     const BY_PLACE_BYTES: u64 = 64;
     Mailboxes::<Ask>::PLACE_BYTES + BY_PLACE_BYTES
@@ -331,7 +333,7 @@ fn residency_cache_bytes() -> u64 {
     core::RESIDENCY_CACHED_MAX as u64 * ackpace_core::cache::SIGHTING_BYTES
 }
 
-/// What each worker needs to keep any files ready at all.
+/// Memory that each worker needs to cache any responses at all.
 fn ready_tables_bytes(object_cache_bytes: u64) -> u64 {
     match object_cache_bytes {
         0 => 0,

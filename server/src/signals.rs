@@ -1,4 +1,4 @@
-//! Signals: two stop the server, two open its log files anew, one is kept for later (docs/operating.md, "Signals").
+//! Signals: two stop the server, two reopen its log files, one is kept for later (docs/operating.md, "Signals").
 
 use std::io;
 use std::thread;
@@ -9,11 +9,11 @@ use signal_hook::low_level::signal_name;
 
 use crate::log::{AccessHandle, DiagnosticsHandle};
 
-/// Caught signals that nobody has looked at yet.
+/// Caught signals, until a thread handles them.
 pub struct Caught(Signals);
 
 impl Caught {
-    /// From now on these signals end nothing by themselves.
+    /// From now on these signals do not end the process by themselves.
     ///
     /// # Errors
     /// As sigaction(2) and pipe(2).
@@ -21,7 +21,7 @@ impl Caught {
         Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]).map(Caught)
     }
 
-    /// Has a thread do what they mean for as long as the process lives. The first of TERM and INT calls `stop`; the
+    /// Starts a thread that handles them for as long as the process lives. The first of TERM and INT calls `stop`; the
     /// second one ends the process, whatever it waits for.
     ///
     /// # Errors

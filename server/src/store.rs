@@ -1,8 +1,9 @@
-//! Files: where they lie, who may see them, whether their bytes are in memory, and how they get there.
+//! Files: where they are, which may be served, whether their bytes are in memory, and how they get there.
 //!
-//! [`root`] finds a name and [`door`] opens it, [`file`] holds what is open, [`residency`] tells what the page cache has, [`reader`] reads what
-//! it lacks, [`device`] and [`leaves`] know the disks below. Past the page cache: [`direct`] opens a file so, [`reader`] and
-//! [`ring`] read it in the steps of [`progress`], into memory that [`pool`] lends.
+//! [`root`] finds a name and [`door`] opens it; [`file`] holds an open file. [`residency`] says what the page cache
+//! has, [`reader`] reads what it lacks, and [`device`] and [`leaves`] know the disks below. Past the page cache:
+//! [`direct`] opens a file with O_DIRECT; [`reader`] and [`ring`] read it in the steps of [`progress`], into memory
+//! that [`pool`] lends.
 
 pub mod closing;
 pub mod device;

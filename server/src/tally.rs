@@ -1,9 +1,9 @@
-//! What one worker counts: written by its thread alone, read by whoever looks, at any time.
+//! The counters of one worker: only its thread writes them, any thread may read them at any time.
 //!
-//! Each number is an atomic that one thread writes by a plain load and store: that costs what a plain number would, needs
-//! no lock, no copy and no wake-up of the worker, and is there to be read even while the worker hangs in a system call.
-//! Two numbers may be from either side of a turn; each is right in itself. Only what the worker machine counts
-//! is copied, at the end of a turn in which it changed.
+//! Each number is an atomic that one thread writes by a plain load and store. That costs what a plain number would,
+//! needs no lock, no copy and no wake-up of the worker, and can be read even while the worker hangs in a system call.
+//! Two numbers may be from different turns; each is right in itself. Only the counters of the worker machine are
+//! copied, at the end of a turn in which they changed.
 
 use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
@@ -17,11 +17,11 @@ use crate::turns::Turns;
 pub enum Way {
     /// From the page cache, by sendfile(2).
     Sendfile,
-    /// From memory of ours into which they were read past the page cache.
+    /// From slots, into which they were read past the page cache.
     Direct,
-    /// From the small files kept ready, their heads included.
+    /// From the response cache, heads included.
     KeptReady,
-    /// Made for this answer: heads, listings, errors, boundaries.
+    /// Made for this response: heads, listings, errors, boundaries.
     Made,
 }
 
@@ -29,7 +29,7 @@ impl Way {
     /// Every way, each at the index of its number.
     pub const ALL: [Way; 4] = [Way::Sendfile, Way::Direct, Way::KeptReady, Way::Made];
 
-    /// A label of the metrics.
+    /// Its label in the metrics.
     pub fn name(self) -> &'static str {
         match self {
             Way::Sendfile => "sendfile",
@@ -40,15 +40,15 @@ impl Way {
     }
 }
 
-/// What one worker counts. See the module. On cache lines of its own, so that no other thread slows its writer.
+/// The counters of one worker. See the module. On cache lines of its own, so that no other thread slows its writer.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally {
     /// Its thread (gettid(2)); 0 before it runs.
     pub thread: Count,
-    /// Returns of epoll_wait(2) that was allowed to sleep.
+    /// Returns of epoll_wait(2) calls that were allowed to sleep.
     pub wakeups: Count,
-    /// How long its turns took.
+    /// The lengths of its turns.
     pub turns: Turns,
     /// Turns that ended at the bound on orders.
     pub turns_cut_by_orders: Count,
@@ -62,7 +62,7 @@ pub struct Tally {
     pub accept_errors: Count,
     /// Connections that are open now.
     pub connections: Count,
-    /// Answers by the first digit of their status; 0 is not used.
+    /// Responses by the first digit of their status; 0 is not used.
     pub answers: [Count; 6],
     /// Bytes given to sockets, by [`Way`].
     pub sent_bytes: [Count; Way::ALL.len()],
@@ -70,52 +70,52 @@ pub struct Tally {
     pub sends_refused: Count,
     /// Sends of which the socket took a part.
     pub sends_cut: Count,
-    /// Requests that were answered from the small files kept ready.
+    /// Requests answered from the response cache.
     pub ready_hits: Count,
-    /// Requests that might have been, and were not there.
+    /// Requests that could be cached, and were not in the response cache.
     pub ready_misses: Count,
-    /// Memory of the small files kept ready.
+    /// Memory of the response cache.
     pub ready_bytes: Count,
-    /// Small files kept ready.
+    /// Responses in the cache.
     pub ready_files: Count,
     /// T in microseconds; 0 without margins.
     pub target_us: Count,
-    /// What the worker machine counts.
+    /// The counters of the worker machine.
     pub decided: Decided,
 }
 
-/// What the worker machine counts ([`Counts`]), as of the last turn in which it changed, and how its connections stood
-/// when somebody last asked ([`Census`]).
+/// The counters of the worker machine ([`Counts`]), as of the last turn in which they changed, and the states of its
+/// connections at the last census ([`Census`]).
 #[derive(Debug, Default)]
 pub struct Decided {
     changes: Count,
-    /// By [`TopUp`].
+    /// Sockets that were filled, by [`TopUp`]; a response's first filling is not counted.
     pub top_ups: [Count; TopUp::ALL.len()],
-    /// Looks at everybody's margin.
+    /// Rounds in which the margins of all connections were checked.
     pub rounds: Count,
-    /// Sends from the page cache whose bytes were not there.
+    /// Sends from the page cache whose bytes were missing.
     pub missed: Count,
-    /// Streams for which nobody was at work.
+    /// Lost wakeups, mended.
     pub mended: Count,
     /// Responses whose first window was paced.
     pub paced: Count,
-    /// By [`Signal`].
+    /// Congestion signals, by [`Signal`].
     pub signals: [Count; Signal::ALL.len()],
-    /// By [`Wait`].
+    /// Waits that ended, by [`Wait`]; none for a turn.
     pub waits: [Count; Wait::ALL.len()],
-    /// By [`Wait`].
+    /// Total time of these waits.
     pub waited_us: [Count; Wait::ALL.len()],
-    /// By [`Why`].
+    /// Connections that were closed, by [`Why`].
     pub closed: [Count; Why::ALL.len()],
     /// Connections by [`PHASES`].
     pub phases: [Count; PHASES.len()],
-    /// Responses under way by [`Wait`].
+    /// Responses under way, by what their next bytes wait for ([`Wait`]).
     pub waiting: [Count; Wait::ALL.len()],
-    /// Their bytes by [`Wait`].
+    /// Their bytes that the kernel has not taken yet, likewise.
     pub waiting_bytes: [Count; Wait::ALL.len()],
-    /// What arrived in the last seconds, per second.
+    /// Sum of the rates at which bytes arrived in the last seconds.
     pub rates_bytes_per_s: Count,
-    /// B_net.
+    /// B_net: the sum of the estimated rates, where known.
     pub believed_bytes_per_s: Count,
 }
 
@@ -129,7 +129,7 @@ impl Tally {
 }
 
 impl Decided {
-    /// Takes over how all connections stand.
+    /// Takes over a census.
     pub fn stand(&self, census: &Census) {
         let Census {
             phases,

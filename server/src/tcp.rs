@@ -1,4 +1,4 @@
-//! Sockets of clients: accepting, receiving, sending, and what TCP says of a connection.
+//! Clients' sockets: accepting, receiving, sending, and TCP's state of a connection.
 
 use std::fs;
 use std::io::IoSlice;
@@ -16,7 +16,7 @@ use rustix::net::{
     sendmsg, sockopt,
 };
 
-/// A client that was accepted.
+/// An accepted client.
 #[derive(Debug)]
 pub struct Accepted {
     /// Its socket.
@@ -28,7 +28,7 @@ pub struct Accepted {
 /// Accepts one client.
 ///
 /// # Errors
-/// EAGAIN when nobody waits; EMFILE and the like when the process is out of descriptors.
+/// EAGAIN when no client waits; EMFILE and the like when the process is out of descriptors.
 pub fn accept(listener: &OwnedFd) -> rustix::io::Result<Accepted> {
     let (socket, address) =
         acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
@@ -41,7 +41,7 @@ fn peer_address(address: &SocketAddrAny) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
-/// What the bound per address counts: an IPv4 address, or the /64 of an IPv6 one, which is one customer.
+/// The unit that the bound per address counts: an IPv4 address, or the /64 of an IPv6 one, which is one customer.
 pub fn counted(peer: IpAddr) -> Address {
     match peer {
         IpAddr::V4(v4) => Address(u64::from(u32::from(v4))),
@@ -49,7 +49,7 @@ pub fn counted(peer: IpAddr) -> Address {
     }
 }
 
-/// The upper half; 2000::/3 and all that follows is above any IPv4 address.
+/// The upper half of an IPv6 address; 2000::/3 and all that follows is above any IPv4 address.
 fn prefix(v6: Ipv6Addr) -> u64 {
     ((u128::from(v6) >> 64) as u64) | (1 << 63)
 }
@@ -57,7 +57,7 @@ fn prefix(v6: Ipv6Addr) -> u64 {
 /// Reads into `into`; `Ok(0)` is the peer's FIN.
 ///
 /// # Errors
-/// EAGAIN when nothing is there; the socket's error.
+/// EAGAIN when there are no bytes; the socket's error.
 pub fn receive(socket: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     loop {
         match rustix::net::recv(socket, &mut *into, RecvFlags::DONTWAIT) {
@@ -109,7 +109,7 @@ pub fn send_file(
     }
 }
 
-/// TCP_NOTSENT_LOWAT (tcp(7)): the socket takes no more than this beyond what is in flight, and calls when
+/// TCP_NOTSENT_LOWAT (tcp(7)): the socket takes no more than this beyond what is in flight, and becomes writable when
 /// half of it is left.
 pub fn set_lowat(socket: &OwnedFd, bytes: u32) {
     // At most 8 MiB.
@@ -121,10 +121,10 @@ pub fn set_lowat(socket: &OwnedFd, bytes: u32) {
     );
 }
 
-/// Lets a socket, and what a listener accepts, hold from the start what the kernel's own tuning might let it grow to
-/// (`tcp_wmem`): that follows the congestion window, which losses keep small, so that a fast client's buffer is less than
-/// its margin and calls many times in T. Nothing more is held for that: TCP_NOTSENT_LOWAT is the bound. Where the kernel grants less
-/// (`net.core.wmem_max`), its tuning stays on.
+/// Lets a socket, and those that a listener accepts, hold from the start as much as the kernel's own tuning might let
+/// it grow to (`tcp_wmem`). That tuning follows the congestion window, which losses keep small: a fast client's buffer
+/// would be less than its margin, and become writable many times in T. This holds no more memory, since
+/// TCP_NOTSENT_LOWAT is the bound. Where the kernel grants less (`net.core.wmem_max`), its tuning stays on.
 pub fn open_send_buffer(socket: &OwnedFd) {
     const SO_BUF_LOCK: libc::c_int = 72; // asm-generic/socket.h; Linux 5.14
     let tuned = fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem");
@@ -134,7 +134,7 @@ pub fn open_send_buffer(socket: &OwnedFd) {
     let (Some(most), Ok(_)) = (most, sockopt::tcp_nodelay(socket)) else {
         return; // not TCP
     };
-    let half = most / 2; // the kernel doubles what it is given, for its own needs
+    let half = most / 2; // the kernel doubles the value, for its own needs
     if !set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, half) {
         set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, half);
     }
@@ -158,7 +158,7 @@ fn set_int(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc:
     result == 0
 }
 
-/// SO_MAX_PACING_RATE (socket(7)), bytes per second; `None` takes the bound away. A hint.
+/// SO_MAX_PACING_RATE (socket(7)), bytes per second; `None` removes the bound. A hint.
 pub fn set_pace(socket: &OwnedFd, rate_bytes_per_s: Option<u64>) {
     let value = rate_bytes_per_s.unwrap_or(u64::MAX);
     // SAFETY: the kernel reads eight bytes, which live here.
@@ -173,8 +173,8 @@ pub fn set_pace(socket: &OwnedFd, rate_bytes_per_s: Option<u64>) {
     }
 }
 
-/// What the socket was given and has not sent yet (SIOCOUTQNSD); what is in flight is not in it. `None`
-/// for sockets that are not TCP.
+/// Bytes that the socket was given and has not sent yet (SIOCOUTQNSD), without those in flight. `None` for sockets that
+/// are not TCP.
 pub fn unsent_bytes(socket: &OwnedFd) -> Option<u64> {
     const SIOCOUTQNSD: libc::Ioctl = 0x894b; // linux/sockios.h
     let mut unsent: libc::c_int = 0;
@@ -183,17 +183,17 @@ pub fn unsent_bytes(socket: &OwnedFd) -> Option<u64> {
     u64::try_from(unsent).ok().filter(|_| asked == 0)
 }
 
-/// Holds back segments that are not full, or lets the last one go (TCP_CORK). Not for unix sockets.
+/// Holds back segments that are not full, or sends the last one (TCP_CORK). Not for unix sockets.
 pub fn cork(socket: &OwnedFd, on: bool) {
     let _ = sockopt::set_tcp_cork(socket, on);
 }
 
-/// Makes the coming close send RST and drop what the kernel holds.
+/// Makes the following close send RST and drop the bytes in the kernel.
 pub fn abort(socket: &OwnedFd) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
 }
 
-/// What TCP knows of a connection. A unix socket knows the unacknowledged bytes only, and a kernel before 5.4 not the flow.
+/// TCP's state of a connection. A unix socket has the unacknowledged bytes only, and a kernel before 5.4 not the flow.
 pub fn sample(socket: &OwnedFd) -> TcpSample {
     let mut unacked: libc::c_int = 0;
     // SAFETY: the kernel writes one int.
@@ -249,7 +249,7 @@ fn path(info: &TcpInfo) -> Path {
     }
 }
 
-/// Asks for it; `None` for sockets that are not TCP, and before Linux 4.18.
+/// Reads it; `None` for sockets that are not TCP, and before Linux 4.18.
 fn tcp_info(socket: &OwnedFd) -> Option<TcpInfo> {
     let mut bytes = [0; tcp_info::LEN_BYTES];
     let mut len = bytes.len() as libc::socklen_t;

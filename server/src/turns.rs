@@ -1,4 +1,4 @@
-//! How long a worker's turns take: a histogram that costs one addition a turn.
+//! The lengths of a worker's turns: a histogram that costs one addition a turn.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use crate::count::Count;
 /// Buckets of a quarter power of two, from 1 us up.
 const BUCKETS: usize = 4 * 32;
 
-/// Lengths of turns, from after the wait for events to the end of all orders. One thread writes, any may read.
+/// The lengths of turns, each from the end of the wait for events to the end of all orders. One thread writes, any may
+/// read.
 #[derive(Debug)]
 pub struct Turns {
     counts: Box<[Count; BUCKETS]>,
@@ -28,7 +29,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Count a turn; for the one writer.
+    /// Counts a turn. Only for the one writer.
     pub fn add(&self, us: u64) {
         self.counts[bucket(us)].add(1);
         self.sum_us.add(us);
@@ -40,7 +41,7 @@ impl Turns {
         }
     }
 
-    /// Count another worker's turns too.
+    /// Adds another worker's turns.
     pub fn merge(&self, other: &Turns) {
         for (mine, theirs) in self.counts.iter().zip(other.counts.iter()) {
             mine.add(theirs.get());
@@ -63,12 +64,12 @@ impl Turns {
         self.max_us.get()
     }
 
-    /// Turns.
+    /// The number of turns.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(Count::get).sum()
     }
 
-    /// What all turns took together.
+    /// The length of all turns together.
     pub fn sum_us(&self) -> u64 {
         self.sum_us.get()
     }

@@ -1,4 +1,4 @@
-//! The catalog of metrics: what is told of the server, where it is counted and what to do when it moves.
+//! The catalog of metrics: what is measured, where it is counted, and what to do when it changes.
 //!
 //! The unit of a value is the last word of its name.
 
@@ -14,14 +14,14 @@ use crate::count::Count;
 use crate::disk;
 use crate::tally::Way;
 
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows.
+    /// A counter: it only grows.
     Counter,
-    /// What is now.
+    /// A gauge: a present value.
     Gauge,
-    /// Counts of turns by their length.
+    /// A histogram of the lengths of turns.
     Histogram,
 }
 
@@ -47,11 +47,11 @@ pub enum Source {
     Disk(fn(&disk::Tally) -> Value),
     /// One for each log.
     Log(fn(&crate::log::pump::Counts) -> Value),
-    /// How long turns take, over all workers.
+    /// The lengths of turns, over all workers.
     Turns,
 }
 
-/// A value as it is counted.
+/// A value, in the unit in which it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     /// Shown as it is.
@@ -60,15 +60,15 @@ pub enum Value {
     Us(u64),
 }
 
-/// One metric.
+/// A metric.
 pub struct Metric {
     /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
     pub name: &'static str,
     /// The end of the name.
     pub unit: &'static str,
-    /// What is done with its values.
+    /// Its kind.
     pub kind: Kind,
-    /// What it says, and what to do when it moves.
+    /// What it measures, and what to do when it changes.
     pub help: &'static str,
     /// Where its values are counted.
     pub source: Source,
@@ -443,7 +443,7 @@ pub const METRICS: [Metric; 52] = [
     ),
 ];
 impl Value {
-    /// Of two workers together; seconds if one of them is.
+    /// The sum of two workers; in seconds if one of them is.
     pub fn plus(self, other: Value) -> Value {
         match (self, other) {
             (Value::Whole(a), Value::Whole(b)) => Value::Whole(a.wrapping_add(b)),
@@ -492,7 +492,7 @@ fn waits() -> Vec<&'static str> {
     Wait::ALL.into_iter().map(Wait::name).collect()
 }
 
-/// A turn is no wait that ends: it is not timed.
+/// The names of the waits that are timed: all but that for a turn, which is not counted as a wait that ends.
 fn timed_waits() -> Vec<&'static str> {
     waits().into_iter().take(Wait::Turn as usize).collect()
 }

@@ -15,17 +15,17 @@ use crate::answers::{Explained, Refusal, Top};
 use crate::failure::Failure;
 use crate::limits::{ANSWER_BYTES_MAX, ANSWER_MAX, TOP_CONNECTIONS_MAX};
 
-/// How often `top` looks.
+/// The interval at which `top` is refreshed.
 const REFRESH: Duration = Duration::from_secs(1);
-/// Connections of a page that is not on a terminal.
+/// Connections on a page that is not printed to a terminal.
 const ON_A_PAGE: usize = 20;
 
-/// How the answers are shown.
+/// How the answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// As they come, for programs.
+    /// As received, for programs.
     pub json: bool,
-    /// One look, not one each second.
+    /// Print one snapshot, rather than one each second.
     pub once: bool,
     /// Connections at most; `None`: all for programs, what there is room for on a terminal, or 20.
     pub most: Option<usize>,
@@ -34,7 +34,7 @@ pub struct Shown {
 /// `ackpace top`.
 ///
 /// # Errors
-/// No server, or one that ends meanwhile.
+/// There is no server, or it ends meanwhile.
 pub fn top(path: Option<&Path>, shown: Shown) -> Result<(), Failure> {
     let mut server = Server::find(path)?;
     let mut terminal = match shown.once || shown.json {
@@ -71,14 +71,14 @@ pub fn top(path: Option<&Path>, shown: Shown) -> Result<(), Failure> {
     }
 }
 
-/// One look at the server.
+/// A snapshot of the server.
 enum Seen {
-    /// As it came.
+    /// As received.
     Line(String),
     Top(Box<Top>),
 }
 
-/// Asks for the fastest, or for all where these are more than a server sorts.
+/// Asks for the fastest connections, or for all if these are more than a server sorts.
 fn look(server: &mut Server, shown: Shown, room: usize) -> Result<Seen, Failure> {
     let most = match shown.json {
         true => shown.most,
@@ -109,9 +109,9 @@ fn look(server: &mut Server, shown: Shown, room: usize) -> Result<Seen, Failure>
 /// `ackpace why CONN|DEVICE`.
 ///
 /// # Errors
-/// No server, or no such connection or device.
+/// There is no server, or no such connection or device.
 pub fn why(path: Option<&Path>, target: &str, json: bool) -> Result<(), Failure> {
-    // Told here, so that a mistyped name needs no server to be found out.
+    // Checked here, so that a mistyped name is reported even without a server.
     target.parse::<Subject>().map_err(Failure::operator)?;
     let mut server = Server::find(path)?;
     let line = server.ask(&format!("why {target}"))?;
@@ -123,7 +123,7 @@ pub fn why(path: Option<&Path>, target: &str, json: bool) -> Result<(), Failure>
     say(&text).map(drop)
 }
 
-/// Prints; `false` if nobody reads it any more (`| head`).
+/// Prints; `false` if nobody reads the output any more (`| head`).
 fn say(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -158,7 +158,7 @@ impl Server {
     }
 }
 
-/// The answer, or what the server says instead.
+/// The answer, or the error that the server gives instead.
 fn read<T: DeserializeOwned>(line: &str) -> Result<T, Failure> {
     if let Ok(refusal) = serde_json::from_str::<Refusal>(line) {
         return Err(Failure::runtime(view::plain(&refusal.error)));

@@ -1,7 +1,7 @@
-//! The control thread: a small loop over its two listeners and few clients, none of which can hold up another.
+//! The control thread: a small loop over its two listeners and few clients, none of which can delay another.
 //!
-//! A client has a bounded time for its request and its answer. When all places are taken the oldest client makes room: a
-//! thousand silent connections never keep a scraper out, which says all that it has to say at once.
+//! A client has a bounded time for its request and its answer. When all slots are taken, the oldest client makes room.
+//! So a thousand silent connections never keep a scraper out, which sends its whole request at once.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::limits::{
     QUESTION_IDLE_MAX, SCRAPE_MAX,
 };
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speaks {
     /// HTTP, one request.
@@ -30,12 +30,12 @@ struct Client {
     speaks: Speaks,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Of the output, what was sent.
+    /// How much of `output` was sent.
     sent: usize,
-    /// What of the answer is not made yet.
+    /// The part of the answer that is not made yet.
     rest: Option<questions::Rest>,
     until: Instant,
-    /// Nothing further is answered: what comes is thrown away until the client closes.
+    /// Nothing further is answered: input is discarded until the client closes.
     last: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Nobody is there yet.
+    /// No clients yet.
     pub fn new(board: Board, metrics: Option<OwnedFd>, admin: Option<OwnedFd>) -> Control {
         let metrics = metrics.map(|socket| (socket, Speaks::Http));
         let admin = admin.map(|socket| (socket, Speaks::Lines));
@@ -88,7 +88,7 @@ impl Control {
         }
     }
 
-    /// Sleeps until something happens: which listeners, and what at each client.
+    /// Sleeps until something happens; returns the listeners that have clients, and the events of each client.
     fn wait(&self) -> (Vec<bool>, Vec<PollFlags>) {
         let listeners = self.listeners.iter();
         let mut fds: Vec<PollFd<'_>> = listeners
@@ -142,7 +142,7 @@ impl Control {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => {}
                 Err(_) => {
-                    // Out of descriptors: this thread has nothing better to do than to wait for some.
+                    // Out of descriptors: this thread can afford to wait for some.
                     std::thread::sleep(ACCEPT_PAUSE);
                     return;
                 }
@@ -151,7 +151,7 @@ impl Control {
     }
 }
 
-/// Answers that wait for their clients are bounded: who has waited longest gives way, but never the latest.
+/// Bounds the answers that wait for their clients: the client that has waited longest is dropped, but never the latest.
 fn make_room(clients: &mut Vec<Client>, others_bytes: usize) {
     let held = |clients: &[Client]| clients.iter().map(Client::held_bytes).sum::<usize>();
     while held(clients) + others_bytes > CONTROL_HELD_BYTES_MAX {
@@ -164,7 +164,7 @@ fn make_room(clients: &mut Vec<Client>, others_bytes: usize) {
 }
 
 impl Client {
-    /// What it holds of an answer.
+    /// Bytes of the answer that it holds.
     fn held_bytes(&self) -> usize {
         self.output.capacity()
     }
@@ -182,7 +182,7 @@ impl Client {
         }
     }
 
-    /// While it has an answer to take, it is not asked for more.
+    /// While an answer is being sent, no more input is read.
     fn waits_for(&self) -> PollFlags {
         if self.sent < self.output.len() || self.rest.is_some() {
             PollFlags::OUT
@@ -215,7 +215,7 @@ impl Client {
                 self.answer(board, now);
             }
         }
-        // Several lines may have come at once; as long as the client takes their answers they are all answered now.
+        // Several lines may have come at once; as long as the client takes their answers, all are answered now.
         while self.push() {
             let more = self.speaks == Speaks::Lines && self.input.contains(&b'\n');
             if self.sent < self.output.len() || self.rest.is_some() || self.last || !more {
@@ -226,7 +226,7 @@ impl Client {
         false
     }
 
-    /// Answers the requests that are whole, if there are any.
+    /// Answers the requests that are complete.
     fn answer(&mut self, board: &Board, now: Instant) {
         match self.speaks {
             Speaks::Http => {
@@ -253,7 +253,7 @@ impl Client {
         }
     }
 
-    /// Sends what it takes of the answer.
+    /// Sends as much of the answer as the client takes.
     fn push(&mut self) -> Stays {
         while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match send(
@@ -268,7 +268,8 @@ impl Client {
             }
         }
         if self.sent > 0 && self.last {
-            // What it still says is read away, or our close would be a reset that destroys the answer.
+            // Further input is read and discarded: with unread input, close(2) would send RST, which destroys the
+            // answer.
             let _ = shutdown(&self.socket, Shutdown::Write);
         }
         (self.output, self.sent) = (Vec::new(), 0);

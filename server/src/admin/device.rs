@@ -1,4 +1,4 @@
-//! `ackpace why DEVICE`: how a device stands, and what was decided of it.
+//! `ackpace why DEVICE`: the state of a device, and its last decisions.
 
 use ackpace_core::disk::DeviceState;
 use ackpace_core::units::{Bytes, Time};
@@ -11,13 +11,13 @@ use crate::limits::WORKER_ANSWER_MAX;
 use crate::options::shown;
 use crate::store::device::{Device, Devices};
 
-/// Whether a device could be called so: no connection is.
+/// Whether the name could be a device's; no connection has such a name.
 pub fn may_be_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '!');
     !text.is_empty() && text.chars().all(fits)
 }
 
-/// Asks the thread of the device that is called so.
+/// Asks the thread of the device with this name.
 pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
     let devices = &board.shared.site.devices;
     let device = named(name, devices)?;
@@ -86,7 +86,7 @@ fn row(device: &Device, state: &DeviceState) -> DeviceRow {
     }
 }
 
-/// How it stands.
+/// Its present state.
 fn sentences(device: &Device, state: &DeviceState) -> Vec<String> {
     let load = &state.load;
     let ((target_us, target), (reads, depth)) = (state.target, state.depth);

@@ -8,7 +8,7 @@ use super::catalog::{Kind, METRICS, Metric, Source, Value};
 use super::{Board, questions};
 use crate::turns::Turns;
 
-/// How the page is written.
+/// The format of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// OpenMetrics 1.0.0.
@@ -76,7 +76,7 @@ struct Page {
 }
 
 impl Page {
-    /// The release, as Prometheus' own exporters tell it.
+    /// The release, in the form of Prometheus' own exporters.
     fn build(&mut self) {
         let (kind, family) = match self.form {
             Form::OpenMetrics => ("info", "ackpace_build"),
@@ -176,7 +176,7 @@ impl Page {
         };
     }
 
-    /// Buckets are powers of two in microseconds: exact, since turns are counted by those.
+    /// Bucket bounds are powers of two in microseconds: exact, since the lengths of turns are counted by those.
     fn histogram(&mut self, name: &str, turns: &Turns) {
         const POWERS: std::ops::RangeInclusive<u32> = 2..=20;
         for power in POWERS {

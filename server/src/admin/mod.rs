@@ -1,9 +1,9 @@
-//! Looking at a running server: the control thread answers scrapes of metrics and the questions of `ackpace top` and
+//! Observing a running server: the control thread answers scrapes of metrics and the questions of `ackpace top` and
 //! `ackpace why`.
 //!
-//! Numbers are read where the workers count them ([`crate::tally`]), without their help. What lies inside of a
-//! worker (connections, decisions), or of a disk, is told by its own thread, on demand: the data path pays nothing for that
-//! while nobody asks.
+//! Numbers are read where the workers count them ([`crate::tally`]), without their help. The inner state of a worker
+//! (connections, decisions) or of a disk comes from its own thread, on demand: the data path pays nothing for it while
+//! nobody asks.
 
 mod catalog;
 pub mod client;
@@ -32,18 +32,18 @@ use crate::mailbox::ThreadWaker;
 use crate::tally::Tally;
 use crate::worker::Shared;
 
-/// One worker as the control thread reaches it.
+/// How the control thread reaches a worker.
 pub struct Line {
-    /// What it counts.
+    /// Its counters.
     pub tally: Arc<Tally>,
-    /// Where questions go in; the waker is signalled afterwards.
+    /// Its queue of questions; the waker is woken afterwards.
     pub questions: Sender<Question>,
     /// Its waker.
     pub waker: Arc<ThreadWaker>,
 }
 
 impl Line {
-    /// A line to a worker with this waker, and the worker's end of it.
+    /// A line to the worker with this waker, and the worker's end of it.
     pub fn new(waker: Arc<ThreadWaker>) -> (Line, Receiver<Question>) {
         let (questions, heard) = bounded(1);
         let line = Line {
@@ -55,24 +55,24 @@ impl Line {
     }
 }
 
-/// All that the control thread may look at.
+/// All that the control thread may read.
 pub struct Board {
     /// The workers.
     pub workers: Vec<Line>,
-    /// What they share.
+    /// The state that they share.
     pub shared: Arc<Shared>,
     /// The access log.
     pub access_log: AccessHandle,
     /// The log of diagnostics.
     pub diagnostics: DiagnosticsHandle,
-    /// When the workers were last asked how their connections stand.
+    /// When the workers were last asked for a census of their connections.
     pub census_at: Cell<Option<Instant>>,
     /// When the server started, in seconds since 1970.
     pub started_unix_s: u64,
 }
 
 impl Board {
-    /// A look at these workers.
+    /// A view of these workers.
     pub fn new(
         workers: Vec<Line>,
         shared: Arc<Shared>,
@@ -90,7 +90,7 @@ impl Board {
     }
 }
 
-/// Starts the control thread, which lives as long as the process. Nothing is started for nobody.
+/// Starts the control thread, which lives as long as the process; if nothing is to be served, no thread is started.
 ///
 /// # Errors
 /// When the thread can't be started.

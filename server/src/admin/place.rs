@@ -1,6 +1,6 @@
-//! Where the admin socket is: made by a server, found by `ackpace top` and `ackpace why`.
+//! The path of the admin socket: a server makes it, `ackpace top` and `ackpace why` find it.
 //!
-//! Only the server's own user (and root) may use it: its mode is 600, and a folder that we make has 700.
+//! Only the server's own user (and root) may use it: its mode is 600, and a folder that the server makes has 700.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -22,11 +22,11 @@ use crate::options::AdminAt;
 pub struct Bound {
     /// Its path.
     pub path: PathBuf,
-    /// Which file it is.
+    /// Identifies the file.
     file: Identity,
 }
 
-/// Device, inode, and the time when it was made: numbers of inodes are used again at once.
+/// Device, inode, and the time when it was made, since inode numbers are reused at once.
 type Identity = (u64, u64, i64, i64);
 
 fn identity(meta: &fs::Metadata) -> Identity {
@@ -46,8 +46,8 @@ impl Bound {
 /// Makes the socket that the options ask for; `None` for none.
 ///
 /// # Errors
-/// One sentence when the operator named a path that can't be had. Where we choose the path ourselves, no failure stops a
-/// server.
+/// One sentence, when the operator named a path that can't be used. Where the server chooses the path itself, no
+/// failure keeps it from starting.
 pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, Bound)>, String> {
     match wanted {
         AdminAt::Off => Ok(None),
@@ -72,10 +72,10 @@ pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, Bound)>, String> {
     }
 }
 
-/// Connects to the one server that runs here, or to that of a path.
+/// Connects to the only server that runs here, or to that of a path.
 ///
 /// # Errors
-/// One sentence: nobody is there, or several are.
+/// One sentence: there is no server, or there are several.
 pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
     if let Some(path) = path {
         return UnixStream::connect(path).map_err(|error| {
@@ -109,7 +109,7 @@ pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
     })
 }
 
-/// Where a server of this user puts its socket, the best place first.
+/// The folders where a server of this user may put its socket, the best first.
 fn folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -125,7 +125,7 @@ fn folders() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where to look for servers: of services, and for root those of users, too.
+/// The folders to search for servers: those of services, and for root those of users, too.
 fn all_folders() -> Vec<PathBuf> {
     let mut all = folders();
     all.push("/run/ackpace".into());
@@ -138,7 +138,7 @@ fn all_folders() -> Vec<PathBuf> {
     all
 }
 
-/// Makes the folder, or finds it to be ours alone to write.
+/// Makes the folder, or checks that only this user may write to it.
 fn own_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -164,7 +164,7 @@ fn sockets(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Killed servers leave theirs behind.
+/// Killed servers leave their sockets behind.
 fn remove_stale(folder: &Path) {
     for path in sockets(folder) {
         if is_stale(&path) {
@@ -184,7 +184,7 @@ fn bind_at(path: &Path) -> io::Result<(OwnedFd, Bound)> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Before it has a name: Linux takes the mode of the path from the socket.
+    // Before it has a name, since Linux takes the mode of the path from the socket.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, CONTROL_CLIENTS_MAX as i32)?;
@@ -222,7 +222,7 @@ mod tests {
             0o600
         );
         assert!(bind_at(&path).is_err(), "somebody listens there");
-        // Aside, but not gone: numbers of inodes are used again at once.
+        // Renamed, not removed, since inode numbers are reused at once.
         fs::rename(&path, folder.join("aside")).expect("our own path");
         let (_other_socket, other) = bind_at(&path).expect("a free path");
         drop(socket);

@@ -1,7 +1,8 @@
-//! The admin socket's requests: a line each, answered by one line of JSON.
+//! The requests of the admin socket: a line each, answered by one line of JSON.
 //!
-//! `ackpace/1 top [N]` and `ackpace/1 why ADDRESS:PORT|NAME|DEVICE`. Anything else is answered by an error that says so. The answer with all
-//! connections is made in pieces, each when the client has taken the one before: nobody keeps more than that.
+//! `ackpace/1 top [N]` and `ackpace/1 why ADDRESS:PORT|NAME|DEVICE`. Any other line is answered by an error that says
+//! so. The answer with all connections is made in pieces, each when the client has taken the one before, so that no
+//! more than a piece is held.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -23,16 +24,16 @@ use crate::limits::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What somebody asks by the admin socket.
+/// A request by the admin socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Request {
-    /// The fastest, so many.
+    /// The fastest connections, so many.
     Top(usize),
     All,
     Why(Subject),
 }
 
-/// What `why` is asked about.
+/// The subject of `why`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A connection.
@@ -41,7 +42,7 @@ pub enum Subject {
     Device(String),
 }
 
-/// The answer to one line, with its line feed, or its beginning.
+/// The answer to one line, with its line feed, or the beginning of the answer.
 pub fn answer(line: &[u8], board: &Board) -> (Vec<u8>, Option<Rest>) {
     let mut bytes = match parse(line) {
         Ok(Request::Top(most)) => json(&top(most, board)),
@@ -59,11 +60,11 @@ pub fn answer(line: &[u8], board: &Board) -> (Vec<u8>, Option<Rest>) {
     (bytes, None)
 }
 
-/// What is still to be said of all connections.
+/// The rest of an answer with all connections.
 pub struct Rest {
-    /// Workers that have answered and are not done, in reverse.
+    /// Workers that have answered and have more to send, in reverse.
     workers: Vec<u16>,
-    /// The next place of the last of them.
+    /// The next slot of the last of them.
     from: u32,
     sending: u64,
     said: u64,
@@ -89,14 +90,14 @@ impl Rest {
         (bytes, rest)
     }
 
-    /// The next piece; whether it was the last one.
+    /// The next piece; and whether it was the last one.
     pub fn next(&mut self, board: &Board) -> (Vec<u8>, bool) {
         let mut bytes = Vec::new();
         while let Some(worker) = self.workers.last().copied() {
             let ask = Ask::Piece(self.from, TOP_PIECE_CONNECTIONS_MAX);
             let (piece, next) = match ask_one(worker, board, ask) {
                 Some(Answer::Piece(piece, next)) => (piece, next),
-                _ => (Vec::new(), None), // it hangs now: the others are told of
+                _ => (Vec::new(), None), // it hangs now: the others are still shown
             };
             for (place, connection) in &piece {
                 if bytes.len() >= TOP_PIECE_BYTES {
@@ -131,7 +132,7 @@ struct Beginning<'a> {
     silent_workers: &'a [u16],
 }
 
-/// An answer that says why there is none; without a line feed.
+/// An answer with the error; without a line feed.
 pub fn refusal(error: &str) -> Vec<u8> {
     let error = error.to_owned();
     json(&Refusal {
@@ -141,7 +142,7 @@ pub fn refusal(error: &str) -> Vec<u8> {
 }
 
 fn json(answer: &impl Serialize) -> Vec<u8> {
-    // Numbers, texts and lists only: nothing that could fail.
+    // Numbers, texts and lists only, which can't fail.
     serde_json::to_vec(answer).unwrap_or_default()
 }
 
@@ -167,7 +168,7 @@ fn parse(line: &[u8]) -> Result<Request, String> {
 impl std::str::FromStr for Subject {
     type Err = String;
 
-    /// What could be a connection is one.
+    /// A name that could be a connection's is one.
     fn from_str(text: &str) -> Result<Subject, String> {
         match text.parse() {
             Ok(target) => Ok(Subject::Connection(target)),
@@ -214,7 +215,7 @@ fn ask(board: &Board, ask: Ask) -> Vec<(u16, Answer)> {
         .iter()
         .map(|line| {
             let (reply, told) = bounded(1);
-            // A worker that has not heard the last question yet hangs; it gets no further one.
+            // A worker that has not taken the last question yet hangs; it gets no further one.
             let sent = line.questions.try_send(Question { ask, reply });
             line.waker.wake();
             sent.ok().map(|()| told)
@@ -238,8 +239,8 @@ fn ask_one(worker: u16, board: &Board, ask: Ask) -> Option<Answer> {
     told.recv_timeout(WORKER_ANSWER_MAX).ok()
 }
 
-/// Has every worker count how its connections stand, if that was long ago: at most once in [`CENSUS_INTERVAL`], so that
-/// nobody can keep the workers busy by scraping.
+/// Has every worker take a census of its connections, if the last one is old: at most once in [`CENSUS_INTERVAL`], so
+/// that nobody can keep the workers busy by scraping.
 pub fn census(board: &Board) {
     let now = Instant::now();
     let fresh = |last: Instant| now.saturating_duration_since(last) < CENSUS_INTERVAL;
@@ -269,7 +270,7 @@ fn top(most: usize, board: &Board) -> Top {
     }
     let workers = if most == 0 { 0 } else { top.workers.len() };
     for at in 0..workers {
-        // One by one, so that no more is kept than twice what is asked for.
+        // One worker after the other, so that no more is held than twice what is asked for.
         let asked = ask_one(top.workers[at].worker, board, Ask::Top(most));
         if let Some(Answer::Top(row, connections)) = asked {
             top.workers[at] = row;
@@ -318,13 +319,13 @@ fn explained(target: Target, board: &Board) -> Result<Explained, String> {
     })
 }
 
-/// Enough to understand, little enough to read.
+/// Enough to understand, short enough to read.
 fn last(mut decisions: Vec<Told>) -> Vec<Told> {
     decisions.drain(..decisions.len().saturating_sub(DECISIONS_SHOWN_MAX));
     decisions
 }
 
-/// How a connection stands.
+/// The state of a connection.
 fn sentences(connection: &Connection) -> Vec<String> {
     let Connection { id, peer, .. } = connection;
     let Some(response) = &connection.response else {
@@ -391,7 +392,7 @@ fn sentences(connection: &Connection) -> Vec<String> {
     sentences
 }
 
-/// How fast it is, and what is believed of that.
+/// Its rate, and its estimated rates.
 fn rates(connection: &Connection) -> String {
     let believed = |rate: u64| match rate {
         0 => "not known yet".to_owned(),

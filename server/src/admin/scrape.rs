@@ -9,7 +9,7 @@ use super::Board;
 use super::metrics::{self, Form};
 use crate::limits::SCRAPE_HEAD_BYTES_MAX;
 
-/// The answer to what has come so far; `None` while the head is not whole.
+/// The answer to the input so far; `None` while the head is incomplete.
 pub fn answer(bytes: &[u8], board: &Board) -> Option<Vec<u8>> {
     match parse(bytes) {
         Parsed::Complete { request, .. } => Some(answered(&request, board)),
@@ -48,7 +48,7 @@ fn answered(request: &Request<'_>, board: &Board) -> Vec<u8> {
     }
 }
 
-/// OpenMetrics for who asks for it, as Prometheus does; the older text for everybody else.
+/// OpenMetrics for clients that ask for it, as Prometheus does; the older text for all others.
 fn form(request: &Request<'_>) -> Form {
     let wanted = b"application/openmetrics-text";
     let open = members(request.fields().values(Field::Accept)).any(|range| {

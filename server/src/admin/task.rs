@@ -2,11 +2,11 @@
 
 use super::Line;
 
-/// What the kernel counts of a worker's thread.
+/// The kernel's counters of a worker's thread.
 pub struct Thread {
     /// Time on a core.
     pub cpu_us: u64,
-    /// Voluntary, involuntary.
+    /// Context switches: voluntary, involuntary.
     pub switches: [u64; 2],
 }
 

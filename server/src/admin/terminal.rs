@@ -1,6 +1,7 @@
-//! The terminal of `ackpace top`: keys without a line feed, its size, and the way back to what it was on every way out.
+//! The terminal of `ackpace top`: keys without a line feed, its size, and its old mode restored on every way out.
 //!
-//! Ctrl-C and Ctrl-Z stay signals, so that they work as everywhere; they are caught, and take their course when the terminal is as it was.
+//! Ctrl-C and Ctrl-Z stay signals, so that they work as everywhere. They are caught, and take effect once the terminal
+//! is restored.
 
 use std::io::{IsTerminal, Read};
 use std::os::unix::net::UnixStream;
@@ -23,7 +24,7 @@ use signal_hook::low_level::{emulate_default_handler, pipe};
 
 use crate::limits::TERMINAL_LINES_MAX;
 
-/// How the terminal was, while it is not.
+/// The terminal's mode before, while it is changed.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// What ended a wait.
@@ -31,18 +32,18 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 pub enum Event {
     /// The time is over.
     Due,
-    /// The page has to be drawn anew: it may have another size.
+    /// The page has to be drawn anew: the size may have changed.
     Redraw,
-    /// Somebody has seen enough.
+    /// The user quits.
     Quit,
 }
 
-/// The terminal that a page is shown on.
+/// The terminal that a page is printed to.
 pub struct Terminal {
     signals: UnixStream,
-    /// The last signal that was caught and has not taken its course.
+    /// The last signal that was caught and has not taken effect.
     caught: Arc<AtomicUsize>,
-    /// Keys can be had.
+    /// Whether keys can be read.
     keys: bool,
 }
 
@@ -61,7 +62,7 @@ impl Terminal {
         for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP] {
             register_usize(signal, Arc::clone(&caught), signal as usize)?;
         }
-        // Registered behind the others: when the bell is heard, the signal is known.
+        // Registered after the flags: when this socket is readable, the flag of the signal is set.
         for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH] {
             pipe::register(signal, bell.try_clone()?)?;
         }
@@ -79,7 +80,7 @@ impl Terminal {
         Ok(Some(terminal))
     }
 
-    /// Lines and characters of each that can be seen.
+    /// Lines, and characters of each, that are visible.
     pub fn size(&self) -> (usize, usize) {
         let size = tcgetwinsize(stdout()).ok();
         let size = size.filter(|size| size.ws_row > 0 && size.ws_col > 0);
@@ -92,7 +93,7 @@ impl Terminal {
         )
     }
 
-    /// Waits for something to happen, `at_most` for so long. A signal that ends or stops the process does so in here.
+    /// Waits for an event, `at_most` for so long. A signal that ends or stops the process takes effect in here.
     pub fn wait(&mut self, at_most: Duration) -> Event {
         let until = Instant::now() + at_most;
         loop {
@@ -109,7 +110,7 @@ impl Terminal {
             } else {
                 &mut fds[..1]
             };
-            let news = poll(fds, Some(&timeout)).unwrap_or(0); // a signal rings
+            let news = poll(fds, Some(&timeout)).unwrap_or(0); // a signal makes it readable
             let [rung, pressed] = [0, 1].map(|at| {
                 let flags = fds.get(at).map(PollFd::revents);
                 news > 0 && flags.is_some_and(|flags| !flags.is_empty())
@@ -131,7 +132,7 @@ impl Terminal {
         }
     }
 
-    /// The signal that was caught takes its course, on a terminal that is as it was. Who comes back from a stop goes on.
+    /// Lets the caught signal take effect, on a restored terminal. After a stop the process goes on here.
     fn obey(&mut self) {
         let signal = self.caught.swap(0, Relaxed);
         if signal != 0 {
@@ -141,7 +142,7 @@ impl Terminal {
         }
     }
 
-    /// Keys come one by one and are not shown, if the terminal is ours to read.
+    /// Keys arrive one by one and are not echoed, if the terminal is ours to read.
     fn enter(&mut self) {
         let ours = || tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp());
         self.keys = false;
@@ -168,7 +169,7 @@ impl Drop for Terminal {
     }
 }
 
-/// The terminal becomes what it was.
+/// Restores the terminal.
 fn restore() {
     let before = BEFORE.try_lock().ok().and_then(|mut place| place.take());
     if let Some(before) = before {
@@ -176,11 +177,11 @@ fn restore() {
     }
 }
 
-/// Whether one of the keys that were pressed means the end, or there will be no more.
+/// Whether one of the keys pressed means quit, or there will be no more keys.
 fn quits() -> bool {
     let mut keys = [0; 64];
     match rustix::io::read(stdin(), &mut keys) {
-        Ok(0) => true, // it was readable, and nothing is there: hung up
+        Ok(0) => true, // readable without bytes: hung up
         Ok(read) => keys[..read]
             .iter()
             .any(|key| matches!(key, b'q' | b'Q' | 4)),

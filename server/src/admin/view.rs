@@ -1,4 +1,4 @@
-//! What `ackpace top` and `ackpace why` print for people.
+//! The output of `ackpace top` and `ackpace why` for people.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use ackpace_core::units::{Bytes, Time};
 
 use crate::answers::{Connection, Explained, Top};
 
-/// Lines and characters of each that can be seen.
+/// Lines, and characters of each, that are visible.
 pub type Size = (usize, usize);
 
 /// The page of `top`: a line for the server, one for each worker, one for each connection, as many as fit.
@@ -73,7 +73,7 @@ pub fn top(top: &Top, size: Option<Size>) -> String {
 fn list(top: &Top, size: Option<Size>, page: &mut String) {
     let count = top.connections.len();
     let fit = match size {
-        // The last line is for those that are left out, if any are, and the one where the cursor stays.
+        // The last line holds the cursor; the one before it counts the connections left out, if there are any.
         Some((lines, _)) => {
             let room = lines.saturating_sub(page.lines().count() + 1);
             match count > room || top.left_out > 0 {
@@ -91,11 +91,11 @@ fn list(top: &Top, size: Option<Size>, page: &mut String) {
     }
 }
 
-/// The page for a terminal of this size: in place of the one before, each line cut to what can be seen of it.
+/// The page for a terminal of this size, drawn over the one before, each line cut to the visible width.
 pub fn drawn(page: &str, (lines, columns): Size) -> String {
     let mut text = String::from("\x1b[H");
     for line in page.lines().take(lines.saturating_sub(1)) {
-        // What is behind the end is erased first: behind a full line the cursor stays on its last character.
+        // Erased before the text is written: after a full line the cursor stays on its last character.
         text.push_str("\x1b[K");
         text.push_str(cut(line, columns));
         text.push('\n');
@@ -159,7 +159,7 @@ fn row(connection: &Connection, page: &mut String) {
     );
 }
 
-/// The text of `why`: how it stands, then the decisions that led there.
+/// The text of `why`: the state, then the decisions that led there.
 pub fn why(explained: &Explained) -> String {
     let mut page = String::new();
     for sentence in &explained.now {
@@ -183,7 +183,7 @@ fn time(us: Option<u64>) -> String {
     us.map_or("-".to_owned(), |us| Time(us).to_string())
 }
 
-/// A text without control characters: names of files come from outside, and a terminal obeys some.
+/// A text without control characters: names of files come from outside, and a terminal obeys some of these.
 pub fn plain(text: &str) -> String {
     let shown = |c: char| {
         if c.is_control() {

@@ -1,4 +1,4 @@
-//! What holds, as a configuration file that says where each value came from.
+//! The effective configuration, as a configuration file with the origin of each value.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The environment: variables `ACKPACE_*` to a layer of raw values.
+//! The environment: turns variables `ACKPACE_*` into a layer of raw values.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,24 +8,24 @@ use super::settings::{Setting, nearest};
 use crate::options::{Listen, ValueError, shown};
 
 const PREFIX: &str = "ACKPACE_";
-/// Variables that are no key of the configuration file.
+/// Variables that are no keys of the configuration file.
 const CONFIG: &str = "ACKPACE_CONFIG";
 const PORT: &str = "ACKPACE_PORT";
 
-/// What the environment says.
+/// The values from the environment.
 #[derive(Debug, Default)]
 pub struct Environment {
     /// Its values.
     pub layer: Layer,
-    /// The configuration file that it names.
+    /// The configuration file that `ACKPACE_CONFIG` names.
     pub config: Option<OsString>,
     /// One sentence for each variable that starts with `ACKPACE_` and means nothing.
     pub warnings: Vec<String>,
-    /// One for each value that is wrong.
+    /// One error for each value that is wrong.
     pub errors: Vec<LoadError>,
 }
 
-/// Reads the variables. An empty one counts as not set, but makes a list empty; the values of a list stand between commas.
+/// Reads the variables. An empty one counts as not set, but makes a list empty; commas separate the values of a list.
 pub fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Environment {
     let settings = Setting::all();
     let mut read = Environment::default();
@@ -74,7 +74,7 @@ impl Environment {
         self.errors.extend(errors.into_iter().map(place));
     }
 
-    /// A port adds a place to listen at to those of `ACKPACE_LISTEN`.
+    /// A port adds an address to listen on to those of `ACKPACE_LISTEN`.
     fn port(&mut self, value: &OsStr) {
         if value.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The configuration file: TOML text to a layer of raw values, or every error with its place.
+//! The configuration file: turns TOML text into a layer of raw values, or reports every error with its place.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::settings::{Setting, Shape, nearest};
 use crate::limits::{CONFIG_BYTES_MAX, CONFIG_ERRORS_MAX, CONFIG_RECOVER_BYTES_MAX};
 use crate::options::{ValueError, shown};
 
-/// Reads a configuration file of the name `path` from its bytes.
+/// Reads a configuration file with the name `path` from its bytes.
 ///
 /// # Errors
 /// Bytes that are not UTF-8, and everything that [`parse_config`] finds.
@@ -31,11 +31,11 @@ pub fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Layer, Vec<ConfigError>>
     }
 }
 
-/// Reads a configuration file of the name `path` from its text. Never panics, whatever the text.
+/// Reads a configuration file with the name `path` from its text. Never panics, whatever the text.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the file: at most [`CONFIG_ERRORS_MAX`] errors, and while there are errors of
-/// syntax, only these.
+/// Everything that is wrong, in the order of the file: at most [`CONFIG_ERRORS_MAX`] errors. While there are errors of
+/// syntax, only these are reported.
 pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> {
     let place = Position { text, path };
     if text.len() as u64 > CONFIG_BYTES_MAX {
@@ -60,7 +60,7 @@ pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> 
     Err(place.errors(errors))
 }
 
-/// The TOML table, or the errors of its syntax.
+/// The TOML table, or its syntax errors.
 fn syntax<'t>(place: &Position<'t>) -> Result<Spanned<DeTable<'t>>, Vec<ConfigError>> {
     let (table, errors) = if place.text.len() <= CONFIG_RECOVER_BYTES_MAX {
         DeTable::parse_recoverable(place.text)
@@ -84,7 +84,7 @@ fn syntax<'t>(place: &Position<'t>) -> Result<Spanned<DeTable<'t>>, Vec<ConfigEr
     Err(place.errors(errors.iter().map(problem).collect()))
 }
 
-/// The parser's message in the words of somebody who writes a configuration; `found` is the text that it is about.
+/// The parser's message in the terms of a configuration file; `found` is the text that it is about.
 fn plain(message: &str, found: &str) -> String {
     let message = message.lines().collect::<Vec<_>>().join("; ");
     if message.starts_with("string values must be quoted") {
@@ -246,7 +246,7 @@ fn decimal(number: &de::DeInteger<'_>) -> String {
     }
 }
 
-/// What a setting takes, and a line that would be right.
+/// The type that a setting takes, and a correct example line.
 fn wanted(setting: &Setting) -> (&'static str, String) {
     let default = setting.defaults().into_iter().next();
     let default = default.map(|value| value.to_string_lossy().into_owned());

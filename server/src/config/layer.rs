@@ -1,4 +1,4 @@
-//! What one source of configuration says: keys, raw values, and where each stands.
+//! The values from one source of configuration: keys, raw values, and their places.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use crate::options::{ValueError, shown};
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave it.
+    /// The default: no source gave it.
     Default,
     /// A line of the configuration file.
     File {
@@ -36,7 +36,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What was given for one key: as many values as the list has, one for anything else.
+/// The values given for one key: as many as the list has, one for anything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     /// As they would stand on the command line.
@@ -45,10 +45,10 @@ pub struct Given {
     pub origin: Origin,
 }
 
-/// One source: its keys, as the configuration file writes them, and what it gives for each.
+/// One source: its keys, as written in the configuration file, and the values for each.
 pub type Layer = BTreeMap<String, Given>;
 
-/// Something wrong at one place of a configuration file.
+/// An error at one place of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}:{column}: {message}", shown(&path.to_string_lossy()))]
 pub struct ConfigError {
@@ -62,23 +62,23 @@ pub struct ConfigError {
     pub message: String,
 }
 
-/// Why no configuration could be made of what was given. All of them are for the operator to mend.
+/// Why no configuration could be made from the sources. The operator has to mend all of these.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The file is not there, or must not be read.
+    /// The file is missing, or can't be read.
     #[error("{}: cannot read the configuration file: {error}", shown(&path.to_string_lossy()))]
     Unreadable {
         /// The file as it was named.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         error: std::io::Error,
     },
-    /// The file is longer than a configuration can be.
+    /// The file is longer than a configuration may be.
     #[error("{}: longer than {most_bytes} bytes, so it is no configuration file", shown(&path.to_string_lossy()))]
     TooLong {
         /// The file as it was named.
         path: PathBuf,
-        /// Length that is still read.
+        /// The longest file that is read.
         most_bytes: u64,
     },
     /// Something in the file is wrong.

@@ -1,8 +1,8 @@
-//! From command line, environment and file to one set of options.
+//! Builds one set of options from command line, environment and file.
 //!
-//! Each source becomes a [`Layer`] of raw values that were checked by the option's own parser; the layers are laid over
-//! each other (command line over environment over file over default), and only what is left is parsed for good.
-//! The configuration file is all that is opened here.
+//! Each source becomes a [`Layer`] of raw values that the option's own parser has checked. The layers override each
+//! other (command line over environment over file over default), and only the remaining values are parsed for good. Of
+//! all files, only the configuration file is opened here.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -28,12 +28,12 @@ pub use layer::{ConfigError, Given, Layer, LoadError, Origin};
 pub use reference::{example, manual, reference};
 pub use settings::{Setting, Shape, nearest};
 
-/// What the command line says about options.
+/// The options given on the command line.
 #[derive(Debug, Default)]
 pub struct CommandLine {
     /// Its values.
     pub layer: Layer,
-    /// The configuration file that it names.
+    /// The configuration file that `-c` names.
     pub config: Option<OsString>,
     /// One error for each value that is wrong.
     pub errors: Vec<LoadError>,
@@ -42,20 +42,20 @@ pub struct CommandLine {
 /// The options, and where they came from.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What holds.
+    /// The effective options.
     pub options: ServeOptions,
     /// The raw value of every option, and its origin.
     pub given: BTreeMap<String, Given>,
     /// The configuration file that was read.
     pub config: Option<PathBuf>,
-    /// What is odd but stops nothing, one sentence each.
+    /// Oddities that do not prevent the start, one sentence each.
     pub warnings: Vec<String>,
 }
 
 /// Lays command line over environment over configuration file over defaults.
 ///
 /// # Errors
-/// All that is wrong in any of them, at once; a wrong value is an error even where a source above it hides it.
+/// All that is wrong in any of them, at once. A wrong value is an error even where another source overrides it.
 pub fn load(command_line: CommandLine, environment: Environment) -> Result<Loaded, Vec<LoadError>> {
     let mut errors = command_line.errors;
     errors.extend(environment.errors);
@@ -156,7 +156,7 @@ fn parse(given: &Layer) -> Result<ServeOptions, LoadError> {
     })
 }
 
-/// What one value alone cannot tell: there is a place to listen at, and nothing is there twice.
+/// Checks what one value alone can't show: there is an address to listen on, and none is given twice.
 fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError> {
     let fail = |key: &str, text: String| {
         let origin = given
@@ -173,7 +173,7 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
         return fail("listen", text.to_owned());
     }
     for (at, listen) in options.listen.iter().enumerate() {
-        // Port 0 asks for another port each time.
+        // Port 0 asks for a different port each time.
         let is_free = matches!(listen, Listen::Tcp { addr, .. } if addr.port() == 0);
         if !is_free && options.listen[..at].contains(listen) {
             return fail("listen", format!("{listen} is there twice"));
@@ -188,7 +188,7 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
     Ok(())
 }
 
-/// Reads what the command line gives for options out of `matches`, whose values are raw.
+/// Takes the raw values of options out of `matches`.
 pub fn read_command_line(matches: &clap::ArgMatches) -> CommandLine {
     let mut read = CommandLine::default();
     let raw = |id: &str| -> Vec<OsString> {
@@ -225,7 +225,7 @@ pub fn read_command_line(matches: &clap::ArgMatches) -> CommandLine {
 }
 
 impl CommandLine {
-    /// A port adds a place to listen at to those of `--listen`.
+    /// A port adds an address to listen on to those of `--listen`.
     fn port(&mut self, value: &OsStr) {
         match Listen::port(&value.to_string_lossy()) {
             Ok(listen) => {

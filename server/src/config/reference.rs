@@ -11,28 +11,28 @@ use super::layer::{Given, Origin};
 use super::settings::{Setting, Shape};
 use crate::help;
 
-/// How the sources of values work together; the same sentences in every page.
+/// The rules by which the sources of values combine; the same sentences in every page.
 const RULES: [(&str, &str); 5] = [
     (
         "Which value holds",
-        "The command line goes before the environment, the environment before the configuration file, and that before the default. \
-         `ackpace config --effective` prints every value with its origin; `ackpace check` tells what is wrong, all at once. \
+        "The command line overrides the environment, the environment the configuration file, and that the default. \
+         `ackpace config --effective` prints every value with its origin; `ackpace check` lists all that is wrong at once. \
          There is no configuration file unless `-c FILE` or `ACKPACE_CONFIG` names one.",
     ),
     (
         "Configuration file",
-        "TOML; a key is the long name of the option with `_` for `-`. An unknown key, a wrong type or a value out of range stops the start \
-         with file, line and column. The file may have 1 MiB, a list 256 values.",
+        "The file is TOML. A key is the long name of the option with `_` for `-`. With an unknown key, a wrong type or a value out of range \
+         the server does not start, and names file, line and column. The file may have 1 MiB, a list 256 values.",
     ),
     (
         "Environment",
-        "`ACKPACE_` and the key in capitals. The values of a list stand between commas, so a value with a comma needs another source. \
+        "A variable is named `ACKPACE_` and the key in capitals. Commas separate the values of a list, so a value with a comma needs another source. \
          An empty variable counts as not set, except that it makes a list empty. \
-         A variable that starts with `ACKPACE_` and means nothing is warned of.",
+         The server warns of a variable that starts with `ACKPACE_` and means nothing.",
     ),
     (
         "Lists",
-        "On the command line a list is the same option several times; commas have no meaning there, and one empty value (`--hide=`) makes the list empty. \
+        "On the command line, repeat the option for each value of a list; commas have no meaning there, and one empty value (`--hide=`) makes the list empty. \
          A list replaces that of a lower source, and the default too.",
     ),
     (
@@ -42,7 +42,7 @@ const RULES: [(&str, &str); 5] = [
     ),
 ];
 
-/// Exit codes and what they say.
+/// Exit codes and their meanings.
 const EXITS: [(&str, &str); 3] = [
     (
         "0",
@@ -211,7 +211,7 @@ mod tests {
     use crate::config::file::parse_config;
     use std::path::{Path, PathBuf};
 
-    /// Compares a page of docs/ with what the code says; with UPDATE_DOCS=1 writes it instead.
+    /// Compares a page of docs/ with the text generated from the code; with UPDATE_DOCS=1 writes it instead.
     fn compare(name: &str, expected: &str) {
         let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs")).join(name);
         if std::env::var_os("UPDATE_DOCS").is_some() {

@@ -1,4 +1,4 @@
-//! The table of options, read off the definition of [`ServeOptions`] itself: key, variable, shape, check.
+//! The table of options, derived from the definition of [`ServeOptions`] itself: key, variable, shape, check.
 
 use std::any::TypeId;
 use std::error::Error;
@@ -17,7 +17,7 @@ pub enum Shape {
     Boolean,
     /// A whole number.
     Integer,
-    /// A string, or a whole number where that says it all.
+    /// A string, or a whole number where that is enough.
     IntegerOrText,
     /// A string.
     Text,
@@ -73,12 +73,12 @@ impl Setting {
         }
     }
 
-    /// The variable that gives this option.
+    /// The environment variable of this option.
     pub fn variable(&self) -> String {
         format!("ACKPACE_{}", self.key.to_uppercase())
     }
 
-    /// How the option is named on the command line.
+    /// How the option is written on the command line.
     pub fn name(&self) -> String {
         match self.arg.get_long() {
             Some(long) => format!("--{long}"),
@@ -86,7 +86,7 @@ impl Setting {
         }
     }
 
-    /// What stands for the value in help.
+    /// The name of the value in help texts.
     pub fn value_name(&self) -> &str {
         let names = self.arg.get_value_names();
         names
@@ -94,13 +94,13 @@ impl Setting {
             .map_or("VALUE", |name| name)
     }
 
-    /// The default as it would be given.
+    /// The default, as it would be typed.
     pub fn defaults(&self) -> Vec<OsString> {
         let values = self.arg.get_default_values().iter();
         values.map(|value| value.to_os_string()).collect()
     }
 
-    /// The words that can be chosen from; empty where the value is free.
+    /// The words to choose from; empty where the value is free.
     pub fn choices(&self) -> Vec<String> {
         let is_choice = !matches!(self.shape, Shape::Boolean);
         let values = self.arg.get_possible_values().into_iter();
@@ -123,7 +123,7 @@ impl Setting {
         values.iter().map(argument).collect()
     }
 
-    /// Whether `value` is one that this option can have.
+    /// Checks `value` as a value of this option.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -142,7 +142,7 @@ impl Setting {
         }
     }
 
-    /// Whether the list is of a length that this option can have.
+    /// Checks the length of the list.
     ///
     /// # Errors
     /// It is too long.
@@ -170,7 +170,7 @@ impl Setting {
     }
 }
 
-/// The name of `names` that `wrong` was probably meant to be.
+/// The name of `names` that `wrong` probably stands for.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const COMPARED_CHARS: usize = 40; // twice the longest name
     let folded: String = wrong

@@ -1,4 +1,4 @@
-//! What the thread of a device tells of it when an operator asks. Costs nothing while nobody does.
+//! Snapshots of a device for an operator. They cost nothing while nobody asks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::{Handle, Shell};
 use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
 use crate::store::file::File;
 
-/// How a device stands, and the last that was decided of it.
+/// A snapshot of a device, and its last decisions.
 pub struct DeviceLook {
-    /// How it stands now.
+    /// Its present state.
     pub state: DeviceState,
-    /// Oldest first.
+    /// Its decisions, oldest first.
     pub decisions: Vec<ToldDecision>,
 }
 
@@ -25,14 +25,14 @@ pub struct ToldDecision {
     pub ago_us: u64,
     /// It was about the device, not about one stream.
     pub of_all: bool,
-    /// The file that it was about, if somebody still reads it.
+    /// The file that it was about, if a stream still reads it.
     pub file: Option<Arc<File>>,
     /// A plain sentence.
     pub text: String,
 }
 
 impl Handle {
-    /// Asks the thread; `None` if it does not answer in this time.
+    /// Asks the thread; `None` if it does not answer within `patience`.
     pub fn look(&self, patience: Duration) -> Option<DeviceLook> {
         let (reply, told) = bounded(1);
         self.questions.try_send(reply).ok()?;
@@ -52,7 +52,7 @@ impl Shell {
                 state: self.disk.state(),
                 decisions: decisions.map(|decision| self.told(decision, now)).collect(),
             };
-            // Whoever asked may have lost patience.
+            // The receiver may have timed out.
             let _ = reply.try_send(look);
         }
     }
@@ -70,7 +70,7 @@ impl Shell {
         }
     }
 
-    /// The log tells what an operator should hear of, in the words of `ackpace why`.
+    /// Logs the decisions that an operator should see, in the words of `ackpace why`.
     pub(super) fn log_notice(&mut self) {
         if let Some(notice) = self.disk.take_notice() {
             let device = self.devices.get(self.index);

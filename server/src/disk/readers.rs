@@ -1,4 +1,4 @@
-//! The reading threads of a device: for what the kernel offers no other way than to wait.
+//! The reading threads of a device, for calls that the kernel can only make by blocking.
 
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) enum Job {
         file: Arc<File>,
         span: Span,
     },
-    /// Read into slots: past the page cache, or, where that is refused, through it.
+    /// Read into slots: past the page cache, or through it where that is refused.
     Direct {
         read: ReadId,
         file: Arc<File>,
@@ -39,7 +39,7 @@ pub(super) enum Job {
     },
 }
 
-/// What came of it.
+/// The result of a job.
 pub(super) enum Finished {
     Mapped {
         object: ObjectId,
@@ -56,8 +56,8 @@ pub(super) enum Finished {
     },
 }
 
-/// The threads and what goes to and fro. Both ways hold at most one message for each read in flight and each stream
-/// that wishes: the machine sees to that.
+/// The threads and their queues. Each queue holds at most one message for each read in flight and each stream with a
+/// want; the machine sees to that.
 pub(super) struct Readers {
     orders: Sender<Job>,
     finished: Receiver<Finished>,
@@ -97,7 +97,7 @@ impl Readers {
         (Readers { orders, finished }, work, done)
     }
 
-    /// Hand over a job; the threads live as long as we do.
+    /// Hands over a job; the threads live as long as the caller.
     pub fn submit(&self, job: Job) {
         let sent = self.orders.send(job);
         debug_assert!(
@@ -106,7 +106,7 @@ impl Readers {
         );
     }
 
-    /// The next that is done.
+    /// The next result.
     pub fn finished(&self) -> Option<Finished> {
         self.finished.try_recv().ok()
     }
@@ -131,7 +131,7 @@ impl Thread {
                 let device = self.devices.get(self.index);
                 let _under_way = device.map(Device::look_up);
                 let refused = self.direct.then(|| file.open_direct().err()).flatten();
-                // What is true of one file only is not true of its device.
+                // A reason that holds for one file only does not hold for its device.
                 if let Some(why) = refused.filter(|why| why.is_of_device()) {
                     let _ = self.done.send(Finished::Refused(why));
                 }

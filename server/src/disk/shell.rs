@@ -1,4 +1,4 @@
-//! The thread of a disk: it tells the machine what happens, executes its orders, and sleeps until the next.
+//! The thread of a disk: reports events to the machine, executes its orders, and sleeps until the next event.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,29 +22,29 @@ use crate::store::device::{Device, Devices};
 use crate::store::pool::Lease;
 use crate::store::ring::{self, Ring};
 
-/// A disk's thread and all that it owns.
+/// A disk's thread and its state.
 pub(super) struct Shell {
     pub disk: Disk,
     pub files: Wanted,
-    /// The memory of the read that has just come back, until the machine says whose it is.
+    /// The slots of the read that has just completed, until the machine says which stream gets them.
     pub landed: Option<(ReadId, Lease, Span)>,
     pub handle: Arc<Handle>,
     pub questions: Receiver<Question>,
     pub channels: Arc<Vec<Channel>>,
     pub readers: Readers,
-    /// `None` where io_uring is refused: the reading threads read all.
+    /// `None` where io_uring is refused: then the reading threads make all reads.
     pub ring: Option<Ring<(ReadId, Instant)>>,
     pub clock: Clock,
     pub devices: Arc<Devices>,
     pub index: u16,
     pub ledger: Arc<Ledger>,
-    /// What of the pool the machine may use; `None`: it was not told yet.
+    /// The slots that the machine may use; `None`: it was not told yet.
     pub budget_slots: Option<u32>,
-    /// When the memory was last divided, and when it is to be again, if that does not wait for anything else.
+    /// When the memory was last divided, and when it is to be divided again if no other event comes first.
     pub divided_at: Option<Instant>,
     pub divide_at: Option<Instant>,
     pub cancel: bool,
-    /// The device can't be read past the page cache; that was said.
+    /// The device can't be read past the page cache; the log says so.
     pub indirect: bool,
 }
 
@@ -57,7 +57,7 @@ impl Shell {
         }
     }
 
-    /// Until something is asked or read, or a wish is due.
+    /// Waits for a message, the end of a read, a due want, or the time to divide the memory.
     fn wait(&mut self) {
         let due = [self.disk.deadline(), self.divide_at];
         let due = due.into_iter().flatten().min();
@@ -82,7 +82,7 @@ impl Shell {
         self.handle.waker.awake();
     }
 
-    /// One turn: hear, decide, execute.
+    /// One turn: receive, decide, execute.
     pub fn turn(&mut self) {
         let now = self.clock.now();
         self.memory_came_back(now);
@@ -91,7 +91,7 @@ impl Shell {
         while let Some(finished) = self.readers.finished() {
             self.finished(finished, now);
         }
-        // The news is told before anything new is heard: it speaks of the wishes before.
+        // Completions go out before new wants come in, since they answer earlier wants.
         self.pump(now);
         let handle = Arc::clone(&self.handle);
         for asks in &handle.asks {
@@ -117,7 +117,7 @@ impl Shell {
         self.divide(now);
     }
 
-    /// What others do not use of the memory is ours, and what they want comes back.
+    /// Claims memory that others do not use for reading ahead, and gives back what they want.
     fn divide(&mut self, now: Instant) {
         self.ledger.heard();
         let pool = Arc::clone(&self.handle.pool);
@@ -154,7 +154,8 @@ impl Shell {
         self.divide_at = owes(self).then_some(soon);
     }
 
-    /// Nobody rings for look-ups: as long as they matter the device is at work, and its next read ends soon.
+    /// Nothing wakes this thread for look-ups: as long as they matter the device is reading, and its next read ends
+    /// soon.
     fn look_at_device(&mut self, now: Instant) {
         let device = self.devices.get(self.index);
         let look_ups = device.map_or(0, Device::look_ups);
@@ -212,7 +213,7 @@ impl Shell {
         self.landed = lease.map(|lease| (read, lease, span));
         self.disk.on(In::Done { read, result }, now);
         self.pump(now);
-        self.landed = None; // nobody's: its stream is gone
+        self.landed = None; // its stream is gone
     }
 
     fn pump(&mut self, now: Instant) {
@@ -270,7 +271,7 @@ impl Shell {
                         span,
                         proven: false,
                     }),
-                    // Not lost, whatever went wrong here: the stream looks where its bytes are, and asks again.
+                    // A bug, but the stream goes on: it asks where its bytes are, and wants again.
                     (Held::Slots, None) => {
                         debug_assert!(false, "a read into slots has one stream");
                         Fill::PageCache
@@ -313,7 +314,7 @@ impl Shell {
                 false,
                 "a read is ordered for a living wish and with free slots only"
             );
-            // Not lost, whatever went wrong here: its waiters are told, its place in the device is free.
+            // A bug, but nothing is lost: the streams that wait are told, and the read's place in the device is free.
             let error = ReadError {
                 errno: libc::EBADF,
                 offset_bytes: span.offset_bytes,
@@ -366,7 +367,7 @@ impl Shell {
         }
     }
 
-    /// Let others see how the device is loaded.
+    /// Publishes the load of the device, and reports lost wakeups.
     fn publish(&self) {
         let (tally, load, model) = (&self.handle.tally, self.disk.load(), self.disk.model());
         tally.streams.store(load.streams, Relaxed);

@@ -75,7 +75,7 @@ impl Bench {
         Bench { shell, work, done }
     }
 
-    /// The next read that is ordered; questions for layouts are answered.
+    /// The next read that is ordered; requests for layouts are answered.
     fn read(&mut self) -> Option<(ReadId, Span, Lease)> {
         loop {
             match self.work.try_recv().ok()? {

@@ -1,4 +1,4 @@
-//! The files of living wishes: what the machine's orders refer to.
+//! The files of pending wants, which the machine's orders refer to.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use ackpace_core::conn::{ObjectId, StreamId};
 use crate::limits::UNCANCELLED_FILES_MAX;
 use crate::store::file::File;
 
-/// A stream's file is held from its first wish until it is forgotten.
+/// Holds a stream's file from its first want until the stream is forgotten.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// The file of each connection's place in its worker's table.
+    /// The file of each connection, by worker and slot.
     by_place: HashMap<(u16, u32), ObjectId>,
     by_object: HashMap<ObjectId, (Arc<File>, u32)>,
-    /// Files of streams that left, if they are still to be read.
+    /// Files of departed streams that are read all the same (`cancel` off).
     uncancelled: VecDeque<Arc<File>>,
 }
 
 impl Wanted {
-    /// A wish replaces the earlier one of its place.
+    /// Adds a want, in place of the earlier one of its connection.
     pub fn add(&mut self, stream: StreamId, file: Arc<File>) {
         let (place, object) = ((stream.worker, stream.conn.index), file.id);
         if self.by_place.get(&place) == Some(&object) {
@@ -30,7 +30,7 @@ impl Wanted {
         self.by_object.entry(object).or_insert((file, 0)).1 += 1;
     }
 
-    /// The stream is gone.
+    /// Forgets a stream.
     pub fn remove(&mut self, stream: StreamId) {
         let Some(object) = self.by_place.remove(&(stream.worker, stream.conn.index)) else {
             return;
@@ -43,7 +43,7 @@ impl Wanted {
         }
     }
 
-    /// The stream is gone, but what it wished for is read all the same.
+    /// Forgets a stream, but keeps its file, since its reads are made all the same.
     pub fn keep_uncancelled(&mut self, stream: StreamId) {
         let object = self.by_place.get(&(stream.worker, stream.conn.index));
         if let Some(file) = object.and_then(|object| self.get(*object)) {
@@ -55,7 +55,7 @@ impl Wanted {
         self.remove(stream);
     }
 
-    /// The file, if somebody wants it.
+    /// The file, if a want or an uncancelled read refers to it.
     pub fn get(&self, object: ObjectId) -> Option<Arc<File>> {
         let wanted = self.by_object.get(&object).map(|(file, _)| file);
         let uncancelled = || self.uncancelled.iter().find(|file| file.id == object);

@@ -38,12 +38,12 @@ impl Holding {
         }
     }
 
-    /// What is used now.
+    /// The memory in use now.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.load(Relaxed)
     }
 
-    /// Takes so much from the ledger, if it is there.
+    /// Takes so much from the ledger; returns whether it was available.
     pub fn lend(&self, bytes: usize) -> bool {
         let ledger = self.ledger.as_ref();
         ledger.is_none_or(|ledger| ledger.claim(bytes as u64))
@@ -51,7 +51,7 @@ impl Holding {
 }
 
 impl Charge {
-    /// What it counts.
+    /// The bytes that it counts.
     pub fn own_bytes(&self) -> usize {
         self.own_bytes
     }

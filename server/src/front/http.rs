@@ -1,8 +1,7 @@
-//! One connection's side of HTTP: bytes in, requests out, plans back.
+//! One connection's side of HTTP: takes bytes, returns requests, and plans responses.
 //!
-//! A request is parsed where its bytes lie and parsed again when its answer is planned: nothing of it
-//! is copied but what the access log keeps. Buffers for heads are lent by the worker; a connection
-//! between two requests holds none.
+//! A request is parsed where its bytes lie, and parsed again when its response is planned: only what the access log
+//! keeps is copied. The worker lends the buffers for heads; a connection between two requests holds none.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -33,8 +32,8 @@ use crate::tcp;
 /// A buffer for a request head and what follows it.
 pub type HeadBuffer = Box<[u8; HEAD_BYTES_MAX]>;
 
-/// Buffers that are lent to connections while bytes of a head are there. Those that come back are
-/// used again, hot ones first.
+/// Buffers that are lent to connections while bytes of a head are there. Returned ones are reused, the most recent
+/// first.
 #[derive(Default)]
 pub struct HeadPool {
     free: Vec<HeadBuffer>,
@@ -54,25 +53,25 @@ impl HeadPool {
     }
 }
 
-/// What is known of a connection's input and of the answers that are under way.
+/// The state of a connection's input, and of its responses under way.
 #[derive(Default)]
 pub struct Front {
     buffer: Option<HeadBuffer>,
-    /// The bytes in the buffer that are not used up.
+    /// The offset of the first unused byte in the buffer.
     start: usize,
     end: usize,
-    /// Length of the request head that was found at the start of them.
+    /// Length of the request head at `start`; 0 if there is none.
     head_len: usize,
-    /// Where its target stands in it, if it is plain.
+    /// The position of its path, if the request is plain.
     plain: Option<plain::KeyPlace>,
     body: Option<BodySkip>,
-    /// What the access log will say of answers that have not fully arrived, oldest first.
+    /// What the access log will say of responses that have not fully arrived, oldest first.
     records: VecDeque<Box<Noted>>,
-    /// The status of the answer that was planned last; 0 before the first.
+    /// The status of the response that was planned last; 0 before the first.
     status: u16,
 }
 
-/// A response of which the access log will tell.
+/// A response for the access log.
 struct Noted {
     nth: u16,
     status: u16,
@@ -83,41 +82,42 @@ struct Noted {
 /// When a response ended.
 #[derive(Clone, Copy)]
 pub struct Ended {
-    /// By the clock on the wall, Unix milliseconds.
+    /// Wall-clock time, Unix milliseconds.
     pub unix_ms: u64,
-    /// Microseconds after the time by which the machine measured it: that of the turn in which it ended.
+    /// How much later than the machine's time of the response's end this is, microseconds: the machine uses the time of
+    /// the turn.
     pub later_us: u64,
 }
 
 /// What a [`Noted`] costs beside its request.
 const NOTED_BYTES: u64 = (size_of::<Noted>() - size_of::<RequestText>() + 48) as u64;
 
-/// What each connection has of its own is enough for the beginning of each field.
+/// The share of each connection is enough for the beginning of each field.
 const _: () = assert!(NOTED_BYTES + BRIEF_HELD_BYTES + ARRIVAL_BYTES <= RECORD_BRIEF_BYTES_MAX);
 
-/// Places for records that an idle connection keeps.
+/// Slots for records that an idle connection keeps.
 const RECORDS_COMMON: usize = 4;
 
-/// What to do for a request.
+/// The next step for a request.
 pub enum Task {
-    /// Its answer is planned.
+    /// Its response is planned.
     Answer(CorePlan),
-    /// The site has to be asked.
+    /// The site has to look up a path.
     Find(Query),
 }
 
-/// What the front of a worker knows besides a connection.
+/// The surroundings of a connection: what planning a response depends on besides it.
 pub struct Surroundings<'a> {
     /// What is served.
     pub site: &'a Site,
     /// The server is stopping.
     pub draining: bool,
-    /// What may be kept for the access log of a request; `None` if it is off.
+    /// Memory that the record of a request for the access log may hold; `None` if the log is off.
     pub record_room_bytes: Option<u64>,
 }
 
 impl Front {
-    /// Look for a request head: first in what is there, then in the socket.
+    /// Looks for a request head: first in the buffer, then in the socket.
     pub fn receive(
         &mut self,
         socket: &OwnedFd,
@@ -137,7 +137,7 @@ impl Front {
             }
             match read {
                 Ok(0) => return Ok(Received::End),
-                // More may be there only if the buffer was filled to the brim (epoll(7) on edges).
+                // Only if the buffer was filled to the brim may more be in the socket (edge-triggered epoll(7)).
                 Ok(read) if read < room => {
                     let received = match self.parsed() {
                         Some(Received::Request { body, .. }) => Received::Request {
@@ -160,7 +160,7 @@ impl Front {
         }
     }
 
-    /// A request head at the start of the buffer, if it is whole or beyond help.
+    /// The request head at the start of the buffer, if it is complete or malformed.
     fn parsed(&mut self) -> Option<Received> {
         let bytes = &self.buffer.as_ref()?[self.start..self.end];
         let body = match parse(bytes) {
@@ -173,7 +173,7 @@ impl Front {
                 self.plain = plain::KeyPlace::of(bytes, &request);
                 request.body
             }
-            // Nobody knows where the next request would start.
+            // Where the next request would start is unknown.
             Parsed::Reject(_) => {
                 (self.head_len, self.plain) = (bytes.len(), None);
                 RequestBody::None
@@ -186,7 +186,7 @@ impl Front {
         })
     }
 
-    /// Skip the body of the request that was answered.
+    /// Skips the body of the request that was answered.
     pub fn skip_body(
         &mut self,
         socket: &OwnedFd,
@@ -224,7 +224,7 @@ impl Front {
         })
     }
 
-    /// Throw away whatever comes.
+    /// Reads and discards whatever comes.
     pub fn discard(
         &mut self,
         socket: &OwnedFd,
@@ -245,12 +245,12 @@ impl Front {
         }
     }
 
-    /// What the request at the start of the buffer asks for, if it is plain.
+    /// The cache key of the request at the start of the buffer, if it is plain.
     pub fn plain(&self) -> Option<Key<'_>> {
         self.plain?.key(self.unused())
     }
 
-    /// The answer to that request is ready.
+    /// The plan of a cached response to that request.
     pub fn ready(
         &mut self,
         nth: u16,
@@ -270,7 +270,7 @@ impl Front {
                 let body = CorePart::Body {
                     object: content.object,
                     version: content.version,
-                    promise: Promise::OneVersion, // what is kept ready is old enough for that
+                    promise: Promise::OneVersion, // a cached response is old enough for that
                     residency: file.residency,
                     span: ackpace_core::conn::Span {
                         offset_bytes: 0,
@@ -288,7 +288,7 @@ impl Front {
         }
     }
 
-    /// What the request at the start of the buffer needs. `refuse`: its client has too many connections.
+    /// What the request at the start of the buffer needs. With `refuse`, its client has too many connections.
     pub fn task(&mut self, nth: u16, refuse: bool, around: &Surroundings<'_>) -> Task {
         let context = context(around.draining, false);
         let bytes = self.unused();
@@ -341,15 +341,15 @@ impl Front {
         Task::Find(query_of(&request, &target, around.site))
     }
 
-    /// What is wrong with the part of the request's body that is here already. A fault that shows
-    /// later only ends the connection: then the answer is out.
+    /// What is wrong with the part of the request's body that has arrived. A fault that shows later only ends the
+    /// connection, since the response is already out.
     fn broken_body(&self) -> Option<Reject> {
         let mut skip = self.body?;
         let body = self.unused().get(self.head_len..)?;
         skip.skip(body).err()
     }
 
-    /// The answer to the request at the start of the buffer, now that the site has spoken.
+    /// The response to the request at the start of the buffer, by what the site found.
     pub fn plan(
         &mut self,
         nth: u16,
@@ -383,7 +383,7 @@ impl Front {
         Task::Answer(core_plan(plan, None))
     }
 
-    /// Keep what the access log will say of the request.
+    /// Keeps what the access log will say of the request.
     fn recorded(&mut self, nth: u16, status: u16, around: &Surroundings<'_>) {
         self.status = status;
         let Some(room_bytes) = around.record_room_bytes else {
@@ -422,7 +422,7 @@ impl Front {
         }));
     }
 
-    /// What is kept for the log of the request that was planned last, if anything is.
+    /// Memory of the record for the access log of the request that was planned last, if there is one.
     pub fn record_bytes(&self, nth: u16) -> Option<u64> {
         let noted = self.records.back().filter(|noted| noted.nth == nth)?;
         Some(NOTED_BYTES + noted.request.held_bytes())
@@ -435,12 +435,12 @@ impl Front {
         }
     }
 
-    /// The status of the answer that was planned last.
+    /// The status of the response that was planned last.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The request is planned: its head is used up. Its body, and the next request, follow.
+    /// The request is planned and its head used up. Its body, and the next request, follow.
     pub fn used(&mut self, pool: &mut HeadPool) {
         self.start += self.head_len;
         (self.head_len, self.plain) = (0, None);
@@ -449,7 +449,7 @@ impl Front {
         }
     }
 
-    /// The record of an answer that arrived, or did not.
+    /// The log record of a response that is settled: it arrived, or failed to.
     pub fn record(&mut self, nth: u16, remote: Remote, outcome: &Outcome) -> Option<Record> {
         let at = self.records.iter().position(|noted| noted.nth == nth)?;
         let Noted {
@@ -480,7 +480,7 @@ impl Front {
         Some(Record { request, outcome })
     }
 
-    /// Give the buffer back.
+    /// Gives the buffer back.
     pub fn release(&mut self, pool: &mut HeadPool) {
         (self.start, self.end, self.head_len) = (0, 0, 0);
         self.plain = None;

@@ -1,6 +1,6 @@
-//! A directory's page, made slice by slice: names are read and sorted in large pieces ([`super::names`]), everything else
-//! (sizes, times, text) when its slice is due. The client's pace decides, and while it pauses it holds a place in the
-//! directory and no more.
+//! A directory's page, made slice by slice. Names are read and sorted in large pieces ([`super::names`]); sizes, times
+//! and text are made when their slice is due. So the client's pace decides, and a client that pauses holds no more than
+//! a position in the directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,12 +19,12 @@ use crate::sched::Breath;
 use crate::store::closing::Descriptor;
 use crate::store::root::{Found, Miss, Root, Wait};
 
-/// What a listing has to know besides its directory.
+/// The surroundings of a listing.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
     /// The root, which decides where links lead and what is hidden.
     pub root: &'a Root,
-    /// Where the names lie between two slices.
+    /// Keeps the names between two slices.
     pub shelf: &'a Shelf,
 }
 
@@ -35,24 +35,24 @@ pub struct Listing {
     path: Vec<u8>,
     format: Format,
     chunked: bool,
-    /// Where the names that come next are, if they are still there.
+    /// The names that come next, if the shelf still has them.
     names: Ticket,
     /// The last entry that was taken from them.
     cursor: Option<Cursor>,
     begun: bool,
     written: u64,
     readme: Option<Vec<u8>>,
-    /// Its foot was made.
+    /// The foot was made.
     ended: bool,
-    /// What was made of it and did not fit into the slice, a long README, and the room that it takes.
+    /// The part of the foot that did not fit into the slice (a long README), and the charge for its memory.
     over: Vec<u8>,
     over_room: Option<Charge>,
 }
 
-/// The next piece of a listing, framed as its response needs it.
+/// The next part of a listing, framed as its response needs it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// What to send; never empty but for the last one of a listing that is not chunked.
+    /// The bytes to send; empty at most in the last slice of a listing that is not chunked.
     pub bytes: Vec<u8>,
     /// Nothing follows.
     pub last: bool,
@@ -64,8 +64,8 @@ impl Listing {
         &self.path
     }
 
-    /// Reads and sorts the first names of the directory: directories first, then bytewise. Hidden names are left out, and so
-    /// are links to them.
+    /// Reads and sorts the first names of the directory: directories first, then bytewise. Hidden names are left out,
+    /// and so are links to them.
     ///
     /// # Errors
     /// See [`Miss`].
@@ -104,11 +104,11 @@ impl Listing {
         })
     }
 
-    /// The next slice of about [`SLICE_BYTES`]; `None` if the directory had to be read again for it, which takes long, and
-    /// that may not be now.
+    /// The next slice of about [`SLICE_BYTES`]; `None` if the directory has to be read again for it, which takes long,
+    /// and `may_read` is false.
     ///
     /// # Errors
-    /// Those of the file system below, for a listing that can't go on.
+    /// Those of the file system, for a listing that can't go on.
     pub fn slice(&mut self, around: Around<'_>, may_read: bool) -> io::Result<Option<Slice>> {
         let mut text = Vec::with_capacity(SLICE_BYTES + SLICE_BYTES / 4);
         if !self.ended && !self.names_go_on(around, may_read, &mut text)? {
@@ -127,7 +127,7 @@ impl Listing {
         Ok(Some(Slice { bytes, last }))
     }
 
-    /// The next entries, and behind the last one the foot; `false`: the directory had to be read again.
+    /// Writes the next entries, and after the last one the foot; `false`: the directory has to be read again.
     fn names_go_on(
         &mut self,
         around: Around<'_>,
@@ -144,7 +144,7 @@ impl Listing {
         }
         self.entries(around, &mut names, text);
         while text.is_empty() && names.more() {
-            // All of them are gone.
+            // The shelf dropped all of them.
             if !may_read {
                 return Ok(false);
             }
@@ -160,8 +160,8 @@ impl Listing {
         Ok(true)
     }
 
-    /// The end of the page. What does not fit into the slice waits in the room of all listings; without room, the README
-    /// is left out.
+    /// Makes the end of the page. What does not fit into the slice takes memory of all listings; if there is none, the
+    /// README is left out.
     fn foot(&mut self, around: Around<'_>, text: &mut Vec<u8>) {
         let reading = around.shelf.reading();
         let readme = reading.as_ref().and_then(|_| self.readme_text(around));
@@ -181,7 +181,7 @@ impl Listing {
         foot(self.format, None, self.written, text);
     }
 
-    /// What did not fit into a slice before, as much as fits into this one.
+    /// Writes what did not fit into the slice before, as much as fits into this one.
     fn go_on(&mut self, text: &mut Vec<u8>) {
         let room_bytes = SLICE_BYTES.saturating_sub(text.len());
         let here_bytes = self.over.len().min(room_bytes);
@@ -191,7 +191,7 @@ impl Listing {
         }
     }
 
-    /// Entries until the slice is full or `names` are used up.
+    /// Writes entries until the slice is full or `names` are used up.
     fn entries(&mut self, around: Around<'_>, names: &mut Names, text: &mut Vec<u8>) {
         let mut breath = Breath::begin();
         let mut cursor = self.cursor.take().unwrap_or_default();
@@ -210,7 +210,7 @@ impl Listing {
         self.cursor = (any || !cursor.name.is_empty()).then_some(cursor);
     }
 
-    /// The names behind those that were listed.
+    /// Reads the names after those that were listed.
     fn read_on(&self, around: Around<'_>) -> io::Result<Names> {
         let cursor = self.cursor.as_ref();
         Ok(read(around, &self.dir, &self.path, cursor, |_| {})?)
@@ -263,7 +263,7 @@ impl Listing {
         else {
             return None;
         };
-        // One byte more tells the page that there is more.
+        // One byte more shows the page that there is more.
         let mut text = Vec::new();
         let mut file = io::Read::take(
             std::fs::File::from(fd.try_clone().ok()?),
@@ -274,7 +274,7 @@ impl Listing {
     }
 }
 
-/// Reads the names of a directory that come behind `after`, as many as are a piece; all that are shown are `seen`.
+/// Reads the names of a directory that come after `after`, as many as a piece holds; `seen` gets all that are shown.
 fn read(
     around: Around<'_>,
     dir: &OwnedFd,
@@ -294,7 +294,7 @@ fn read(
         let was_listed = |directory| after.is_some_and(|after| !after.is_before(directory, name));
         let mut directory = kind == FileType::Directory;
         if matches!(kind, FileType::Symlink | FileType::Unknown) {
-            // Whatever it leads to, it is not in this piece.
+            // Whatever the link leads to, the name is not in this piece.
             if was_listed(false) || names.is_beyond(true, name) && after.is_some() {
                 continue;
             }

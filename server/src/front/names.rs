@@ -1,14 +1,14 @@
 //! The names of a directory's entries, in the order in which they are listed, a piece of them at a time.
 //!
-//! A listing that is being made holds a piece: the names that follow what was listed, as many as there is room for. Where it
-//! lies between two slices: `server/src/front/shelf.rs`.
+//! A listing under way holds a piece: the names after those that were listed, as many as there is memory for. Between
+//! two slices the piece is kept in `server/src/front/shelf.rs`.
 
 use rustix::fs::FileType;
 
 use super::charge::Charge;
 use crate::sched::Breath;
 
-/// Up to where a directory was listed: directories come first, then names bytewise.
+/// How far a directory was listed: directories come first, then names bytewise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// The entry is a directory, or a link to one.
@@ -18,7 +18,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Whether an entry comes behind it.
+    /// Whether an entry comes after it.
     pub fn is_before(&self, directory: bool, name: &[u8]) -> bool {
         (!self.directory, &self.name[..]) < (!directory, name)
     }
@@ -29,7 +29,7 @@ impl Cursor {
 pub struct Name {
     start: u32,
     len: u16,
-    /// What it is itself, as getdents(2) tells.
+    /// What it is itself, as getdents(2) reports.
     pub kind: FileType,
     /// It is a directory, or a link to one.
     pub directory: bool,
@@ -42,14 +42,14 @@ pub struct Names {
     entries: Vec<Name>,
     pub(super) room_bytes: usize,
     next: usize,
-    /// There was no room for what comes after the last entry.
+    /// There was no memory for the names after the last entry.
     more: bool,
-    /// The memory that it takes.
+    /// The charge for its memory.
     pub(super) charge: Charge,
 }
 
 impl Names {
-    /// None yet, and room for `room_bytes` of them.
+    /// No names yet, and memory for `room_bytes` of them.
     pub(super) fn new(room_bytes: usize, charge: Charge) -> Names {
         Names {
             charge,
@@ -73,19 +73,19 @@ impl Names {
         self.next == self.entries.len()
     }
 
-    /// Whether the directory has names behind these.
+    /// Whether the directory has names after these.
     pub fn more(&self) -> bool {
         self.more
     }
 
-    /// Whether a name would be dropped again, as it comes after all for which there is room.
+    /// Whether a name would be dropped again, since it comes after all that fit.
     pub fn is_beyond(&self, directory: bool, name: &[u8]) -> bool {
-        // Behind a piece that was cut, its last entry is the last one for which there is room.
+        // In a piece that was cut, its last entry is the last that fits.
         let last = self.entries.last().filter(|_| self.more);
         last.is_some_and(|last| (!last.directory, self.text(*last)) < (!directory, name))
     }
 
-    /// Adds a name, in any order, that is not beyond. Without room the later half of the names is dropped.
+    /// Adds a name, in any order, that is not beyond. Without memory the later half of the names is dropped.
     pub fn push(&mut self, name: &[u8], kind: FileType, directory: bool, breath: &mut Breath) {
         if self.cost_bytes() + cost_bytes(name) > self.room_bytes {
             self.halve(breath);
@@ -105,13 +105,13 @@ impl Names {
             directory,
         };
         match self.more {
-            // The last one stays the last: that is where the piece was cut.
+            // The last one stays the last: the piece was cut there.
             true => self.entries.insert(self.entries.len() - 1, name),
             false => self.entries.push(name),
         }
     }
 
-    /// All names are there: sorts them, and gives back what they do not need.
+    /// Sorts the names, all of which are there, and gives back unused memory.
     pub fn finish(&mut self, breath: &mut Breath) {
         self.sort(breath);
         self.bytes.shrink_to_fit();
@@ -124,7 +124,7 @@ impl Names {
         let kept = self.entries.len().div_ceil(2);
         self.more |= kept < self.entries.len();
         self.entries.truncate(kept);
-        // Their text moves together, in the order in which it lies.
+        // Their text moves together, in the order of its addresses.
         self.entries.sort_unstable_by_key(|name| name.start);
         let mut end = 0;
         for entry in &mut self.entries {
@@ -140,7 +140,7 @@ impl Names {
     }
 
     fn sort(&mut self, breath: &mut Breath) {
-        /// Comparisons that are worth a look at the clock.
+        /// Comparisons between two checks of the clock.
         const COMPARISONS: u32 = 64;
         let mut left = COMPARISONS;
         let Names { bytes, entries, .. } = self;
@@ -163,7 +163,7 @@ impl Names {
         self.bytes.len() + self.entries.len() * size_of::<Name>()
     }
 
-    /// The memory of the names, with what they need themselves.
+    /// The memory of the names, and of the piece itself.
     pub(super) fn held_bytes(&self) -> usize {
         size_of::<Names>() + self.cost_bytes()
     }

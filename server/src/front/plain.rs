@@ -57,8 +57,8 @@ impl KeyPlace {
     }
 }
 
-/// The file that a request for `key` would get now, and the plan of the response; `None` if the file is missing or finding it would
-/// wait.
+/// The file that a request for `key` would get now, and the plan of the response; `None` if there is no such file or
+/// the look-up would wait.
 pub fn answer_again(key: &Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
     let head = head(key);
     let Parsed::Complete { request, .. } = parse(&head) else {

@@ -1,4 +1,4 @@
-//! Between a request, the site and the machines: what to look for, and how what was found is answered.
+//! Between a request, the site and the machines: what to look up, and the response to what was found.
 
 use ackpace_core::conn::{Part as CorePart, Plan as CorePlan, Promise};
 use ackpace_core::limits::BODY_SKIP_BYTES_MAX;
@@ -15,7 +15,7 @@ use ackpace_wire::listing::Format;
 use super::site::{Answer, Query, Served, Site};
 use crate::clock::unix_ms;
 
-/// What a request means for the site: what to look for.
+/// What the site has to look up for a request.
 pub(super) fn query_of(request: &Request<'_>, target: &Target<'_>, site: &Site) -> Query {
     let json =
         target.query == Some(b"json") || prefers_json(request.fields().values(Field::Accept));
@@ -32,7 +32,7 @@ pub(super) fn query_of(request: &Request<'_>, target: &Target<'_>, site: &Site) 
     }
 }
 
-/// What an answer of this moment depends on besides request and file.
+/// What a response depends on at this moment besides request and file.
 pub(super) fn context(draining: bool, close: bool) -> Context {
     Context {
         now_unix_s: unix_ms() / 1000,
@@ -41,12 +41,12 @@ pub(super) fn context(draining: bool, close: bool) -> Context {
     }
 }
 
-/// A body that is longer than we skip ends the connection: say so in the answer.
+/// A body longer than the server skips ends the connection; the response says so.
 pub(super) fn closes(request: &Request<'_>) -> bool {
     matches!(request.body, RequestBody::Length(len_bytes) if len_bytes > BODY_SKIP_BYTES_MAX)
 }
 
-/// The plan of what the site answered.
+/// The plan of the response to what the site found.
 pub(super) fn planned(
     request: &Request<'_>,
     answer: &Answer,
@@ -94,7 +94,7 @@ fn representation<'a>(served: &'a Served, site: &'a Site) -> Representation<'a> 
     }
 }
 
-/// A plan in the words of the machines.
+/// A plan in the types of the machines.
 pub(super) fn core_plan(plan: Plan, file: Option<&Served>) -> CorePlan {
     let part = |part: Part| match (part, file) {
         (

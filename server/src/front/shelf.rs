@@ -1,8 +1,8 @@
 //! Keeps the pieces of listings between two slices. All listings share its memory; the oldest pieces make room for new
 //! ones.
 //!
-//! A listing whose piece is gone reads the directory again, from where it was. So slow clients cost others neither memory nor
-//! responses; and where memory is scarce, pieces are small, but there is always one.
+//! A listing whose piece is gone reads the directory again, from its position. So slow clients cost others neither
+//! memory nor responses. Where memory is scarce, pieces are small, but there is always one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -24,9 +24,9 @@ pub struct Shelf {
     room_bytes: usize,
     /// Each resolver may hold a piece of this length, whatever the others hold.
     aside_bytes: usize,
-    /// Tickets that are out: the listings under way.
+    /// Tickets handed out: the listings under way.
     tickets: Arc<AtomicUsize>,
-    /// READMEs that are read now, and how many may be.
+    /// READMEs that are being read, and how many may be.
     readmes: Arc<AtomicUsize>,
     readmes_max: usize,
 }
@@ -77,7 +77,7 @@ impl Shelf {
         }
     }
 
-    /// The same, which takes its room from the ledger when it uses it, and reads READMEs of so many bytes at once.
+    /// The same, which takes its memory from the ledger when it uses it, and may read READMEs of so many bytes at once.
     pub fn on(self, ledger: Arc<Ledger>, readmes_bytes: u64) -> Shelf {
         let readmes_max = usize::try_from(readmes_bytes).unwrap_or(usize::MAX) / README_COST_BYTES;
         Shelf {
@@ -92,7 +92,7 @@ impl Shelf {
         most_bytes / 4
     }
 
-    /// A README may be read now, if there is memory for it.
+    /// Permission to read a README now, if there is memory for it.
     pub fn reading(&self) -> Option<Reading<'_>> {
         let one_more = |readmes: usize| (readmes < self.readmes_max).then_some(readmes + 1);
         self.readmes.fetch_update(Relaxed, Relaxed, one_more).ok()?;
@@ -103,7 +103,7 @@ impl Shelf {
         Some(Reading { shelf: self })
     }
 
-    /// A piece to be filled. It is no longer than a fair share for each listing under way, so that no piece makes room
+    /// A piece to be filled. It is no longer than a fair share for each listing under way, so that no piece is dropped
     /// before it is used.
     pub fn piece(&self) -> Names {
         let _one_by_one = lock(&self.lying);
@@ -121,7 +121,7 @@ impl Shelf {
         }
     }
 
-    /// Room for something else that a listing holds between two slices, if it is there.
+    /// Memory for something else that a listing holds between two slices, if it is available.
     pub fn claim(&self, bytes: usize) -> Option<Charge> {
         let used_bytes = self.holding.used_bytes();
         let fits = used_bytes.saturating_add(bytes) <= self.room_bytes;
@@ -135,7 +135,7 @@ impl Shelf {
             ledger.take(held_bytes as u64); // it is used already
         }
         names.charge = self.holding.charge(held_bytes);
-        let mut gone = Vec::new(); // freed when nobody waits for the lock
+        let mut gone = Vec::new(); // freed after the lock is released
         let mut lying = lock(&self.lying);
         lying.put += 1;
         let nth = lying.put;
@@ -159,7 +159,7 @@ impl Shelf {
 }
 
 impl Ticket {
-    /// The piece, if it still lies there.
+    /// The piece, if it is still there.
     pub fn take(&self) -> Option<Names> {
         lock(&self.lying).by_age.remove(&self.nth)
     }
@@ -168,7 +168,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let names = self.take();
-        drop(names); // when nobody waits for the lock
+        drop(names); // after the lock is released
         self.tickets.fetch_sub(1, Relaxed);
     }
 }
@@ -177,10 +177,10 @@ fn lock(lying: &Mutex<Lying>) -> MutexGuard<'_, Lying> {
     lying.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a README takes until it is a page, each byte of which takes up to six beside the text itself.
+/// Memory of a README until it is a page: the text itself, and up to six bytes of page for each of its bytes.
 pub const README_COST_BYTES: usize = 7 * README_BYTES_MAX;
 
-/// What grows as it is filled may hold so many times of what is in it.
+/// A growing collection may have allocated so many times the memory of its entries.
 const GROWTH: usize = 2;
 
 #[cfg(test)]

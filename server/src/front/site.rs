@@ -21,34 +21,34 @@ use crate::store::root::{Found, Miss, Root, Wait};
 
 /// Everything that is served under one root, and how.
 pub struct Site {
-    /// Where it lies.
+    /// The directory or file.
     pub root: Root,
-    /// What is open.
+    /// The open files.
     pub files: Files,
     /// The disks below.
     pub devices: Arc<Devices>,
     /// The operator's own content types.
     pub types: Overrides,
-    /// Files that stand for their directory.
+    /// Names of index files, which are sent for their directory.
     pub index: Vec<String>,
-    /// Whether directories without one are listed.
+    /// Whether directories without an index file are listed.
     pub listing: bool,
-    /// Precompressed siblings that are looked for.
+    /// Precompressed siblings that are looked for, by coding.
     pub siblings: Vec<Coding>,
-    /// What the listings under way hold.
+    /// The memory of the listings under way.
     pub shelf: Shelf,
 }
 
-/// What a request asks for, as far as finding it matters.
+/// The parts of a request that decide what it finds.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// Decoded, begins with `/`.
     pub path: Box<[u8]>,
     /// The Accept-Encoding fields, if siblings are looked for.
     pub accept_encoding: Box<[Box<[u8]>]>,
-    /// How a listing would be written.
+    /// The format of a listing.
     pub format: Format,
-    /// Whether a listing would be sent in chunks; `None`: its head only.
+    /// Whether a listing would be sent in chunks; `None`: only its head is asked for.
     pub chunked: Option<bool>,
 }
 
@@ -56,21 +56,21 @@ pub struct Query {
 pub enum Answer {
     /// A file.
     File(Served),
-    /// A directory: ask again with a slash behind it.
+    /// A directory: the client is to ask again with a slash at the end.
     Slash,
-    /// The one file that is served lies at this path.
+    /// The one file that is served is at this path.
     Elsewhere(Vec<u8>),
-    /// A directory to be listed; without its text if only the head was asked for.
+    /// A directory to be listed; `None` if only the head was asked for.
     Listing(Option<Box<Listing>>),
     /// Nothing.
     NotFound,
-    /// A link that is not followed, or a hidden name, which are nothing for a client; the reason is for the log.
+    /// A link that is not followed, or a hidden name: both are answered 404. The reason is for the log.
     Astray(&'static str),
-    /// Nothing for this client; the reason is for the log.
+    /// It is there, but may not be served; the reason is for the log.
     Forbidden(&'static str),
-    /// No descriptors or memory left for it now.
+    /// No descriptors or memory are left for it now.
     Exhausted,
-    /// Too many others wait for the disk to be searched.
+    /// Too many requests wait for look-ups.
     Crowded,
     /// The file system failed; the reason is for the log.
     Failed(String),
@@ -80,7 +80,7 @@ pub enum Answer {
 pub struct Served {
     /// The file.
     pub file: Arc<File>,
-    /// What it is now.
+    /// Its present version.
     pub version: Version,
     /// When it was changed.
     pub times: Times,
@@ -93,8 +93,8 @@ pub struct Served {
 }
 
 impl Site {
-    /// The device that a search for this path will wait for: that of the deepest directory above it which the kernel's
-    /// caches hold. Never waits itself.
+    /// The device that a search for this path will wait for: that of the deepest directory above it that is in the
+    /// kernel's caches. Never waits.
     pub fn device_of_search(&self, path: &[u8]) -> u16 {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let slashes = path.iter().enumerate().rev();
@@ -108,7 +108,7 @@ impl Site {
         near.unwrap_or(0)
     }
 
-    /// Finds what `query` asks for; `None` if that would mean to wait and `wait` is [`Wait::No`].
+    /// Finds what `query` asks for; `None` if that would wait and `wait` is [`Wait::No`].
     pub fn find(&self, query: &Query, wait: Wait) -> Option<Answer> {
         match self.look(query, wait) {
             Ok(answer) => Some(answer),
@@ -136,7 +136,7 @@ impl Site {
         }
     }
 
-    /// The file, or its sibling that the client likes best.
+    /// The file, or the sibling that the client prefers.
     fn file(
         &self,
         path: &[u8],
@@ -207,7 +207,7 @@ impl Site {
         }
     }
 
-    /// What a listing has to know.
+    /// The surroundings of a listing.
     pub fn around(&self) -> Around<'_> {
         Around {
             root: &self.root,
@@ -215,7 +215,7 @@ impl Site {
         }
     }
 
-    /// The directory in which a file of this path below the root lies, and its name there.
+    /// The directory of a file with this path below the root, and its name there.
     pub fn place<'a>(&self, path: &'a [u8]) -> (PathBuf, &'a [u8]) {
         use std::os::unix::ffi::OsStrExt;
         let cut = path
@@ -237,14 +237,14 @@ impl Site {
     }
 }
 
-/// Without asking a file server whether it is still true.
+/// The device number as the kernel caches it: no file server is asked for attributes.
 fn cached_st_dev(place: &OwnedFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let known = statx(place, c"", flags, StatxFlags::empty()).ok()?;
     Some(makedev(known.stx_dev_major, known.stx_dev_minor))
 }
 
-/// Where the sibling in this coding lies: `page.html.gz`.
+/// The path of the sibling in this coding: `page.html.gz`.
 fn sibling(path: &[u8], coding: Coding) -> Vec<u8> {
     [path, b".", coding.suffix().as_bytes()].concat()
 }

@@ -21,11 +21,11 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    /// Opens `target` and starts its writer; does neither if it is off. A missing file is made with mode 640, since the
-    /// log tells who asked for what; its folder is not made.
+    /// Opens `target` and starts its writer; does neither if it is off. A missing file is created with mode 640, since
+    /// the log says who asked for what; a missing folder is not created.
     ///
     /// # Errors
-    /// The file could not be opened or the thread not be started.
+    /// The file could not be opened, or the thread not be started.
     pub fn start(target: &LogTarget, format: LogFormat) -> io::Result<AccessLog> {
         let (sink, shown) = match target {
             LogTarget::Off => return Ok(AccessLog { pump: None }),
@@ -56,7 +56,7 @@ impl AccessLog {
         })
     }
 
-    /// Where records go in: one for each worker.
+    /// The queues of records: one for each worker.
     pub fn handle(&self) -> AccessHandle {
         AccessHandle {
             queue: self.pump.as_ref().map(Pump::handle),
@@ -132,12 +132,12 @@ pub struct AccessHandle {
 }
 
 impl AccessHandle {
-    /// Whether anybody reads records; make none if not.
+    /// Whether the log is on; if not, make no records.
     pub fn is_on(&self) -> bool {
         self.queue.is_some()
     }
 
-    /// What waits for the writer may hold so much from now on.
+    /// Bounds the memory of the lines that wait for the writer, from now on.
     pub fn bound(&self, bytes_max: u64) {
         if let Some(queue) = &self.queue {
             queue.bound(bytes_max);
@@ -152,31 +152,30 @@ impl AccessHandle {
         }
     }
 
-    /// Has the log's file opened anew by its name, if it has one; what was handed over before stands in the old one. Never
-    /// blocks.
+    /// Reopens the log's file by its name, if it has one; earlier records go to the old file. Never blocks.
     pub fn reopen(&self) {
         if let Some(queue) = &self.queue {
             queue.renew();
         }
     }
 
-    /// What became of the lines so far.
+    /// The counts of lines so far.
     pub fn counts(&self) -> Counts {
         self.queue.as_ref().map(Handle::counts).unwrap_or_default()
     }
 }
 
-/// One request and what became of it.
+/// One request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What the client sent.
+    /// The request.
     pub request: RequestText,
-    /// What it got.
+    /// The response.
     pub outcome: wire::Outcome,
 }
 
-/// What the client sent, kept beyond the life of the request head, in one allocation. Overlong fields are cut to one
-/// byte more than the line will show, by which it knows that they were cut.
+/// The parts of a request that the log shows, kept beyond the life of the request head, in one allocation. An overlong
+/// field is cut to one byte more than the line shows, which marks it as cut.
 #[derive(Clone, Debug)]
 pub struct RequestText {
     text: Box<[u8]>,
@@ -197,17 +196,17 @@ const _: () = assert!(
         <= u16::MAX as usize
 );
 
-/// What an allocation costs beyond its bytes, and a place in a queue that may be half empty.
+/// The cost of an allocation beyond its bytes, and of an entry in a queue that may be half empty.
 const BESIDE_BYTES: usize = 64;
 
-/// What [`RequestText::held_bytes`] is at most if only the beginning of each field was kept.
+/// The most that [`RequestText::held_bytes`] is if only the beginning of each field was kept.
 pub const BRIEF_HELD_BYTES: u64 = (size_of::<RequestText>()
     + BESIDE_BYTES
     + 2 * (METHOD_BYTES_MAX + 1)
     + 4 * (ACCESS_LOG_BRIEF_BYTES_MAX + 1)) as u64;
 
 impl RequestText {
-    /// Copies what the log will show; only the beginning of each field if all that would hold more than `room_bytes`.
+    /// Copies what the log shows; only the beginning of each field if all of it would take more than `room_bytes`.
     pub fn new(request: &wire::RequestText<'_>, room_bytes: u64) -> RequestText {
         let whole = RequestText::len_bytes(request);
         let brief = (size_of::<RequestText>() + BESIDE_BYTES + whole) as u64 > room_bytes;
@@ -230,7 +229,7 @@ impl RequestText {
         pieces.map(<[u8]>::len).sum()
     }
 
-    /// What it holds, with what belongs to it.
+    /// Memory that it holds, with its share of allocations and queue.
     pub fn held_bytes(&self) -> u64 {
         (size_of::<RequestText>() + BESIDE_BYTES + self.text.len()) as u64
     }
@@ -294,7 +293,7 @@ mod tests {
     impl Scratch {
         fn new(name: &str) -> Scratch {
             let path = std::env::temp_dir().join(format!("ackpace-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_file(&path); // of a run that was killed
+            let _ = std::fs::remove_file(&path); // left by a killed run
             Scratch(path)
         }
     }

@@ -1,7 +1,7 @@
-//! What the operator should know: short lines on standard error, from `tracing` anywhere in the server.
+//! Diagnostics for the operator: short lines on standard error, from `tracing` anywhere in the server.
 //!
-//! `2026-11-21T16:48:38Z WARN  disk: read failed path=/srv/a offset_bytes=4096`. A line holds no raw control byte, so no
-//! client can forge one by what it asks for.
+//! `2026-11-21T16:48:38Z WARN  disk: read failed path=/srv/a offset_bytes=4096`. A line holds no raw control byte, so
+//! no client can forge one by what it asks for.
 
 use std::fmt;
 use std::fs::File;
@@ -20,7 +20,7 @@ use super::pump::{Counts, Handle, Pump, Sink, Trouble};
 use crate::limits::LOG_LINE_BYTES_MAX;
 use crate::options::LogLevel;
 
-/// How long a sudden end waits for the lines before it: they tell what led to it.
+/// How long an abrupt end waits for the lines before it: they say what led to it.
 const FLUSH_AT_END: Duration = Duration::from_millis(500);
 
 /// The running log of diagnostics. Dropping it stops it: keep it until the process ends.
@@ -46,7 +46,7 @@ impl Diagnostics {
         Ok(Diagnostics { pump })
     }
 
-    /// Where its counts are read.
+    /// A handle by which its counts are read.
     pub fn handle(&self) -> DiagnosticsHandle {
         DiagnosticsHandle(self.pump.handle())
     }
@@ -57,21 +57,21 @@ impl Diagnostics {
     }
 }
 
-/// A look at the log of diagnostics from elsewhere.
+/// A handle of the log of diagnostics.
 pub struct DiagnosticsHandle(Handle<TextLine>);
 
 impl DiagnosticsHandle {
-    /// What became of the lines so far.
+    /// The counts of lines so far.
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }
 
-    /// What waits for the writer may hold so much from now on.
+    /// Bounds the memory of the lines that wait for the writer, from now on.
     pub fn bound(&self, bytes_max: u64) {
         self.0.bound(bytes_max);
     }
 
-    /// Waits until what was said before is written, half a second at most: the process is about to end.
+    /// Waits until earlier lines are written, half a second at most: the process is about to end.
     pub fn flush(&self) {
         self.0.flush(FLUSH_AT_END);
     }
@@ -82,7 +82,7 @@ fn start_pump(sink: impl Sink + Send + 'static) -> io::Result<Pump<TextLine>> {
     Pump::start("log", sink, render, report)
 }
 
-/// Standard error is the last place there is: troubles with it are told on itself, once it works again.
+/// Standard error is the last resort: troubles with it are reported on itself, once it works again.
 fn report(trouble: Trouble, out: &mut Vec<u8>) {
     let text = match trouble {
         Trouble::Dropped { lines } => {
@@ -117,7 +117,7 @@ fn subscriber(level: LogLevel, handle: Handle<TextLine>) -> impl Subscriber + Se
 /// A finished line with its line feed.
 struct TextLine(Box<[u8]>);
 
-/// The queue as a place to write: each event is one call of `write`.
+/// The queue as a writer: each event is one call of `write`.
 struct Queue {
     handle: Handle<TextLine>,
 }
@@ -166,7 +166,7 @@ where
     }
 }
 
-/// The part of `line` that is shown; the line feed after it is within the bound.
+/// The part of `line` that is printed; the line feed after it is within the bound.
 fn cut(line: &str) -> &str {
     let mut end = line.len().min(LOG_LINE_BYTES_MAX - 1);
     while !line.is_char_boundary(end) {
@@ -176,7 +176,7 @@ fn cut(line: &str) -> &str {
 }
 
 fn now_unix_s() -> i64 {
-    // A clock before 1970 is not worth a failure.
+    // A clock before 1970 is no reason to fail.
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs() as i64)

@@ -1,7 +1,8 @@
-//! The two logs: what was served ([`AccessLog`]) and what the operator should know ([`Diagnostics`]).
+//! The two logs: of requests ([`AccessLog`]) and of diagnostics ([`Diagnostics`]).
 //!
 //! Both leave the process through a [`pump`]: a bounded queue and a thread of its own, since a write to a full disk, a
-//! stuck pipe or a stopped terminal may block for ever, and a worker may not. What does not fit is dropped and counted.
+//! stuck pipe or a stopped terminal may block for ever, and a worker may not. Lines that do not fit are dropped and
+//! counted.
 
 mod access;
 mod diagnostics;

@@ -1,7 +1,7 @@
-//! Lines on their way out of the process: a bounded queue, and one thread that renders and writes them in batches.
+//! Writes lines out of the process: a bounded queue, and one thread that renders and writes them in batches.
 //!
-//! The queue is std's bounded channel: its `try_send` takes no lock, and wakes the thread by a system call only when that
-//! one waits for a line. It seldom does: after each batch it rests for [`LOG_REST`], so a busy server pays for some
+//! The queue is std's bounded channel. Its `try_send` takes no lock, and wakes the thread by a system call only when
+//! that waits for a line. It seldom does: after each batch it rests for [`LOG_REST`], so a busy server pays for some
 //! fifty wake-ups a second and not for one per line. (A ring such as crossbeam's ArrayQueue would need a way to wait of
 //! its own.)
 
@@ -17,7 +17,7 @@ use crate::limits::{
     LOG_STOP_MAX,
 };
 
-/// What became of the lines so far.
+/// The counts of lines so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Lines that the kernel took.
@@ -28,7 +28,7 @@ pub struct Counts {
     pub failed: u64,
 }
 
-/// What the operator should know of the log itself.
+/// Troubles of the log itself.
 #[derive(Debug)]
 pub enum Trouble {
     /// The writer could not keep up; at most one report per [`LOG_REPORT_INTERVAL`].
@@ -36,9 +36,9 @@ pub enum Trouble {
         /// Lines since the last report.
         lines: u64,
     },
-    /// A write failed. Lines go on being tried and lost without further reports until one succeeds.
+    /// A write failed. Further lines are tried and lost without reports until one succeeds.
     Failed {
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// A write succeeded again.
@@ -50,7 +50,7 @@ pub enum Trouble {
 
 /// Where lines go.
 pub trait Sink: Write {
-    /// Open the file anew whose name this sink knows, as another one may have that name now. Says whether it did.
+    /// Reopens the file whose name this sink knows, since another file may have that name now. Returns whether it did.
     fn renew(&mut self) -> bool {
         false
     }
@@ -58,7 +58,7 @@ pub trait Sink: Write {
 
 impl Sink for std::fs::File {}
 
-/// The end of the queue where lines go in; cheap to clone.
+/// The input end of the queue; cheap to clone.
 pub struct Handle<L> {
     shared: Arc<Shared>,
     sender: SyncSender<Message<L>>,
@@ -75,7 +75,7 @@ impl<L> Clone for Handle<L> {
 }
 
 impl<L> Handle<L> {
-    /// Queues a line that holds `held_bytes` of memory; never blocks. False if it was dropped.
+    /// Queues a line that holds `held_bytes` of memory; never blocks. Returns `false` if it was dropped.
     pub fn push(&self, line: L, held_bytes: usize) -> bool {
         let held_bytes = held_bytes as u64;
         let queued_bytes = self.shared.queued_bytes.fetch_add(held_bytes, Relaxed) + held_bytes;
@@ -93,31 +93,31 @@ impl<L> Handle<L> {
         false
     }
 
-    /// From now on the lines that wait may hold so much, [`LOG_QUEUE_BYTES_MAX`] at most.
+    /// Bounds the memory of the lines that wait, from now on: [`LOG_QUEUE_BYTES_MAX`] at most.
     pub fn bound(&self, bytes_max: u64) {
         let bytes_max = bytes_max.min(LOG_QUEUE_BYTES_MAX);
         self.shared.bytes_max.store(bytes_max, Relaxed);
     }
 
-    /// What became of the lines so far.
+    /// The counts of lines so far.
     pub fn counts(&self) -> Counts {
         self.shared.counts()
     }
 
-    /// Has the sink renewed after the next batch; what is queued now still goes to the old one. Never blocks.
+    /// Has the sink reopened after the next batch; lines queued now still go to the old one. Never blocks.
     pub fn renew(&self) {
         self.shared.renewing.store(true, Relaxed);
-        // A full queue needs no message: its thread is at work and sees the flag.
+        // A full queue needs no message: its thread is working and sees the flag.
         let _ = self.sender.try_send(Message::Renew);
         self.shared.wake();
     }
 
-    /// Waits until what is queued now was written, at most `wait_max`. For a process about to end.
+    /// Waits until the lines queued now are written, `wait_max` at most. For a process about to end.
     pub fn flush(&self, wait_max: Duration) {
         let (done, written) = sync_channel(1);
         if self.sender.try_send(Message::Flush(done)).is_ok() {
             self.shared.wake();
-            // Either way the process goes on: what could not be written in this time is lost.
+            // Either way the process goes on: lines not written in this time are lost.
             let _ = written.recv_timeout(wait_max);
         }
     }
@@ -130,8 +130,8 @@ pub struct Pump<L> {
 }
 
 impl<L: Send + 'static> Pump<L> {
-    /// Starts a thread that writes to `sink` what `render` makes of each line, and tells `report` of troubles. A report
-    /// may add lines of its own to the batch.
+    /// Starts a thread that renders each line by `render`, writes it to `sink`, and reports troubles to `report`. A
+    /// report may add lines of its own to the batch.
     ///
     /// # Errors
     /// The thread could not be started.
@@ -159,12 +159,12 @@ impl<L: Send + 'static> Pump<L> {
         })
     }
 
-    /// Where lines go in.
+    /// The input end of the queue.
     pub fn handle(&self) -> Handle<L> {
         self.handle.clone()
     }
 
-    /// Writes what is queued and ends the thread; gives up after [`LOG_STOP_MAX`], since a stuck pipe must not keep the
+    /// Writes what is queued and ends the thread. Gives up after [`LOG_STOP_MAX`], since a stuck pipe must not keep the
     /// server from stopping. Later lines are dropped.
     pub fn stop(self) -> Counts {
         self.end(LOG_STOP_MAX);
@@ -175,7 +175,7 @@ impl<L: Send + 'static> Pump<L> {
 impl<L> Pump<L> {
     fn end(&self, wait_max: Duration) {
         self.handle.shared.stopping.store(true, Relaxed);
-        // A full queue needs no message: its thread is at work and sees the flag.
+        // A full queue needs no message: its thread is working and sees the flag.
         let _ = self.handle.sender.try_send(Message::Stop);
         self.handle.shared.wake();
         let _ = self.ended.recv_timeout(wait_max);
@@ -203,7 +203,7 @@ struct Shared {
     written: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
-    /// The sink is to be renewed.
+    /// The sink is to be reopened.
     renewing: AtomicBool,
     stopping: AtomicBool,
     thread: Thread,
@@ -247,9 +247,9 @@ struct Writer<W, Render, Report> {
     lines: u64,
     /// The sink ends in half a line: a write failed in the middle of one.
     torn: bool,
-    /// Lines lost since the last successful write; None while all is well.
+    /// Lines lost since the last successful write; `None` while writes succeed.
     failing: Option<u64>,
-    /// Of `shared.dropped`, what was reported.
+    /// How much of `shared.dropped` was reported.
     dropped_reported: u64,
     dropped_report_due: Option<Instant>,
 }
@@ -318,13 +318,13 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
             }
             Message::Flush(done) => {
                 self.write(Instant::now());
-                let _ = done.send(()); // who asked may have given up
+                let _ = done.send(()); // the receiver may have given up
             }
             Message::Renew | Message::Stop => {}
         }
     }
 
-    /// Writes what is still queued: all that was pushed before the stop, for nothing more than one queue's length.
+    /// Writes what is still queued: all lines pushed before the stop, but no more than one queue's length.
     fn finish<L>(&mut self, receiver: &Receiver<Message<L>>)
     where
         Render: FnMut(&L, &mut Vec<u8>),
@@ -338,12 +338,12 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
                 self.write(Instant::now());
             }
         }
-        self.dropped_report_due = None; // the last chance to say it
+        self.dropped_report_due = None; // the last chance to report it
         self.write(Instant::now());
-        self.write(Instant::now()); // what there was to report of the first
+        self.write(Instant::now()); // reports of the first write
     }
 
-    /// Writes the batch with what is to be reported. A report of this very write goes with the next batch.
+    /// Writes the batch and the pending reports. A report of this very write goes with the next batch.
     fn write(&mut self, now: Instant) {
         self.report_dropped(now);
         if !self.batch.is_empty() {
@@ -358,14 +358,14 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
 
     fn renew(&mut self) {
         if self.shared.renewing.swap(false, Relaxed) && self.sink.renew() {
-            self.torn = false; // what was torn stands at the end of the old one
+            self.torn = false; // the torn line is at the end of the old one
         }
     }
 
     fn account(&mut self, taken_bytes: usize, result: io::Result<()>) {
         let lines = std::mem::take(&mut self.lines);
         let taken = &self.batch[..taken_bytes];
-        // A line is written once its end is; the end that was put before the batch belongs to a line lost before.
+        // A line counts as written once its end is; the line feed before the batch ends a line that was lost before.
         let written = line_ends(taken).saturating_sub(self.torn.into());
         self.torn = taken.last().map_or(self.torn, |&last| last != b'\n');
         self.batch.clear();
@@ -409,7 +409,7 @@ fn line_ends(text: &[u8]) -> u64 {
     text.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Writes `bytes` and says how many of them were taken, also when it fails.
+/// Writes `bytes` and returns how many of them were taken, also when it fails.
 fn write_most(
     sink: &mut impl Write,
     bytes: &[u8],
@@ -421,7 +421,7 @@ fn write_most(
             Ok(0) => return (taken_bytes, Err(io::ErrorKind::WriteZero.into())),
             Ok(more_bytes) => taken_bytes += more_bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Whoever shares the terminal or pipe with us made it non-blocking: wait as if it were not.
+            // Another process with the same terminal or pipe made it non-blocking: wait as if it were not.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !stopping.load(Relaxed) => {
                 std::thread::park_timeout(LOG_REST);
             }

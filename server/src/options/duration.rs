@@ -46,10 +46,10 @@ pub fn parse(text: &str) -> Result<Duration, ValueError> {
         .ok_or_else(|| ValueError::new(format!("{} is too long", shown(text))))
 }
 
-/// A duration in `range`, given in milliseconds.
+/// A duration in `range`, which is in milliseconds.
 ///
 /// # Errors
-/// No duration at all, or one outside the range.
+/// Not a duration, or one outside the range.
 pub fn within(text: &str, range_ms: RangeInclusive<u64>) -> Result<Duration, ValueError> {
     let duration = parse(text)?;
     let (least, most) = (

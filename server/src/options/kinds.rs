@@ -1,4 +1,4 @@
-//! The small values: words to choose from.
+//! Values that are a word from a list, and other small ones.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use super::listen::Listen;
 use super::value::{ValueError, shown, whole};
 
-/// How many workers, each a thread with its own share of the connections.
+/// The number of workers, each a thread with its own share of the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
     /// One for each core that may be used (affinity mask, cgroup quota).
@@ -45,7 +45,7 @@ impl fmt::Display for Workers {
 /// Which symbolic links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FollowSymlinks {
-    /// Those that end inside the root or one of `allow_roots`.
+    /// Those whose target is inside the root or one of `allow_roots`.
     Inside,
     /// All of them, wherever they lead.
     All,
@@ -56,18 +56,18 @@ pub enum FollowSymlinks {
 /// When sockets are given more to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SendBy {
-    /// When their margin is half used up, together with all that are near that point.
+    /// When little of their margin is left, together with all that will soon be at that point.
     Margin,
-    /// Each as soon as it takes some.
+    /// Each as soon as it takes bytes.
     Eager,
 }
 
 /// How files are read from disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ReadBy {
-    /// Past the page cache, as long as they have one reader.
+    /// Past the page cache, as long as a file has one reader.
     Direct,
-    /// Through it.
+    /// Through the page cache.
     PageCache,
 }
 
@@ -76,42 +76,42 @@ pub enum ReadBy {
 pub enum PrefetchBy {
     /// By each client's rate and the disk's load.
     Tdap,
-    /// The same by the paper's equations, to compare.
+    /// The same by the paper's equations, for comparison.
     Paper,
     /// By each client's rate, for a constant time.
     Rate,
-    /// The same for all.
+    /// The same length for all.
     Fixed,
 }
 
-/// Whether the reads of those who left are dropped.
+/// Whether reads for departed clients are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Cancel {
-    /// They are.
+    /// They are dropped.
     On,
-    /// They are made.
+    /// They are made all the same.
     Off,
 }
 
-/// What becomes of reads for clients whose path is congested.
+/// How reads for congested clients are scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DelayBy {
-    /// They are due by the rate, which is measured anew.
+    /// Their wants are due by the client's rate, which is measured anew.
     Rate,
     /// They wait for half of the target time.
     Paper,
-    /// They are made as planned.
+    /// They are made as if there were no congestion.
     Off,
 }
 
-/// In which order a disk is read.
+/// The order in which a disk is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OrderBy {
-    /// As files lie on it.
+    /// In the order in which files lie on the disk.
     CLook,
-    /// Who runs dry first.
+    /// First for the client that runs dry first.
     Deadline,
-    /// Who asked first.
+    /// First for the client that asked first.
     Arrival,
 }
 
@@ -136,24 +136,24 @@ pub enum LogFormat {
     Combined,
     /// As `combined` without referrer and user agent.
     Common,
-    /// One JSON object a line, with what arrived and what was waited for.
+    /// One JSON object a line, with what arrived and what the response waited for.
     Json,
 }
 
-/// The least important messages that are still shown.
+/// The least important messages that are still printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LogLevel {
-    /// Something failed and somebody has to act.
+    /// Something failed, and the operator has to act.
     Error,
-    /// Something is not as it should be; the server goes on.
+    /// Something is wrong; the server goes on.
     Warn,
-    /// Start, stop, and what an operator wants to know once.
+    /// Start, stop, and what an operator needs to know once.
     Info,
-    /// Every decision; for finding a fault.
+    /// Every decision; for debugging.
     Debug,
 }
 
-/// What is sent at a pace, besides what the congestion control paces itself.
+/// What is paced, besides what the congestion control paces itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Pacing {
     /// The first window of a response, where nothing else would slow it down.
@@ -165,18 +165,18 @@ pub enum Pacing {
 /// The congestion control of the connections of one listener, or of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CongestionControl {
-    /// Whose; `None`: of all that have none of their own.
+    /// The listener; `None`: all that have none of their own.
     pub listen: Option<Listen>,
-    /// As the kernel calls it, such as `cubic`.
+    /// The kernel's name of it, such as `cubic`.
     pub name: String,
 }
 
 impl CongestionControl {
-    /// Reads `NAME` or `ADDR=NAME`, such as `bbr` or `:8443=bbr`. Whether the kernel knows it turns out at the start.
+    /// Reads `NAME` or `ADDR=NAME`, such as `bbr` or `:8443=bbr`. Whether the kernel knows it is checked at the start.
     ///
     /// # Errors
-    /// What can't be the name of a congestion control (1 to 15 letters, digits, `_` and `-`), or an address that `--listen`
-    /// would not take.
+    /// A text that can't be the name of a congestion control (1 to 15 letters, digits, `_` and `-`), or an address that
+    /// `--listen` would not take.
     pub fn parse(text: &OsStr) -> Result<Self, ValueError> {
         let bytes = text.as_bytes();
         let cut = bytes.iter().rposition(|&byte| byte == b'=');

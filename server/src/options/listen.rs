@@ -1,4 +1,4 @@
-//! Where the server listens, in the forms that people type.
+//! Addresses to listen on, in the forms that people type.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,7 +12,7 @@ use super::value::{ValueError, shown};
 /// Longest path of a unix socket: `sun_path` with its closing NUL (unix(7)).
 const UNIX_PATH_LEN_BYTES: usize = 107;
 
-/// One place to accept connections at.
+/// An address to accept connections on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// A TCP address.
@@ -20,7 +20,7 @@ pub enum Listen {
         /// Address and port; port 0 lets the kernel choose.
         addr: SocketAddr,
         /// Every address of the machine: `addr` is `[::]` and takes IPv4 too (IPV6_V6ONLY off, ipv6(7)). Where IPv6 is
-        /// missing, `0.0.0.0` stands in for it.
+        /// missing, `0.0.0.0` takes its place.
         all: bool,
     },
     /// A unix socket at this path.

@@ -33,7 +33,7 @@ const SECOND_MS: u64 = 1000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// Everything that `ackpace serve` can be told.
+/// All options of `ackpace serve`.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "What to serve")]
 pub struct ServeOptions {
@@ -41,7 +41,7 @@ pub struct ServeOptions {
     ///
     /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under its own
     /// name, and `/` leads to it. The directory is opened once at the start; replacing it later needs a restart.
-    /// A relative path starts at the current directory, also when it stands in a configuration file.
+    /// A relative path starts at the current directory, also when it is given in a configuration file.
     ///
     /// Default: the current directory, so that `ackpace` alone shares what you are looking at with this machine.
     /// Range: a directory or regular file that can be read.
@@ -51,8 +51,8 @@ pub struct ServeOptions {
 
     /// File to send for a directory
     ///
-    /// The first name that exists in a requested directory is sent in place of a listing. Repeat the option for
-    /// several names; they are tried in order. An empty list (`--index=`) turns this off.
+    /// The first of these names that exists in a requested directory is sent in place of a listing. Repeat the option
+    /// for several names; they are tried in order. An empty list (`--index=`) turns this off.
     ///
     /// Default: what web servers agree on. Range: at most 256 names of files, without `/`.
     #[arg(long, value_name = "NAME", default_values = ["index.html"], value_parser = names::file_name)]
@@ -60,22 +60,22 @@ pub struct ServeOptions {
 
     /// List directories that have no index file
     ///
-    /// With `false` such a directory answers 403, so that only those who know a name get the file.
-    /// A listing is sent in slices, so a directory of any size costs little memory.
+    /// With `false`, a request for such a directory gets 403, so that only clients who know a name get the file. A
+    /// listing is sent in slices, so a directory of any size costs little memory.
     ///
-    /// Default: on, since a server started by hand is there to be looked through. Range: true or false.
+    /// Default: on, since people who start a server by hand want to look through it. Range: true or false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true",
           default_missing_value = "true", action = clap::ArgAction::Set, value_parser = value::boolean)]
     pub listing: bool,
 
     /// Which symbolic links to follow
     ///
-    /// `inside` follows a link whose end lies inside the root or in one of `allow_roots`, absolute links too;
-    /// `all` follows every link, wherever it leads; `none` follows no link. A link that is not followed answers 404.
-    /// Links in /proc that lead to open files of a process are never followed.
+    /// `inside` follows a link whose target lies inside the root or in one of `allow_roots`, absolute links too; `all`
+    /// follows every link, wherever it leads; `none` follows no link. A link that is not followed gets 404. Links
+    /// in /proc that lead to open files of a process are never followed.
     ///
-    /// Default: `inside`, since links within a tree are part of it, and one that leaves it is more often a mistake
-    /// than a wish. Range: inside, all or none.
+    /// Default: `inside`, since links within a tree are part of it, and a link that leaves it is more often a mistake
+    /// than intended. Range: inside, all or none.
     #[arg(long, value_name = "WHICH", default_value = "inside")]
     pub follow_symlinks: FollowSymlinks,
 
@@ -91,13 +91,13 @@ pub struct ServeOptions {
 
     /// Names to answer with 404 and not to list
     ///
-    /// A pattern is matched with every name of a path: `.git` hides `/.git/config` and `/a/.git/config`. `*` stands for
-    /// any characters, `?` for one; upper and lower case differ. What a link leads to has to pass by its real name, too,
-    /// and so do index files, precompressed siblings and entries of listings. Giving this option replaces the default
+    /// A pattern is matched with every name of a path: `.git` hides `/.git/config` and `/a/.git/config`. `*` stands
+    /// for any characters, `?` for one; upper and lower case differ. The real name of a link's target is matched too,
+    /// and so are index files, precompressed siblings and entries of listings. Giving this option replaces the default
     /// list: repeat what you want to keep. An empty list (`--hide=`) hides nothing.
     ///
-    /// Default: what is in a served directory by accident and holds secrets: version control, environment files, Apache's
-    /// own files, and what Emacs and Vim leave behind. Other dot files, such as `.well-known`, are served.
+    /// Default: what is in a served directory by accident and holds secrets: version control, environment files,
+    /// Apache's own files, and what Emacs and Vim leave behind. Other dot files, such as `.well-known`, are served.
     /// Range: at most 256 patterns of 1 to 255 bytes, without `/`.
     #[arg(long, value_name = "PATTERN", value_parser = names::pattern,
           default_values = [".git", ".hg", ".svn", ".env*", ".ht*", "*~", ".*.sw?", ".#*", "#*#"])]
@@ -106,17 +106,17 @@ pub struct ServeOptions {
     /// Compressed siblings to send if accepted
     ///
     /// With `.zst`, a request for `page.html` by a client that accepts zstd is answered with `page.html.zst`, if that
-    /// file exists. The answer says so in Content-Encoding and Vary and has an ETag of its own. Nothing is compressed
+    /// file exists. The response says so in Content-Encoding and Vary and has an ETag of its own. Nothing is compressed
     /// while it is served. Repeat the option for several.
     ///
-    /// Default: none, since each entry costs a look for the sibling at every request, and a sibling that is older than
-    /// its file would be wrong. Range: .zst, .br and .gz.
+    /// Default: none, since each entry costs a look-up of the sibling at every request, and a sibling that is older
+    /// than its file would be wrong. Range: .zst, .br and .gz.
     #[arg(long, value_name = "SUFFIX")]
     pub precompressed: Vec<Sibling>,
 
     /// Media type for an extension, as EXT=TYPE
     ///
-    /// Goes before the built-in table. In the configuration file this is a table: `types = { md = "text/markdown" }`.
+    /// Overrides the built-in table. In the configuration file this is a table: `types = { md = "text/markdown" }`.
     /// An extension may have dots inside (`tar.gz`; quote it in the file) and matches in upper and lower case.
     /// Repeat the option for several.
     ///
@@ -140,11 +140,12 @@ pub struct ServeOptions {
 
     /// When sockets are given more to send
     ///
-    /// With `margin`, each socket is filled for a tenth to a fifth of a second at its client's own rate, by how much all
-    /// clients take together, and the kernel calls when little of that is left; everybody for whom it would call soon
-    /// is filled in the same go. Against `eager` that saves most wake-ups, much CPU time and half of the memory that
-    /// waits in sockets, and no client gets less. With `eager`, each socket is filled as soon as it takes some, as far
-    /// as it goes, as most servers do.
+    /// With `margin`, each socket is filled for a tenth to a fifth of a second at its client's own rate; the more all
+    /// clients take together, the shorter that time. A client that reads at its own pace from the page cache gets up
+    /// to 4 s. When little is left in a socket, the kernel wakes the worker, which tops up in the same round all
+    /// sockets that would run low soon. Compared with `eager`, this saves most wake-ups, much CPU time and half of the
+    /// memory that waits in sockets, and no client gets less. With `eager`, each socket is filled as soon and as far
+    /// as it takes bytes, as most servers do.
     ///
     /// Default: `margin`. Range: margin or eager.
     #[arg(
@@ -158,9 +159,9 @@ pub struct ServeOptions {
     /// What to send at a pace
     ///
     /// On a connection that was used before, a response begins with a whole congestion window and no ACK to clock it.
-    /// With `first-flight`, a window that would be a burst on a distant path is spread over its round trip, so that the queue
-    /// at the bottleneck does not overflow. It needs a kernel timer for what such a connection sends from then on, so
-    /// responses of more than 16 MiB are left out.
+    /// With `first-flight`, a window that would be a burst on a distant path is spread over its round trip, so that
+    /// the queue at the bottleneck does not overflow. The kernel needs a timer for everything that such a connection
+    /// sends from then on, so responses of more than 16 MiB are left out.
     ///
     /// Default: `first-flight`. Range: first-flight or off.
     #[arg(
@@ -173,9 +174,9 @@ pub struct ServeOptions {
 
     /// Congestion control, of all listeners or one
     ///
-    /// `NAME` is for the connections of all listeners, `ADDR=NAME` for those of the listener of that address, written as
-    /// with `listen`; repeat the option for several. What the kernel has not, or does not allow to an ordinary user
-    /// (`net.ipv4.tcp_allowed_congestion_control`), stops the start.
+    /// `NAME` sets it for the connections of all listeners, `ADDR=NAME` for those of the listener at that address,
+    /// written as with `listen`. Repeat the option for several. The server does not start with a congestion control
+    /// that the kernel lacks, or does not allow to an ordinary user (`net.ipv4.tcp_allowed_congestion_control`).
     ///
     /// Default: none, so that the system's (`net.ipv4.tcp_congestion_control`) is used. Range: at most 256 names of
     /// congestion controls.
@@ -185,9 +186,9 @@ pub struct ServeOptions {
 
     /// Access log: off, - (stdout) or a file
     ///
-    /// `-` is standard output. A file is created with mode 640 if it is missing, and appended to. A log that cannot keep
-    /// up loses lines, which is said in the server's messages; it never delays an answer. A file called `off` or `-` is
-    /// reached by `./off`.
+    /// `-` is standard output. A missing file is created with mode 640; lines are appended. A log that cannot keep up
+    /// loses lines, and the server's messages say so; it never delays a response. `./off` and `./-` name files called
+    /// `off` and `-`.
     ///
     /// Default: off, since a log that nobody rotates fills a disk. Range: off, - or a path.
     #[arg(long, value_name = "FILE", default_value = "off", value_hint = ValueHint::FilePath, help_heading = "Logging",
@@ -196,8 +197,8 @@ pub struct ServeOptions {
 
     /// Lines of the access log
     ///
-    /// `combined` and `common` are read by every tool for Apache's and nginx's logs. `json` adds what arrived at the
-    /// client and what the answer waited for; docs/access-log.md explains the fields.
+    /// Every tool for the logs of Apache and nginx reads `combined` and `common`. `json` adds what arrived at the
+    /// client and what the response waited for; docs/access-log.md explains the fields.
     ///
     /// Default: `combined`, as most tools expect it. Range: combined, common or json.
     #[arg(
@@ -223,8 +224,8 @@ pub struct ServeOptions {
 
     /// Where metrics are served: off or ADDR
     ///
-    /// `/metrics` is OpenMetrics (or Prometheus' text format), `/healthz` says that the process lives, `/readyz` that it
-    /// takes new clients: 503 while it is stopping. An address is written as with `--listen`; there is no TLS and no
+    /// `/metrics` is OpenMetrics (or Prometheus' text format), `/healthz` says that the process lives, `/readyz` that
+    /// it takes new clients: 503 while it is stopping. An address is written as with `--listen`; there is no TLS and no
     /// password, so keep it to this machine or a network that you trust. A scrape wakes each worker once.
     /// docs/operating.md lists the metrics.
     ///
@@ -235,20 +236,22 @@ pub struct ServeOptions {
 
     /// For `ackpace top`: auto, off or PATH
     ///
-    /// A unix socket by which `ackpace top` and `ackpace why` look inside; nothing can be changed by it. Its mode is 600:
-    /// only the user of the server, and root, may look. `auto` is a socket named by the process in the folder that
-    /// systemd gives (RuntimeDirectory), in $XDG_RUNTIME_DIR/ackpace, for root in /run/ackpace, else in a folder of the
-    /// user in /tmp: where these commands look for it. A file called `off` is reached by `./off`.
+    /// A unix socket by which `ackpace top` and `ackpace why` look inside; nothing can be changed by it. Its mode is
+    /// 600: only the user of the server, and root, may look. `auto` names the socket after the process and puts it
+    /// where these commands look: in the folder that systemd gives (RuntimeDirectory), in $XDG_RUNTIME_DIR/ackpace,
+    /// for root in /run/ackpace, else in a folder of the user in $TMPDIR or /tmp. `./off` names a file called `off`.
     ///
-    /// Default: `auto`, so that a server can be asked when it is needed. Range: auto, off, or a path of at most 107 bytes.
+    /// Default: `auto`, so that a server can be asked when it is needed. Range: auto, off, or a path of at most 107
+    /// bytes.
     #[arg(long, value_name = "PATH", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = "Watching",
           value_parser = OsStringValueParser::new().try_map(AdminAt::parse))]
     pub admin: AdminAt,
 
     /// Time to send the head of a request
     ///
-    /// Counted from the first byte of the head, or from the start of the connection; then it closes. It bounds how long a
-    /// client that sends one byte at a time can hold a connection.
+    /// Counted from the first byte of the head, or from the start of the connection; then the server closes it. This
+    /// bounds how long a client that sends one byte at a time can hold a connection. The rest of a request's body has
+    /// as much time after the response.
     ///
     /// Default: a head fits in a packet or two, and 10 s survives several lost ones. Range: 100ms to 10min.
     #[arg(long, value_name = "TIME", default_value = "10s", help_heading = "Time limits",
@@ -257,7 +260,7 @@ pub struct ServeOptions {
 
     /// Time to keep an idle connection
     ///
-    /// Counted from the end of an answer, or from the start of the connection, to the first byte of the next request.
+    /// Counted from the end of a response, or from the start of the connection, to the first byte of the next request.
     /// An idle connection holds no buffer.
     ///
     /// Default: as nginx has it; browsers close after one to five minutes themselves. Range: 100ms to 24h.
@@ -267,8 +270,8 @@ pub struct ServeOptions {
 
     /// Time until a silent client is given up
     ///
-    /// Counted while bytes are on the way and nothing is acknowledged, not even the kernel's probes: the client is gone
-    /// or its network is. A client that acknowledges but reads nothing falls under `pause_timeout`.
+    /// Counted while bytes are on the way and the client acknowledges nothing, not even the kernel's probes: it is
+    /// gone, or its network is. A client that acknowledges but reads nothing falls under `pause_timeout`.
     ///
     /// Default: outlives a change of network or a short tunnel. Range: 1s to 1h.
     #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Time limits",
@@ -277,8 +280,8 @@ pub struct ServeOptions {
 
     /// Time a client may pause a download
     ///
-    /// Counted while the client's window is closed but it answers the kernel's probes, as a player does that has buffered
-    /// enough. Longer pauses end the connection; clients then resume with a range.
+    /// Counted while the client's window is closed but it answers the kernel's probes, as a player does that has
+    /// buffered enough. Longer pauses end the connection; clients then resume with a range.
     ///
     /// Default: a paused player is not dead, and most people are back in ten minutes. Range: 1s to 24h.
     /// Memory: a paused connection holds its unsent send buffer for so long.
@@ -286,10 +289,11 @@ pub struct ServeOptions {
           value_parser = |text: &str| duration::within(text, SECOND_MS..=24 * HOUR_MS))]
     pub pause_timeout: Duration,
 
-    /// Time to finish answers when stopping
+    /// Time to finish responses when stopping
     ///
-    /// SIGTERM and SIGINT stop accepting at once, idle connections are closed, and answers under way go on for so long;
-    /// what is left then is cut off. A second signal cuts off at once. With `0s` nothing is waited for.
+    /// After SIGTERM or SIGINT the server accepts no more connections and closes idle ones at once. Responses under
+    /// way go on for this time; then the server cuts off what is left. A second signal cuts off at once. With `0s` it
+    /// waits for nothing.
     ///
     /// Default: under the 90 s after which systemd kills a service. Range: 0s to 24h.
     #[arg(long, value_name = "TIME", default_value = "30s", help_heading = "Time limits",
@@ -319,58 +323,56 @@ pub struct ServeOptions {
 
     /// Connections of one worker at most
     ///
-    /// When it is reached, the worker stops accepting, and the kernel's listen backlog holds what comes until a
-    /// connection ends. The process needs as many file descriptors, and one or two more for each file being sent.
+    /// At this number the worker stops accepting, and the kernel's listen backlog holds new clients until a connection
+    /// ends. The process needs as many file descriptors, and one or two more for each file being sent.
     ///
-    /// Default: what the memory bound of a worker is calculated for. Range: 1 to 16384.
-    /// Memory: a few KiB for each open connection, and 16 KiB more while it sends the head of a request; `ackpace limits`
-    /// adds it up.
+    /// Default: what the memory bound of a worker is calculated for. Range: 1 to 16384. Memory: a few KiB for each
+    /// open connection, and 16 KiB more while it sends the head of a request; `ackpace limits` adds it up.
     #[arg(long, value_name = "N", default_value = "16384", help_heading = "Resources",
           value_parser = |text: &str| value::whole(text, 1..=16_384))]
     pub connections_max: u64,
 
     /// Connections of one address; 0: no limit
     ///
-    /// Requests on further connections of the same address are answered 503, and these close. IPv6 addresses are counted by /64, since one
-    /// customer usually has all of it; unix sockets are not counted.
+    /// Requests on further connections of the same address are answered 503, and these close. IPv6 addresses are
+    /// counted by /64, since one customer usually has all of it; unix sockets are not counted.
     ///
     /// Default: no limit, since thousands of people can share one address behind a carrier's NAT. Range: 0 to 16384.
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Resources",
           value_parser = |text: &str| value::whole(text, 0..=16_384))]
     pub connections_per_address: u64,
 
-    /// Memory for small files kept ready, 0 for none
+    /// Memory for the response cache, 0 for none
     ///
-    /// Files of up to 64 KiB that are asked for again and again are kept ready with their heads, the short ones copied,
-    /// the longer ones open, so that an answer costs one or two system calls. A changed file is noticed at once where
-    /// inotify tells of it, and within a second everywhere. All workers share this memory in equal parts; it is never more than an eighth of `memory_max`, and a
-    /// sixteenth where that is below 128 MiB.
+    /// Hot files of up to 64 KiB are cached as complete responses, so that a response costs one or two system calls:
+    /// short ones as copies, longer ones as open files. The server notices a changed file at once where inotify tells
+    /// of it, and within a second everywhere. All workers share this memory in equal parts. It is never more than an
+    /// eighth of `memory_max`, and a sixteenth where that is below 128 MiB.
     ///
-    /// Default: enough for thousands of small files. Range: 0B or more, or 1% to 90%.
-    /// Memory: this much.
+    /// Default: enough for thousands of small files. Range: 0B or more, or 1% to 90%. Memory: this much.
     #[arg(long, value_name = "SIZE", default_value = "32MiB", help_heading = "Resources",
           value_parser = |text: &str| size::within(text, 0, 90))]
     pub object_cache: Size,
 
     /// Memory for what is read ahead of clients
     ///
-    /// What one client alone downloads from a disk waits here until its socket takes it, and displaces nothing from the
-    /// page cache. All of the disk's clients share it, each by its rate; several disks have equal parts. It is part of `memory_max`:
-    /// with `auto` it is all of that which connections, heads, logs and caches do not use now, and they get it back when they want it.
-    /// A size or a percentage bounds it, so that the rest stays unused.
+    /// What one client alone downloads from a disk waits here until its socket takes it, and displaces nothing from
+    /// the page cache. All of the disk's clients share it, each by its rate; several disks have equal parts. It is
+    /// part of `memory_max`. With `auto` it is all of that which connections, heads, logs and caches do not use now,
+    /// and they get it back when they want it. A size or a percentage bounds it, so that the rest stays unused.
     ///
-    /// Default: memory that nobody else uses makes reads longer, and a slow disk faster; what is not needed is not taken.
-    /// Range: 1MiB or more, or 1% to 90%. Or auto. Memory: this much at most.
+    /// Default: memory that nobody else uses makes reads longer, and a slow disk faster; what is not needed is not
+    /// taken. Range: 1MiB or more, or 1% to 90%. Or auto. Memory: this much at most.
     #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Reading",
           value_parser = |text: &str| size::auto_or_within(text, 1 << 20, 90))]
     pub prefetch_memory: Size,
 
     /// How files are read from disks
     ///
-    /// With `direct`, what one client alone will take is read past the page cache (O_DIRECT), so that a one-time download
-    /// displaces nothing; for clients near by in a file, and of popular files, it is read through it, once for all. With
-    /// `page-cache`, all goes through it. Where a file system has no O_DIRECT, the page cache is used and a line in the log
-    /// says so.
+    /// With `direct`, a read for one client alone goes past the page cache (O_DIRECT), so that a one-time download
+    /// displaces nothing. A read for clients close to each other in a file, or of a popular file, goes through the
+    /// page cache, once for all. With `page-cache`, every read does. Where a file system has no O_DIRECT, the server
+    /// uses the page cache and a line in the log says so.
     ///
     /// Default: `direct`. Range: direct or page-cache.
     #[arg(
@@ -383,9 +385,10 @@ pub struct ServeOptions {
 
     /// How much is read ahead of a client
     ///
-    /// With `tdap`, as much as lasts until the disk comes by again at the present load, at each client's own rate. The others are there to
-    /// compare that with: `paper`, the same by the equations of the paper that it comes from; `rate`, as much as lasts for `prefetch_time`;
-    /// `fixed`, `prefetch_size` whenever no more is left than that, as a kernel's readahead does.
+    /// `tdap` reads just enough, at each client's own rate, to last until the next sweep of the disk at the present
+    /// load. The others are there for comparison: `paper` does the same by the equations of the paper that it comes
+    /// from; `rate` reads as much as lasts for `prefetch_time`; `fixed` reads `prefetch_size` whenever no more than
+    /// that is left, as a kernel's readahead does.
     ///
     /// Default: `tdap`. Range: tdap, paper, rate or fixed.
     #[arg(
@@ -398,7 +401,7 @@ pub struct ServeOptions {
 
     /// Time that a read lasts with prefetch = rate
     ///
-    /// What is read for a client is to last for this time; it is read again when half of that is left.
+    /// A read brings what its client takes in this time. The next one is made when half of that is left.
     ///
     /// Default: `3s`, as in the paper that this comes from. Range: 100ms to 1min.
     #[arg(long, value_name = "TIME", default_value = "3s", help_heading = "Reading",
@@ -412,10 +415,10 @@ pub struct ServeOptions {
           value_parser = |text: &str| size::bytes_within(text, 64 << 10, 4 << 20))]
     pub prefetch_size: Size,
 
-    /// Whether reads for clients that left are dropped
+    /// Whether reads for departed clients are dropped
     ///
-    /// With `off`, what was due to be read for a client that is gone is read all the same, as by servers that have given
-    /// their requests to the kernel: for comparison.
+    /// For comparison, `off` makes the reads that were due for a client that is gone all the same, like servers that
+    /// have given their requests to the kernel.
     ///
     /// Default: `on`. Range: on or off.
     #[arg(
@@ -426,12 +429,13 @@ pub struct ServeOptions {
     )]
     pub cancel: Cancel,
 
-    /// What becomes of reads for clients whose path is congested
+    /// How reads for congested clients are scheduled
     ///
-    /// TCP tells of marks (ECN), losses and timeouts when it is asked, four times a second at most. With `rate`, the client's rate is
-    /// then looked at anew, and it is read for when it will run dry at that. With `paper`, a read that is due waits for half of the
-    /// target time (T_D/2) if the disk is busy; with `off`, it is made as if nothing had happened, as by servers that have given their
-    /// requests to the kernel: both for comparison.
+    /// The server asks TCP for marks (ECN), losses and timeouts, four times a second at most. With `rate`, it then
+    /// measures the client's rate anew, and its next read is due when the client will run dry at that rate. The others
+    /// are there for comparison: with `paper`, a read that is due waits for half of the target time (T_D/2) if the
+    /// disk is busy; with `off`, it is made as if nothing had happened, as by servers that have given their requests
+    /// to the kernel.
     ///
     /// Default: `rate`. Range: rate, paper or off.
     #[arg(
@@ -444,8 +448,9 @@ pub struct ServeOptions {
 
     /// Order in which a disk is read
     ///
-    /// With `c-look`, as files lie on the disk, in one direction, each client at most once in a sweep. With `deadline`, who
-    /// runs dry first; with `arrival`, who asked first: both for comparison.
+    /// `c-look` reads in one direction, as files lie on the disk, and serves each client at most once in a sweep. The
+    /// others are there for comparison: `deadline` reads first for the client that runs dry first, `arrival` for the
+    /// one that asked first.
     ///
     /// Default: `c-look`, which moves a disk's arm least. Range: c-look, deadline or arrival.
     #[arg(
@@ -458,14 +463,14 @@ pub struct ServeOptions {
 
     /// Memory at most, as a size or %
     ///
-    /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the smaller of
-    /// RAM and the cgroup's limit. `ackpace limits` shows how it is divided. The page cache is the kernel's and not
-    /// counted. With `auto`, it is 60 % of a cgroup's limit where there is one, and a quarter of the machine's RAM otherwise.
-    /// Too little: short reads and a slower disk. Too much: nothing gained, and less cache for files.
+    /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the
+    /// smaller of RAM and the cgroup's limit. `ackpace limits` shows how it is divided. The page cache is the kernel's
+    /// and not counted. With `auto`, it is 60 % of a cgroup's limit where there is one, and a quarter of the machine's
+    /// RAM otherwise. Too little: short reads and a slower disk. Too much: nothing gained, and less cache for files.
     ///
-    /// Default: a cgroup's limit is this server's own, and what is left of it is enough for sockets and the page cache; of a whole machine
-    /// most is left to the page cache, which serves files without any of our memory.
-    /// Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much, in the worst case.
+    /// Default: a cgroup's limit is this server's own, and what is left of it is enough for sockets and the page
+    /// cache. Of a whole machine, most is left to the page cache, which serves files without any of the server's
+    /// memory. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much, in the worst case.
     #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Resources",
           value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
     pub memory_max: Size,

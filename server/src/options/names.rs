@@ -1,4 +1,4 @@
-//! Names: of files and paths, patterns for names to hide, media types by the ends of names.
+//! Names: of files and paths, patterns for names to hide, media types by extension.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -38,7 +38,7 @@ pub fn file_name(text: &str) -> Result<String, ValueError> {
     )))
 }
 
-/// A pattern for names to hide: `*` and `?` are wild, all else stands for itself.
+/// A pattern for names to hide: `*` and `?` are wildcards, all else is literal.
 ///
 /// # Errors
 /// A pattern that `ackpace_wire::hide` refuses: an empty or too long one, or one that no name can match.

@@ -21,12 +21,13 @@ pub enum Size {
     Bytes(u64),
     /// So many hundredths of the smaller of RAM and cgroup limit, 1 to 100.
     Percent(u8),
-    /// What suits the machine.
+    /// As much as the server chooses for this machine.
     Auto,
 }
 
 impl Size {
-    /// The size in bytes on a machine where `ram_bytes`, the smaller of RAM and cgroup limit, can be used. What is not given has no bound.
+    /// The size in bytes on a machine where `ram_bytes`, the smaller of RAM and cgroup limit, can be used. `auto` has
+    /// no bound.
     pub fn resolve(self, ram_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -100,7 +101,7 @@ impl FromStr for Size {
 /// A size of at least `least_bytes`; a percentage of at most `most_percent`.
 ///
 /// # Errors
-/// No size at all, or one outside these bounds.
+/// Not a size, or one outside these bounds.
 pub fn within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, ValueError> {
     let size: Size = text.parse()?;
     let fits = match size {
@@ -121,7 +122,7 @@ pub fn within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, Va
 /// As [`within`], or `auto`.
 ///
 /// # Errors
-/// As there.
+/// As [`within`].
 pub fn auto_or_within(text: &str, least_bytes: u64, most_percent: u8) -> Result<Size, ValueError> {
     match text {
         "auto" => Ok(Size::Auto),
@@ -129,7 +130,7 @@ pub fn auto_or_within(text: &str, least_bytes: u64, most_percent: u8) -> Result<
     }
 }
 
-/// A size in bytes within bounds; a share of the memory makes no sense for it.
+/// A size in bytes within bounds; a percentage of the memory is refused.
 ///
 /// # Errors
 /// What is wrong with the text, and what is allowed.

@@ -1,4 +1,4 @@
-//! Where things go and where they are: the access log, metrics, the admin socket.
+//! Where the access log and the metrics go, and where the admin socket is.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

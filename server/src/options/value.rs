@@ -1,4 +1,4 @@
-//! What every option value has in common: one error type and the parsers of plain values.
+//! The common part of all option values: one error type and the parsers of plain values.
 
 /// Why a value was refused. The text names the value, what is wrong and what is allowed; the caller puts the place
 /// (file and line, variable or option) in front of it.
@@ -23,7 +23,7 @@ impl ValueError {
     }
 }
 
-/// `text` as it may stand in a message: without control characters, and cut where it would fill the screen.
+/// `text` as it may be put into a message: without control characters, and cut to a readable length.
 pub fn shown(text: &str) -> String {
     const SHOWN_CHARS: usize = 60;
     let mut safe: String = text

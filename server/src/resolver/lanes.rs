@@ -1,12 +1,13 @@
-//! Which job is next. Jobs queue in the lane of their device, so that a device which hangs holds up only its own jobs.
-//! Long jobs, which read directories again, have a quarter of the threads at most, and at least one while any of them waits.
+//! The order of jobs. Jobs queue in the lane of their device, so that a device which hangs delays only its own jobs.
+//! Long jobs, which read directories again, have a quarter of the threads at most, and at least one while any of them
+//! waits.
 
 use std::collections::VecDeque;
 
 use crate::limits::DEVICES_MAX;
 
-/// Jobs by device, and how many of each are running. A lane has at most half of the threads that the others leave: the first
-/// device has half of all, the next one a quarter, and one thread is left for the fourth.
+/// Jobs by device, and how many of each are running. A lane has at most half of the threads that the others leave: the
+/// first device has half of all, the next one a quarter, and one thread is left for the fourth.
 pub struct Lanes<J> {
     lanes: Vec<Lane<J>>,
     threads: usize,
@@ -14,7 +15,7 @@ pub struct Lanes<J> {
     /// How many of those run long jobs.
     long_busy: usize,
     waiting: usize,
-    /// Whose turn it is.
+    /// The lane whose turn it is.
     turn: usize,
 }
 
@@ -24,17 +25,17 @@ struct Lane<J> {
     busy: usize,
 }
 
-/// How a job was taken; to be given back when it is done.
+/// A taken job; to be returned when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Its device.
     pub device: u16,
-    /// It was put as a long one.
+    /// It was queued as a long one.
     pub long: bool,
 }
 
 impl<J> Lanes<J> {
-    /// Empty lanes in front of so many threads.
+    /// Empty lanes for so many threads.
     pub fn new(threads: usize) -> Lanes<J> {
         let lane = |_| Lane {
             waiting: [VecDeque::new(), VecDeque::new()],
@@ -60,13 +61,13 @@ impl<J> Lanes<J> {
         self.busy
     }
 
-    /// One more job for this device, whose place is below [`DEVICES_MAX`].
+    /// Adds a job for this device, whose index is below [`DEVICES_MAX`].
     pub fn put(&mut self, device: u16, long: bool, job: J) {
         self.lanes[usize::from(device)].waiting[usize::from(long)].push_back(job);
         self.waiting += 1;
     }
 
-    /// The next job; lanes take turns.
+    /// Takes the next job; the lanes take turns.
     pub fn take(&mut self) -> Option<(Taken, J)> {
         let (at, long) = self.next()?;
         let job = self.lanes[at].waiting[usize::from(long)].pop_front()?;
@@ -83,7 +84,7 @@ impl<J> Lanes<J> {
         self.next().is_some()
     }
 
-    /// A job is done.
+    /// Ends a job.
     pub fn done(&mut self, taken: Taken) {
         self.lanes[usize::from(taken.device)].busy -= 1;
         self.long_busy -= usize::from(taken.long);
@@ -94,7 +95,7 @@ impl<J> Lanes<J> {
         if self.waiting == 0 {
             return None;
         }
-        // Long ones go first where none is done, and else last.
+        // Long ones go first if none is running, and else last.
         match self.long_busy {
             0 => self.next_of(true).or_else(|| self.next_of(false)),
             busy if busy < self.threads / 4 => self.next_of(false).or_else(|| self.next_of(true)),

@@ -1,8 +1,9 @@
-//! Tracks changes of the watched directories and files, in tables of a fixed size, and tells which responses are out of date.
+//! Tracks changes of the watched directories and files, in tables of a fixed size, and says which responses are out of
+//! date.
 //!
-//! Events are numbered. A directory has the number of the last event that changed its names, a file that of the last event that
-//! changed its content. A response is out of date if its [`Sight`] is older. So an event costs the same however many
-//! responses are cached.
+//! Events are numbered. A directory has the number of the last event that changed its names, a file that of the last
+//! event that changed its content. A response is out of date if its [`Sight`] is older. So an event costs the same
+//! however many responses are cached.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,7 +14,7 @@ use crate::limits::{
     HEARD_EVENTS_MAX, WATCH_EVENTS_MAX, WATCH_LOOKS_MAX, WATCHED_FILES_MAX, WATCHES_MAX,
 };
 
-/// The last events before a file was looked at.
+/// The last events before a file was looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
     /// Its directory.
@@ -22,7 +23,7 @@ pub struct Sight {
     content: Option<Seen>,
 }
 
-/// A place in a table, and the last event before it was looked at.
+/// A slot of a table, and its last event before the look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     place: u16,
@@ -38,12 +39,12 @@ pub struct Moment {
     nth: u64,
 }
 
-/// What an event tells.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A name came or went, or bytes changed.
     Some,
-    /// The kernel does not watch it any more.
+    /// The kernel no longer watches it.
     Gone,
 }
 
@@ -75,7 +76,7 @@ struct WatchTable {
 }
 
 struct Watched {
-    /// Its number in inotify(7); `None`: the place is free.
+    /// Its watch descriptor of inotify(7); `None`: the slot is free.
     watch: Option<i32>,
     path_hash: u64,
     /// The last event that concerned it.
@@ -241,7 +242,7 @@ impl WatchTable {
         Ok(gone)
     }
 
-    /// A place for one more: a new one, or that of one which was not used lately.
+    /// A slot for one more: a new one, or that of one which was not used lately.
     fn room(&mut self) -> Result<usize, Full> {
         if self.watched.len() < self.most {
             return Ok(self.watched.len());
@@ -258,7 +259,7 @@ impl WatchTable {
     }
 }
 
-/// Nothing makes room.
+/// All slots are taken, and none was left unused lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -1,9 +1,9 @@
 //! The response cache: complete responses for small files that are requested often. Each worker has its own.
 //!
-//! `core/src/response_cache.rs` decides what enters, what is evicted, and how long a response may be used after its file was
-//! looked up. A copied body is read anew at each look-up, so that nothing is staler than that, whoever writes the file and
-//! however: a mapped page, or a stalled write, changes no time when its bytes change, and not every file system can tell
-//! whether there is one. [`watch`] hears of most changes at once.
+//! `core/src/response_cache.rs` decides what enters, what is evicted, and how long a response may be used after its
+//! file was looked up. A copied body is read anew at each look-up. So nothing is staler than that bound, whoever writes
+//! the file and however: a mapped page, or a delayed write, changes no time when its bytes change, and not every file
+//! system can tell whether there is one. [`watch`] reports most changes at once.
 
 pub mod changes;
 mod table;
@@ -51,7 +51,8 @@ impl CachedResponse {
         }
     }
 
-    /// Whether the file is still the version that the head describes. A copy always is; an open file may have been written to since.
+    /// Whether the file is still the version that the head describes. A copy always is; an open file may have been
+    /// written to since.
     fn holds(&self, content: &Content) -> bool {
         match self {
             CachedResponse::Whole { .. } => true,
@@ -205,8 +206,8 @@ impl ResponseCache {
         self.admission.admit(hash, is_cached, candidate, now_unix_s)
     }
 
-    /// Caches a response in the place of an older one for the same key; responses that were not used lately make room. Returns
-    /// whether it is cached.
+    /// Caches a response in the place of an older one for the same key; responses that were not used lately make room.
+    /// Returns whether it is cached.
     pub fn keep(&mut self, key: &Key<'_>, made: Made) -> bool {
         self.forget(key);
         if made.sight.is_some_and(|sight| !self.changes.still(sight)) {

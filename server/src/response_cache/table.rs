@@ -38,7 +38,7 @@ pub(super) struct ResponseTable {
 
 /// What the allocator adds to each allocation: its header and rounding.
 const PIECE_BYTES: usize = 24;
-/// A place in the queue of lent bytes, which may have just doubled.
+/// An entry in the queue of lent bytes, which may have just doubled.
 const LENT_BYTES: usize = 4 * size_of::<Arc<[u8]>>();
 
 impl ResponseTable {
@@ -118,7 +118,8 @@ impl ResponseTable {
         victim.is_some()
     }
 
-    /// Looks at a few responses and lent bytes: removes the responses that are `old`, and stops counting bytes that were sent.
+    /// Checks a few responses and lent bytes: removes the responses that are `old`, and stops counting bytes that were
+    /// sent.
     pub fn sweep(&mut self, old: impl Fn(&Slot) -> bool) {
         for _ in 0..RESPONSES_SWEPT_MAX {
             let swept = self.slots.next_swept();

@@ -1,4 +1,4 @@
-//! What is kept, for how long, and what makes room.
+//! What is cached, for how long, and what makes room.
 
 use std::os::fd::OwnedFd;
 
@@ -38,7 +38,7 @@ fn at(us: u64) -> Instant {
     Instant { us }
 }
 
-/// Keep an answer that was looked up then.
+/// Caches a response to a look-up at that time.
 fn keep(
     response_cache: &mut ResponseCache,
     key: &Key<'_>,

@@ -1,11 +1,12 @@
 //! Watches the files of cached responses for changes (inotify(7)).
 //!
-//! The directories are watched for names that come and go, and each copied file for its bytes. One call could watch the bytes of
-//! all files of a directory. But the kernel then walks all names of it that it remembers, missing ones included, and nobody can
-//! open a file there meanwhile: a quarter of a second after two million 404s.
+//! Each directory is watched for names that come and go, and each copied file for its bytes. One watch could cover the
+//! bytes of all files of a directory. But the kernel then walks all names of the directory in its cache, missing ones
+//! included, and no file there can be opened meanwhile: a quarter of a second after two million 404s.
 //!
-//! Some changes inotify does not report: of a directory further up, by a write through mmap(2), by another machine on a network file
-//! system. These are noticed within a second all the same, and so is everything where inotify is refused or reports too much.
+//! Some changes inotify does not report: of a directory further up, by a write through mmap(2), by another machine on a
+//! network file system. These are noticed within a second all the same, and so is everything where inotify is refused
+//! or reports too much.
 
 use std::ffi::OsStr;
 use std::io;
@@ -28,7 +29,7 @@ const NAMES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
-/// What changes an answer of a file: its bytes, its times, who may read it.
+/// Changes that affect the response of a file: its bytes, its times, its permissions.
 const BYTES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::DONT_FOLLOW);
@@ -45,7 +46,7 @@ pub enum Bytes<'a> {
     Open,
 }
 
-/// The inotify instance; what it has reported stands in [`Changes`].
+/// The inotify instance; its reports are kept in [`Changes`].
 pub struct Watch {
     inotify: OwnedFd,
     /// Path hashes of what changed too often, and until when it is not watched, by the low bits of the hash.
@@ -64,8 +65,8 @@ impl Watch {
         })
     }
 
-    /// Watches a file that was looked up at `moment`. `None`: it or its directory changes too often, there is no room, or inotify
-    /// refuses.
+    /// Watches a file that was looked up at `moment`. `None`: it or its directory changes too often, there is no room,
+    /// or inotify refuses.
     pub fn add(
         &mut self,
         directory: &Path,
@@ -116,19 +117,19 @@ impl Watch {
         &mut self.paused[path_hash as usize % WATCHES_PAUSED_MAX]
     }
 
-    /// Reads some events; the rest makes epoll report it again.
+    /// Reads some events; epoll reports the rest again.
     pub fn hear(&mut self, changes: &mut Changes, now: Instant) {
         let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
         let mut loud = Vec::new();
         let mut reader = Reader::new(self.inotify.as_fd(), &mut buffer);
         let mut reads = 0;
-        // What was read has to be heard to its end, or it would be lost.
+        // Events that were read have to be taken to the last one, or they would be lost.
         while reads < HEARD_READS_MAX || !reader.is_buffer_empty() {
             reads += usize::from(reader.is_buffer_empty());
             let event = match reader.next() {
                 Ok(event) => event,
                 Err(Errno::INTR) => continue,
-                Err(_) => break, // EAGAIN: all was heard
+                Err(_) => break, // EAGAIN: no more events
             };
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 changes.lost();
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn no_directory_is_watched_for_what_happens_inside_of_its_files() {
-        // For these the kernel walks all names of the directory, while nobody can open one.
+        // For these the kernel walks all names of the directory, while no file there can be opened.
         let walks = WatchFlags::MODIFY
             | WatchFlags::ATTRIB
             | WatchFlags::ACCESS
@@ -217,7 +218,7 @@ mod tests {
         fs::remove_dir_all(&path).expect("our own");
     }
 
-    /// Until nothing is left to hear; says in how many goes.
+    /// Until no events are left; returns the number of calls.
     fn hear(watch: &mut Watch, changes: &mut Changes) -> usize {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut goes = 0;
@@ -291,7 +292,7 @@ mod tests {
         let a = sight(&mut watch, &path, "a", &mut changes).expect("watched");
         let b = sight(&mut watch, &path, "b", &mut changes).expect("watched");
         assert!(changes.still(a) && changes.still(b));
-        // Two files in turn, since the kernel makes one of two equal events.
+        // Two files in turn, since the kernel merges two equal events.
         let names = ["a", "b"].map(|name| path.join(name));
         let writes = |count: u32| {
             for nth in 0..count as usize {
@@ -318,7 +319,7 @@ mod tests {
         let name = b"a";
         let anew = watch.add(&path, Bytes::Copied { name }, &mut changes, later);
         assert!(anew.is_some());
-        // What is loud without being kept ready costs nothing.
+        // Changes of a file that is not cached cost nothing.
         fs::write(path.join("c"), "1").expect("written");
         hear(&mut watch, &mut changes);
         fs::write(path.join("c"), "2").expect("written");

@@ -10,10 +10,10 @@ use super::Shares;
 use crate::limits::{CLOSING_MAX, DESCRIPTORS_OWN};
 use crate::options::{ServeOptions, display_duration};
 
-/// A bound, and what happens at it.
+/// A bound, and its consequence.
 type Bound = (String, &'static str);
 
-/// The text of `ackpace limits`: memory by owner with its sum, then every bound with what happens at it.
+/// The text of `ackpace limits`: memory by owner with its sum, then every bound with its consequence.
 ///
 /// # Errors
 /// As [`Shares::of`].

@@ -1,8 +1,9 @@
-//! Files are closed by threads of their own, one for each few file systems.
+//! Closes files in threads of their own, one for each few file systems.
 //!
-//! close(2) may wait for a disk: the last one of a file that was deleted gives its blocks back, and ext4 writes a file out that was
-//! truncated and written anew, whoever closes it. Unmapping takes time for each page that is in the page tables, and entering pages
-//! there waits for one that was just dropped. No worker is to wait for any of these, and no file for the disk of another one.
+//! close(2) may wait for a disk: the last one of a deleted file frees its blocks, and ext4 writes out a file that was
+//! truncated and rewritten, whichever process closes it. munmap(2) takes time for each page in the page tables, and
+//! mapping pages there waits for one that was just dropped. No worker may wait for any of these, and no file for the
+//! disk of another one.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,32 +17,33 @@ use crate::limits::{
 };
 
 static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
-/// How many may wait in a lane before no more are opened; 0: nothing was started.
+/// How many files may wait in a lane before no more are opened; 0: no thread was started.
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// Work that may wait.
+/// Work that may be delayed.
 type Chore = Box<dyn FnOnce() + Send>;
 
-/// Things that are to be dropped by one thread, and its chores.
+/// Things to be dropped by one thread, and its chores.
 struct Lane {
     waiting: Mutex<Waiting>,
     called: Condvar,
-    /// Those that wait, and those that are just being dropped.
+    /// Those that wait, and those that are being dropped.
     pending: AtomicUsize,
     started: AtomicBool,
-    /// When one was last done, milliseconds of [`now_ms`].
+    /// When one was last dropped, milliseconds of [`now_ms`].
     done_ms: AtomicU64,
 }
 
-/// What a lane has to do.
+/// The work of a lane.
 struct Waiting {
     things: Vec<Box<dyn Send>>,
     chores: Vec<Chore>,
-    /// When these are due; `None`: there are none.
+    /// When the chores are due; `None`: there are none.
     chores_at: Option<Instant>,
 }
 
-/// From now on things are dropped by threads, with room for so many descriptors in the process; before that, where they are.
+/// From now on threads drop things, with room for so many descriptors in the process. Before that, things are dropped
+/// by the caller.
 pub fn start(descriptors_max: u64) {
     let most = usize::try_from(descriptors_max / 8).unwrap_or(usize::MAX);
     MOST.store(most.clamp(16, CLOSING_MAX), Ordering::Relaxed);
@@ -54,8 +56,8 @@ pub fn later(st_dev: u64, thing: impl Send + 'static) {
     }
 }
 
-/// Does this in the thread for this file system within a second: a busy server wakes it so often, and not for each chore. One that finds
-/// [`CHORES_MAX`] before it is forgotten.
+/// Does this within a second, in the thread for this file system, which wakes once for many chores. A chore that finds
+/// [`CHORES_MAX`] waiting is forgotten.
 pub fn at_leisure(st_dev: u64, chore: impl FnOnce() + Send + 'static) {
     match MOST.load(Ordering::Relaxed) {
         0 => chore(),
@@ -83,7 +85,7 @@ fn now_ms() -> u64 {
 }
 
 fn lane_of(st_dev: u64) -> &'static Lane {
-    // Numbers of file systems follow each other.
+    // File systems are numbered consecutively.
     &LANES[(st_dev ^ (st_dev >> 8)) as usize % CLOSING_LANES]
 }
 
@@ -102,7 +104,7 @@ impl Lane {
         }
     }
 
-    /// Whether none was done for a while.
+    /// Whether its thread has dropped nothing for a while.
     fn stands(&self) -> bool {
         now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) >= CLOSING_STANDS_MS
     }
@@ -111,7 +113,7 @@ impl Lane {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `false`: there are no more threads. It is tried again with the next thing.
+    /// Starts the thread if need be; `false`: no thread can be had. The next thing tries again.
     fn starts(&'static self) -> bool {
         if !self.started.swap(true, Ordering::Relaxed) {
             let thread = thread::Builder::new().name("closing".to_owned());
@@ -156,7 +158,7 @@ impl Lane {
         }
     }
 
-    /// Waits until there are things, or chores that are due.
+    /// Waits for things, or chores that are due.
     fn wait(&self) {
         let mut waiting = self.lock();
         while waiting.things.is_empty() {
@@ -175,12 +177,13 @@ impl Lane {
         }
     }
 
-    /// Never ends. It takes what came in [`CLOSING_EACH`] at once: a busy server wakes it so often, and not for each file.
+    /// Never ends. It takes all that came in [`CLOSING_EACH`] at once, so that a busy server does not wake it for each
+    /// file.
     fn run(&self) {
         loop {
             self.wait();
             self.done_ms.store(now_ms(), Ordering::Relaxed);
-            // Few descriptors are soon used up.
+            // Few descriptors are used up soon.
             if self.pending.load(Ordering::Relaxed) < MOST.load(Ordering::Relaxed) / 4 {
                 thread::sleep(CLOSING_EACH);
             }
@@ -206,7 +209,7 @@ impl Lane {
 /// An open file that is closed by the thread for its file system.
 #[derive(Debug)]
 pub struct Descriptor {
-    /// There until it is dropped.
+    /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     st_dev: u64,
 }
@@ -253,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells by whom it is dropped.
+    /// Reports the thread that drops it.
     struct Thing(Sender<Option<String>>);
 
     impl Drop for Thing {
@@ -304,7 +307,7 @@ mod tests {
         start(1024);
         let (hang, hangs) = channel::<()>();
         let (told, by) = channel();
-        /// Hangs until it is told.
+        /// Hangs until it is released.
         struct Hung(std::sync::mpsc::Receiver<()>);
         impl Drop for Hung {
             fn drop(&mut self) {

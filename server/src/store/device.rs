@@ -1,8 +1,8 @@
-//! Devices: the disks below a file system, as far as reading it matters.
+//! Devices: the sets of disks below the file systems.
 //!
-//! A device is a set of disks ([`super::leaves`]): file systems on the same disks share it, since what one of them reads
-//! the other one waits for. A file system of whose disks nothing is known (btrfs, an overlay, a network file system) is a
-//! device of its own, with cautious facts.
+//! A device is a set of disks ([`super::leaves`]). File systems on the same disks share it, since a read of one delays
+//! those of the others. A file system whose disks are unknown (btrfs, an overlay, a network file system) is a device of
+//! its own, with cautious assumptions.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -22,21 +22,20 @@ pub struct Device {
     pub index: u16,
     /// The numbers (`st_rdev`) of its disks, ascending; empty where they are not known.
     pub disks: Box<[u64]>,
-    /// What the kernel calls these (`sda`), as far as it does.
+    /// The kernel's names of these (`sda`), as far as it has any.
     pub names: Box<[String]>,
-    /// It has an arm, or it is not known whether it has one.
+    /// Whether it has an arm, or may have one.
     pub rotational: bool,
     /// Its files are memory (tmpfs, ramfs): always resident.
     pub memory: bool,
     readahead_bytes: AtomicU64,
-    /// cachestat(2) does not see the pages that we read, as on overlayfs, whose pages belong to
-    /// another inode.
+    /// cachestat(2) does not see the pages that we read, as on overlayfs, whose pages belong to another inode.
     blind: AtomicBool,
-    /// Searches for files, and for where they lie, that are under way.
+    /// Look-ups of files, and of where they lie, that are under way.
     look_ups: AtomicU32,
 }
 
-/// Something is under way on a device for as long as this lives.
+/// Counts an operation on a device for as long as this lives.
 #[derive(Debug)]
 pub struct UnderWay<'a>(&'a AtomicU32);
 
@@ -56,7 +55,7 @@ impl Drop for UnderWay<'_> {
 impl Device {
     /// How the residency of one of its files can be known.
     pub fn residency(&self, file: &impl AsFd) -> ResidencySource {
-        // Other file systems may share the last place of the table.
+        // Other file systems may share the last slot of the table.
         if self.memory && is_memory(file) {
             ResidencySource::Always
         } else if self.is_blind() || !residency::may_ask(file) {
@@ -66,12 +65,12 @@ impl Device {
         }
     }
 
-    /// cachestat(2) did not see what was read a moment ago: ask it no more.
+    /// cachestat(2) did not see pages that were just read: it is not asked any more.
     pub fn mark_blind(&self) {
         self.blind.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is asked no more.
+    /// Whether cachestat(2) is not asked any more.
     pub fn is_blind(&self) -> bool {
         self.blind.load(Ordering::Relaxed)
     }
@@ -86,41 +85,42 @@ impl Device {
         format!("{} ({disks})", self.index)
     }
 
-    /// Whether an operator means this one: by its number, as in the metrics, or by one of its disks, `sda` or `/dev/sda`.
+    /// Whether an operator's name means this device: its number, as in the metrics, or one of its disks, `sda` or
+    /// `/dev/sda`.
     pub fn is_called(&self, name: &str) -> bool {
         let disk = name.strip_prefix("/dev/").unwrap_or(name);
         name.parse() == Ok(self.index) || self.names.iter().any(|own| own == disk)
     }
 
-    /// A file is looked for, or where it lies, which may wait for the disks.
+    /// Counts a look-up of a file, or of where it lies, which may wait for the disks.
     pub fn look_up(&self) -> UnderWay<'_> {
         UnderWay::begin(&self.look_ups)
     }
 
-    /// How many are looked for now.
+    /// Look-ups under way.
     pub fn look_ups(&self) -> u32 {
         self.look_ups.load(Ordering::Relaxed)
     }
 
-    /// How many disks it has; 1 where that is not known.
+    /// The number of its disks; 1 where that is not known.
     pub fn spindles(&self) -> usize {
         self.disks.len().max(1)
     }
 
-    /// The longest piece that one readahead(2) is sure to start on any of its file systems.
+    /// The longest span that one readahead(2) is sure to start on any of its file systems.
     pub fn readahead_bytes(&self) -> u64 {
         self.readahead_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// All devices met so far. A full table lets further ones share the last place.
+/// All devices met so far. In a full table further ones share the last slot.
 #[derive(Debug)]
 pub struct Devices {
     file_systems: [OnceLock<FileSystem>; FILE_SYSTEMS_MAX],
     places: [OnceLock<Device>; DEVICES_MAX],
     meeting: Mutex<()>,
     sysfs: PathBuf,
-    /// Places that are given out.
+    /// Slots that may be used.
     places_max: usize,
 }
 
@@ -151,7 +151,7 @@ impl Devices {
         }
     }
 
-    /// The same with so many places, at least one and [`DEVICES_MAX`] at most.
+    /// The same with so many slots, at least one and [`DEVICES_MAX`] at most.
     pub fn at_most(self, places_max: usize) -> Devices {
         Devices {
             places_max: places_max.clamp(1, DEVICES_MAX),
@@ -185,13 +185,13 @@ impl Devices {
         device
     }
 
-    /// What to add to a place on the file system with this `st_dev`, so that places on all file systems of its device
-    /// can be compared. For one that was met.
+    /// The number to add to an offset on the file system with this `st_dev`, so that offsets on all file systems of its
+    /// device can be compared. The file system must have been met.
     pub fn base_bytes(&self, st_dev: u64) -> u64 {
         self.met(st_dev).map_or(0, |met| met.base_bytes)
     }
 
-    /// The device at a place that was given out.
+    /// The device of an index that was given out.
     pub fn get(&self, index: u16) -> Option<&Device> {
         self.places.get(usize::from(index))?.get()
     }

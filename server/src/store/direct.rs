@@ -1,4 +1,4 @@
-//! A file's way past the page cache (O_DIRECT), and where it lies on its disk (FIEMAP).
+//! O_DIRECT: reads a file past the page cache. FIEMAP: where it lies on its disk.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,18 +19,19 @@ pub struct Direct {
 /// Why a file is read through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Its file system has no disk, or it is not of this machine.
+    /// Its file system has no disk, or not one of this machine.
     FileSystem(&'static str),
-    /// The file system says that this file can't be read so: its data lies in its inode, or it is encrypted.
+    /// The file system refuses it for this file: its data lies in its inode, or it is encrypted.
     Refused,
-    /// Reads would have to begin at multiples of more than [`READ_ALIGN_BYTES`]: of this many bytes.
+    /// Reads would have to begin at multiples of this many bytes, more than [`READ_ALIGN_BYTES`].
     Alignment(u32),
-    /// It can't be opened so.
+    /// It can't be opened with O_DIRECT.
     Open(Errno),
 }
 
 impl Why {
-    /// Whether it holds for all files of the device, and for ever: not for this file only, nor while descriptors are short.
+    /// Whether it holds for all files of the device, and permanently: not for this file only, nor while descriptors are
+    /// short.
     pub fn is_of_device(self) -> bool {
         match self {
             Why::FileSystem(_) | Why::Alignment(_) => true,
@@ -53,8 +54,8 @@ impl fmt::Display for Why {
     }
 }
 
-/// Opens the file behind `file` once more, past the page cache: the same inode, whatever became of its name. May wait for
-/// the disk.
+/// Opens the file behind `file` once more, past the page cache: the same inode, whatever became of its name. May wait
+/// for the disk.
 ///
 /// # Errors
 /// Why the page cache is to be used.
@@ -76,7 +77,7 @@ pub fn open_direct(file: &OwnedFd) -> Result<Direct, Why> {
             fd: Descriptor::new(fd, now.st_dev),
         }),
         (Err(error), _) | (_, Err(error)) => Err(Why::Open(error)),
-        _ => Err(Why::Open(Errno::STALE)), // somebody else's /proc
+        _ => Err(Why::Open(Errno::STALE)), // /proc is not ours
     }
 }
 
@@ -93,7 +94,7 @@ impl AsFd for Direct {
     }
 }
 
-/// File systems that may take O_DIRECT but have no disk that we could spare, and what to say of them.
+/// File systems that may take O_DIRECT but have no disk whose work we could save, and what to say of them.
 fn no_disk_of_ours(file: &OwnedFd) -> Option<&'static str> {
     let magic = fstatfs(file).ok()?.f_type as u64 & 0xffff_ffff; // statfs(2); some are signed
     match magic {
@@ -110,9 +111,9 @@ fn no_disk_of_ours(file: &OwnedFd) -> Option<&'static str> {
     }
 }
 
-/// What memory and offsets must be multiples of; none if the file can't be read so at all.
+/// The alignment that memory and offsets need; `None` if the file can't be read with O_DIRECT at all.
 fn align_bytes(file: &OwnedFd) -> Option<u32> {
-    let unknown = Some(READ_ALIGN_BYTES as u32); // Linux before 6.1, or a file system that does not tell
+    let unknown = Some(READ_ALIGN_BYTES as u32); // Linux before 6.1, or a file system that does not say
     let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
         return unknown;
     };
@@ -125,13 +126,13 @@ fn align_bytes(file: &OwnedFd) -> Option<u32> {
     }
 }
 
-/// A piece of a file that lies in one piece on its device.
+/// A part of a file that is contiguous on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Where it starts in the file.
     pub file_offset_bytes: u64,
-    /// Where it starts on the device of the file system (the partition). None where no data lies there that could be read
-    /// as it is: not written yet, kept in the inode, compressed.
+    /// Where it starts on the device of the file system (the partition). `None` where no data lies there that could be
+    /// read as it is: not written yet, kept in the inode, compressed.
     pub phys_offset_bytes: Option<u64>,
     /// How long it is.
     pub len_bytes: u64,
@@ -142,7 +143,7 @@ impl Extent {
         self.file_offset_bytes + self.len_bytes // checked when it was made
     }
 
-    /// Whether `next` goes on where this one ends, in the file and on the device.
+    /// Whether `next` continues this one, in the file and on the device.
     fn goes_on(&self, next: &Extent) -> bool {
         let phys = match (self.phys_offset_bytes, next.phys_offset_bytes) {
             (Some(at_bytes), Some(next_bytes)) => at_bytes + self.len_bytes == next_bytes,
@@ -153,9 +154,9 @@ impl Extent {
     }
 }
 
-/// The first `max` extents of a file, in its order, neighbours joined; holes are left out. What lies behind the last one
-/// may be unknown. None where the file system does not tell, or contradicts itself. Waits for the disk, if need be, but
-/// for no writing.
+/// The first `max` extents of a file, in its order, neighbours joined; holes are left out. What lies behind the last
+/// one may be unknown. `None` where the file system does not say, or contradicts itself. May wait for the disk, but for
+/// no writing.
 pub fn extents(fd: &impl AsFd, max: usize) -> Option<Vec<Extent>> {
     let mut known = Known::default();
     for _ in 0..FIEMAP_CALLS_MAX {
@@ -168,7 +169,7 @@ pub fn extents(fd: &impl AsFd, max: usize) -> Option<Vec<Extent>> {
     Some(known.extents)
 }
 
-/// What calls have told so far.
+/// The extents that the calls so far have returned.
 #[derive(Default)]
 struct Known {
     extents: Vec<Extent>,
@@ -177,7 +178,7 @@ struct Known {
 }
 
 impl Known {
-    /// Adds what one call told; whether that is enough. None: it can't be.
+    /// Adds the extents of one call; returns whether that is enough, `None` if they contradict.
     fn add(&mut self, mapped: &[RawExtent], max: usize) -> Option<bool> {
         for (nth, raw) in mapped.iter().enumerate() {
             if nth > 0 && raw.logical < self.end_bytes {
@@ -197,9 +198,10 @@ impl Known {
     }
 }
 
-/// What the file system says, if it can be: it does not come back before `from_bytes`, and nothing overflows.
+/// An extent as the file system gives it, if it is plausible: it does not begin before `from_bytes`, and nothing
+/// overflows.
 fn checked(raw: &RawExtent, from_bytes: u64) -> Option<Extent> {
-    // Asked for the middle of an extent, it tells the whole one.
+    // Asked for the middle of an extent, the kernel returns the whole one.
     let cut_bytes = from_bytes.saturating_sub(raw.logical);
     let len_bytes = raw.len.checked_sub(cut_bytes).filter(|len| *len > 0)?;
     let file_offset_bytes = raw.logical + cut_bytes;
@@ -215,10 +217,10 @@ fn checked(raw: &RawExtent, from_bytes: u64) -> Option<Extent> {
 
 /// linux/fiemap.h: the last extent of the file.
 const LAST: u32 = 0x1;
-/// Its place is unknown, or is not that of its bytes: UNKNOWN, DELALLOC, ENCODED, DATA_ENCRYPTED, NOT_ALIGNED,
-/// DATA_INLINE, DATA_TAIL, UNWRITTEN.
+/// Its physical offset is unknown, or is not that of its bytes: UNKNOWN, DELALLOC, ENCODED, DATA_ENCRYPTED,
+/// NOT_ALIGNED, DATA_INLINE, DATA_TAIL, UNWRITTEN.
 const ELSEWHERE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800;
-/// Extents told by one call: 3.5 KiB of stack.
+/// Extents returned by one call: 3.5 KiB of stack.
 const EXTENTS_PER_CALL: usize = 64;
 
 /// `struct fiemap_extent` of linux/fiemap.h.
@@ -233,7 +235,7 @@ struct RawExtent {
     reserved: [u32; 3],
 }
 
-/// `struct fiemap`, and room for what it tells.
+/// `struct fiemap`, and room for its extents.
 #[repr(C)]
 struct Fiemap {
     start: u64,
@@ -245,7 +247,7 @@ struct Fiemap {
     extents: [RawExtent; EXTENTS_PER_CALL],
 }
 
-/// `struct fiemap` without its open end: what the number of the call is made of.
+/// `struct fiemap` without its flexible array: its size is part of the ioctl number.
 type Head = [u64; 4];
 
 fn fiemap(fd: BorrowedFd<'_>, start: u64) -> Option<Fiemap> {
@@ -253,7 +255,7 @@ fn fiemap(fd: BorrowedFd<'_>, start: u64) -> Option<Fiemap> {
     let mut map = Fiemap {
         start,
         len: u64::MAX - start,
-        flags: 0, // without FIEMAP_FLAG_SYNC: nobody waits for a writer
+        flags: 0, // without FIEMAP_FLAG_SYNC: does not wait for a writer
         mapped_extents: 0,
         extent_count: EXTENTS_PER_CALL as u32,
         reserved: 0,
@@ -316,7 +318,7 @@ mod tests {
             (raw(u64::MAX - 1, 0, 2, 0), 0),
             (raw(0, u64::MAX - 1, 2, 0), 0),
             (raw(0, 0, u64::MAX, 0), u64::MAX),
-            (raw(0, 4096, 4096, 0), 4096), // it was told already
+            (raw(0, 4096, 4096, 0), 4096), // it was returned already
         ] {
             assert_eq!(checked(&bad, from_bytes), None);
         }
@@ -405,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_long_file_in_one_piece_is_one_extent_however_many_it_is_told_as() {
-        let piece = 128 << 20; // what ext4 tells at most
+        let piece = 128 << 20; // the longest extent that ext4 returns
         let call = |from: u64| -> Vec<RawExtent> {
             let pieces = (from..from + 64).map(|nth| raw(nth * piece, (nth + 5) * piece, piece, 0));
             pieces.collect()

@@ -1,8 +1,9 @@
-//! The one door to what is served: a name without links and without a hidden part, and what the kernel opens for it.
+//! The one entry point to what is served: a name without links and without a hidden part, which the kernel opens.
 //!
-//! Whatever led to a file (a link, a chain of them, an index, the suffix of a sibling, an entry of a listing), it is opened by a
-//! [`VisibleName`], and nobody but [`Door::name`] makes one. The kernel follows no link on its way (RESOLVE_NO_SYMLINKS), so the
-//! name that was judged is the name of what is opened, however the tree changes meanwhile.
+//! Whatever led to a file (a link, a chain of them, an index, the suffix of a sibling, an entry of a listing), it is
+//! opened by a [`VisibleName`], which only [`Door::name`] makes. The kernel follows no link on its way
+//! (RESOLVE_NO_SYMLINKS). So the name that was checked is the name of what is opened, however the tree changes
+//! meanwhile.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::store::closing;
 
-/// May the search wait for the disk?
+/// Whether the search may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// No: what is not in the kernel's caches is [`Miss::Cold`].
@@ -30,11 +31,11 @@ pub enum Miss {
     Cold,
     /// There is no such file.
     NotFound,
-    /// Its name, or that of a directory above it, is hidden. For the client nothing is there.
+    /// Its name, or that of a directory above it, is hidden. For clients it does not exist.
     Hidden,
-    /// There is a link that is not followed. For the client nothing is there; the text says why, for the log.
+    /// There is a link that is not followed. For clients nothing is there; the text says why, for the log.
     Astray(&'static str),
-    /// There is something, but not for the client. The text says why, for the log.
+    /// It is there, but may not be served. The text says why, for the log.
     Forbidden(&'static str),
     /// The process has no descriptor or memory left for it.
     Exhausted,
@@ -42,12 +43,12 @@ pub enum Miss {
     Failed(Errno),
 }
 
-/// Who judges names.
+/// Checks names, and makes those that may be opened.
 #[derive(Debug)]
 pub struct Door {
     hide: Hide,
-    /// Files may be read without a new time of access. Only their owner may, and CAP_FOWNER: refused once, it is not tried
-    /// again.
+    /// Files may be read without a new time of access (O_NOATIME). Only their owner and CAP_FOWNER may do so: refused
+    /// once, it is not tried again.
     quiet: AtomicBool,
 }
 
@@ -59,7 +60,7 @@ pub struct VisibleName<'a> {
 }
 
 impl Door {
-    /// A door that names which match `hide` do not pass.
+    /// An entry point that refuses names which match `hide`.
     pub fn new(hide: Hide) -> Door {
         let quiet = AtomicBool::new(true);
         Door { hide, quiet }
@@ -86,7 +87,8 @@ impl Door {
 impl VisibleName<'_> {
     /// What this name means now; a link on the way or at its end is ELOOP.
     ///
-    /// A file that is read gets no new time of access, where that is allowed: writing it may wait for a disk that hangs.
+    /// A file that is read gets no new time of access, where that is allowed: writing it may wait for a disk that
+    /// hangs.
     ///
     /// # Errors
     /// As openat2(2).
@@ -113,7 +115,7 @@ impl Wait {
 }
 
 impl Miss {
-    /// Why openat2(2) did not open what may not be waited for, or may.
+    /// The meaning of an error of openat2(2) in a search that may wait for the disk, or may not.
     pub fn of(error: Errno, wait: Wait) -> Miss {
         match error {
             Errno::AGAIN if wait == Wait::No => Miss::Cold,
@@ -130,13 +132,13 @@ impl Miss {
     }
 }
 
-/// A path for the kernel, to which the directory itself is `.`.
+/// A path for the kernel; the directory itself is `.`.
 pub fn c_path(path: &[u8]) -> Result<CString, Miss> {
     let path = if path.is_empty() { &b"."[..] } else { path };
     CString::new(path).map_err(|_| Miss::NotFound)
 }
 
-/// openat2(2), begun again when a signal interrupts it. Magic links of /proc are never followed.
+/// openat2(2), restarted when a signal interrupts it. Magic links of /proc are never followed.
 pub fn open_at(
     dir: BorrowedFd<'_>,
     path: &CString,

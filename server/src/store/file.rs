@@ -1,4 +1,4 @@
-//! Open files: one descriptor and one name for all streams that send the same file now.
+//! Open files: one descriptor and one id for all streams that send the same file now.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,36 +19,36 @@ use super::pages::Pages;
 use super::residency;
 use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
 
-/// A file that is open, and what is known of it.
+/// An open file, and what is known of it.
 #[derive(Debug)]
 pub struct File {
     /// Open for reading.
     pub fd: Descriptor,
-    /// Its name in the machines.
+    /// Its id in the machines.
     pub id: ObjectId,
-    /// How its residency is known.
+    /// How its residency can be known.
     pub residency: ResidencySource,
-    /// Where it was found, relative to the root: for the log.
+    /// Its path when it was found, relative to the root: for the log.
     pub path: Box<[u8]>,
     /// The file system that it is on, as stat(2) names it.
     pub st_dev: u64,
     direct: OnceLock<Result<Arc<Direct>, Why>>,
-    /// Its pages, for who asks which of them are in memory; `None` inside where it can't be mapped.
+    /// Its mapped pages, to ask which of them are in memory; `None` inside where it can't be mapped.
     pages: OnceLock<Option<Pages>>,
-    /// Its name when it was first sent from; `None` inside where /proc is not there.
+    /// The hash of its name when it was first sent from; `None` inside where /proc is not mounted.
     name: OnceLock<Option<NameHash>>,
-    /// What it was, and where, when its inode was last seen changed.
+    /// Its version and name when its inode was last seen changed.
     known: Mutex<Option<Known>>,
 }
 
 /// Whether bytes of a file may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// They are what was promised.
+    /// They are of the promised version.
     Yes,
     /// The file is being written in this moment: to be asked again.
     NotYet,
-    /// They are something else now.
+    /// They are not of the promised version any more.
     No,
 }
 
@@ -56,12 +56,13 @@ pub enum Holds {
 struct Known {
     version: Version,
     name: NameHash,
-    /// The length at which the file had a new time, and since when.
+    /// The length at which the file had a new time, and when that was first seen.
     unsettled: Option<(u64, Instant)>,
 }
 
 impl Known {
-    /// Only the inode changed: a file that was moved or replaced has another name; otherwise its time was put back.
+    /// Only the inode changed. A file that was moved or replaced has another name; with the same name, its time was set
+    /// back.
     fn renamed(&mut self, version: Version, name: Option<NameHash>) -> Holds {
         match name {
             Some(name) if name != self.name => {
@@ -72,7 +73,7 @@ impl Known {
         }
     }
 
-    /// The file has a new time and its old length: it grows in a moment, or it was changed in place.
+    /// The file has a new time and its old length: it is about to grow, or it was changed in place.
     fn unsettled(&mut self, len_bytes: u64, now: Instant) -> Holds {
         let before = self.unsettled.filter(|(known, _)| *known == len_bytes);
         let (_, since) = *self.unsettled.insert(before.unwrap_or((len_bytes, now)));
@@ -83,7 +84,7 @@ impl Known {
     }
 }
 
-/// A hash that tells names apart; paths are long, and which one it is does not matter.
+/// A hash of a path, enough to tell names apart.
 type NameHash = u64;
 
 /// The name of an open file in the kernel's tree of names, which a rename changes at once (proc(5), /proc/self/fd).
@@ -101,7 +102,7 @@ fn name_of(fd: &OwnedFd) -> Option<NameHash> {
 /// Memory of an open file at worst, with its path and its descriptor for direct reads.
 pub const FILE_BYTES: u64 = (size_of::<File>() + size_of::<Direct>() + PATH_BYTES_MAX + 64) as u64;
 
-/// What is known of a file, open or remembered.
+/// Memory of what is known of a file, open or remembered.
 pub const KNOWN_BYTES: u64 = (2 * size_of::<(Identity, (ObjectId, Weak<File>))>()
     + 2 * size_of::<Identity>()
     + size_of::<File>()) as u64;
@@ -113,8 +114,7 @@ impl AsFd for File {
 }
 
 impl File {
-    /// A file that is open, with its name in the machines, how its residency is known, where it was found, and
-    /// its file system.
+    /// An open file: its descriptor, id, source of residency, path, and file system.
     pub fn new(
         fd: Descriptor,
         id: ObjectId,
@@ -143,14 +143,14 @@ impl File {
     /// Its descriptor for reads past the page cache, opened now if need be. May wait for the disk.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it can't be read so.
     pub fn open_direct(&self) -> Result<Arc<Direct>, Why> {
         if let Some(known) = self.direct.get() {
             return known.clone();
         }
         let opened = open_direct(&self.fd).map(Arc::new);
         if matches!(opened, Err(Why::Open(_))) {
-            return opened; // descriptors may be short just now
+            return opened; // descriptors may be short for the moment
         }
         self.direct.get_or_init(|| opened).clone()
     }
@@ -163,8 +163,8 @@ impl File {
         fstat(&self.fd).map(|stat| version(&stat))
     }
 
-    /// Whether the bytes of the `promised` version may be sent in this turn ([`Version::change`]). Neither waits nor locks: what is
-    /// undecided is asked again later.
+    /// Whether the bytes of the `promised` version may be sent in this turn ([`Version::change`]). Neither waits nor
+    /// locks: where it can't say, the caller asks again later.
     pub fn holds(&self, promised: &Version, promise: Promise, now: Instant) -> Holds {
         let Ok(version) = self.version() else {
             return Holds::No;
@@ -174,10 +174,10 @@ impl File {
             return Holds::Yes;
         }
         let Some(name) = *name else {
-            return Holds::No; // without /proc nobody can tell a rename from a time that was put back
+            return Holds::No; // without /proc a rename looks like a time that was set back
         };
         let Ok(mut known) = self.known.try_lock() else {
-            return Holds::NotYet; // another worker is at it
+            return Holds::NotYet; // another worker is checking it
         };
         let known = known.get_or_insert_with(|| Known {
             version: *promised,
@@ -196,14 +196,15 @@ impl File {
         }
     }
 
-    /// How many bytes of the span, from its start, can be sent without waiting for a disk, by a look at each page; `None` where
-    /// nobody can say.
+    /// How many bytes of the span, from its start, can be sent without waiting for a disk, by a check of each page;
+    /// `None` where the kernel can't say.
     pub fn resident_bytes(&self, span: Span) -> Option<u64> {
         let pages = (self.residency == ResidencySource::Ask).then(|| self.pages());
         residency::resident_bytes(&self.fd, pages.flatten(), self.residency, span)
     }
 
-    /// Copies bytes of the page cache, as many as are there; never waits for a disk, but may start to read what is missing.
+    /// Copies bytes of the page cache, as many as are there. Never waits for a disk, but may start to read what is
+    /// missing.
     ///
     /// # Errors
     /// As preadv2(2): EAGAIN if the first one is missing, EOPNOTSUPP where the file system can't promise that.
@@ -212,8 +213,8 @@ impl File {
         preadv2(&self.fd, &mut into, offset_bytes, ReadWriteFlags::NOWAIT)
     }
 
-    /// Whether the kernel does not tell of pages that are there: of the first one of the span it does not, and yet it can be
-    /// read without waiting.
+    /// Whether the kernel does not report pages that are there: it does not report the first one of the span, and yet
+    /// that can be read without waiting.
     pub fn is_blind(&self, span: Span) -> bool {
         let first = Span {
             len_bytes: 1,
@@ -244,7 +245,7 @@ impl File {
     }
 }
 
-/// The version that a stat shows.
+/// The version of the file that a stat shows.
 #[allow(
     clippy::useless_conversion,
     reason = "the number of links is shorter on other architectures"
@@ -258,8 +259,8 @@ pub fn version(stat: &Stat) -> Version {
     }
 }
 
-/// What makes two opens the same file with the same content. An inode number is used again; the
-/// time of the last change of the inode tells the users apart.
+/// Two opens with the same identity are the same file with the same content. Inode numbers are reused; the time of the
+/// inode's last change tells the files apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Identity {
     st_dev: u64,
@@ -267,7 +268,7 @@ struct Identity {
     ctime: (i64, i64),
 }
 
-/// All files that are open or were lately. The names of closed ones are kept, so that what is known of their residency is
+/// All files that are open or were lately. The ids of closed ones are kept, so that what is known of their residency is
 /// found again.
 #[derive(Default)]
 pub struct Files {
@@ -282,7 +283,7 @@ struct Inner {
 }
 
 impl Files {
-    /// The file behind a descriptor that was just opened: the one that is open already, if there is one.
+    /// The file of a descriptor that was just opened: the one that is open already, if there is one.
     pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
         let key = Identity {
             st_dev: stat.st_dev,
@@ -299,7 +300,7 @@ impl Files {
             Some((id, _)) => *id,
             None => inner.name(device.index),
         };
-        // The kernel's own readahead would read behind the disk machine's back.
+        // The kernel's own readahead would read without the disk machine's knowledge.
         let _ = fadvise(&fd, 0, None, Advice::Random);
         let residency = device.residency(&fd);
         let file = Arc::new(File::new(fd, id, residency, path, stat.st_dev));
@@ -325,7 +326,7 @@ impl Inner {
         }
     }
 
-    /// Two steps for each one added: the table shrinks back to its size when files are closed.
+    /// Checks two entries for each one added, so that the table shrinks again when files are closed.
     fn forget_some(&mut self) {
         for _ in 0..2 {
             if self.known.len() <= OBJECTS_REMEMBERED_MAX {

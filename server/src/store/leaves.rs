@@ -1,4 +1,4 @@
-//! The disks below a file system, as sysfs tells (`/sys/dev/block`, sysfs-block of the kernel's ABI documents).
+//! The disks below a file system, by sysfs (`/sys/dev/block`, sysfs-block of the kernel's ABI documents).
 
 use std::fs;
 use std::path::Path;
@@ -7,21 +7,21 @@ use ackpace_core::units::KIB;
 
 use crate::limits::{LAYERS_MAX, LEAVES_MAX};
 
-/// What lies below a file system.
+/// The disks below a file system, and where it lies on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Below {
-    /// The numbers (`st_rdev`) of the disks, each once, ascending. A loop device is a disk: the one below its file is
-    /// read for others too.
+    /// The numbers (`st_rdev`) of the disks, each once, ascending. A loop device counts as a disk: the one below its
+    /// file is read for others too.
     pub disks: Box<[u64]>,
-    /// One of them has an arm, or does not say.
+    /// Whether one of them has an arm, or may have one.
     pub rotational: bool,
-    /// Where the file system's partition starts on its disk, so that places on two partitions of a disk can be compared.
-    /// 0 on a whole disk, and on dm and md, whose places are their own.
+    /// Where the file system's partition starts on its disk, so that offsets on two partitions of a disk can be
+    /// compared. 0 on a whole disk, and on dm and md, which have offsets of their own.
     pub base_bytes: u64,
 }
 
-/// The disks below the file system with this `st_dev`, found in the sysfs at `sys`. None where no block device stands
-/// for it (btrfs, overlayfs, tmpfs, network), or where it can't be followed down.
+/// The disks below the file system with this `st_dev`, found in the sysfs at `sys`. `None` where it has no block device
+/// (btrfs, overlayfs, tmpfs, network), or where the layers can't be followed.
 pub fn below(sys: &Path, st_dev: u64) -> Option<Below> {
     let top = block(sys, st_dev);
     let mut disks = Disks {
@@ -38,7 +38,7 @@ pub fn below(sys: &Path, st_dev: u64) -> Option<Below> {
     })
 }
 
-/// The longest piece that one readahead(2) on this file system is sure to start: `max(read_ahead_kb, max_sectors_kb)`,
+/// The longest span that one readahead(2) on this file system is sure to start: `max(read_ahead_kb, max_sectors_kb)`,
 /// 128 KiB where that is not known.
 pub fn readahead_bytes(sys: &Path, st_dev: u64) -> u64 {
     let top = block(sys, st_dev);
@@ -50,12 +50,12 @@ pub fn readahead_bytes(sys: &Path, st_dev: u64) -> u64 {
 struct Disks {
     found: Vec<u64>,
     rotational: bool,
-    /// Layers that lead to the same disks in many ways are visited so often and no more.
+    /// Bounds the visits of layers that lead to the same disks by many paths.
     visits_left: usize,
 }
 
 impl Disks {
-    /// None: it can't be followed.
+    /// `None`: it can't be followed.
     fn visit(&mut self, at: &Path, layer: usize) -> Option<()> {
         self.visits_left = self.visits_left.checked_sub(1)?;
         if layer > LAYERS_MAX {
@@ -81,7 +81,7 @@ impl Disks {
     }
 }
 
-/// What the kernel calls a disk, such as `sda`.
+/// The kernel's name of a disk, such as `sda`.
 pub fn name(sys: &Path, disk: u64) -> Option<String> {
     let target = fs::read_link(block(sys, disk)).ok()?;
     Some(target.file_name()?.to_string_lossy().into_owned())
@@ -92,7 +92,7 @@ fn block(sys: &Path, st_dev: u64) -> std::path::PathBuf {
     sys.join(format!("dev/block/{major}:{minor}"))
 }
 
-/// A partition's disk is one folder up.
+/// The disk of a partition is its parent folder.
 fn disk_of(at: &Path) -> std::path::PathBuf {
     if at.join("partition").exists() {
         at.join("..") // not its lexical parent: the path is a link

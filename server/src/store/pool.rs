@@ -23,7 +23,10 @@ use crate::mailbox::ThreadWaker;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Words of the map for the slots of a huge page.
 const HUGE_PAGE_WORDS: usize = HUGE_PAGE_BYTES / SLOT_BYTES as usize / u64::BITS as usize;
-const _: () = assert!(HUGE_PAGE_WORDS >= 1, "a word of the map lies in one huge page");
+const _: () = assert!(
+    HUGE_PAGE_WORDS >= 1,
+    "a word of the map lies in one huge page"
+);
 
 /// The slots, and who hears of those that come back. The disk thread leases, retires and enlists slots; any thread returns them.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! How a read past the page cache goes on after each answer of the kernel. Pure: threads and the ring follow the same
-//! steps.
+//! The steps of a read past the page cache after each result of the kernel. Pure: the reading threads and the ring
+//! follow the same steps.
 
 use ackpace_core::conn::Span;
 use ackpace_core::disk::ReadError;
@@ -12,29 +12,29 @@ use crate::limits::READ_RETRIES_MAX;
 pub struct Progress {
     span: Span,
     got_bytes: u64,
-    /// What is asked for at once: all, until something can't be read; then less, to find out where that begins.
+    /// The length of one step: the whole read, until something can't be read; then less, to find where that begins.
     piece_bytes: u64,
     retries: u32,
-    /// It was once asked again from an aligned place before an odd end.
+    /// A read was once repeated from an aligned offset before an unaligned end.
     rounded: bool,
 }
 
-/// What to read now; it begins and ends at multiples of [`READ_ALIGN_BYTES`].
+/// The next piece to read; it begins and ends at multiples of [`READ_ALIGN_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where, from the start of the span.
+    /// Its start, from that of the span.
     pub from_bytes: u64,
-    /// How much; not 0.
+    /// Its length; not 0.
     pub len_bytes: u64,
 }
 
-/// What to do now.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Read this.
     Read(Piece),
-    /// It is over: so many bytes from the start of the span are there, fewer only where the file ends. Or it failed at an
-    /// offset of the file, up to which the bytes are there.
+    /// The read is over. So many bytes from the start of the span are there, fewer only where the file ends. Or it
+    /// failed at an offset of the file, and the bytes before that are there.
     Done(Result<u64, ReadError>),
 }
 
@@ -42,7 +42,8 @@ impl Progress {
     /// A read of `span`, and its first piece: all of it.
     ///
     /// # Panics
-    /// If it is empty, or does not begin and end at multiples of [`READ_ALIGN_BYTES`]: the disk machine rounds its orders.
+    /// If it is empty, or does not begin and end at multiples of [`READ_ALIGN_BYTES`]: the disk machine rounds its
+    /// orders.
     pub fn new(span: Span) -> (Progress, Piece) {
         let len_bytes = span.len_bytes;
         let aligned = (span.offset_bytes | len_bytes) % READ_ALIGN_BYTES == 0;
@@ -64,7 +65,8 @@ impl Progress {
         )
     }
 
-    /// The answer to the last step: bytes read, or an errno. `file_len_bytes` is asked where the file seems to end.
+    /// Takes the result of the last step: bytes read, or an errno. `file_len_bytes` is called where the file seems to
+    /// end.
     pub fn on(&mut self, answer: Result<u64, i32>, file_len_bytes: impl FnOnce() -> u64) -> Next {
         match answer {
             Ok(0) => Next::Done(Ok(self.got_bytes)),
@@ -82,11 +84,11 @@ impl Progress {
             if ends || self.rounded {
                 return Next::Done(Ok(self.got_bytes));
             }
-            // It grew while it was read. Only whole blocks can be asked for: the last one once more.
+            // The file grew while it was read. Only whole blocks can be read: the last one once more.
             self.rounded = true;
             self.got_bytes -= odd_bytes;
         } else if self.piece_bytes == READ_ALIGN_BYTES && self.got_bytes % SLOT_BYTES == 0 {
-            self.piece_bytes = SLOT_BYTES; // the bad place healed, or was passed
+            self.piece_bytes = SLOT_BYTES; // the bad block was repaired, or was passed
         }
         self.next()
     }
@@ -124,7 +126,7 @@ impl Progress {
     }
 }
 
-/// Errors of single blocks, as the block layer reports them: others hold for the whole device, and asking again for less
+/// Errors of single blocks, as the block layer reports them. Others hold for the whole device, where shorter retries
 /// would only take long.
 fn is_of_the_medium(errno: i32) -> bool {
     matches!(
@@ -148,8 +150,8 @@ mod tests {
         }
     }
 
-    /// Plays a read against a file with a length and a bad block; a call gives `most_bytes` at most. The result, and how
-    /// many calls it took.
+    /// Runs a read against a file with a length and a bad block; a call returns `most_bytes` at most. Returns the
+    /// result, and the number of calls.
     fn play(
         span: Span,
         file_bytes: u64,

@@ -1,4 +1,5 @@
-//! How a thread reads a disk: a span of a file into the page cache, or past it into memory of ours. It waits for the bytes.
+//! How a thread reads a disk: a span of a file into the page cache, or past it into memory of ours. It waits for the
+//! bytes.
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,7 +15,7 @@ use super::file::File;
 use super::pool::Lease;
 use super::progress::{Next, Progress};
 
-/// What a reading thread owns.
+/// The state of a reading thread.
 #[derive(Debug)]
 pub struct Reader {
     null: OwnedFd,
@@ -31,17 +32,17 @@ impl Reader {
         })
     }
 
-    /// Read `span` into the page cache and wait until it is there. A file that ends early is no error.
+    /// Reads `span` into the page cache and waits until it is there. A file that ends early is no error.
     ///
-    /// readahead(2) starts the transfer in the largest pieces that the device takes; sendfile(2) to
-    /// /dev/null waits for each page and copies none.
+    /// readahead(2) starts the transfer in the largest requests that the device takes; sendfile(2) to /dev/null waits
+    /// for each page and copies none.
     ///
     /// # Errors
-    /// What the file system says, with the place where it said it.
+    /// The file system's error, with its offset.
     pub fn promote(&self, file: &File, device: &Device, span: Span) -> Result<(), ReadError> {
         let promoted = self.read_into_cache(file, device, span);
         if let Err(error) = promoted {
-            // Pages that could not be read stay in the cache, empty: whoever sends them would wait for the disk.
+            // Pages that could not be read stay in the cache, empty: sending them would wait for the disk.
             let bad_bytes = error.offset_bytes / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
             let left_bytes = NonZeroU64::new(span.end_bytes().saturating_sub(bad_bytes));
             let _ = fadvise(&file.fd, bad_bytes, left_bytes, Advice::DontNeed);
@@ -84,12 +85,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Read `span` of a file that is open past the page cache (or not, where that is refused), whose ends are multiples of
-    /// `READ_ALIGN_BYTES`, into `lease` from its start. The bytes read: fewer
-    /// than asked for only where the file ends. What stood in the lease behind them is anybody's.
+    /// Reads `span` of a file that is open past the page cache (or not, where that is refused) into `lease` from its
+    /// start. The span begins and ends at multiples of `READ_ALIGN_BYTES`. Returns the bytes read: fewer than asked for
+    /// only where the file ends. What follows them in the lease is undefined.
     ///
     /// # Errors
-    /// What the file system says, with the place where it said it; what lies before that was read.
+    /// The file system's error, with its offset; the bytes before that were read.
     ///
     /// # Panics
     /// If the span is empty, not aligned, or longer than the lease: the numbers are our own.
@@ -113,13 +114,13 @@ impl Reader {
     }
 }
 
-/// For file systems whose files can't be spliced: read, and throw the copy away.
+/// For file systems whose files can't be spliced: reads, and discards the copy.
 fn read_away(file: &OwnedFd, offset_bytes: u64, len_bytes: usize) -> Result<u64, ReadError> {
     let mut scratch = [0u8; 16 << 10];
     let len_bytes = len_bytes.min(scratch.len());
     loop {
         return match rustix::io::pread(file, &mut scratch[..len_bytes], offset_bytes) {
-            // The file ends here: skip the rest of the span.
+            // The file ends here: skips the rest of the span.
             Ok(0) => Ok(u64::MAX - offset_bytes),
             Ok(read) => Ok(read as u64),
             Err(Errno::INTR) => continue,
@@ -178,7 +179,7 @@ mod tests {
             offset_bytes: 4096,
             len_bytes: 300_000 - 4096,
         };
-        // Asked for, or found out to be blind (overlayfs).
+        // Unless the file system was found to be blind (overlayfs).
         if device.residency(&file.fd) == ResidencySource::Ask {
             assert_eq!(file.resident_bytes(there), Some(there.len_bytes));
         }

@@ -1,5 +1,5 @@
-//! Whether bytes of a file are in the page cache, asked without disturbing it. How to ask, and when an answer is in doubt, is decided
-//! in `core/src/residency.rs`.
+//! Asks whether bytes of a file are in the page cache, without changing it. `core/src/residency.rs` decides how to ask,
+//! and when an answer is in doubt.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,15 +11,15 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::pages::Pages;
 
-/// When pages of any file last went missing that had just been there, microseconds; 0: never.
+/// When pages of any file that had just been resident were last missing, microseconds; 0: never.
 static MISSED_US: AtomicU64 = AtomicU64::new(0);
 
-/// Pages that had just been there are missing: somebody drops them, or memory is short.
+/// Pages that had just been resident are missing: a program drops them, or memory is short.
 pub fn missed(now: Instant) {
     MISSED_US.store(now.us.max(1), Ordering::Relaxed);
 }
 
-/// Whether what is found in memory now may be gone a moment later, in any file.
+/// Whether pages that are resident now may be gone a moment later, in any file.
 pub fn in_doubt(now: Instant) -> bool {
     let us = MISSED_US.load(Ordering::Relaxed);
     residency::in_doubt((us > 0).then_some(Instant { us }), now)
@@ -85,10 +85,10 @@ pub fn may_ask(file: &impl AsFd) -> bool {
     .is_ok()
 }
 
-/// How many bytes of the span, from its start, can be sent without waiting for a disk, whoever reads them now.
+/// How many bytes of the span, from its start, can be sent without waiting for a disk.
 ///
-/// Exact where the kernel tells of each page ([`Question::EachPage`]). A sample does not see a place between two looks that
-/// somebody else is just reading. `None` where nobody can say.
+/// Exact where the kernel reports each page ([`Question::EachPage`]). A sample misses pages between two checked ones
+/// that another process is just reading. `None` where the kernel can't say.
 pub fn resident_bytes(
     file: &impl AsFd,
     pages: Option<&Pages>,
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn after_a_page_was_missed_answers_are_in_doubt() {
         let start = Instant { us: 0 };
-        missed(start); // not to be taken for "never"
+        missed(start); // 0 would mean "never"
         assert!(in_doubt(start));
     }
 

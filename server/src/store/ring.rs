@@ -1,7 +1,7 @@
-//! Reads past the page cache by io_uring: one ring for the thread of each device, and no threads below it.
+//! Reads past the page cache by io_uring: one ring for the thread of each device, and no threads of its own.
 //!
-//! The kernel writes into a lease while a read is under way, so the ring owns the lease until then, even if the ring itself
-//! ends before.
+//! The kernel writes into a lease while a read is under way. So the ring owns the lease until then, even if the ring
+//! itself is dropped before.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -20,56 +20,55 @@ use crate::limits::RING_RETRY;
 /// A read to make. `tag` comes back with the result.
 #[derive(Debug)]
 pub struct Order<T> {
-    /// What the caller knows it by.
+    /// Identifies the read for the caller.
     pub tag: T,
     /// The file.
     pub direct: Arc<Direct>,
-    /// What to read; its ends are multiples of `READ_ALIGN_BYTES`.
+    /// The bytes to read; it begins and ends at multiples of `READ_ALIGN_BYTES`.
     pub span: Span,
-    /// Where to: from its start on. At least as long as the span.
+    /// The memory to read into, from its start on. At least as long as the span.
     pub lease: Lease,
 }
 
-/// A read that was made, or failed.
+/// A read that was completed, or failed.
 #[derive(Debug)]
 pub struct Done<T> {
     /// As in its [`Order`].
     pub tag: T,
-    /// What was to be read.
+    /// As in its [`Order`].
     pub span: Span,
-    /// The bytes.
+    /// The memory with the bytes.
     pub lease: Lease,
-    /// How many they are, as told by [`super::reader::Reader::read_direct`].
+    /// The number of bytes read, as returned by [`super::reader::Reader::read_direct`].
     pub result: Result<u64, ReadError>,
 }
 
-/// Reads under way. Of one thread at a time.
+/// The reads under way. Used by one thread at a time.
 pub struct Ring<T> {
     ring: IoUring,
-    /// By the number that the kernel gives back.
+    /// By the number that the kernel returns.
     flights: Box<[Option<Box<Flight<T>>>]>,
     free: Vec<u32>,
 }
 
-/// A read that the kernel has.
+/// A read that the kernel is making.
 struct Flight<T> {
     order: Order<T>,
     progress: Progress,
     vectors: Vectors,
 }
 
-/// Where the kernel writes to.
+/// The addresses that the kernel writes to.
 struct Vectors(Vec<libc::iovec>);
 
-// SAFETY: the pointers lead into the lease that stands beside them, which is Send itself; nothing but the kernel follows
-// them.
+// SAFETY: the pointers lead into the lease beside them, which is Send itself; only the kernel follows them.
 unsafe impl Send for Vectors {}
 
 impl<T> Ring<T> {
     /// A ring for `entries` reads at once.
     ///
     /// # Errors
-    /// Where io_uring is refused: [`refusal`] says it in a line. Threads read as well.
+    /// Where io_uring is refused: [`refusal`] explains it in a line. Threads read then.
     pub fn new(entries: u32) -> io::Result<Ring<T>> {
         let ring = IoUring::new(entries.next_power_of_two())?;
         Ok(Ring {
@@ -79,7 +78,7 @@ impl<T> Ring<T> {
         })
     }
 
-    /// Start a read. The kernel may take it later: see [`Ring::retry_after`].
+    /// Starts a read. The kernel may take it later: see [`Ring::retry_after`].
     ///
     /// # Errors
     /// The order itself, if as many reads as there are entries are under way.
@@ -106,15 +105,15 @@ impl<T> Ring<T> {
         self.flights.len() - self.free.len()
     }
 
-    /// The reads that ended since the last call. To be called when the descriptor can be read, or after
+    /// The reads that ended since the last call. To be called when the descriptor is readable, or after
     /// [`Ring::retry_after`].
     pub fn completions(&mut self) -> impl Iterator<Item = Done<T>> + '_ {
         self.enter();
         std::iter::from_fn(move || self.completion())
     }
 
-    /// When to call [`Ring::completions`] again although nothing can be read from the descriptor: the kernel had no memory
-    /// to start a read. None: all are started.
+    /// When to call [`Ring::completions`] again although the descriptor is not readable: the kernel had no memory to
+    /// start a read. `None`: all are started.
     pub fn retry_after(&mut self) -> Option<Duration> {
         (!self.ring.submission().is_empty()).then_some(RING_RETRY)
     }
@@ -164,7 +163,7 @@ impl<T> Ring<T> {
             .user_data(place.into());
         self.flights[place as usize] = Some(flight);
         // SAFETY: the file, the vectors and the memory that they name belong to the flight. It is kept until the kernel
-        // has answered, or for ever; and until then nobody looks at the memory.
+        // has completed it, or for ever, and until then nothing reads the memory.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(
             pushed.is_ok(),
@@ -173,7 +172,7 @@ impl<T> Ring<T> {
         self.enter();
     }
 
-    /// Tells the kernel of entries that it has not taken yet. What it has no memory for now stays where it is.
+    /// Submits entries that the kernel has not taken yet. Those that it has no memory for now stay in the queue.
     fn enter(&mut self) {
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
@@ -186,7 +185,7 @@ impl<T> Ring<T> {
 }
 
 impl<T> AsFd for Ring<T> {
-    /// Can be read when a read has ended (poll(2)).
+    /// Readable when a read has ended (poll(2)).
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the ring's, and open as long as it lives.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
@@ -194,8 +193,7 @@ impl<T> AsFd for Ring<T> {
 }
 
 impl<T> Drop for Ring<T> {
-    /// Does not wait: a device may hang. The memory of reads that are under way is given up, since the kernel still
-    /// writes there.
+    /// Does not wait: a device may hang. The memory of reads under way is leaked, since the kernel still writes there.
     fn drop(&mut self) {
         while self.completion().is_some() {}
         for flight in self.flights.iter_mut().filter_map(Option::take) {
@@ -296,7 +294,7 @@ mod tests {
             return;
         };
         let (pool, content) = (pool(4 * SLOTS), content());
-        // Several slots in one go, the end of the file, and behind it.
+        // Several slots in one read, the end of the file, and behind it.
         for (tag, span) in [
             (0, (4096, 131_072)),
             (1, (262_144, 65_536)),
@@ -338,7 +336,7 @@ mod tests {
         }
         let held = Arc::strong_count(&pool);
         drop(ring);
-        // Those that ended came back; each of the others keeps the pool, and its slots.
+        // Completed reads gave theirs back; each of the others keeps the pool, and its slots.
         let left = Arc::strong_count(&pool) as u32 - 1;
         assert!(held == 9 && left <= 8, "{held} then {left}");
         assert_eq!(pool.free_slots(), (8 - left) * SLOTS);

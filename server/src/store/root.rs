@@ -1,10 +1,10 @@
 //! From a path in a request to an open file, never leaving the root.
 //!
-//! The kernel keeps the promise: openat2(2) with RESOLVE_BENEATH refuses `..`, absolute links and
-//! links that leave, whatever happens to the tree meanwhile. Where a link is on the way, the real name of what it leads to
-//! is found out first, and that is opened ([`super::door`]): so hidden is what has a hidden name, whatever leads to it.
-//! Nothing is opened for reading before fstat has said that it is a regular file or a directory: opening a fifo or a
-//! device can have effects.
+//! The kernel enforces it: openat2(2) with RESOLVE_BENEATH refuses `..`, absolute links and links that leave, whatever
+//! happens to the tree meanwhile. Where a link is on the way, the real name of its target is looked up first, and that
+//! is opened ([`super::door`]): so whatever has a hidden name is hidden, whichever link leads to it. Nothing is opened
+//! for reading before fstat has said that it is a regular file or a directory: opening a fifo or a device can have
+//! effects.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,15 +21,15 @@ pub use super::door::{Miss, Wait};
 use crate::limits::RACES_MAX;
 use crate::options::FollowSymlinks;
 
-/// What is served: a directory, or one file.
+/// The directory or file that is served.
 #[derive(Debug)]
 pub struct Root {
     place: ServedDirectory,
-    /// The one file that is served, if it is not a directory.
+    /// The name of the one file that is served, if it is not a directory.
     only: Option<Vec<u8>>,
     follow: FollowSymlinks,
     allowed: Vec<ServedDirectory>,
-    /// Where links may lead besides: `/`, if every link is followed.
+    /// Where else links may lead: `/`, if every link is followed.
     anywhere: Option<ServedDirectory>,
     door: Door,
 }
@@ -41,7 +41,7 @@ struct ServedDirectory {
     path: PathBuf,
 }
 
-/// What a path leads to.
+/// The file or directory of a path.
 #[derive(Debug)]
 pub enum Found {
     /// A regular file, open for reading.
@@ -53,12 +53,12 @@ pub enum Found {
 /// Why a root cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
-    /// It is not there, or not for us.
+    /// It is missing, or this user may not open it.
     #[error("{path}: {error}; name a directory or a file that this user may read")]
     Open {
         /// As the operator wrote it.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
     /// It is no directory (and, for the root itself, no file).
@@ -67,7 +67,7 @@ pub enum RootError {
         /// As the operator wrote it.
         path: PathBuf,
     },
-    /// The kernel does not offer what safety needs.
+    /// The kernel lacks a call that keeps requests inside the root.
     #[error(
         "openat2(2): {0}; it keeps requests inside the root and needs Linux 5.12, and a container runtime whose seccomp \
          profile allows it (Docker since 20.10)"
@@ -105,7 +105,7 @@ impl Root {
                 })?;
                 let name = path.file_name().or(real.file_name()).unwrap_or_default();
                 let real_name = real.file_name().unwrap_or_default();
-                // The link's directory may be elsewhere: serve the file where it really is.
+                // The link may be in another directory: the file is served under its real name.
                 let same = name == real_name;
                 let dir = real.parent().unwrap_or(Path::new("/")).to_owned();
                 (
@@ -159,7 +159,7 @@ impl Root {
         self.only.as_deref()
     }
 
-    /// Whether a name, or a part of a path, is not there for clients.
+    /// Whether a name, or a part of a path, is hidden from clients.
     pub fn hides(&self, path: &[u8]) -> bool {
         self.door.hides(path)
     }
@@ -185,16 +185,16 @@ impl Root {
         })
     }
 
-    /// The directory at `path` as a place, if the kernel's caches know the way there. Nothing is served from it: it tells
-    /// which device will be waited for.
+    /// The directory at `path`, open as a place (O_PATH), if the kernel's caches hold the path. Nothing is served from
+    /// it: it shows which device a search will wait for.
     pub fn cached_directory(&self, path: &[u8]) -> Option<OwnedFd> {
         let directory = OFlags::DIRECTORY;
         let place = self.point_at(path, directory, self.links(), Wait::No);
         place.ok()
     }
 
-    /// Opens what `path` leads to. A path without links is its own name; for any other one the real name is found out, and
-    /// then that is opened.
+    /// Opens what `path` leads to. A path without links is its own name; for any other, the real name is looked up, and
+    /// that is opened.
     fn by_name<T>(
         &self,
         path: &[u8],
@@ -207,18 +207,18 @@ impl Root {
         }
         for _ in 0..RACES_MAX {
             match open(&self.real_name(path, wait)?) {
-                // Renamed, or replaced by a link, since its name was found out.
+                // Renamed, or replaced by a link, since its name was looked up.
                 Err(Miss::NotFound | Miss::Astray(_)) => {}
                 opened => return opened,
             }
         }
-        Err(Miss::NotFound) // renamed under us again and again: it is not there at any one time
+        Err(Miss::NotFound) // renamed again and again: at no one time is it there
     }
 
     /// The name, without links, of what `path` leads to now, below the first of the places that hold it.
     fn real_name(&self, path: &[u8], wait: Wait) -> Result<VisibleName<'_>, Miss> {
         let pointed = match self.point_at(path, OFlags::empty(), self.links(), wait) {
-            // A link leaves the root, perhaps to come back.
+            // A link leaves the root, and may come back.
             Err(Errno::XDEV) if wait == Wait::No => return Err(Miss::Cold),
             Err(Errno::XDEV) => self.point_at(path, OFlags::empty(), ResolveFlags::empty(), wait),
             pointed => pointed,
@@ -226,7 +226,7 @@ impl Root {
         let pointed = pointed.map_err(|error| Miss::of(error, wait))?;
         let real = real_path(&pointed).map_err(Miss::Failed)?;
         for ServedDirectory { dir, .. } in self.served().chain(&self.anywhere) {
-            // Asked anew, since a place may have been renamed.
+            // Looked up anew, since a place may have been renamed.
             let above = real_path(dir).map_err(Miss::Failed)?;
             if let Ok(inside) = real.strip_prefix(above) {
                 let mut inside = inside.as_os_str().as_bytes().to_vec();
@@ -251,7 +251,7 @@ impl Root {
         }
     }
 
-    /// Where `path` leads, as a place: from it a name can be had, but no byte.
+    /// Opens what `path` leads to as a place (O_PATH): it has a name, but no bytes can be read from it.
     fn point_at(
         &self,
         path: &[u8],
@@ -265,7 +265,7 @@ impl Root {
     }
 }
 
-/// What lies there. Opened for reading are regular files alone.
+/// Opens what the name means. Only regular files are opened for reading.
 fn found(name: &VisibleName<'_>, wait: Wait) -> Result<Found, Miss> {
     for _ in 0..RACES_MAX {
         let (place, stat) = look(name, wait)?;
@@ -294,7 +294,7 @@ fn look(name: &VisibleName<'_>, wait: Wait) -> Result<(OwnedFd, Stat), Miss> {
     Ok((place, stat))
 }
 
-/// O_NONBLOCK: should a fifo take the file's place in this moment, opening it does not wait.
+/// O_NONBLOCK: if a fifo takes the file's place in this moment, opening it does not wait.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 impl ServedDirectory {

@@ -129,7 +129,7 @@ fn a_fifo_is_refused_without_being_opened() {
     let tree = Tree::new("fifo");
     let root = tree.root(FollowSymlinks::Inside);
     assert!(is_forbidden(text(&root, "fifo")));
-    // Had anybody opened the fifo for reading, a writer that does not wait would get in.
+    // If the fifo had been opened for reading, opening it for writing without waiting would succeed.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK;
     let writer = rustix::fs::openat(CWD, tree.dir.join("root/fifo"), flags, Mode::empty());
     assert_eq!(writer.err(), Some(Errno::NXIO));
@@ -222,7 +222,7 @@ fn with_hidden(name: &str) -> Tree {
     tree
 }
 
-/// All that leads to something hidden.
+/// Paths that lead to something hidden.
 const TO_HIDDEN: [&str; 18] = [
     ".file",
     ".dir",

@@ -1,4 +1,4 @@
-//! Answers: what a request asks for is found, planned, and kept ready for the next who asks.
+//! Responses: finds what a request asks for, plans the response, and caches it for later requests.
 
 use std::sync::Arc;
 
@@ -68,8 +68,8 @@ impl Worker {
         }
     }
 
-    /// The machine gets the plan of an answer, and the connection a count of its own of what the head promises. A connection
-    /// whose last answer was not what its head promised carries no other.
+    /// Gives the plan to the machine, and the connection a count of its own of the bytes that the head promises. A
+    /// connection whose last response differed from what its head promised gets no further one.
     fn planned(&mut self, stream: StreamId, plan: Plan, now: Instant) {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
@@ -127,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// Plan the answer now that it is known what lies there.
+    /// Plans the response to a request whose path was looked up.
     fn answer(&mut self, stream: StreamId, answer: Answer, now: Instant) {
         let around = around(&self.shared, self.draining, &self.log, &self.decider);
         let Some(conn) = self.conns.get(stream.conn) else {
@@ -156,7 +156,7 @@ impl Worker {
             Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
             Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
             Answer::Exhausted => {
-                self.response_cache.shed(); // it may be what keeps the descriptors
+                self.response_cache.shed(); // it may be what holds the descriptors
                 tracing::warn!("503: no descriptors or memory left for a request")
             }
             Answer::Crowded => {
@@ -168,7 +168,8 @@ impl Worker {
         self.planned(stream, plan, now);
     }
 
-    /// Look up again the files of answers that will soon be too old, now that who asked has been answered.
+    /// Looks up again the files of cached responses that will soon be too old, once the clients of this turn have their
+    /// responses.
     pub(super) fn look_up_again(&mut self, now: Instant) {
         while let Some(due) = self.response_cache.due() {
             let moment = self.response_cache.changes().moment(now);
@@ -192,7 +193,7 @@ impl Worker {
     }
 }
 
-/// Keep an answer ready for the next who asks, if it is a small file's and the same for everybody; says whether it is kept.
+/// Caches the response if it is the same for every client and the cache wants it; returns whether it is cached.
 fn keep_ready(
     response_cache: &mut ResponseCache,
     watch: &mut Option<Watch>,
@@ -223,7 +224,7 @@ fn keep_ready(
         watch.add(&directory, bytes, response_cache.changes(), moment)
     });
     let ready = match form {
-        // Read anew each time: its bytes may change without its times, so what was read for an older answer proves nothing.
+        // Read anew each time: the bytes may change without a new time, so those of an older response prove nothing.
         Form::Copied => match served.file.resident(&served.version) {
             Some(body) => CachedResponse::whole(head, &body),
             None => return false,
@@ -246,14 +247,14 @@ fn keep_ready(
     response_cache.keep(key, made)
 }
 
-/// Let others see what is kept ready.
+/// Publishes the size of the response cache.
 fn count_ready(tally: &Tally, response_cache: &ResponseCache) {
     let (files, bytes) = response_cache.held();
     tally.ready_files.set(files);
     tally.ready_bytes.set(bytes);
 }
 
-/// What an answer depends on besides its request.
+/// What a response depends on besides its request.
 fn around<'a>(
     shared: &'a Shared,
     draining: bool,

@@ -1,4 +1,4 @@
-//! What a worker tells of itself when an operator asks. Costs nothing while nobody does.
+//! A worker's snapshots for an operator. They cost nothing while nobody asks.
 
 use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::units::Instant;
@@ -22,7 +22,7 @@ impl Worker {
             }
             Ask::Why(target) => self.why(target, now),
         };
-        // Who asked may have lost patience.
+        // The receiver may have timed out.
         let _ = question.reply.try_send(answer);
     }
 
@@ -32,7 +32,7 @@ impl Worker {
         let believed = looks.iter().map(|look| look.believed_bytes_per_s);
         let believed_bytes_per_s = believed.fold(0, u64::saturating_add);
         looks.sort_unstable_by_key(|look| std::cmp::Reverse(look.rate_bytes_per_s));
-        // Only the first are asked what TCP knows: a system call or two each.
+        // Only the first are described by TCP: that is a system call or two each.
         let others = looks.split_off(most.min(looks.len()));
         let connections = looks
             .into_iter()
@@ -81,7 +81,7 @@ impl Worker {
         }
     }
 
-    /// What was decided of a connection, and of all since its first decision.
+    /// The decisions about a connection, and those about all connections since its first one.
     fn decisions_on(&self, id: ConnId, now: Instant) -> Vec<Told> {
         let told = |decision: &Decision| Told {
             ago_us: now.since_us(decision.at),
@@ -96,7 +96,7 @@ impl Worker {
             .collect()
     }
 
-    /// Inside and outside of a connection.
+    /// The state of a connection in the machine and in the kernel.
     fn connection(&mut self, look: Look, now: Instant) -> Option<Connection> {
         let conn = self.conns.get(look.conn)?;
         let sample = tcp::sample(&conn.socket);
@@ -143,7 +143,7 @@ impl Worker {
     }
 }
 
-/// D0: sent and not acknowledged; `None` for sockets that are not TCP.
+/// D0: bytes sent and not acknowledged; `None` for sockets that are not TCP.
 fn in_flight_bytes(sample: &TcpSample) -> Option<u64> {
     Some(sample.unacked_bytes.saturating_sub(sample.unsent_bytes?))
 }

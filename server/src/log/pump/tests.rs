@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-/// A sink that does what its script says, then takes everything.
+/// A sink that follows its script, then takes everything.
 #[derive(Clone, Default)]
 struct Sink {
     taken: Arc<Mutex<Vec<u8>>>,
@@ -67,7 +67,7 @@ fn noted(troubles: &Troubles) -> Vec<String> {
     troubles.lock().expect("no panic before").clone()
 }
 
-/// A writer without its thread, for tests that say the time themselves.
+/// A writer without its thread, for tests that control the time.
 fn writer<Report: FnMut(Trouble, &mut Vec<u8>)>(
     sink: Sink,
     report: Report,
@@ -125,7 +125,7 @@ fn a_flush_waits_for_what_was_pushed_before() {
     assert_eq!(sink.text(), "a\n");
 }
 
-/// A sink that holds its first write until it is told to go on.
+/// A sink that holds its first write until it is released.
 struct Stuck {
     entered: std::sync::mpsc::Sender<()>,
     release: Receiver<()>,
@@ -146,7 +146,7 @@ impl Write for Stuck {
     }
 }
 
-/// A pump whose thread is stuck in its first write, and what lets it go on.
+/// A pump whose thread is stuck in its first write, and the sender that releases it.
 fn stuck(troubles: &Troubles) -> (Pump<&'static str>, std::sync::mpsc::Sender<()>) {
     let (entered, has_entered) = channel();
     let (go_on, release) = channel();
