@@ -1,6 +1,6 @@
-# The two commands are `make run` and `make test`; the work is done by the scripts that they name.
-# Variables given here (DIR=, ARGS=, RUN=, ROUNDS=, SECONDS_EACH=) reach them by the environment. Everything built goes to CARGO_TARGET_DIR
-# (default ./target); nothing is installed outside it but packages of the distribution.
+# The two main commands are `make run` and `make test`; the scripts that they name do the work. Variables given here
+# (DIR=, ARGS=, RUN=, ROUNDS=, SECONDS_EACH=) reach the scripts through the environment. Everything is built in
+# CARGO_TARGET_DIR (default ./target); nothing is installed outside it but packages of the distribution.
 .POSIX:
 .SUFFIXES:
 .PHONY: help run test check lab bench fuzz clean

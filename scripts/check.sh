@@ -1,5 +1,5 @@
 #!/bin/sh
-# `make check`: the quick loop while writing. No set-up beyond rustc, no network, no end-to-end tests.
+# `make check`: the quick loop while writing. It needs rustc, rustfmt and clippy, no network, and runs no end-to-end tests.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh

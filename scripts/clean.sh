@@ -1,5 +1,5 @@
 #!/bin/sh
-# `make clean`: what was built and what was generated. Results of benchmarks stay.
+# `make clean`: removes what was built and generated. Results of benchmarks stay.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh

@@ -1,5 +1,6 @@
 #!/bin/sh
-# demo.sh PATH: a folder that shows what the server does. The same bytes on every machine; made in a second; kept if it is there.
+# demo.sh PATH: generates a folder that shows what the server does. The same bytes on every machine, in about a second;
+# an existing folder is kept.
 set -eu
 demo=$1
 [ ! -e "$demo" ] || exit 0
@@ -62,10 +63,10 @@ for name in 'a blank' '100% sure' 'number #1' 'really?' 'it'"'"'s "quoted"' 'a:c
 done
 printf 'SECRET=nobody-sees-this\n' >"$new/.env"
 
-# 16 bytes a line: 15 digits and the end of line. Written, not truncated to size: the file has no holes.
+# 16 bytes a line: 15 digits and the line feed. Written out, not truncated to size, so that the file has no holes.
 seq 100000000000000 100000016777215 >"$new/film.bin"
 
-# One date for all, so that two machines give the same ETags and the first answer already carries a strong one.
+# One date for all files, so that two machines give the same ETags and the first response already has a strong one.
 find "$new" -exec touch -d "2026-01-01T00:00:00Z" {} +
 mv "$new" "$demo"
 trap - EXIT

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `make fuzz`: every target for SECONDS_EACH seconds, guided by coverage, on stable rustc.
+# `make fuzz`: runs every target for SECONDS_EACH seconds, guided by coverage, on stable rustc.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `make lab`: builds the lab, and the server if experiments run, and hands over to the lab, which installs its peers
-# itself. RUN is an experiment or a set of them, ROUNDS a number, ARGS a line of options as it would be typed.
+# `make lab`: builds the lab, and the server if experiments run, then starts the lab, which installs its peers itself.
+# RUN is an experiment or a set of them, ROUNDS a number, ARGS a line of options as typed in a shell.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh

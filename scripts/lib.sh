@@ -1,5 +1,5 @@
-# Shared by the scripts of this folder: what is on this machine, and how to bring what is missing.
-# Sourced, never run. POSIX sh: Debian's /bin/sh is dash.
+# Shared by the scripts of this folder: detects what this machine has, and installs what is missing. Sourced, never run.
+# POSIX sh: Debian's /bin/sh is dash.
 
 RUST_MIN=1.85 # Debian 13's own rustc; also `rust-version` in Cargo.toml
 
@@ -20,7 +20,7 @@ version_at_least() {
     }'
 }
 
-# The version of a rustc, or nothing: a rustup proxy without a toolchain answers with an error.
+# Prints the version of a rustc, or nothing: a rustup proxy without a toolchain fails.
 rustc_version() {
     "$1" --version 2>/dev/null | awk '$1 == "rustc" { print $2; exit }'
 }
@@ -39,13 +39,14 @@ find_rust() {
     return 1
 }
 
-# Where cargo builds: CARGO_TARGET_DIR, or what a cargo config of this user says.
+# Prints the target directory: CARGO_TARGET_DIR, or what the user's cargo config says.
 target_dir() {
     cargo metadata --format-version 1 --no-deps --offline 2>/dev/null |
         sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
 }
 
-# Words that run a command as root, or failure: already root, sudo without a question, sudo with one at a terminal.
+# Prints a prefix that runs a command as root, or fails: already root, sudo without a password, sudo that may ask at a
+# terminal.
 root_prefix() {
     if [ "$(id -u)" = 0 ]; then
         echo env
@@ -58,7 +59,7 @@ root_prefix() {
     fi
 }
 
-# apt_install PACKAGE..: quiet; its output is shown only if it fails. The lists are fetched only if they lack something.
+# apt_install PACKAGE..: shows apt's output only if it fails. Fetches the package lists only if they lack something.
 apt_install() {
     have apt-get || return 1
     apt_root=$(root_prefix) || return 1
@@ -78,12 +79,13 @@ apt_try() {
         -o DPkg::Lock::Timeout=120 "$@"
 }
 
-# The version that apt would install; nothing if it knows none.
+# Prints the version that apt would install; nothing if it knows none.
 apt_candidate() {
     apt-cache policy "$1" 2>/dev/null | awk '$1 == "Candidate:" && $2 != "(none)" { print $2 }'
 }
 
-# The suffix of the packages that hold a rustc new enough: "" for `rustc`, "-1.85" for Ubuntu's `rustc-1.85`. Fails if none.
+# Prints the suffix of the packages with a new enough rustc: "" for `rustc`, "-1.85" for Ubuntu's `rustc-1.85`. Fails if
+# there is none.
 apt_rust_suffix() {
     apt_rust_version=$(apt_candidate rustc)
     if [ -n "$apt_rust_version" ] && version_at_least "$apt_rust_version" "$RUST_MIN"; then
@@ -98,7 +100,8 @@ apt_rust_suffix() {
     return 1
 }
 
-# ensure_rust COMMAND: rustc, cargo and a linker, or one sentence that says what to type before COMMAND.
+# ensure_rust COMMAND: provides rustc, cargo and a linker, or exits with one sentence that says what to type before
+# COMMAND.
 ensure_rust() {
     find_rust || install_rust "$1"
     have cc || apt_install gcc libc6-dev ||
@@ -109,7 +112,7 @@ install_rust() {
     rust_cure="install it from https://rustup.rs"
     if have apt-get; then
         if [ -z "$(apt_candidate rustc)" ]; then
-            # A new machine has no lists yet.
+            # A new machine has no package lists yet.
             rust_cure="type 'sudo apt-get update && sudo apt-get install rustc cargo'"
             ! rust_root=$(root_prefix) || $rust_root apt-get update -q >/dev/null 2>&1 || true
         fi
@@ -123,7 +126,7 @@ install_rust() {
     die "ackpace needs rustc $RUST_MIN or newer: $rust_cure, then '$1' again"
 }
 
-# ensure_tools COMMAND: rustfmt and clippy that belong to the rustc in use.
+# ensure_tools COMMAND: provides the rustfmt and clippy that belong to the rustc in use.
 ensure_tools() {
     cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return 0
     tools_dir=$(dirname "$(command -v rustc)")
@@ -144,16 +147,17 @@ ensure_tools() {
     apt_install $tools || die "rustfmt or clippy is missing: type 'sudo apt-get install $tools', then '$1' again"
 }
 
-# ensure_clients: the programs that the end-to-end tests drive. Not fatal: a test that lacks one says so and is skipped.
+# ensure_clients: provides the programs that the end-to-end tests drive. Not fatal: a test that lacks one says so and is
+# skipped.
 ensure_clients() {
     clients_lacking=
     clients="curl:curl wget:wget aria2c:aria2 rclone:rclone apt-ftparchive:apt-utils python3:python3"
-    # Devices that fail are made by root only.
+    # Only root can create devices that fail.
     [ "$(id -u)" != 0 ] || clients="$clients losetup:mount mkfs.ext4:e2fsprogs ip:iproute2"
     for client in $clients; do
         have "${client%%:*}" || clients_lacking="$clients_lacking ${client#*:}"
     done
-    # A parser of metrics that is not ours: a module of python3.
+    # An independent parser of metrics: a module of python3.
     python3 -c 'import prometheus_client' 2>/dev/null || clients_lacking="$clients_lacking python3-prometheus-client"
     [ -n "$clients_lacking" ] || return 0
     # shellcheck disable=SC2086
@@ -161,10 +165,11 @@ ensure_clients() {
         warn "missing:$clients_lacking; the tests that need them are skipped (cure: sudo apt-get install$clients_lacking)"
 }
 
-# The newest cargo-deny that rustc 1.85 builds.
+# The newest cargo-deny that builds with rustc 1.85.
 CARGO_DENY_VERSION=0.18.3
 
-# ensure_deny TARGET: prints the cargo-deny to use; built once (about two minutes on two cores) where none is installed.
+# ensure_deny TARGET: prints the cargo-deny to use; where none is installed it is built once (about two minutes on two
+# cores).
 ensure_deny() {
     if have cargo-deny; then
         command -v cargo-deny
@@ -173,7 +178,7 @@ ensure_deny() {
     deny_root=$1/tools/cargo-deny-$CARGO_DENY_VERSION
     if [ ! -x "$deny_root/bin/cargo-deny" ]; then
         say "building cargo-deny $CARGO_DENY_VERSION, once (two minutes)" >&2
-        # A debug build: it is run on one lock file, and an optimised one takes five times as long to build.
+        # A debug build: it runs on one lock file, and an optimised build takes five times as long.
         CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR="$1/tools/build" \
             cargo install --quiet --locked --debug --root "$deny_root" --version "$CARGO_DENY_VERSION" cargo-deny >&2 ||
             return 1
@@ -182,7 +187,7 @@ ensure_deny() {
     echo "$deny_root/bin/cargo-deny"
 }
 
-# step NAME COMMAND..: runs it, shows its output only if it fails, and then stops.
+# step NAME COMMAND..: runs the command; if it fails, shows its output and exits.
 step() {
     step_name=$1
     shift
@@ -196,7 +201,8 @@ step() {
     fi
 }
 
-# Tests look at how files are read from a disk. Where /tmp is memory, as Debian has it since version 13, they take /var/tmp.
+# Tests depend on how files are read from a disk. Where /tmp is in memory, as in Debian since version 13, they use
+# /var/tmp.
 temp_on_disk() {
     [ -z "${TMPDIR:-}" ] || return 0
     if [ "$(stat -f -c %T /tmp)" = tmpfs ] && [ -d /var/tmp ]; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `make run`: brings rustc if it is missing, builds the release, serves DIR. Idempotent; quiet when all is well.
+# `make run`: installs rustc if it is missing, builds the release, serves DIR. Idempotent; quiet when all is well.
 set -eu
 from=$PWD
 cd "$(dirname "$0")/.."
@@ -20,6 +20,6 @@ case ${DIR:-} in
 /*) ;;
 *) DIR=$from/$DIR ;;
 esac
-# ARGS is a line of options as it would be typed: it is split at blanks on purpose.
+# ARGS is a line of options as typed in a shell, split at blanks on purpose.
 # shellcheck disable=SC2086
 exec "$server" serve "$DIR" ${ARGS:-}

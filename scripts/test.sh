@@ -1,6 +1,7 @@
 #!/bin/sh
-# `make test`: set-up, then everything that CI checks. Idempotent; shows a line per step and what failed.
-# The last line is `N passed, N failed, N skipped` over all test programs; exit code 0 only if some passed and none failed.
+# `make test`: sets up, then runs everything that CI checks. Idempotent; prints a line per step and what failed. The
+# last line is `N passed, N failed, N skipped` over all test programs; the exit code is 0 only if some passed and none
+# failed.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -23,8 +24,8 @@ temp_on_disk
 start=$(date +%s)
 say "tests:"
 # --show-output: a test that lacks a client prints `skipped: TEST: WHY`, which is counted and shown at the end.
-# ACKPACE_BIN, ACKPACE_LAB_BIN: `cargo test` builds the server and the lab before it runs a test, with the features of the whole workspace;
-# built alone, by the end-to-end tests, it would be compiled a second time.
+# ACKPACE_BIN, ACKPACE_LAB_BIN: `cargo test` builds the server and the lab before it runs a test, with the features of
+# the whole workspace. Without these variables the end-to-end tests would compile them a second time.
 {
     status=0
     ACKPACE_BIN=$TARGET/debug/ackpace ACKPACE_LAB_BIN=$TARGET/debug/ackpace-lab cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 || status=$?

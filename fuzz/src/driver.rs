@@ -1,20 +1,20 @@
-//! The stable driver: replay, then mutations from a fixed seed. No coverage guides it; it is the
-//! guard against relapses that every `make test` can afford.
+//! The stable driver: it replays the corpus, then mutates it from a fixed seed. Coverage does not guide it. It is the
+//! regression guard that every `make test` can afford.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::Target;
 
-/// The longest mutated input: above the bound of a head, so that bounds are crossed.
+/// The longest mutated input: above the bound of a request head, so that bounds are crossed.
 const INPUT_BYTES_MAX: usize = 20 << 10;
 
-/// An input that broke a target, with all that it takes to break it again.
+/// An input that broke a target, with all that is needed to reproduce it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The bytes.
     pub input: Vec<u8>,
-    /// Where they come from: a file, or a seed and an iteration.
+    /// Its origin: a file, or a seed and an iteration.
     pub origin: String,
 }
 
@@ -36,7 +36,7 @@ pub fn corpus(target: &Target) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     Ok(seeds)
 }
 
-/// Runs a target on every seed, then on `iterations` mutations of them.
+/// Runs a target on every seed, then on `iterations` mutations of the seeds.
 ///
 /// # Errors
 /// The first input that made the target panic.
@@ -61,7 +61,7 @@ pub fn run(
 }
 
 fn try_one(target: &Target, input: &[u8], origin: impl Fn() -> String) -> Result<(), Finding> {
-    // A target owns nothing that a panic could leave half done.
+    // A target owns nothing that a panic could leave inconsistent.
     let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
     outcome.map_err(|_| Finding {
         input: input.to_vec(),
@@ -69,7 +69,7 @@ fn try_one(target: &Target, input: &[u8], origin: impl Fn() -> String) -> Result
     })
 }
 
-/// What HTTP is made of. Longer than a byte, so that chance alone would rarely write it.
+/// Words of HTTP. They are longer than a byte, so chance alone would rarely produce them.
 const WORDS: [&[u8]; 28] = [
     b"\r\n",
     b"\r\n\r\n",
@@ -137,7 +137,7 @@ fn insert(input: &mut Vec<u8>, at: usize, piece: &[u8]) {
     input.splice(at..at, piece.iter().copied());
 }
 
-/// splitmix64: small, and the same numbers everywhere.
+/// splitmix64: small, and the same numbers on every machine.
 struct Rng(u64);
 
 impl Rng {

@@ -1,9 +1,9 @@
-//! Fuzz targets: plain functions of bytes that panic when a law of the parsers, or of the machines, is broken.
+//! Fuzz targets: plain functions of bytes that panic when a law of the parsers or of the machines is broken.
 //!
-//! One list ([`TARGETS`]), two drivers. The stable one ([`driver`]) replays `corpus/<target>/*` and
-//! then mutates it from a fixed seed: seconds, inside `cargo test -p ackpace-fuzz`. libFuzzer, guided
-//! by coverage, runs as long as one likes: `fuzz/run.sh`. To add a target, write
-//! `src/targets/<name>.rs`, add its line to [`TARGETS`] and put seeds into `corpus/<name>/`.
+//! There are one list ([`TARGETS`]) and two drivers. The stable driver ([`driver`]) replays `corpus/<target>/*` and
+//! then mutates it from a fixed seed: it takes seconds, inside `cargo test -p ackpace-fuzz`. libFuzzer, guided by
+//! coverage, runs as long as you like: `fuzz/run.sh`. To add a target, write `src/targets/<name>.rs`, add its line to
+//! [`TARGETS`] and put seeds into `corpus/<name>/`.
 #![forbid(unsafe_code)]
 
 pub mod driver;
@@ -12,13 +12,13 @@ pub mod targets;
 /// A function that must survive any bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its module, of its corpus folder and of its function.
+    /// Its name, which its module, its corpus folder and its function share.
     pub name: &'static str,
     /// Panics if a law does not hold for these bytes.
     pub run: fn(&[u8]),
 }
 
-/// Every target, a line each.
+/// Every target, one per line.
 pub const TARGETS: &[Target] = &[
     target("request_head", targets::request_head::request_head),
     target("target", targets::target::target),
@@ -32,7 +32,7 @@ pub const TARGETS: &[Target] = &[
     target("both_machines", targets::both_machines::both_machines),
 ];
 
-/// A target that is broken on purpose: a driver that does not catch it catches nothing.
+/// A target that is broken on purpose, to prove that a driver catches findings.
 pub const CANARY: Target = target("canary", canary);
 
 const fn target(name: &'static str, run: fn(&[u8])) -> Target {

@@ -1,5 +1,5 @@
-//! The entry for libFuzzer: the target is named by `ACKPACE_FUZZ_TARGET`. Built by `fuzz/run.sh` with
-//! coverage counters, on the stable compiler.
+//! The entry point for libFuzzer. `ACKPACE_FUZZ_TARGET` names the target. `fuzz/run.sh` builds it with coverage
+//! counters, on the stable compiler.
 #![no_main]
 
 use std::sync::OnceLock;

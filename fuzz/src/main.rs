@@ -1,5 +1,5 @@
-//! `ackpace-fuzz` lists the targets; `ackpace-fuzz TARGET FILE...` runs one on files, without
-//! libFuzzer: the way to look at a crash that `fuzz/run.sh` reported.
+//! `ackpace-fuzz` lists the targets. `ackpace-fuzz TARGET FILE...` runs one on files, without libFuzzer, to examine a
+//! crash that `fuzz/run.sh` reported.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! A place, built: files made, memory filled or a slow disk mounted, the network there. Servers are started
-//! in it; it goes with the value.
+//! A place, built: files created, memory filled or a slow disk mounted, and the network up. Servers start in
+//! it; dropping the value takes it down.
 
 use crate::cgroup::{self, Group};
 use crate::corpus::{self, Set};
@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// What does not change within a run.
+/// The constants of a run.
 pub struct Lab {
-    /// Cores.
+    /// The cores.
     pub world: World,
     /// Directory of the files, kept for the next run.
     pub scratch: PathBuf,
@@ -30,23 +30,23 @@ pub struct Lab {
     pub ackpace: PathBuf,
 }
 
-/// A place that is there.
+/// A place that is built.
 pub struct Arena<'a> {
     lab: &'a Lab,
     /// Its declaration.
     pub place: Place,
     /// The served directory.
     pub root: PathBuf,
-    /// What is looked at while a server is measured.
+    /// The instruments that are read while a server is measured.
     pub instruments: Instruments,
     address: IpAddr,
     ports: std::ops::RangeFrom<u16>,
-    // In this order they go: what is locked in memory, then the disk below it.
+    // Fields drop in this order: memory locks first, then the disk below them.
     _pinned: Vec<Pinned>,
     slow: Option<LoopDisk>,
 }
 
-/// The served files where they are.
+/// The served files on their storage.
 struct Storage {
     root: PathBuf,
     pinned: Vec<Pinned>,
@@ -85,7 +85,7 @@ impl<'a> Arena<'a> {
         })
     }
 
-    /// Drops from memory what shall not be there, and lets the disk count anew.
+    /// Drops from memory what must not be cached, and resets the disk's counters.
     pub fn before_round(&self) -> Result<()> {
         let (place::Disk::Throttled { cached, .. } | place::Disk::Emulated { cached, .. }) =
             &self.place.disk
@@ -105,7 +105,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Moves a command of the clients to where they are: their network and core.
+    /// Moves a command into the clients' network and onto their core.
     pub fn client(&self, command: Command) -> Command {
         let mut command = world::on_core(command, self.lab.world.load_core, &[]);
         if let Some(wan) = &self.instruments.wan {
@@ -114,7 +114,7 @@ impl<'a> Arena<'a> {
         command
     }
 
-    /// Moves a command to the server's core; its network is none.
+    /// Moves a command onto the server's core; it stays in the run's own network.
     pub fn beside_server(&self, command: Command) -> Command {
         world::on_core(command, self.lab.world.server_core, &[])
     }
@@ -134,7 +134,7 @@ impl<'a> Arena<'a> {
         &self.lab.scratch
     }
 
-    /// Starts a contender that shall hold so many connections at once.
+    /// Starts a contender that must hold `connections` connections at once.
     pub fn start(&mut self, contender: &Contender, connections: usize) -> Result<Running> {
         if let (Some(disk), place::Disk::Emulated { read_ahead_kb, .. }) =
             (&self.instruments.disk, &self.place.disk)
@@ -142,7 +142,7 @@ impl<'a> Arena<'a> {
             disk.set_read_ahead_kb(contender.read_ahead_kb.unwrap_or(*read_ahead_kb))?;
             disk.set_elevator(contender.elevator.unwrap_or(NO_ELEVATOR))?;
         }
-        // A port of its own each time: none waits for the last one's connections to be forgotten.
+        // A new port each time: no server waits for its predecessor's connections to leave TIME-WAIT.
         let port = self.ports.next().unwrap_or(u16::MAX);
         let site = Site {
             root: &self.root,
@@ -170,8 +170,8 @@ impl<'a> Arena<'a> {
         crate::peers::log_tail(&self.lab.scratch)
     }
 
-    /// Fails unless the connections of a server use the congestion control that the network shall have.
-    /// False while it has none.
+    /// Checks that the connections of a server use the congestion control of its network, and fails if not.
+    /// Returns false while the server has no connection.
     pub fn congestion_control_checked(&self, server: &Running) -> Result<bool> {
         let want = match &self.place.network {
             Network::Loopback => world::CONGESTION_CONTROL,
@@ -227,7 +227,7 @@ fn storage(lab: &Lab, place: &Place) -> Result<Storage> {
             let slow = LoopDisk::up(&lab.scratch, files, *read_ahead_kb)?;
             storage.root = slow.mount.clone();
             storage.pinned = pin(&slow.mount, files, |name| cached.contains(&name))?;
-            // The disk below the loop device shall not be what is slow.
+            // The disk below the loop device must not be the slow part.
             storage.pinned.push(Pinned::new(&slow.image)?);
             storage.slow = Some(slow);
         }
@@ -264,11 +264,12 @@ fn core_of(receive: Receive, world: World) -> usize {
     }
 }
 
-/// Has the server's packets received on a core (RPS; kernel: Documentation/networking/scaling). The
-/// files of a namespace's devices are in its own /sys, which is mounted for the moment.
+/// Moves the receive processing of the server's packets to a core (RPS; kernel:
+/// Documentation/networking/scaling). The settings of a namespace's devices are in its own /sys, which is
+/// mounted temporarily.
 fn receive_on(wan: &Wan, core: usize) -> Result<()> {
     wan.server().run(|| {
-        // SAFETY: no pointers; only this thread, which ends soon, gets its own mounts.
+        // SAFETY: no pointers; only this thread, which ends soon, gets a mount namespace of its own.
         if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
             return Err(std::io::Error::last_os_error()).doing(|| "a mount namespace".into());
         }

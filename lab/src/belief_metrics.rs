@@ -1,8 +1,8 @@
-//! What a server believes of its clients' rates: the figures of `believed.rs`.
+//! Metrics of a server's estimates of its clients' rates: the figures of `believed.rs`.
 
 use crate::metric::{Metric, metric};
 
-/// The figures, 3 and 10 seconds after the clients' begin.
+/// The metrics, taken 3 and 10 seconds after the clients begin.
 pub const BELIEF_METRICS: &[Metric] = &[
     metric(
         "believed_3s_error_share",

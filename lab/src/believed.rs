@@ -1,4 +1,5 @@
-//! What a server believes of its clients' rates, beside what they are: `ackpace top`, asked while they read.
+//! Compares a server's estimates of its clients' rates with the true ones. `ackpace top` reports them while the
+//! clients read.
 
 use crate::metrics::Values;
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -6,12 +7,12 @@ use ackpace_lab_base::stats::median;
 use std::path::Path;
 use std::process::Command;
 
-/// The server's admin socket: there is one run at a time.
+/// The server's admin socket. One path is enough, since only one run is active at a time.
 pub const ADMIN_SOCKET: &str = "/run/ackpace-lab.sock";
-/// Connections that are asked about.
+/// Most connections that `ackpace top` reports.
 const CONNECTIONS_MAX: &str = "20000";
 
-/// The believed rates of all who have a response under way, bytes per second.
+/// The estimated rates of all connections with an active response, in bytes per second.
 pub fn ask(ackpace: &Path) -> Result<Vec<f64>> {
     let doing = || "ackpace top --json".to_owned();
     let mut top = Command::new(ackpace);
@@ -31,14 +32,14 @@ fn rates(answer: &[u8]) -> Option<Vec<f64>> {
         .collect()
 }
 
-/// Adds what is believed to the figures, beside what each client takes.
+/// Adds the errors of the estimates to the figures. `true_bytes_per_s` is what each client takes.
 pub fn compare(believed: &[f64], true_bytes_per_s: f64, after: &str, values: &mut Values) {
     if believed.is_empty() || true_bytes_per_s <= 0.0 {
         return;
     }
     let ratios = believed.iter().map(|rate| rate / true_bytes_per_s);
     let errors: Vec<f64> = ratios.clone().map(|ratio| (ratio - 1.0).abs()).collect();
-    // Who is not known yet is as wrong as one can be.
+    // A client without an estimate has an infinite factor.
     let mut factors: Vec<f64> = ratios.map(|ratio| ratio.max(1.0 / ratio)).collect();
     factors.sort_by(f64::total_cmp);
     let nth = (factors.len() * 95).div_ceil(100) - 1;

@@ -1,26 +1,26 @@
-//! A cgroup for each contender: what it may use of memory and of a throttled disk, and the most that
-//! it used. Both versions: v1 has a hierarchy for each controller, v2 one for all.
+//! A cgroup for each contender: limits for its memory and for reads from a throttled disk, and its peak memory.
+//! Supports both versions: v1 has a hierarchy for each controller, v2 one for all.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// First part of the names of our groups, directly below the root of a hierarchy.
+/// Prefix of the names of our groups, which are directly below the root of a hierarchy.
 const PREFIX: &str = "ackpace-lab";
 
-/// What a group is for.
+/// The name and limits of a group.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
     /// Part of its name.
     pub name: String,
-    /// Memory, page cache included.
+    /// Limit of its memory, page cache included.
     pub memory_limit_bytes: Option<u64>,
-    /// Device ("major:minor") and the rate at which it may be read.
+    /// Device ("major:minor") and its read limit in bytes per second.
     pub read: Option<(String, u64)>,
 }
 
-/// A group; removed when dropped, once its processes are gone.
+/// A group. Dropping it removes it, once its processes are gone.
 pub struct Group {
     folders: Vec<PathBuf>,
     procs: Vec<File>,
@@ -33,20 +33,20 @@ struct Memory {
     kills: &'static str,
 }
 
-/// The machine's hierarchies, as far as they serve us.
+/// The machine's cgroup hierarchies that we use.
 #[derive(Debug, Default, PartialEq)]
 struct Hierarchies {
-    /// The only one of v2, if it has memory and io to give.
+    /// The v2 hierarchy, if it offers memory and io.
     unified: Option<PathBuf>,
-    /// Of v1.
+    /// The v1 hierarchy of the memory controller.
     memory: Option<PathBuf>,
-    /// Of v1.
+    /// The v1 hierarchy of the blkio controller.
     blkio: Option<PathBuf>,
 }
 
 impl Group {
-    /// Makes the group. A limit that the machine can't enforce is an error; without limits a machine
-    /// without cgroups gives a group that knows nothing.
+    /// Creates the group. A limit that the machine can't enforce is an error. Without limits, a machine without
+    /// cgroups gets a group that reports nothing.
     pub fn new(spec: &Spec) -> Result<Self> {
         let at = hierarchies();
         let mut group = Self {
@@ -63,27 +63,27 @@ impl Group {
         Ok(group)
     }
 
-    /// The open `cgroup.procs`, one for each hierarchy: a process that writes 0 to all of them is in.
+    /// The open `cgroup.procs`, one for each hierarchy: a process joins the group by writing 0 to all of them.
     pub fn procs(&self) -> &[File] {
         &self.procs
     }
 
-    /// The most memory that the group used so far. `None` where the kernel does not tell.
+    /// Peak memory of the group so far. `None` where the kernel does not report it.
     pub fn memory_peak_bytes(&self) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let text = std::fs::read_to_string(memory.folder.join(memory.peak)).ok()?;
         text.trim().parse().ok()
     }
 
-    /// Processes that the kernel ended since the group was full and nothing could be freed. `None` where it does not
-    /// tell.
+    /// Processes that the kernel killed because the group was full and no memory could be reclaimed. `None`
+    /// where it does not report it.
     pub fn oom_kills(&self) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let text = std::fs::read_to_string(memory.folder.join(memory.kills)).ok()?;
         number_of(&text, "oom_kill")
     }
 
-    /// Page cache that is charged to the group now. `None` where the kernel does not tell.
+    /// Page cache now charged to the group. `None` where the kernel does not report it.
     pub fn page_cache_bytes(&self) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let text = std::fs::read_to_string(memory.folder.join("memory.stat")).ok()?;
@@ -91,7 +91,7 @@ impl Group {
     }
 
     fn add_unified(&mut self, root: &Path, spec: &Spec) -> Result<()> {
-        // Refused where another manager has the root: then the limits below are missing and say so.
+        // Fails where another manager owns the root: the limits below are then missing and produce the error.
         let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory +io");
         let folder = self.add(root, &spec.name)?;
         if let Some(limit_bytes) = spec.memory_limit_bytes {
@@ -163,14 +163,14 @@ impl Drop for Group {
     }
 }
 
-/// Whether some cgroup can throttle a disk here.
+/// True if some cgroup can throttle a disk here.
 pub fn can_throttle() -> bool {
     let at = hierarchies();
     at.unified.is_some() || at.blkio.is_some()
 }
 
-/// Removes the groups of a run that ended without doing so; their processes are gone by then. Gives
-/// the names of those that were there.
+/// Removes the groups left by a run that was killed; their processes are gone by then. Returns the names of the
+/// groups found.
 pub fn remove_leftovers() -> Vec<String> {
     let at = hierarchies();
     let mut removed = Vec::new();
@@ -187,7 +187,7 @@ pub fn remove_leftovers() -> Vec<String> {
     removed
 }
 
-/// The kernel answers EBUSY until the last killed process is gone, which waits for its reads in the device.
+/// The kernel answers EBUSY until the last killed process is gone, which waits for its reads in flight.
 fn remove(folder: &Path) {
     for _ in 0..500 {
         match std::fs::remove_dir(folder) {
@@ -206,7 +206,7 @@ fn hierarchies() -> Hierarchies {
     read_hierarchies(&mounts, given)
 }
 
-/// From the text of /proc/self/mounts; `given`: the controllers of a v2 hierarchy.
+/// Parses the text of /proc/self/mounts; `given` returns the controllers of a v2 hierarchy.
 fn read_hierarchies(mounts: &str, given: impl Fn(&Path) -> String) -> Hierarchies {
     let mut found = Hierarchies::default();
     for line in mounts.lines() {
@@ -237,7 +237,7 @@ fn read_hierarchies(mounts: &str, given: impl Fn(&Path) -> String) -> Hierarchie
     found
 }
 
-/// The number behind a name that begins a line.
+/// The number after `name` on the line that begins with it.
 fn number_of(text: &str, name: &str) -> Option<u64> {
     let line = text
         .lines()

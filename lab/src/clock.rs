@@ -3,7 +3,7 @@
 use ackpace_wire::civil::Civil;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now as `YYYY-MM-DDTHH:MM:SSZ`.
+/// The current time as `YYYY-MM-DDTHH:MM:SSZ`.
 pub fn now_utc() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     utc(now.map_or(0, |since| since.as_secs()))

@@ -1,5 +1,5 @@
-//! The files that are served: made once, the same on every machine, kept for the next run. Their bytes
-//! are those of `content.rs`, a function of path and offset.
+//! The served files: created once, identical on every machine, and kept for the next run. Their bytes follow
+//! `content.rs`, as a function of path and offset.
 
 use ackpace_lab_base::content::{self, Tag};
 use ackpace_lab_base::error::{Doing, Result};
@@ -7,13 +7,13 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Rises when names or content change, so that old files are made anew.
+/// Incremented when names or content change, so that old files are created anew.
 const VERSION: u32 = 2;
 /// Entries of the directory for listings.
 const ENTRIES: usize = 50_000;
 const PIECE_LEN_BYTES: usize = 1 << 20;
 
-/// Files that are made together.
+/// Files that are created together.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Set {
@@ -21,29 +21,29 @@ pub enum Set {
     Files {
         /// First part of their names.
         name: &'static str,
-        /// How many.
+        /// Number of files.
         count: usize,
-        /// Length of each.
+        /// Length of each in bytes.
         len_bytes: u64,
     },
     /// The directory /many/ with 50,000 empty files.
     Listing,
 }
 
-/// A small file that answers probes.
+/// A small file for probes.
 pub const PROBE: Set = Set::Files {
     name: "probe",
     count: 1,
     len_bytes: 4096,
 };
 
-/// Path below the root of a file of a set, with a leading slash: "/cold-00007.bin".
+/// Path below the root of file `nth` of a set, with a leading slash: "/cold-00007.bin".
 pub fn path(name: &str, nth: usize) -> String {
     format!("/{name}-{nth:05}.bin")
 }
 
 impl Set {
-    /// Paths and lengths of its files; nothing for the directory.
+    /// Paths and lengths in bytes of its files; empty for the directory.
     pub fn files(&self) -> Vec<(String, u64)> {
         match *self {
             Self::Files {
@@ -55,12 +55,12 @@ impl Set {
         }
     }
 
-    /// Bytes of all its files.
+    /// Total length of its files in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.files().iter().map(|(_, len_bytes)| len_bytes).sum()
     }
 
-    /// Part of names of markers and images: differs where the files differ.
+    /// Part of the names of markers and images; it differs where the files differ.
     pub fn key(&self) -> String {
         match self {
             Self::Files {
@@ -80,7 +80,7 @@ pub fn entry_names() -> Vec<String> {
         .collect()
 }
 
-/// Makes what is missing of the sets below `root`.
+/// Creates the missing files of the sets below `root`.
 pub fn make(root: &Path, sets: &[Set]) -> Result<()> {
     for set in sets {
         let marker = root.join(format!(".{}-{VERSION}.complete", set.key()));
@@ -102,7 +102,7 @@ pub fn make(root: &Path, sets: &[Set]) -> Result<()> {
     Ok(())
 }
 
-/// Where a file of a path lies below a root.
+/// The file system path of a URL path below a root.
 pub fn below(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
@@ -128,7 +128,7 @@ fn make_file(root: &Path, path: &str, len_bytes: u64) -> Result<()> {
         offset_bytes += len as u64;
     }
     if len_bytes > PIECE_LEN_BYTES as u64 {
-        file.sync_all().doing(what)?; // small ones are many, and dropping them from memory syncs them
+        file.sync_all().doing(what)?; // small files are many; drop_cached syncs them
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! CPU time of a server: all threads of all its processes, to the nanosecond.
+//! CPU time of a server: all threads of all its processes, in nanoseconds.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Time that the threads of a server had and waited for, each since its start.
+/// CPU and waiting time of each thread of a server, since the thread's start.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
     threads: HashMap<i32, ThreadTimes>,
@@ -12,32 +12,32 @@ pub struct Usage {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ThreadTimes {
-    /// On a core.
+    /// Time on a core.
     used_ns: u64,
-    /// Ready, but another thread had the core.
+    /// Time ready to run while another thread had the core.
     waited_ns: u64,
-    /// Gave the core away to sleep.
+    /// Voluntary context switches: the thread gave up the core to sleep.
     voluntary: u64,
-    /// Had the core taken away.
+    /// Involuntary context switches: the core was taken away.
     involuntary: u64,
 }
 
-/// What happened between two looks at a server.
+/// The difference between two readings of a server's usage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spent {
     /// CPU time of all threads.
     pub used_s: f64,
-    /// Time for which the busiest thread was ready and another had its core. Of the others nothing is
-    /// said: threads of a pool on one core wait for each other.
+    /// Time for which the busiest thread was ready while another had its core. Other threads do not count,
+    /// since threads of a pool on one core wait for each other.
     pub waited_s: f64,
     /// Voluntary context switches of all threads: each is a sleep and a wake-up.
     pub voluntary: u64,
-    /// Involuntary ones.
+    /// Involuntary context switches of all threads.
     pub involuntary: u64,
 }
 
 impl Usage {
-    /// What was added since `before`.
+    /// The usage added since `before`.
     pub fn since(&self, before: &Self) -> Spent {
         let added = self.threads.iter().map(|(id, now)| {
             let then = before.threads.get(id).copied().unwrap_or_default();
@@ -67,12 +67,12 @@ impl Usage {
 }
 
 /// Usage of the process `root` and all its descendants since their start, from schedstat and status in
-/// /proc/PID/task/TID. Threads that ended are not in it: the contenders keep theirs.
+/// /proc/PID/task/TID. Ended threads are missing; the contenders keep their threads.
 pub fn usage(root: i32) -> Result<Usage> {
     usage_of(&tree(root)?)
 }
 
-/// Usage of our own process, without those that it started.
+/// Usage of our own process, without its children.
 pub fn own_usage() -> Result<Usage> {
     usage_of(&[std::process::id() as i32])
 }
@@ -88,7 +88,7 @@ fn usage_of(pids: &[i32]) -> Result<Usage> {
             if let (Ok(id), Ok(text)) = (id, std::fs::read_to_string(&path)) {
                 let mut thread = schedstat(&text).ok_or_else(|| unreadable(&path))?;
                 let status = std::fs::read_to_string(task.path().join("status"));
-                let status = status.unwrap_or_default(); // ended in between: no switches any more
+                let status = status.unwrap_or_default(); // the thread ended: no switches
                 thread.voluntary = status_number(&status, "voluntary_ctxt_switches");
                 thread.involuntary = status_number(&status, "nonvoluntary_ctxt_switches");
                 usage.threads.insert(id, thread);
@@ -98,8 +98,8 @@ fn usage_of(pids: &[i32]) -> Result<Usage> {
     Ok(usage)
 }
 
-/// Memory of the process `root` and all its descendants: the sum of "Pss" of smaps_rollup, in which a
-/// page that n processes share counts as 1/n for each.
+/// Memory of the process `root` and all its descendants: the sum of "Pss" in smaps_rollup, where a page shared
+/// by n processes counts as 1/n for each.
 pub fn resident_bytes(root: i32) -> Result<u64> {
     let mut kb = 0;
     for pid in tree(root)? {
@@ -109,17 +109,17 @@ pub fn resident_bytes(root: i32) -> Result<u64> {
     Ok(kb * 1024)
 }
 
-/// What a core did apart from running threads, since the start of the machine, in steps of 10 ms.
+/// Time of a core outside of threads since boot, in steps of 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Core {
-    /// Softirqs: the network's share, as far as it was not on top of a thread.
+    /// Softirqs: the network's share, except for the part that ran on top of a thread.
     pub softirq_s: f64,
-    /// Time for which the hypervisor gave the core to others. No thread sees it but as a hole of
+    /// Time for which the hypervisor gave the core to other guests. Threads see it only as gaps of
     /// milliseconds.
     pub stolen_s: f64,
 }
 
-/// "softirq" and "steal" of proc_stat(5).
+/// Reads "softirq" and "steal" of proc_stat(5) for one core.
 pub fn core(core: usize) -> Result<Core> {
     let stat = std::fs::read_to_string("/proc/stat").doing(|| "/proc/stat".into())?;
     let ticks = |field| core_ticks(&stat, core, field);
@@ -174,7 +174,7 @@ fn schedstat(text: &str) -> Option<ThreadTimes> {
     })
 }
 
-/// The number of a line "NAME: NUMBER", 0 without one.
+/// The number of a line "NAME: NUMBER"; 0 if there is no such line.
 fn status_number(text: &str, name: &str) -> u64 {
     let line = text
         .lines()
@@ -183,7 +183,7 @@ fn status_number(text: &str, name: &str) -> u64 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Fourth field of stat, counted from the end of the name, which may hold anything.
+/// Fourth field of stat (the parent), counted from the end of the name, which may hold any character.
 fn parent(stat: &str) -> Option<i32> {
     let (_, after_name) = stat.rsplit_once(") ")?;
     after_name.split(' ').nth(1)?.parse().ok()

@@ -1,8 +1,8 @@
-//! Figures of slow disks, of congestion and of those who left: the second part of the list of metrics.
+//! Metrics of slow disks, of congestion and of departed clients: the second part of the list of metrics.
 
 use crate::metric::{Metric, metric};
 
-/// What is measured of disks and of clients whose network changes.
+/// Metrics of disks, and of clients whose network changes.
 pub const DISK_METRICS: &[Metric] = &[
     metric(
         "demand_met_min",

@@ -1,7 +1,7 @@
-//! What an experiment is: a question, declared. One file in `experiments/` holds one.
+//! The declaration of an experiment: a question to the contenders. Each file in `experiments/` holds one.
 //!
-//! A declaration says where things happen (`Place`), who takes part, what the clients do (`Workload`),
-//! what is varied (axes), what is judged and what is drawn. How it is done is `rounds.rs`' business.
+//! A declaration names the place (`Place`), the contenders, the clients' workload (`Workload`), the axes of the
+//! sweep, the judged metrics and the figures. `rounds.rs` carries it out.
 
 use crate::judge::Judge;
 use crate::peers::{Contender, Kind};
@@ -13,30 +13,30 @@ use crate::workloads::Workload;
 pub struct Experiment {
     /// Name on the command line and of the files with results.
     pub name: &'static str,
-    /// One line for lists and the page's title.
+    /// One line for lists and for the title of the page.
     pub title: &'static str,
-    /// What it asks, for somebody who reads the page without knowing the lab.
+    /// The question, for a reader of the page who does not know the lab.
     pub asks: &'static str,
-    /// Where the question comes from: a paper and its figure, or nothing.
+    /// Source of the question: a paper and its figure, or empty.
     pub source: &'static str,
-    /// Who takes part unless the command line says otherwise.
+    /// The contenders, unless the command line names others.
     pub contenders: Vec<Contender>,
-    /// Of the contenders, those that rows are about; empty: all that are ackpace.
+    /// The contenders that table rows are about; empty: all that are ackpace.
     pub subjects: &'static [&'static str],
-    /// What is varied; empty: one point.
+    /// The axes of the sweep; empty: a single point.
     pub sweep: Vec<Axis>,
-    /// How long and how often.
+    /// Length and number of the rounds.
     pub pace: Pace,
-    /// Place and workload of a point.
+    /// The place and the workload of a point.
     pub scene: fn(&Point) -> Scene,
-    /// Lines of the table.
+    /// The lines of the table.
     pub judged: Vec<Judge>,
-    /// Pictures of the page.
+    /// The figures of the page.
     pub figures: Vec<Figure>,
 }
 
 impl Experiment {
-    /// Whether rows are about this contender: then it is compared with the others.
+    /// True if rows are about this contender, in comparison with the others.
     pub fn is_subject(&self, who: &Contender) -> bool {
         if self.subjects.is_empty() {
             who.kind == Kind::Ackpace
@@ -46,23 +46,23 @@ impl Experiment {
     }
 }
 
-/// How long and how often.
+/// Length and number of the rounds.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Pace {
     /// Rounds of each contender at each point.
     pub rounds: usize,
-    /// Rounds of a quick look.
+    /// Rounds with `--quick`.
     pub rounds_quick: usize,
-    /// Load before each window.
+    /// Time under load before each window.
     pub warm_up_s: f64,
-    /// What is measured.
+    /// Length of the measured window.
     pub window_s: f64,
-    /// The window of a quick look.
+    /// Length of the window with `--quick`.
     pub window_quick_s: f64,
 }
 
 impl Pace {
-    /// What a run takes of it: the asked rounds, or fewer and shorter ones for a quick look.
+    /// The pace of a run: with the requested number of rounds, or with fewer and shorter ones for a quick look.
     pub fn taken(mut self, rounds: Option<u16>, quick: bool) -> Self {
         if quick {
             self.rounds = self.rounds_quick;
@@ -73,15 +73,15 @@ impl Pace {
     }
 }
 
-/// One point of an experiment.
+/// Place and workload at one point of an experiment.
 pub struct Scene {
-    /// Where it happens.
+    /// The place where it happens.
     pub place: Place,
     /// What the clients do.
     pub workload: Workload,
 }
 
-/// A picture: a metric over an axis, a line for each contender. Without an axis: a dot for each.
+/// A figure: a metric over an axis, with a line for each contender. Without an axis: a dot for each.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Caption.
@@ -90,13 +90,13 @@ pub struct Figure {
     pub metric: &'static str,
     /// Name of the axis on the x axis; empty in an experiment without a sweep.
     pub over: &'static str,
-    /// Name of the axis that has a line for each of its values, beside the contenders.
+    /// Name of the axis that adds a line for each of its values, beside the contenders.
     pub lines: Option<&'static str>,
-    /// Name of the axis that has a picture for each of its values.
+    /// Name of the axis that has a panel for each of its values.
     pub panels: Option<&'static str>,
-    /// Whether the metric is drawn by its logarithm.
+    /// True if the metric has a logarithmic scale.
     pub logarithmic: bool,
-    /// Whether it is drawn over the seconds of the window: for workloads that keep curves.
+    /// True if it is drawn over the seconds of the window: for workloads that keep curves.
     pub curve: bool,
 }
 
@@ -127,13 +127,13 @@ impl Figure {
         }
     }
 
-    /// The same with a picture for each value of another axis.
+    /// The same with a panel for each value of another axis.
     pub fn panels(mut self, axis: &'static str) -> Self {
         self.panels = Some(axis);
         self
     }
 
-    /// The same with the metric drawn by its logarithm.
+    /// The same with a logarithmic scale of the metric.
     pub fn logarithmic(mut self) -> Self {
         self.logarithmic = true;
         self

@@ -1,6 +1,6 @@
-//! What machine measured: a ratio travels, a figure does not.
+//! The machine of a run. Ratios can be compared between machines; absolute figures cannot.
 
-/// Facts that a reader needs to judge figures. No names of hosts or people.
+/// The facts that a reader needs to judge figures. No names of hosts or people.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Machine {
     /// Kernel release and version.
@@ -9,19 +9,19 @@ pub struct Machine {
     pub distribution: String,
     /// Model of the first CPU.
     pub cpu: String,
-    /// Cores that we may use.
+    /// Number of cores that we may use.
     pub cores: usize,
-    /// Frequency governor, if the machine shows one.
+    /// Frequency governor, if the machine reports one.
     pub governor: Option<String>,
-    /// Memory.
+    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Load averages at the start: above 0, strangers were at work.
+    /// Load averages at the start: above 0, other processes were active.
     pub load_average: String,
-    /// Congestion control, set and checked.
+    /// Congestion control of the connections, set and verified.
     pub congestion_control: &'static str,
 }
 
-/// Collects the facts; what cannot be read is empty.
+/// Collects the facts; one that cannot be read is empty.
 pub fn machine() -> Machine {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let uname = rustix::system::uname();

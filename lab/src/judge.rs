@@ -1,40 +1,40 @@
-//! What is judged: a metric, beside whom, at which points, and what has to hold.
+//! Judgements: which metric is compared with which contender, at which points, and which limit it must meet.
 
 use crate::sweep::Point;
 use ackpace_lab_base::stats::Interval;
 
-/// What becomes of the rounds in one line of the table.
+/// How the rounds become one figure in the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fold {
-    /// Their median; ratios are of paired rounds.
+    /// Their median; a ratio is the median of the ratios of paired rounds.
     Median,
     /// Their sum.
     Sum,
-    /// The greatest.
+    /// Their maximum.
     Max,
 }
 
-/// Lines of the table: one metric of the subjects beside some contenders.
+/// Lines of the table: one metric of the subjects, compared with some contenders.
 #[derive(Clone, Debug)]
 pub struct Judge {
     /// Key of the metric.
     pub metric: &'static str,
-    /// Names of the contenders it is compared with. Empty: a line about the subject alone.
+    /// Names of the contenders to compare with. Empty: a line about the subject alone.
     pub against: &'static [&'static str],
-    /// One line beside the best of them, in place of a line for each.
+    /// One line for the best of them, instead of a line for each.
     pub best: bool,
-    /// What has to hold.
+    /// The limit to meet.
     pub limit: Limit,
-    /// What becomes of the rounds.
+    /// How the rounds become one figure.
     pub fold: Fold,
-    /// At which points of the sweep it is a line.
+    /// True at those points of the sweep that get a line.
     pub at: fn(&Point) -> bool,
-    /// Name of an axis and a value: the subject is compared with itself at that point.
+    /// An axis and a value: the subject is compared with itself at that point.
     pub over_itself: Option<(&'static str, f64)>,
 }
 
 impl Judge {
-    /// A line for each peer.
+    /// A line for each of these contenders.
     pub fn against(metric: &'static str, against: &'static [&'static str], limit: Limit) -> Self {
         Self {
             metric,
@@ -47,7 +47,8 @@ impl Judge {
         }
     }
 
-    /// A line beside the best of these peers: by the limit, the one with the smallest figure, or the greatest.
+    /// One line for the best of these contenders: the one with the smallest or the largest figure, as the limit
+    /// asks.
     pub fn best_of(metric: &'static str, against: &'static [&'static str], limit: Limit) -> Self {
         Self {
             best: true,
@@ -63,7 +64,7 @@ impl Judge {
         }
     }
 
-    /// A line beside the subject itself where an axis has this value.
+    /// A line that compares the subject with itself at the point where an axis has this value.
     pub fn over_itself(metric: &'static str, axis: &'static str, value: f64, limit: Limit) -> Self {
         Self {
             over_itself: Some((axis, value)),
@@ -71,27 +72,27 @@ impl Judge {
         }
     }
 
-    /// The same, at some points only.
+    /// The same, at the points for which `at` is true.
     pub fn at(mut self, at: fn(&Point) -> bool) -> Self {
         self.at = at;
         self
     }
 }
 
-/// What a line has to hold. Values are as shown, in the unit of the metric's label.
+/// The limit of a line. Values are as shown, in the unit of the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// For information.
+    /// No limit: for information.
     None,
-    /// The ratio ours / peer.
+    /// A lower limit for the ratio ours / peer.
     RatioAtLeast {
         /// Its median is at least this,
         median: f64,
         /// and its interval above this.
         low_above: f64,
     },
-    /// The ratio ours / peer.
+    /// An upper limit for the ratio ours / peer.
     RatioAtMost {
         /// Its median is at most this,
         median: f64,
@@ -102,7 +103,7 @@ pub enum Limit {
     MedianRatioAtLeast(f64),
     /// The median ratio ours / peer is at most this.
     MedianRatioAtMost(f64),
-    /// Our median exceeds the peer's by this at most.
+    /// Our median exceeds the peer's by at most this.
     MoreByAtMost(f64),
     /// Our median is below this.
     ValueBelow(f64),
@@ -114,20 +115,19 @@ pub enum Limit {
     Zero,
 }
 
-/// What a line came to.
+/// The figures of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// Ours.
+    /// Our figure.
     pub ours: f64,
-    /// The peer's, where there is one.
+    /// The peer's figure, if there is one.
     pub peer: Option<f64>,
     /// Ratio ours / peer of the paired rounds.
     pub ratio: Option<Interval>,
 }
 
 impl Limit {
-    /// Whether it holds; `None` if nothing has to. What was to be compared and has nothing beside it
-    /// does not hold.
+    /// True if the limit is met; `None` without a limit. A comparison without a peer does not meet it.
     pub fn met(self, found: Found) -> Option<bool> {
         let ratio = |holds: fn(f64, f64) -> bool, limit| {
             Some(found.ratio.is_some_and(|r| holds(r.median, limit)))
@@ -155,7 +155,7 @@ impl Limit {
         }
     }
 
-    /// Whether less is better, as far as the limit tells.
+    /// True if the limit implies that less is better.
     pub fn wants_little(self) -> bool {
         !matches!(
             self,

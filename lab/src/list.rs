@@ -1,4 +1,4 @@
-//! `ackpace-lab list`: what can be run here, and what is in the way of the rest.
+//! `ackpace-lab list`: the experiments that can run here, and what prevents the others.
 
 use crate::experiment::Experiment;
 use crate::needs::{self, Machine};

@@ -1,4 +1,4 @@
-//! One run at a time on a machine: two would measure each other.
+//! Allows one run at a time on a machine: two would disturb each other's measurements.
 
 use crate::clock;
 use ackpace_lab_base::error::{Doing, Result};
@@ -7,21 +7,21 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Held while a run lasts; the kernel drops it with the process, however that ends.
+/// Held during a run; the kernel releases it when the process ends, in any way.
 #[derive(Debug)]
 pub struct RunLock {
     file: File,
 }
 
 impl Drop for RunLock {
-    /// Closing would not do: flock(2) belongs to the open file, and a child of another thread that has
-    /// not reached its exec(2) yet has it open, too.
+    /// Unlocks explicitly; closing is not enough. flock(2) belongs to the open file, and a child forked by
+    /// another thread has it open, too, until its exec(2).
     fn drop(&mut self) {
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Where the lock is: one place for the machine where we may write there, else one for this user.
+/// Path of the lock: one for the whole machine where we may write there, otherwise one for this user.
 pub fn place() -> PathBuf {
     let user = rustix::process::geteuid();
     if user.is_root() && Path::new("/run/lock").is_dir() {
@@ -30,7 +30,7 @@ pub fn place() -> PathBuf {
     std::env::temp_dir().join(format!("ackpace-lab-{}.lock", user.as_raw()))
 }
 
-/// Takes the lock at `path`; waits for another holder and says for whom.
+/// Takes the lock at `path`. If it is held, prints the holder and waits.
 pub fn acquire(path: &Path) -> Result<RunLock> {
     let what = || format!("lock file {}", path.display());
     let mut file = open(path)?;
@@ -51,7 +51,7 @@ pub fn acquire(path: &Path) -> Result<RunLock> {
     Ok(RunLock { file })
 }
 
-/// Takes the lock if nobody has it, else says who has.
+/// Takes the lock if it is free; otherwise returns the holder's description.
 pub fn try_acquire(path: &Path) -> Result<std::result::Result<RunLock, String>> {
     let mut file = open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -84,7 +84,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ackpace-lab-lock-{}", std::process::id()));
         let first = acquire(&path).unwrap();
         let second = try_acquire(&path).unwrap().unwrap_err();
-        // As a child between fork(2) and exec(2) has it.
+        // As a child holds it between fork(2) and exec(2).
         let elsewhere = first.file.try_clone().unwrap();
         drop(first);
         let third = try_acquire(&path).unwrap();

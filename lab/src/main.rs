@@ -1,11 +1,11 @@
 //! The lab: measures ackpace beside its peers, in one run, as ratios.
 //!
-//! `ackpace-lab run EXPERIMENT`: `run.rs` leads through it. An experiment is declared in `experiments/` with
-//! the words of `experiment.rs`; `rounds.rs` orders its rounds, `arena.rs` builds the place, `peers/` start
-//! the contenders, `workloads/` are the clients, `watch.rs` measures what they cost, `report.rs` and
-//! `page/` turn rounds into ratios and pictures. What is measured and why: `docs/benchmarks.md`.
+//! `run.rs` drives `ackpace-lab run EXPERIMENT`. Each experiment is declared in `experiments/` with the types
+//! of `experiment.rs`; `rounds.rs` orders its rounds. `arena.rs` builds the place, `peers/` start the
+//! contenders, and `workloads/` are the clients. `watch.rs` measures the cost, and `report.rs` and `page/` turn
+//! rounds into ratios and figures. `docs/benchmarks.md` explains what is measured and why.
 //!
-//! The instruments are crates of their own, which know nothing of the lab: `ackpace-lab-disk`, `ackpace-lab-wan`,
+//! The instruments are separate crates that know nothing of the lab: `ackpace-lab-disk`, `ackpace-lab-wan`,
 //! `ackpace-lab-swarm`, and below them `ackpace-lab-base`.
 
 mod arena;
@@ -63,7 +63,7 @@ enum Action {
     Run(run::Args),
     /// List experiments and contenders, and what this machine lacks for them
     List,
-    /// Remove what a run left that was killed
+    /// Remove what a killed run left
     Clean,
     /// Emulated hard disks: up, down, list, tell, check
     Disk(ackpace_lab_disk::Args),

@@ -1,19 +1,19 @@
-//! What a figure is: a key, words, a scale.
+//! The definition of a metric: a key, a label, a scale and a meaning.
 
-/// A figure that the lab measures.
+/// A quantity that the lab measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
-    /// Name in the JSON file; its unit stands last.
+    /// Name in the JSON file, with the unit as its suffix.
     pub key: &'static str,
-    /// Name in tables and figures, with the unit that it is shown in.
+    /// Name in tables and figures, with the unit in which it is shown.
     pub label: &'static str,
-    /// Shown value = measured value * scale.
+    /// Factor from the measured to the shown value.
     pub scale: f64,
-    /// What it means and where it comes from.
+    /// Its meaning and its source.
     pub means: &'static str,
 }
 
-/// A line of the list.
+/// Builds one entry of the list.
 pub const fn metric(
     key: &'static str,
     label: &'static str,

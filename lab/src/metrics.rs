@@ -1,4 +1,4 @@
-//! What is measured, by name: each figure of a round has a key, and a key says what a reader sees.
+//! The list of metrics: each figure of a round has a key, and each key a label for readers.
 
 use crate::belief_metrics::BELIEF_METRICS;
 use crate::disk_metrics::DISK_METRICS;
@@ -6,31 +6,31 @@ pub use crate::metric::Metric;
 use crate::metric::metric;
 use std::collections::BTreeMap;
 
-/// Figures of one contender in one round, by the keys of [`all`]; "KEY@NAME" is the figure of one
-/// class of clients, or of one set of files.
+/// Figures of one contender in one round, by the keys of [`all`]. "KEY@NAME" is the figure of one class of
+/// clients, or of one set of files.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 #[serde(transparent)]
 pub struct Values(BTreeMap<String, f64>);
 
 impl Values {
-    /// Notes a figure; a later one replaces an earlier one.
+    /// Sets a figure; a later value replaces an earlier one.
     pub fn set(&mut self, key: &str, value: f64) {
         self.0.insert(key.to_owned(), value);
     }
 
-    /// Notes a figure if there is one.
+    /// Sets a figure if there is one.
     pub fn set_some(&mut self, key: &str, value: Option<f64>) {
         if let Some(value) = value {
             self.set(key, value);
         }
     }
 
-    /// Notes all figures of others.
+    /// Adds all figures of `others`.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// A figure.
+    /// The figure of a key.
     pub fn get(&self, key: &str) -> Option<f64> {
         self.0.get(key).copied()
     }
@@ -41,7 +41,7 @@ impl Values {
     }
 }
 
-/// Everything that any workload measures, in the order of tables.
+/// All metrics of all workloads, in the order of tables.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().chain(BELIEF_METRICS).chain(DISK_METRICS)
 }
@@ -452,13 +452,13 @@ const METRICS: &[Metric] = &[
     ),
 ];
 
-/// The metric of a key, that of a class or set included. `None` for a name that nobody measures.
+/// The metric of a key, also of the key of a class or set. `None` for an unknown name.
 pub fn find(key: &str) -> Option<&'static Metric> {
     let key = key.split('@').next().unwrap_or(key);
     all().find(|metric| metric.key == key)
 }
 
-/// What a reader sees of a key: "goodput MB/s", "goodput MB/s (films)".
+/// The label of a key: "goodput MB/s", "goodput MB/s (films)".
 pub fn label(key: &str) -> String {
     let label = find(key).map_or(key, |metric| metric.label);
     match key.split_once('@') {
@@ -467,7 +467,7 @@ pub fn label(key: &str) -> String {
     }
 }
 
-/// By what a measured value is multiplied to be shown.
+/// The factor from the measured to the shown value.
 pub fn scale(key: &str) -> f64 {
     find(key).map_or(1.0, |metric| metric.scale)
 }

@@ -1,4 +1,4 @@
-//! What an experiment needs of the machine, and what of it this machine lacks.
+//! The requirements of an experiment, and those that this machine does not meet.
 
 use crate::cgroup;
 use crate::experiment::Experiment;
@@ -8,13 +8,13 @@ use crate::sweep::expand;
 use crate::workloads::{Workload, profile};
 use std::path::Path;
 
-/// What a new network namespace may use.
+/// Congestion controls that a new network namespace may use.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// Something that an experiment can't do without.
+/// A requirement of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// Namespaces, pinning before others, slow disks.
+    /// Namespaces, priority over other processes, slow disks.
     Root,
     /// A core for the server and one for the clients.
     TwoCores,
@@ -32,7 +32,7 @@ pub enum Need {
     Cubic,
 }
 
-/// What a machine has.
+/// The capabilities of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     root: bool,
@@ -46,7 +46,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Inspects this machine.
     pub fn look() -> Self {
         let there = |path: &str| Path::new(path).exists();
         Self {
@@ -63,7 +63,7 @@ impl Machine {
         }
     }
 
-    /// What it lacks for an experiment, in words; empty if the experiment can run.
+    /// The requirements of an experiment that it does not meet, in words; empty if the experiment can run.
     pub fn lacks(&self, experiment: &Experiment) -> Vec<&'static str> {
         let missing = needs(experiment)
             .into_iter()
@@ -71,7 +71,7 @@ impl Machine {
         missing.map(cure).collect()
     }
 
-    /// Names of those that can run here.
+    /// Names of the experiments that can run here.
     pub fn remaining<'a>(&self, all: &'a [Experiment]) -> Vec<&'a str> {
         let runnable = all
             .iter()
@@ -93,7 +93,7 @@ impl Machine {
     }
 }
 
-/// Packages with peers that are not here; a run brings them where apt can.
+/// Packages of missing peers; a run installs them where apt can.
 pub fn packages(experiment: &Experiment) -> Vec<&'static str> {
     let mut packages: Vec<&str> = experiment
         .contenders

@@ -1,4 +1,4 @@
-//! What a run leaves: everything that was asked, measured and concluded, as one JSON file.
+//! The result of a run: all inputs, measurements and conclusions, as one JSON file.
 
 use crate::experiment::Pace;
 use crate::facts::Machine;
@@ -12,54 +12,54 @@ use crate::world::World;
 use ackpace_lab_base::error::{Doing, Result};
 use std::path::Path;
 
-/// An experiment that was run.
+/// The result of one experiment.
 #[derive(Debug, serde::Serialize)]
 pub struct Outcome {
     /// Name of the experiment.
     pub experiment: &'static str,
-    /// One line.
+    /// Its title, one line.
     pub title: &'static str,
-    /// What it asks.
+    /// The question.
     pub asks: &'static str,
-    /// Paper and figure, or nothing.
+    /// Paper and figure, or empty.
     pub source: &'static str,
     /// Start of the run, UTC.
     pub date: String,
     /// The machine.
     pub machine: Machine,
-    /// Cores.
+    /// The cores.
     pub cores: World,
     /// Contenders with version and configuration.
     pub contenders: Vec<Identity>,
-    /// How long and how often.
+    /// Length and number of the rounds.
     pub pace: Pace,
-    /// Whether it was a look only.
+    /// True for a quick look.
     pub quick: bool,
     /// Axes of the sweep.
     pub axes: Vec<Axis>,
     /// Points with place and workload.
     pub points: Vec<Scenery>,
-    /// Share of the time that strangers took from the servers, at least.
+    /// Least share of the servers' time that other processes took.
     pub disturbance: Option<f64>,
     /// The table.
     pub rows: Vec<Row>,
-    /// Every round, and who failed.
+    /// Every round, and the contenders that failed.
     #[serde(flatten)]
     pub rounds: Rounds,
 }
 
-/// A point and what was there.
+/// A point with its place and workload.
 #[derive(Debug, serde::Serialize)]
 pub struct Scenery {
-    /// Where in the sweep.
+    /// The point of the sweep.
     pub point: Point,
-    /// Where it happened.
+    /// Its place.
     pub place: Place,
-    /// What the clients did.
+    /// The clients' workload.
     pub workload: Workload,
 }
 
-/// Writes text to a file; makes its folder.
+/// Writes text to a file; creates its folder.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     let what = || path.display().to_string();
     if let Some(folder) = path.parent() {
@@ -69,7 +69,7 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 impl Outcome {
-    /// As JSON, to be read by people, too.
+    /// The outcome as JSON, formatted for people, too.
     pub fn json(&self) -> Result<String> {
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::from);
         Ok(text.doing(|| "the report as JSON".into())? + "\n")

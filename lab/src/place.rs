@@ -1,28 +1,28 @@
-//! Where an experiment happens, declared; `arena.rs` builds it.
+//! The declaration of a place for experiments; `arena.rs` builds it.
 
 use crate::corpus::Set;
 use ackpace_lab_wan::Topology;
 
-/// Where it happens. Points with equal places share one.
+/// The place of an experiment. Points with equal places share one.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Place {
     /// The files that are served.
     pub files: Vec<Set>,
-    /// What they lie on.
+    /// The storage below the files.
     pub disk: Disk,
-    /// What is between clients and server.
+    /// The network between clients and server.
     pub network: Network,
-    /// Memory of each contender, page cache included.
+    /// Memory limit of each contender, page cache included.
     pub memory_limit_bytes: Option<u64>,
 }
 
 impl Place {
-    /// Whether both are the same place.
+    /// True if both places are equal.
     pub fn is(&self, other: &Self) -> bool {
         format!("{self:?}") == format!("{other:?}") // it holds numbers and names only
     }
 
-    /// Files in memory, clients behind emulated paths.
+    /// A place with files in memory and clients behind emulated paths.
     pub fn wan(files: &[Set], topology: Topology) -> Self {
         Self {
             network: Network::Wan {
@@ -33,7 +33,7 @@ impl Place {
         }
     }
 
-    /// Files in memory, clients on the same machine.
+    /// A place with files in memory and clients on the same machine.
     pub fn memory(files: &[Set]) -> Self {
         Self {
             files: files.to_vec(),
@@ -44,54 +44,54 @@ impl Place {
     }
 }
 
-/// What the files lie on.
+/// The storage of the files.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Disk {
-    /// The page cache: read and locked before the first round.
+    /// The page cache: the files are read and locked in memory before the first round.
     Memory,
     /// ext4 on a loop device that is throttled by cgroup. It has no seeks.
     Throttled {
-        /// Read rate for the server.
+        /// Limit of the server's read rate.
         read_bytes_per_s: u64,
-        /// Read-ahead of the device.
+        /// Read-ahead of the device in KB.
         read_ahead_kb: u64,
-        /// Sets of files that are in memory all the same.
+        /// Sets of files that stay in memory nevertheless.
         cached: &'static [&'static str],
     },
     /// ext4 on an emulated disk with seeks, zones and a queue.
     Emulated {
-        /// Name of its profile, as in lab/disk/profiles/.
+        /// Name of its profile, from lab/disk/profiles/.
         profile: &'static str,
-        /// Read-ahead of the device.
+        /// Read-ahead of the device in KB.
         read_ahead_kb: u64,
-        /// Sets of files that are in memory all the same.
+        /// Sets of files that stay in memory nevertheless.
         cached: &'static [&'static str],
     },
 }
 
-/// What is between clients and server.
+/// The network between clients and server.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// The loopback device of a network namespace of our own.
+    /// The loopback device of a separate network namespace.
     Loopback,
     /// Emulated paths between two network namespaces.
     Wan {
         /// Links and paths, and TCP's settings at both ends.
         topology: Topology,
-        /// Where the server's packets are received: on its own core, as by a network card of its own,
-        /// or on the clients' core, so that only what the server itself does is on its core.
+        /// The core that receives the server's packets. The server's own core models a network card of its own.
+        /// With the clients' core, only the server's own work runs on the server's core.
         receive: Receive,
     },
 }
 
-/// Which core does the kernel's part of receiving for the server (RPS).
+/// The core on which the kernel processes packets received for the server (RPS).
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Receive {
-    /// The server's.
+    /// The server's core.
     ServerCore,
-    /// The clients'.
+    /// The clients' core.
     ClientsCore,
 }

@@ -1,5 +1,5 @@
-//! A keep-alive probe: small requests at a fixed pace, each timed from its first byte out to its last
-//! byte in. What a visitor feels while the server is busy with others.
+//! A keep-alive probe: small requests at a fixed pace, each timed from its first byte sent to its last byte
+//! received. It measures the latency that a visitor sees while the server is busy with others.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::stats::percentile;
@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 
 /// Pause between an answer and the next probe.
 const PAUSE: Duration = Duration::from_millis(2);
-/// A probe without an answer for this long ends the bench.
+/// A probe without an answer for this long ends the run.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Latencies of one window.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Latencies {
-    /// Probes answered.
+    /// Number of answered probes.
     pub count: usize,
     /// Median.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
-    /// Worst.
+    /// Maximum.
     pub max_us: f64,
-    /// Connections opened anew since the server had closed the old one.
+    /// Connections opened again because the server had closed the previous one.
     pub reconnects: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Ends the probing and sums it up. The last probe is awaited: a stall at the end counts.
+    /// Stops the probe and summarises it. It waits for the last answer, so a stall at the end counts.
     pub fn stop(self) -> Result<Latencies> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
@@ -48,8 +48,8 @@ impl Probe {
     }
 }
 
-/// The probe measures the server, not the wait for its own turn on the load's core: real-time
-/// priority where it is allowed, else things stay as they are.
+/// Gives this thread real-time priority where allowed. The probe must measure the server, and not its own wait
+/// for the clients' core.
 fn prefer_this_thread() {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: plain call with a pointer to a live struct; 0 is the calling thread.
@@ -68,7 +68,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Connects and asks once, so that the server knows the connection before it is busy.
+    /// Connects and sends one request, so that the server knows the connection before it is busy.
     pub fn connect(
         who: &str,
         address: SocketAddr,
@@ -91,7 +91,7 @@ impl Prober {
         Ok(prober)
     }
 
-    /// Probes for a while in this thread.
+    /// Probes for the length of `window` in this thread.
     pub fn run_for(&mut self, window: Duration) -> Result<Latencies> {
         let start = Instant::now();
         self.run_while(|| start.elapsed() < window)
@@ -117,8 +117,8 @@ impl Prober {
         Ok(summary(latencies_ns, self.reconnects))
     }
 
-    /// One request; its latency in ns. On a connection that the server closed before it answered a
-    /// single byte, asks once more on a new one, and times that.
+    /// Sends one request; returns its latency in ns. If the server closed the connection before the first byte
+    /// of an answer, the request is repeated on a new one and timed there.
     fn ask(&mut self) -> Result<u64> {
         if let Some(ns) = self.try_ask()? {
             return Ok(ns);

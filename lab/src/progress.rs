@@ -1,4 +1,4 @@
-//! How far a run is and how long it will take, on one line of the terminal.
+//! Shows the progress of a run and the time left, on one line of the terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ pub struct Progress {
     rounds: usize,
     done: usize,
     start: Instant,
-    /// What a round should take, for as long as none is done.
+    /// Expected duration of a round, used until one is done.
     guess: Duration,
     terminal: bool,
 }
 
 impl Progress {
-    /// Of so many rounds, each of which should take about `guess`.
+    /// Starts with `rounds` rounds, each of which should take about `guess`.
     pub fn new(name: &'static str, rounds: usize, guess: Duration) -> Self {
         Self {
             name,
@@ -27,8 +27,8 @@ impl Progress {
         }
     }
 
-    /// Says what is done now. On a terminal the line replaces the last one; elsewhere only what is
-    /// `worth_a_line` is written.
+    /// Shows the current step. On a terminal the line replaces the previous one; elsewhere only steps that are
+    /// `worth_a_line` are written.
     pub fn say(&self, what: &str, worth_a_line: bool) {
         let left = self.left(self.start.elapsed());
         let text = format!(
@@ -47,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Rounds are done, or will not take place.
+    /// Counts rounds that are done or will not take place.
     pub fn add(&mut self, rounds: usize) {
         self.done += rounds;
     }

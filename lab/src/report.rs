@@ -1,4 +1,4 @@
-//! Rounds turned into a table of ratios.
+//! Turns rounds into a table of ratios.
 
 use crate::experiment::Experiment;
 use crate::judge::{Fold, Found, Judge, Limit};
@@ -16,21 +16,21 @@ pub struct Row {
     pub case: String,
     /// Metric with its unit.
     pub metric: String,
-    /// Who the line is about.
+    /// The contender that the line is about.
     pub who: String,
-    /// What its rounds came to, usually their median.
+    /// Its figure over all rounds, usually the median.
     pub ours: f64,
-    /// Peer and the median of its rounds.
+    /// The peer and the median of its rounds.
     pub peer: Option<(String, f64)>,
     /// Ratio ours / peer of the paired rounds.
     pub ratio: Option<Interval>,
-    /// Target.
+    /// The limit to meet.
     pub limit: Limit,
-    /// Whether it is met; `None` without a target.
+    /// True if it is met; `None` without a limit.
     pub met: Option<bool>,
 }
 
-/// All lines of an experiment, those of one point together. Who did not take part or failed has none.
+/// All lines of an experiment, grouped by point. Contenders that did not take part or failed have none.
 pub fn rows(
     experiment: &Experiment,
     contenders: &[Contender],
@@ -68,7 +68,7 @@ pub fn rows(
     rows
 }
 
-/// The line beside the best peer, which says so.
+/// The line with the best peer; its label says "(best)".
 fn best(lines: impl Iterator<Item = Row>, limit: Limit) -> Option<Row> {
     let sign = if limit.wants_little() { 1.0 } else { -1.0 };
     let value = |row: &Row| {
@@ -107,7 +107,7 @@ impl About<'_> {
         self.compared(peer, theirs, rounds, point)
     }
 
-    /// Beside itself at another point.
+    /// The line that compares the subject with itself at another point.
     fn elsewhere(&self, rounds: &[Round], point: &Point, other: &Point) -> Option<Row> {
         let theirs = self.values(rounds, self.who, other);
         self.compared("itself there", theirs, rounds, point)
@@ -121,7 +121,7 @@ impl About<'_> {
         point: &Point,
     ) -> Option<Row> {
         let ours = self.values(rounds, self.who, point);
-        // Rounds that both have: only those were measured side by side.
+        // Only rounds that both completed were measured side by side.
         let pairs = ours
             .iter()
             .filter_map(|(round, value)| Some((*value, *theirs.get(round)?)));
@@ -224,7 +224,7 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// A value with three digits that matter.
+/// Formats a value with about three significant digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size < 0.000_05 => "0".into(),
@@ -236,7 +236,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// What has to hold, in words.
+/// The limit in words.
 pub fn must(limit: Limit) -> String {
     match limit {
         Limit::None => String::new(),
@@ -252,9 +252,9 @@ pub fn must(limit: Limit) -> String {
     }
 }
 
-/// How much of the time strangers took the servers' core: of each contender the median share of its
-/// windows in which it was ready and had to wait, and of these the smallest, since a contender with
-/// many threads also waits for itself. `None` of no rounds.
+/// Share of the time that other processes took from the servers' core. For each contender it takes the median
+/// share of its windows in which it was ready and had to wait. The result is the smallest of these, since a
+/// contender with many threads also waits for itself. `None` without rounds.
 pub fn disturbance(rounds: &[Round]) -> Option<f64> {
     let mut by_contender: HashMap<&str, Vec<f64>> = HashMap::new();
     for round in rounds {

@@ -1,5 +1,6 @@
-//! The rounds of an experiment: each contender once in each, at each point, as a fresh process, in an order
-//! that rotates. Who fails is shown with the end of its log and left out; the others go on.
+//! Runs the rounds of an experiment. In each round, each contender runs once at each point, as a fresh process,
+//! in rotating order. A contender that fails is reported with the end of its log and left out; the others go
+//! on.
 
 use crate::arena::{Arena, Lab};
 use crate::experiment::{Experiment, Pace};
@@ -11,66 +12,66 @@ use crate::workloads::{self, Seen, Workload};
 use ackpace_lab_base::error::{LabError, Result};
 use std::time::Duration;
 
-/// Start, end and dropping of caches, beside the load.
+/// Estimated time besides the load: start, end, and dropping caches.
 const AROUND: Duration = Duration::from_millis(800);
 
 /// One contender in one round.
 #[derive(Debug, serde::Serialize)]
 pub struct Round {
-    /// Where in the sweep.
+    /// The point of the sweep.
     pub point: Point,
-    /// Number of the round.
+    /// Index of the round.
     pub round: usize,
-    /// Place in the order of the round.
+    /// Position in the order of the round.
     pub place: usize,
-    /// Who.
+    /// Name of the contender.
     pub contender: String,
     /// Figures, by the keys of `metrics::all`.
     pub values: Values,
-    /// What else the workload tells.
+    /// Further results of the workload.
     pub detail: serde_json::Value,
 }
 
-/// A contender that crashed, hung or answered wrongly: out for the rest of the point.
+/// A contender that crashed, hung or answered wrongly; it is left out for the rest of the point.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Failure {
-    /// Where in the sweep, in words.
+    /// The point of the sweep, in words.
     pub point: String,
-    /// Number of the round; nothing if it failed before the first.
+    /// Index of the round; `None` if it failed before the first.
     pub round: Option<usize>,
-    /// Who.
+    /// Name of the contender.
     pub contender: String,
-    /// What it did.
+    /// What it did wrong.
     pub what: String,
-    /// The end of what it wrote to its standard error.
+    /// The end of its standard error.
     pub log_tail: String,
 }
 
-/// Everything that came of an experiment.
+/// The results of an experiment.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct Rounds {
-    /// What was measured.
+    /// The measured rounds.
     pub rounds: Vec<Round>,
-    /// Who failed.
+    /// The contenders that failed.
     pub failures: Vec<Failure>,
 }
 
-/// Who takes part, where and how long.
+/// The inputs of [`run`].
 pub struct Plan<'a> {
-    /// The question.
+    /// The experiment.
     pub experiment: &'a Experiment,
-    /// Who takes part.
+    /// The contenders that take part.
     pub contenders: &'a [Contender],
     /// Points of the sweep.
     pub points: &'a [Point],
-    /// How long and how often.
+    /// Length and number of the rounds.
     pub pace: Pace,
 }
 
 /// Runs all rounds.
 ///
 /// # Errors
-/// What no contender is to blame for: a place that can't be built, a measure that can't be taken.
+/// Failures that no contender caused: a place that can't be built, or a measurement that fails.
 pub fn run(lab: &Lab, plan: &Plan) -> Result<Rounds> {
     let one = Duration::from_secs_f64(plan.pace.warm_up_s + plan.pace.window_s) + AROUND;
     let all = plan.points.len() * plan.contenders.len() * plan.pace.rounds;
@@ -82,7 +83,7 @@ pub fn run(lab: &Lab, plan: &Plan) -> Result<Rounds> {
         let mut here = match arena.take() {
             Some(arena) if arena.place.is(&scene.place) => arena,
             old => {
-                drop(old); // before its place is taken
+                drop(old); // before its successor is built
                 progress.say("building the place", true);
                 Arena::up(lab, &scene.place)?
             }
@@ -165,8 +166,8 @@ impl Stage<'_> {
         self.workload.run(&at, server, arena, pace)
     }
 
-    /// The result, or the note that a contender failed, which is then left out. What a person has to
-    /// provide is nobody's failure and ends the run.
+    /// Returns the result, or records a failure of the contender, which is then left out. If a person must
+    /// provide something, no contender is at fault and the run ends.
     fn keep<T>(
         &mut self,
         taking_part: &mut Vec<&Contender>,
@@ -204,7 +205,7 @@ impl Stage<'_> {
     }
 }
 
-/// The order of a round: it rotates, and every other time around it is reversed, so that nobody always
+/// The order of a round. It rotates, and every second full rotation is reversed, so that no contender always
 /// follows the same neighbour.
 fn rotated<T>(mut order: Vec<T>, round: usize) -> Vec<T> {
     let n = order.len();

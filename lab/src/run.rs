@@ -1,5 +1,5 @@
-//! `ackpace-lab run`: peers are brought, the world is entered, experiments run one after the other, and each
-//! leaves a JSON file, a page and a table.
+//! `ackpace-lab run`: installs peers, enters the namespaces, and runs the experiments one after the other. Each
+//! one leaves a JSON file, a page and a table.
 
 use crate::arena::Lab;
 use crate::experiment::Experiment;
@@ -13,10 +13,10 @@ use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// From this share of a server's time on, strangers are worth a word.
+/// The report mentions other processes if they took more than this share of a server's time.
 const DISTURBANCE_MAX: f64 = 0.002;
 
-/// Open files of the clients and of each server.
+/// Limit of open files, for the clients and for each server.
 const DESCRIPTORS: u64 = 200_000;
 
 /// Options of `ackpace-lab run`.
@@ -28,13 +28,13 @@ pub struct Args {
     /// Rounds of each contender at each point [default: the experiment's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Few short rounds, fewer points: a look, no proof
+    /// Few short rounds and fewer points: for a quick look, not as proof
     #[arg(long)]
     quick: bool,
-    /// Only points with this value on an axis, as "mix=2" (kinds by number, from 0); several values of an axis: any of them
+    /// Only points with this value on an axis, as "mix=2" (kinds by number, from 0); of several on one axis, any
     #[arg(long, value_name = "AXIS=VALUE", value_parser = at)]
     at: Vec<(String, f64)>,
-    /// Who takes part, separated by commas; "ackpace --option value" is ours with options
+    /// Contenders, separated by commas; "ackpace --option value" is ackpace with options
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     contenders: Vec<String>,
     /// Where to write NAME-DATE.json and NAME-DATE.html
@@ -51,32 +51,33 @@ pub struct Args {
     strict: bool,
 }
 
-/// An experiment and who takes part in it.
+/// An experiment and its contenders.
 struct Entry {
     experiment: Experiment,
     contenders: Vec<Contender>,
 }
 
-/// Runs what was asked for; exit code 0 unless `--strict` and a target is missed or a contender fails.
+/// Runs the requested experiments. Exit code 0, except with `--strict` if a target is missed or a contender
+/// fails.
 ///
 /// # Errors
-/// Unknown names, what the machine lacks, a place that can't be built.
+/// Unknown names, a requirement that the machine does not meet, or a place that can't be built.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let entries = entries(&args.names, &args.contenders)?;
     entries
         .iter()
         .try_for_each(|entry| check_at(entry, &args.at))?;
     let (ackpace, scratch) = paths(args, &entries)?;
-    // What peers of all experiments need comes first: below, the machine's network is out of reach.
+    // Install the peers of all experiments first: later the machine's own network is out of reach.
     let all: Vec<Contender> = entries
         .iter()
         .flat_map(|entry| entry.contenders.clone())
         .collect();
     peers::provide(&all)?;
     let _lock = lock::acquire(&lock::place())?;
-    let machine = facts::machine(); // before the world: it counts the cores we may use
+    let machine = facts::machine(); // before `enter`, which pins us: it counts the usable cores
     let lab = Lab {
-        world: world::enter(leftovers::remove)?, // from here on in a child with its own network, mounts and pids
+        world: world::enter(leftovers::remove)?, // from here on a child with its own network, mounts and pids
         scratch,
         ackpace,
     };
@@ -96,7 +97,7 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
         contenders,
     } = entry;
     let date = clock::now_utc();
-    // A value that a quick look leaves out may be asked for all the same.
+    // `--at` may name a value that a quick look would skip.
     let mut points = expand(&experiment.sweep, args.quick && args.at.is_empty());
     points.retain(|point| is_at(point, &args.at));
     let plan = Plan {
@@ -141,7 +142,7 @@ fn one(args: &Args, lab: &Lab, entry: &Entry, machine: &facts::Machine) -> Resul
     Ok(outcome)
 }
 
-/// Prints the table and what to think of it.
+/// Prints the table and its caveats.
 fn conclude(outcome: &Outcome, json: &Path, html: &Path) {
     println!("{}: {}", outcome.experiment, outcome.title);
     if !outcome.rows.is_empty() {
@@ -180,7 +181,7 @@ fn conclude(outcome: &Outcome, json: &Path, html: &Path) {
     );
 }
 
-/// The experiments of these names, sets taken apart, with their contenders.
+/// The experiments with these names, with sets expanded, and their contenders.
 fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
     let mut all = experiments::all();
     let mut entries = Vec::new();
@@ -193,7 +194,7 @@ fn entries(names: &[String], contenders: &[String]) -> Result<Vec<Entry>> {
                     .iter()
                     .any(|entry: &Entry| entry.experiment.name == member)
                 {
-                    continue; // named twice
+                    continue; // listed twice
                 }
                 return Err(unknown(member, &all, &entries));
             };
@@ -230,7 +231,7 @@ fn at(text: &str) -> std::result::Result<(String, f64), String> {
     value.ok_or_else(|| "wanted: the name of an axis, \"=\" and a number".to_owned())
 }
 
-/// Whether the point has one of the values that are asked for on each axis of which any are.
+/// True if, on each axis that `at` names, the point has one of the requested values.
 fn is_at(point: &Point, at: &[(String, f64)]) -> bool {
     let has = |axis: &str| {
         let mut values = at.iter().filter(|(other, _)| other == axis);
@@ -239,7 +240,7 @@ fn is_at(point: &Point, at: &[(String, f64)]) -> bool {
     at.iter().all(|(axis, _)| has(axis))
 }
 
-/// Whether the experiment has such points.
+/// Checks that the experiment has such points.
 fn check_at(entry: &Entry, at: &[(String, f64)]) -> Result<()> {
     let axes = &entry.experiment.sweep;
     for (name, value) in at {
@@ -275,7 +276,7 @@ fn unknown(name: &str, left: &[Experiment], taken: &[Entry]) -> LabError {
     ))
 }
 
-/// The experiment's contenders, or those asked for: by the names that it gives them, or any preset.
+/// The contenders of the experiment, or the requested ones: by the experiment's names, or any preset.
 fn taking_part(experiment: &Experiment, asked: &[String]) -> Result<Vec<Contender>> {
     if asked.is_empty() {
         return Ok(experiment.contenders.clone());
@@ -316,8 +317,8 @@ fn paths(args: &Args, entries: &[Entry]) -> Result<(PathBuf, PathBuf)> {
     Ok((ackpace, scratch))
 }
 
-/// Ten thousand connections have two ends here; servers inherit the limit. Root may raise it beyond
-/// what it was given; what needs more than there is says so itself.
+/// Raises the limit of open files. Both ends of ten thousand connections are here, and servers inherit the
+/// limit. Root may raise it beyond the given maximum. Whatever needs more reports that itself.
 fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let both = |limit| Rlimit {

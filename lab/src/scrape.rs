@@ -1,4 +1,4 @@
-//! What ackpace counts of itself in a window: its metrics, asked inside its network.
+//! ackpace's own counters in a window: reads its metrics from within its network.
 
 use crate::arena::Arena;
 use crate::metrics::Values;
@@ -7,11 +7,11 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-/// Where it serves them, in a network of its own: the value of `--metrics`.
+/// Port of the metrics in the server's own network: the value of `--metrics`.
 pub const PORT: &str = "9100";
-/// It answers within this time, or hangs.
+/// Time limit for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Its counters, all labels together, and the figures that they become.
+/// The counters, each summed over all labels, and the keys of the figures that they become.
 const COUNTERS: [(&str, &str); 3] = [
     ("ackpace_disk_delayed_wishes_total", "delayed_reads"),
     ("ackpace_disk_delayed_bytes_total", "delayed_read_bytes"),
@@ -23,7 +23,7 @@ const COUNTERS: [(&str, &str); 3] = [
 pub struct Scrape([f64; COUNTERS.len()]);
 
 impl Scrape {
-    /// Asks for them; `None` where the server has no metrics, as others than ours.
+    /// Reads them; `None` for a server without metrics, which is any other than ackpace.
     pub fn take(arena: &Arena) -> Result<Option<Scrape>> {
         let Some(wan) = &arena.instruments.wan else {
             return Ok(None);
@@ -32,7 +32,7 @@ impl Scrape {
             .run(|| Ok(page().ok().map(|page| Scrape::read(&page))))
     }
 
-    /// What was counted between the first and the second.
+    /// Adds the differences between the two readings to the figures.
     pub fn add(before: Option<Scrape>, after: Option<Scrape>, values: &mut Values) {
         let (Some(before), Some(after)) = (before, after) else {
             return;

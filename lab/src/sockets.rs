@@ -1,5 +1,5 @@
-//! The TCP sockets of a network namespace, asked of the kernel (sock_diag(7)): who listens, what waits in
-//! send queues, and which congestion control is really in use.
+//! The TCP sockets of a network namespace, read from the kernel (sock_diag(7)): listeners, bytes in send
+//! queues, and the congestion control actually in use.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_wire::tcp_info::TcpInfo;
@@ -20,13 +20,13 @@ const MESSAGE_LEN: usize = 72;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_SKMEMINFO: u16 = 7;
-/// Place of SK_MEMINFO_WMEM_QUEUED.
+/// Offset of SK_MEMINFO_WMEM_QUEUED.
 const WMEM_QUEUED_AT: usize = 5 * 4;
 const TCP_ESTABLISHED: u32 = 1;
 const TCP_LISTEN: u32 = 10;
 const ANSWER_LEN_BYTES: usize = 256 << 10;
 
-/// A door to the sockets of the network namespace in which it was opened.
+/// A netlink socket for the sockets of the network namespace in which it was opened.
 pub struct Sockets {
     netlink: OwnedFd,
 }
@@ -34,18 +34,18 @@ pub struct Sockets {
 /// The established connections of one port at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queues {
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// sk_wmem_queued of all of them: memory of what is written and not yet ACKed.
+    /// Sum of their sk_wmem_queued: memory of data that is written and not yet ACKed.
     pub queued_bytes: u64,
-    /// Written and not yet sent, as SIOCOUTQNSD tells it.
+    /// Bytes written and not yet sent, as by SIOCOUTQNSD.
     pub unsent_bytes: u64,
-    /// Congestion controls in use, each once.
+    /// Names of the congestion controls in use, each once.
     pub congestion_controls: Vec<String>,
 }
 
 impl Sockets {
-    /// Opens the door in the network namespace of the calling thread.
+    /// Opens it in the network namespace of the calling thread.
     pub fn open() -> Result<Self> {
         let netlink = socket_with(
             AddressFamily::NETLINK,
@@ -58,7 +58,7 @@ impl Sockets {
         })
     }
 
-    /// Whether somebody listens on the port.
+    /// True if a socket listens on the port.
     pub fn listening(&self, port: u16) -> Result<bool> {
         let mut found = false;
         for family in [AddressFamily::INET, AddressFamily::INET6] {
@@ -67,7 +67,7 @@ impl Sockets {
         Ok(found)
     }
 
-    /// What the server on this address and port holds for its clients.
+    /// The send queues of the server on this address and port.
     pub fn queues(&self, address: IpAddr, port: u16) -> Result<Queues> {
         let family = match address {
             IpAddr::V4(_) => AddressFamily::INET,
@@ -130,7 +130,7 @@ struct Socket {
     congestion_control: String,
 }
 
-/// A dump of the sockets with this local port in one of the states, with memory, TCP_INFO and
+/// A request for all sockets with this local port in one of the states, including memory, TCP_INFO and
 /// congestion control.
 fn request(family: u8, port: u16, states: u32) -> Vec<u8> {
     let len = (HEADER_LEN + REQUEST_LEN) as u32;
@@ -150,7 +150,7 @@ fn request(family: u8, port: u16, states: u32) -> Vec<u8> {
     bytes
 }
 
-/// The netlink messages of one answer.
+/// Splits one answer into its netlink messages.
 fn messages(mut bytes: &[u8]) -> Vec<Message> {
     let mut found = Vec::new();
     while bytes.len() >= HEADER_LEN {

@@ -1,26 +1,26 @@
-//! A sweep: axes with their values, and the points between them.
+//! A sweep: axes with their values, and the points that they span.
 
 use std::collections::BTreeMap;
 
 /// One parameter that an experiment varies.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Axis {
-    /// Name, as points and placeholders `{NAME}` in options of contenders use it.
+    /// Name, as used by points and by placeholders `{NAME}` in contenders' options.
     pub name: &'static str,
-    /// What a reader sees, with its unit: "connections", "round trip ms".
+    /// Label for readers, with its unit: "connections", "round trip ms".
     pub label: &'static str,
     /// Values, in the order of the figure.
     pub values: Vec<f64>,
-    /// The values that a quick look takes; all of them if empty.
+    /// The values of a quick look; empty: all of them.
     pub quick: Vec<f64>,
-    /// Whether figures draw it by its logarithm.
+    /// True if figures give it a logarithmic scale.
     pub logarithmic: bool,
-    /// For an axis of kinds, not of amounts: what value 0, 1, ... is called.
+    /// For an axis of kinds instead of amounts: the names of the values 0, 1, ...
     pub names: Vec<&'static str>,
 }
 
 impl Axis {
-    /// An axis drawn in proportion, whose quick look takes all values.
+    /// An axis with a linear scale, whose quick look takes all values.
     pub fn new(name: &'static str, label: &'static str, values: &[f64]) -> Self {
         Self {
             name,
@@ -32,7 +32,7 @@ impl Axis {
         }
     }
 
-    /// An axis of kinds: its values are 0, 1, ..., and are shown by their names.
+    /// An axis of kinds: its values are 0, 1, ..., shown by their names.
     pub fn named(name: &'static str, label: &'static str, names: &[&'static str]) -> Self {
         let values: Vec<f64> = (0..names.len()).map(|nth| nth as f64).collect();
         Self {
@@ -41,7 +41,7 @@ impl Axis {
         }
     }
 
-    /// How a value is shown.
+    /// The text that shows a value.
     pub fn show(&self, value: f64) -> String {
         match self.names.get(value as usize) {
             Some(name) => (*name).to_owned(),
@@ -49,13 +49,13 @@ impl Axis {
         }
     }
 
-    /// The same with fewer values for a quick look.
+    /// The same axis with fewer values for a quick look.
     pub fn quick(mut self, values: &[f64]) -> Self {
         self.quick = values.to_vec();
         self
     }
 
-    /// The same, drawn by its logarithm.
+    /// The same axis with a logarithmic scale.
     pub fn logarithmic(mut self) -> Self {
         self.logarithmic = true;
         self
@@ -80,19 +80,19 @@ impl Point {
         self.0.get(axis).copied().unwrap_or(0.0)
     }
 
-    /// The value on an axis that counts things.
+    /// The value on an axis that counts items.
     pub fn count(&self, axis: &str) -> usize {
         self.get(axis) as usize
     }
 
-    /// The same with another value on an axis.
+    /// The same point with another value on one axis.
     pub fn with(&self, axis: &'static str, value: f64) -> Self {
         let mut point = self.clone();
         point.0.insert(axis, value);
         point
     }
 
-    /// Axes and values, by name.
+    /// Axes and their values, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
         self.0.iter().map(|(name, value)| (*name, *value))
     }
@@ -116,14 +116,14 @@ impl Point {
         parts.collect::<Vec<_>>().join(", ")
     }
 
-    /// A point by hand.
+    /// A point for tests.
     #[cfg(test)]
     pub fn of(values: &[(&'static str, f64)]) -> Self {
         Self(values.iter().copied().collect())
     }
 }
 
-/// All points of a sweep, the last axis running fastest. Without axes: the one empty point.
+/// All points of a sweep; the last axis varies fastest. Without axes: a single empty point.
 pub fn expand(axes: &[Axis], quick: bool) -> Vec<Point> {
     let mut points = vec![Point::default()];
     for axis in axes {

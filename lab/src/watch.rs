@@ -1,5 +1,5 @@
-//! What a server costs in a window: CPU and switches from /proc, send queues sampled by sock_diag, what the
-//! emulated disk and network count. Begun before the window, ended after it.
+//! Measures the cost of a server in a window: CPU and context switches from /proc, send queues sampled by
+//! sock_diag, and the counters of the emulated disk and network. It starts before the window and ends after it.
 
 use crate::cpu::{self, Core, Spent, Usage};
 use crate::metrics::Values;
@@ -16,10 +16,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Pause between two samples of the send queues: they cost the clients' core a millisecond each.
+/// Interval between two samples of the send queues, each of which takes a millisecond of the clients' core.
 const SAMPLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is looked at beside the server.
+/// The instruments beside the server.
 #[derive(Clone)]
 pub struct Instruments {
     /// The sockets of the server's network.
@@ -30,7 +30,7 @@ pub struct Instruments {
     pub wan: Option<Arc<Wan>>,
 }
 
-/// A window that was begun.
+/// An open window.
 pub struct Watch<'a> {
     server: &'a Running,
     instruments: &'a Instruments,
@@ -43,7 +43,7 @@ pub struct Watch<'a> {
     start: Instant,
 }
 
-/// A window that is over.
+/// A closed window.
 pub struct Watched {
     elapsed_s: f64,
     spent: Spent,
@@ -51,12 +51,12 @@ pub struct Watched {
     values: Values,
 }
 
-/// What clients got in the window, to which costs are related.
+/// The work that clients received in the window; costs are given relative to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
-    /// Bytes of bodies.
+    /// Bytes of response bodies.
     pub body_bytes: u64,
-    /// Responses that ended.
+    /// Completed responses.
     pub responses: u64,
 }
 
@@ -66,7 +66,7 @@ struct Sampler {
 }
 
 impl<'a> Watch<'a> {
-    /// Begins; the server's send queues are sampled if wanted.
+    /// Opens the window; `queues` also samples the server's send queues.
     pub fn begin(server: &'a Running, instruments: &'a Instruments, queues: bool) -> Result<Self> {
         let sampler = queues.then(|| Sampler::start(instruments.sockets.clone(), server));
         let wan = instruments.wan.as_ref().map(|wan| wan.counters());
@@ -83,7 +83,7 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Ends it.
+    /// Closes the window.
     pub fn end(self) -> Result<Watched> {
         let elapsed_s = self.start.elapsed().as_secs_f64();
         let spent = cpu::usage(self.server.pid())?.since(&self.usage);
@@ -118,7 +118,7 @@ impl<'a> Watch<'a> {
 }
 
 impl Watched {
-    /// The server's figures, related to the work that was done.
+    /// The server's figures, relative to the work.
     pub fn values(self, work: Work) -> Values {
         let Self {
             elapsed_s,
@@ -158,7 +158,7 @@ impl Sampler {
     }
 
     fn stop(self) -> Result<Vec<Queues>> {
-        let _ = self.stop.send(()); // its end was an error, which join gives
+        let _ = self.stop.send(()); // if the thread ended early, join returns its error
         let joined = self.thread.join();
         joined.map_err(|_| LabError::Setup("the sampler of send queues panicked".into()))?
     }
@@ -212,7 +212,7 @@ fn add_disk(
     }
 }
 
-/// Bytes read and read again of each set of files, which are named SET-NUMBER.bin.
+/// Bytes read, and read again, of each set of files, whose names are SET-NUMBER.bin.
 fn by_set(files: &[ackpace_lab_disk::FileCounters]) -> BTreeMap<&str, (u64, u64)> {
     let mut sets: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for file in files {

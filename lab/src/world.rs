@@ -1,9 +1,9 @@
-//! The place where experiments run: own network, mount and process namespaces, reno, pinned cores.
+//! The environment of a run: separate network, mount and process namespaces, reno, pinned cores.
 //!
-//! The run proper is a child, process 1 of a new pid namespace: whatever ends it, the kernel ends
-//! all servers with it, and with the last of them the network, the mounts and the loop devices. Its
-//! parent only waits: for the child, or for Ctrl-C, which kills the child. What outlives processes
-//! (cgroups) is removed by the parent and again at the next start.
+//! The run itself is a child, process 1 of a new pid namespace. However it ends, the kernel kills all servers
+//! with it, and removes the network, the mounts and the loop devices with the last of them. Its parent only
+//! waits: for the child, or for Ctrl-C, upon which it kills the child. The parent removes what outlives
+//! processes (cgroups) at the end and again at the next start.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
@@ -15,10 +15,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Congestion control of every connection on the loopback. The machine's default may be bbr, which without a pacing
-/// qdisc is several times slower on loopback and would hide the servers behind the pacing timer.
+/// Congestion control of every connection on the loopback. The machine's default may be bbr. Without a pacing
+/// qdisc, bbr is several times slower on the loopback, and its pacing timer would hide the differences between
+/// servers.
 pub const CONGESTION_CONTROL: &str = "reno";
-/// Niceness of servers and load alike: strangers on the machine disturb the rounds less.
+/// Niceness of servers and load alike, so that other processes disturb the rounds less.
 const NICE: i32 = -10;
 const CONGESTION_CONTROL_SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
@@ -31,8 +32,8 @@ pub struct World {
     pub load_core: usize,
 }
 
-/// Leaves the machine's namespaces. Returns in the child, the parent waits for it and exits with its
-/// code; `remove_leftovers` is called before and after. To be called before any thread is started.
+/// Leaves the machine's namespaces. Returns in the child; the parent waits for it and exits with its code.
+/// `remove_leftovers` is called before and after. Must be called before any thread is started.
 pub fn enter(remove_leftovers: fn() -> Vec<String>) -> Result<World> {
     if !rustix::process::geteuid().is_root() {
         let what = "namespaces, pinned servers and slow disks need root: the same with sudo";
@@ -41,7 +42,7 @@ pub fn enter(remove_leftovers: fn() -> Vec<String>) -> Result<World> {
     let cores = cores()?;
     remove_leftovers();
     let waited = block_signals();
-    // Only children get the new pids; the parent itself stays outside, where it can clean up.
+    // Only children enter the new pid namespace; the parent stays outside, where it can clean up.
     unshare(libc::CLONE_NEWPID)?;
     // SAFETY: the process has one thread, so the child may go on as if nothing had happened.
     let child = unsafe { libc::fork() };
@@ -58,7 +59,7 @@ pub fn enter(remove_leftovers: fn() -> Vec<String>) -> Result<World> {
     Ok(cores)
 }
 
-/// The command, to be started on a core and in groups (their open `cgroup.procs`), and to die with us.
+/// Makes the command start on a core and in groups (their open `cgroup.procs`), and end with us.
 pub fn on_core(mut command: Command, core: usize, procs: &[File]) -> Command {
     let procs: Vec<i32> = procs.iter().map(AsRawFd::as_raw_fd).collect();
     let before = move || {
@@ -77,7 +78,7 @@ pub fn on_core(mut command: Command, core: usize, procs: &[File]) -> Command {
     command
 }
 
-/// The first two cores that we may use.
+/// The first two cores that this process may use.
 fn cores() -> Result<World> {
     let allowed = rustix::thread::sched_getaffinity(None).doing(|| "sched_getaffinity".into())?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
@@ -98,8 +99,8 @@ fn pin(core: usize) -> Result<()> {
     rustix::thread::sched_setaffinity(None, &set).doing(|| format!("pinning to core {core}"))
 }
 
-/// Niceness of servers and load. Where the scheduler groups by session (sched(7), autogroup), only the
-/// niceness of the group counts, so that we need a session of our own. A refusal costs precision only.
+/// Sets the niceness of servers and load. Where the scheduler groups by session (sched(7), autogroup), only the
+/// niceness of the group counts, so a new session is needed. A refusal only costs precision.
 fn prefer_us() {
     let _ = rustix::process::setsid();
     let _ = std::fs::write("/proc/self/autogroup", NICE.to_string());
@@ -107,7 +108,7 @@ fn prefer_us() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
-/// Private mounts, a /proc of the new pids, loopback up, congestion control set.
+/// Sets up the namespaces: private mounts, a /proc of the new pids, loopback up, congestion control set.
 fn furnish() -> Result<()> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).doing(|| "making mounts private".into())?;
@@ -144,7 +145,7 @@ fn loopback_up() -> Result<()> {
         .doing(|| "bringing the loopback up".into())
 }
 
-/// Parent: waits for the child to end, or kills it when a signal asks us to.
+/// Runs in the parent: waits for the child to end, and kills it on a signal.
 fn guard(
     child: libc::pid_t,
     waited: &libc::sigset_t,
@@ -170,7 +171,7 @@ fn guard(
         }
         remove_leftovers();
         if signal != libc::SIGCHLD {
-            // Whoever hung up does not read it.
+            // The terminal may be gone; then nobody reads this.
             let said = "nothing is left behind";
             let _ = writeln!(
                 std::io::stderr(),

@@ -1,4 +1,4 @@
-//! A run that is stopped leaves nothing behind: no process, mount, loop device, cgroup.
+//! A run that is stopped leaves nothing behind: no process, mount, loop device or cgroup.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 const LAB: &str = env!("CARGO_BIN_EXE_ackpace-lab");
 
-/// A run whose scratch folder goes with it.
+/// A run; dropping it removes its scratch folder.
 struct Run {
     child: Child,
     scratch: PathBuf,
@@ -36,7 +36,7 @@ impl Run {
         Run { child, scratch }
     }
 
-    /// Whether it came to a line with this text; not if another run has the machine.
+    /// Waits for a line with this text; returns false if another run holds the machine.
     fn comes_to(&mut self, text: &str) -> bool {
         let lines = BufReader::new(self.child.stderr.take().unwrap()).lines();
         for line in lines.map_while(Result::ok) {
@@ -95,7 +95,7 @@ fn impossible() -> Option<&'static str> {
     }
 }
 
-/// What is left of a run: processes and mounts that name its scratch folder, and its cgroups.
+/// Remains of a run: processes and mounts that name its scratch folder, and its cgroups.
 fn traces(scratch: &Path) -> Vec<String> {
     let name = scratch.to_string_lossy().into_owned();
     let mut found = Vec::new();

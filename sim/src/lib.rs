@@ -1,6 +1,6 @@
-//! Models of what lies around a server, and worlds that drive its machines.
+//! Models of the disks and links around a server, and simulated worlds that drive its state machines.
 //!
-//! Everything here is a pure function of its inputs: time comes as an argument, chance from a seeded
+//! Everything here is a pure function of its inputs: the caller passes the time, and randomness comes from a seeded
 //! generator. The lab's emulators run the same models against the real kernel.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Workers that give each other new connections, beside those that keep what the kernel's hash gives them.
+//! Workers that hand over new connections, beside workers that keep what the kernel's hash gives them.
 //!
-//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the table anew.
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` rewrites the table.
 
 use ackpace_core::balance::{Load, place};
 use std::cmp::Reverse;
@@ -10,12 +10,12 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 const SEED: u64 = 20_260_102;
-/// Connections per worker, on average, once arrivals and departures are in balance.
+/// Mean number of connections per worker once arrivals and departures balance.
 const EACH: usize = 200;
-/// Arrivals that are made, and after how many of them looks begin.
+/// Arrivals per connection in balance, and after how many of them measurement begins.
 const ARRIVALS: usize = 40;
 const LOOKS_FROM: usize = 10;
-/// Of so many arrivals a worker's latest, the rate is not known yet.
+/// Rates of this many latest arrivals per worker are not known yet.
 const UNKNOWN: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,23 +29,24 @@ struct Conn {
 struct Dice(Pcg64Mcg);
 
 impl Dice {
-    /// 0 to 1, without 0.
+    /// Uniform from 0 (exclusive) to 1.
     fn part(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Pareto from 1 to 50 Mbit/s, index 1: most are slow, few carry most.
+    /// Pareto from 1 to 50 Mbit/s, index 1: most are slow, few carry most of the traffic.
     fn rate(&mut self) -> u64 {
         let (least, most) = (125_000.0, 6_250_000.0);
         (least / (1.0 - self.part() * (1.0 - least / most))) as u64
     }
 }
 
-/// Mean over many looks of the largest load over the mean load, with and without giving away; and the part given away.
+/// Mean over many samples of the largest load over the mean load, with and without hand-over; and the fraction handed
+/// over.
 fn run(workers: usize, gives: bool) -> (f64, f64) {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(SEED + workers as u64));
     let total = workers * EACH;
-    // A lifetime of a second on average: EACH connections a worker.
+    // A mean lifetime of a second: EACH connections a worker.
     let wait_ns = |dice: &mut Dice, mean_ns: f64| (-dice.part().ln() * mean_ns) as u64;
     let (mut conns, mut young) = (BinaryHeap::new(), VecDeque::new());
     let (mut loads, mut rates) = (vec![Load::default(); workers], vec![0; workers]);
@@ -65,7 +66,7 @@ fn run(workers: usize, gives: bool) -> (f64, f64) {
                 loads[conn.worker].rate_bytes_per_s -= conn.rate;
             }
         }
-        // Their rate is known now, if they are still there.
+        // Their rates are known now, if they are still there.
         while let Some(conn) = young
             .front()
             .copied()

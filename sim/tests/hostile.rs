@@ -1,11 +1,11 @@
-//! Random inputs for the hostile worlds, the same in every run. `fuzz/` guides such inputs by coverage; these are the
-//! guard that every `make test` can afford.
+//! Random inputs for the hostile worlds, the same in every run. `fuzz/` guides such inputs by coverage; these are cheap
+//! enough for every `make test`.
 
 use std::panic::catch_unwind;
 
 use ackpace_sim::worlds::hostile;
 
-/// Runs a world on inputs of seeds that follow each other; the message of a failure names the seed.
+/// Runs a world on the inputs of consecutive seeds; a failure's message names the seed.
 fn run(world: fn(&[u8]), seeds: std::ops::Range<u64>, len_bytes: usize) {
     println!("seeds {seeds:?}, {len_bytes} bytes each");
     for seed in seeds {

@@ -1,7 +1,7 @@
-//! The cache of small responses under a crawler that asks for every file once: what admission by the second request is
-//! worth beside a cache that takes whatever is asked for.
+//! The cache of small responses under a crawler that asks for every file once: what admission on the second request
+//! gains over a cache that admits everything.
 //!
-//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the table anew.
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` rewrites the table.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 const SEED: u64 = 20_261_123;
-/// Files that readers ask for, by Zipf's law; a crawler asks for others.
+/// Files that readers ask for, by Zipf's law; the crawler asks for others.
 const POPULAR: usize = 10_000;
 const REQUESTS: usize = 200_000;
-/// What each response takes.
+/// Size of each response.
 const BYTES: usize = 4_000;
 
 struct Response {
@@ -34,7 +34,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// Whether the response was there.
+    /// Whether the response was cached.
     fn find(&mut self, path: u64) -> bool {
         let at = self.at.get(&path).copied();
         at.into_iter().for_each(|at| self.responses.touch(at));
@@ -64,14 +64,14 @@ impl Cache {
     }
 }
 
-/// Which of the popular files a reader asks for: the n-th is asked for n times less than the first.
+/// The popular file that a reader asks for: the n-th is n times less popular than the first.
 fn zipf(sums: &[f64], dice: &mut Pcg64Mcg) -> u64 {
     let part = (dice.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     let total = sums.last().expect("files");
     sums.partition_point(|sum| *sum < part * total) as u64
 }
 
-/// Hits per hundred requests of readers, when the crawler makes so many of a hundred requests.
+/// Hits per hundred requests of readers, when the crawler makes `crawled` of every hundred requests.
 fn hits(budget_bytes: usize, crawled: u64, admits_at_once: bool) -> f64 {
     let mut dice = Pcg64Mcg::seed_from_u64(SEED);
     let weights = (1..=POPULAR).scan(0.0, |sum, nth| {

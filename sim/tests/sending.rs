@@ -1,6 +1,6 @@
-//! Sending by margins beside sending eagerly: the claims of IDSR, and a table that says how much.
+//! Sending by margins beside sending eagerly: the claims of IDSR as asserts, and a table with the figures.
 //!
-//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the table anew.
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` rewrites the table.
 
 use ackpace_core::limits::{
     CALL_US, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT, TARGET_US_MAX, TARGET_US_MIN, TOP_UP_BYTES_MAX,
@@ -17,7 +17,8 @@ const MARGIN: Policy = Policy::Margin {
 const MBIT: u64 = 125_000;
 const SEED: u64 = 20_260_101;
 
-/// Clients that start within a second, at .6 to 1.4 times `rate`: equal ones would march in step and flatter everybody.
+/// Clients that start within a second, at 0.6 to 1.4 times `rate`: equal rates would synchronise them and flatter every
+/// policy.
 fn spread(clients: usize, rate: u64, seed: u64) -> Vec<Client> {
     let mut dice = Pcg64Mcg::seed_from_u64(seed);
     let mut below = |bound: u64| dice.next_u64() % bound;
@@ -34,7 +35,7 @@ fn spread(clients: usize, rate: u64, seed: u64) -> Vec<Client> {
     (0..clients).map(client).collect()
 }
 
-/// 300 clients from 1 to 50 Mbit/s, most of them slow (Pareto's distribution, 1.2), none of them steady.
+/// 300 clients from 1 to 50 Mbit/s, most of them slow (Pareto's distribution, 1.2), all of them unsteady.
 fn pareto(seed: u64) -> Vec<Client> {
     let mut clients = spread(300, MBIT, seed);
     for (nth, client) in clients.iter_mut().enumerate() {
@@ -93,8 +94,8 @@ fn margins_save_wake_ups_and_queue_and_no_client_waits() {
             margin.sent_bytes >= eager.sent_bytes,
             "{name}: somebody got less"
         );
-        // The steady call T after the last round, if what was given to them was what their rate asks for. The unsteady
-        // call earlier, and a round comes .2 T after the last one at the soonest.
+        // Steady clients become writable T after the last round, if they were given what their rate asks for. Unsteady
+        // ones become writable earlier, and a round comes 0.2 T after the last one at the earliest.
         let steady = clients.iter().all(|client| client.pace == Pace::Steady);
         let target_us =
             SEND_QUEUE_BYTES / 100 * SEND_QUEUE_PERCENT * 5_000_000 / margin.sent_bytes - CALL_US;
@@ -105,7 +106,7 @@ fn margins_save_wake_ups_and_queue_and_no_client_waits() {
         };
         let wakes = margin.wakes;
         assert!(wakes <= wakes_max, "{name}: {wakes} of {wakes_max} wakes");
-        // What the slow hold is bounded by itself.
+        // The bytes that slow clients hold have a bound of their own.
         let slow_bytes = clients.len() as u64 * TOP_UP_BYTES_MAX;
         assert!(margin.queue_max_bytes <= SEND_QUEUE_BYTES + slow_bytes);
     }
@@ -133,9 +134,10 @@ fn clients_that_change_their_pace_a_hundredfold_each_second_cost_neither_wake_up
     }
     let [eager, margin] = [Policy::Eager, MARGIN].map(|send| run(clients.clone(), send));
     assert!(margin.sent_bytes * 100 >= eager.sent_bytes * 99);
-    // Half of them become a hundred times faster in one moment, each second: their sockets hold T of the mean, not of the slow rate.
+    // Every two seconds half of them become a hundred times faster in one moment: their sockets hold T of the mean
+    // rate, not of the slow one.
     assert!(margin.idle_us <= 5_000 * 50, "{} us", margin.idle_us);
-    // No more than rounds at the shortest T, which T is not.
+    // At most as many wake-ups as rounds at the shortest T, though T is longer here.
     let (wakes, eager_wakes) = (margin.wakes, eager.wakes);
     let rounds = 5_000_000 * 10 / (2 * TARGET_US_MIN);
     assert!(

@@ -1,13 +1,13 @@
-//! The server under test, and the lab's binary.
+//! Paths of the server under test and of the lab's binary.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The binary: `ACKPACE_BIN`, or what cargo builds in the profile and target directory of this test.
+/// Path of the server: `ACKPACE_BIN`, or a build in the profile and target directory of this test.
 ///
 /// # Panics
-/// When it cannot be built.
+/// When the build fails.
 pub fn server_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ACKPACE_BIN") {
@@ -16,10 +16,10 @@ pub fn server_binary() -> &'static Path {
     })
 }
 
-/// The lab: `ACKPACE_LAB_BIN`, or what cargo builds as [`server_binary`].
+/// Path of the lab: `ACKPACE_LAB_BIN`, or a build like that of [`server_binary`].
 ///
 /// # Panics
-/// When it cannot be built.
+/// When the build fails.
 pub fn lab_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ACKPACE_LAB_BIN") {
@@ -28,7 +28,7 @@ pub fn lab_binary() -> &'static Path {
     })
 }
 
-/// Builds the package of this name, whose binary has it too.
+/// Builds a package and returns the path of its binary, which has the same name.
 fn build(package: &str) -> PathBuf {
     // TARGET_DIR/PROFILE/deps/NAME-HASH
     let test = std::env::current_exe().expect("the path of this test");

@@ -1,8 +1,8 @@
-//! Clients that people use, and what a test says when one is missing.
+//! Client programs that people use, and reports of tests that skip because one is missing.
 
 use std::process::{Command, Output, Stdio};
 
-/// What a client that ran to its end left behind.
+/// Result of a client that has exited.
 #[derive(Debug)]
 pub struct Outcome {
     /// Whether its exit code was 0.
@@ -17,7 +17,8 @@ pub struct Outcome {
     pub err: String,
 }
 
-/// A client, if it is installed; else the test is reported as skipped, with the package that brings it.
+/// A command for this client if it is installed. Otherwise reports the test as skipped and names the package to
+/// install.
 pub fn client(program: &str) -> Option<Command> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()));
@@ -39,7 +40,7 @@ pub fn client(program: &str) -> Option<Command> {
     Some(command(program))
 }
 
-/// A program without the settings of whoever runs the tests: no proxy, no configuration, messages in English.
+/// A command without the settings of the user who runs the tests: no proxy, no configuration, messages in English.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -56,7 +57,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Runs a client to its end.
+/// Runs a client until it exits.
 ///
 /// # Panics
 /// When it does not start.
@@ -77,13 +78,13 @@ pub fn run(command: &mut Command) -> Outcome {
     }
 }
 
-/// Says that the running test does not test its subject here, and why; `make test` counts these lines.
+/// Reports that the running test is skipped, and why; `make test` counts these lines.
 pub fn skip(why: &str) {
     let thread = std::thread::current();
     println!("skipped: {}: {why}", thread.name().unwrap_or("a test"));
 }
 
-/// Whether the test runs as root; else it is reported as skipped.
+/// Whether the test runs as root; if not, reports it as skipped.
 pub fn needs_root(what: &str) -> bool {
     // SAFETY: it takes nothing and always succeeds.
     let root = unsafe { libc::geteuid() } == 0;

@@ -1,26 +1,26 @@
-//! A client that sends exactly the bytes it is told to, and reads answers as strictly as it can.
+//! A client that sends exactly the bytes it is given, and parses responses as strictly as it can.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use crate::PATIENCE;
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// The code in its status line.
     pub status: u16,
-    /// The status line and the fields as they came, without the empty line.
+    /// The status line and the fields as they came, without the empty line at the end.
     pub head: String,
     /// The body without its framing.
     pub body: Vec<u8>,
 }
 
 impl Response {
-    /// The value of a field; `None` if it is not there.
+    /// The value of a field; `None` if the field is missing.
     ///
     /// # Panics
-    /// When it is there twice.
+    /// When the field occurs twice.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.head.lines().skip(1).filter_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -52,12 +52,12 @@ impl Conn {
     /// Connects.
     ///
     /// # Panics
-    /// When nobody answers.
+    /// When nothing accepts the connection.
     pub fn open(address: SocketAddr) -> Conn {
         Conn::try_open(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"))
     }
 
-    /// Connects, if somebody answers.
+    /// Connects, if something accepts the connection.
     ///
     /// # Errors
     /// Of connect(2).
@@ -65,7 +65,7 @@ impl Conn {
         Conn::over(TcpStream::connect_timeout(&address, PATIENCE)?)
     }
 
-    /// Speaks over this stream.
+    /// Uses this stream.
     ///
     /// # Errors
     /// Of setsockopt(2).
@@ -82,14 +82,14 @@ impl Conn {
     /// Sends these bytes.
     ///
     /// # Panics
-    /// When the server does not take them.
+    /// When the server does not accept them.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Conn {
         self.try_send(bytes)
             .expect("the server takes all that is sent");
         self
     }
 
-    /// Sends these bytes, if the server takes them.
+    /// Sends these bytes, if the server accepts them.
     ///
     /// # Errors
     /// Of write(2).
@@ -97,13 +97,13 @@ impl Conn {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// Sends a GET with these further field lines, each ended by CRLF.
+    /// Sends a GET with these further field lines, each ended by CRLF, and reads the response.
     pub fn get(&mut self, target: &str, fields: &str) -> Response {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{fields}\r\n"));
         self.response()
     }
 
-    /// Says that nothing more will be sent.
+    /// Shuts down the sending side.
     ///
     /// # Panics
     /// When the connection is gone.
@@ -112,20 +112,20 @@ impl Conn {
         self
     }
 
-    /// The answer to anything but HEAD.
+    /// Reads a response to anything but HEAD.
     ///
     /// # Panics
-    /// When it breaks off or is no HTTP.
+    /// When it ends early or is not HTTP.
     pub fn response(&mut self) -> Response {
         let mut response = self.head();
         response.body = self.body(&response);
         response
     }
 
-    /// An answer whose body is still to be read, or that has none as it answers HEAD.
+    /// Reads the head of a response. Its body is still to be read, or absent because it answers HEAD.
     ///
     /// # Panics
-    /// When it breaks off or is no HTTP.
+    /// When it ends early or is not HTTP.
     pub fn head(&mut self) -> Response {
         let len = loop {
             if let Some(at) = find(&self.unread, b"\r\n\r\n") {
@@ -190,7 +190,7 @@ impl Conn {
         String::from_utf8(line).expect("a line in ASCII")
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     ///
     /// # Panics
     /// When there are fewer.
@@ -206,16 +206,16 @@ impl Conn {
         self.unread.drain(..len).collect()
     }
 
-    /// All until the server closes.
+    /// Reads until the server closes.
     ///
     /// # Panics
-    /// When it does not, or resets the connection.
+    /// When the server does not close, or resets the connection.
     pub fn rest(&mut self) -> Vec<u8> {
         while self.fill().expect("an orderly end in time") > 0 {}
         std::mem::take(&mut self.unread)
     }
 
-    /// All until the server closes or resets the connection.
+    /// Reads until the server closes or resets the connection.
     ///
     /// # Panics
     /// When it does neither.
@@ -231,7 +231,7 @@ impl Conn {
         std::mem::take(&mut self.unread)
     }
 
-    /// That the server closes now and sends nothing more.
+    /// Checks that the server closes now and sends nothing more.
     ///
     /// # Panics
     /// When it does not.

@@ -1,4 +1,4 @@
-//! A disk that fails and hangs when it is told to: one of the lab's, in a process and a mount namespace of its own.
+//! A disk that fails and hangs on command: one of the lab's, in a process and a mount namespace of its own.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use crate::client::{client, command, needs_root, skip};
 use crate::kernel::{bind_for_child, mounts_apart};
 use crate::{Setup, Tree, lab_binary};
 
-/// A disk. It goes down when this is dropped, and with the test if that is killed.
+/// An emulated disk. It goes down when this is dropped, and also if the test is killed.
 pub struct Disk {
     child: Child,
     name: String,
@@ -23,7 +23,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A fast one (flash) of 1 GiB with these files, whose content is the lab's. None where the machine has no means for it.
+    /// A fast disk (flash) of 1 GiB with these files, whose content is the lab's. `None` where the machine can't
+    /// emulate one.
     ///
     /// # Panics
     /// When the lab can't be built, or its process ends.
@@ -45,7 +46,7 @@ impl Disk {
         )
     }
 
-    /// An empty one of 1 GiB to write to, without an arm, of this rate. It is fast until it is told `fast off`.
+    /// An empty, writable disk of 1 GiB without an arm, with this rate. It is fast until it is told `fast off`.
     ///
     /// # Panics
     /// As [`Disk::up`].
@@ -71,7 +72,7 @@ impl Disk {
 
     fn with(tree: Tree, args: &[&OsStr]) -> Option<Disk> {
         static NTH: AtomicU32 = AtomicU32::new(0);
-        // First: an ordinary user's PATH often lacks the place of mkfs.
+        // Checked first: the PATH of an ordinary user often lacks the directory of mkfs.
         if !needs_root("an emulated disk") {
             return None;
         }
@@ -107,7 +108,7 @@ impl Disk {
         None
     }
 
-    /// Its files as this process reaches them.
+    /// Path of one of its files, as this process reaches it.
     pub fn at(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
         root.join(self.mount_point().trim_start_matches('/'))
@@ -118,7 +119,7 @@ impl Disk {
         format!("/run/ackpace-lab/disk-{}/mnt", self.name)
     }
 
-    /// The content of one of its files, which is cold again afterwards.
+    /// Reads one of its files, and evicts it from the page cache again.
     ///
     /// # Panics
     /// When it can't be read.
@@ -130,10 +131,10 @@ impl Disk {
         bytes
     }
 
-    /// Says something to it, as `ackpace-lab disk tell` does: `hang`, `heal`, `eio-file PATH START LEN`, `counters`.
+    /// Sends it a command, as `ackpace-lab disk tell` does: `hang`, `heal`, `eio-file PATH START LEN`, `counters`.
     ///
     /// # Panics
-    /// When it does not know that.
+    /// When it does not know the command.
     pub fn tell(&self, words: &str) -> String {
         let control = format!("/run/ackpace-lab/disk-{}/control", self.name);
         let mut socket = UnixStream::connect(control).expect("the disk is up");
@@ -146,10 +147,10 @@ impl Disk {
         answer
     }
 
-    /// A number of its counters.
+    /// The value of one of its counters.
     ///
     /// # Panics
-    /// When there is none of this name.
+    /// When there is no counter of this name.
     pub fn counter(&self, name: &str) -> u64 {
         let counters = self.tell("counters");
         let label = format!("\"{name}\": ");
@@ -160,7 +161,7 @@ impl Disk {
             .expect("a number")
     }
 
-    /// Lets the server see the disk at `dir`, a directory of its own.
+    /// Makes the disk visible to the server at `dir`, a directory of its own.
     pub fn served_at(&self, dir: &Path, setup: Setup) -> Setup {
         let text = |bytes: &[u8]| CString::new(bytes).expect("no NUL");
         let (from, to) = (

@@ -1,4 +1,4 @@
-//! What the standard library does not offer: options of sockets, limits, watching for opens, mounts.
+//! System calls that the standard library lacks: socket options, limits, watches for opens, mounts.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -26,7 +26,7 @@ fn set_option<T>(stream: &TcpStream, option: libc::c_int, value: &T, what: &str)
     check(result, what);
 }
 
-/// From now on dropping the stream sends RST and not FIN (SO_LINGER with 0 seconds, socket(7)).
+/// Makes a drop of the stream send RST instead of FIN (SO_LINGER with 0 seconds, socket(7)).
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -38,7 +38,7 @@ pub fn reset_on_drop(stream: &TcpStream) {
     set_option(stream, libc::SO_LINGER, &linger, "SO_LINGER");
 }
 
-/// Makes the window of a reader small, so that a server soon has to wait for it.
+/// Makes a reader's receive window small, so that a server soon has to wait for it.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -47,8 +47,8 @@ pub fn limit_receive_buffer(stream: &TcpStream, len_bytes: usize) {
     set_option(stream, libc::SO_RCVBUF, &len_bytes, "SO_RCVBUF");
 }
 
-/// Connects with a receive buffer of about this size from the start: a window made smaller later than the SYN drops what it had
-/// room for before.
+/// Connects with a receive buffer of about this size from the start. A window that shrinks after the SYN drops data
+/// that it had room for before.
 ///
 /// # Errors
 /// Of connect(2).
@@ -88,7 +88,7 @@ pub fn connect_with_buffer(address: SocketAddr, len_bytes: usize) -> io::Result<
     }
 }
 
-/// Lets this process have as many descriptors as it may, and says how many that are.
+/// Raises this process's descriptor limit to its hard limit, and returns it.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -109,7 +109,7 @@ pub fn raise_own_limit() -> u64 {
     limit.rlim_max
 }
 
-/// The start of a file, mapped (MAP_SHARED): a store to a page that is dirty already is told to nobody.
+/// The start of a file, mapped (MAP_SHARED). The kernel tells nobody of a store to a page that is dirty already.
 #[derive(Debug)]
 pub struct Mapped {
     start: *mut libc::c_void,
@@ -130,7 +130,7 @@ impl Mapped {
         Mapped { start, len }
     }
 
-    /// Stores at its start.
+    /// Stores bytes at the start of the mapping.
     ///
     /// # Panics
     /// When that is more than is mapped.
@@ -148,7 +148,7 @@ impl Drop for Mapped {
     }
 }
 
-/// Asks the kernel to forget what it has cached of a file; pages that are being sent stay.
+/// Asks the kernel to drop a file's pages from the page cache; pages that are being sent stay.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -160,15 +160,15 @@ pub fn forget_cached(file: &File) {
     assert_eq!(result, 0, "posix_fadvise");
 }
 
-/// A file that is in the page cache as long as this lives: some machines page out what is hardly used (DAMON), and a test
-/// that wants it cached would find its disk asked.
+/// Keeps a file in the page cache as long as this lives. Some machines page out what is hardly used (DAMON), and a test
+/// that wants the file cached would cause disk reads.
 pub struct Cached {
     at: *mut libc::c_void,
     len: usize,
 }
 
 impl Cached {
-    /// Reads all of it.
+    /// Maps and locks the whole file.
     ///
     /// # Panics
     /// When the kernel refuses to map or lock it.
@@ -191,17 +191,17 @@ impl Drop for Cached {
     }
 }
 
-/// Gives a file room that nothing is written to (fallocate(2)).
+/// Allocates space for a file without writing to it (fallocate(2)).
 ///
 /// # Panics
-/// When the file system has none, or no such call.
+/// When the file system has no space, or lacks the call.
 pub fn allocate(file: &File, len_bytes: u64) {
     // SAFETY: no pointers.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len_bytes as libc::off_t) };
     check(result, "fallocate");
 }
 
-/// Bytes of a file that are in the page cache, by mincore(2): works for the owner of the file.
+/// Bytes of a file in the page cache, by mincore(2), which works for the owner of the file.
 ///
 /// # Panics
 /// When the file can't be mapped.
@@ -230,14 +230,14 @@ pub fn cached_bytes(file: &File) -> usize {
     pages.iter().filter(|page| **page & 1 == 1).count() * PAGE
 }
 
-/// Whether the file system of a file has O_DIRECT, by its own word.
+/// Whether the file system of a file claims to support O_DIRECT.
 pub fn has_direct(path: &Path) -> bool {
     use std::os::unix::fs::OpenOptionsExt;
     let direct = File::options()
         .read(true)
         .custom_flags(libc::O_DIRECT)
         .open(path);
-    // tmpfs takes the flag and has no disk; overlayfs passes it on to another file system.
+    // tmpfs accepts the flag and has no disk; overlayfs passes it on to another file system.
     let mut fs = std::mem::MaybeUninit::<libc::statfs>::uninit();
     direct.is_ok_and(|file| {
         // SAFETY: an open descriptor and memory for the answer, which is looked at only if there is one.
@@ -251,11 +251,11 @@ pub fn has_direct(path: &Path) -> bool {
     })
 }
 
-/// Sees whether anybody opens a file (inotify(7); opening it as a mere place, O_PATH, does not count).
+/// Detects opens of a file (inotify(7); an open with O_PATH does not count).
 pub struct OpenWatch(OwnedFd);
 
 impl OpenWatch {
-    /// Watches from now on.
+    /// Watches a file from now on.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -273,7 +273,7 @@ impl OpenWatch {
         OpenWatch(fd)
     }
 
-    /// Whether it was opened since.
+    /// Whether the file has been opened since the last call.
     pub fn opened(&self) -> bool {
         let mut events = [0_u8; 4096];
         // SAFETY: the pointer and the length describe `events`.
@@ -283,11 +283,11 @@ impl OpenWatch {
     }
 }
 
-/// To be called in a child before it becomes the server: mounts a device (ext4, read-only) where only
-/// the child sees it, so that the mount ends with it.
+/// Mounts a device (ext4, read-only) for the child only, so that the mount ends with it. To be called in a child before
+/// it becomes the server.
 ///
 /// # Errors
-/// What the kernel says; it needs CAP_SYS_ADMIN.
+/// Of unshare(2) and mount(2); it needs CAP_SYS_ADMIN.
 pub fn mount_for_child(device: &CString, dir: &CString) -> io::Result<()> {
     mounts_apart()?;
     let none = std::ptr::null::<libc::c_char>();
@@ -305,10 +305,10 @@ pub fn mount_for_child(device: &CString, dir: &CString) -> io::Result<()> {
     }
 }
 
-/// To be called in a child: what it mounts is seen by itself alone and ends with it.
+/// Makes the mounts of a child private to it, so that they end with it. To be called in the child.
 ///
 /// # Errors
-/// What the kernel says; it needs CAP_SYS_ADMIN.
+/// Of unshare(2) and mount(2); it needs CAP_SYS_ADMIN.
 pub fn mounts_apart() -> io::Result<()> {
     let private = libc::MS_REC | libc::MS_PRIVATE;
     let none = std::ptr::null();
@@ -319,8 +319,9 @@ pub fn mounts_apart() -> io::Result<()> {
     }
 }
 
-/// To be called in a child: makes a directory of another mount namespace, whose descriptor is `space`, be seen at `to`. `root` is
-/// the root directory of a process there: setns(2) leads to the namespace's own, and where we are in a chroot ours is another.
+/// Shows a directory of another mount namespace at `to`. To be called in a child. `space` is a descriptor of the
+/// namespace, and `root` one of the root directory of a process there: setns(2) leads to the namespace's own root,
+/// which differs where we are in a chroot.
 ///
 /// # Errors
 /// As [`mounts_apart`].

@@ -1,9 +1,8 @@
 //! End-to-end tests: the built server, the real kernel, real clients.
 //!
-//! Each test has a server of its own on a port that the kernel chose ([`Setup`], [`Server`]), a
-//! directory of its own ([`Tree`]), and speaks to it byte by byte ([`Conn`]) or through a client that
-//! people use ([`client`]). Nothing here waits for time to pass: it waits for something to happen, and
-//! gives up loudly after [`PATIENCE`].
+//! Each test has its own server on a port that the kernel chose ([`Setup`], [`Server`]) and its own directory
+//! ([`Tree`]). It talks to the server byte by byte ([`Conn`]) or through a client that people use ([`client`]). Tests
+//! do not sleep for fixed times: they wait for an event, and fail loudly after [`PATIENCE`].
 
 use std::time::{Duration, Instant};
 
@@ -31,17 +30,17 @@ pub use text::{Rng, pattern};
 pub use throttle::Throttle;
 pub use tree::{Tree, rested};
 
-/// How long anything may take before a test fails: far more than it takes on a busy machine.
+/// Time limit for anything before a test fails: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks until `done` says yes, at most for [`PATIENCE`].
+/// Polls `done` until it returns true, at most for [`PATIENCE`].
 ///
 /// # Panics
-/// When it never does; `what` says what was waited for.
+/// When it never does; the message names `what` was waited for.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < until, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5)); // between two looks
+        std::thread::sleep(Duration::from_millis(5)); // between two polls
     }
 }

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use crate::client::command;
 use crate::{Conn, PATIENCE, Tree, server_binary};
 
-/// So long a process that was killed may take to be gone.
+/// How long a killed process may take to be gone.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// A server that is to be started.
+/// A server to be started.
 pub struct Setup {
     root: PathBuf,
     listen: Vec<OsString>,
@@ -40,7 +40,7 @@ impl Setup {
         }
     }
 
-    /// Listens here instead.
+    /// Listens at this place instead.
     pub fn listen(mut self, place: impl Into<OsString>) -> Setup {
         self.listen = vec![place.into()];
         self
@@ -58,7 +58,7 @@ impl Setup {
         self
     }
 
-    /// Runs as somebody for whom the modes of files count: another user if this is root.
+    /// Runs as a user to whom file modes apply: another user if this is root.
     pub fn ordinary(self) -> Setup {
         // SAFETY: it takes nothing and always succeeds.
         match unsafe { libc::geteuid() } {
@@ -67,13 +67,13 @@ impl Setup {
         }
     }
 
-    /// May hold so many descriptors (setrlimit(2), the hard limit).
+    /// Limits its descriptors to `count` (setrlimit(2), the hard limit).
     pub fn descriptors_max(mut self, count: u64) -> Setup {
         self.descriptors_max = Some(count);
         self
     }
 
-    /// Does this in the new process before it becomes the server: system calls alone.
+    /// Calls `act` in the new process before it becomes the server. It may make system calls only.
     pub fn before(mut self, act: impl FnMut() -> io::Result<()> + Send + Sync + 'static) -> Setup {
         self.before = Some(Box::new(act));
         self
@@ -103,7 +103,8 @@ impl Setup {
         server
     }
 
-    /// Starts it and waits until it ends, as it cannot serve: its exit code and what it wrote on standard error.
+    /// Starts it and waits until it ends because it can't serve. Returns the exit code and what it wrote on standard
+    /// error.
     pub fn fails(self) -> (Option<i32>, String) {
         let mut server = self.spawn();
         let status = server.wait();
@@ -125,7 +126,7 @@ impl Setup {
         for place in &self.listen {
             server.arg("--listen").arg(place);
         }
-        // Servers of tests leave nothing where people's servers are looked for.
+        // Servers of tests leave nothing where the servers of users are looked for.
         server.env("ACKPACE_ADMIN", "off");
         server.args(&self.args).arg(&self.root);
         server.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -195,12 +196,12 @@ impl Server {
         Setup::new(tree.path()).args(args).start()
     }
 
-    /// The process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it prints as its address, without a slash at the end.
+    /// The address that it prints, without a slash at the end.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -213,7 +214,7 @@ impl Server {
     /// Host and port.
     ///
     /// # Panics
-    /// When it listens elsewhere.
+    /// When it does not listen on TCP.
     pub fn address(&self) -> SocketAddr {
         let address = self.url.strip_prefix("http://").map(str::parse);
         match address {
@@ -227,37 +228,37 @@ impl Server {
         Conn::open(self.address())
     }
 
-    /// Sends bytes on a connection of their own and reads the one answer.
+    /// Sends bytes on a new connection and reads the one response.
     pub fn ask(&self, request: impl AsRef<[u8]>) -> crate::Response {
         self.connect().send(request).response()
     }
 
-    /// GETs a path on a connection of its own, with further field lines that each end with CRLF.
+    /// GETs a path on a new connection, with further field lines that each end with CRLF.
     pub fn get(&self, target: &str, fields: &str) -> crate::Response {
         self.connect().get(target, fields)
     }
 
-    /// What it wrote on standard output until now.
+    /// What it has written on standard output so far.
     pub fn out(&self) -> String {
         self.out.text()
     }
 
-    /// What it wrote on standard error until now.
+    /// What it has written on standard error so far.
     pub fn err(&self) -> String {
         self.err.text()
     }
 
-    /// Waits for a line on standard output that has all these parts, and returns it.
+    /// Waits for a line on standard output that contains all these parts, and returns it.
     pub fn out_line(&self, parts: &[&str]) -> String {
         self.out.line(parts)
     }
 
-    /// Waits for a line on standard error that has all these parts, and returns it.
+    /// Waits for a line on standard error that contains all these parts, and returns it.
     pub fn err_line(&self, parts: &[&str]) -> String {
         self.err.line(parts)
     }
 
-    /// How many descriptors it holds.
+    /// Number of its open descriptors.
     ///
     /// # Panics
     /// When it is gone.
@@ -266,7 +267,7 @@ impl Server {
         dir.expect("the server runs").count()
     }
 
-    /// Its memory that is not shared with files (RssAnon), in bytes.
+    /// Its anonymous resident memory (RssAnon), in bytes.
     ///
     /// # Panics
     /// When it is gone.
@@ -292,7 +293,7 @@ impl Server {
         assert_eq!(result, 0, "kill: {}", io::Error::last_os_error());
     }
 
-    /// Whether it has ended by itself.
+    /// Its exit status if it has ended.
     ///
     /// # Panics
     /// When the kernel does not know it.
@@ -300,10 +301,10 @@ impl Server {
         self.child.try_wait().expect("a child of ours")
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     ///
     /// # Panics
-    /// When that does not come.
+    /// When it does not.
     pub fn wait(&mut self) -> ExitStatus {
         crate::eventually("the end of the server", || self.ended().is_some());
         let status = self.ended().expect("it has just ended");
@@ -315,7 +316,7 @@ impl Server {
     /// Stops it by SIGTERM and checks that it ends with exit code 0.
     ///
     /// # Panics
-    /// When it does not, or had a panic.
+    /// When it does not, or has panicked.
     pub fn stop(mut self) {
         self.signal(libc::SIGTERM);
         let status = self.wait();
@@ -333,7 +334,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
-            // A disk that hangs holds it, and who made that disk may be waiting for us.
+            // A hanging disk may hold it, and the owner of that disk may be waiting for us.
             let until = Instant::now() + KILLED;
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
                 thread::sleep(Duration::from_millis(5));
@@ -345,7 +346,7 @@ impl Drop for Server {
     }
 }
 
-/// A stream of text that is read as it comes.
+/// A text stream that a thread reads as it comes.
 struct Text(Arc<(Mutex<Followed>, Condvar)>);
 
 #[derive(Default)]
@@ -377,7 +378,7 @@ impl Text {
     }
 
     fn text(&self) -> String {
-        // Also shown when a test fails that was waiting for more of it.
+        // Also shown when a test fails while it waits for more of it.
         let followed = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         followed.text.clone()
     }

@@ -1,4 +1,4 @@
-//! Bytes to serve and to send: always the same for the same seed.
+//! Bytes to serve and to send, the same for the same seed.
 
 /// A small generator of pseudo-random numbers (xorshift64*), so that a failure can be replayed.
 pub struct Rng(u64);
@@ -17,7 +17,7 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next_u64() % bound as u64) as usize
     }

@@ -1,4 +1,4 @@
-//! A rate at which one process may read a device, while all others read as fast as it gives (cgroups(7): io, blkio).
+//! A limit on the rate at which one process reads a device, while others read at full speed (cgroups(7): io, blkio).
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A group of one process with a limit. It is gone when this is dropped, once the process is.
+/// A cgroup with one process and a limit. It is removed when this is dropped, once the process has ended.
 pub struct Throttle {
     group: PathBuf,
     device: String,
@@ -14,10 +14,10 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Puts a process into a group of its own; `at` lies on the device. It may read at any rate at first.
+    /// Puts a process into a cgroup of its own, without a limit at first; `at` is a path on the device.
     ///
     /// # Errors
-    /// Where the machine has no such groups, or we may not make them.
+    /// Where the machine has no such cgroups, or we may not create them.
     pub fn new(pid: u32, at: &Path) -> io::Result<Throttle> {
         static NTH: AtomicU32 = AtomicU32::new(0);
         let number = fs::metadata(at)?.dev();
@@ -45,10 +45,10 @@ impl Throttle {
         Ok(throttle)
     }
 
-    /// From now on so many bytes a second; `None`: any.
+    /// Limits the process to this rate from now on; `None`: no limit.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Of the write to the cgroup file.
     pub fn limit(&self, rate_bytes_per_s: Option<u64>) -> io::Result<()> {
         let device = &self.device;
         let (file, line) = match (self.is_v2, rate_bytes_per_s) {
@@ -66,7 +66,7 @@ impl Throttle {
 impl Drop for Throttle {
     fn drop(&mut self) {
         let _ = self.limit(None);
-        // A group goes away once nobody is in it: the process may take a moment to end.
+        // A cgroup can be removed once it has no process: ours may take a moment to end.
         for _ in 0..200 {
             match fs::remove_dir(&self.group) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {

@@ -9,13 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::eventually;
 
-/// A new directory, removed with all that is in it when it is dropped.
+/// A new directory, removed with its content when it is dropped.
 pub struct Tree {
     path: PathBuf,
 }
 
 impl Tree {
-    /// An empty one that every user may read.
+    /// An empty directory that every user may read.
     #[allow(clippy::new_without_default, reason = "it creates a directory")]
     pub fn new() -> Tree {
         static NTH: AtomicU32 = AtomicU32::new(0);
@@ -29,7 +29,7 @@ impl Tree {
         Tree { path }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -39,14 +39,15 @@ impl Tree {
         self.path.join(name.as_ref())
     }
 
-    /// A directory in it, with those above.
+    /// Creates a directory in it, with its parents.
     pub fn dir(&self, name: impl AsRef<OsStr>) -> PathBuf {
         let path = self.at(name);
         fs::create_dir_all(&path).expect("a directory");
         path
     }
 
-    /// A file in it, modified an hour ago; with the directories above. Its tag is weak until it has [`rested`].
+    /// Creates a file in it, modified an hour ago, with its parent directories. Its ETag is weak until it has
+    /// [`rested`].
     pub fn file(&self, name: impl AsRef<OsStr>, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.at(name);
         fs::create_dir_all(path.parent().expect("a name in the tree")).expect("directories");
@@ -60,7 +61,8 @@ impl Tree {
     }
 }
 
-/// Waits until a file was changed long enough ago for a strong tag, and to be kept ready. Nobody can set that time (ctime).
+/// Waits until a file's last change is old enough for a strong ETag and for the response cache. No call can set that
+/// time (ctime).
 pub fn rested(path: &Path) {
     let changed_s = fs::metadata(path).expect("the file").ctime();
     eventually("the file has rested", || {

@@ -1,4 +1,4 @@
-//! What the access log says of when: by the client's clock.
+//! Times in the access log: those of the client's clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,14 +9,14 @@ fn unix_ms() -> i64 {
     since.expect("a time after 1970").as_millis() as i64
 }
 
-/// The text between these two, behind the first.
+/// The text between these two, after the first.
 fn between<'a>(line: &'a str, before: &str, behind: &str) -> &'a str {
     let rest = line.split_once(before).map(|(_, rest)| rest);
     let field = rest.and_then(|rest| rest.split_once(behind));
     field.unwrap_or_else(|| panic!("no {before} in {line}")).0
 }
 
-/// `2026-11-21T16:48:38.042Z` as Unix milliseconds.
+/// Parses `2026-11-21T16:48:38.042Z` into Unix milliseconds.
 fn parsed_ms(time: &str) -> i64 {
     let numbers: Vec<i64> = time
         .split(|c: char| !c.is_ascii_digit())
@@ -45,8 +45,8 @@ fn a_line_tells_when_its_response_ended_and_how_long_it_took() {
         let got = kept.get(&target, "");
         let to_ms = unix_ms();
         assert_eq!(got.body.len(), 100_000);
-        // Nothing more is asked until the line is there: what was acknowledged is found out by the server itself. That
-        // is so a tick later, and the next response begins at once, a whole tick before its own line.
+        // Sends no request until the line is there. The server itself finds out what was acknowledged, a tick later.
+        // The next response begins at once, a whole tick before its own line.
         let line = server.out_line(&[&target]);
         assert!(
             line.contains("\"bytes_acked\":100000,\"complete\":true"),
@@ -83,7 +83,7 @@ fn answers_without_a_body_and_errors_have_their_time_and_order_too() {
         ("GET /a", "Range: bytes=1-2\r\n".to_owned(), 206),
         ("DELETE /a", String::new(), 405),
     ];
-    // One after the other on a connection, and then all at once.
+    // First one after the other on a connection, then all at once.
     for round in ["one", "all"] {
         let mut conn = server.connect();
         let requests = (1..).zip(&asks).map(|(nth, (line, fields, _))| {
@@ -113,7 +113,7 @@ fn answers_without_a_body_and_errors_have_their_time_and_order_too() {
             .filter(|line| line.contains(&format!("?{round}-")));
         let mut before_ms = from_ms - 1;
         for ((nth, (_, _, status)), line) in (1..).zip(&asks).zip(lines) {
-            // In their order, and by the clock of the last byte, however late the line is written.
+            // In request order, and with the time of the last byte, however late the line is written.
             assert!(line.contains(&format!("?{round}-{nth}\"")), "{out}");
             assert!(line.contains(&format!("\"status\":{status}")), "{line}");
             let time_ms = parsed_ms(between(line, "\"time\":\"", "\""));

@@ -1,4 +1,4 @@
-//! Whatever is sent gets a correct answer or an orderly close, and nothing outside the root is reached.
+//! Any input gets a correct response or an orderly close, and nothing outside the root is reached.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use ackpace_tests::{OpenWatch, Rng, Server, Setup, Tree, client, needs_root, pattern, run};
 
-/// What a request that two readers could understand differently gets: 400, and no second chance.
+/// Checks that an ambiguous request gets this status (400) and ends the connection.
 fn refused(server: &Server, bytes: impl AsRef<[u8]>, status: u16) {
     let bytes = bytes.as_ref();
     let mut conn = server.connect();
-    // A second request behind it must not be answered, as it may be part of the first.
+    // A second request behind it must not be answered, since it may be part of the first.
     conn.send([bytes, b"GET /secret HTTP/1.1\r\nHost: t\r\n\r\n"].concat());
     let response = conn.response();
     let shown = String::from_utf8_lossy(bytes).into_owned();
@@ -116,7 +116,7 @@ fn chunked_bodies_are_skipped_to_their_end_and_broken_ones_close() {
     ] {
         let mut conn = server.connect();
         conn.send(format!("{head}{body}GET /a HTTP/1.1\r\nHost: t\r\n\r\n"));
-        // The head was good: its answer may come first. Nothing behind the body may be answered.
+        // The head was valid: its response may come first. Nothing behind the body may be answered.
         let text = String::from_utf8_lossy(&conn.rest()).into_owned();
         let answers = text.matches("HTTP/1.1 200").count();
         assert!(
@@ -262,7 +262,7 @@ fn the_bound_on_the_target_holds_at_below_and_above() {
     let head = |len| format!("GET {} HTTP/1.1\r\nHost: t\r\n\r\n", target(len));
     refused(&server, head((8 << 10) + 1), 414);
     refused(&server, head(15 << 10), 414);
-    // Long names are legal and simply not there.
+    // Long names are legal and do not exist.
     assert_eq!(server.get(&format!("/{}", "n".repeat(300)), "").status, 404);
     assert_eq!(server.get(&"/n".repeat(3000), "").status, 404);
     server.stop();
@@ -503,7 +503,7 @@ fn random_bytes_from_two_thousand_connections_do_no_harm() {
             }
         }
         let mut conn = server.connect();
-        // The server may close before all was sent.
+        // The server may close before everything was sent.
         let _ = conn.try_send(&bytes);
         if nth % 2 == 0 {
             let _ = conn.stream.shutdown(std::net::Shutdown::Write);

@@ -1,4 +1,4 @@
-//! The clients that people use: what they download, resume, mirror and install is what was served.
+//! Clients that people use: they download, resume, mirror and install exactly what is served.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn tree_with_big() -> (Tree, Vec<u8>) {
     (tree, content)
 }
 
-/// All files below a directory, as paths relative to it, with what is in them; sorted.
+/// All files below a directory with their content, sorted; paths are relative to it.
 fn all(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     fn walk(top: &Path, dir: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
         for entry in fs::read_dir(dir).expect("a directory") {
@@ -74,7 +74,7 @@ fn curl_downloads_whole_and_resumes() {
         "other bytes"
     );
 
-    // Complete already: curl takes the 416 for what it is.
+    // The file is complete already: curl understands the 416.
     let Some(mut again) = client("curl") else {
         return;
     };
@@ -205,7 +205,7 @@ fn curl_gets_nothing_twice_that_has_not_changed() {
     let Some(mut first) = client("curl") else {
         return;
     };
-    // -R: the time of the file is that of the server's.
+    // -R: the local file gets the server's time.
     let done = run(first
         .args(["-sSfR", "-w", code, "--etag-save"])
         .arg(&tag)
@@ -303,7 +303,7 @@ fn wget_completes_a_torso() {
     server.stop();
 }
 
-/// Names that need care in an URL, in HTML, or in both.
+/// Names that need escapes in a URL, in HTML, or in both.
 fn odd_names(tree: &Tree) {
     for name in [
         "plain.txt",
@@ -399,7 +399,7 @@ fn rclone_copies_a_tree_with_odd_names() {
     };
     let tree = Tree::new();
     odd_names(&tree);
-    // Not for wget: it decodes such a name once more when it stores the file.
+    // Not for wget: it decodes such a name a second time when it stores the file.
     for name in ["per%cent.txt", "per%25cent.txt"] {
         tree.file(name, format!("content of {name}"));
     }
@@ -423,7 +423,7 @@ fn rclone_copies_a_tree_with_odd_names() {
     let (copied, served) = (all(into.path()), all(tree.path()));
     assert_eq!(names(&copied), names(&served), "{}", done.err);
     assert!(copied == served, "other bytes");
-    // A second run finds sizes and times as they were, and fetches nothing.
+    // A second run finds equal sizes and times, and fetches nothing.
     let Some(mut rclone) = client("rclone") else {
         return;
     };
@@ -447,7 +447,7 @@ fn rclone_copies_a_tree_with_odd_names() {
     server.stop();
 }
 
-/// A package of the name, below `tree`.
+/// Builds a package of this name below `tree`.
 fn package(tree: &Tree, name: &str) -> Option<()> {
     let control = format!(
         "Package: {name}\nVersion: 1.0\nArchitecture: all\nMaintainer: Tests <tests@example.org>\nDescription: a test\n"

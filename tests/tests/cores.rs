@@ -1,4 +1,4 @@
-//! How many workers there are: one for each core that the process may use.
+//! Number of workers: one for each core that the process may use.
 
 use std::ffi::CString;
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use ackpace_tests::{Server, Setup, Tree, eventually, skip};
 
-/// Waits until there are so many threads that serve connections: one has its parent's name until it runs for the first
-/// time. A request that is answered afterwards leaves others the time to show themselves.
+/// Waits until this many threads serve connections: a thread has its parent's name until it first runs. A request that
+/// is answered afterwards leaves others time to appear.
 fn assert_workers(server: &Server, expected: usize) {
     let workers = || {
         let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
@@ -23,7 +23,7 @@ fn assert_workers(server: &Server, expected: usize) {
     assert_eq!(workers(), expected);
 }
 
-/// Cores that this process may use.
+/// Number of cores that this process may use.
 fn cores() -> usize {
     // SAFETY: an all-zero set is valid, and the kernel writes no more than it holds.
     unsafe {
@@ -36,7 +36,7 @@ fn cores() -> usize {
     }
 }
 
-/// Leaves the calling process the first of its cores.
+/// Restricts the calling process to the first of its cores.
 fn keep_one_core() -> io::Result<()> {
     // SAFETY: as above; `CPU_SET` stays within the set.
     unsafe {
@@ -52,7 +52,8 @@ fn keep_one_core() -> io::Result<()> {
     }
 }
 
-/// A cgroup whose processes get the time of one core (cpu.max, or cpu.cfs_quota_us of v1); gone when it is dropped.
+/// A cgroup whose processes get the CPU time of one core (cpu.max, or cpu.cfs_quota_us of v1); removed when it is
+/// dropped.
 struct OneCore(PathBuf);
 
 impl OneCore {
@@ -61,7 +62,7 @@ impl OneCore {
         let v1 = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"].map(PathBuf::from);
         let files = |root: PathBuf, file, text| (root.join(&name), file, text);
         let v1 = v1.map(|root| files(root, "cpu.cfs_quota_us", "100000"));
-        // The period of both is .1 s unless told otherwise.
+        // The period of both is 0.1 s by default.
         let v2 = files("/sys/fs/cgroup".into(), "cpu.max", "100000 100000");
         for (dir, file, text) in v1.into_iter().chain([v2]) {
             if fs::create_dir(&dir).is_err() {
@@ -82,7 +83,7 @@ impl Drop for OneCore {
     }
 }
 
-/// Writes `0` into the file: the calling process goes there.
+/// Moves the calling process into the cgroup: writes `0` into the file.
 fn enter(procs: &CString) -> io::Result<()> {
     // SAFETY: the path is a C string, the text two bytes long.
     let written = unsafe {

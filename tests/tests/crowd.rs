@@ -7,15 +7,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use ackpace_tests::{PATIENCE, Setup, Tree, eventually, raise_own_limit, skip};
 
 const CLIENTS: usize = 50_000;
-/// From one address, which has some 28,000 ports.
+/// Connections from one address, which has some 28,000 ports.
 const PER_ADDRESS: usize = 5_000;
-/// Twice what is promised of an idle connection: the memory of workers grows in steps.
+/// Twice the memory promised for an idle connection: the workers' memory grows in steps.
 const RESIDENT_BYTES_MAX: u64 = 2 * 1024;
-/// Descriptors that are no connections.
+/// Descriptors that are not connections.
 const SPARE: usize = 500;
 const REQUEST: &[u8] = b"GET /a HTTP/1.1\r\nHost: t\r\n\r\n";
 
-/// Descriptors that this process may have from now on: so many, if its hard limit says so or may be raised.
+/// Descriptors that this process may hold from now on: this many, if its hard limit allows or can be raised.
 fn may_hold(descriptors: u64) -> u64 {
     let limit = libc::rlimit {
         rlim_cur: descriptors,
@@ -77,7 +77,7 @@ fn ask(client: &mut TcpStream) {
 
 #[test]
 fn fifty_thousand_connections_are_kept_and_answered() {
-    // The server holds some more than we do.
+    // The server holds some more than this process.
     let limit = may_hold((CLIENTS + SPARE) as u64);
     let clients_max = CLIENTS.min((limit as usize).saturating_sub(SPARE));
     let tree = Tree::new();

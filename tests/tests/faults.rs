@@ -1,4 +1,4 @@
-//! Disks that fail and hang, on one that does so when it is told to: who needs its bytes ends or waits, and nobody else.
+//! Disks that fail and hang, on an emulated disk that does so on command: only those who need its bytes end or wait.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use ackpace_tests::{
 const MIB: usize = 1 << 20;
 const LEN: usize = 8 * MIB;
 
-/// A server of a healthy disk and one that can fail, seen at `/disk`.
+/// A server with a healthy disk, and with one that can fail at `/disk`.
 struct Bench {
     tree: Tree,
     server: Server,
@@ -28,7 +28,7 @@ impl Bench {
         let at = tree.dir("site/disk");
         let admin = tree.at("admin.sock");
         let path = admin.to_str().expect("UTF-8").to_owned();
-        // One worker: if it waits for a disk, everybody does.
+        // One worker: if it waits for a disk, all clients wait.
         let all = ["--workers", "1", "--metrics", "0", "--admin", &path];
         let setup = Setup::new(tree.at("site")).args(&all).args(args);
         let server = disk.served_at(&at, setup).start();
@@ -54,14 +54,14 @@ impl Bench {
         values.map(|value| value.expect("a number") as u64).sum()
     }
 
-    /// A request whose answer is read later.
+    /// Sends a request; its response is read later.
     fn ask(&self, target: &str, fields: &str) -> Conn {
         let mut conn = self.server.connect();
         conn.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{fields}\r\n"));
         conn
     }
 
-    /// That whoever needs nothing of the disk that can fail gets what it asks for, cold or not.
+    /// Checks that clients that need nothing from the failing disk are served, from memory or from the healthy disk.
     fn serves_others(&self) {
         assert_eq!(self.server.get("/small", "").text(), "small");
         let big = File::open(self.tree.at("site/big")).expect("the file");
@@ -73,7 +73,7 @@ impl Bench {
     }
 }
 
-/// What came of an answer of this length before it ended.
+/// What arrived of a response of this length before it ended.
 fn ended(mut conn: Conn, len: usize) -> Vec<u8> {
     let head = conn.head();
     assert_eq!(head.field("Content-Length"), Some(len.to_string().as_str()));
@@ -141,7 +141,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     let mut files: Vec<(&str, u64)> = names.iter().map(|name| (&**name, MIB as u64)).collect();
     files.extend([("hot", MIB as u64), ("shared", LEN as u64)]);
     let Some(disk) = Disk::up(&files) else { return };
-    // The kernel knows all names, and has no content but that of one file.
+    // The kernel has all names cached, and the content of one file only.
     let contents: Vec<_> = names.iter().map(|name| disk.content(name)).collect();
     let shared = disk.content("shared");
     let hot = fs::read(disk.at("hot")).expect("a disk without faults");
@@ -158,7 +158,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     disk.tell("hang");
     let mut waiting = vec![bench.ask("/disk/shared", "")];
     eventually("the read is in the device", || disk.counter("queued") > 0);
-    // The pages that it is for are in the page cache already, and hold nothing.
+    // The pages that it is read into are in the page cache already, and hold nothing.
     waiting.push(bench.ask("/disk/shared", ""));
     bench.serves_others();
     waiting.extend(
@@ -187,7 +187,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     let top = run(&mut top);
     assert!(top.success && top.out.contains("/disk/shared"), "{top:?}");
 
-    // Every second one leaves: half of them by RST.
+    // Every second one leaves, half of them by RST.
     let mut stay = Vec::new();
     for (nth, conn) in waiting.into_iter().enumerate() {
         match nth % 4 {
@@ -201,7 +201,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     });
     eventually("by the disk, too", || streams() == stay.len());
     disk.tell("heal");
-    // All at once: who does not read keeps its part of the pool for a while.
+    // All at once: a client that does not read keeps its part of the pool for a while.
     std::thread::scope(|scope| {
         for (nth, conn) in stay {
             let content = if nth < 2 { &shared } else { &contents[nth - 2] };
@@ -216,7 +216,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
 
 #[test]
 fn searches_on_a_disk_that_hangs_hold_up_no_search_elsewhere() {
-    const WAITERS: usize = 40; // more than there are threads for searches
+    const WAITERS: usize = 40; // more than there are threads for look-ups
     let names: Vec<String> = (0..WAITERS).map(|nth| format!("d{nth}/a")).collect();
     let files: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 4096)).collect();
     let Some(disk) = Disk::up(&files) else { return };
@@ -241,7 +241,7 @@ fn searches_on_a_disk_that_hangs_hold_up_no_search_elsewhere() {
     bench.server.stop();
 }
 
-/// Have the kernel forget the names that it knows (proc(5), drop_caches).
+/// Drops the names that the kernel has cached (proc(5), drop_caches).
 fn forget_names() {
     fs::write("/proc/sys/vm/drop_caches", "2").expect("root's");
 }
@@ -279,20 +279,20 @@ fn a_second_signal_behind_a_disk_that_hangs_is_told_of_and_gives_its_exit_code()
         .server
         .err_line(&["ERROR", "the second: ended at once"]);
     drop(waiting);
-    disk.tell("heal"); // until then the kernel does not let go of it
+    disk.tell("heal"); // the kernel does not end it before
     assert_eq!(bench.server.wait().code(), Some(1));
 }
 
 #[test]
 fn five_thousand_resets_in_one_turn_cost_no_read() {
-    // The server holds a socket and a file twice for each, we a socket.
+    // The server holds a socket and a file twice for each client; this process holds a socket.
     let may_have = raise_own_limit().saturating_sub(500) / 3;
     let count = may_have.min(5_000) as usize;
     let names: Vec<String> = (0..count).map(|nth| format!("d/{nth}")).collect();
     let files: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 128 << 10)).collect();
     let Some(disk) = Disk::up(&files) else { return };
     for name in &names {
-        fs::metadata(disk.at(name)).expect("a file of the disk"); // the kernel knows them all
+        fs::metadata(disk.at(name)).expect("a file of the disk"); // the kernel caches all names
     }
     let bench = Bench::start(&disk, &["--prefetch-memory", "64MiB"]);
     bench.serves_others();

@@ -1,4 +1,4 @@
-//! Files that change, go or fail while they are sent.
+//! Files that change, disappear or fail while they are sent.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,7 +13,7 @@ use ackpace_tests::{
 
 const LEN: usize = 32 << 20;
 
-/// A download of `/big` whose reader has stopped after the head, so that most of the file is not sent yet.
+/// A download of `/big` whose client has stopped reading after the head, so that most of the file is not sent yet.
 fn stalled(server: &Server) -> Conn {
     let mut conn = server.connect();
     limit_receive_buffer(&conn.stream, 64 << 10);
@@ -156,14 +156,14 @@ fn a_deleted_file_gives_its_space_back_when_nobody_reads_it_any_more() {
     server.stop();
 }
 
-/// A loop device whose backing file can be cut short: reading behind its end is an error of the disk.
+/// A loop device whose backing file can be truncated: a read behind its end is a disk error.
 struct Device {
     name: String,
     image: std::path::PathBuf,
 }
 
 impl Device {
-    /// With a file system that holds `content`; none where the kernel offers no loop devices.
+    /// A device with a file system that holds `content`; `None` where the kernel offers no loop devices.
     fn new(tree: &Tree, content: &Tree) -> Option<Device> {
         let (mut mkfs, mut losetup) = (client("mkfs.ext4")?, client("losetup")?);
         let image = tree.at("image");
@@ -214,7 +214,7 @@ fn a_disk_that_fails_midway_ends_the_response_and_is_logged_with_file_and_offset
     assert_eq!(server.get("/small", "").text(), "small");
     let mut conn = stalled(&server);
     assert!(conn.exactly(4096) == content[..4096], "other bytes");
-    // All behind this is gone from the disk: 20 of 32 MiB, more than buffers on the way can hold.
+    // Truncates the disk here: 20 of 32 MiB are gone, more than buffers on the way can hold.
     let image = File::options()
         .write(true)
         .open(&device.image)
@@ -241,7 +241,7 @@ fn a_file_that_is_not_cached_is_served_from_the_disk() {
     let (tree, content) = tree();
     let server = Server::start(&tree, &[]);
     let file = File::open(tree.at("big")).expect("the file");
-    // Many times: a wish that is repeated just when it is fulfilled must not be lost.
+    // Many times: a want that is repeated just when it is fulfilled must not be lost.
     for nth in 0..60 {
         let from = [0, 1_000_000, LEN - 1][nth % 3];
         forget_cached(&file);
@@ -292,7 +292,7 @@ fn crowds_that_read_here_and_there_get_their_bytes_while_the_cache_is_emptied() 
     server.stop();
 }
 
-/// Random ranges, one after the other or several at once; now and then it leaves in the middle.
+/// Random ranges, one after the other or several at once; now and then the client leaves in the middle.
 fn crowd_member(address: SocketAddr, content: &[u8], seed: u64) {
     let mut rng = Rng::new(seed);
     let mut conn = Conn::open(address);

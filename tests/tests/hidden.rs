@@ -1,4 +1,4 @@
-//! Hidden names: what has one is not served, whatever leads to it.
+//! Hidden names: a file with one in its path is not served, whatever leads to it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,10 +8,10 @@ use ackpace_tests::{Conn, Server, Setup, Tree, eventually};
 
 const SECRET: &str = "a secret";
 
-/// Often enough that small files are kept ready by then.
+/// Enough requests for a small file to be in the response cache.
 const TIMES: usize = 5;
 
-/// A tree with hidden files and links of every kind to them, and one beside it.
+/// A tree with hidden files and links of every kind to them, and a second tree beside it.
 fn trees() -> (Tree, Tree) {
     let (tree, other) = (Tree::new(), Tree::new());
     for name in [".env", ".git/config", "keys/.env"] {
@@ -202,7 +202,7 @@ fn what_is_kept_ready_is_gone_when_its_name_becomes_hidden() {
     symlink(".env", tree.at("new")).expect("a link");
     fs::rename(tree.at("new"), tree.at("link")).expect("a rename");
     assert_not_there(&mut conn, "/link");
-    // The directory that holds the file gets a hidden name, and a link keeps up with it.
+    // The file's directory gets a hidden name, and a link follows it.
     fs::rename(tree.at("public"), tree.at(".public")).expect("a rename");
     symlink(".public", tree.at("public")).expect("a link");
     for target in ["/public/b.txt", "/far"] {
@@ -251,7 +251,7 @@ fn no_hidden_byte_is_sent_while_links_are_swapped() {
     server.stop();
 }
 
-/// Set when it goes, also by a panic.
+/// Sets its flag when it is dropped, also by a panic.
 struct AtTheEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtTheEnd<'_> {

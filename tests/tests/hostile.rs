@@ -1,4 +1,4 @@
-//! Clients that mean harm, or behave as if: the others are served all the same, and nothing stays behind.
+//! Hostile clients, and clients that behave like them: the others are still served, and nothing stays behind.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -39,7 +39,7 @@ fn fifteen_hundred_slow_clients_hold_up_nobody() {
     while body.len() < content.len() {
         let piece = download.exactly((content.len() - body.len()).min(5 << 20));
         body.extend(piece);
-        // Each slow one says a little more, and new clients are served in between.
+        // Each slow client sends a little more, and new clients are served in between.
         for conn in slow.iter_mut().step_by(10) {
             conn.send("x");
         }
@@ -68,7 +68,7 @@ fn heads_and_bodies_that_only_drip_are_given_up() {
     let server = Server::start(&tree, &["--header-timeout", "1s"]);
     let before = server.descriptors();
     let mut slow: Vec<Dripping> = (0..SLOW).map(|nth| Dripping::new(&server, nth)).collect();
-    // All but the silent ones talk on, a byte at a time, until the server hangs up. None of them does.
+    // All but the silent ones keep sending, a byte at a time, until the server closes. None of them closes.
     eventually("the slow clients are told that it is over", || {
         slow.iter_mut()
             .map(Dripping::over)
@@ -93,7 +93,7 @@ fn heads_and_bodies_that_only_drip_are_given_up() {
     server.stop();
 }
 
-/// A client that sends a request byte by byte for ever.
+/// A client that endlessly sends a request byte by byte.
 struct Dripping {
     conn: Conn,
     next: &'static str,
@@ -128,7 +128,7 @@ impl Dripping {
         }
     }
 
-    /// Sends a byte, unless the server has hung up.
+    /// Sends a byte, unless the server has closed; returns whether it has.
     fn over(&mut self) -> bool {
         let mut piece = [0; 4096];
         while !self.over {
@@ -172,7 +172,7 @@ fn a_storm_of_resets_leaves_neither_descriptors_nor_memory() {
     }
     let server = Server::start(&tree, &[]);
     let mut rng = Rng::new(SEED);
-    // The threads of a disk, with their descriptors, start with the first cold file and stay.
+    // A disk's threads, with their descriptors, start with the first cold file and stay.
     assert_eq!(server.get("/a", "").status, 200);
     let descriptors = server.descriptors();
     storm(&server, &mut rng, 200); // fills pools and caches
@@ -188,7 +188,7 @@ fn a_storm_of_resets_leaves_neither_descriptors_nor_memory() {
     server.stop();
 }
 
-/// Memory once no more than these descriptors are left.
+/// The server's memory once no more than these descriptors are left.
 fn settled(server: &Server, descriptors: usize) -> u64 {
     eventually("all connections are gone", || {
         server.descriptors() <= descriptors
@@ -212,7 +212,7 @@ fn storm(server: &Server, rng: &mut Rng, count: usize) {
         if cut == request.len() && rng.below(2) == 0 {
             conn.exactly(rng.below(16));
         }
-        // Some die at once, some after others have come.
+        // Some clients leave at once, some after others have come.
         open.push(conn.stream);
         if open.len() > 50 {
             open.swap_remove(rng.below(50));
@@ -252,10 +252,10 @@ fn a_client_beyond_connections_max_waits_until_one_leaves() {
     let tree = Tree::new();
     tree.file("a", "a");
     let server = Server::start(&tree, &["--workers", "1", "--connections-max", "16"]);
-    // The threads of a disk, with their descriptors, start with the first cold file and stay.
+    // A disk's threads, with their descriptors, start with the first cold file and stay.
     assert_eq!(server.get("/a", "").status, 200);
     let before = server.descriptors();
-    // An answer for which no file is opened, so that descriptors are connections.
+    // A request that opens no file, so that descriptors count connections.
     let ask = |conn: &mut Conn| {
         conn.send("OPTIONS * HTTP/1.1\r\nHost: t\r\n\r\n")
             .response()

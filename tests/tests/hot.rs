@@ -1,10 +1,10 @@
-//! Small files that are kept ready: always the right bytes, and a change is seen.
+//! Small files in the response cache: the bytes are right, and changes are seen.
 
 use std::fs;
 
 use ackpace_tests::{Conn, Mapped, Server, Tree, eventually, pattern, rested};
 
-/// Asked three times, so that the last answer was ready.
+/// Asks three times, so that the last response comes from the cache.
 fn ask(conn: &mut Conn, target: &str) -> String {
     let mut last = String::new();
     for _ in 0..3 {
@@ -15,7 +15,7 @@ fn ask(conn: &mut Conn, target: &str) -> String {
     last
 }
 
-/// Asks until the new content is all that there is: an answer that was not ready proves nothing of the next ones.
+/// Asks until only the new content comes: one response past the cache proves nothing about the next ones.
 fn settles(conn: &mut Conn, target: &str, new: &[u8]) {
     eventually("the new content, time after time", || {
         (0..5).all(|_| conn.get(target, "").body == new)
@@ -48,7 +48,7 @@ fn every_kind_of_request_for_a_ready_file_gets_its_own_answer() {
         assert_eq!(conn.get("/a.txt?x=1", "").text(), "0123456789");
     }
     drop(conn);
-    // The later ones are ready, too: an answer that ends its connection says so and does it.
+    // Later ones come from the cache, too: a response that ends its connection says so and closes.
     for request in [
         "GET /a.txt HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n",
         "GET /a.txt HTTP/1.0\r\n\r\n",
@@ -147,7 +147,7 @@ fn a_change_through_another_link_is_seen_within_a_second_and_no_answer_is_mixed(
     tree.dir("elsewhere");
     let server = Server::start(&tree, &["--workers", "1"]);
     let mut conn = server.connect();
-    // One is copied, one kept open.
+    // The cache copies one of them and keeps the other open.
     for (name, len) in [("a.bin", 1000), ("b.bin", 60_000)] {
         let old = pattern(len, 1);
         let path = tree.file(name, &old);
@@ -156,7 +156,7 @@ fn a_change_through_another_link_is_seen_within_a_second_and_no_answer_is_mixed(
         rested(&path);
         let target = format!("/{name}");
         ask(&mut conn, &target);
-        // As long, with its time put back; then longer; then shorter.
+        // The same length with its time restored; then longer; then shorter.
         for (seed, len) in [(2, len), (3, len + 1000), (4, len / 2)] {
             let new = pattern(len, seed);
             let before = conn.get(&target, "").body;
@@ -190,7 +190,7 @@ fn many_spellings_of_one_path_take_no_memory() {
     ask(&mut conn, "/sub/a.txt");
     let before_bytes = server.memory_bytes();
     for nth in 0..4000 {
-        // Each differs from the others in where its slashes stand, and takes 4 KB.
+        // Each differs from the others in its slashes, and takes 4 KB.
         let (dots, slashes) = ("/.".repeat(nth % 64), "/".repeat(nth / 64 + 1));
         let mut target = format!("{slashes}sub{dots}/a.txt");
         target.insert_str(0, &"/.".repeat((4000 - target.len()) / 2));
@@ -207,7 +207,7 @@ fn many_spellings_of_one_path_take_no_memory() {
 #[test]
 fn ready_files_are_whole_for_a_client_that_reads_slowly() {
     let tree = Tree::new();
-    // One is copied, one kept open; 12 MB of answers are far more than the sockets hold.
+    // The cache copies one and keeps the other open; 12 MB of responses are far more than the sockets hold.
     let cases = [("a.bin", 8_000, 1500), ("b.bin", 60_000, 200)];
     for (name, len, _) in cases {
         rested(&tree.file(name, pattern(len, 7)));

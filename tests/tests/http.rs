@@ -147,7 +147,7 @@ fn http_1_0_closes_unless_it_is_asked_to_stay() {
         assert_eq!(response.text(), "a");
         assert_eq!(response.field("Connection"), Some("keep-alive"));
     }
-    // A listing has no length, and 1.0 knows no chunks.
+    // A listing has no length, and HTTP/1.0 has no chunks.
     conn.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     let listing = conn.response();
     assert_eq!(listing.field("Transfer-Encoding"), None);
@@ -596,7 +596,7 @@ fn a_file_that_was_just_written_has_a_weak_tag() {
     let tree = Tree::new();
     let path = tree.file("a", "0123456789");
     let hour = std::time::Duration::from_secs(3600);
-    // "Just" is counted in seconds; a time ahead of the clock is as uncertain, and does not hurry.
+    // "Just" is counted in seconds; a time ahead of the clock is as uncertain, and needs no hurry.
     let soon = std::time::SystemTime::now() + std::time::Duration::from_millis(500);
     std::fs::File::options()
         .write(true)

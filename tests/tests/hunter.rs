@@ -1,4 +1,4 @@
-//! A short hunt, with a fresh seed each time: `ACKPACE_SEED=N` replays one, `cargo xtask soak` goes on for hours.
+//! A short hunt with a fresh seed each time. `ACKPACE_SEED=N` replays one; `cargo xtask soak` goes on for hours.
 
 use std::time::Duration;
 

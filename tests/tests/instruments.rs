@@ -1,4 +1,4 @@
-//! Looking at a running server: metrics, readiness, `ackpace top` and `ackpace why`, and clients of these that mean harm.
+//! Instruments of a running server: metrics, readiness, `ackpace top` and `ackpace why`, also with hostile clients.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use ackpace_tests::{
 
 const LEN: usize = 32 << 20;
 
-/// A server with both ways to look at it.
+/// A server with metrics and an admin socket.
 struct Watched {
     tree: Tree,
     server: Server,
@@ -64,7 +64,7 @@ impl Watched {
         run(&mut command)
     }
 
-    /// A download of `/big` whose reader has stopped after the head.
+    /// A download of `/big` whose client has stopped reading after the head.
     fn stalled(&self) -> Conn {
         let mut conn = self.server.connect();
         limit_receive_buffer(&conn.stream, 64 << 10);
@@ -100,7 +100,7 @@ fn metrics_show_the_bytes_of_a_download_while_it_runs_and_after() {
         });
         let sent = sum(&page, "ackpace_sent_bytes_total", &["way=\"sendfile\""]);
         let waiting = sum(&page, "ackpace_waiting_bytes", &[]);
-        // What is not with the kernel waits.
+        // Bytes that the kernel does not have yet are waiting.
         net.iter().sum::<f64>() == 1.0 && sent > 0.0 && sent + waiting == LEN as f64
     });
     assert_eq!(
@@ -301,7 +301,7 @@ fn why_of_a_cold_download_tells_why_its_reads_were_made() {
     });
     let first = "before all who have something, since it had nothing yet; so long since its rate is not known yet";
     assert!(told.contains(first), "{told}");
-    // The device that it was read from tells of itself, too.
+    // The device that the file was read from explains itself, too.
     let device = watched.ackpace(&["why", "0"]);
     assert!(device.success, "{}", device.err);
     for part in [
@@ -493,7 +493,7 @@ fn garbage_at_the_metrics_port_gets_an_answer_and_an_end() {
     head.send("HEAD /metrics HTTP/1.0\r\n\r\n");
     assert_eq!(head.head().status, 200);
     head.ends();
-    // Whoever does not take the answer holds up nobody.
+    // Clients that do not read their responses hold up nobody.
     let deaf: Vec<Conn> = (0..100).map(|_| Conn::open(watched.metrics)).collect();
     for conn in &deaf {
         limit_receive_buffer(&conn.stream, 2048);
@@ -537,7 +537,7 @@ fn the_admin_socket_survives_garbage_silence_and_a_thousand_clients() {
             "{request:?}: {answer}"
         );
     }
-    // Several at once are answered one by one.
+    // Several requests at once are answered one by one.
     conn.get_mut()
         .write_all(b"ackpace/1 top 1\nackpace/1 top\nackp")
         .expect("the server takes it");

@@ -1,21 +1,21 @@
-//! Listings of long directories, taken by clients who pause.
+//! Listings of long directories, requested by clients that pause.
 
 use std::fs;
 
 use ackpace_tests::{Conn, Response, Server, Tree, limit_receive_buffer, rested};
 
-/// Entries of a folder whose names fill a good part of what listings may hold with [`ARGS`]...
+/// Entries of a directory whose names fill a good part of the memory for listings with [`ARGS`].
 const ENTRIES: usize = 2500;
-/// ...and clients whose listings are more than that.
+/// Clients that pause: their listings together exceed that memory.
 const PAUSED: usize = 16;
 const ARGS: [&str; 6] = ["--workers", "1", "--memory-max", "64MiB", "--metrics", "0"];
 
-/// Nine times as long in the page: the buffers of a socket do not hold a listing.
+/// A name that is nine times as long in the page, so that a socket's buffers can't hold a listing.
 fn name(nth: usize) -> String {
     format!("{nth:05}{}", "\"".repeat(240))
 }
 
-/// With directories and links among the files.
+/// A tree with directories and links among the files.
 fn tree() -> Tree {
     let tree = Tree::new();
     tree.file("a.txt", "small");
@@ -34,7 +34,7 @@ fn tree() -> Tree {
     tree
 }
 
-/// As it is listed: directories and links to them first.
+/// The names in the order of the listing: directories and links to them first.
 fn in_order() -> Vec<String> {
     let is_directory = |nth: &usize| nth % 10 < 2;
     let (first, then): (Vec<usize>, Vec<usize>) = (0..ENTRIES).partition(is_directory);
@@ -54,7 +54,7 @@ fn names(listing: &Response) -> Vec<String> {
     names.collect()
 }
 
-/// Somebody who asks for the long listing and pauses before its head.
+/// A client that asks for the long listing and pauses before its head.
 fn paused(server: &Server) -> Conn {
     let mut conn = server.connect();
     limit_receive_buffer(&conn.stream, 64 << 10);
@@ -62,7 +62,7 @@ fn paused(server: &Server) -> Conn {
     conn
 }
 
-/// How many small files are kept ready.
+/// Number of files in the response cache.
 fn ready_files(server: &Server) -> String {
     let line = server.out_line(&["metrics at http://"]);
     let place = line.trim().trim_start_matches("metrics at http://");
@@ -87,7 +87,7 @@ fn clients_who_pause_in_a_listing_keep_nobody_from_being_served_and_get_theirs_w
     }
     assert_eq!(ready_files(&server), "1");
     let mut all: Vec<Conn> = (0..PAUSED).map(|_| paused(&server)).collect();
-    // The answer to whoever asked last says that those before were begun: one worker serves all.
+    // One worker serves all, so a response to a later request shows that the earlier ones have begun.
     for target in ["/", "/short/", "/a.txt", "/long/"] {
         for _ in 0..3 {
             assert_eq!(small.get(target, "").status, 200, "{target}");

@@ -1,5 +1,5 @@
-//! What `ackpace limits` promises of memory, held against clients that mean harm: each test fills what one kind of them can
-//! fill, while the server's anonymous memory is watched.
+//! The memory bounds of `ackpace limits`, tested with hostile clients: each test fills what one kind of client can
+//! fill, while it watches the server's anonymous memory.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,12 +16,12 @@ use ackpace_tests::{
 const MEMORY: &str = "128MiB";
 const CLIENTS: usize = 250;
 
-/// A server with little memory, and what it said of it.
+/// A server with little memory, and the bounds that it stated.
 struct Bounded {
     server: Server,
     metrics: SocketAddr,
     limit_bytes: u64,
-    /// What each owner may have.
+    /// The bound of each owner.
     owners: Vec<(String, u64)>,
 }
 
@@ -81,13 +81,13 @@ impl Bounded {
         values.sum::<f64>() as u64
     }
 
-    /// A client that takes as little as TCP lets it.
+    /// A client with the smallest receive window that TCP allows.
     fn deaf(&self) -> Conn {
         let stream = connect_with_buffer(self.server.address(), 1024);
         stream.and_then(Conn::over).expect("a connection")
     }
 
-    /// What these owners may have together, each named by the first words of its row, beside what the program itself may.
+    /// Bound of these owners together, each named by the first words of its row, plus that of the program itself.
     fn share_bytes(&self, names: &[&str]) -> u64 {
         let share = |name: &&str| {
             let owner = self
@@ -101,8 +101,8 @@ impl Bounded {
         names.iter().chain(&["the program"]).map(share).sum()
     }
 
-    /// Watches the memory until `act` is over: it is never above what was promised in all, nor above what those who are
-    /// concerned may have; and all others are served.
+    /// Watches the memory until `act` is over. It never exceeds the total that was promised, nor the shares of the
+    /// owners concerned; and others are still served.
     fn keeps_its_promise<T>(self, concerned: &[&str], act: impl FnOnce(&Bounded) -> T) {
         let (over, most_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
@@ -132,7 +132,7 @@ impl Bounded {
             most <= limit,
             "{most} KiB are used, and `limits` promises {limit}"
         );
-        // Reading ahead may have what others do not use.
+        // Read-ahead may use what the others leave.
         let lent = concerned
             .iter()
             .any(|name| name.starts_with("what is read ahead"));
@@ -155,7 +155,7 @@ fn tree() -> Tree {
     tree
 }
 
-/// A request as long as a head may be.
+/// A request with a head of the maximum length.
 fn longest(method: &str, target: &str) -> String {
     let target = format!("{target:a<7900}");
     let (long, agent) = ("r".repeat(2040), "u".repeat(1020));
@@ -247,7 +247,7 @@ fn slow_downloads_of_many_large_files_with_long_requests() {
     );
 }
 
-/// Reads all of an answer of so many bytes.
+/// Reads a whole response of this many bytes.
 fn read_all(client: &mut Conn, len_bytes: usize) {
     let head = client.head();
     assert_eq!(head.status, 200);
@@ -257,7 +257,7 @@ fn read_all(client: &mut Conn, len_bytes: usize) {
 #[test]
 fn a_server_in_little_memory_serves_cold_files_and_crowds() {
     const FILES: usize = 20;
-    /// With these, fewer than one worker may have: the kernel chooses the worker.
+    /// Fewer connections than one worker may have: the kernel chooses the worker.
     const IDLE: usize = 100;
     const FILE_BYTES: usize = 8 << 20;
     let tree = tree();
@@ -277,7 +277,7 @@ fn a_server_in_little_memory_serves_cold_files_and_crowds() {
                     read_all(&mut client, FILE_BYTES);
                 });
             }
-            // While they read ahead, others want the memory.
+            // While they read ahead, other owners want the memory.
             let idle: Vec<Conn> = (0..IDLE).map(|_| bounded.deaf()).collect();
             eventually("all are accepted", || {
                 bounded.metric("ackpace_connections") >= IDLE as u64

@@ -20,7 +20,7 @@ fn big() -> (Tree, Vec<u8>) {
     (tree, content)
 }
 
-/// A download of `/big` whose reader has stopped after the head.
+/// A download of `/big` whose client has stopped reading after the head.
 fn stalled(server: &Server) -> Conn {
     let mut conn = server.connect();
     limit_receive_buffer(&conn.stream, 64 << 10);
@@ -144,7 +144,7 @@ fn a_request_that_arrives_during_the_drain_is_answered_with_close() {
     eventually("new connections are refused", || {
         TcpStream::connect(address).is_err()
     });
-    // Pipelined behind the download; it may be answered or not, but not by an unanswered reset.
+    // Pipelined behind the download. It may or may not be answered, but a reset must not replace the answer.
     let _ = running.try_send("GET /a HTTP/1.1\r\nHost: t\r\n\r\n");
     assert!(running.exactly(LEN) == content, "other bytes");
     let rest = String::from_utf8_lossy(&running.rest()).into_owned();
@@ -214,7 +214,7 @@ fn a_unix_socket_is_served_and_removed_at_the_end() {
     assert_eq!(done.out, "a", "{}", done.err);
     server.out_line(&["unix: - - [", "\"GET /a HTTP/1.1\" 200 1 "]);
 
-    // A second server must not take the place of one that is alive.
+    // A second server must not take over the socket of a running one.
     assert_refused(
         Setup::new(tree.path()).listen(&place),
         &["another server listens there"],
@@ -259,7 +259,7 @@ fn a_listening_socket_is_inherited_as_from_systemd() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
     let fd = listener.as_raw_fd();
-    // This client is there before the server.
+    // This client connects before the server starts.
     let mut early = Conn::open(address);
     early.send("GET /a HTTP/1.1\r\nHost: t\r\n\r\n");
     let server = Setup::new(tree.path())
@@ -406,7 +406,7 @@ fn the_json_log_tells_a_complete_download_from_an_aborted_one() {
     assert!(sent < LEN && acked < sent, "{line}");
     assert!(acked >= 100_000, "what was read had arrived: {line}");
 
-    // A part, and a client that leaves orderly in the middle.
+    // A range, and a client that closes orderly in the middle.
     assert_eq!(server.get("/big?part", "Range: bytes=-7\r\n").body.len(), 7);
     let line = server.out_line(&["/big?part"]);
     assert!(
@@ -496,7 +496,7 @@ fn an_ordinary_user_serves_files_of_others_and_is_told_what_is_lost() {
     }
     let (tree, content) = big();
     let server = Setup::new(tree.path()).user(65534).start();
-    // cachestat(2) is for the owner, or for who may write.
+    // cachestat(2) is for the owner of a file, or for users who may write to it.
     server.out_line(&["lost: cachestat(2)", "CAP_FOWNER"]);
     let status =
         fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");

@@ -1,5 +1,5 @@
-//! Clients that receive badly: they acknowledge nothing, pause, drip, change their pace, leave in the middle. Those who still read get
-//! every byte; of the others nothing stays behind.
+//! Clients that receive badly: they acknowledge nothing, pause, drip, change their pace, or leave in the middle. Those
+//! that still read get every byte; of the others nothing stays behind.
 
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -21,8 +21,8 @@ fn served(len_bytes: usize, args: &[&str]) -> (Tree, Vec<u8>, Server) {
     (tree, content, server)
 }
 
-/// From now on no segment reaches the client's TCP, so that it acknowledges nothing (SO_ATTACH_FILTER, socket(7)). `false`, and the
-/// test is reported as skipped, where that is not for ordinary users.
+/// Drops all segments for the client's TCP from now on, so that it acknowledges nothing (SO_ATTACH_FILTER, socket(7)).
+/// Returns `false`, and reports the test as skipped, where ordinary users may not do that.
 #[must_use]
 fn goes_deaf(stream: &TcpStream) -> bool {
     let mut nothing = libc::sock_filter {
@@ -83,7 +83,7 @@ fn a_client_that_pauses_for_longer_than_the_send_timeout_gets_every_byte() {
     paused.send(BIG);
     let head = paused.head();
     assert_eq!(head.status, 200);
-    // Others, deaf, are given up by the same time limit, one after the other: for so long the first has paused.
+    // Deaf clients hit the same time limit, one after the other: the first client pauses for all that time.
     for given_up in 1..=2 {
         let mut deaf = server.connect();
         deaf.send(BIG);
@@ -116,7 +116,7 @@ fn clients_that_drip_or_change_their_pace_get_every_byte_and_hold_up_nobody() {
         .collect();
     for round in 0..400 {
         for (conn, at) in &mut clients {
-            // A hundred times as much in one round as in the next, each by its own dice.
+            // A hundred times as much in one round as in the next, drawn for each client separately.
             let len = [500, 50_000][rng.below(2)].min(content.len() - *at);
             let piece = conn.exactly(len);
             assert!(piece == content[*at..*at + len], "other bytes at {at}");

@@ -1,4 +1,4 @@
-//! What is shown of clients is true: how fast they are, what they wait for, and that none is left out.
+//! The instruments tell the truth about clients: their rates, what they wait for, and that none is missing.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use ackpace_tests::{
 const MIB: usize = 1 << 20;
 const LEN: usize = 96 * MIB;
 
-/// A server that can be looked at.
+/// A server with an admin socket.
 struct Watched {
     _tree: Tree,
     server: Server,
@@ -45,7 +45,7 @@ impl Watched {
         run(command.args(&args[1..]))
     }
 
-    /// What `top` tells programs, of its connections alone.
+    /// The connections in the JSON output of `top`.
     fn connections(&self) -> String {
         let top = self.ackpace(&["top", "--once", "--json"]);
         assert!(top.success, "{}", top.err);
@@ -53,7 +53,7 @@ impl Watched {
         connections.to_owned()
     }
 
-    /// A download whose reader has stopped after the head.
+    /// A download whose client has stopped reading after the head.
     fn stalled(&self, target: &str) -> Conn {
         let mut conn = self.server.connect();
         limit_receive_buffer(&conn.stream, 64 << 10);
@@ -63,7 +63,7 @@ impl Watched {
     }
 }
 
-/// The numbers of this name, in order.
+/// The values of this field, in order.
 fn numbers(json: &str, name: &str) -> Vec<u64> {
     let name = format!("\"{name}\":");
     let values = json.split(&name[..]).skip(1);
@@ -81,7 +81,7 @@ fn a_client_that_reads_at_a_pace_of_its_own_is_shown_as_fast_as_it_is() {
     let mut conn = watched.server.connect();
     conn.send("GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
     assert_eq!(conn.head().status, 200);
-    // It takes 100 KB when it has less than what its pace allows, and its receive buffer takes megabytes ahead.
+    // The client takes 100 KB when it is behind its pace, and its receive buffer takes megabytes ahead.
     let (begun, mut taken) = (Instant::now(), 0);
     let mut history = vec![(Duration::ZERO, 0)];
     let (mut looked, mut shown) = (Duration::ZERO, Vec::new());
@@ -157,7 +157,7 @@ fn all_of_four_hundred_connections_are_told_of() {
     let page = watched.ackpace(&["top", "--once", "-n", "390"]).out;
     assert_eq!(page.matches("/big\n").count(), 390);
     assert!(page.ends_with("\nand 10 more\n"), "{page}");
-    // Lines that come together are answered one after the other, each whole.
+    // Commands that arrive together are answered one after the other, each completely.
     let mut admin = std::os::unix::net::UnixStream::connect(&watched.admin).expect("a socket");
     admin.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     std::io::Write::write_all(
@@ -186,7 +186,7 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     });
     disk.tell("hang");
     let peer = conn.stream.local_addr().expect("an address").to_string();
-    // It reads until the server has nothing more for it, while its socket still has.
+    // It reads until the server has nothing more for it, while its socket still has bytes.
     eventually("nothing is in memory", || {
         conn.exactly(16 << 10);
         let why = watched.ackpace(&["why", &peer]).out;
@@ -208,7 +208,7 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     assert!(held > 0, "{json}");
     assert!(!json.contains("\"wait\":\"disk\""), "{json}");
     assert!(disk_us < disk_before + 100_000, "{disk_before}: {json}");
-    // Now it takes all there is, and then it is the disk that is waited for.
+    // Now it takes everything, and then it waits for the disk.
     let mut rest = Vec::new();
     let nap = Some(Duration::from_millis(100));
     conn.stream.set_read_timeout(nap).expect("a timeout");
@@ -234,7 +234,8 @@ fn who_has_bytes_in_his_socket_does_not_wait_for_the_disk() {
     watched.server.stop();
 }
 
-/// A terminal for a program: what is drawn, its width, and how the terminal is when the program has ended.
+/// A terminal for a program. It reports what is drawn, how wide that is, and the state of the terminal after the
+/// program.
 const TERMINAL: &str = r#"
 import fcntl, os, pty, re, select, signal, struct, subprocess, sys, termios, time
 ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-//! Signals: two stop the server, two open its log files anew, one is for later.
+//! Signals: two stop the server, two reopen its log files, one is reserved.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ackpace_tests::{Server, Tree, eventually, limit_receive_buffer, pattern};
 
-/// The numbers of the requests `/a?N` that a log tells of.
+/// The numbers N of the requests `/a?N` in a log.
 fn logged(log: &Path) -> Vec<usize> {
     let text = fs::read_to_string(log).unwrap_or_default();
     let targets = text.lines().filter_map(|line| line.split("GET /a?").nth(1));
@@ -57,7 +57,7 @@ fn a_log_that_was_renamed_is_opened_anew_and_no_line_is_lost() {
     );
 }
 
-/// Set when it goes, also by a panic.
+/// Sets its flag when it is dropped, also by a panic.
 struct AtTheEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtTheEnd<'_> {

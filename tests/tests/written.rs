@@ -1,5 +1,5 @@
-//! Files that are written, cut, replaced and removed while they are read past the page cache: the bytes are right, or
-//! the response ends early.
+//! Files that are written, truncated, replaced and removed while they are read past the page cache: the bytes are
+//! right, or the response ends early.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,7 @@ use ackpace_tests::{
 const LEN: usize = 8 << 20;
 const BLOCK: usize = 4096;
 
-/// A directory with `big` in it; none where the page cache can't be gone around.
+/// A directory with `big` in it; `None` where reads can't bypass the page cache.
 fn tree() -> Option<(Tree, Vec<u8>)> {
     let tree = Tree::new();
     let content = pattern(LEN, 8);
@@ -33,7 +33,7 @@ fn writer(tree: &Tree) -> File {
     file.expect("the file")
 }
 
-/// A download of `/big` whose reader has stopped after the head.
+/// A download of `/big` whose client has stopped reading after the head.
 fn stalled(server: &Server) -> Conn {
     let mut conn = server.connect();
     limit_receive_buffer(&conn.stream, 64 << 10);
@@ -115,7 +115,7 @@ fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
     }
 }
 
-/// Another version, as rsync --inplace -t leaves it: with the time of the one before.
+/// Writes another version as rsync --inplace -t does: with the time of the one before.
 fn rewrite_in_place(tree: &Tree, len: usize) -> io::Result<()> {
     let file = writer(tree);
     let before = file.metadata()?.modified()?;
@@ -204,7 +204,7 @@ fn an_answer_with_a_strong_tag_is_of_one_version_or_ends_early() {
     }
 }
 
-/// Every second block of `big`, on space that is allocated and not written, and in holes.
+/// Writes every second block of `big`; the others are allocated and unwritten, or holes.
 fn half_written(tree: &Tree, content: &[u8]) -> Vec<u8> {
     let file = File::create(tree.at("big")).expect("the file");
     allocate(&file, LEN as u64 / 2);
@@ -234,7 +234,8 @@ fn what_was_written_and_is_not_on_the_disk_yet_is_read_as_it_was_written() {
     server.stop();
 }
 
-/// That a torso of `big` has every block that was there from the start, and of the others what is written or nothing.
+/// Checks a truncated `big`: it has every block that was there from the start, and each other block is as written or
+/// empty.
 fn check(body: &[u8], content: &[u8], seed: u64) {
     for (nth, (got, written)) in body.chunks(BLOCK).zip(content.chunks(BLOCK)).enumerate() {
         let mut bytes = got.iter().zip(written);

@@ -1,8 +1,9 @@
 //! One line of the access log, in the formats common, combined and JSON.
 //!
-//! Combined is written byte for byte as nginx does: a quote, a backslash, control bytes and bytes above 0x7E are `\xHH`
-//! (Apache escapes some of them otherwise; parsers accept both), what is missing is `-`, times are UTC. The meaning of
-//! each field stands in docs/access-log.md. A line never holds a raw control byte, so no client can forge a second one.
+//! Combined is byte for byte what nginx writes: a quote, a backslash, control bytes and bytes above 0x7E become
+//! `\xHH`, a missing value becomes `-`, and times are UTC. Apache escapes some of these bytes differently;
+//! parsers accept both. docs/access-log.md defines each field. A line never holds a raw control byte, so no
+//! client can forge a second line.
 
 use std::net::IpAddr;
 
@@ -24,7 +25,7 @@ pub enum Format {
     Json,
 }
 
-/// Who asked.
+/// The address of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote {
     /// An address; IPv4 in IPv6 (`::ffff:192.0.2.1`) is written as IPv4.
@@ -33,7 +34,7 @@ pub enum Remote {
     Unix,
 }
 
-/// What the client sent, as it sent it. Overlong fields are cut when the line is written.
+/// The request as the client sent it. Overlong fields are cut when the line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestText<'a> {
     /// `GET`; empty when the request line could not be parsed.
@@ -48,13 +49,13 @@ pub struct RequestText<'a> {
     pub referer: Option<&'a [u8]>,
     /// The User-Agent field.
     pub user_agent: Option<&'a [u8]>,
-    /// Only the beginning of each field was kept: it is cut after [`ACCESS_LOG_BRIEF_BYTES_MAX`].
+    /// True if only the first [`ACCESS_LOG_BRIEF_BYTES_MAX`] bytes of each field were kept.
     pub brief: bool,
 }
 
 impl<'a> RequestText<'a> {
-    /// The method, the target, the version; Range, Referer and User-Agent: each no longer than the line needs it to show it,
-    /// or to show that it is cut.
+    /// The three parts of the request line, and Range, Referer and User-Agent. Each is cut to the length that
+    /// the line needs to show it, or to show that it is cut.
     pub fn kept(&self) -> ([&'a [u8]; 3], [Option<&'a [u8]>; 3]) {
         let most = |bytes_max: usize| match self.brief {
             true => bytes_max.min(ACCESS_LOG_BRIEF_BYTES_MAX),
@@ -79,27 +80,27 @@ impl<'a> RequestText<'a> {
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// When the response ended, in Unix milliseconds.
     pub time_unix_ms: i64,
-    /// Who asked.
+    /// The client.
     pub remote: Remote,
     /// Status code of the answer.
     pub status: u16,
     /// Bytes of the body that the kernel took (nginx `$body_bytes_sent`, Apache `%b`).
     pub bytes_sent: u64,
-    /// Bytes of the body that the client's TCP acknowledged: what arrived. Left out where the kernel cannot say, as on
-    /// a unix socket.
+    /// Bytes of the body that the client's TCP acknowledged. `None` where the kernel cannot tell, as on a unix
+    /// socket.
     pub bytes_acked: Option<u64>,
-    /// Time for which the response could not go on since its data was not in memory.
+    /// Time in which the response stalled because its data was not in memory.
     pub waited_disk_us: u64,
-    /// Time for which the response could not go on since the client or its path took no more.
+    /// Time in which the response stalled because the client or its path took no more.
     pub waited_net_us: u64,
     /// From the last byte of the request head to the end of the response.
     pub duration_us: u64,
-    /// Why the response ended early; left out when it is complete.
+    /// Why the response ended early; `None` if it is complete.
     pub why: Option<&'static str>,
 }
 
@@ -247,7 +248,7 @@ fn push_json(request: &Fields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
 fn push_remote(remote: Remote, out: &mut Vec<u8>) {
     use std::io::Write;
     match remote {
-        // A Vec takes all that is written to it.
+        // Writing to a Vec cannot fail.
         Remote::Ip(address) => write!(out, "{}", address.to_canonical()).expect("write to memory"),
         Remote::Unix => out.extend_from_slice(b"unix:"),
     }

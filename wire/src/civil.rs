@@ -1,7 +1,7 @@
 //! Calendar dates of Unix times, always UTC, for listings and logs.
 //!
-//! A file system may hold any i64 as a time; every one of them gets a date with a four-digit year, so that fixed-width
-//! formats stay fixed: what lies outside the years 0 to 9999 is moved to the nearest end.
+//! A file system may store any i64 as a time. Each one gets a date with a four-digit year, which keeps
+//! fixed-width formats fixed: times outside the years 0 to 9999 are clamped.
 
 const S_PER_DAY: i64 = 86_400;
 /// 0000-01-01T00:00:00Z.
@@ -34,12 +34,12 @@ pub struct Civil {
 }
 
 impl Civil {
-    /// The date of a Unix time in seconds; times outside the years 0 to 9999 are moved to the nearest of them.
+    /// The date of a Unix time in seconds, clamped to the years 0 to 9999.
     pub fn from_unix_s(unix_s: i64) -> Civil {
         let unix_s = unix_s.clamp(FIRST_UNIX_S, LAST_UNIX_S);
         let (days, second_of_day) = (unix_s.div_euclid(S_PER_DAY), unix_s.rem_euclid(S_PER_DAY));
-        // Count in years that begin in March: the leap day is then the last of its year, and the months before it
-        // follow a regular pattern of 153 days in each five.
+        // Count in years that begin in March: the leap day is then the last day of its year, and the months
+        // before it follow a regular pattern of 153 days in every five months.
         let day_of_eras = days + 719_468; // days since 0000-03-01
         let era = day_of_eras.div_euclid(146_097); // 400 years
         let day_of_era = day_of_eras.rem_euclid(146_097);

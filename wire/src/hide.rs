@@ -1,8 +1,8 @@
 //! Hidden names: glob patterns for single path segments, compiled once.
 //!
-//! A pattern is matched against each segment of a path, whole and case-sensitive: `*` stands for any run of characters
-//! (also none), `?` for exactly one, everything else for itself (so `[` and `\` are plain). A character is a UTF-8
-//! sequence, or a single byte where the name is not UTF-8.
+//! A pattern is matched against each segment of a path, whole and case-sensitive: `*` matches any run of
+//! characters, including none, `?` exactly one, and every other character itself (so `[` and `\` are plain). A
+//! character is a UTF-8 sequence, or a single byte where the name is not UTF-8.
 
 use crate::limits::{HIDE_PATTERN_BYTES_MAX, HIDE_PATTERNS_MAX};
 
@@ -80,10 +80,10 @@ enum Token {
 }
 
 impl Hide {
-    /// Compiles `patterns`; no pattern hides nothing.
+    /// Compiles `patterns`. An empty list hides nothing.
     ///
     /// # Errors
-    /// The first pattern that is empty, too long or could never match, or that there are too many.
+    /// The first pattern that is empty, too long or can never match, or [`BadPattern::TooMany`].
     pub fn new<S: AsRef<str>>(patterns: &[S]) -> Result<Hide, BadPattern> {
         if patterns.len() > HIDE_PATTERNS_MAX {
             return Err(BadPattern::TooMany {
@@ -99,7 +99,7 @@ impl Hide {
         })
     }
 
-    /// Whether any segment of `path` matches any pattern. `path` is decoded; one name alone is a path too.
+    /// True if any segment of `path` matches any pattern. `path` is decoded; a single name is a path too.
     pub fn hidden(&self, path: &[u8]) -> bool {
         path.split(|&byte| byte == b'/')
             .filter(|segment| !segment.is_empty())
@@ -139,8 +139,9 @@ fn compile(index: usize, pattern: &str) -> Result<Vec<Token>, BadPattern> {
     Ok(tokens)
 }
 
-/// Whether the whole of `name` matches. On a mismatch only the last `*` takes one character more: an earlier one has
-/// already found its leftmost place, which leaves the most to the rest, so no other choice of it can help.
+/// True if the whole of `name` matches. On a mismatch only the last `*` takes one more character: each earlier
+/// one already matched at its leftmost place, which leaves the most text for the rest, so retrying it cannot
+/// help.
 fn matches(pattern: &[Token], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut retry: Option<(usize, usize)> = None; // after the last `*`: pattern position, name position
@@ -262,12 +263,12 @@ mod tests {
 
     #[test]
     fn many_stars_take_a_product_of_lengths_and_not_a_power() {
-        // A matcher that tries every division of the name among the stars would not end here in a lifetime.
+        // A matcher that tries every division of the name among the stars would practically never finish here.
         let pattern = "*a".repeat(120) + "*b";
         assert!(!hides(&pattern, &"a".repeat(255)));
     }
 
-    /// The meaning of a pattern, written for truth and not for speed.
+    /// The meaning of a pattern, written for clarity and not for speed.
     fn naive(pattern: &[char], name: &[&[u8]]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, rest) => rest.is_none(),

@@ -1,9 +1,8 @@
 //! Pure parsers and planners: bytes from outside to values, values to bytes.
 //!
-//! Nothing here does I/O, reads a clock or keeps a thread; the same input gives the same output.
-//! Nothing here panics on bytes from outside: every target in `fuzz/` drives this crate. Read
-//! [`http::parse`] first (bytes to a request), then [`http::plan`] (a request to the bytes of its
-//! answer). The bounds stand in [`limits`].
+//! Nothing here does I/O, reads a clock or starts a thread; the same input gives the same output. No input from
+//! outside causes a panic: every target in `fuzz/` drives this crate. Start with [`http::parse`] (bytes to a
+//! request), then [`http::plan`] (a request to the bytes of its answer). The bounds are in [`limits`].
 #![forbid(unsafe_code)]
 
 pub mod access_log;

@@ -1,49 +1,50 @@
-//! What Linux tells of a TCP connection: the bytes of `struct tcp_info` (tcp(7), TCP_INFO; include/uapi/linux/tcp.h) to values.
+//! Linux's view of a TCP connection: parses `struct tcp_info` (tcp(7), TCP_INFO; include/uapi/linux/tcp.h).
 //!
-//! getsockopt(2) and sock_diag(7) give the same bytes. The kernel never moves a field, it only adds some at the end; so a field has its
-//! place for ever, and an older kernel gives fewer bytes. The libc crate's own structure ends before `tcpi_snd_wnd`.
+//! getsockopt(2) and sock_diag(7) return the same bytes. The kernel only appends fields and never moves one, so
+//! offsets are stable and an older kernel returns fewer bytes. The structure in the libc crate ends before
+//! `tcpi_snd_wnd`.
 
-/// Bytes to ask the kernel for: all that is read here, as of Linux 5.4. A longer structure is cut by the kernel.
+/// Bytes to ask the kernel for: all fields read here, as of Linux 5.4. The kernel truncates a longer structure.
 pub const LEN_BYTES: usize = 232;
 
-/// The fields that somebody reads. Names are the kernel's without `tcpi_`, with their units.
+/// The fields in use. Names are the kernel's without `tcpi_`, with their units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// State of congestion control: 0 open, 1 disorder, 2 reduced window, 3 recovery, 4 loss (`enum tcp_ca_state`).
     pub ca_state: u8,
-    /// Probes of a closed window, or of an idle connection, that have no answer yet.
+    /// Unanswered probes of a closed window or of an idle connection.
     pub probes: u8,
-    /// Payload of a full segment that we send.
+    /// Payload of a full segment sent by this side.
     pub snd_mss_bytes: u32,
-    /// Smoothed round trip.
+    /// Smoothed round-trip time.
     pub rtt_us: u32,
     /// Slow-start threshold; `0x7fff_ffff` means none yet.
     pub snd_ssthresh_segments: u32,
     /// Congestion window.
     pub snd_cwnd_segments: u32,
-    /// Segments sent again since the beginning.
+    /// Segments retransmitted since the connection began.
     pub total_retrans_segments: u32,
     /// Payload that the peer has acknowledged.
     pub bytes_acked: u64,
-    /// Payload that is written and was not sent yet.
+    /// Payload written but not yet sent.
     pub notsent_bytes: u32,
-    /// Smallest round trip of late; `u32::MAX` before there is any.
+    /// Minimum recent round-trip time; `u32::MAX` before the first sample.
     pub min_rtt_us: u32,
-    /// Time in which there was data in flight.
+    /// Time with data in flight.
     pub busy_time_us: u64,
-    /// Time of it in which the receiver's window was the limit.
+    /// The part of `busy_time_us` in which the receiver's window was the limit.
     pub rwnd_limited_us: u64,
-    /// Time of it in which the send buffer was the limit.
+    /// The part of `busy_time_us` in which the send buffer was the limit.
     pub sndbuf_limited_us: u64,
     /// Segments that arrived with "congestion experienced".
     pub delivered_ce_segments: u32,
-    /// The peer's window; `None` before Linux 5.4.
+    /// The peer's receive window; `None` before Linux 5.4.
     pub snd_wnd_bytes: Option<u32>,
 }
 
 impl TcpInfo {
-    /// Reads what the kernel wrote, in this machine's byte order. `None` of fewer bytes than Linux 4.18 gives, which is what a
-    /// socket that is not TCP has, too.
+    /// Parses what the kernel wrote, in this machine's byte order. `None` if there are fewer bytes than Linux
+    /// 4.18 returns, as for a socket that is not TCP.
     pub fn parse(bytes: &[u8]) -> Option<TcpInfo> {
         Some(TcpInfo {
             ca_state: *bytes.get(1)?,

@@ -1,27 +1,27 @@
-//! Bytes from outside made safe to stand in HTML, JSON and URLs.
+//! Escapes untrusted bytes for HTML, JSON and URLs.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 const REPLACEMENT: &[u8] = "\u{FFFD}".as_bytes();
 
-/// All but the unreserved characters of RFC 3986 2.3. Stricter than a path needs: nothing that is left can end a
-/// segment or an attribute or be taken for a scheme (`a:b`), a host (`//x`), a query or a space (`+`).
+/// All but the unreserved characters of RFC 3986 2.3. Stricter than a path needs: no remaining character can
+/// end a segment or an attribute, or be taken for a scheme (`a:b`), a host (`//x`), a query or a space (`+`).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Appends `segment` (one path segment, raw) as part of a URL.
+/// Appends `segment` (one path segment, raw) percent-encoded for a URL.
 pub(crate) fn push_percent_encoded(segment: &[u8], out: &mut Vec<u8>) {
     for piece in percent_encode(segment, SEGMENT) {
         out.extend_from_slice(piece.as_bytes());
     }
 }
 
-/// Appends `text` for an HTML element's content or a quoted attribute. What becomes U+FFFD: bytes that are not UTF-8,
-/// control characters (which HTML forbids, and which could drive the terminal of a text browser), and the marks that
-/// reverse text (with which `exe.pdf` can be shown for what is an `.exe`).
+/// Appends `text` for an HTML element's content or a quoted attribute. U+FFFD replaces bytes that are not
+/// UTF-8, control characters (which HTML forbids, and which could drive the terminal of a text browser), and
+/// bidirectional marks (which can show an `.exe` as `exe.pdf`).
 pub(crate) fn push_html(text: &[u8], out: &mut Vec<u8>) {
     push_html_with(text, |_| false, out);
 }
@@ -57,7 +57,7 @@ fn push_html_with(text: &[u8], keeps: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Puts U+FFFD in place of a character whose first bytes were pushed before its last one told what it is.
+/// Replaces a character with U+FFFD whose first `pushed_bytes` bytes were already pushed.
 fn replace_last(pushed_bytes: usize, out: &mut Vec<u8>) {
     out.truncate(out.len() - pushed_bytes);
     out.extend_from_slice(REPLACEMENT);
@@ -75,7 +75,7 @@ pub(crate) fn push_json_string(text: &[u8], out: &mut Vec<u8>) {
                 b'\n' => out.extend_from_slice(b"\\n"),
                 b'\r' => out.extend_from_slice(b"\\r"),
                 b'\t' => out.extend_from_slice(b"\\t"),
-                // RFC 8259 does not ask for those from 0x7F on, but a terminal does.
+                // RFC 8259 does not require escapes from 0x7F on, but terminals do.
                 0..=0x1F | 0x7F => push_u_escape(byte, out),
                 // U+0080 to U+009F are C2 80 to C2 9F.
                 0x80..=0x9F if valid[at - 1] == 0xC2 => {

@@ -1,5 +1,5 @@
-//! Chores of the tree. `cargo xtask tidy` checks the house rules and says what to do about each finding; `cargo xtask soak` hunts for
-//! broken promises of a server for minutes or hours.
+//! Tasks of the tree. `cargo xtask tidy` checks the house rules and says how to fix each finding; `cargo xtask soak`
+//! hunts for broken promises of a server for minutes or hours.
 
 mod soak;
 mod tidy;
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what is long (without failing), then what is wrong.
+/// Prints long files and functions (which do not fail), then the findings.
 fn tidy() -> ExitCode {
     let tree = match tree::Tree::read() {
         Ok(tree) => tree,

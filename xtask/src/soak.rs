@@ -1,22 +1,22 @@
-//! `cargo xtask soak`: the hunter of `tests/` for minutes or hours, against a server of this tree or any other.
+//! `cargo xtask soak`: runs the hunter of `tests/` for minutes or hours, against a server of this tree or any other.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What the command understands.
+/// Usage line of the command.
 pub const USAGE: &str = "cargo xtask soak [--minutes M] [--each SECONDS] [--seed S] [--server PATH] [--workers N] [--weather NAME]";
 
-/// What to hunt with.
+/// Settings of the hunt.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Soak {
-    /// For the hunter, as they are.
+    /// Passed on to the hunter unchanged.
     words: Vec<String>,
     server: Option<PathBuf>,
     workers: Option<String>,
 }
 
-/// Builds what is needed and hunts. Everything that is printed goes to a file below the target directory, too.
+/// Builds what is needed and hunts. A file below the target directory receives a copy of all output.
 pub fn run(arguments: &[String]) -> ExitCode {
     let Some(soak) = parse(arguments) else {
         eprintln!("usage: {USAGE}");
@@ -40,7 +40,7 @@ fn parse(arguments: &[String]) -> Option<Soak> {
             "--minutes" | "--each" | "--seed" | "--weather" => {
                 soak.words.extend(pair.iter().cloned())
             }
-            // The hunter runs in the folder of its package.
+            // The hunter runs in the directory of its package.
             "--server" => soak.server = std::path::absolute(value).ok(),
             "--workers" => soak.workers = Some(value.clone()),
             _ => return None,
@@ -67,7 +67,7 @@ fn hunt(soak: &Soak) -> std::io::Result<bool> {
     if !build.status()?.success() {
         return Ok(false);
     }
-    // The hunter lies where this program does.
+    // The hunter is in the directory of this program.
     let built = std::env::current_exe()?;
     let beside = |name: &str| built.with_file_name(name);
     let now = SystemTime::now()

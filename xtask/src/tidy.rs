@@ -1,4 +1,4 @@
-//! The house rules that a machine can check. Each check is a function of the tree with its own tests below it.
+//! The house rules that a program can check. Each check is a function of the tree, with its tests below it.
 
 mod cycles;
 mod documented;
@@ -16,13 +16,16 @@ use std::fmt;
 
 use crate::tree::Tree;
 
-/// One broken rule: where, what, and what to do.
+/// A broken rule: where, what, and what to do.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
+    /// Relative to the root of the tree.
     pub path: String,
-    /// From 1; 1 too where the whole file is meant.
+    /// Counted from 1; 1 also stands for the whole file.
     pub line: usize,
+    /// The broken rule.
     pub what: String,
+    /// How to fix it.
     pub cure: String,
 }
 
@@ -52,7 +55,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What must be mended before a change lands, in order of path and line.
+/// Findings that must be fixed before a change lands, in order of path and line.
 pub fn findings(tree: &Tree) -> Vec<Finding> {
     let checks: [fn(&Tree) -> Vec<Finding>; 10] = [
         text::check,
@@ -72,7 +75,7 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What is worth a look but fails nothing.
+/// Remarks that do not fail the check.
 pub fn notes(tree: &Tree) -> Vec<Finding> {
     lengths::list(tree)
 }

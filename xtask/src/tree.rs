@@ -1,4 +1,4 @@
-//! The files of the checkout as values, so that each check is a function of a tree that a test can write down.
+//! The files of the checkout as values, so that each check is a function of a tree that a test can write by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,7 +12,7 @@ pub struct File {
     /// Relative to the root, with `/`.
     pub path: String,
     pub len_bytes: u64,
-    /// None if it is not UTF-8.
+    /// `None` if it is not UTF-8.
     pub text: Option<String>,
 }
 
@@ -21,11 +21,11 @@ pub struct Source {
     pub path: String,
     /// The code without items under `cfg(test)`.
     pub code: syn::File,
-    /// Exists for tests only: a folder `tests/`, or declared under `cfg(test)`.
+    /// Whether it exists for tests only: in a folder `tests/`, or declared under `cfg(test)`.
     pub test_only: bool,
 }
 
-/// All files that git knows or would add, and the parsed Rust among them.
+/// All files that git tracks or would add, and the parsed Rust files among them.
 pub struct Tree {
     files: BTreeMap<String, File>,
     folders: BTreeSet<String>,
@@ -34,9 +34,9 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads the checkout that holds this crate: files tracked by git and new ones that it does not ignore.
+    /// Reads the checkout that contains this crate: files tracked by git, and new ones that it does not ignore.
     pub fn read() -> io::Result<Tree> {
-        // Asked at run time: two checkouts that share a target folder may share this binary.
+        // Looked up at run time: two checkouts with one target directory may share this binary.
         let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR")
             .unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let root = Path::new(&crate_dir)
@@ -61,7 +61,7 @@ impl Tree {
         let mut files = Vec::new();
         for path in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
             let full = root.join(path);
-            // A link is its own small thing; a file deleted but not yet committed is gone.
+            // Links are skipped, and so are files that are deleted but not committed yet.
             match std::fs::symlink_metadata(&full) {
                 Ok(metadata) if metadata.is_file() => {}
                 _ => continue,
@@ -76,7 +76,7 @@ impl Tree {
         Ok(Tree::new(files))
     }
 
-    /// A tree written down by a test: path and text of each file.
+    /// A tree written by hand in a test: path and text of each file.
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> Tree {
         Tree::new(
@@ -138,10 +138,12 @@ impl Tree {
         }
     }
 
+    /// Number of files.
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
+    /// All files.
     pub fn files(&self) -> impl Iterator<Item = &File> {
         self.files.values()
     }
@@ -153,18 +155,22 @@ impl Tree {
             .filter_map(|file| Some((file.path.as_str(), file.text.as_deref()?)))
     }
 
+    /// The text of this file; `None` if it is missing or not UTF-8.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.text.as_deref()
     }
 
+    /// Whether the tree has this file.
     pub fn is_file(&self, path: &str) -> bool {
         self.files.contains_key(path)
     }
 
+    /// Whether the tree has this folder.
     pub fn is_folder(&self, path: &str) -> bool {
         self.folders.contains(path)
     }
 
+    /// All folders.
     pub fn folders(&self) -> impl Iterator<Item = &str> {
         self.folders.iter().map(String::as_str)
     }
@@ -174,7 +180,7 @@ impl Tree {
         &self.sources
     }
 
-    /// Rust files under `<room>/src` that are part of what is built, tests left out.
+    /// Rust files under `<room>/src` that are part of the build, without tests.
     pub fn code<'a>(&'a self, room: &'a str) -> impl Iterator<Item = &'a Source> {
         self.sources.iter().filter(move |source| {
             !source.test_only
@@ -185,12 +191,12 @@ impl Tree {
         })
     }
 
-    /// Rust files that syn could not read: path, line, message.
+    /// Rust files that syn could not parse: path, line, message.
     pub fn unparsed(&self) -> &[(String, usize, String)] {
         &self.unparsed
     }
 
-    /// The folders of the workspace's crates, of which one may stand within another.
+    /// The folders of the workspace's crates; they may be nested.
     pub fn rooms(&self) -> impl Iterator<Item = &str> {
         self.files
             .keys()
@@ -198,7 +204,7 @@ impl Tree {
     }
 }
 
-/// Is it compiled for tests only: `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, ..))]`?
+/// Whether it is compiled for tests only: `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, ..))]`.
 pub fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.is_ident("test"),
@@ -231,7 +237,7 @@ fn strip_tests(items: &mut Vec<Item>) {
     }
 }
 
-/// The attributes of an item; none for what has no name.
+/// The attributes of an item; empty for items without a name.
 pub fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -253,7 +259,7 @@ pub fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Files behind `#[cfg(test)] mod name;`.
+/// Files declared by `#[cfg(test)] mod name;`.
 fn files_of_test_modules(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
     for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
@@ -272,7 +278,8 @@ fn files_of_test_modules(files: &[File]) -> Vec<String> {
     found
 }
 
-/// Where the files of a module's children are: beside `lib.rs`, `main.rs` and `mod.rs`, else in a folder of its name.
+/// The folder of a module's children: that of `lib.rs`, `main.rs` and `mod.rs` itself, else a folder of the module's
+/// name.
 pub fn folder_of_children(path: &str) -> String {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     match name {

@@ -1,10 +1,10 @@
-//! Any bytes as Accept-Encoding, a line each, and as Accept: [`negotiation`](ackpace_wire::http::negotiation).
+//! Any bytes as Accept-Encoding, one field per line, and as Accept: [`negotiation`](ackpace_wire::http::negotiation).
 
 use ackpace_wire::http::Coding;
 use ackpace_wire::http::negotiation::{choose_coding, prefers_json};
 
-/// Laws: only what is offered is chosen; it is what a plain reading of RFC 9110 section 12.5.3
-/// gives; JSON goes to those alone whose field covers it.
+/// Laws: only offered codings are chosen; the choice matches a plain reading of RFC 9110 section 12.5.3; JSON goes only
+/// to clients whose field covers it.
 pub fn accept_encoding(data: &[u8]) {
     let lines = data.split(|&byte| byte == b'\n');
     let members = read_plainly(data);
@@ -30,7 +30,7 @@ pub fn accept_encoding(data: &[u8]) {
     }
 }
 
-/// Lower-case names and weights; what has a malformed weight is left out.
+/// Lower-case names and weights; members with a malformed weight are left out.
 fn read_plainly(data: &[u8]) -> Vec<(Vec<u8>, f64)> {
     let trimmed = |text: &[u8]| -> Vec<u8> {
         let is_space = |byte: &&u8| matches!(**byte, b' ' | b'\t');

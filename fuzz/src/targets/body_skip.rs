@@ -1,10 +1,9 @@
-//! A line that says how a body is framed (`chunked`, or a length), and any bytes as that body:
-//! [`BodySkip`].
+//! A line with the framing of a body (`chunked`, or a length), then any bytes as that body: [`BodySkip`].
 
 use ackpace_wire::http::{BodySkip, Reject, RequestBody, Skipped};
 
-/// Laws: how the bytes are cut changes nothing; an end, once found, stays; where a chunked body ends
-/// by us, it ends by `httparse`.
+/// Laws: the cuts between pieces change nothing; an end, once found, stays; a chunked body ends where `httparse` says
+/// it does.
 pub fn body_skip(data: &[u8]) {
     let end = data.iter().position(|&byte| byte == b'\n');
     let (framing, bytes) = data.split_at(end.map_or(0, |end| end + 1));

@@ -8,8 +8,8 @@ use super::{CONTEXT, check_plan, file, whole_request};
 
 const LEN_BYTES: u64 = 1000;
 
-/// Laws: a verdict needs a field that can cause it and, for tags, our tag in it; a field that RFC
-/// 9110 section 13.2.2 passes over changes nothing; the plan says what the verdict says.
+/// Laws: a verdict needs a field that can cause it and, for tags, our tag in it; a field that RFC 9110 section 13.2.2
+/// ignores changes nothing; the plan agrees with the verdict.
 pub fn conditionals(data: &[u8]) {
     let head = head(data, "");
     let Some(request) = whole_request(&head) else {
@@ -44,7 +44,7 @@ fn head(lines: &[u8], more: &str) -> Vec<u8> {
 fn check_cause(request: &Request<'_>, validators: &Validators, verdict: Verdict) {
     let fields = request.fields();
     let has = |field| fields.first(field).is_some();
-    // A field of tags can match only if our tag, or a lone star, is in it.
+    // A field of tags can match only if it has our tag or a lone star.
     let may_match = |field| {
         let tag = validators.etag.opaque();
         let mut values = fields.values(field);
@@ -77,7 +77,7 @@ fn check_cause(request: &Request<'_>, validators: &Validators, verdict: Verdict)
     }
 }
 
-/// Dates beside tags, and fields of no meaning, change nothing.
+/// Dates beside tags, and fields without meaning, change nothing.
 fn check_precedence(
     lines: &[u8],
     request: &Request<'_>,

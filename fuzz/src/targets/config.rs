@@ -5,8 +5,8 @@ use std::path::Path;
 use ackpace::config::{Layer, effective, parse_bytes, parse_config};
 use ackpace::limits::CONFIG_ERRORS_MAX;
 
-/// Laws: an error names a place in the file, and there are never too many; what was read is printed
-/// as a file that reads the same.
+/// Laws: an error names a place in the file, and there are never too many; a parsed configuration is printed as a file
+/// that parses to the same.
 pub fn config(data: &[u8]) {
     let path = Path::new("fuzz.toml");
     match parse_bytes(data, path) {

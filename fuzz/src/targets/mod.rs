@@ -1,4 +1,4 @@
-//! The targets, a file each, and what they share.
+//! The targets, one per file, and what they share.
 
 pub mod accept_encoding;
 pub mod body_skip;
@@ -13,7 +13,7 @@ pub mod worker_machine;
 
 use ackpace_wire::http::{Context, Parsed, Part, Plan, Representation, Request, Times, parse};
 
-/// An ordinary answer at a fixed time.
+/// An ordinary response at a fixed time.
 const CONTEXT: Context = Context {
     now_unix_s: 1_000_000_000,
     draining: false,
@@ -31,7 +31,7 @@ const fn file(len_bytes: u64) -> Representation<'static> {
     }
 }
 
-/// The request, if these bytes are exactly one head.
+/// The request, if the bytes are exactly one head.
 fn whole_request(head: &[u8]) -> Option<Request<'_>> {
     match parse(head) {
         Parsed::Complete {
@@ -42,7 +42,7 @@ fn whole_request(head: &[u8]) -> Option<Request<'_>> {
     }
 }
 
-/// What holds for every plan: a readable head, a body as long as it says, spans inside the file.
+/// Laws of every plan: a readable head, a body of the stated length, spans inside the file.
 fn check_plan(plan: &Plan, file_len_bytes: u64) {
     let Some((Part::Bytes(first), rest)) = plan.parts.split_first() else {
         panic!("the first part is no bytes: {plan:?}");
@@ -61,7 +61,7 @@ fn check_plan(plan: &Plan, file_len_bytes: u64) {
                 assert!(*len_bytes > 0, "an empty span");
                 let end = offset_bytes.checked_add(*len_bytes);
                 assert!(end.is_some_and(|end| end <= file_len_bytes), "{part:?}");
-                // Two spans of a file of 2^64 - 1 bytes and their part heads can be longer than that.
+                // Two spans of a file of 2^64 - 1 bytes and their part heads can exceed that.
                 body_len_bytes = body_len_bytes.saturating_add(*len_bytes);
             }
             Part::Stream { .. } => streams = true,

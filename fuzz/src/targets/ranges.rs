@@ -6,8 +6,8 @@ use ackpace_wire::limits::RANGES_MAX;
 
 use super::{CONTEXT, check_plan, file, whole_request};
 
-/// Laws: spans lie inside the file and together are no longer than it; they are what a plain
-/// reading of RFC 9110 section 14.1.2 gives; what is ignored is malformed or excessive.
+/// Laws: spans lie inside the file and together are no longer than it; they match a plain reading of RFC 9110 section
+/// 14.1.2; what is ignored is malformed or excessive.
 pub fn ranges(data: &[u8]) {
     let end = data.iter().position(|&byte| byte == b'\n');
     let (length, value) = data.split_at(end.map_or(0, |end| end + 1));
@@ -52,7 +52,7 @@ struct Read {
     count: usize,
 }
 
-/// The grammar of RFC 9110 section 14.1.1 in 128 bits, with strings and without care for speed.
+/// The grammar of RFC 9110 section 14.1.1 in 128 bits, with strings and no regard for speed.
 fn read_plainly(value: &[u8], len_bytes: u64) -> Option<Read> {
     let text = std::str::from_utf8(value).ok()?;
     let unit = text.get(..6)?;
@@ -84,7 +84,7 @@ fn read_plainly(value: &[u8], len_bytes: u64) -> Option<Read> {
     (read.count > 0).then_some(read)
 }
 
-/// A number of any length; what 64 bits cannot hold is as good as the largest that they can.
+/// A number of any length; a number above 64 bits counts as the largest 64-bit number.
 fn number(text: &str) -> Option<u128> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = || text.parse().unwrap_or(u128::MAX).min(u64::MAX.into());

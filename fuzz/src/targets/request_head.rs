@@ -1,4 +1,4 @@
-//! Any bytes as a request head: [`parse`](ackpace_wire::http::parse), and the whole way to a plan.
+//! Any bytes as a request head: [`parse`](ackpace_wire::http::parse), and all steps from there to a plan.
 
 use ackpace_wire::http::fields::Field;
 use ackpace_wire::http::{Parsed, Request, Version, host, parse, plan, target};
@@ -6,8 +6,8 @@ use ackpace_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX, TARGET_BYTES_MAX};
 
 use super::{CONTEXT, check_plan, file};
 
-/// Laws: a verdict on some bytes stands whatever follows; what is accepted has no bare CR or LF, one
-/// Host, one length, and means the same to `httparse`; every outcome has a well-formed answer.
+/// Laws: a verdict on some bytes stands whatever follows. An accepted head has no bare CR or LF, one Host and one
+/// length, and means the same to `httparse`. Every outcome has a well-formed response.
 pub fn request_head(data: &[u8]) {
     let parsed = parse(data);
     for end in [data.len() / 3, data.len() / 2, data.len().saturating_sub(1)] {
@@ -37,7 +37,7 @@ pub fn request_head(data: &[u8]) {
     }
 }
 
-/// More bytes may complete a head, but never change what was said of one.
+/// More bytes may complete a head, but never change a verdict on it.
 fn check_earlier(early: &Parsed<'_>, late: &Parsed<'_>) {
     match (early, late) {
         (Parsed::Incomplete, _) => {}
@@ -100,7 +100,7 @@ fn check_request(request: &Request<'_>) {
 
 fn compare_with_httparse(head: &[u8], request: &Request<'_>) {
     if std::str::from_utf8(request.target).is_err() {
-        return; // it takes UTF-8 only
+        return; // httparse takes UTF-8 only
     }
     let mut slots = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut theirs = httparse::Request::new(&mut slots);

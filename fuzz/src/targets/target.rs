@@ -2,8 +2,8 @@
 
 use ackpace_wire::http::target::{self, Form};
 
-/// Laws: a path starts at the root, never leaves it and has one spelling; it is what decoding and
-/// then walking the segments gives; encoding it leads back to it.
+/// Laws: a path starts at the root, never leaves it and has one spelling; it equals decoding and then walking the
+/// segments; encoding it leads back to it.
 pub fn target(data: &[u8]) {
     let Ok(target) = target::resolve(data) else {
         return;
@@ -35,7 +35,7 @@ pub fn target(data: &[u8]) {
     assert_eq!((&*again.path, again.query), (path, None));
 }
 
-/// The same by other means: a library decodes, a stack of segments walks.
+/// The same by other means: a library decodes, and a stack of segments resolves the path.
 fn walked(raw: &[u8]) -> Vec<u8> {
     let end = raw.iter().position(|byte| b"?#".contains(byte));
     let raw_path = &raw[..end.unwrap_or(raw.len())];

@@ -1,8 +1,9 @@
-//! Any messages for a worker machine: answers to its orders, late, doubled and wrong ones, and news of strangers.
+//! Any messages to a worker machine: answers to its orders, also late, repeated and wrong ones, and messages about
+//! unknown connections.
 
 use ackpace_sim::worlds::hostile;
 
-/// Laws: no order goes beyond the response that it is for, and a message has few orders.
+/// Laws: no order exceeds the response that it is for, and a message causes few orders.
 pub fn worker_machine(data: &[u8]) {
     hostile::worker_alone(data);
 }

@@ -1,18 +1,19 @@
-//! The bytes of the lab's files: a function of the file's name and the offset, so that a disk can
-//! make them up, a client can check any range of them, and a wrong byte tells where it came from.
+//! The content of the lab's files: each byte is a function of the file's name and the offset. A disk can
+//! therefore generate the bytes, a client can verify any range of them, and a wrong byte shows where it came
+//! from.
 //!
-//! A file is a row of blocks. A block begins with the file's tag and its own number, little-endian;
-//! the words after them count up from a start that both are mixed into.
+//! A file is a sequence of blocks. A block begins with the file's tag and its own number, little-endian. The
+//! words after them count up from a start value mixed from both.
 
-/// Length of a block. Files end anywhere; their last block is cut.
+/// Length of a block. A file may have any length; its last block is cut.
 pub const BLOCK_LEN_BYTES: usize = 4096;
-/// The tag and the number that a block begins with.
+/// Length of the block header: the tag and the block number.
 const HEAD_LEN_BYTES: usize = 16;
-/// Set in the second word, so that a block of zeros is nobody's.
+/// Mixed into the second word, so that a block of zeros belongs to no file.
 const MARK: u64 = 0xac4b_0000_0000_0000;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Which file a block belongs to: FNV-1a of its path below the served root, as "dir/file.bin".
+/// Identifies the file of a block: FNV-1a of its path below the served root, as "dir/file.bin".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub struct Tag(pub u64);
 
@@ -25,7 +26,7 @@ impl Tag {
     }
 }
 
-/// Writes the file's bytes from `offset_bytes` on.
+/// Writes the file's bytes from `offset_bytes` on into `into`.
 pub fn fill(tag: Tag, offset_bytes: u64, into: &mut [u8]) {
     let mut done = 0;
     each_piece(offset_bytes, into.len(), |block, at, len| {
@@ -42,8 +43,8 @@ pub fn fill(tag: Tag, offset_bytes: u64, into: &mut [u8]) {
     });
 }
 
-/// Where `bytes`, got for the file's bytes from `offset_bytes` on, are wrong for the first time, as an
-/// offset in the file.
+/// The offset in the file of the first wrong byte, if any. `bytes` were received as the file's bytes from
+/// `offset_bytes` on.
 pub fn first_wrong(tag: Tag, offset_bytes: u64, bytes: &[u8]) -> Option<u64> {
     let (mut done, mut wrong) = (0, None);
     each_piece(offset_bytes, bytes.len(), |block, at, len| {
@@ -57,7 +58,7 @@ pub fn first_wrong(tag: Tag, offset_bytes: u64, bytes: &[u8]) -> Option<u64> {
     wrong
 }
 
-/// Whose block this is and which, if all of it is ours.
+/// The file and the number of a block; `None` unless the whole block has lab content.
 pub fn recognise(block: &[u8]) -> Option<(Tag, u64)> {
     let word = |nth: usize| Some(u64::from_le_bytes(*block.get(nth * 8..)?.first_chunk()?));
     let (tag, number) = (Tag(word(0)?), word(1)? ^ MARK);
@@ -66,11 +67,11 @@ pub fn recognise(block: &[u8]) -> Option<(Tag, u64)> {
     ours.then_some((tag, number))
 }
 
-/// The same for the last block of a file, which ends with zeros behind the file's end: also how many
-/// of its bytes are the file's. A whole block is one whose end is the block's.
+/// As [`recognise`], for the last block of a file, where zeros follow the file's end. Also returns how many
+/// bytes belong to the file. For a whole block that is its length.
 pub fn recognise_cut(block: &[u8]) -> Option<(Tag, u64, usize)> {
     if let Some((tag, number)) = recognise(block) {
-        return Some((tag, number, BLOCK_LEN_BYTES)); // though its last bytes may happen to be zeros
+        return Some((tag, number, BLOCK_LEN_BYTES)); // even if its last bytes happen to be zeros
     }
     let word = |nth: usize| Some(u64::from_le_bytes(*block.get(nth * 8..)?.first_chunk()?));
     let (tag, number) = (Tag(word(0)?), word(1)? ^ MARK);
@@ -91,10 +92,10 @@ fn write_block(tag: Tag, number: u64, into: &mut [u8]) {
     into[8..HEAD_LEN_BYTES].copy_from_slice(&(number ^ MARK).to_le_bytes());
 }
 
-/// Whether `piece` is what stands at `at` in a block. Compares eight bytes at a time with a sum, without
-/// a copy of the block, and without a branch that would keep the compiler from doing several at once.
+/// True if `piece` equals the block's bytes from `at` on. Compares eight bytes at a time, without a copy of the
+/// block and without a branch, so that the compiler can vectorise the loop.
 fn is_piece(tag: Tag, number: u64, at: usize, piece: &[u8]) -> bool {
-    // The head of the block and what is cut within a word take the slow way.
+    // The block header and partial words take the slow path.
     let whole_from = at.max(HEAD_LEN_BYTES).next_multiple_of(8) - at;
     if whole_from >= piece.len() {
         return byte_wrong(tag, number, at, piece).is_none();
@@ -115,7 +116,7 @@ fn is_piece(tag: Tag, number: u64, at: usize, piece: &[u8]) -> bool {
         && byte_wrong(tag, number, back_at, back).is_none()
 }
 
-/// The first byte of `piece` that differs from what stands at `at` in a block, counted from its start.
+/// The index in `piece` of its first byte that differs from the block's bytes from `at` on.
 fn byte_wrong(tag: Tag, number: u64, at: usize, piece: &[u8]) -> Option<usize> {
     let start = start(tag, number);
     (0..piece.len()).find(|nth| {
@@ -133,12 +134,12 @@ fn start(tag: Tag, number: u64) -> u64 {
     mix(tag.0 ^ number.wrapping_mul(STEP))
 }
 
-/// The n-th word of a block, its head left out of account.
+/// The n-th word of a block, before the header replaces the first two.
 fn counted(start: u64, nth: u64) -> u64 {
     start.wrapping_add(nth.wrapping_mul(STEP))
 }
 
-/// Cuts a range at the blocks' bounds; `with(block, offset in it, length)` says whether to go on.
+/// Splits a range at block boundaries. `with(block, offset in it, length)` returns true to continue.
 fn each_piece(offset_bytes: u64, len: usize, mut with: impl FnMut(u64, usize, usize) -> bool) {
     let size = BLOCK_LEN_BYTES as u64;
     let (mut offset_bytes, mut left) = (offset_bytes, len);

@@ -1,33 +1,33 @@
-//! What stops a bench. Each text says where, what, and what to do.
+//! Errors of the lab. Each text says where it happened, what failed, and what to do.
 
 use std::io;
 
-/// Why the lab could not go on. A missed target is no error: it is a line of the report.
+/// Why the lab could not continue. A missed target is not an error but a line of the report.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The machine or the caller lacks something that a person has to provide.
+    /// The machine or the caller lacks something that a person must provide.
     #[error("{0}")]
     Setup(String),
     /// A system call or a file failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the path or address.
+        /// The operation that failed, with its path or address.
         what: String,
-        /// The kernel's answer.
+        /// The error from the kernel.
         source: io::Error,
     },
-    /// A contender answered wrongly, died, or did not come up: its figures would mean nothing.
+    /// A contender answered wrongly, died, or did not start: its figures would be meaningless.
     #[error("{who}: {what}")]
     Contender {
         /// Name of the contender.
         who: String,
-        /// What it did.
+        /// What it did wrong.
         what: String,
     },
 }
 
 impl LabError {
-    /// 2 where the caller has to act first, 1 otherwise.
+    /// Exit code of the process: 2 where the caller must act first, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Setup(_) => 2,
@@ -35,7 +35,7 @@ impl LabError {
         }
     }
 
-    /// A contender's fault.
+    /// The error of a contender that failed.
     pub fn contender(who: &str, what: impl Into<String>) -> Self {
         Self::Contender {
             who: who.to_owned(),
@@ -44,10 +44,10 @@ impl LabError {
     }
 }
 
-/// Result of everything in the lab.
+/// Result type of the lab.
 pub type Result<T> = std::result::Result<T, LabError>;
 
-/// Adds "what was being done" to a failed call.
+/// Adds the operation to the error of a failed call.
 pub trait Doing<T> {
     /// Wraps the error with `what`; the closure runs only on failure.
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;

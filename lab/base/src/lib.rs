@@ -1,11 +1,11 @@
-//! What the rooms of the lab share.
+//! Foundations shared by the crates of the lab.
 //!
-//! - To have files of any size without writing them, and to know of any wrong byte where it came from: [`content`].
-//! - To run a thread that is on time: [`punctual`].
-//! - To hold files in memory, to drop them from it, and to look what is there: [`pages`].
-//! - To use a program that may not be installed: [`packages`].
-//! - To compare samples without assumptions about their noise: [`stats`].
-//! - To say what failed, where, and what to do about it: [`error`].
+//! - [`content`]: generated files of any size, in which each wrong byte can be traced to its origin.
+//! - [`punctual`]: threads that wake on time.
+//! - [`pages`]: files held in the page cache, dropped from it, or inspected in it.
+//! - [`packages`]: programs that may not be installed yet.
+//! - [`stats`]: comparisons of samples without assumptions about their noise.
+//! - [`error`]: errors that say what failed, where, and what to do about it.
 //!
 //! Nothing here knows of disks, networks, clients or servers. Linux only.
 

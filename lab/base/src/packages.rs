@@ -1,4 +1,4 @@
-//! Programs from the distribution: brings what is missing by apt, without starting it as a service.
+//! Programs from the distribution: installs missing ones by apt, without starting them as services.
 
 use crate::error::{Doing, LabError, Result};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 const APT: &str = "/usr/bin/apt-get";
 
-/// Makes sure that a program is there, which `package` brings; `what_for` begins the sentence that
-/// tells a person to install it ("the check measures with").
+/// Ensures that `program` is there, which `package` provides. `what_for` begins the sentence that tells a
+/// person to install it ("the check measures with").
 ///
 /// # Errors
 /// As [`install`].
@@ -20,11 +20,11 @@ pub fn provide_program(program: &str, package: &str, what_for: &str) -> Result<(
     install(&[package], what_for)
 }
 
-/// Installs packages if this is a machine with apt and we are root, else says what to type; `what_for` as in
-/// [`provide_program`]. Needs the machine's own network.
+/// Installs packages on a machine with apt if we are root; otherwise the error says what to type. `what_for` is
+/// as in [`provide_program`]. Needs the machine's own network.
 ///
 /// # Errors
-/// [`LabError::Setup`] with what a person has to type, or with what failed.
+/// [`LabError::Setup`] with the command for a person to type, or with the command that failed.
 pub fn install(packages: &[&str], what_for: &str) -> Result<()> {
     let command = format!(
         "apt-get install -y --no-install-recommends {}",
@@ -39,7 +39,7 @@ pub fn install(packages: &[&str], what_for: &str) -> Result<()> {
         packages.join(" and ")
     );
     let _policy = NoServices::set();
-    // A list of packages that is too old names files that are gone: renew it then, not always.
+    // An outdated package list names files that are gone. Renew it only then, not every time.
     let install = ["install", "-y", "--no-install-recommends"];
     let installed =
         apt(&install, packages)? || (apt(&["update"], &[])? && apt(&install, packages)?);
@@ -51,7 +51,7 @@ pub fn install(packages: &[&str], what_for: &str) -> Result<()> {
     )))
 }
 
-/// Whether apt knows the package; true where there is no apt to ask, so that the advice names it.
+/// True if apt knows the package, and also where apt is missing, so that the advice names the package.
 pub fn packaged(package: &str) -> bool {
     let output = Command::new("apt-cache")
         .arg("policy")
@@ -78,7 +78,7 @@ fn apt(verb: &[&str], packages: &[&str]) -> Result<bool> {
     Ok(command.status().doing(|| "apt-get".into())?.success())
 }
 
-/// Forbids the start of services while it lives (invoke-rc.d(8): exit code 101 of policy-rc.d).
+/// Forbids the start of services while it exists (invoke-rc.d(8): exit code 101 of policy-rc.d).
 struct NoServices {
     ours: bool,
 }

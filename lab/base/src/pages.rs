@@ -1,4 +1,4 @@
-//! The page cache of single files: fill and hold, empty, and look.
+//! The page cache of single files: load and pin, drop, and inspect.
 
 use crate::error::{Doing, LabError, Result};
 use rustix::fs::{Advice, fadvise};
@@ -11,18 +11,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time for reads under way to end.
+/// Time limit for reads in flight to end.
 const DROP_MAX: Duration = Duration::from_secs(10);
 
-/// A file that stays in memory as a whole while this lives: mapped and locked, since some machines
-/// page out what was idle for seconds (DAMON) and would turn a cached round into a cold one.
+/// Keeps a whole file in memory while it exists: mapped and locked. Some machines page out memory that was idle
+/// for seconds (DAMON), which would turn a cached round into a cold one.
 pub struct Pinned {
     map: *mut c_void,
     len_bytes: usize,
 }
 
 impl Pinned {
-    /// Reads the file into memory, locks it there (mlock(2)) and checks that all of it is.
+    /// Reads the file into memory, locks it there (mlock(2)) and checks that all of it is resident.
+    ///
+    /// # Errors
+    /// The file can't be opened, mapped or locked, or does not stay in memory as a whole.
     pub fn new(path: &Path) -> Result<Self> {
         let what = || format!("{}: locking it in memory", path.display());
         let file = File::open(path).doing(what)?;
@@ -51,12 +54,15 @@ impl Drop for Pinned {
     }
 }
 
-/// Drops the file from memory, and fails if any of it stays. Reads that a server left in the device
-/// when it ended finish first: it may take a while on a slow one.
+/// Drops the file from memory. It first waits up to 10 s for reads that a server left in the device when it
+/// ended.
+///
+/// # Errors
+/// The file can't be opened or synced, or some of it is still in memory after 10 s.
 pub fn drop_cached(path: &Path) -> Result<()> {
     let what = || path.display().to_string();
     let file = File::open(path).doing(what)?;
-    file.sync_all().doing(what)?; // dirty pages would stay
+    file.sync_all().doing(what)?; // fadvise(2) keeps dirty pages
     let start = Instant::now();
     loop {
         fadvise(&file, 0, None, Advice::DontNeed).doing(what)?;
@@ -74,31 +80,34 @@ pub fn drop_cached(path: &Path) -> Result<()> {
     }
 }
 
-/// Bytes of the file in memory, in whole pages but never more than its length (mincore(2)).
+/// Bytes of the file in memory: whole pages, but never more than its length (mincore(2)).
+///
+/// # Errors
+/// The file can't be opened or mapped.
 pub fn resident_bytes(path: &Path) -> Result<u64> {
     let what = || path.display().to_string();
     let len_bytes = path.metadata().doing(what)?.len();
     if len_bytes == 0 {
-        return Ok(0); // can't be mapped
+        return Ok(0); // an empty file can't be mapped
     }
     let pages = Mapped::new(path)?.pages().doing(what)?;
     let resident = pages.iter().filter(|state| **state & 1 != 0).count();
     Ok(((resident * rustix::param::page_size()) as u64).min(len_bytes))
 }
 
-/// How often a [`Keeper`] looks at each page: what reclaims idle memory looks for seconds.
+/// Interval at which a [`Keeper`] touches each page: reclaim of idle memory acts on a scale of seconds.
 const KEEP_EVERY: Duration = Duration::from_millis(200);
 
-/// Looks at pages of files through mappings as long as it lives, so that a machine that takes back by itself what nobody
-/// uses (DAMON, a balloon) leaves them alone. Reclaim for want of memory in a cgroup counts only what its own processes
-/// look at, so what a server in another group displaces goes all the same.
+/// Touches pages of files through mappings while it exists, so that a machine that reclaims idle memory (DAMON,
+/// a balloon) leaves them alone. Memory pressure within a cgroup counts only accesses by the cgroup's own
+/// processes. A server in another group can therefore still displace these pages.
 pub struct Keeper {
     ends: Arc<AtomicBool>,
     looking: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    /// Keeps what is in memory of these files now; it brings nothing in.
+    /// Keeps those pages of these files that are in memory now; it loads nothing.
     ///
     /// # Errors
     /// A file can't be opened or mapped.
@@ -131,7 +140,7 @@ impl Drop for Keeper {
     }
 }
 
-/// A file in our address space.
+/// A file mapped into our address space.
 struct Mapped {
     map: *mut c_void,
     len_bytes: usize,
@@ -149,7 +158,7 @@ impl Mapped {
         Ok(Mapped { map, len_bytes })
     }
 
-    /// A byte for each page, whose lowest bit says whether it is in memory (mincore(2)).
+    /// One byte for each page; its lowest bit says whether the page is in memory (mincore(2)).
     fn pages(&self) -> std::io::Result<Vec<u8>> {
         let mut pages = vec![0u8; self.len_bytes.div_ceil(rustix::param::page_size())];
         // SAFETY: the range is the mapping, the vector has a byte for each of its pages.
@@ -159,12 +168,12 @@ impl Mapped {
         }
     }
 
-    /// Reads a byte of each page that is in memory. One that is not stays away.
+    /// Reads one byte of each resident page. Pages that are not resident stay out.
     fn look(&self) {
         let (page, pages) = (rustix::param::page_size(), self.pages());
         let pages = pages.unwrap_or_default().into_iter().enumerate();
         for (nth, _) in pages.filter(|(_, state)| state & 1 != 0) {
-            // SAFETY: the page is within the mapping, whose file nobody makes shorter while the lab measures.
+            // SAFETY: the page is within the mapping, whose file is never truncated while the lab measures.
             unsafe { self.map.cast::<u8>().add(nth * page).read_volatile() };
         }
     }
@@ -210,7 +219,7 @@ mod tests {
             resident_bytes(&path)
         });
         std::fs::remove_file(&path).unwrap();
-        // Where files live in memory only, nothing can be dropped.
+        // On a file system in memory nothing can be dropped.
         if dropped.is_ok() {
             assert_eq!(looked.unwrap().unwrap(), 0);
         }

@@ -1,18 +1,19 @@
-//! Threads that are on time, and cores that do not sleep: an emulator's answers must not wait for a busy machine.
+//! Threads that wake on time, and cores that never sleep: an emulator must answer on time on a busy machine,
+//! too.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 
-/// While it lives, idle cores wait in a loop (PM QoS, /dev/cpu_dma_latency): they wake within a microsecond
-/// and without an interrupt. Out of a halt it takes 25 of them and more, on a virtual machine by way of its host.
+/// While it exists, idle cores poll (PM QoS, /dev/cpu_dma_latency): they wake within a microsecond and without
+/// an interrupt. A wake-up from a halt takes 25 us or more, on a virtual machine by way of its host.
 #[derive(Debug)]
 pub struct Awake {
-    /// The kernel forgets the wish when this is closed.
+    /// The kernel drops the request when this file is closed.
     _wish: Option<OwnedFd>,
 }
 
 impl Awake {
-    /// From now on. Where that is refused, wake-ups take what they take.
+    /// Takes effect at once. Where the kernel refuses, wake-ups are just slower.
     pub fn keep() -> Self {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let wish = rustix::fs::open("/dev/cpu_dma_latency", flags, Mode::empty());
@@ -23,8 +24,9 @@ impl Awake {
     }
 }
 
-/// The calling thread: before all ordinary ones on its core, and before those of a lower `priority`, 1 to 99; woken to the
-/// microsecond, as neither a wire nor a clock waits for a busy machine. What is refused costs precision only.
+/// Gives the calling thread a real-time priority (1 to 99): it runs before all ordinary threads on its core,
+/// and before those of a lower `priority`. It also gets wake-ups precise to the microsecond. Where the kernel
+/// refuses, only precision suffers.
 pub fn be_punctual(priority: i32) {
     let realtime = libc::sched_param {
         sched_priority: priority,

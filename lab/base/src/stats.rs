@@ -1,7 +1,7 @@
-//! Medians, percentiles and the interval of a median, without randomness.
+//! Medians, percentiles and the confidence interval of a median, without randomness.
 
-/// A median with an interval that covers the true one with (at least) 95 % where the number of
-/// samples allows it.
+/// A median with an interval that covers the true one with a probability of at least 95 %, if there are enough
+/// samples.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Interval {
     /// Median of the samples.
@@ -10,17 +10,17 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Probability that the interval covers the true median: .95, or less when there are fewer
-    /// than 6 samples (then it spans all of them).
+    /// Probability that the interval covers the true median: .95, or less with fewer than 6 samples (then it
+    /// spans all of them).
     pub coverage: f64,
     /// Number of samples.
     pub samples: usize,
 }
 
-/// Coverage that is aimed at.
+/// Target coverage.
 const COVERAGE: f64 = 0.95;
 
-/// Median; the mean of the middle two of an even number. `None` of nothing.
+/// Median; the mean of the middle two for an even number of samples. `None` without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     let sorted = sorted(samples);
     let middle = sorted.len() / 2;
@@ -31,8 +31,8 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
-/// Median with a distribution-free 95 % interval: order statistics, interpolated after Hettmansperger
-/// and Sheather (1986), so that it needs no random numbers and no assumption about the noise.
+/// Median with a distribution-free 95 % interval: order statistics, interpolated after Hettmansperger and
+/// Sheather (1986). It needs no random numbers and no assumption about the noise. `None` without samples.
 pub fn interval(samples: &[f64]) -> Option<Interval> {
     let median = median(samples)?;
     let (sorted, n) = (sorted(samples), samples.len());
@@ -49,7 +49,7 @@ pub fn interval(samples: &[f64]) -> Option<Interval> {
     if widest <= COVERAGE {
         return Some(whole);
     }
-    let mut k = 1; // ends below n / 2: there the coverage is far under 95 %
+    let mut k = 1; // the loop ends below n / 2, where coverage is far under 95 %
     while 2 * (k + 1) <= n && coverage_of(n, k + 1) >= COVERAGE {
         k += 1;
     }
@@ -66,8 +66,8 @@ pub fn interval(samples: &[f64]) -> Option<Interval> {
     })
 }
 
-/// Interval of the ratios of rounds that were measured side by side: `ours[i] / theirs[i]`.
-/// Pairs with a zero or missing half are left out.
+/// Interval of the ratios `ours[i] / theirs[i]` of rounds measured side by side. Pairs with a missing half, or
+/// whose `theirs[i]` is not above zero, are left out.
 pub fn paired_ratio(ours: &[f64], theirs: &[f64]) -> Option<Interval> {
     let ratios: Vec<f64> = ours
         .iter()
@@ -78,7 +78,7 @@ pub fn paired_ratio(ours: &[f64], theirs: &[f64]) -> Option<Interval> {
     interval(&ratios)
 }
 
-/// Percentile by nearest rank of samples that are sorted already; `None` of nothing.
+/// Percentile by nearest rank of sorted samples; `None` without samples.
 pub fn percentile(sorted: &[u64], percent: f64) -> Option<u64> {
     let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()

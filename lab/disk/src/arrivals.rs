@@ -1,42 +1,43 @@
-//! When a request would have come, had nothing but the device stood between the host and its answer.
+//! Corrects the arrival times of requests for errors of the emulation.
 //!
-//! Answers leave earlier than the model finishes, by what the way costs on average, and yet some arrive
-//! late: a thread woke late, or this way was a longer one. Neither is the device's, so it is taken off
-//! the time at which the host's next request came. What the host itself took to think stays.
+//! Answers leave earlier than the model finishes, by the average cost of the path to the host (`way.rs`). Some
+//! still arrive late: a thread woke late, or this answer's path was longer than average. The device caused
+//! neither delay, so both are subtracted from the arrival time of the host's next request. The host's own think
+//! time stays.
 
 use std::collections::VecDeque;
 
-/// Answers that are remembered: as many as a host has under way.
+/// Answers that are remembered: the most requests that a host has in flight.
 const SENT_MAX: usize = 1024;
-/// A request that comes so soon after an answer is taken for its consequence.
+/// A request that follows an answer within this time counts as its consequence.
 const CONSEQUENCE_NS: u64 = 500_000;
-/// Most that is kept of what ways were shorter than planned, for those that are longer. A host that thinks for less
-/// than what is wrong in the mean can hide that much once, not again and again.
+/// Most credit kept from paths that were shorter than planned, to be spent on longer ones. A host whose think
+/// time is shorter than the error of the mean can hide at most this much, once.
 const SAVED_NS_MAX: u64 = 2_000_000;
 
 /// An answer that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When it left.
+    /// When it left, in model time.
     pub left_ns: u64,
-    /// How much later than planned that was.
+    /// How much later than its due time it left.
     pub late_ns: u64,
-    /// When the model had finished, and so when it should have arrived at the host.
+    /// When the model finished the request: the time at which the answer should have reached the host.
     pub finished_ns: u64,
 }
 
-/// Remembers answers that nothing has followed yet.
+/// Remembers the answers that no request has followed yet.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     sent: VecDeque<Sent>,
-    /// By how much consequences came sooner than planned, less what was given to those that came later.
+    /// Credit: the time by which consequences came sooner than planned, less what later ones have spent.
     saved_ns: u64,
     last_ns: u64,
     last_late_ns: u64,
 }
 
 impl Arrivals {
-    /// An answer leaves.
+    /// Records an answer that leaves now.
     pub fn sent(&mut self, sent: Sent) {
         self.last_late_ns = sent.late_ns;
         self.sent.push_back(sent);
@@ -50,8 +51,9 @@ impl Arrivals {
         self.last_late_ns
     }
 
-    /// When a request that comes now would have come, had the answer that it follows arrived at the
-    /// host just when the model had finished. Never before that, nor before an earlier request.
+    /// The corrected arrival time of a request that comes at `now_ns`: its time of arrival if the answer before
+    /// it had reached the host exactly when the model finished. Never earlier than that finish, nor than the
+    /// previous request.
     pub fn arrival_ns(&mut self, now_ns: u64) -> u64 {
         let stale = |sent: &Sent| sent.left_ns + CONSEQUENCE_NS < now_ns;
         while self.sent.front().is_some_and(stale) {

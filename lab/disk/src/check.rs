@@ -1,5 +1,5 @@
-//! Is the emulator its model? fio reads from the raw device, the model is asked in no time, both with
-//! the same row of requests.
+//! Does the emulator behave like its model? Runs the same sequence of requests by fio on the raw device and
+//! through the model alone, and compares the throughput.
 
 use super::engine::lock;
 use super::{Disk, REQUEST_BYTES_MAX, Spec, profile};
@@ -14,11 +14,11 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// A figure of the emulator may be off by so much.
+/// Largest allowed deviation of the emulator from the model, as a share.
 const OFF_MAX: f64 = 0.05;
-/// Measurements of a figure that is off.
+/// Most measurements of a figure before it counts as off.
 const TRIES: u64 = 4;
-/// First seed of the random rows.
+/// First seed of the random sequences.
 const SEED: u64 = 1;
 const FIO: &str = "/usr/bin/fio";
 const LENGTHS: [(&str, u64); 3] = [("4K", 4 << 10), ("128K", 128 << 10), ("1M", 1 << 20)];
@@ -30,7 +30,7 @@ pub struct Args {
     /// Only this profile (name or TOML file); may be given several times
     #[arg(long)]
     profile: Vec<String>,
-    /// About how long each of the 12 figures of a profile is measured
+    /// Approximate time in seconds for each of the 12 figures of a profile
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
 }
@@ -74,20 +74,20 @@ fn check(profile: &Profile, seconds: u64) -> Result<bool> {
         writable: false,
         read_ahead_kb: 128,
     })?;
-    // One file all over the device: reading costs what it costs with a corpus.
+    // One file covers the whole device, so reading costs as much as with a corpus.
     let size_bytes = profile.size_bytes();
     lock(&disk.engine.store).place(0, Tag::of("check"), 0, size_bytes);
     let mut good = true;
     for (nth, row) in rows().iter().enumerate() {
         let (mut best, mut off) = ((0.0, 0.0), f64::NEG_INFINITY);
-        // Neighbours on the machine only ever slow it down: the fastest of a few tries counts.
+        // Other load on the machine can only slow the emulator down: the fastest of a few tries counts.
         for attempt in 0..TRIES {
-            // Never the same places again: the drive's own memory would have them.
+            // Never repeat places: the drive's own cache would hold them.
             let seed = SEED + nth as u64 * TRIES + attempt;
             let requests = row.requests(profile, seconds, seed);
             let outcome = run_model(&mut Device::new(profile), &requests, row.host(), 0);
             let model = outcome.bytes_per_s();
-            // As a disk that has just come up, while neighbours on the machine come and go.
+            // Calibrate as for a disk that just came up, because the load on the machine varies.
             disk.calibrate()?;
             let measured = measure(&disk, &requests, row.depth)?;
             if measured / model - 1.0 > off {
@@ -119,7 +119,7 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// fio, and the kernel that cuts long requests.
+    /// Host parameters for the model: those of fio, and of a kernel that splits long requests.
     fn host(&self) -> Host {
         Host {
             depth: self.depth,
@@ -127,7 +127,7 @@ impl Row {
         }
     }
 
-    /// As many requests as the model does in the time, after a short try.
+    /// As many requests as the model serves in `seconds`, found by a short trial.
     fn requests(&self, profile: &Profile, seconds: u64, seed: u64) -> Vec<Request> {
         let size_bytes = profile.size_bytes();
         let pattern = match self.random {
@@ -156,14 +156,14 @@ impl Row {
     }
 }
 
-/// Bytes a second that fio sees.
+/// Throughput that fio measures, in bytes/s.
 fn measure(disk: &Disk, requests: &[Request], depth: usize) -> Result<f64> {
     let log = disk.folder.join("log");
     std::fs::write(&log, replay(disk.device(), requests)).doing(|| log.display().to_string())?;
-    // As the disk itself: before others' work.
+    // The same priority as the disk's own threads: before other work.
     let mut command = Command::new("chrt");
     command.args(["-f", "1", FIO, "--name=check", "--direct=1"]);
-    // One by one, the way of a plain read has the fewest wake-ups.
+    // At depth 1, a plain read has the fewest wake-ups.
     let engine = if depth == 1 { "psync" } else { "libaio" };
     command.arg(format!("--ioengine={engine}"));
     command.args(["--replay_no_stall=1", "--output-format=json"]);

@@ -1,7 +1,7 @@
-//! `ackpace-lab disk`: disks that stay up in a process of their own, and how to talk to them.
+//! `ackpace-lab disk`: disks that stay up in a process of their own, and the protocol to control them.
 //!
-//! `disk up` starts that process and waits until the disk is there. It listens on the socket
-//! `control` in the disk's folder: a line of words in, an answer out.
+//! `disk up` starts that process and waits until the disk is ready. The process listens on the socket `control`
+//! in the disk's folder: each connection sends a line of words and receives an answer.
 
 use super::{CorpusFile, Disk, Fault, RUN, Spec, check, clean, profile};
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -22,23 +22,23 @@ pub struct Args {
 enum Verb {
     /// Build an emulated disk and mount it at /run/ackpace-lab/disk-NAME/mnt
     Up(Up),
-    /// Unmount a disk and end it; also what an ended process left
+    /// Unmount a disk and end its process; also removes what a killed process left
     Down {
         /// Name of the disk; without it, all disks
         name: Option<String>,
     },
     /// List the disks that are up
     List,
-    /// Ask or change a disk that is up: counters | reset | fast on|off | eio START LEN | eio-file PATH START LEN |
+    /// Query or change a disk that is up: counters | reset | fast on|off | eio START LEN | eio-file PATH START LEN |
     /// hang [MS] | heal | trace FILE|off | read-ahead KB
     Tell {
         /// Name of the disk
         name: String,
-        /// The words
+        /// The command and its arguments
         #[arg(required = true)]
         words: Vec<String>,
     },
-    /// Measure disks with fio beside their model; exit code 1 if a figure is off by more than 5 %
+    /// Measure disks with fio and compare them with their model; exit code 1 if a figure is off by more than 5 %
     Check(check::Args),
     /// The process behind a disk
     #[command(hide = true)]
@@ -58,18 +58,22 @@ struct Up {
     /// COUNT:LEN files named file-00000.bin and so on, as 1000:64M
     #[arg(long, value_parser = files)]
     files: Option<(u64, u64)>,
-    /// A file with a path and a length in bytes on each line, a tab between them
+    /// File with a path and a length in bytes on each line, separated by a tab
     #[arg(long)]
     corpus: Option<PathBuf>,
     /// Mount it writable
     #[arg(long)]
     writable: bool,
-    /// The kernel's read-ahead
+    /// The kernel's read-ahead in KB
     #[arg(long, default_value_t = 128)]
     read_ahead_kb: u64,
 }
 
-/// Does what the arguments say.
+/// Runs the given verb.
+///
+/// # Errors
+/// Invalid arguments, a missing prerequisite of the machine, a disk that is not up, or the error that the
+/// disk's process reports.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.verb {
         Verb::Up(up) => start(up)?,
@@ -128,9 +132,9 @@ impl Up {
     }
 }
 
-/// Starts the process and passes on what it says.
+/// Starts the process and forwards its output.
 fn start(up: &Up) -> Result<()> {
-    up.spec()?; // what is wrong with the words is said here, without a process
+    up.spec()?; // reports bad arguments before a process starts
     let program = std::env::current_exe().doing(|| "own path".into())?;
     let mut command = Command::new(program);
     command
@@ -170,7 +174,7 @@ fn start(up: &Up) -> Result<()> {
     }
 }
 
-/// The process itself: up, answer until `down` or a signal, down.
+/// The process itself: brings the disk up, answers until `down` or a signal, takes it down.
 fn serve(up: &Up) {
     let waited = signals_blocked();
     let built = up.spec().and_then(|spec| {
@@ -209,7 +213,7 @@ fn serve(up: &Up) {
     }
 }
 
-/// SIGTERM, SIGINT and SIGHUP, blocked in this thread and all that it will start.
+/// SIGTERM, SIGINT and SIGHUP, blocked in this thread and in all threads that it starts later.
 fn signals_blocked() -> libc::sigset_t {
     // SAFETY: a sigset_t is plain data that sigemptyset fills; all pointers are to live values.
     unsafe {
@@ -223,7 +227,7 @@ fn signals_blocked() -> libc::sigset_t {
     }
 }
 
-/// Answers a line; the socket comes back if it said `down`.
+/// Answers one line; returns the socket if the line was `down`.
 fn answer(disk: &Disk, socket: UnixStream) -> Option<UnixStream> {
     let mut line = String::new();
     BufReader::new(&socket).read_line(&mut line).ok()?;
@@ -284,7 +288,7 @@ fn obey(disk: &Disk, words: &[&str]) -> Result<String> {
     Ok("ok".into())
 }
 
-/// Says a line to a disk that is up.
+/// Sends a line to a disk that is up and returns its answer.
 fn tell(name: &str, line: &str) -> Result<String> {
     let path = Path::new(RUN).join(format!("disk-{name}/control"));
     let mut socket = UnixStream::connect(&path).map_err(|_| {

@@ -1,72 +1,72 @@
-//! What the emulator tells: totals, bytes by file, and a line for each request.
+//! Statistics of the emulator: totals, bytes by file, and a trace line for each request.
 
 use super::store::Owner;
 use ackpace_lab_base::content::Tag;
 use ackpace_sim::models::disk::request::{self, Completion, Kind};
 use std::collections::{BTreeMap, HashMap};
 
-/// Blocks of a page of the map of what was read.
+/// Blocks in one page of the bitmap of blocks that were read.
 const SEEN_BLOCKS: u64 = 1 << 15;
 
-/// What the device did since the last reset. Requests that were answered in fast mode are not counted.
+/// Activity of the device since the last reset. Requests answered in fast mode are not counted.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Counters {
-    /// Since when, as time of the trace.
+    /// Time of the last reset, in trace time.
     pub since_us: u64,
-    /// Now, as time of the trace.
+    /// The present, in trace time.
     pub now_us: u64,
-    /// Disks or channels: all of them busy all the time is `busy_us = members * (now_us - since_us)`.
+    /// Disks or channels. If all are always busy, `busy_us = members * (now_us - since_us)`.
     pub members: usize,
     /// Reads that completed.
     pub reads: u64,
     /// Writes that completed.
     pub writes: u64,
-    /// Bytes of these reads.
+    /// Bytes read by these reads.
     pub read_bytes: u64,
-    /// Bytes of these writes.
+    /// Bytes written by these writes.
     pub written_bytes: u64,
     /// Requests that failed with EIO.
     pub failed: u64,
-    /// Reads that the drive's own memory answered.
+    /// Reads served from the drive's own cache.
     pub hits: u64,
     /// Sum of the next four.
     pub busy_us: u64,
-    /// Command processing, latency of flash, hangs.
+    /// Command processing, latency of flash, and hangs.
     pub overhead_us: u64,
     /// Arm movement.
     pub seek_us: u64,
-    /// Waiting for the platter.
+    /// Rotational latency.
     pub rotation_us: u64,
-    /// Transfer.
+    /// Transfer time.
     pub transfer_us: u64,
-    /// Sum over requests of the time before the device began with them; over elapsed time it is the
-    /// mean number of waiting requests.
+    /// Time that requests waited before the device began with them, summed over requests. Divided by elapsed
+    /// time it is the mean number of waiting requests.
     pub waited_us: u64,
-    /// Requests under way now.
+    /// Requests in flight now.
     pub queued: usize,
-    /// Bytes asked for that belong to no file of the lab: the file system's own.
+    /// Bytes read that belong to no file of the lab: the file system's own.
     pub other_read_bytes: u64,
-    /// Blocks of the medium that are kept in memory as they are.
+    /// Bytes of the medium that are stored in memory verbatim.
     pub kept_bytes: u64,
-    /// Writes refused with ENOSPC since the disk was up: they were neither zeros nor lab content, and
-    /// `kept_bytes` is at its bound.
+    /// Writes refused with ENOSPC since the disk came up: they were neither zeros nor lab content, and
+    /// `kept_bytes` had reached its bound.
     pub refused_writes: u64,
-    /// Bytes of files.
+    /// Reads by file.
     pub files: Vec<FileCounters>,
 }
 
 /// Reads of one file.
 #[derive(Clone, Debug, serde::Serialize, PartialEq, Eq)]
 pub struct FileCounters {
-    /// Its path below the mount point, or the tag in hexadecimal if nobody told the name.
+    /// Its path below the mount point, or its tag in hexadecimal if the name is unknown.
     pub file: String,
-    /// Bytes that the host asked for.
+    /// Bytes that the host read.
     pub read_bytes: u64,
-    /// Of these, bytes that had been asked for before.
+    /// The part of these bytes that the host had read before.
     pub again_bytes: u64,
 }
 
-/// Bytes by file, and which blocks were asked for already.
+/// Bytes by file, and the set of blocks that were read already.
 #[derive(Default)]
 pub struct ByFile {
     files: BTreeMap<Tag, (u64, u64)>,
@@ -75,7 +75,7 @@ pub struct ByFile {
 }
 
 impl ByFile {
-    /// Counts a read: parts of the medium with their owners.
+    /// Counts a read, given the owners of its blocks.
     pub fn read(&mut self, owners: &[Owner]) {
         for (blocks, owner) in owners {
             let len_blocks = blocks.end - blocks.start;
@@ -90,7 +90,7 @@ impl ByFile {
         }
     }
 
-    /// Remembers a block; whether it was known.
+    /// Remembers a block; returns true if it was known.
     fn mark(&mut self, block: u64) -> bool {
         let page = self.seen.entry(block / SEEN_BLOCKS);
         let page = page.or_insert_with(|| vec![0; SEEN_BLOCKS as usize / 64].into());
@@ -100,7 +100,7 @@ impl ByFile {
         known
     }
 
-    /// Files in the order of their tags.
+    /// The counters of all files, in the order of their tags.
     pub fn files(&self, names: &HashMap<Tag, String>) -> Vec<FileCounters> {
         let one = |(tag, (read_bytes, again_bytes)): (&Tag, &(u64, u64))| FileCounters {
             file: name(names, *tag),
@@ -110,7 +110,7 @@ impl ByFile {
         self.files.iter().map(one).collect()
     }
 
-    /// Bytes of no file.
+    /// Bytes read that belong to no file.
     pub fn other_bytes(&self) -> u64 {
         self.other_bytes
     }
@@ -124,7 +124,7 @@ pub fn name(names: &HashMap<Tag, String>, tag: Tag) -> String {
     }
 }
 
-/// Puts the model's totals into the lab's form.
+/// Converts the model's totals into [`Counters`].
 pub fn totals(model: &request::Counters) -> Counters {
     let split = &model.split;
     Counters {

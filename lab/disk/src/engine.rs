@@ -1,10 +1,10 @@
-//! The model in real time: requests go in, and each is answered when the model says that it is done.
+//! Runs the model in real time: each request is answered when the model says that it is done.
 //!
-//! Model time is real time since the start. A thread that wakes late answers late, but the model's
-//! next service starts where the last one ended, so lateness does not add up while requests wait. A
-//! host that waits for each answer would still see every delay as if the device were slower. So answers
-//! leave earlier by what the way costs (`way.rs`); and a request that follows a late answer at once
-//! counts as come when it would have (`arrivals.rs`).
+//! Model time is real time since the start. A thread that wakes late answers late. The model's next service
+//! still starts where the last one ended, so lateness does not add up while requests wait. But a host that
+//! waits for each answer would see every delay as a slower device. So answers leave early by the cost of the
+//! path to the host (`way.rs`). A request that follows a late answer at once is dated back to when it would
+//! have come otherwise (`arrivals.rs`).
 
 use super::arrivals::{Arrivals, Sent};
 use super::counts::{self, ByFile, Counters};
@@ -26,29 +26,29 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Of a disk's threads, which never run for long, among the punctual ones.
+/// Real-time priority of a disk's threads, which never run for long.
 pub const PRIORITY: i32 = 1;
 
-/// Sends the answer: true if the device failed.
+/// Sends the answer; the argument is true if the device failed.
 pub type Respond = Box<dyn FnOnce(bool) + Send>;
 
 /// How requests are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// Answered at once: for filling.
+    /// Answer at once: for filling the disk.
     Fast,
-    /// Answered after a fixed time: for measuring the way.
+    /// Answer after a fixed time: for measuring the path overhead.
     Flat {
-        /// The time.
+        /// The time in microseconds.
         us: u64,
     },
-    /// As the model says.
+    /// Answer as the model says.
     Model,
 }
 
-/// What the medium is and what happens to requests; shared by the FUSE session and the clock's thread.
+/// The emulated device: its medium and its requests. Shared by the FUSE session and the clock thread.
 pub struct Engine {
-    /// The blocks.
+    /// The blocks of the medium.
     pub store: Mutex<Store>,
     state: Mutex<State>,
     wake: Condvar,
@@ -75,7 +75,7 @@ struct State {
     stopping: bool,
 }
 
-/// An answer to be sent. The first field orders them.
+/// An answer to be sent. They are ordered by the first field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     due_ns: u64,
@@ -89,7 +89,8 @@ struct Open {
 }
 
 impl Engine {
-    /// An engine with its thread, in fast mode. The thread ends after [`Engine::stop`].
+    /// Starts an engine in fast mode, with its thread; the thread ends after [`Engine::stop`]. The medium
+    /// stores at most `pages_max` blocks verbatim.
     pub fn start(profile: &Profile, pages_max: usize) -> Result<(Arc<Self>, JoinHandle<()>)> {
         let device = Device::new(profile);
         let engine = Arc::new(Self {
@@ -122,13 +123,13 @@ impl Engine {
         Ok((engine, thread.doing(|| "thread of a disk".into())?))
     }
 
-    /// Capacity.
+    /// Capacity in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// Takes a request that came at `now_ns` (of [`Engine::now_ns`]) and not before another one; the
-    /// range ends within the device. `respond` is called in this thread (fast mode) or in the engine's.
+    /// Submits a request that came at `now_ns` (of [`Engine::now_ns`]), not before an earlier submitted one.
+    /// The range must end within the device. `respond` is called in this thread (fast mode) or in the engine's.
     pub fn submit(
         &self,
         now_ns: u64,
@@ -169,38 +170,38 @@ impl Engine {
             state.device.submit(arrived_ns, request);
         }
         let wakes = state.next_ns() < state.asleep_until_ns;
-        drop(state); // who is woken shall find it open
+        drop(state); // the woken thread must find the lock free
         if wakes {
             self.wake.notify_one();
         }
     }
 
-    /// Changes the timing of requests that come from now on.
+    /// Changes the timing of later requests.
     pub fn set_timing(&self, timing: Timing) {
         lock(&self.state).timing = timing;
     }
 
-    /// Sets what the way of a request costs outside the model while the device is idle.
+    /// Sets the path overhead: what a request costs outside the model while the device is idle.
     pub fn set_lead(&self, lead: Lead) {
         lock(&self.state).way.measured(lead);
     }
 
-    /// Tells what the host's block layer counted until now, from time to time.
+    /// Passes on the cumulative counts of the host's block layer; to be called from time to time.
     pub fn heard(&self, host: Waits) {
         lock(&self.state).way.period(host);
     }
 
-    /// How late the last answer left.
+    /// How late the last answer left, in nanoseconds.
     pub fn last_late_ns(&self) -> u64 {
         lock(&self.state).arrivals.last_late_ns()
     }
 
-    /// Time outside the model, as it is now.
+    /// The current time that a request spends outside the model.
     pub fn lead(&self) -> Lead {
         lock(&self.state).way.lead()
     }
 
-    /// Nothing is answered from now on, for `for_us` or until [`Engine::resume`].
+    /// Stops all answers, for `for_us` or until [`Engine::resume`].
     pub fn hang(&self, for_us: Option<u64>) {
         let now_ns = self.now_ns();
         let mut state = lock(&self.state);
@@ -215,17 +216,17 @@ impl Engine {
         self.wake.notify_one();
     }
 
-    /// Requests that touch one of the ranges fail with EIO from now on; none heals all.
+    /// Requests that touch one of the ranges fail with EIO from now on. No ranges: all requests succeed again.
     pub fn set_bad(&self, regions: &[Range<u64>]) {
         lock(&self.state).device.set_bad(regions);
     }
 
-    /// Tells the name of a file whose blocks carry its tag.
+    /// Sets the name of the file whose blocks carry this tag.
     pub fn set_name(&self, tag: Tag, name: &str) {
         lock(&self.state).names.insert(tag, name.to_owned());
     }
 
-    /// What was done since the last reset.
+    /// Activity since the last reset.
     pub fn counters(&self) -> Counters {
         let now_us = self.now_ns() / 1000;
         let (kept_bytes, refused_writes) = {
@@ -246,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Counters begin anew, and so does the memory of what was read.
+    /// Resets the counters and the set of blocks that were read.
     pub fn reset_counters(&self) {
         let now_ns = self.now_ns();
         let mut state = lock(&self.state);
@@ -255,10 +256,10 @@ impl Engine {
         state.by_file = ByFile::default();
     }
 
-    /// Writes a line for each request to a new file; `None` ends it.
+    /// Writes a line for each request to a new file; `None` ends the trace.
     ///
     /// # Errors
-    /// The file cannot be made, or the end of the former one not be written.
+    /// The file cannot be created, or the end of the former trace cannot be written.
     pub fn trace(&self, path: Option<&Path>) -> Result<()> {
         let new = match path {
             None => None,
@@ -274,13 +275,13 @@ impl Engine {
             .doing(|| "end of a trace".into())
     }
 
-    /// Answers everything and ends the thread.
+    /// Answers all open requests and ends the thread.
     pub fn stop(&self) {
         lock(&self.state).stopping = true;
         self.wake.notify_one();
     }
 
-    /// Time of the model.
+    /// Model time: nanoseconds since the start.
     pub fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
@@ -291,9 +292,9 @@ impl Engine {
         loop {
             let now_ns = self.now_ns();
             state.advance(now_ns);
-            // One by one: each is as late as those before it made it.
+            // One at a time: each answer is as late as the ones before it made it.
             if let Some((respond, failed)) = state.answer(now_ns) {
-                state.asleep_until_ns = 0; // looks again by itself
+                state.asleep_until_ns = 0; // this thread checks again by itself
                 drop(state);
                 respond(failed);
                 state = lock(&self.state);
@@ -311,7 +312,7 @@ impl Engine {
 }
 
 impl State {
-    /// When the thread has something to do, without new requests.
+    /// The next time at which the thread must act, if no new requests come.
     fn next_ns(&self) -> u64 {
         let lead_max_ns = self.way.lead().of(1 << 20);
         let model = self.device.next_ns();
@@ -321,7 +322,7 @@ impl State {
         next.unwrap_or(u64::MAX)
     }
 
-    /// Plans answers for what the model finishes soon.
+    /// Schedules the answers of requests that the model finishes soon.
     fn advance(&mut self, now_ns: u64) {
         if self.resume_ns.is_some_and(|at_ns| at_ns <= now_ns) {
             self.resume_ns = None;
@@ -333,7 +334,7 @@ impl State {
         }
     }
 
-    /// The next answer that is due, if any; all when stopping.
+    /// The next answer that is due, if any; any open one when stopping.
     fn answer(&mut self, now_ns: u64) -> Option<(Respond, bool)> {
         if self.stopping {
             let id = *self.open.keys().next()?;
@@ -377,7 +378,7 @@ impl State {
     }
 }
 
-/// A panic elsewhere must not stop a disk that a mount hangs on.
+/// Locks a mutex even if it is poisoned: a panic elsewhere must not stop a disk that carries a mount.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
 //! Puts a corpus of any size onto an emulated disk without writing it.
 //!
-//! ext4 allocates the files (fallocate(2)), so where they lie is its own decision. Such extents are
-//! marked unwritten and would read as zeros. While nothing is mounted, the marks are removed on the
-//! medium and the medium is told which file's blocks lie there. The format: kernel documentation,
-//! filesystems/ext4 (super block, group descriptors, inodes, extent tree).
+//! ext4 allocates the files (fallocate(2)), so it decides where they lie. It marks such extents unwritten; they
+//! would read as zeros. While nothing is mounted, this module removes the marks on the medium and tells the
+//! medium which file's blocks lie there. Format: kernel documentation, filesystems/ext4 (super block, group
+//! descriptors, inodes, extent tree).
 
 use super::engine::lock;
 use super::store::Store;
@@ -19,13 +19,13 @@ use std::sync::Mutex;
 /// A file of a corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorpusFile {
-    /// Path below the mount point, without a leading slash; it gives the content.
+    /// Path below the mount point, without a leading slash; it determines the content.
     pub path: String,
-    /// Length.
+    /// Length in bytes.
     pub len_bytes: u64,
 }
 
-/// A file that ext4 has made room for.
+/// A file for which ext4 has allocated space.
 pub struct Allocated {
     inode: u64,
     tag: Tag,
@@ -33,13 +33,13 @@ pub struct Allocated {
 }
 
 const EXTENT_MAGIC: u16 = 0xf30a;
-/// Longer than this (as the field says it) is unwritten, and so much shorter in truth.
+/// An extent whose length field exceeds this is unwritten; its true length is the field minus this.
 const WRITTEN_BLOCKS_MAX: u16 = 0x8000;
-/// Deeper trees do not exist.
+/// Extent trees are never deeper.
 const DEPTH_MAX: u16 = 5;
 const BLOCK: u64 = 4096;
 
-/// Makes the files below the mount point, with room but without content.
+/// Creates the files below the mount point, with space but without content.
 pub fn allocate(mount: &Path, files: &[CorpusFile]) -> Result<Vec<Allocated>> {
     let mut folders: HashSet<PathBuf> = HashSet::new();
     let one = |file: &CorpusFile| {
@@ -63,7 +63,7 @@ pub fn allocate(mount: &Path, files: &[CorpusFile]) -> Result<Vec<Allocated>> {
     files.iter().map(one).collect()
 }
 
-/// Gives the allocated files their content. Nothing has the medium mounted or cached meanwhile.
+/// Gives the allocated files their content. The medium must be neither mounted nor cached meanwhile.
 pub fn give_content(store: &Mutex<Store>, files: &[Allocated]) -> Result<()> {
     let mut medium = Medium {
         store: &mut lock(store),
@@ -80,7 +80,7 @@ pub fn give_content(store: &Mutex<Store>, files: &[Allocated]) -> Result<()> {
     Ok(())
 }
 
-/// What of the super block is needed to find an inode.
+/// The fields of the super block that locate an inode.
 struct Layout {
     inodes_per_group: u64,
     inode_bytes: u64,
@@ -124,7 +124,7 @@ impl Medium<'_> {
         table * BLOCK + nth * layout.inode_bytes
     }
 
-    /// Walks a node of an extent tree; true if it was changed (then the caller writes it).
+    /// Walks a node of an extent tree; returns true if it changed, and the caller must then write it back.
     fn write_extents(&mut self, node: &mut [u8], file: &Allocated, depth_max: u16) -> Result<bool> {
         let field = |node: &[u8], at: usize| u16::from_le_bytes([node[at], node[at + 1]]);
         let long = |node: &[u8], at: usize| {

@@ -1,4 +1,4 @@
-//! The FUSE side: a folder with one file, `disk`, whose reads and writes are the engine's requests.
+//! The FUSE side: a folder with one file, `disk`, whose reads and writes become requests to the engine.
 
 use super::engine::{Engine, lock};
 use ackpace_sim::models::disk::request::Kind;
@@ -12,9 +12,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Longest request; FUSE cuts what is longer.
+/// Longest request; the kernel splits longer ones.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that the kernel sends before earlier ones are answered: more than any queue that is emulated.
+/// Requests that the kernel sends before earlier ones are answered: more than any emulated queue holds.
 const BACKGROUND_MAX: u16 = 512;
 /// Name of the file.
 pub const FILE: &str = "disk";
@@ -28,7 +28,7 @@ pub struct DiskFile {
 }
 
 impl DiskFile {
-    /// Serves that engine.
+    /// A file system whose requests this engine answers.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
@@ -130,7 +130,7 @@ impl Filesystem for DiskFile {
         if len == 0 {
             return reply.data(&[]);
         }
-        // The bytes are made up while the device is still moving its arm.
+        // Generate the bytes while the device still seeks.
         let mut bytes = vec![0; len as usize];
         lock(&self.engine.store).read(offset, &mut bytes);
         let respond = move |failed: bool| match failed {
@@ -171,6 +171,6 @@ impl Filesystem for DiskFile {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok(); // a write is on the medium when it is answered
+        reply.ok(); // an answered write is already on the medium
     }
 }

@@ -1,17 +1,21 @@
 //! Hard disks (and flash) in user space: the models of `ackpace-sim`, run in real time under a real ext4.
 //!
-//! - To have a slow disk in a test or an experiment: [`profile::load`] a device, [`Disk::up`] with a [`Spec`], and read below
-//!   [`Disk::mount_point`]. It goes down when it is dropped. Needs root, FUSE and loop devices; no kernel module.
-//! - To have terabytes on it in a second: name [`CorpusFile`]s. Their bytes are made up when they are read, and
-//!   `ackpace_lab_base::content` tells a right one from a wrong one.
-//! - To break it: [`Disk::set_fault`] with a [`Fault`]; [`Disk::places`] says where a file lies.
-//! - To know what it did: [`Disk::counters`] (seeks, rotation, what was read twice, by file), [`Disk::trace`] (each request).
-//! - To keep one up from a shell: [`run`], the command line `disk` of the program that has [`Args`] among its own. It starts that
-//!   program again as `disk serve` for the process behind the disk. [`clean`] removes what killed ones left.
+//! - A slow disk for a test or an experiment: [`profile::load`] a device, call [`Disk::up`] with a [`Spec`],
+//!   and read below [`Disk::mount_point`]. The disk goes down when it is dropped. It needs root, FUSE and loop
+//!   devices, but no kernel module.
+//! - Terabytes in a second: name [`CorpusFile`]s. Their bytes are generated when they are read, and
+//!   `ackpace_lab_base::content` verifies them.
+//! - Faults: [`Disk::set_fault`] with a [`Fault`]; [`Disk::places`] says where a file lies.
+//! - Statistics: [`Disk::counters`] (seeks, rotation, repeated reads, bytes by file) and [`Disk::trace`] (each
+//!   request).
+//! - A disk for the shell: [`run`], the subcommand `disk` of a program that includes [`Args`]. It starts that
+//!   program again as `disk serve` for the process behind the disk. [`clean`] removes what killed processes
+//!   left.
 //!
-//! A FUSE file whose requests take as long as the model says (`engine.rs`, `fuse.rs`) is attached as a loop device with direct I/O and
-//! holds an ext4 (`mount.rs`) with a corpus (`fill.rs`) that is made up when it is read (`store.rs`). What the way through the kernel
-//! costs is measured and taken off (`way.rs`, `arrivals.rs`); `check.rs` proves by fio that the emulator is its model.
+//! A FUSE file answers each request in the time that the model gives it (`engine.rs`, `fuse.rs`). It is
+//! attached as a loop device with direct I/O. On it is an ext4 (`mount.rs`) with a corpus (`fill.rs`) whose
+//! bytes are generated on reading (`store.rs`). The time spent on the path through the kernel is measured and
+//! subtracted (`way.rs`, `arrivals.rs`). `check.rs` verifies with fio that the emulator matches its model.
 
 mod arrivals;
 mod check;
@@ -48,62 +52,63 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use way::{LEAD_NS_MAX, Lead};
 
-/// No elevator: the drive orders its queue itself.
+/// The I/O scheduler of a disk without reordering in the kernel: the drive orders its queue itself.
 pub const NO_ELEVATOR: &str = "none";
-/// Where disks live: a folder `disk-NAME` each, with the mount point `mnt`.
+/// Parent folder of all disks: each has a folder `disk-NAME` with the mount point `mnt`.
 pub const RUN: &str = "/run/ackpace-lab";
-/// Blocks of a disk that are kept as they are, 1 GB: the metadata of some million files. Beyond it,
-/// writes fail with ENOSPC.
+/// Blocks of a disk that are stored verbatim, 1 GB: the metadata of some million files. Beyond it, writes fail
+/// with ENOSPC.
 const PAGES_MAX: usize = 262_144;
-/// The kernel cuts what is longer before the device. 128 segments of single pages would be cut there
-/// anyway, and contiguous memory would not: so it does not depend on luck.
+/// Longest request to the device; the kernel splits longer ones. A request has at most 128 segments, so one
+/// made of single pages is split at this length anyway. Contiguous memory would allow more; this limit makes
+/// the length independent of that.
 const REQUEST_BYTES_MAX: u64 = 512 << 10;
-/// Answer of an idle device while the way to it is measured.
+/// Answer time of the idle device while the path overhead is measured.
 const PROBE_US: u64 = 600;
 const PROBES: usize = 64;
-/// So often the host's own count of its waits is asked for.
+/// Interval at which the host's block-layer counts are read.
 const HEAR: Duration = Duration::from_millis(50);
 
-/// What disk to build.
+/// The disk to build.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// Name of its folder: letters, digits, `-`, `_`.
     pub name: String,
     /// The device.
     pub profile: Profile,
-    /// Files on it. With them, or with `writable`, there is an ext4; else only the bare device.
+    /// Its files. With files or with `writable` the disk has an ext4; otherwise only the bare device exists.
     pub corpus: Vec<CorpusFile>,
-    /// Mount it writable. What is written and is no lab content is kept in memory.
+    /// Mount it writable. Written blocks without lab content are kept in memory.
     pub writable: bool,
     /// The kernel's read-ahead, in KB: 128 is its default for disks.
     pub read_ahead_kb: u64,
 }
 
-/// What to break.
+/// The fault to inject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Requests that touch these ranges of the device fail with EIO.
     Eio {
-        /// In bytes.
+        /// Byte ranges of the device.
         regions: Vec<Range<u64>>,
     },
-    /// Nothing is answered.
+    /// Requests are not answered.
     Hang {
-        /// For how long; `None`: until it is healed.
+        /// For how long, in microseconds; `None`: until it is healed.
         for_us: Option<u64>,
     },
-    /// Everything works again.
+    /// No fault: everything works again.
     None,
 }
 
-/// An emulated disk that is up. It goes down when this is dropped.
+/// An emulated disk that is up. Dropping it takes it down.
 pub struct Disk {
     folder: PathBuf,
     engine: Arc<Engine>,
     device: Option<mount::Loop>,
     mounted: bool,
     threads: Vec<JoinHandle<()>>,
-    /// While it lives, the host is listened to.
+    /// Dropping it ends the thread that reads the host's counts.
     hearing: Option<Sender<()>>,
     lock: Option<File>,
     _awake: Awake,
@@ -113,7 +118,7 @@ impl Disk {
     /// Builds the disk and mounts it; needs root. In a private mount namespace the mounts are private.
     ///
     /// # Errors
-    /// What the machine lacks (root, FUSE, mkfs.ext4), a name that is taken, a corpus that does not fit.
+    /// A missing prerequisite (root, FUSE, mkfs.ext4), a name that is taken, or a corpus that does not fit.
     pub fn up(spec: &Spec) -> Result<Self> {
         let (folder, lock) = folder(&spec.name)?;
         let (engine, thread) = Engine::start(&spec.profile, PAGES_MAX)?;
@@ -144,13 +149,13 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Measures what a request costs outside the model, as it is now: a machine with neighbours takes longer for the
-    /// same way. Nobody else may read meanwhile. Counters begin anew.
+    /// Measures the present cost of a request outside the model, which grows with other load on the machine.
+    /// Nobody else may read meanwhile. Resets the counters.
     ///
     /// # Errors
     /// The device cannot be read.
     fn calibrate(&self) -> Result<()> {
-        // In a thread that runs as punctually as the disk's own.
+        // In a thread with the same punctuality as the disk's own.
         let lead = std::thread::scope(|scope| {
             let probing = scope.spawn(|| {
                 be_punctual(engine::PRIORITY);
@@ -164,7 +169,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn mount_point(&self) -> PathBuf {
         self.folder.join("mnt")
     }
@@ -176,17 +181,17 @@ impl Disk {
             .map_or(Path::new(""), mount::Loop::path)
     }
 
-    /// What was done since it was up, or since the last [`Disk::reset_counters`].
+    /// Activity since it came up, or since the last [`Disk::reset_counters`].
     pub fn counters(&self) -> Counters {
         self.engine.counters()
     }
 
-    /// Counters begin anew.
+    /// Resets the counters.
     pub fn reset_counters(&self) {
         self.engine.reset_counters();
     }
 
-    /// Writes a line for each request to a new file (columns in its first line); `None` ends it.
+    /// Writes a line for each request to a new file (its first line names the columns); `None` ends the trace.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -194,7 +199,7 @@ impl Disk {
         self.engine.trace(path)
     }
 
-    /// Breaks or heals it.
+    /// Injects a fault or heals it.
     pub fn set_fault(&self, fault: &Fault) {
         match fault {
             Fault::Eio { regions } => self.engine.set_bad(regions),
@@ -206,18 +211,18 @@ impl Disk {
         }
     }
 
-    /// Where on the device a part of a corpus file lies, for [`Fault::Eio`].
+    /// The byte ranges on the device that hold a part of a corpus file, for [`Fault::Eio`].
     pub fn places(&self, path: &str, bytes: Range<u64>) -> Vec<Range<u64>> {
         lock(&self.engine.store).places(Tag::of(path), bytes)
     }
 
-    /// Whether requests are answered at once, and not counted.
+    /// Switches fast mode: requests are answered at once and not counted.
     pub fn fast(&self, fast: bool) {
         self.engine
             .set_timing(if fast { Timing::Fast } else { Timing::Model });
     }
 
-    /// The kernel's read-ahead for files on it.
+    /// Sets the kernel's read-ahead for files on it, in KB.
     ///
     /// # Errors
     /// /sys refuses.
@@ -227,23 +232,23 @@ impl Disk {
         })
     }
 
-    /// The kernel's elevator before it; [`NO_ELEVATOR`]: requests come as they are made.
+    /// Sets the kernel's I/O scheduler; with [`NO_ELEVATOR`], requests reach the device in the order issued.
     ///
     /// # Errors
-    /// The kernel has none of this name.
+    /// The kernel has no scheduler of this name.
     pub fn set_elevator(&self, name: &str) -> Result<()> {
         self.device
             .as_ref()
             .map_or(Ok(()), |device| device.set("scheduler", name))
     }
 
-    /// Bytes of memory that its blocks take, and what a request costs outside the model.
+    /// Bytes of memory that its blocks take, and the cost of a request outside the model.
     pub(crate) fn weight(&self) -> (u64, Lead) {
         let pages = lock(&self.engine.store).pages() as u64;
         (pages * 4096, self.engine.lead())
     }
 
-    /// Takes it down; the same as dropping it.
+    /// Takes it down, as dropping does.
     pub fn down(self) {}
 
     fn serve(&mut self, channel: std::os::fd::OwnedFd) -> Result<()> {
@@ -254,7 +259,7 @@ impl Disk {
         let acl = fuser::SessionACL::All;
         let session = fuser::Session::from_fd(files, channel, acl, config).doing(what)?;
         let thread = std::thread::Builder::new().name("lab-disk-fuse".into());
-        // Its end is that of the mount; an error says no more.
+        // The session ends with its mount; its error adds nothing.
         let serve = move || {
             be_punctual(engine::PRIORITY);
             drop(session.run());
@@ -264,7 +269,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Lets the engine know what the host's block layer counts.
+    /// Starts a thread that passes the host's block-layer counts to the engine.
     fn hear(&mut self, device: &mount::Loop) -> Result<()> {
         let waits = device.waits();
         let engine = Arc::clone(&self.engine);
@@ -286,7 +291,7 @@ impl Disk {
     fn attach(&self, spec: &Spec) -> Result<mount::Loop> {
         let backing = self.folder.join("fuse").join(fuse::FILE);
         let device = mount::Loop::attach(&backing, &format!("ackpace-lab {}", spec.name))?;
-        // The drive orders its queue itself; a scheduler before it would hide what is measured.
+        // The drive orders its queue itself; a scheduler above it would distort the measurement.
         device.set("scheduler", NO_ELEVATOR)?;
         device.set("max_sectors_kb", &(REQUEST_BYTES_MAX >> 10).to_string())?;
         let turns = !matches!(spec.profile, Profile::Flash(_));
@@ -313,7 +318,7 @@ impl Disk {
         mount::mount_ext4(device.path(), &at, true)?;
         let allocated = fill::allocate(&at, &spec.corpus);
         mount::take_down(&at);
-        // Nobody may remember the blocks that are edited now.
+        // No cache may hold the blocks that are edited now.
         device.detach();
         fill::give_content(&self.engine.store, &allocated?)?;
         for file in &spec.corpus {
@@ -322,7 +327,8 @@ impl Disk {
         Ok(())
     }
 
-    /// How much longer a request takes than the device says, for short and long ones.
+    /// Measures the path overhead: how much longer a request takes than the device says, for short and long
+    /// ones.
     fn measure_way(&self) -> Result<Lead> {
         let what = || format!("reading {}", self.device().display());
         let mut options = File::options();
@@ -339,7 +345,7 @@ impl Disk {
                 let took_ns = start.elapsed().as_nanos() as u64;
                 extra.push(took_ns.saturating_sub(PROBE_US * 1000 + self.engine.last_late_ns()));
             }
-            // The mean is what has to be taken off, but without what a neighbour on the machine did to a few.
+            // The mean has to be subtracted, but without the few outliers caused by other load on the machine.
             extra.sort_unstable();
             let usual = &extra[..PROBES * 7 / 8];
             Ok(usual.iter().sum::<u64>() / usual.len() as u64)
@@ -368,7 +374,7 @@ impl Drop for Disk {
         self.engine.stop();
         let start = Instant::now();
         for thread in self.threads.drain(..) {
-            // Somebody may hold the mount still; then its thread ends with them.
+            // The mount may still be in use; then its thread ends together with the last user.
             while !thread.is_finished() && start.elapsed() < Duration::from_secs(2) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -381,8 +387,8 @@ impl Drop for Disk {
     }
 }
 
-/// Removes what disks of ended processes left: mounts, loop devices, folders. `name` limits it to
-/// one; disks that are up stay.
+/// Removes what disks of ended processes left: mounts, loop devices, folders. `name` limits it to one disk.
+/// Disks that are up stay.
 pub fn clean(name: Option<&str>) {
     let Ok(entries) = std::fs::read_dir(RUN) else {
         return;
@@ -399,7 +405,7 @@ pub fn clean(name: Option<&str>) {
         let held = File::open(folder.join("lock"))
             .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err());
         if !held {
-            // Without their process, the requests below fail at once.
+            // Without their process, requests fail at once.
             mount::take_down(&folder.join("mnt"));
             mount::take_down(&folder.join("fuse"));
             remove_folder(&folder);
@@ -408,7 +414,7 @@ pub fn clean(name: Option<&str>) {
     let _ = std::fs::remove_dir(RUN);
 }
 
-/// The folder of a new disk and the lock that says that it is up.
+/// The folder of a new disk, and the lock that marks it as up.
 fn folder(name: &str) -> Result<(PathBuf, File)> {
     if !rustix::process::geteuid().is_root() {
         let what = "an emulated disk needs root: FUSE for all users, a loop device, mounts";
@@ -437,7 +443,7 @@ fn folder(name: &str) -> Result<(PathBuf, File)> {
     Ok((folder, lock))
 }
 
-/// Only what is ours and empty: a mount that would not go must not lose files.
+/// Removes only our own files and empty folders: a mount that failed to go away must not lose files.
 fn remove_folder(folder: &Path) {
     for part in ["fuse", "mnt"] {
         let _ = std::fs::remove_dir(folder.join(part));
@@ -449,7 +455,7 @@ fn remove_folder(folder: &Path) {
     let _ = std::fs::remove_dir(RUN);
 }
 
-/// A megabyte that O_DIRECT takes.
+/// A buffer of one megabyte, aligned for O_DIRECT.
 struct AlignedBuffer {
     bytes: Vec<u8>,
     start: usize,

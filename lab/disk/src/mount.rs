@@ -1,4 +1,4 @@
-//! The kernel's side: FUSE mount, loop device with direct I/O, ext4; and how each of them goes away.
+//! The kernel's side: FUSE mount, loop device with direct I/O, ext4, and the removal of each.
 
 use super::fuse;
 use super::way::Waits;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long something that is in use may stay so before it is taken away all the same.
+/// How long something in use may block its removal before it is forced.
 const BUSY_MAX: Duration = Duration::from_secs(3);
 
 // linux/loop.h
@@ -43,7 +43,7 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// Mounts a FUSE file system at an empty folder; the session is to be run on the descriptor.
+/// Mounts a FUSE file system at an empty folder and returns the descriptor for its session.
 pub fn mount_fuse(at: &Path) -> Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let device = device.map_err(|error| {
@@ -63,14 +63,14 @@ pub fn mount_fuse(at: &Path) -> Result<OwnedFd> {
     Ok(device.into())
 }
 
-/// A loop device. It goes away with the last who holds or mounts it.
+/// A loop device. It disappears when nobody holds or mounts it any more.
 pub struct Loop {
     path: PathBuf,
     file: File,
 }
 
 impl Loop {
-    /// Attaches the file with direct I/O; `name` is what `losetup` shows.
+    /// Attaches the file with direct I/O; `losetup` shows `name`.
     pub fn attach(backing: &Path, name: &str) -> Result<Self> {
         let what = || format!("loop device for {}", backing.display());
         let mut options = OpenOptions::new();
@@ -84,7 +84,7 @@ impl Loop {
             .open(backing)
             .doing(what)?;
         let mut last = std::io::Error::from_raw_os_error(libc::EBUSY);
-        // Others may take the free device before we do.
+        // Another process may take the free device first.
         for _ in 0..32 {
             // SAFETY: loop(4): takes no argument, returns a number.
             let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
@@ -111,13 +111,13 @@ impl Loop {
         &self.path
     }
 
-    /// Writes a file below its folder `queue` in /sys.
+    /// Writes to a file of its folder `queue` in /sys.
     pub fn set(&self, key: &str, value: &str) -> Result<()> {
         let path = sys(&self.path).join("queue").join(key);
         std::fs::write(&path, value).doing(|| format!("writing {value} to {}", path.display()))
     }
 
-    /// Where its waits are read.
+    /// The file with its I/O statistics.
     pub fn waits(&self) -> WaitsFile {
         WaitsFile {
             path: sys(&self.path).join("stat"),
@@ -135,7 +135,7 @@ impl Loop {
         }
     }
 
-    /// Detaches it, at the latest when its last user goes; waits for that a little.
+    /// Detaches it, at the latest when its last user is gone; waits a little for that.
     pub fn detach(self) {
         // SAFETY: loop(4): takes no argument. ENXIO: gone already.
         unsafe { libc::ioctl(self.file.as_raw_fd(), LOOP_CLR_FD) };
@@ -148,13 +148,13 @@ impl Loop {
     }
 }
 
-/// The block layer's count of a device's requests, `stat` in /sys/block/NAME.
+/// The block layer's statistics of a device, `stat` in /sys/block/NAME.
 pub struct WaitsFile {
     path: PathBuf,
 }
 
 impl WaitsFile {
-    /// The device's reads until now; none if it is gone.
+    /// Counts of all reads so far; `None` if the device is gone.
     pub fn read(&self) -> Option<Waits> {
         waits(&std::fs::read_to_string(&self.path).ok()?)
     }
@@ -202,8 +202,8 @@ fn sys(device: &Path) -> PathBuf {
     Path::new("/sys/block").join(device.file_name().unwrap_or_default())
 }
 
-/// Makes an ext4 for about so many files. Without journal and checksums: nothing but the files' own
-/// blocks is read while a server is measured, and extents can be edited (see `fill.rs`).
+/// Creates an ext4 for about this many files, without journal and checksums. Without a journal, only the files'
+/// own blocks are read while a server is measured; without checksums, extents can be edited (see `fill.rs`).
 pub fn make_ext4(device: &Path, files: u64) -> Result<()> {
     let inodes = (files * 5 / 4 + 16_384).to_string();
     let mut command = Command::new("mkfs.ext4");
@@ -234,7 +234,7 @@ pub fn mount_ext4(device: &Path, at: &Path, writable: bool) -> Result<()> {
         .doing(|| format!("mounting {} at {}", device.display(), at.display()))
 }
 
-/// Unmounts; what is still in use after a while is detached from the tree and goes with its last user.
+/// Unmounts. A mount that is still in use after a while is detached from the tree and goes with its last user.
 pub fn take_down(at: &Path) {
     let start = Instant::now();
     loop {
@@ -246,7 +246,7 @@ pub fn take_down(at: &Path) {
                 let _ = unmount(at, UnmountFlags::DETACH);
                 return;
             }
-            _ => return, // done, or it was none
+            _ => return, // done, or it was not a mount
         }
     }
 }

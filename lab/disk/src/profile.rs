@@ -1,4 +1,5 @@
-//! Profiles of disks: TOML to the model's figures, or an error with file, key and what is allowed.
+//! Profiles of disks: parses TOML into the model's figures. Errors name the file, the key and the allowed
+//! values.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_sim::models::disk::profile::{
@@ -9,7 +10,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The profiles that come with the lab: name and text.
+/// The built-in profiles: name and text.
 const BUILT_IN: [(&str, &str); 4] = [
     (
         "10k-scsi-2003",
@@ -26,7 +27,7 @@ const BUILT_IN: [(&str, &str); 4] = [
 const GB: u64 = 1_000_000_000;
 const PB: u64 = 1_000_000 * GB;
 
-/// Numbers of a hard disk: key, least, greatest.
+/// Numbers of a hard disk: key, minimum, maximum.
 const DISK: &[(&str, u64, u64)] = &[
     ("size_bytes", 1 << 20, PB),
     ("rpm", 1_000, 60_000),
@@ -44,7 +45,7 @@ const DISK: &[(&str, u64, u64)] = &[
     ("queue_depth", 1, 1_024),
     ("queue_age_max_us", 0, 3_600_000_000),
 ];
-/// Numbers that an array has beside those of its disks.
+/// Additional numbers of an array, beside those of its disks.
 const ARRAY: &[(&str, u64, u64)] = &[("disks", 1, 64), ("chunk_bytes", 4_096, 1 << 30)];
 /// Numbers of a flash device.
 const FLASH: &[(&str, u64, u64)] = &[
@@ -55,15 +56,15 @@ const FLASH: &[(&str, u64, u64)] = &[
     ("channel_bytes_per_s", 100_000, 100 * GB),
 ];
 
-/// Names of the profiles that come with the lab.
+/// Names of the built-in profiles.
 pub fn names() -> Vec<&'static str> {
     BUILT_IN.iter().map(|(name, _)| *name).collect()
 }
 
-/// A profile by its name, or by the path of a file (something with a `/` or ending in `.toml`).
+/// Loads a profile by its name, or by the path of a file (a text with a `/` or ending in `.toml`).
 ///
 /// # Errors
-/// No such name or file, no TOML, a key that is unknown or missing, a value out of its range.
+/// An unknown name, a missing file, invalid TOML, an unknown or missing key, or a value out of its range.
 pub fn load(name_or_path: &str) -> Result<Profile> {
     if name_or_path.contains('/') || name_or_path.ends_with(".toml") {
         let text = std::fs::read_to_string(Path::new(name_or_path));
@@ -78,7 +79,7 @@ pub fn load(name_or_path: &str) -> Result<Profile> {
     }
 }
 
-/// The profile in a text; `file` is its name in errors.
+/// Parses a profile; `file` is its name in errors.
 fn parse(file: &str, text: &str) -> Result<Profile> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -120,7 +121,7 @@ fn wrong(file: &str, text: &str, at: usize, what: &str) -> LabError {
     LabError::Setup(format!("{file}:{line}: {what}"))
 }
 
-/// A file being read.
+/// A file being parsed.
 struct Reading<'a> {
     file: &'a str,
     text: &'a str,
@@ -129,7 +130,7 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// Checks that the keys are those of the tables and words, and takes the numbers.
+    /// Checks that all keys belong to the tables or words, and stores the numbers.
     fn known(&mut self, tables: &[&[(&'static str, u64, u64)]], words: &[&str]) -> Result<()> {
         let numbers = || tables.iter().flat_map(|table| table.iter());
         for key in self.table.keys() {
@@ -226,7 +227,7 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// A number that [`Self::known`] has taken.
+    /// A number that [`Self::known`] has stored.
     fn get(&self, key: &str) -> u64 {
         self.numbers[key]
     }

@@ -1,5 +1,5 @@
-//! What is on the emulated medium, without its bytes: a row of a lab file's blocks is a name and a
-//! number, zeros are nothing, and only what is neither (the file system's own blocks) is kept.
+//! The content of the emulated medium, stored compactly: a run of blocks of a lab file is a tag and a number,
+//! and zeros are nothing. Only other blocks (the file system's own) are stored verbatim.
 
 use ackpace_lab_base::content::{self, BLOCK_LEN_BYTES, Tag};
 use std::collections::BTreeMap;
@@ -7,11 +7,11 @@ use std::ops::Range;
 
 const BLOCK: u64 = BLOCK_LEN_BYTES as u64;
 
-/// The medium refuses a write: too much of it is neither zero nor a lab file.
+/// The medium refuses a write: it already stores its limit of blocks that are neither zero nor lab content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Neighbouring blocks, and the file with the number of the first in it, if they belong to one.
+/// Consecutive blocks; if they belong to a file, also its tag and the number of the first block in it.
 pub type Owner = (Range<u64>, Option<(Tag, u64)>);
 
 /// Blocks of a medium.
@@ -28,12 +28,12 @@ struct Run {
     blocks: u64,
     tag: Tag,
     number: u64,
-    /// Bytes of the last block that are the file's; zeros follow.
+    /// Bytes of the last block that belong to the file; zeros follow.
     tail_len: usize,
 }
 
 impl Store {
-    /// An empty medium that keeps at most `pages_max` blocks as they are.
+    /// An empty medium that stores at most `pages_max` blocks verbatim.
     pub fn new(pages_max: usize) -> Self {
         Self {
             runs: BTreeMap::new(),
@@ -43,14 +43,14 @@ impl Store {
         }
     }
 
-    /// Reads from `offset_bytes` on.
+    /// Reads the bytes from `offset_bytes` on into `into`.
     pub fn read(&self, offset_bytes: u64, into: &mut [u8]) {
         let (mut at, mut rest) = (offset_bytes, into);
         while !rest.is_empty() {
             let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
             let len = match self.run_at(block) {
                 Some((start, run)) if block + 1 < start + run.blocks => {
-                    // All but the last block of a run in one go.
+                    // All but the last block of a run at once.
                     let left = (start + run.blocks - 1) * BLOCK - at;
                     let len = rest.len().min(left as usize);
                     let from = (run.number + block - start) * BLOCK + within as u64;
@@ -69,10 +69,10 @@ impl Store {
         }
     }
 
-    /// Writes at `offset_bytes`.
+    /// Writes `bytes` at `offset_bytes`.
     ///
     /// # Errors
-    /// [`Full`]; what came before the refused block is written.
+    /// [`Full`]; the bytes before the refused block are written.
     pub fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Full> {
         let (mut at, mut rest) = (offset_bytes, bytes);
         while !rest.is_empty() {
@@ -91,7 +91,7 @@ impl Store {
         Ok(())
     }
 
-    /// Says that `len_bytes` of the file, from its block `number` on, are at `block`.
+    /// Records that `len_bytes` of the file, from its block `number` on, are at `block`.
     pub fn place(&mut self, block: u64, tag: Tag, number: u64, len_bytes: u64) {
         let blocks = len_bytes.div_ceil(BLOCK);
         if blocks == 0 {
@@ -116,7 +116,7 @@ impl Store {
         self.runs.insert(block, added);
     }
 
-    /// Makes blocks zero.
+    /// Sets blocks to zero.
     pub fn clear(&mut self, blocks: Range<u64>) {
         let before = self.runs.range(..blocks.start).next_back();
         if let Some((&start, &run)) =
@@ -142,8 +142,8 @@ impl Store {
         }
     }
 
-    /// Whose blocks these are, in order: parts of the range with the file (or none) and the number
-    /// of the first block in it.
+    /// The owners of these blocks, in order: parts of the range, each with its file (or none) and the number of
+    /// the part's first block in that file.
     pub fn owners(&self, blocks: Range<u64>) -> Vec<Owner> {
         let (mut owners, mut at) = (Vec::new(), blocks.start);
         while at < blocks.end {
@@ -163,7 +163,7 @@ impl Store {
         owners
     }
 
-    /// Where a file's bytes are on the medium.
+    /// The byte ranges of the medium that hold a part of a file.
     pub fn places(&self, tag: Tag, bytes: Range<u64>) -> Vec<Range<u64>> {
         let wanted = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
         let own = self.runs.iter().filter(|(_, run)| run.tag == tag);
@@ -176,19 +176,19 @@ impl Store {
         cut.collect()
     }
 
-    /// Blocks kept as they are.
+    /// Number of blocks stored verbatim.
     pub fn pages(&self) -> usize {
         self.pages.len()
     }
 
-    /// Writes that were [`Full`].
+    /// Number of writes that failed with [`Full`].
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
     fn write_block(&mut self, block: u64, bytes: &[u8]) -> Result<(), Full> {
         if let Some(page) = self.pages.get_mut(&block) {
-            // The file system writes the same places again and again.
+            // The file system rewrites the same places again and again.
             if content::recognise_cut(bytes).is_none() && bytes.iter().any(|byte| *byte != 0) {
                 page.copy_from_slice(bytes);
                 return Ok(());
@@ -231,7 +231,7 @@ impl Store {
 }
 
 impl Run {
-    /// In two, after so many blocks (fewer than it has).
+    /// Splits it after `blocks` blocks (fewer than it has).
     fn cut(self, blocks: u64) -> (Run, Run) {
         let first = Run {
             blocks,
@@ -251,7 +251,7 @@ impl Run {
 mod tests {
     use super::*;
 
-    /// A store and a plain array do the same.
+    /// A store and a plain array behave alike.
     #[test]
     fn whatever_is_written_is_read_back() {
         const BLOCKS: usize = 64;

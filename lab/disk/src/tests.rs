@@ -1,4 +1,4 @@
-//! One short life of an emulated disk on the real kernel: needs root, FUSE and loop devices.
+//! One short life of an emulated disk on the real kernel. It needs root, FUSE and loop devices.
 
 use super::*;
 use ackpace_lab_base::content::first_wrong;
@@ -25,7 +25,7 @@ fn spec(name: &str) -> Spec {
     }
 }
 
-/// A private mount namespace for this thread, so that a killed test leaves no mount; or why not.
+/// Moves this thread to a private mount namespace, so that a killed test leaves no mount.
 fn apart() -> Result<()> {
     use rustix::mount::{MountPropagationFlags, mount_change};
     if !rustix::process::geteuid().is_root() {
@@ -107,7 +107,7 @@ fn a_disk_serves_its_corpus_breaks_where_told_and_leaves_nothing() {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-/// A region fails what reads it, and only that; the trace tells it, too.
+/// A bad region fails the reads that touch it, and no others; the trace shows that, too.
 fn fails_where_told(disk: &Disk, at: &Path) {
     let trace = std::env::temp_dir().join(format!("ackpace-lab-trace-{}", std::process::id()));
     disk.trace(Some(&trace)).unwrap();
@@ -136,7 +136,7 @@ fn fails_where_told(disk: &Disk, at: &Path) {
     assert!(again.unwrap().again_bytes > 0);
 }
 
-/// While it hangs nothing comes; when it is healed, everything does.
+/// A hang holds all answers back; healing releases them.
 fn hangs_and_recovers(disk: &Disk, at: &Path) {
     let second = at.join("a/second.bin");
     ackpace_lab_base::pages::drop_cached(&second).unwrap();

@@ -1,60 +1,62 @@
-//! What a request costs outside the model, between the host's block layer and the engine and back.
+//! The path overhead: what a request costs outside the model, from the host's block layer to the engine and
+//! back.
 //!
-//! It is measured once on the idle device ([`Way::measured`]). With 20,000 requests a second it is longer, since each
-//! waits for the threads that others keep busy. The host's block layer knows how long its requests took, and the
-//! engine how long they should have taken: what lies between is added to what answers leave earlier.
+//! It is measured once on the idle device ([`Way::measured`]). At 20,000 requests a second it grows, since each
+//! request waits for threads that others keep busy. The host's block layer knows how long its requests took,
+//! and the engine how long they should have taken. Answers leave earlier by the difference as well.
 
-/// Requests in a period from which on the difference of two means says something.
+/// Fewest requests in a period for which the difference of the two means is significant.
 const READS_LEAST: u64 = 200;
-/// The host and the engine count at two moments; further apart, requests were merged or cut.
+/// The host and the engine count at different moments. If their counts differ by more than 1/20, requests were
+/// merged or split.
 const COUNTS_APART_SHARE: u64 = 20;
-/// More than this is no way but a machine that has no time for us.
+/// Most overhead that is compensated, in nanoseconds. More than this is not the path but an overloaded machine.
 pub const LEAD_NS_MAX: u64 = 400_000;
 
 /// Time that a request of `len` bytes spends outside the model: `base_ns + per_mb_ns * len / 1 MB`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lead {
-    /// For the shortest.
+    /// Overhead of the shortest request.
     pub base_ns: u64,
-    /// More for each 2^20 bytes.
+    /// Additional overhead for each 2^20 bytes.
     pub per_mb_ns: u64,
 }
 
 impl Lead {
-    /// For a request of that length.
+    /// Overhead of a request of that length, in nanoseconds.
     pub fn of(&self, len_bytes: u64) -> u64 {
         self.base_ns + ((self.per_mb_ns * len_bytes) >> 20)
     }
 }
 
-/// Reads so far, and the sum of the times that they took.
+/// Number of reads so far, and the sum of their service times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Number.
+    /// Number of reads.
     pub reads: u64,
-    /// From their coming to their answers.
+    /// Sum of the times from arrival to answer.
     pub took_ns: u64,
 }
 
-/// The way of a device in use.
+/// The path overhead of a device in use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Way {
     measured: Lead,
-    /// By how much the way is longer now than it was measured.
+    /// How much longer the path is now than it was when measured.
     extra_ns: u64,
     model: Waits,
-    /// Of the host and of the model, when it was last looked at.
+    /// Counts of the host and of the model at the end of the last period.
     seen: (Waits, Waits),
 }
 
 impl Way {
-    /// The way of an idle device was measured anew.
+    /// Sets the overhead of the idle device, newly measured.
     pub fn measured(&mut self, lead: Lead) {
         self.measured = lead;
         self.extra_ns = 0;
     }
 
-    /// By how much answers leave earlier than the model finishes.
+    /// How much earlier answers leave than the model finishes.
     pub fn lead(&self) -> Lead {
         Lead {
             base_ns: self.measured.base_ns + self.extra_ns,
@@ -62,13 +64,13 @@ impl Way {
         }
     }
 
-    /// The model served a read.
+    /// Counts a read that the model served.
     pub fn served(&mut self, took_ns: u64) {
         self.model.reads += 1;
         self.model.took_ns += took_ns;
     }
 
-    /// A period is over; `host` is what its block layer counted until now.
+    /// Ends a period. `host` has the block layer's counts until now.
     pub fn period(&mut self, host: Waits) {
         let (host_mean_ns, model_mean_ns) = {
             let hosts = host.since(self.seen.0);
@@ -76,7 +78,7 @@ impl Way {
             self.seen = (host, self.model);
             let apart = hosts.reads.abs_diff(models.reads);
             if hosts.reads < READS_LEAST {
-                // With so few the way is as it was measured.
+                // Under low load the overhead returns to the measured one.
                 self.extra_ns /= 2;
                 return;
             }
@@ -85,7 +87,7 @@ impl Way {
             }
             (hosts.mean_ns(), models.mean_ns())
         };
-        // Half of what is wrong at a time: what is under way was answered by the lead of before.
+        // Correct half of the error at a time: requests in flight were answered with the previous lead.
         let longer_ns = host_mean_ns.saturating_sub(model_mean_ns) / 2;
         let shorter_ns = model_mean_ns.saturating_sub(host_mean_ns) / 2;
         let most_ns = LEAD_NS_MAX.saturating_sub(self.measured.base_ns);
@@ -112,7 +114,7 @@ impl Waits {
 mod tests {
     use super::*;
 
-    /// A period with so many reads that the model serves in .35 ms; the host waits as long as the way makes it.
+    /// A period with `reads` reads that the model serves in .35 ms each, over a path that takes `way_ns`.
     fn busy(way: &mut Way, host: &mut Waits, reads: u64, way_ns: u64) {
         for _ in 0..reads {
             way.served(350_000);

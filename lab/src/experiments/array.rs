@@ -1,4 +1,4 @@
-//! One disk, four striped ones, flash: does the server use what there is?
+//! Throughput of one disk, four striped disks, and flash: does the server use the whole device?
 
 use super::slow_disk::{self, PLAIN, beside_nginx, local, place, viewers};
 use crate::corpus::Set;
@@ -14,7 +14,7 @@ use ackpace_sim::models::closed::{self, Host, Pattern};
 
 const PROFILES: [&str; 3] = ["7200-sata", "raid0-4x7200", "flash"];
 const CLIENTS: u32 = 100;
-/// 800 MB/s together: more than any of the devices has.
+/// 800 MB/s together: more than any of the devices delivers.
 const CLIENT_BITS_PER_S: u64 = 64_000_000;
 const FILM: Set = Set::Files {
     name: "film",
@@ -22,11 +22,11 @@ const FILM: Set = Set::Files {
     len_bytes: 2 << 30,
 };
 const MEMORY_MIB: u64 = 1024;
-/// Requests under way when the model is asked for its own rate, and their length: the kernel's longest.
+/// Requests in flight when the model's own rate is computed. Their length is the kernel's maximum.
 const DEPTH: usize = 8;
 const REQUEST_BYTES: u64 = 512 << 10;
 
-/// Goodput over devices.
+/// Goodput for each device.
 pub fn experiment() -> Experiment {
     let array: fn(&Point) -> bool = |at| at.count("device") == 1;
     let flash: fn(&Point) -> bool = |at| at.count("device") == 2;
@@ -73,7 +73,7 @@ pub fn experiment() -> Experiment {
 fn scene(at: &Point) -> Scene {
     let profile = PROFILES[at.count("device").min(PROFILES.len() - 1)];
     let film = Class {
-        receive_buffer_bytes: Some(512 << 10), // on loopback it holds the server's pages
+        receive_buffer_bytes: Some(512 << 10), // on loopback this buffer holds the server's pages
         ..viewers("film", CLIENTS, CLIENT_BITS_PER_S)
     };
     let mut place = place(&[FILM], MEMORY_MIB);
@@ -92,7 +92,7 @@ fn scene(at: &Point) -> Scene {
     slow_disk::scene((place, swarm))
 }
 
-/// What the model of a device gives to a host that wants nothing else.
+/// Throughput of the device's model under direct load, in bytes/s.
 fn model_bytes_per_s(name: &str) -> Option<f64> {
     let mut device = Device::new(&profile::load(name).ok()?);
     let reads = Pattern::Random { seed: 1 };

@@ -1,4 +1,4 @@
-//! Does the server know how fast its clients are, whatever limits them?
+//! Estimates of client rates: does the server know how fast its clients are, whatever limits them?
 
 use super::paced::{BIG, GRAIN_US, RUN_US, link, range};
 use crate::believed::ADMIN_SOCKET;
@@ -14,7 +14,8 @@ use ackpace_lab_wan::Topology;
 
 const CLIENTS: u32 = 40;
 const RATE_BYTES_PER_S: u64 = 300_000;
-/// What limits the clients: a link, or themselves with these receive buffers, steadily or in bursts of a second.
+/// What limits the clients: a link, or the clients themselves, with these receive buffers, steadily or in
+/// bursts of a second.
 const KINDS: [(&str, What); 6] = [
     ("a link", What::Link),
     ("itself, 32 KB", What::Itself(Some(32 << 10))),
@@ -31,7 +32,7 @@ enum What {
     Bursts(Option<u32>),
 }
 
-/// Believed over true rates.
+/// Estimated over true rates.
 pub fn experiment() -> Experiment {
     let most = |metric, limit| Judge::alone(metric, Fold::Median, Limit::ValueAtMost(limit));
     let over = |metric, title| Figure::over("kind", metric, title);
@@ -51,7 +52,7 @@ pub fn experiment() -> Experiment {
         pace: Pace {
             rounds: 3,
             rounds_quick: 1,
-            // Both are what the figures are named by.
+            // The names of the figures contain both times.
             warm_up_s: 3.0,
             window_s: 7.0,
             window_quick_s: 7.0,

@@ -1,4 +1,4 @@
-//! A burst of new clients: who bears it?
+//! A burst of new clients: which clients does it slow down?
 
 use super::slow_disk::{self, behind, films, place};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -17,16 +17,18 @@ const CLASSES: [(&str, f64, &str); 3] = [
     ("burst", 10.0, "10.3.0.1-10.3.0.100"),
 ];
 const LINK_MBIT_PER_S: f64 = 1.0;
-/// Deeper than the far clients' round trip, so that losses leave each link full and only the disk can slow anybody down. The
-/// paper's emulator bounds no queue.
+/// Longer than the far clients' round trip, so that losses leave each link full and only the disk can slow a
+/// client down. The paper's emulator does not bound its queues.
 const QUEUE_MS: f64 = 250.0;
-/// Enough for a conventional server to meet the demand before the burst: 200 streams, read in pieces of this length.
+/// Enough memory for a conventional server to meet the demand before the burst: 200 streams, read in pieces of
+/// `READ_AHEAD_KB`.
 const MEMORY_MIB: u64 = 512;
 const READ_AHEAD_KB: u64 = 512;
-/// The window begins when the swarm's first second after this is over: at 15.
+/// The window begins with the first second of the swarm after this: at 15 s.
 const WARM_UP_S: f64 = 14.5;
 const BURST_AT_S: f64 = 15.0 + 5.0;
-/// Linux doubles what is asked for: 128 KB of SO_SNDBUF, records included, as the paper's kernel had.
+/// Linux doubles the requested size: this gives 128 KB of SO_SNDBUF, bookkeeping included, as in the paper's
+/// kernel.
 const CONVENTIONAL: &str = "listen sndbuf=64k";
 
 /// Rates of near and far clients around a burst.

@@ -1,4 +1,4 @@
-//! A file that is in memory as a whole, downloaded at full speed.
+//! Full-speed downloads of a file that is entirely in memory.
 
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -14,7 +14,7 @@ const BIG: Set = Set::Files {
     len_bytes: 384 << 20,
 };
 
-/// What a server costs when nothing stands between memory and socket.
+/// The cost of a server when nothing stands between memory and socket.
 pub fn experiment() -> Experiment {
     let goodput = Limit::RatioAtLeast {
         median: 0.98,

@@ -16,7 +16,7 @@ const FILM: Set = Set::Files {
     len_bytes: 384 << 20,
 };
 
-/// Who gets what of a slow disk, and who waits.
+/// How the clients of a slow disk share it, and how long a visitor waits.
 pub fn experiment() -> Experiment {
     let judge = |metric| {
         Judge::against(
@@ -46,7 +46,7 @@ pub fn experiment() -> Experiment {
         pace: Pace {
             rounds: 3,
             rounds_quick: 1,
-            // In the first seconds the clients' own buffers take more than they play.
+            // In the first seconds the clients' receive buffers take in more than the clients play.
             warm_up_s: 20.0,
             window_s: 10.0,
             window_quick_s: 6.0,
@@ -57,13 +57,13 @@ pub fn experiment() -> Experiment {
             judge("client_goodput_min_bytes_per_s@film"),
             judge("stalls@film"),
             judge("ttfb_p99_us@visitor"),
-            // Of a file in memory, whatever the disk does.
+            // The visitor's file is in memory, whatever the disk does.
             Judge::alone(
                 "completion_p99_us@visitor",
                 Fold::Median,
                 Limit::ValueBelow(1.0),
             ),
-            // Whose visitor is answered at once is asked a hundred times as often, which costs CPU time, too.
+            // A visitor who is answered at once asks a hundred times as often, which costs CPU time, too.
             Judge::against("cpu_s_per_gb", &["nginx-directio"], Limit::None),
             judge("disk_again_bytes"),
         ],
@@ -78,7 +78,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-/// A quarter of 256 MB, ackpace's usual share of a machine, is too little for it to start.
+/// ackpace cannot start with a quarter of 256 MB, its usual share of a machine.
 fn in_little_memory(name: &str) -> Contender {
     match Contender::preset(name) {
         ackpace if name == "ackpace" => ackpace.with(name, &["--memory-max", "50%"]),

@@ -1,4 +1,4 @@
-//! Downloads that wait for a slow disk, and a visitor who wants a small file that is in memory.
+//! Downloads from a slow disk, and a visitor who wants a small file that is in memory.
 
 use crate::corpus::{PROBE, Set};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -7,14 +7,14 @@ use crate::peers::Contender;
 use crate::place::{Disk, Network, Place};
 use crate::workloads::{Downloads, Workload};
 
-/// One file for each download, longer than its download takes in the longest window: none is read twice.
+/// One file for each download, longer than it can download in the longest window: no byte is read twice.
 const COLD: Set = Set::Files {
     name: "cold",
     count: 20,
     len_bytes: 32 << 20,
 };
 
-/// A server whose loop reads from the disk itself lets the visitor wait for strangers' reads.
+/// A server that reads from the disk in its event loop makes the visitor wait for other clients' reads.
 pub fn experiment() -> Experiment {
     Experiment {
         name: "cold-stall",
@@ -50,7 +50,7 @@ pub fn experiment() -> Experiment {
                 of: COLD,
                 connections: 20,
                 visitor: Some(PROBE),
-                // The sampler shares the core of the probe, which would wait for it.
+                // The sampler would share the core with the probe, and the probe would wait for it.
                 sample_queues: false,
             }),
         },

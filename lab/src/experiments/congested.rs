@@ -1,4 +1,4 @@
-//! A fifth of the clients meet congestion: may their reads wait?
+//! A fifth of the clients meet congestion: can their reads be deferred?
 
 use super::slow_disk::{self, films, place};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -14,12 +14,12 @@ use ackpace_lab_wan::{LinkSpec, Topology};
 const STEADY: u32 = 240;
 const MARKED: u32 = 60;
 const RTT_MS: f64 = 100.0;
-/// 56 MB/s in all: a little more than the disk has.
+/// 56 MB/s in all: a little more than the disk delivers.
 const LINK_MBIT_PER_S: f64 = 1.5;
 const MEMORY_MIB: u64 = 256;
 const MARK_AT_S: f64 = 5.0;
 
-/// Windows halved for 20 %.
+/// Congestion windows halved for 20 % of the clients.
 pub fn experiment() -> Experiment {
     let fixed = ["--prefetch", "fixed", "--prefetch-size", "512KiB"];
     let contenders = vec![
@@ -72,7 +72,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-/// Ours, which tells how often it puts reads off.
+/// ackpace, which reports how often it defers reads.
 fn told_by(name: &str, options: &[&str]) -> Contender {
     slow_disk::ours(name, &[options, &["--metrics", scrape::PORT]].concat())
 }
@@ -157,7 +157,7 @@ fn link(spec: PathSpec) -> PathSpec {
             rate_mbit_per_s: Some(LINK_MBIT_PER_S),
             delay_ms: Some(RTT_MS / 2.0),
             queue_ms: Some(200.0),
-            mark: Some(0.0), // so that the link is again as it was before the next round
+            mark: Some(0.0), // restores the link before the next round
             ..LinkSpec::default()
         },
         up: LinkSpec {

@@ -1,4 +1,4 @@
-//! Many clients, one cold film: is it read once?
+//! Many clients and one cold film: is it read only once?
 
 use super::slow_disk::{self, PLAIN, beside_nginx, local, place};
 use crate::corpus::{Set, path};
@@ -12,11 +12,11 @@ const PREMIERE: Set = Set::Files {
     len_bytes: 1_000_000_000,
 };
 const CLIENTS: u32 = 100;
-/// A tenth of a GB in 10 s: warm-up and window together end before the film does.
+/// A tenth of a GB in 10 s: warm-up and window end before the film does.
 const CLIENT_BITS_PER_S: u64 = 80_000_000;
 const MEMORY_MIB: u64 = 256;
 
-/// What the disk reads for a crowd.
+/// Bytes that the disk reads for a crowd.
 pub fn experiment() -> Experiment {
     let told = |metric| Judge::against(metric, PLAIN, Limit::None);
     Experiment {
@@ -48,7 +48,7 @@ pub fn experiment() -> Experiment {
 
 fn scene() -> Scene {
     let crowd = Class {
-        receive_buffer_bytes: Some(1 << 20), // on loopback it holds the server's pages
+        receive_buffer_bytes: Some(1 << 20), // on loopback this buffer holds the server's pages
         rate: Some(Rate::fixed(CLIENT_BITS_PER_S)),
         start: Some(Start {
             over_s: 2.0,

@@ -1,4 +1,4 @@
-//! The disk queue of a conventional server, and how long what it read stays in memory.
+//! The disk queue of a conventional server, and how long its read data stays in memory.
 
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -68,7 +68,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-/// A quarter of 256 MB, ackpace's usual share of a machine, is too little for it to start.
+/// ackpace cannot start with a quarter of 256 MB, its usual share of a machine.
 fn in_little_memory(name: &str) -> Contender {
     match Contender::preset(name) {
         ackpace if name == "ackpace" => ackpace.with(name, &["--memory-max", "50%"]),

@@ -1,4 +1,4 @@
-//! A neighbour on the server's core: what does sending leave him?
+//! A neighbour on the server's core: how much of the core does sending leave to it?
 
 use super::paced;
 use crate::corpus::PROBE;
@@ -11,10 +11,10 @@ use crate::workloads::{Swarm, Workload};
 use ackpace_lab_swarm::workload::{Start, Workload as Clients};
 use ackpace_lab_wan::Topology;
 
-/// Rate of a client's link: as many of them as the point's rate takes.
+/// Rate of a client's link; the number of clients follows from the point's rate.
 const LINK_MBIT_PER_S: f64 = 20.0;
-/// "1.0" to the digits of the target: at the slowest rates nothing is taken from the neighbour by either, and what
-/// is left is chance.
+/// "1.0" to the precision of the target: at the slowest rates neither server takes anything from the neighbour,
+/// and the rest is noise.
 const EQUAL_AT_LEAST: f64 = 0.995;
 
 /// A matrix multiplication beside downloads at fixed rates.
@@ -46,7 +46,8 @@ pub fn experiment() -> Experiment {
             .logarithmic(),
         ],
         pace: Pace {
-            // The core is slow for seconds at a time: many short rounds tell more than few long ones.
+            // The core is slow for seconds at a time: many short rounds give a better estimate than few long
+            // ones.
             rounds: 20,
             rounds_quick: 2,
             warm_up_s: 4.0,

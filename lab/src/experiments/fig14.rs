@@ -1,4 +1,4 @@
-//! High and low rates on one disk: what reading by rate gives to whom.
+//! High and low rates on one disk: how each class fares when the server reads by rate.
 
 use super::slow_disk::{self, NGINX, STEPS, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -10,9 +10,10 @@ const LOW_MOST: u32 = 300;
 const HIGH_BITS_PER_S: u64 = 1_000_000;
 const LOW_BITS_PER_S: u64 = 200_000;
 const MEMORY_MIB: u64 = 128;
-/// 30 MB/s with 300 low ones become 72: one and a half times what the disk can give to so many.
+/// In tenths. With 300 low-rate clients, 30 MB/s become 72: one and a half times what the disk can deliver to
+/// so many.
 const OVER: u64 = 24;
-/// Nginx at its best must not be better; clients who get all that they ask for get the same, but for chance.
+/// nginx at its best must not be better. Clients that get all they ask for get the same from both, up to noise.
 const NOT_LESS: Limit = Limit::MedianRatioAtLeast(0.995);
 
 /// The paper's mix over the number of slow clients.
@@ -104,7 +105,7 @@ pub fn over() -> Experiment {
     }
 }
 
-/// Both demands again, over who orders the reads.
+/// Both demands again, with reads ordered by different parties.
 pub fn order() -> Experiment {
     const OTHERS: &[&str] = &[
         "as Linux as they come",
@@ -155,7 +156,7 @@ const PACE: Pace = Pace {
     window_quick_s: 8.0,
 };
 
-/// `tenths` of the paper's rates.
+/// The scene at `tenths` tenths of the paper's rates.
 fn scene(low: u32, tenths: u64) -> Scene {
     let all = HIGH + LOW_MOST + 2;
     let classes = vec![

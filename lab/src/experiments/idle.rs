@@ -1,4 +1,4 @@
-//! Ten thousand connections that ask once and stay open.
+//! Ten thousand connections that send one request and stay open.
 
 use crate::corpus::PROBE;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::sweep::Axis;
 use crate::workloads::{Idle, Workload};
 
-/// What a visitor who does nothing costs.
+/// The cost of an idle visitor.
 pub fn experiment() -> Experiment {
     let peers: &[&str] = &["nginx", "lighttpd", "h2o"];
     Experiment {

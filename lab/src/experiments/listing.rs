@@ -7,7 +7,7 @@ use crate::peers::Contender;
 use crate::place::Place;
 use crate::workloads::{Listing, Workload};
 
-/// A server that lists in one go lets everybody wait.
+/// A server that lists in one go blocks all other clients.
 pub fn experiment() -> Experiment {
     let peers: &[&str] = &["nginx", "lighttpd"];
     Experiment {

@@ -1,4 +1,4 @@
-//! Locality and connections: from a server that waits for its disk to one that waits for its CPU.
+//! Locality and connections: from a server bound by its disk to one bound by its CPU.
 
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -10,20 +10,20 @@ use crate::workloads::{Swarm, Workload};
 use ackpace_lab_swarm::workload::{Choice, Class, Objects, Workload as Clients};
 
 const FILM_LEN_BYTES: u64 = 256 << 20;
-/// The film that many get at once: in memory, as it is after the first of them.
+/// The shared film: it is in memory, as after its first reader.
 const SHARED: Set = Set::Files {
     name: "shared",
     count: 1,
     len_bytes: FILM_LEN_BYTES,
 };
-/// A film for each of the others: client k gets film k + 1.
+/// A film for each of the other clients: client k gets film k + 1.
 const FILM: Set = Set::Files {
     name: "film",
     count: 201,
     len_bytes: FILM_LEN_BYTES,
 };
 
-/// Rate, switches and CPU over both.
+/// Rate, context switches and CPU time over both axes.
 pub fn experiment() -> Experiment {
     let judge = |metric| {
         Judge::against(

@@ -1,4 +1,4 @@
-//! The experiments: one file for each question. A new one is a file and a line below.
+//! The experiments, one file for each question. A new one needs a file and a line below.
 
 mod array;
 mod believed;
@@ -72,7 +72,7 @@ pub fn all() -> Vec<Experiment> {
     ]
 }
 
-/// Names that stand for several experiments, and what they are for.
+/// Names of sets of experiments, and their purpose.
 pub const SETS: &[(&str, &[&str], &str)] = &[(
     "bench",
     &["cached", "cold-stall", "listing"],

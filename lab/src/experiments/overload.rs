@@ -1,4 +1,4 @@
-//! More demand than a disk can meet, over the memory that there is for it.
+//! More demand than a disk can meet, as a function of the server's memory.
 
 use super::slow_disk::{self, NGINX, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -10,12 +10,12 @@ use ackpace_lab_swarm::workload::{Class, Kind};
 
 const CLIENTS: u32 = 200;
 const CLIENT_BYTES_PER_S: u64 = 300_000;
-/// Of the disk, for reads of films in the order of their places: arm, platter and command,
+/// Time in seconds to position for a read, with films read in the order of their places: arm, platter and command.
 const POSITIONING_S: f64 = 3.96e-3;
-/// and what the medium gives in the mean of the outer half.
+/// Mean rate of the medium in the outer half.
 const MEDIUM_BYTES_PER_S: f64 = 56e6;
 
-/// Nothing but these downloads is served: reading ahead may have all that sockets leave.
+/// Nothing but these downloads is served: reading ahead may use all memory that sockets leave.
 const POOL: &str = "75%";
 
 /// Goodput over memory.
@@ -54,8 +54,8 @@ pub fn experiment() -> Experiment {
         pace: Pace {
             rounds: 5,
             rounds_quick: 1,
-            // The formula speaks of a steady state. After half a minute a pool of hundreds of MB and the clients' own buffers
-            // still take a fiftieth of what the disk gives.
+            // The formula describes a steady state. After half a minute, filling a pool of hundreds of MB and
+            // the clients' own buffers still takes a fiftieth of the disk's throughput.
             warm_up_s: 60.0,
             window_s: 20.0,
             window_quick_s: 8.0,
@@ -82,7 +82,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-/// Goodput, what it cost, and what the disk did.
+/// Goodput, its cost, and the disk's work.
 fn figures() -> Vec<Figure> {
     let over = |metric, title| Figure::over("memory_mib", metric, title);
     let mut figures = vec![
@@ -99,7 +99,7 @@ fn figures() -> Vec<Figure> {
     figures
 }
 
-/// The same with clients who limit themselves, and a server with nothing set.
+/// The same with clients that limit themselves, and a server with default settings.
 pub fn self_paced() -> Experiment {
     Experiment {
         name: "self-paced-overload",
@@ -131,7 +131,7 @@ fn scene(at: &Point, kind: Kind) -> Scene {
     slow_disk::scene((place, swarm))
 }
 
-/// B(X) at the X for which the buffers are just enough.
+/// B(X) at the X for which the buffers just suffice, in bytes/s.
 fn ideal_bytes_per_s(memory_bytes: f64) -> f64 {
     let product = 2.0 * CLIENT_BYTES_PER_S as f64 * memory_bytes;
     // X^2 = product * (t + X / R)

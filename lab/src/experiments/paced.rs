@@ -1,4 +1,4 @@
-//! Clients that the network limits: what is left for a server to do is to wake up, and how often it does.
+//! Clients limited by the network: the server only has to wake up, so the number of wake-ups decides.
 
 use crate::corpus::{PROBE, Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -11,7 +11,7 @@ use ackpace_lab_swarm::workload::{Class, Objects, Start, Workload as Clients};
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology};
 
-/// The file that all download, again and again.
+/// The file that all clients download, again and again.
 pub const BIG: Set = Set::Files {
     name: "big",
     count: 1,
@@ -25,31 +25,32 @@ const MIXES: [&str; 6] = [
     "100 x 15 Mbit/s, ACKs on the other core",
     "200 unpaced",
 ];
-/// The kernel makes frames of about a millisecond here: cut further, they would take all of the CPU.
+/// Here the kernel builds frames of about a millisecond; splitting them further would take all of the CPU.
 pub const RUN_US: u32 = 20_000;
-/// The visitor's address, on a wire of its own: what it waits for is the server, not the emulator.
+/// The visitor's address, on a direct link: it then waits for the server only, not for the emulator.
 pub const VISITOR: &str = "10.200.0.1";
-/// Above this, what the clients got says more of their core than of the server.
+/// Above this load of the clients' core, goodput says more about that core than about the server.
 const CLIENTS_CORE_MAX: f64 = 0.9;
-/// A hundredth of the round trip, and half of the CPU.
+/// A hundredth of the round trip; halves the emulator's CPU time.
 pub const GRAIN_US: u32 = 200;
 const PARETO: usize = 3;
 const PARETO_MBIT_PER_S: (f64, f64) = (1.0, 50.0);
 const PARETO_SHAPE: f64 = 1.2;
-/// "1.0" to the digits of the target: the links are full in both cases, and what is left is chance.
+/// "1.0" to the precision of the target: the links are full in both cases, and the rest is noise.
 const EQUAL_AT_LEAST: f64 = 0.995;
 const EQUAL_AT_MOST: f64 = 1.005;
 const THOUSAND: usize = 2;
 const ACKS_ELSEWHERE: usize = 4;
-/// With frames of two packets, 80,000 a second one way and 40,000 the other to a thousand clients, the wire alone
-/// fills the clients' core; so do 60,000 and the ACKs of them. Windows are of 20 packets and more and queues of
-/// 100 ms here, so that frames of four change nothing else.
+/// With frames of two packets, the emulator handles 80,000 frames a second one way and 40,000 the other for a
+/// thousand clients, and that alone fills the clients' core. So do 60,000 frames and their ACKs. Windows hold
+/// 20 packets or more and queues 100 ms here, so frames of four change nothing else.
 const FULL_CORE: [usize; 2] = [THOUSAND, ACKS_ELSEWHERE];
 const FRAME_PACKETS: u32 = 4;
 const UNPACED: usize = 5;
-/// A client whose link is the limit is woken for so much.
+/// Bytes at which a client that is limited by its link wakes.
 pub const READ_BYTES: u32 = 32 << 10;
-/// Between two visits. Each wakes the server two or three times, so that frequent ones hide what downloads cost.
+/// Seconds between two visits. Each visit wakes the server two or three times, so frequent visits hide the cost
+/// of downloads.
 const SELDOM_S: f64 = 1.0;
 const OFTEN_S: f64 = 0.02;
 
@@ -67,7 +68,7 @@ pub fn cubic() -> Experiment {
     )
 }
 
-/// The first mixes again, with a visitor who comes so often that the ends of the distribution show.
+/// The first mixes again, with a visitor frequent enough to show the tail of the distribution.
 pub fn visited() -> Experiment {
     let shortest = |metric| {
         let limit = Limit::MedianRatioAtMost(EQUAL_AT_MOST);
@@ -92,14 +93,14 @@ pub fn visited() -> Experiment {
             wait("ttfb_p99_us@visitor", "The same, 99th percentile"),
         ],
         pace: Pace {
-            window_s: 15.0, // seven of the visits lie beyond the 99th percentile
+            window_s: 15.0, // seven of the visits are beyond the 99th percentile
             ..paced.pace
         },
         ..paced
     }
 }
 
-/// The mixes with links on a machine whose cores halt when they have nothing to do, as they do unless somebody sees to it.
+/// The mixes with links on a machine whose idle cores halt, which is the default.
 pub fn halting() -> Experiment {
     fn scene_of(at: &Point) -> Scene {
         let mut scene = reno(at);
@@ -160,7 +161,7 @@ fn declared(name: &'static str, title: &'static str, scene: fn(&Point) -> Scene)
     }
 }
 
-/// What the send path has to hold on each mix; beside it, for information, all other comparisons.
+/// The targets of the send path for each mix, and all other comparisons for information.
 fn judged() -> Vec<Judge> {
     const NGINX: &[&str] = &["nginx"];
     let most = Limit::MedianRatioAtMost;
@@ -251,7 +252,7 @@ fn scene(at: &Point, congestion_control: &str, pause_s: f64) -> Scene {
         }
         let mut class = downloads(name, *clients);
         class.source = Some(source);
-        // At 2 Mbit/s eight looks a second, and two thirds of the clients' own work saved.
+        // At 2 Mbit/s this means eight wake-ups a second, and saves two thirds of the clients' own work.
         class.receive_at_least_bytes = Some(READ_BYTES);
         class.start = Some(Start {
             over_s: 1.0,
@@ -286,7 +287,7 @@ pub fn range(nth: usize, clients: u32) -> String {
     format!("10.{net}.0.1-10.{net}.{}.{}", last / 256, last % 256)
 }
 
-/// Clients who get the big file.
+/// Clients that download the big file.
 pub fn downloads(name: &str, clients: u32) -> Class {
     Class::new(name, clients, Objects::one(&path("big", 0)))
 }
@@ -311,8 +312,8 @@ pub fn link(name: &str, source: &str, rate_mbit_per_s: f64) -> PathSpec {
     }
 }
 
-/// The link of client `nth` of `of`, whose rates are the quantiles of a bounded Pareto distribution: no
-/// draw, so nothing depends on a seed. A loss of .1 %.
+/// The link of client `nth` of `of`. The rates are the quantiles of a bounded Pareto distribution instead of
+/// random draws, so nothing depends on a seed. The loss is .1 %.
 fn lossy(nth: u32, of: u32) -> PathSpec {
     let (low, high) = PARETO_MBIT_PER_S;
     let part = (f64::from(nth) + 0.5) / f64::from(of);
@@ -326,11 +327,11 @@ fn lossy(nth: u32, of: u32) -> PathSpec {
     path.per_client = false;
     (path.rate_spread, path.delay_spread) = (0.0, 0.0);
     path.down.loss = Some(0.001);
-    path.down.delay_ms = Some(5.0 + f64::from(nth * 7 % 21)); // 5 to 25, in no order of rate
+    path.down.delay_ms = Some(5.0 + f64::from(nth * 7 % 21)); // 5 to 25, unrelated to the rate
     path
 }
 
-/// Somebody who opens a connection again and again and asks for a small file.
+/// A visitor who opens a new connection for each request of a small file.
 pub fn visitor() -> Class {
     Class {
         source: Some(VISITOR.into()),

@@ -1,4 +1,4 @@
-//! Two readers of one film, at places of their own: what is read once for both, and what not?
+//! Two readers of one film at different places: which bytes are read once for both?
 
 use super::slow_disk::{self, PLAIN, beside_nginx, dealt_films, dealt_to, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -6,10 +6,10 @@ use crate::judge::{Judge, Limit};
 use crate::sweep::{Axis, Point};
 
 const PAIRS: u32 = 20;
-/// Together nearly what the disk has for 40 readers of 40 films.
+/// Together nearly the disk's throughput for 40 readers of 40 films.
 const CLIENT_BITS_PER_S: u64 = 10_000_000;
 const MEMORY_MIB: u64 = 128;
-/// How far the second reader is ahead of the first, in bytes, from the first pair to the last.
+/// How far the second reader is ahead of the first, in bytes: from the first pair to the last.
 const APART: [(&str, u64, Option<u64>); 6] = [
     ("40 films", 0, None),
     ("5 MB apart", 5_000_000, None),
@@ -20,7 +20,7 @@ const APART: [(&str, u64, Option<u64>); 6] = [
 ];
 const ALONE: usize = 0;
 
-/// What the disk reads for each byte, and what is got.
+/// Bytes that the disk reads for each delivered byte, and the goodput.
 pub fn experiment() -> Experiment {
     let paired: fn(&Point) -> bool = |at| at.count("apart") != ALONE;
     let told = |metric| Judge::against(metric, PLAIN, Limit::None);

@@ -1,4 +1,4 @@
-//! The pending buffer: what a conventional server has written and TCP has not yet sent.
+//! The pending buffer: the data that a conventional server has written and TCP has not yet sent.
 
 use crate::corpus::{Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -17,16 +17,17 @@ const BIG: Set = Set::Files {
     len_bytes: 384 << 20,
 };
 
-/// SO_RCVBUF of the client, and its window: what one without window scaling could say, as most could then. It bounds
-/// the flight to half of the send buffer, as the paper tells; today's kernel would send all of the buffer.
+/// SO_RCVBUF of the client and thus its window: the maximum without window scaling, as was common then. It
+/// bounds the flight to half of the send buffer, as in the paper; today's kernel would otherwise send all of
+/// the buffer.
 const WINDOW_BYTES: u32 = 64 << 10;
-/// Least queue of the link: eight packets.
+/// Minimum queue of the link: eight packets.
 const QUEUE_BYTES_MIN: u64 = 12_000;
 
 /// PB over rate and round trip.
 pub fn experiment() -> Experiment {
     let conventional = Contender::preset("nginx").with("conventional", &[]);
-    // Linux doubles what is asked for: 128 KB with its records.
+    // Linux doubles the requested size: 128 KB with bookkeeping.
     let fixed = Contender::preset("nginx").with("fixed buffer", &["listen sndbuf=64k"]);
     Experiment {
         name: "pending",
@@ -86,8 +87,8 @@ pub fn experiment() -> Experiment {
     }
 }
 
-/// What the link carries in a round trip, so that the window is about twice that. A queue of a fixed time would make
-/// the window its own, whatever the round trip.
+/// Bytes that the link carries in a round trip, so that the window is about twice that. A queue of fixed
+/// duration would determine the window regardless of the round trip.
 fn queue_bytes(at: &Point) -> u64 {
     let carried_bytes = at.get("rate_kbit") / 8.0 * at.get("rtt_ms");
     (carried_bytes as u64).max(QUEUE_BYTES_MIN)
@@ -114,7 +115,7 @@ fn scene(at: &Point) -> Scene {
         ..Class::new("client", 1, Objects::one(&path("big", 0)))
     };
     let topology = Topology {
-        // tcp_wmem of the paper's kernel (Linux 2.4); 90 segments.
+        // Maximum of tcp_wmem in the paper's kernel (Linux 2.4): 90 segments.
         send_buffer_max_bytes: Some(128 << 10),
         path: vec![path_spec],
         ..Topology::default()

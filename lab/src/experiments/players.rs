@@ -1,4 +1,4 @@
-//! Players beside downloads: does a film go on while the disk is busy?
+//! Video players beside downloads: does playback continue while the disk is busy?
 
 use super::slow_disk::{self, PLAIN, beside_nginx, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -9,14 +9,14 @@ use ackpace_lab_swarm::workload::{Class, Kind, Segments};
 const PLAYERS: u32 = 100;
 const FILM_BITS_PER_S: u64 = 1_000_000;
 const SEGMENT_S: f64 = 4.0;
-/// At so many times the film's rate a segment is read; 0: as fast as it comes.
+/// A segment is read at this many times the film's rate; 0: as fast as possible.
 const TIMES: [(&str, f64); 2] = [("4 x real time", 4.0), ("full speed", 0.0)];
 const DOWNLOADS: u32 = 200;
-/// Together more than the disk has.
+/// Together more than the disk delivers.
 const DOWNLOAD_BITS_PER_S: u64 = 2_400_000;
 const MEMORY_MIB: u64 = 256;
 
-/// Stalls, and the first byte of a segment.
+/// Stalls, and the time to the first byte of a segment.
 pub fn experiment() -> Experiment {
     let told = |metric| Judge::against(metric, PLAIN, Limit::None);
     let over = |metric, title| Figure::over("segments", metric, title);
@@ -30,7 +30,7 @@ pub fn experiment() -> Experiment {
         pace: Pace {
             rounds: 3,
             rounds_quick: 1,
-            // Two segments for the start, and two when all have begun.
+            // Two segments for the start, and two more once all have started.
             warm_up_s: 16.0,
             window_s: 40.0,
             window_quick_s: 12.0,

@@ -1,4 +1,4 @@
-//! Where the CPU's time goes when everything is in memory.
+//! Distribution of the CPU time when everything is in memory.
 
 use crate::corpus::{Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -17,7 +17,7 @@ const BIG: Set = Set::Files {
 };
 const CLIENTS: &str = "10.1.0.1-10.1.0.200";
 
-/// The paper's table as pictures.
+/// The paper's table as figures.
 pub fn experiment() -> Experiment {
     let judge = |metric| Judge::against(metric, &["nginx", "apache-prefork"], Limit::None);
     Experiment {

@@ -1,4 +1,4 @@
-//! Clients that leave: what the disk still does for them.
+//! Clients that leave: how much work does the disk still do for them?
 
 use super::slow_disk::{self, beside_nginx, films, place, remote, viewers};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -12,7 +12,7 @@ const MEMORY_MIB: u64 = 256;
 const AFTER_S: f64 = 3.0;
 const PEERS: &[&str] = &["nginx", "nginx-aio", "nginx-directio", "cancel off"];
 
-/// 45 of 300 reset their connections at once.
+/// 45 of 300 clients reset their connections at once.
 pub fn experiment() -> Experiment {
     let mut frame = beside_nginx(
         "reset",
@@ -31,7 +31,8 @@ pub fn experiment() -> Experiment {
         pace: Pace {
             rounds: 5,
             rounds_quick: 1,
-            // Until then much of what is read still fills the clients' own buffers. The window begins with the swarm's next second.
+            // Before this, many of the read bytes still fill the clients' own buffers. The window begins with
+            // the swarm's next second.
             warm_up_s: 39.5,
             window_s: 12.0,
             window_quick_s: 9.0,

@@ -1,4 +1,4 @@
-//! Somebody jumps within a film while the disk is busy for all others.
+//! A viewer seeks within a film while the disk is busy with all others.
 
 use super::slow_disk::{self, PLAIN, beside_nginx, films, place, remote, viewers};
 use crate::corpus::Set;
@@ -20,7 +20,7 @@ const SOUGHT: Set = Set::Files {
     len_bytes: SOUGHT_LEN_BYTES,
 };
 
-/// Small files enough that hardly one is asked for twice: the kernel has to read their inodes, too.
+/// Enough small files that hardly any is requested twice: the kernel must read their inodes, too.
 const UNKNOWN_COUNT: u32 = 4096;
 const UNKNOWN: Set = Set::Files {
     name: "unknown",
@@ -28,7 +28,7 @@ const UNKNOWN: Set = Set::Files {
     len_bytes: 64 << 10,
 };
 
-/// The first byte of a cold range.
+/// Time to the first byte of a cold range.
 pub fn experiment() -> Experiment {
     let most = |metric, ms| Judge::alone(metric, Fold::Median, Limit::ValueAtMost(ms));
     let told = |metric| Judge::against(metric, PLAIN, Limit::None);
@@ -87,7 +87,7 @@ fn scene() -> Scene {
             requests_per_s: Some(SEEKS_PER_S),
             ..Arrivals::default()
         }),
-        ..Class::new("seeker", 32, object) // connections: more than ever wait at once
+        ..Class::new("seeker", 32, object) // connections: more than are ever needed at once
     };
     let opener = Class {
         arrivals: Some(Arrivals {

@@ -1,4 +1,4 @@
-//! Clients that limit themselves: their windows are open for more than they read.
+//! Clients that limit themselves: their receive windows admit more than they read.
 
 use super::paced::{BIG, GRAIN_US, RUN_US, range};
 use crate::corpus::path;
@@ -12,31 +12,31 @@ use ackpace_lab_swarm::workload::{Class, Kind, Objects, Rate, Start, Workload as
 use ackpace_lab_wan::topology::PathSpec;
 use ackpace_lab_wan::{LinkSpec, Topology};
 
-/// Clients and what each reads a second.
+/// The clients and the rate at which each reads.
 const MIXES: [(&str, u32, u64); 3] = [
     ("100 x 1 MB/s", 100, 1_000_000),
     ("300 x 250 KB/s", 300, 250_000),
     ("1,000 x 100 KB/s", 1000, 100_000),
 ];
-/// What a client's kernel takes in before it is read. Tuned: from 64 KB to 6 MB, as it is read.
+/// Receive buffers of the clients. Tuned: from 64 KB to 6 MB, grown by the kernel as the client reads.
 const BUFFERS: [(&str, Option<u32>); 3] = [
     ("tuned buffer", None),
     ("buffer of 256 KB", Some(256 << 10)),
     ("buffer of 32 KB", Some(32 << 10)),
 ];
-/// Where the clients are: over loopback with each of the buffers, and over a WAN with the kernel's own.
+/// Location of the clients: on the loopback with each of the buffers, and on a WAN with the kernel's default.
 const SIDES: [(&str, usize, bool); 4] = [
     ("tuned buffer", 0, false),
     ("buffer of 256 KB", 1, false),
     ("buffer of 32 KB", 2, false),
     ("tuned buffer, WAN", 0, true),
 ];
-/// "1.0" to the digits of the target.
+/// "1.0" to the precision of the target.
 const EQUAL_AT_LEAST: f64 = 0.995;
-/// Above this, what the clients got says more of their core than of the server.
+/// Above this load of the clients' core, goodput says more about that core than about the server.
 const CLIENTS_CORE_MAX: f64 = 0.9;
 
-/// From memory.
+/// Downloads from memory.
 pub fn cached() -> Experiment {
     const NGINX: &[&str] = &["nginx"];
     let most = |metric, limit| Judge::against(metric, NGINX, Limit::MedianRatioAtMost(limit));
@@ -57,8 +57,8 @@ pub fn cached() -> Experiment {
         pace: Pace {
             rounds: 3,
             rounds_quick: 1,
-            // A server that fills its sockets gives a client megabytes at the begin, and then nothing until a third of them is gone:
-            // 10 s and more. A shorter window would not see what it does.
+            // A server that fills its sockets sends a client megabytes at first, and then nothing until the
+            // client has read a third of them: 10 s and more. A shorter window would miss this behaviour.
             warm_up_s: 15.0,
             window_s: 25.0,
             window_quick_s: 10.0,
@@ -90,13 +90,13 @@ pub fn cached() -> Experiment {
     }
 }
 
-/// The receive buffers, the kernel's own first and alone in a quick look.
+/// The axis of receive buffers: the kernel's default first, and alone in a quick look.
 pub fn buffers() -> Axis {
     let names = BUFFERS.map(|(name, _)| name);
     Axis::named("buffer", "receive buffer", &names).quick(&[0.0])
 }
 
-/// SO_RCVBUF at a point of that axis.
+/// SO_RCVBUF at a point on that axis.
 pub fn buffer_bytes(at: &Point) -> Option<u32> {
     BUFFERS[at.count("buffer")].1
 }
@@ -132,7 +132,7 @@ fn cached_scene(at: &Point) -> Scene {
     }
 }
 
-/// Far enough for a round trip to be felt, and of no rate.
+/// A network with a noticeable round trip and no rate limit.
 fn wan(clients: &str) -> Topology {
     let delayed = |delay_ms| LinkSpec {
         delay_ms: Some(delay_ms),

@@ -1,4 +1,4 @@
-//! High and low rates on one disk once more, where the clients limit themselves and some share a film.
+//! High and low rates on one disk again; here the clients limit themselves, and some share a film.
 
 use super::self_paced::{buffer_bytes, buffers};
 use super::slow_disk::{self, NGINX, dealt_films, dealt_to, place, remote, viewers};
@@ -12,15 +12,15 @@ const HIGH: u32 = 180;
 const LOW: u32 = 300;
 const HIGH_BITS_PER_S: u64 = 1_000_000;
 const LOW_BITS_PER_S: u64 = 200_000;
-/// Fewer than clients: the last 150 slow ones have a film that a fast one reads, too,
+/// Number of films, fewer than clients: the last 150 low-rate clients share a film with a high-rate one.
 const FILMS: u32 = 330;
-/// so far behind them that nothing they read is in memory when the other comes.
+/// Distance between the two readers of a film: data that one has read is no longer in memory when the other arrives.
 const APART_BYTES: u64 = 100_000_000;
 const MEMORY_MIB: u64 = 128;
-/// nginx at its best must not be better; clients who get all that they ask for get the same, but for chance.
+/// nginx at its best must not be better. Clients that get all they ask for get the same from both, up to noise.
 const NOT_LESS: Limit = Limit::MedianRatioAtLeast(0.995);
 
-/// What each class gets of its demand.
+/// The share of its demand that each class gets.
 pub fn experiment() -> Experiment {
     let least = |metric, limit| Judge::alone(metric, Fold::Median, Limit::ValueAtLeast(limit));
     let told = |metric| Judge::best_of(metric, NGINX, NOT_LESS);
@@ -32,7 +32,7 @@ pub fn experiment() -> Experiment {
         over("cpu_s_per_gb", "CPU time of the server"),
     ];
     figures.extend(slow_disk::disk_figures(over));
-    // Its options are the defaults, but for a memory that it has alone.
+    // Default options, except for the memory limit: it has its memory alone.
     let ours = Contender::preset("ackpace").with("ackpace", &["--memory-max", "90%"]);
     Experiment {
         name: "self-paced-cold",

@@ -1,4 +1,4 @@
-//! One copy less: sendfile beside read and write, over the size of the socket buffer.
+//! One copy less: sendfile compared with read and write, for several sizes of the socket buffer.
 
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -14,7 +14,7 @@ const FILE: Set = Set::Files {
     len_bytes: 500_000_000,
 };
 
-/// What the copy into the program and out of it costs, as SSBT's SMR asks.
+/// The cost of copying into user space and back, after SSBT's SMR.
 pub fn experiment() -> Experiment {
     let sized = "listen sndbuf={buffer_kb}k";
     let nginx = Contender::preset("nginx");

@@ -1,5 +1,5 @@
-//! What the experiments of TPF's disk part share: films on the outer half of a hard disk, one for each client, servers with
-//! little memory, and the ways in which they may read.
+//! Shared parts of the experiments on TPF's disk side: films on the outer half of a hard disk, one for each
+//! client; servers with little memory; and their read strategies.
 
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -15,9 +15,10 @@ use ackpace_lab_wan::topology::PathSpec;
 
 /// A hard disk of the papers' time.
 pub const PROFILE: &str = "10k-scsi-2003";
-/// Films take the outer half of it: there it reads 56 MB/s in the mean.
+/// Films fill the outer half of it, which delivers 56 MB/s on average.
 const SPAN_BYTES: u64 = 38 << 30;
-/// What ackpace may use of its cgroup; the rest is for what the kernel charges to it (sockets, tables, code).
+/// ackpace's share of its cgroup; the rest is for memory that the kernel charges to the group (sockets, tables,
+/// code).
 const SHARE: [&str; 9] = [
     "--memory-max",
     "90%",
@@ -26,22 +27,23 @@ const SHARE: [&str; 9] = [
     "--object-cache",
     "0",
     "--listing=false",
-    // Clients of a slow disk may be gone without a word; others stop at once, too.
+    // Clients of a slow disk may disappear silently; other servers also stop at once.
     "--drain-timeout",
     "1s",
 ];
-/// The kernel's usual read-ahead, and what a rotating loop device gets by itself: the better one counts.
+/// The kernel's usual read-ahead, and the default of a rotational loop device: the better result counts.
 const READ_AHEAD_KB: u64 = 128;
 const READ_AHEAD_LONG_KB: u64 = 2560;
-/// What distributions put before a disk that turns.
+/// The distributions' default I/O scheduler for rotating disks.
 const ELEVATOR: &str = "mq-deadline";
-/// Clients that begin all at once in step flatter everybody.
+/// Clients start spread over this time: a simultaneous start in lockstep would flatter every server.
 const BEGIN_OVER_S: f64 = 4.0;
 
-/// nginx in its three ways to read.
+/// nginx with its three read strategies.
 pub const PLAIN: &[&str] = &["nginx", "nginx-aio", "nginx-directio"];
 
-/// [`PLAIN`] beside ours at one point, three rounds of a minute. What is asked, judged and drawn comes on top of it.
+/// [`PLAIN`] beside ackpace at one point, three rounds of a minute. The caller adds question, judgements and
+/// figures.
 pub fn beside_nginx(
     name: &'static str,
     title: &'static str,
@@ -69,7 +71,7 @@ pub fn beside_nginx(
     }
 }
 
-/// nginx as it may be set up for a slow disk. Its own reads of `nginx-directio` know no read-ahead.
+/// nginx with its possible settings for a slow disk. The reads of `nginx-directio` bypass the read-ahead.
 pub const NGINX: &[&str] = &[
     "nginx",
     "nginx 2560 KB",
@@ -91,19 +93,19 @@ pub fn nginx() -> Vec<Contender> {
     all
 }
 
-/// Ours, with a share of the memory that fits a small cgroup, and these options.
+/// ackpace with a memory share that fits a small cgroup, and these options.
 pub fn ours(name: &str, options: &[&str]) -> Contender {
     ours_with_pool("67%", name, options)
 }
 
-/// The same with that part of its memory for reading ahead.
+/// The same with `part` of its memory for reading ahead.
 pub fn ours_with_pool(part: &str, name: &str, options: &[&str]) -> Contender {
     let pool = ["--prefetch-memory", part];
     let all = [&SHARE[..], &pool, options].concat();
     Contender::preset("ackpace").with(name, &all)
 }
 
-/// What a conventional server does not have, off.
+/// Turns off what a conventional server does not have.
 const BLIND: [&str; 6] = [
     "--read",
     "page-cache",
@@ -115,12 +117,12 @@ const BLIND: [&str; 6] = [
 const EAGER: [&str; 2] = ["--send", "eager"];
 const ARRIVAL: [&str; 2] = ["--order", "arrival"];
 
-/// Names of the [`ladder`] below the default, which is "ackpace".
+/// Names of the steps of [`ladder`] below the default, which is "ackpace".
 pub const STEPS: &[&str] = &["as Linux", "+ IDSR", "+ TDAP", "+ C-LOOK", "+ direct"];
 
-/// Ours as a conventional server, then with one change after the other: sending by ACKs, reading by rate, reading in the
-/// order of places, past the page cache for files with one reader. Dropping reads for who left is the last, and makes
-/// it what it is by default.
+/// ackpace as a conventional server, then with one change after the other: ACK-clocked sending, reading by
+/// rate, reading in the order of places, and reads past the page cache for files with one reader. Dropping
+/// reads for departed clients comes last and completes the default.
 pub fn ladder() -> Vec<Contender> {
     let tdap = ["--read", "page-cache", "--cancel", "off"];
     let steps: [&[&str]; 5] = [
@@ -135,8 +137,9 @@ pub fn ladder() -> Vec<Contender> {
     steps.chain([ours("ackpace", &[])]).collect()
 }
 
-/// Who may order the reads, through the page cache all of them: nobody, the kernel's elevator, the server. As a conventional server
-/// and with reading by rate, and nginx's threads, whose reads all wait in the kernel.
+/// Contenders that differ in who orders the reads, all through the page cache: nobody, the kernel's I/O
+/// scheduler, or the server. ackpace takes part as a conventional server and with reading by rate. nginx takes
+/// part with its threads, whose reads all wait in the kernel.
 pub fn orders() -> Vec<Contender> {
     let conventional = [&EAGER[..], &BLIND].concat();
     let tdap = ["--read", "page-cache", "--cancel", "off"];
@@ -154,7 +157,8 @@ pub fn orders() -> Vec<Contender> {
     all
 }
 
-/// A film for each of so many clients. `parts` of these share the span of the disk.
+/// A film for each of `clients` clients. The films take as much of the disk's span as if there were `parts` of
+/// them.
 pub fn films(name: &'static str, clients: u32, parts: u32) -> Set {
     Set::Files {
         name,
@@ -163,7 +167,7 @@ pub fn films(name: &'static str, clients: u32, parts: u32) -> Set {
     }
 }
 
-/// Clients that each get their film of this name, at a rate.
+/// Clients that each read their own film of this name, at a rate.
 pub fn viewers(name: &str, clients: u32, bits_per_s: u64) -> Class {
     let objects = Objects {
         digits: 5,
@@ -180,7 +184,7 @@ pub fn viewers(name: &str, clients: u32, bits_per_s: u64) -> Class {
     }
 }
 
-/// Films that are dealt to clients: client k of a class gets film number `first` + k.
+/// Films dealt to clients: client k of a class gets film number `first` + k.
 pub fn dealt_films(name: &'static str, count: u32) -> Set {
     Set::Files {
         name,
@@ -193,8 +197,9 @@ fn dealt_len_bytes(count: u32) -> u64 {
     (SPAN_BYTES / u64::from(count)) >> 20 << 20
 }
 
-/// Clients who read [`dealt_films`] at a rate of their own, the first one film number `first`. Whose film has a reader already
-/// begins further on, in every film or, with a greatest distance, by equal factors from the first film to the last.
+/// Clients that read [`dealt_films`] at a rate of their own; `film` is (name, count, number of the first
+/// client's film). A client whose film already has a reader begins further on. The distance is the same in
+/// every film or, if a maximum is given, grows by equal factors from the first film to the last.
 pub fn dealt_to(film: (&str, u32, u32), class: Class, apart: Option<(u64, Option<u64>)>) -> Class {
     let (name, count, first) = film;
     Class {
@@ -209,14 +214,14 @@ pub fn dealt_to(film: (&str, u32, u32), class: Class, apart: Option<(u64, Option
             choice: PartChoice::Places,
             apart_bytes: Some(apart_bytes),
             apart_max_bytes,
-            align_bytes: Some(4096), // as direct reads need it
+            align_bytes: Some(4096), // as direct reads require
             ..Part::default()
         }),
         ..class
     }
 }
 
-/// The disk with these files, a server with so much memory beside it.
+/// The disk with these files, and a memory limit for the server.
 pub fn place(files: &[Set], memory_mib: u64) -> Place {
     Place {
         files: files.to_vec(),
@@ -230,7 +235,7 @@ pub fn place(files: &[Set], memory_mib: u64) -> Place {
     }
 }
 
-/// These clients at this place.
+/// The scene of these clients at this place.
 pub fn scene((place, swarm): (Place, Swarm)) -> Scene {
     Scene {
         place,
@@ -248,9 +253,9 @@ pub fn local(place: Place, classes: Vec<Class>) -> (Place, Swarm) {
     (place, Swarm::new(clients))
 }
 
-/// Clients in a network of their own, on paths that limit nothing. On loopback, what a client has not read yet would
-/// still be the pages that the server sent, held in memory and charged to it: a limit of 128 MB is soon full of them,
-/// and the kernel ends the server.
+/// Clients in a network of their own, on paths without limits. On the loopback, unread data of a client would
+/// still be the pages that the server sent, held in memory and charged to the server. A limit of 128 MB would
+/// soon be full, and the kernel would kill the server.
 pub fn remote(place: Place, mut classes: Vec<Class>) -> (Place, Swarm) {
     let mut path = Vec::new();
     for (net, class) in (1..).zip(&mut classes) {
@@ -276,7 +281,7 @@ pub fn behind(topology: Topology, mut place: Place, classes: Vec<Class>) -> (Pla
     local(place, classes)
 }
 
-/// What the disk itself says: `of` makes a figure of a metric and a title.
+/// Figures from the disk's own counters: `of` builds a figure from a metric and a title.
 pub fn disk_figures(of: impl Fn(&'static str, &'static str) -> Figure) -> Vec<Figure> {
     [
         ("disk_reads_per_s", "Requests at the disk"),

@@ -1,4 +1,4 @@
-//! Small files on keep-alive connections: what a request costs.
+//! Small files on keep-alive connections: the cost of a request.
 
 use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -27,11 +27,11 @@ const ASKED: [&str; 3] = [
 ];
 const SMALL_AT_MOST: usize = 0;
 const SMALL_OFFERED: usize = 1;
-/// About a quarter of what the slowest of the peers can do on one core: nobody is at his limit, and neither are
-/// the clients, who check every byte.
+/// About a quarter of the capacity of the slowest peer on one core: no server is at its limit, and neither are
+/// the clients, which check every byte.
 const OFFERED_PER_S: f64 = 30_000.0;
 
-/// The price of a request when the body is next to nothing.
+/// The cost of a request with a negligible body.
 pub fn experiment() -> Experiment {
     let peers: &[&str] = &["nginx", "nginx-cache", "lighttpd", "h2o"];
     let at_most = |point: &Point| point.count("asked") == SMALL_AT_MOST;
@@ -101,7 +101,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-/// Each connection asks again as soon as it was answered; the kernel discards the bodies.
+/// Each connection sends its next request as soon as it has an answer; the kernel discards the bodies.
 fn at_most_scene(of: Set, point: &Point) -> Scene {
     Scene {
         place: Place::memory(&[of]),
@@ -114,7 +114,7 @@ fn at_most_scene(of: Set, point: &Point) -> Scene {
     }
 }
 
-/// Requests come at random times, as of people who do not know each other.
+/// Requests arrive at random times, as from independent users.
 fn offered_scene(point: &Point) -> Scene {
     let objects = Objects {
         digits: 5, // as in corpus::path

@@ -1,4 +1,4 @@
-//! A client whose link becomes ten times as fast: does the server have enough in its send buffer?
+//! A client whose link becomes ten times as fast: does the server keep enough data in its send buffer?
 
 use super::paced::{VISITOR, visitor};
 use crate::corpus::{PROBE, Set, path};
@@ -16,11 +16,11 @@ const BIG: Set = Set::Files {
     count: 1,
     len_bytes: 384 << 20,
 };
-/// What a server may add to the idle time that TCP's own growth leaves.
+/// Idle time that a server may add to the idle time caused by TCP's own growth.
 const IDLE_ADDED_MS: f64 = 5.0;
 const RISERS: [&str; 2] = ["riser-1", "riser-2"];
 
-/// Idle time of the links that became faster, in the second after they did.
+/// Idle time of the faster links in the second after the change.
 pub fn experiment() -> Experiment {
     let judge = |metric| Judge::against(metric, &["nginx", "lighttpd"], Limit::None);
     let added = |metric| Judge::against(metric, &["nginx"], Limit::MoreByAtMost(IDLE_ADDED_MS));

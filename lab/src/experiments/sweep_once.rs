@@ -1,4 +1,4 @@
-//! Downloads that come once: do they push out what is asked for again and again?
+//! One-time downloads: do they displace files that are requested again and again?
 
 use super::slow_disk::{self, place, viewers};
 use crate::corpus::Set;
@@ -23,12 +23,12 @@ const ONCE: Set = Set::Files {
 };
 /// 256 MB/s together: 10 GB in 40 s.
 const SWEEPER_BITS_PER_S: u64 = 128_000_000;
-/// When the hot files have been asked for, and the window has begun.
+/// By this time the hot files have been requested, and the window has begun.
 const SWEEP_FROM_S: f64 = 5.5;
 const MEMORY_MIB: u64 = 256;
 const PEERS: &[&str] = &["nginx", "nginx-aio", "nginx-directio"];
 
-/// The hot set after a sweep.
+/// The hot set after a sweep of one-time downloads.
 pub fn experiment() -> Experiment {
     let mut contenders = PEERS
         .iter()
@@ -83,7 +83,7 @@ fn scene() -> Scene {
         )
     };
     let once = Class {
-        receive_buffer_bytes: Some(1 << 20), // on loopback it holds the server's pages
+        receive_buffer_bytes: Some(1 << 20), // on loopback this buffer holds the server's pages
         start: Some(Start {
             after_s: SWEEP_FROM_S,
             over_s: 0.5,

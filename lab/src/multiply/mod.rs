@@ -1,8 +1,8 @@
-//! Work that is nobody's network: a matrix multiplication, again and again, on the core of a server that is
-//! measured. What is left of it tells what the server takes from its neighbours (TPF 4.2, Figure 13).
+//! A neighbour without network I/O: it multiplies matrices on the core of the measured server. Its remaining
+//! speed shows what the server takes from its neighbours (TPF 4.2, Figure 13).
 //!
-//! It is a process of its own (`ackpace-lab multiply`), scheduled as the servers are: the same niceness, the same
-//! session, no groups between them.
+//! It is a process of its own (`ackpace-lab multiply`), scheduled like the servers: same niceness, same
+//! session, no cgroups between them.
 
 mod work;
 
@@ -49,7 +49,7 @@ impl Multiplication {
         self.child.id() as i32
     }
 
-    /// Its counters since its start.
+    /// Reads its counters since its start.
     fn done(&mut self) -> Result<Done> {
         let what = || "asking the multiplication".to_owned();
         writeln!(self.questions).doing(what)?;
@@ -60,7 +60,7 @@ impl Multiplication {
     }
 }
 
-/// Multiplications in a window.
+/// Counts the multiplications of a window.
 pub struct Counted<'a> {
     of: &'a mut Multiplication,
     before: Done,
@@ -69,7 +69,7 @@ pub struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    /// The window begins.
+    /// Begins the window.
     pub fn begin(of: &'a mut Multiplication) -> Result<Self> {
         let before = of.done()?;
         let usage = cpu::usage(of.pid())?;
@@ -81,7 +81,7 @@ impl<'a> Counted<'a> {
         })
     }
 
-    /// It is over: the figures of the multiplication.
+    /// Ends the window; returns the figures of the multiplication.
     pub fn end(self) -> Result<Values> {
         let now = self.of.done()?;
         let elapsed_s = self.start.elapsed().as_secs_f64();
@@ -103,18 +103,18 @@ impl<'a> Counted<'a> {
 
 impl Drop for Multiplication {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.kill(); // it may have ended already
         let _ = self.child.wait();
     }
 }
 
-/// An answer of the process, a line: its counters since its start, in the order of the fields.
+/// One line of the process's output: its counters since its start, in the order of the fields.
 struct Done {
-    /// Multiplications.
+    /// Finished multiplications.
     products: u64,
-    /// Rows of products in slices that are over.
+    /// Rows of products in finished slices.
     rows: u64,
-    /// What undisturbed rows would have been in these slices, in thousandths.
+    /// Rows that these slices would have had undisturbed, in thousandths.
     could_milli: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The process that multiplies.
+//! The multiplying process.
 
 use super::Done;
 use ackpace_lab_base::error::{LabError, Result};
@@ -8,13 +8,13 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Rows and columns: three matrices of it (384 KB) lie in the second-level cache, which a server's copying
-/// then takes from them, as it takes the core.
+/// Rows and columns. Three matrices of this size (384 KB) fit the second-level cache. A server's copying takes
+/// cache from them, as it takes the core.
 const SIDE: usize = 128;
 
-/// Rows of products that are compared with each other, a millisecond or two of them. What the core gives by itself
-/// changes by a tenth from one second to the next (its clock rate, others on the same host), but few rows of a
-/// millisecond meet the server or an interrupt: their median is what the core gives undisturbed.
+/// Rows in a slice, whose durations are compared; a slice takes a millisecond or two. The core's own speed
+/// varies by a tenth from one second to the next (clock rate, other guests on the host). Within a millisecond,
+/// few rows meet the server or an interrupt, so the median row shows the core's undisturbed speed.
 const SLICE_ROWS: usize = 4 * SIDE;
 
 static PRODUCTS: AtomicU64 = AtomicU64::new(0);
@@ -29,10 +29,10 @@ fn done() -> Done {
     }
 }
 
-/// The process: multiplies until its input ends, and answers each line of it with the multiplications so far.
+/// The process: multiplies until its input ends, and answers each line of input with its counters.
 ///
 /// # Errors
-/// A product that is not the first one: then the machine can't be trusted.
+/// A product differs from the first one: the machine can't be trusted.
 pub fn run() -> Result<ExitCode> {
     std::thread::spawn(|| {
         for line in std::io::stdin().lines() {
@@ -40,7 +40,7 @@ pub fn run() -> Result<ExitCode> {
                 break;
             }
         }
-        std::process::exit(0); // nobody asks any more
+        std::process::exit(0); // the input has ended
     });
     let (left, right) = (matrix(1), matrix(2));
     let mut product = vec![0.0; SIDE * SIDE];
@@ -63,7 +63,7 @@ pub fn run() -> Result<ExitCode> {
     }
 }
 
-/// The rows that are compared with each other.
+/// The rows of one slice.
 struct Slice {
     began: Instant,
     row_began: Instant,
@@ -79,8 +79,8 @@ impl Slice {
         }
     }
 
-    /// A row ended, and the next begins. With the slice's last: how many there could have been in its time if all
-    /// had taken as long as the median.
+    /// Records the end of a row and the start of the next. At the end of a slice, returns the number of rows it
+    /// would have had if each had taken the median time.
     fn row(&mut self, ended: Instant) -> Option<f64> {
         self.took.push(ended - self.row_began);
         self.row_began = ended;
@@ -95,7 +95,7 @@ impl Slice {
     }
 }
 
-/// Numbers from -1 to 1, the same each time.
+/// Numbers from -1 to 1, the same for each seed.
 fn matrix(seed: u64) -> Vec<f64> {
     let number = |nth: u64| {
         let mixed = (nth + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -104,7 +104,7 @@ fn matrix(seed: u64) -> Vec<f64> {
     (0..(SIDE * SIDE) as u64).map(number).collect()
 }
 
-/// Row by row, so that the inner loop runs along memory; `row` is told of the end of each.
+/// Multiplies row by row, so that the inner loop runs along memory; calls `row` at the end of each.
 fn multiply(left: &[f64], right: &[f64], product: &mut [f64], mut row: impl FnMut()) {
     product.fill(0.0);
     for (left, product) in left.chunks(SIDE).zip(product.chunks_mut(SIDE)) {
@@ -151,7 +151,7 @@ mod tests {
         };
         let near = |could: f64, rows: f64| (could - rows).abs() < 1e-6;
         assert!(near(could(&|_| 3), 512.0));
-        // A quarter is held up for twice its time, then the server runs for 3 ms.
+        // A quarter of the rows take twice the time, then the server runs for 3 ms.
         assert!(near(could(&|nth| if nth % 4 == 0 { 6 } else { 3 }), 640.0));
         assert!(near(could(&|nth| if nth == 7 { 3003 } else { 3 }), 1512.0));
     }

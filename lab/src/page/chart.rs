@@ -1,4 +1,4 @@
-//! Pictures as SVG: lines over an axis, or a dot for each contender, both with their 95 % intervals.
+//! Charts as SVG: lines over an axis, or a dot for each contender, both with 95 % intervals.
 
 use super::scale::{Scale, label};
 use crate::report::number;
@@ -10,50 +10,50 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
-/// Height of a contender in a picture of dots.
+/// Height of a contender's lane in a chart of dots.
 const LANE: f64 = 28.0;
-/// Height of a heading there.
+/// Height of a heading in a chart of dots.
 const HEADING: f64 = 26.0;
-/// Least and greatest width of the names in a picture of dots.
+/// Minimum and maximum width of the column of names in a chart of dots.
 const NAMES: (f64, f64) = (110.0, 200.0);
-/// Width of a letter, on the safe side: names are measured without the font.
+/// Width of a letter, estimated generously: names are laid out without the font.
 const LETTER: f64 = 6.6;
-/// Height of each further line of a name that is longer than the column.
+/// Height of each further line of a name that is wider than the column.
 const NAME_LINE: f64 = 14.0;
-/// Medians there.
+/// Width of the column of medians in a chart of dots.
 const VALUES: f64 = 70.0;
-/// Colours and marks that the style has.
+/// Number of colours and marks in the style sheet.
 pub const STYLES: usize = 9;
 
-/// One line of a picture.
+/// One line of a chart.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Who, for labels.
+    /// Name for labels.
     pub name: String,
-    /// Colour and mark.
+    /// Index of the colour and mark.
     pub style: usize,
-    /// Pattern of the line: 0 is solid.
+    /// Index of the line's dash pattern: 0 is solid.
     pub dash: usize,
-    /// Values over the axis, in its order.
+    /// Points as (value on the axis, interval), in the order of the axis.
     pub points: Vec<(f64, Interval)>,
 }
 
-/// What stands at the axes.
+/// Labels and scales of the axes.
 #[derive(Clone, Debug)]
 pub struct Axes<'a> {
-    /// Below the picture.
+    /// Label below the chart.
     pub x: &'a str,
-    /// Beside it.
+    /// Label beside it.
     pub y: &'a str,
-    /// Whether x is drawn by its logarithm.
+    /// True if x has a logarithmic scale.
     pub x_logarithmic: bool,
-    /// Whether y is.
+    /// True if y has a logarithmic scale.
     pub y_logarithmic: bool,
     /// All values of x.
     pub values: &'a [f64],
 }
 
-/// Lines over an axis.
+/// Draws lines over an axis.
 pub fn lines(series: &[Series], axes: &Axes) -> String {
     let x = Scale::sweep(axes.values, LEFT, WIDTH - RIGHT, axes.x_logarithmic);
     let y = Scale::measure(&ends(series), HEIGHT - BOTTOM, TOP, axes.y_logarithmic);
@@ -89,15 +89,15 @@ pub fn lines(series: &[Series], axes: &Axes) -> String {
         escape(axes.y)
     );
     for (nth, one) in series.iter().enumerate() {
-        // Side by side, so that no interval hides another.
+        // Shifted sideways, so that no interval hides another.
         let beside = (nth as f64 - (series.len() as f64 - 1.0) / 2.0) * 4.0;
         svg += &line(one, &x, &y, beside, axes);
     }
     svg + "</svg>"
 }
 
-/// A dot for each series, at its first point, in groups with a heading: names at the left, medians at
-/// the right.
+/// Draws a dot for each series, at its first point, in groups with a heading: names on the left, medians on the
+/// right.
 pub fn dots(groups: &[(String, Vec<Series>)], metric: &str, logarithmic: bool) -> String {
     let all: Vec<Series> = groups
         .iter()
@@ -138,8 +138,8 @@ pub fn dots(groups: &[(String, Vec<Series>)], metric: &str, logarithmic: bool) -
     svg + "</svg>"
 }
 
-/// The column of names in a picture of dots: as wide as the longest of them, or, where that is too wide, with
-/// several lines for a name.
+/// The column of names in a chart of dots: as wide as the longest name, or with several lines for names that
+/// are too wide.
 struct Names {
     width: f64,
 }
@@ -153,7 +153,7 @@ impl Names {
         }
     }
 
-    /// The name in lines, broken at spaces, or where there are none in the middle of a word.
+    /// Breaks a name into lines, at spaces where possible, otherwise within a word.
     fn lines(&self, name: &str) -> Vec<String> {
         let most = ((self.width - 14.0) / LETTER) as usize;
         let mut lines = vec![String::new()];
@@ -180,7 +180,7 @@ impl Names {
         LANE + NAME_LINE * (self.lines(name).len() - 1) as f64
     }
 
-    /// The name, its middle at a height.
+    /// The name, vertically centred at `at`.
     fn text(&self, name: &str, at: f64) -> String {
         let lines = self.lines(name);
         let first = at + 4.0 - NAME_LINE * (lines.len() - 1) as f64 / 2.0;
@@ -193,7 +193,7 @@ impl Names {
     }
 }
 
-/// One lane of a picture of dots.
+/// One lane of a chart of dots.
 fn dot(one: &Series, x: &Scale, at: f64, metric: &str, names: &Names) -> String {
     let (left, base) = (names.width, at + 4.0);
     let mut svg = names.text(&one.name, at);
@@ -215,7 +215,7 @@ fn dot(one: &Series, x: &Scale, at: f64, metric: &str, names: &Names) -> String 
     svg + &format!("</g><text class=value text-anchor=end x={right:.1} y={base:.1}>{text}</text>")
 }
 
-/// The mark of a style alone, for legends.
+/// The mark of a style, for legends.
 pub fn swatch(style: usize, dash: usize) -> String {
     let mark = mark(style, 15.0, 7.0);
     format!(
@@ -224,7 +224,7 @@ pub fn swatch(style: usize, dash: usize) -> String {
     )
 }
 
-/// Text that stands for itself in HTML and SVG.
+/// Escapes text for HTML and SVG.
 pub fn escape(text: &str) -> String {
     let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
     escaped.replace('>', "&gt;").replace('"', "&quot;")
@@ -265,7 +265,7 @@ fn line(series: &Series, x: &Scale, y: &Scale, beside: f64, axes: &Axes) -> Stri
     svg + "</g>"
 }
 
-/// Ticks whose labels don't run into each other.
+/// The ticks whose labels do not overlap.
 fn legible(x: &Scale) -> Vec<f64> {
     let mut kept: Vec<f64> = Vec::new();
     for tick in &x.ticks {
@@ -277,7 +277,7 @@ fn legible(x: &Scale) -> Vec<f64> {
     kept
 }
 
-/// Marks differ in shape, too: colour alone does not reach everybody.
+/// Marks differ in shape, too, for readers who cannot tell the colours apart.
 fn mark(style: usize, x: f64, y: f64) -> String {
     let polygon = |points: &[(f64, f64)]| {
         let points: Vec<String> = points
@@ -299,7 +299,7 @@ fn open(height: f64, title: &str) -> String {
     format!("<svg class=chart viewBox=\"0 0 {WIDTH} {height}\" role=img aria-label=\"{title}\">")
 }
 
-/// Every end of every interval.
+/// Both ends of every interval.
 fn ends(series: &[Series]) -> Vec<f64> {
     let points = series.iter().flat_map(|one| &one.points);
     points

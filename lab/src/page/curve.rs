@@ -1,4 +1,4 @@
-//! A picture over the seconds of the window: what the rounds kept of each second.
+//! A chart over the seconds of the window, from the per-second values of the rounds.
 
 use super::chart::{self, Axes, Series, escape, swatch};
 use crate::experiment::Figure;
@@ -7,7 +7,7 @@ use crate::outcome::Outcome;
 use crate::rounds::Round;
 use ackpace_lab_base::stats;
 
-/// The picture; `fixed`: values of axes that its points have.
+/// Draws the chart; `fixed` are the axis values of its points.
 pub fn picture(outcome: &Outcome, figure: &Figure, title: &str, fixed: &[(&str, f64)]) -> String {
     let series: Vec<Series> = outcome
         .contenders
@@ -36,7 +36,7 @@ pub fn picture(outcome: &Outcome, figure: &Figure, title: &str, fixed: &[(&str, 
         .iter()
         .map(|one| format!("<span>{}{}</span>", swatch(one.style, 0), escape(&one.name)));
     let keys = match outcome.axes.is_empty() {
-        false => String::new(), // the page has a legend
+        false => String::new(), // the page's own legend suffices
         true => format!("<p class=legend>{}</p>", names.collect::<String>()),
     };
     format!(
@@ -45,7 +45,7 @@ pub fn picture(outcome: &Outcome, figure: &Figure, title: &str, fixed: &[(&str, 
     )
 }
 
-/// Each second with the interval of its rounds.
+/// Each second with the interval over its rounds.
 fn points(
     outcome: &Outcome,
     figure: &Figure,

@@ -1,4 +1,4 @@
-//! The page of a run: one file of HTML with SVG pictures and no script, for people.
+//! The page of a run: one HTML file with SVG charts and no script.
 
 mod chart;
 mod curve;
@@ -16,7 +16,7 @@ use chart::{Axes, Series, escape, swatch};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page as text.
+/// Renders the page.
 pub fn render(outcome: &Outcome, figures: &[Figure]) -> String {
     let title = escape(outcome.title);
     let mut page = format!(
@@ -59,7 +59,7 @@ fn head(outcome: &Outcome) -> String {
 
 fn legend(outcome: &Outcome) -> String {
     if outcome.axes.is_empty() {
-        return String::new(); // names stand in the pictures
+        return String::new(); // the charts show the names
     }
     let entries: Vec<String> = outcome
         .contenders
@@ -73,7 +73,7 @@ fn legend(outcome: &Outcome) -> String {
     )
 }
 
-/// A figure: one picture, or one for each value of an axis.
+/// A figure: one chart, or one for each value of an axis.
 fn pictures(outcome: &Outcome, figure: &Figure) -> String {
     let axis = |name: Option<&str>| outcome.axes.iter().find(|axis| Some(axis.name) == name);
     let Some(panels) = axis(figure.panels) else {
@@ -150,7 +150,7 @@ fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f6
     )
 }
 
-/// Lines over an axis of kinds, taken apart: for each kind the dots of all.
+/// Converts lines over an axis of kinds to one group of dots for each kind.
 fn by_kind(series: &[Series], axis: &Axis) -> Vec<(String, Vec<Series>)> {
     let mut kinds: Vec<f64> = Vec::new();
     for (value, _) in series.iter().flat_map(|one| &one.points) {
@@ -174,7 +174,7 @@ fn by_kind(series: &[Series], axis: &Axis) -> Vec<(String, Vec<Series>)> {
     kinds.into_iter().map(of_kind).collect()
 }
 
-/// A legend of its own for a picture whose lines are more than the contenders.
+/// A separate legend for a chart with more lines than contenders.
 fn keys(series: &[Series]) -> String {
     let keys: Vec<String> = series
         .iter()
@@ -189,7 +189,7 @@ fn keys(series: &[Series]) -> String {
     format!("<p class=legend>{}</p>", keys.join(""))
 }
 
-/// The line of one contender; `fixed`: values of axes that it does not run along.
+/// The line of one contender; `fixed` are the values of the other axes.
 fn of(
     outcome: &Outcome,
     figure: &Figure,
@@ -225,7 +225,7 @@ fn values(outcome: &Outcome, point: &Point, who: &str, metric: &str, scale: f64)
         .collect()
 }
 
-/// The values of an axis that this run took.
+/// The values of an axis that this run covered.
 fn taken(outcome: &Outcome, axis: &Axis) -> Vec<f64> {
     let mut values: Vec<f64> = Vec::new();
     for scenery in &outcome.points {

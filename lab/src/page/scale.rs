@@ -1,11 +1,11 @@
-//! Axes: from values to places, and where the ticks are.
+//! Axes: map values to positions, and choose the ticks.
 
-/// One axis of a picture.
+/// One axis of a chart.
 #[derive(Clone, Debug)]
 pub struct Scale {
     low: f64,
     high: f64,
-    /// Place of `low` and of `high`.
+    /// Positions of `low` and of `high`.
     from: f64,
     to: f64,
     logarithmic: bool,
@@ -14,8 +14,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// An axis for a measure: from 0 (or a power of ten below the smallest value) to a round number
-    /// above the greatest.
+    /// An axis for a metric: from 0 (or a power of ten below the smallest value) to a round number above the
+    /// largest.
     pub fn measure(values: &[f64], from: f64, to: f64, logarithmic: bool) -> Self {
         let high = values.iter().copied().fold(0.0, f64::max);
         let positive = values.iter().copied().filter(|value| *value > 0.0);
@@ -46,7 +46,7 @@ impl Scale {
         }
     }
 
-    /// An axis for the values of a sweep: a tick at each of them, with a margin at both ends.
+    /// An axis for the values of a sweep: a tick at each value, and a margin at both ends.
     pub fn sweep(values: &[f64], from: f64, to: f64, logarithmic: bool) -> Self {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -67,7 +67,7 @@ impl Scale {
         }
     }
 
-    /// Place of a value; values beyond the ends stay at them.
+    /// Position of a value; values beyond the ends are clamped.
     pub fn place(&self, value: f64) -> f64 {
         let (low, high, value) = if self.logarithmic {
             let value = value.max(self.low);
@@ -80,7 +80,7 @@ impl Scale {
     }
 }
 
-/// 1, 2 or 5 times a power of ten: three to six of them reach `high`.
+/// A step of 1, 2 or 5 times a power of ten; three to six of them reach `high`.
 fn round_step(high: f64) -> f64 {
     let power = 10f64.powf((high / 3.0).log10().floor());
     let most = [5.0, 2.0, 1.0].map(|times| times * power);
@@ -89,7 +89,7 @@ fn round_step(high: f64) -> f64 {
         .unwrap_or(power)
 }
 
-/// A value as it stands at a tick: no more digits than it has.
+/// The label of a tick, without superfluous digits.
 pub fn label(value: f64) -> String {
     let size = value.abs();
     if size >= 1e6 && value % 1e5 == 0.0 {

@@ -1,4 +1,4 @@
-//! The page's tables: ratios, whether all did the same work, all medians, and how it was measured.
+//! The page's tables: ratios, equality of work, medians, and method.
 
 use super::chart::escape;
 use super::values;
@@ -8,10 +8,10 @@ use crate::report::{Row, must, number};
 use crate::rounds::Failure;
 use ackpace_lab_base::stats;
 
-/// Goodputs this far below the best are pointed at: then costs are not of the same work.
+/// Goodputs below this share of the best are highlighted: costs then are not for the same work.
 const SAME_WORK: f64 = 0.95;
 
-/// Contenders that failed, each with its log's tail.
+/// The failed contenders, each with the end of its log.
 pub fn failures(failures: &[Failure]) -> String {
     let one = |failure: &Failure| {
         let at = if failure.point.is_empty() { "" } else { " at " };
@@ -29,7 +29,7 @@ pub fn failures(failures: &[Failure]) -> String {
     failures.iter().map(one).collect()
 }
 
-/// The lines of the terminal's table.
+/// The same lines as the table in the terminal.
 pub fn ratios(rows: &[Row]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -142,7 +142,7 @@ pub fn same_work(outcome: &Outcome) -> String {
     )
 }
 
-/// Medians of everything that was measured.
+/// Medians of all metrics.
 pub fn medians(outcome: &Outcome) -> String {
     let rounds = &outcome.rounds.rounds;
     let mut keys: Vec<&str> = rounds
@@ -218,7 +218,7 @@ pub fn how(outcome: &Outcome) -> String {
     )
 }
 
-/// The machine and how rounds went, each fact with its name.
+/// Named facts about the machine and the rounds.
 fn facts(outcome: &Outcome) -> [(&'static str, String); 7] {
     let machine = &outcome.machine;
     let pace = &outcome.pace;
@@ -274,7 +274,7 @@ fn section(title: &str, about: &str, inside: &str) -> String {
     format!("<section>\n<h2>{title}</h2>\n<p class=muted>{about}</p>\n{inside}</section>\n")
 }
 
-/// Cells are HTML already; `right`: columns of numbers.
+/// Cells are HTML already; `right` lists the columns of numbers.
 fn table(heads: &[&str], body: &[Vec<String>], right: &[usize]) -> String {
     let class = |column: usize| {
         if right.contains(&column) {

@@ -1,4 +1,4 @@
-//! The page of a small result, looked at as text.
+//! Checks the page of a small result as text.
 
 use super::*;
 use crate::experiment::Pace;

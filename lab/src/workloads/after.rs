@@ -1,5 +1,5 @@
-//! What a window leaves to be looked at: figures over time, what is still in memory, and what the disk did for
-//! clients that had gone.
+//! Evaluates a window afterwards: figures over time, the share of files still in memory, and the disk's work
+//! for clients that had left.
 
 use crate::arena::Arena;
 use crate::corpus::{Set, below};
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A read that reaches the disk later than this after the resets was submitted for the dead.
+/// A read that reaches the disk later than this after the resets was submitted for departed clients.
 const GRACE_US: u64 = 5_000;
-/// For so long, who gets the disk is looked at.
+/// Period after the resets for which the disk's work is examined.
 const AFTERWARDS_US: u64 = 5_000_000;
 
-/// Figures of each second of the window, by keys as in [`Values`]: goodput of all and of each class, and a client's in
-/// the mean. `begin_s`: the window's begin, on the swarm's clock.
+/// Figures of each second of the window, by keys as in [`Values`]: the goodput of all and of each class, and
+/// the mean goodput of a client. `begin_s` is the start of the window on the swarm's clock.
 pub fn curves(seconds: &[Second], begin_s: f64) -> Value {
     let mut curves: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let of_window = seconds
@@ -39,12 +39,12 @@ pub fn curves(seconds: &[Second], begin_s: f64) -> Value {
     json!(curves)
 }
 
-/// Those who wanted bytes; one who has just ended wanted some, too.
+/// Number of clients that wanted bytes in this second, at least 1: one that has just ended wanted some, too.
 fn clients(class: &ClassSecond) -> f64 {
     class.active.max(1) as f64
 }
 
-/// How much of a set of files is in memory.
+/// Share of a set of files that is in memory, from 0 to 1.
 pub fn resident_share(arena: &Arena, name: &str) -> Result<f64> {
     let set = files_named(arena, name)?;
     let mut resident_bytes = 0;
@@ -54,7 +54,7 @@ pub fn resident_share(arena: &Arena, name: &str) -> Result<f64> {
     Ok(resident_bytes as f64 / set.len_bytes() as f64)
 }
 
-/// Keeps what is in memory of a set from a machine that takes back what is idle.
+/// Keeps a set's resident pages in memory on a machine that reclaims idle memory.
 pub fn keeper(arena: &Arena, name: &str) -> Result<pages::Keeper> {
     let files = files_named(arena, name)?.files();
     let paths = files.into_iter().map(|(path, _)| below(&arena.root, &path));
@@ -67,13 +67,13 @@ fn files_named<'a>(arena: &'a Arena, name: &str) -> Result<&'a Set> {
     set.ok_or_else(|| LabError::Setup(format!("no files are named {name}")))
 }
 
-/// A disk whose requests are written down.
+/// A disk whose requests are being traced.
 pub struct Traced {
     disk: Arc<Disk>,
     file: PathBuf,
 }
 
-/// Clients that left, while their disk's requests were written down.
+/// Clients that left while their disk's requests were traced.
 pub struct Gone {
     traced: Traced,
     class: String,
@@ -81,7 +81,7 @@ pub struct Gone {
 }
 
 impl Gone {
-    /// Begins to write the disk's requests down; nothing without an emulated disk.
+    /// Starts to trace the disk's requests; `None` without an emulated disk.
     pub fn trace(arena: &Arena) -> Result<Option<Traced>> {
         let Some(disk) = arena.instruments.disk.clone() else {
             return Ok(None);
@@ -91,7 +91,7 @@ impl Gone {
         Ok(Some(Traced { disk, file }))
     }
 
-    /// Ends the trace and tells what the disk did for the dead.
+    /// Ends the trace and adds the figures of the disk's work for departed clients.
     pub fn add(self, values: &mut Values, arena: &Arena) -> Result<()> {
         self.traced.disk.trace(None)?;
         let what = || self.traced.file.display().to_string();
@@ -127,7 +127,7 @@ impl Gone {
 }
 
 impl Traced {
-    /// A class has left by now.
+    /// Records that the class has left now.
     pub fn gone(self, class: String) -> Gone {
         Gone {
             at_us: self.disk.counters().now_us,
@@ -137,20 +137,22 @@ impl Traced {
     }
 }
 
-/// What a disk did after clients had left.
+/// The disk's work after clients had left.
 #[derive(Debug, Default, PartialEq)]
 struct After {
-    /// Reads of their files that reached it later than the grace.
+    /// Reads of the departed clients' files that reached the disk later than the grace period.
     dead_reads: u64,
-    /// Bytes of these.
+    /// Bytes of these reads.
     dead_bytes: u64,
-    /// Bytes of their files that it brought in the next seconds, whenever asked for.
+    /// Bytes of the departed clients' files that the disk delivered in the period, whenever they were
+    /// requested.
     served_dead_bytes: u64,
-    /// Those of all other files.
+    /// The same for all other files.
     served_living_bytes: u64,
 }
 
-/// From a disk's trace; `is_dead`: of a file's path, nothing for what is no file. `None` of a line that can't be read.
+/// Evaluates a disk's trace. `is_dead` judges a file's path and returns `None` for anything else. Returns
+/// `None` if a line can't be parsed.
 fn after(text: &str, at_us: u64, is_dead: impl Fn(&str) -> Option<bool>) -> Option<After> {
     let mut after = After::default();
     for line in text.lines().skip(1) {
@@ -193,9 +195,9 @@ mod tests {
         };
         let text = [
             "head\n".to_owned(),
-            line(900, "gone-1", 1_100),   // in the device when they left
+            line(900, "gone-1", 1_100),   // in flight when they left
             line(6_000, "gone-1", 6_100), // within the grace
-            line(6_001, "gone-1", 6_200), // not
+            line(6_001, "gone-1", 6_200), // beyond the grace
             line(7_000, "here-1", 8_000),
             line(7_000, "-", 8_000),          // the file system's own
             line(9_000, "here-1", 5_001_000), // too late to count

@@ -1,5 +1,5 @@
-//! Whole files downloaded again and again at full speed, and, if wanted, a visitor beside them who asks
-//! for a small file that is in memory.
+//! Repeated downloads of whole files at full speed. Optionally a visitor beside them requests a small file that
+//! is in memory.
 
 use super::{Pace, Seen, check_congestion_control};
 use crate::arena::Arena;
@@ -12,19 +12,19 @@ use ackpace_lab_swarm::load::{Framing, Load, Spec};
 use ackpace_lab_swarm::verify;
 use std::time::Duration;
 
-/// For this long a visitor is timed before the downloads begin.
+/// Time for which the visitor is measured before the downloads begin.
 const IDLE_PROBE: Duration = Duration::from_millis(500);
 
 /// Downloads at full speed.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Downloads {
-    /// The files: connection i takes file i, modulo their number.
+    /// The files: connection i downloads file i, modulo their number.
     pub of: Set,
-    /// Connections at once.
+    /// Number of concurrent connections.
     pub connections: usize,
-    /// A visitor who asks for this file again and again.
+    /// A file that a visitor requests again and again.
     pub visitor: Option<Set>,
-    /// Whether send queues are sampled. It costs a little of the clients' core.
+    /// Whether send queues are sampled, which takes some time of the clients' core.
     pub sample_queues: bool,
 }
 
@@ -76,14 +76,14 @@ impl Downloads {
         if let Some(idle) = &idle {
             values.set("probe_idle_p50_us", idle.p50_us);
         }
-        drop(load); // a server that drains would wait for it
+        drop(load); // a draining server would wait for it
         super::finish(server, &mut values)?;
         let detail = serde_json::json!({ "tally": tally, "idle": idle, "busy": busy });
         Ok(Seen { values, detail })
     }
 }
 
-/// Path and length of the first file.
+/// Path and length in bytes of the first file.
 pub(super) fn first(set: Set) -> (String, u64) {
     match set {
         Set::Files {

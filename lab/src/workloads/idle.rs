@@ -1,4 +1,4 @@
-//! Connections that ask for one small file and then stay open: what a visitor who does nothing costs.
+//! Connections that request one small file and then stay open: the cost of an idle visitor.
 
 use super::downloads::first;
 use super::{Pace, Seen};
@@ -13,10 +13,10 @@ use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::verify;
 use std::net::TcpStream;
 
-/// Connections that stay open.
+/// Idle connections.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Idle {
-    /// How many.
+    /// Number of connections.
     pub connections: usize,
 }
 
@@ -49,14 +49,14 @@ impl Idle {
         values.set("probe_p50_us", probe.p50_us);
         values.set("probe_p99_us", probe.p99_us);
         still_open(&server.name, &sockets)?;
-        drop((sockets, visitor)); // a server that drains would wait for them
+        drop((sockets, visitor)); // a draining server would wait for them
         super::finish(server, &mut values)?;
         let detail = serde_json::json!({ "before_bytes": before_bytes, "after_bytes": after_bytes, "probe": probe });
         Ok(Seen { values, detail })
     }
 }
 
-/// A server that closed them would cost nothing.
+/// Checks that the connections are open: on a server that closed them, idle clients would cost nothing.
 fn still_open(who: &str, sockets: &[TcpStream]) -> Result<()> {
     let closed = sockets.iter().filter(|socket| {
         let quiet = socket

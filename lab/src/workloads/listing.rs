@@ -1,5 +1,5 @@
-//! The listing of a directory with 50,000 entries, asked for again and again, and a visitor who wants
-//! a small file. A server that lists in one go lets everybody wait; ours has to stay under 1 ms a turn.
+//! Repeated listings of a directory with 50,000 entries, and a visitor who wants a small file. A server that
+//! lists in one go blocks everybody else; ackpace must keep each turn below 1 ms.
 
 use super::downloads::first;
 use super::{Pace, Seen, check_congestion_control};
@@ -15,19 +15,19 @@ use ackpace_lab_swarm::verify;
 
 const PATH: &str = "/many/";
 
-/// Listings beside a visitor.
+/// Listings and a visitor.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Listing {
-    /// Clients that fetch the listing.
+    /// Number of clients that fetch the listing.
     pub clients: usize,
 }
 
-/// Lengths of the worker's turns, as the server itself counted them from start to end.
+/// Durations of the worker's turns, counted by the server itself over its lifetime.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Turns {
-    /// Turns.
+    /// Number of turns.
     count: u64,
-    /// Longest.
+    /// Longest turn.
     max_us: u64,
     /// Median.
     p50_us: u64,
@@ -81,7 +81,7 @@ impl Listing {
         let per_s = |of: f64| of / tally.elapsed_s;
         values.set("load_core_share", per_s(tally.load_cpu_s));
         values.set("listings_per_s", per_s(tally.responses as f64));
-        drop(load); // a server that drains would wait for it
+        drop(load); // a draining server would wait for it
         let log = super::finish(server, &mut values)?;
         let turns = match contender.kind {
             Kind::Ackpace => Some(turns(&who, &log)?),
@@ -101,7 +101,7 @@ fn add_turns(values: &mut Values, turns: &Turns) {
     values.set("turns_over_1ms", turns.over_1ms as f64);
 }
 
-/// The line `turns: {...}` that ackpace writes when it ends. Without it the target can't be judged.
+/// Parses the line `turns: {...}` that ackpace writes when it ends. Without it the target can't be judged.
 fn turns(who: &str, log: &str) -> Result<Turns> {
     let line = log
         .lines()

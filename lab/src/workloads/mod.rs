@@ -1,4 +1,4 @@
-//! What the clients do, and what they saw: a file for each kind.
+//! The clients' workloads and their results: a file for each kind.
 
 mod after;
 mod downloads;
@@ -19,39 +19,39 @@ use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::load::Load;
 use std::time::Duration;
 
-/// What the clients do.
+/// The clients' workload.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workload {
-    /// Whole files again and again at full speed.
+    /// Repeated downloads of whole files at full speed.
     Downloads(Downloads),
-    /// A big directory again and again.
+    /// Repeated listings of a big directory.
     Listing(Listing),
-    /// Connections that ask once and then stay open.
+    /// Connections that request a file once and then stay open.
     Idle(Idle),
     /// Clients of the swarm.
     Swarm(Swarm),
 }
 
-/// Length of the two parts of a round.
+/// Lengths of the two parts of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Load before the window.
+    /// Time under load before the window.
     pub warm_up: Duration,
-    /// What is measured.
+    /// The measured window.
     pub window: Duration,
 }
 
-/// What a round gave.
+/// The results of a round.
 pub struct Seen {
     /// Figures, by the keys of `metrics::all`.
     pub values: Values,
-    /// Everything else that is worth keeping.
+    /// Further results that are kept.
     pub detail: serde_json::Value,
 }
 
 impl Workload {
-    /// Connections that a server must hold at once.
+    /// Number of connections that a server must hold at once.
     pub fn connections(&self) -> usize {
         match self {
             Self::Downloads(downloads) => downloads.connections,
@@ -61,12 +61,12 @@ impl Workload {
         }
     }
 
-    /// Whether rounds check all bytes, so that nothing has to be compared before them.
+    /// True if rounds check all bytes themselves, so that no check has to precede them.
     pub fn checks_itself(&self) -> bool {
         matches!(self, Self::Swarm(_))
     }
 
-    /// Compares what the server sends with what it should, once before the rounds.
+    /// Checks the server's answers once before the rounds.
     ///
     /// # Errors
     /// The first wrong byte, name or length.
@@ -75,11 +75,11 @@ impl Workload {
             Self::Downloads(downloads) => downloads.verify(server),
             Self::Listing(listing) => listing.verify(server),
             Self::Idle(idle) => idle.verify(server),
-            Self::Swarm(_) => Ok(()), // checks every byte of every round
+            Self::Swarm(_) => Ok(()), // the swarm checks every byte of every round
         }
     }
 
-    /// One round with a server that was just started, which it ends.
+    /// Runs one round with a server that was just started, and ends the server.
     pub fn run(
         &self,
         contender: &Contender,
@@ -96,8 +96,8 @@ impl Workload {
     }
 }
 
-/// Checks the congestion control of the load's connections. A server that is busy may be late with
-/// them: the load goes on until it is not.
+/// Checks the congestion control of the load's connections. A busy server may accept them late, so the load
+/// goes on until it has.
 fn check_congestion_control(load: &mut Load, server: &Running, arena: &Arena) -> Result<()> {
     for _ in 0..200 {
         if arena.congestion_control_checked(server)? {
@@ -109,10 +109,10 @@ fn check_congestion_control(load: &mut Load, server: &Running, arena: &Arena) ->
     Err(LabError::contender(&server.name, what))
 }
 
-/// Takes the group's peak and the memory before the end, and ends the server; gives what it wrote.
+/// Reads the group's peak and the memory before the end, and ends the server; returns its standard error.
 fn finish(server: Running, values: &mut Values) -> Result<String> {
     if let Some(kills @ 1..) = server.group.oom_kills() {
-        // A master that starts its workers anew would go on as if nothing had happened.
+        // A master that restarts its workers would continue as if nothing had happened.
         let what =
             format!("needs more memory than its limit: the kernel ended {kills} of its processes");
         return Err(LabError::contender(&server.name, what));

@@ -1,4 +1,4 @@
-//! Where the server's core spends its time, by perf(1): the kernel's functions sorted into what they are for.
+//! Profiles the server's core by perf(1), and groups the kernel's functions by purpose.
 
 use crate::arena::Arena;
 use crate::metrics::Values;
@@ -7,13 +7,13 @@ use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Where Debian puts it (package linux-perf).
+/// Path in Debian's package (linux-perf).
 pub const PROGRAM: &str = "/usr/bin/perf";
-/// Samples a second: odd, so that it does not keep step with the kernel's ticks.
+/// Samples per second: odd, to stay out of step with the kernel's ticks.
 const SAMPLES_PER_S: &str = "1999";
 
-/// First parts of the kernel's function names, and what they are for. The first that fits counts, so what
-/// is narrower comes first; the groups are those of TPF's Figure 12.
+/// Prefixes of kernel function names, grouped by purpose. The first match counts, so narrower prefixes come
+/// first. The groups are those of TPF's Figure 12.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "profile_copy_share",
@@ -164,16 +164,17 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// A profile that is being taken.
+/// A running profile.
 pub struct Profile {
     child: Child,
     data: PathBuf,
-    /// Names of the server's processes; and what the kernel does for it outside of them.
+    /// Names of the server's processes, and of the kernel threads of its core (idle, ksoftirqd), which process
+    /// packets.
     programs: Vec<String>,
 }
 
 impl Profile {
-    /// Begins to sample a server's core.
+    /// Starts to sample a server's core.
     pub fn start(arena: &Arena, server: &Running) -> Result<Self> {
         let core = server.core;
         let mut programs = vec!["swapper".to_owned(), format!("ksoftirqd/{core}")];
@@ -205,7 +206,7 @@ impl Profile {
         })
     }
 
-    /// Ends it and notes the share of each group.
+    /// Ends the profile and sets the share of each group.
     pub fn end(mut self, values: &mut Values) -> Result<()> {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
@@ -247,13 +248,13 @@ impl Profile {
 
 impl Drop for Profile {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // already ended in the usual case
+        let _ = self.child.kill(); // usually it has already ended
         let _ = self.child.wait();
     }
 }
 
-/// Shares of the groups from perf's report: "OVERHEAD %<tab>PROGRAM<tab>[k] FUNCTION". The idle core is no
-/// work, and strangers' is none of the server's.
+/// Shares of the groups from perf's report: "OVERHEAD %<tab>PROGRAM<tab>[k] FUNCTION". The idle loop and other
+/// programs are left out.
 fn shares(report: &str, programs: &[String]) -> Vec<(&'static str, f64)> {
     let mut sums: Vec<(&'static str, f64)> = Vec::new();
     let mut total = 0.0;

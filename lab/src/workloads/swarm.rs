@@ -1,5 +1,5 @@
-//! Clients of the swarm: a process of its own on the clients' core, in the clients' network, told by lines
-//! when the window begins and ends. It checks every byte itself.
+//! Clients of the swarm: a separate process on the clients' core and in their network. Lines on its input tell
+//! it when the window begins and ends. It checks every byte itself.
 
 mod figures;
 mod process;
@@ -22,30 +22,30 @@ use ackpace_lab_swarm::workload::Workload as Clients;
 use ackpace_lab_wan::{Direction, LinkSpec};
 use std::time::{Duration, Instant};
 
-/// Something happens while clients are measured.
+/// An event while clients are measured.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Act {
-    /// Seconds after the window's begin.
+    /// Time of the event, in seconds after the window's start.
     pub after_s: f64,
-    /// What.
+    /// The event.
     pub deed: Deed,
 }
 
-/// What may happen.
+/// The kinds of events.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deed {
-    /// The own link of a path changes, on the way to the client.
+    /// A change of a path's own link in the direction of the client.
     Link {
         /// Name of the path.
         path: String,
-        /// What changes of its link.
+        /// The values to change.
         change: LinkSpec,
     },
-    /// All clients of a class reset their connections at once. From then on the disk's requests are looked at:
-    /// the class has a set of files of its own, of the same name.
+    /// All clients of a class reset their connections at once. The disk's requests are traced from then on. The
+    /// class must have its own set of files of the same name.
     Leave {
-        /// Name of the class and of its files.
+        /// Name of the class and of its set of files.
         class: String,
     },
 }
@@ -55,27 +55,27 @@ pub enum Deed {
 pub struct Swarm {
     /// Their classes.
     pub clients: Clients,
-    /// Added to the pace's warm-up: until all have begun and are at their rate.
+    /// Added to the pace's warm-up: time until all clients have started and reached their rate.
     pub settle_s: f64,
-    /// What happens in the window, in order.
+    /// The events of the window, in order.
     pub acts: Vec<Act>,
-    /// Whether perf looks at the server's core in the window.
+    /// Whether perf profiles the server's core in the window.
     pub profile: bool,
-    /// Whether the page shows figures over time: then the window begins with a second of the swarm.
+    /// Whether the page shows figures over time. The window then begins together with a second of the swarm.
     pub curves: bool,
-    /// A set of files of which is told how much is in memory at both ends of the window, and which is kept from a machine
-    /// that takes back what is idle ([`ackpace_lab_base::pages::Keeper`]).
+    /// A set of files whose share in memory is reported at both ends of the window. It is protected from a
+    /// machine that reclaims idle memory ([`ackpace_lab_base::pages::Keeper`]).
     pub lasting: Option<&'static str>,
-    /// Goodput of a server that can't be better, if the experiment knows it.
+    /// Goodput of an ideal server, if the experiment knows it.
     pub ideal_bytes_per_s: Option<f64>,
-    /// Whether matrices are multiplied on the server's core.
+    /// Whether a matrix multiplication runs on the server's core.
     pub multiplies: bool,
-    /// Whether the server is asked, at both ends of the window, how fast it believes its clients to be.
+    /// Whether the server's estimates of its clients' rates are read at both ends of the window.
     pub believed: bool,
 }
 
 impl Swarm {
-    /// Clients that need no time but the pace's to settle, and get no orders.
+    /// Clients that settle within the pace's warm-up, without events.
     pub fn new(clients: Clients) -> Self {
         Self {
             clients,
@@ -90,7 +90,7 @@ impl Swarm {
         }
     }
 
-    /// Connections that a server must hold at once.
+    /// Number of connections that a server must hold at once.
     pub fn connections(&self) -> usize {
         let of_class = |class| self.clients.clients_of(class) as usize;
         self.clients.classes.iter().map(of_class).sum()
@@ -149,7 +149,7 @@ impl Swarm {
         Ok(Seen { values, detail })
     }
 
-    /// The clients when they have begun, all in the congestion control that the run is about.
+    /// Starts the clients and waits until they have settled; checks their congestion control.
     fn settled(&self, server: &Running, arena: &Arena, pace: Pace) -> Result<Process> {
         let mut swarm = Process::start(&self.clients, server, arena)?;
         swarm.hear_for(pace.warm_up + Duration::from_secs_f64(self.settle_s))?;
@@ -163,7 +163,7 @@ impl Swarm {
         Ok(swarm)
     }
 
-    /// Figures that are parts of others.
+    /// Adds figures that combine others.
     fn add_shares(&self, values: &mut Values) {
         let (swarm, lab) = (values.get("load_core_share"), values.get("lab_core_share"));
         let both = swarm.zip(lab).map(|(swarm, lab)| swarm + lab);
@@ -175,7 +175,7 @@ impl Swarm {
         }
     }
 
-    /// Links are again as declared: the last round may have changed them.
+    /// Resets links to their declaration: the last round may have changed them.
     fn undo(&self, arena: &Arena) -> Result<()> {
         let (Some(wan), Network::Wan { topology, .. }) =
             (&arena.instruments.wan, &arena.place.network)
@@ -194,7 +194,7 @@ impl Swarm {
         Ok(())
     }
 
-    /// The window and what happens in it; who left.
+    /// Runs the window and its events; returns the clients that left.
     fn window(&self, swarm: &mut Process, arena: &Arena, window: Duration) -> Result<Option<Gone>> {
         let (start, mut gone) = (Instant::now(), None);
         for act in &self.acts {
@@ -220,7 +220,7 @@ impl Swarm {
     }
 }
 
-/// What the server believed of its clients' rates, after 3 s and after 10, beside what these were.
+/// Adds the errors of the server's rate estimates after 3 s and after 10 s.
 fn add_beliefs(
     values: &mut Values,
     summary: &Summary,

@@ -1,4 +1,4 @@
-//! Reads a workload and says which values make sense: every refusal names the key, its value and what is allowed.
+//! Reads a workload and validates it: each error names the key, its value and the allowed values.
 
 mod kinds;
 mod objects;
@@ -11,20 +11,20 @@ use self::objects::{objects, part};
 use super::workload::{Abort, Arrivals, Choice, Class, Rate, Workload};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 
-/// Clients of a run: two descriptors' worth of memory and one port each.
+/// Most clients of a run: each needs memory for two descriptors, and a port.
 pub const CLIENTS_MAX: u32 = 1_000_000;
-/// Objects of a set by Zipf's law, which needs 8 bytes for each.
+/// Most objects of a set with Zipf's law, which needs 8 bytes for each.
 const ZIPF_COUNT_MAX: u32 = 4_000_000;
 const SECONDS_MAX: f64 = 1e7;
-/// 1 Tbit/s: beyond it a rate is a slip of the pen.
+/// 1 Tbit/s: a higher rate is a typing error.
 const BITS_PER_S_MAX: u64 = 1_000_000_000_000;
-/// A byte a second.
+/// One byte a second.
 const BITS_PER_S_MIN: u64 = 8;
 
 type Verdict = std::result::Result<(), String>;
 
 impl Workload {
-    /// Reads and checks a file; errors name file, key and what is allowed.
+    /// Reads and checks a file; errors name the file, the key and the allowed values.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).doing(|| path.display().to_string())?;
         let named = |what: String| LabError::Setup(format!("{}: {what}", path.display()));
@@ -40,20 +40,23 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Says what is wrong with it: the key, its value, and what is allowed.
+    /// Checks the workload. The error names the key, its value and the allowed values.
     pub fn check(&self) -> std::result::Result<(), String> {
         check(self)
     }
 }
 
 impl Class {
-    /// First address of `source` and how many there are; `None` without one.
+    /// The first address of `source` and the number of addresses; `None` without `source`.
+    ///
+    /// # Errors
+    /// The text is not a valid range of addresses; the error says what is allowed.
     pub fn sources(&self) -> std::result::Result<Option<(IpAddr, u32)>, String> {
         self.source.as_deref().map(sources).transpose()
     }
 }
 
-/// The first thing that is wrong.
+/// Checks the workload; the error describes the first fault.
 fn check(workload: &Workload) -> Verdict {
     seconds("warmup_s", workload.warmup_s)?;
     if let Some(duration_s) = workload.duration_s {
@@ -87,8 +90,8 @@ fn check(workload: &Workload) -> Verdict {
     }
 }
 
-/// "10.0.0.1-10.0.0.9", "10.0.0.0/24" (all its addresses but the first and the last) or one address:
-/// the first and how many.
+/// Parses "10.0.0.1-10.0.0.9", "10.0.0.0/24" (all its addresses but the first and the last) or one address;
+/// returns the first address and their number.
 fn sources(text: &str) -> std::result::Result<(IpAddr, u32), String> {
     let wrong = || {
         format!(
@@ -159,7 +162,7 @@ fn class(workload: &Workload, class: &Class) -> Verdict {
     Ok(())
 }
 
-/// How many clients it has: a number, or a share of all.
+/// Checks the number of clients: absolute, or a share of all.
 fn size(workload: &Workload, class: &Class) -> Verdict {
     match (class.clients, class.share) {
         (Some(_), None) => {}
@@ -175,7 +178,7 @@ fn size(workload: &Workload, class: &Class) -> Verdict {
     Ok(())
 }
 
-/// When its sockets wake it, and how much they hold.
+/// Checks when its sockets wake it, and the size of its receive buffer.
 fn receiving(class: &Class) -> Verdict {
     if let Some(bytes) = class.receive_at_least_bytes {
         if !(1..=1 << 20).contains(&bytes) {
@@ -297,7 +300,7 @@ fn bits(key: &str, value: u64) -> Verdict {
 mod tests {
     use super::*;
 
-    /// A good class, to which lines are added.
+    /// The verdict on a valid class with these lines added.
     pub fn verdict(more: &str) -> String {
         let text = format!("[[class]]\nname = 'a'\n{more}\n");
         match toml::from_str::<Workload>(&text) {

@@ -1,4 +1,4 @@
-//! `ackpace-lab swarm`: the swarm as a process, which says a line each second and takes lines.
+//! `ackpace-lab swarm`: the swarm as a process that prints a line each second and reads commands as lines.
 
 use clap::ValueHint;
 use std::fs::File;
@@ -19,22 +19,22 @@ use crate::{files, show};
 /// Options of `ackpace-lab swarm`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What the clients do: a TOML file, see docs/lab.md
+    /// Workload of the clients: a TOML file, see docs/lab.md
     #[arg(value_name = "WORKLOAD", value_hint = ValueHint::FilePath)]
     workload: PathBuf,
     /// Address of the server
     #[arg(long, value_name = "IP:PORT", required_unless_present = "write_files")]
     target: Option<SocketAddr>,
-    /// Write the files that the workload asks for below this folder, for the server, and end
+    /// Write the files of the workload below this folder, for the server, and end
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "target")]
     write_files: Option<PathBuf>,
     /// Seconds to run after the warm-up, instead of the workload's `duration_s`
     #[arg(long, value_name = "SECONDS")]
     duration_s: Option<f64>,
-    /// Start of all random draws, instead of the workload's `seed`
+    /// Seed of all random draws, instead of the workload's `seed`
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Cores, a thread on each: 1 or 2,3. Without it: one thread, wherever there is room
+    /// Cores with a thread each: 1 or 2,3. Without it: one unpinned thread
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cores: Vec<usize>,
     /// Where to write a JSON object for each second, each command and the end; - is the standard output
@@ -45,7 +45,10 @@ pub struct Args {
     commands: bool,
 }
 
-/// Runs a workload. Code 1 if a class failed.
+/// Runs a workload. Exit code 1 if a class failed.
+///
+/// # Errors
+/// An invalid workload, a missing prerequisite of the machine, or a failure to write the results.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut workload = Workload::read(&args.workload)?;
     workload.seed = args.seed.unwrap_or(workload.seed);
@@ -73,7 +76,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// Where lines go: as JSON to a file or the standard output, else, or also, as text for people.
+/// The destination of output lines: JSON to a file or the standard output. Text for people goes to the standard
+/// output, unless the JSON does.
 struct Sink {
     json: Option<Box<dyn Write>>,
     text: bool,
@@ -105,13 +109,13 @@ impl Sink {
             self.failure = self.failure.take().or(written.err());
         }
         if self.text {
-            // Whoever closed the other end of a pipe has seen enough.
+            // If the reader of a pipe has closed it, it needs no more.
             let _ = std::io::stdout().write_all(show::text(line).as_bytes());
         }
     }
 }
 
-/// Commands from the standard input. A line that is none is told on the standard error.
+/// Reads commands from the standard input. An invalid line is reported on the standard error.
 fn listen(speaker: Sender<SwarmCommand>) {
     std::thread::spawn(move || {
         for line in std::io::stdin()
@@ -128,12 +132,12 @@ fn listen(speaker: Sender<SwarmCommand>) {
                 Err(why) => eprintln!("ackpace-lab: command \"{}\": {why}", line.trim()),
             }
         }
-        // Whoever gave commands is gone: nobody waits for the rest.
+        // The end of the input stops the run, since nobody waits for the rest.
         let _ = speaker.send(SwarmCommand::Stop);
     });
 }
 
-/// Before any thread is started: they inherit it, so that one thread can wait for the signals.
+/// Must run before any thread is started: threads inherit the mask, so one thread can wait for the signals.
 fn block_signals() -> libc::sigset_t {
     // SAFETY: a sigset_t is plain data that sigemptyset fills; all pointers are to live values.
     unsafe {
@@ -146,7 +150,7 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-/// The first signal stops the run, which then tells its figures; a second one ends the process.
+/// The first signal stops the run, which then prints its figures; a second one ends the process.
 fn stop_on_signal(signals: libc::sigset_t, speaker: Sender<SwarmCommand>) {
     std::thread::spawn(move || {
         let mut signal = 0;
@@ -157,7 +161,7 @@ fn stop_on_signal(signals: libc::sigset_t, speaker: Sender<SwarmCommand>) {
         }
         let _ = speaker.send(SwarmCommand::Stop); // fails if the run is over anyway
         loop {
-            std::thread::park(); // this thread takes the second one
+            std::thread::park(); // a second signal ends the process
         }
     });
 }

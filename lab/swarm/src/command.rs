@@ -1,44 +1,44 @@
-//! What may be said to a running swarm, a line each.
+//! The commands to a running swarm, one line each.
 
-/// A command. Classes are named.
+/// A command. Classes are identified by name.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SwarmCommand {
-    /// `rate CLASS BITS_PER_S`: all its clients read at this pace; 0 = as fast as they can.
+    /// `rate CLASS BITS_PER_S`: all clients of the class read at this rate; 0 = as fast as possible.
     Rate {
         /// Name of the class.
         class: String,
-        /// Pace.
+        /// The rate.
         bits_per_s: u64,
     },
-    /// `requests CLASS PER_S`: another offered rate of an open loop.
+    /// `requests CLASS PER_S`: changes the offered rate of an open loop.
     Requests {
         /// Name of the class.
         class: String,
-        /// Requests a second.
+        /// Requests per second.
         per_s: f64,
     },
-    /// `pause CLASS SECONDS`: all its clients stop reading for a while.
+    /// `pause CLASS SECONDS`: all clients of the class stop reading for that time.
     Pause {
         /// Name of the class.
         class: String,
-        /// How long.
+        /// Duration in seconds.
         for_s: f64,
     },
-    /// `leave CLASS`: all its clients reset their connections at once and are gone for good. The answer comes
-    /// when they are.
+    /// `leave CLASS`: all clients of the class reset their connections at once and never return. The answer
+    /// comes when they have done so.
     Leave {
         /// Name of the class.
         class: String,
     },
-    /// `reset`: the figures count from now on.
+    /// `reset`: the figures start again from zero.
     Reset,
     /// `stop`: the run ends, with its summary.
     Stop,
 }
 
 impl SwarmCommand {
-    /// Reads a line; the error says what is allowed.
+    /// Parses a line; the error names the allowed commands.
     pub fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |text: &str, least: f64| {
@@ -72,7 +72,7 @@ impl SwarmCommand {
         }
     }
 
-    /// The line that is read as this command.
+    /// The line that parses to this command.
     pub fn line(&self) -> String {
         match self {
             Self::Rate { class, bits_per_s } => format!("rate {class} {bits_per_s}"),

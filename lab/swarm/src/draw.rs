@@ -1,15 +1,15 @@
-//! Random draws, the same on every machine: PCG of O'Neill 2014, one small generator per client, so that
-//! what a client does depends on seed, class and its number only, not on what others do meanwhile.
+//! Random draws, identical on every machine: PCG (O'Neill 2014), with a small generator for each client. A
+//! client's behaviour therefore depends on the seed, its class and its number only, and not on other clients.
 
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
 
-/// A source of draws. 16 bytes.
+/// A random generator; 16 bytes.
 #[derive(Clone, Debug)]
 pub struct Dice(Pcg32);
 
 impl Dice {
-    /// Draws of one client of one class; clients get streams of their own.
+    /// The generator of one client of one class; each client has its own stream.
     pub fn of(seed: u64, class: usize, client: u32) -> Self {
         let stream = ((class as u64) << 32) | u64::from(client);
         Self(Pcg32::new(
@@ -23,8 +23,8 @@ impl Dice {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform in 0..bound, without bias that could be seen (Lemire 2019, without his rejection: less
-    /// than 2^-32 for bounds under 2^32).
+    /// Uniform in 0..bound. Lemire's method (2019) without the rejection; the bias is less than 2^-32 for
+    /// bounds under 2^32.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
     }
@@ -34,7 +34,7 @@ impl Dice {
         -(1.0 - self.unit()).ln() * mean
     }
 
-    /// Bounded Pareto between `min` and `max` by inversion; all at `min` if they are equal.
+    /// Bounded Pareto between `min` and `max`, by inversion; always `min` if they are equal.
     pub fn pareto(&mut self, alpha: f64, min: f64, max: f64) -> f64 {
         let tail = (min / max).powf(alpha);
         let drawn = min / (1.0 - self.unit() * (1.0 - tail)).powf(1.0 / alpha);
@@ -42,14 +42,14 @@ impl Dice {
     }
 }
 
-/// Zipf's law over 0..n: number k has weight 1/(k+1)^s. A table of sums, searched by halving.
+/// Zipf's law over 0..n: number k has weight 1/(k+1)^s. Uses binary search in a table of cumulative weights.
 #[derive(Debug)]
 pub struct Zipf {
     sums: Vec<f64>,
 }
 
 impl Zipf {
-    /// For `n` numbers, at least one.
+    /// A table for `n` numbers, at least one, and exponent `s`.
     pub fn new(n: u32, s: f64) -> Self {
         let mut sum = 0.0;
         let weights = (1..=u64::from(n)).map(|rank| (rank as f64).powf(-s));
@@ -62,7 +62,7 @@ impl Zipf {
         Self { sums }
     }
 
-    /// One number.
+    /// Draws one number.
     pub fn draw(&self, dice: &mut Dice) -> u32 {
         let total = self.sums.last().copied().unwrap_or(0.0);
         let aim = dice.unit() * total;
@@ -88,7 +88,7 @@ mod tests {
         assert_ne!(row(0, 0), row(1, 0));
         assert_eq!(row(2, 3), FIXED, "seed {SEED}");
     }
-    /// By the first run: a change means that old seeds no longer repeat old runs.
+    /// Recorded from the first run: a change means that old seeds no longer reproduce old runs.
     const FIXED: [u64; 4] = [58, 55, 496, 245];
 
     #[test]

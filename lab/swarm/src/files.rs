@@ -1,4 +1,4 @@
-//! The files that a workload asks for, written for a server that has a folder and no emulated disk.
+//! Writes the files of a workload, for a server that serves a folder without an emulated disk.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,10 +10,10 @@ use super::workload::Workload;
 use ackpace_lab_base::content::{self, Tag};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 
-/// Bytes made up and written at once.
+/// Bytes generated and written at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Writes what is not there in its length already; returns the bytes of all files.
+/// Writes the files that do not yet have their full length; returns the total length of all files.
 pub fn write(workload: &Workload, folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for (path, len_bytes) in list(workload)? {
@@ -51,7 +51,8 @@ fn one(path: &Path, tag: Tag, len_bytes: u64) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    // Its length is right only when it is whole: a run that broke off is not taken for done.
+    // The file reaches its length only when it is complete, so an interrupted run leaves no file that looks
+    // finished.
     let mut file = File::create(path)?;
     let (mut piece, mut at) = (vec![0; PIECE_BYTES.min(len_bytes as usize)], 0);
     while at < len_bytes {

@@ -1,4 +1,4 @@
-//! A run: the threads, what they report put together, and what they are told.
+//! A run: starts the threads, combines their reports, and passes commands to them.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -18,15 +18,16 @@ use super::workload::{Kind, Workload};
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::punctual::be_punctual;
 
-/// Texts of faults that a class keeps for its summary.
+/// Error texts that a class keeps for its summary.
 const TEXTS: usize = 8;
-/// Threads drop the clients of a class within this time; a busy one takes a turn of some milliseconds.
+/// Time limit for the threads to drop the clients of a class; a busy thread takes a turn of some milliseconds.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
-/// Of a class that runs apart: before the emulator, whose links do not notice its few microseconds.
+/// Real-time priority of a class that runs apart: above the emulator, whose links do not notice its few
+/// microseconds.
 const APART_PRIORITY: i32 = 11;
 
-/// Threads of a swarm that run, and what is planned for them.
+/// The running threads of a swarm, and the planned orders.
 pub struct Fleet {
     setup: Arc<Setup>,
     remotes: Vec<Remote>,
@@ -39,11 +40,11 @@ pub struct Fleet {
     sums: Sums,
 }
 
-/// What was reported so far.
+/// The reports so far.
 struct Sums {
     /// Per thread and class, since that thread's last reset.
     totals: Vec<Vec<Tally>>,
-    /// Seconds of which not all threads have reported.
+    /// Seconds for which some thread has not reported yet.
     seconds: BTreeMap<u64, PartOfSecond>,
     connected: Vec<u64>,
     jain_min: Vec<Option<f64>>,
@@ -53,7 +54,7 @@ struct Sums {
     cpu_us: u64,
     lateness: Histogram,
     measured_from_us: u64,
-    /// Threads whose clients are all done, and threads that ended.
+    /// Number of threads whose clients are all done, and of threads that ended.
     done: usize,
     ended: usize,
     failure: Option<String>,
@@ -66,8 +67,8 @@ struct PartOfSecond {
 }
 
 impl Fleet {
-    /// Starts a thread for each core of `cores`, pinned to it; one that runs anywhere if there is none. A class that runs
-    /// apart has one more, on the first core, before the others there.
+    /// Starts a thread for each core of `cores`, pinned to it; if there is none, a single unpinned thread. Each
+    /// class that runs apart has another thread on the first core, with priority over the others there.
     pub fn start(workload: &Workload, target: SocketAddr, cores: &[usize]) -> Result<Self> {
         let setup = Arc::new(Setup::new(workload, target)?);
         check_cores(cores)?;
@@ -98,7 +99,7 @@ impl Fleet {
                     be_punctual(APART_PRIORITY);
                 }
                 if let Some(core) = core {
-                    // Checked before; a core taken away since leaves the thread where it may run.
+                    // The cores were checked before; if one was taken away since, the thread runs where it may.
                     let _ = pin(core);
                 }
                 worker.run();
@@ -109,13 +110,13 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// A way to give commands while it runs.
+    /// A channel for commands during the run.
     pub fn speaker(&self) -> Sender<SwarmCommand> {
         self.speaker.clone()
     }
 
-    /// Runs to the end of the workload, to `stop`, or until no client has anything left to do. Lines
-    /// are given out as they come, the summary last.
+    /// Runs to the end of the workload, to `stop`, or until no client has anything left to do. Calls `say` for
+    /// each line as it comes, with the summary last.
     pub fn run(mut self, mut say: impl FnMut(&Line)) -> Result<Summary> {
         say(&Line::Begin(Begin {
             seed: self.setup.seed,
@@ -215,7 +216,7 @@ impl Fleet {
         if let Ok(order) = &order {
             self.order(order);
         }
-        let refused = order.err(); // and with the order goes our own end of its channel
+        let refused = order.err(); // this also drops our own end of its channel
         drop(leaving);
         // Nothing is ever sent: the channel closes when the last thread has carried the order out.
         let _ = left.recv_timeout(LEAVE_MAX);
@@ -294,7 +295,7 @@ impl Fleet {
                 self.sums.lateness.merge(&lateness);
                 self.sums.ended += 1;
                 if failure.is_some() {
-                    self.sums.done = self.threads.len(); // the others' figures would be of a part
+                    self.sums.done = self.threads.len(); // the figures of the others would be incomplete
                 }
                 self.sums.failure = self.sums.failure.take().or(failure);
             }
@@ -371,7 +372,7 @@ fn pin(core: usize) -> rustix::io::Result<()> {
     sched_setaffinity(None, &set)
 }
 
-/// A fleet that is dropped half way leaves no thread behind.
+/// A fleet that is dropped early leaves no thread behind.
 impl Drop for Fleet {
     fn drop(&mut self) {
         for remote in &self.remotes {
@@ -408,14 +409,14 @@ impl Sums {
         }
     }
 
-    /// What a thread reported before a reset is of no account. The others reset within microseconds.
+    /// Discards a thread's reports from before a reset. The other threads reset within microseconds.
     fn reset(&mut self, thread: usize, classes: usize) {
         self.totals[thread] = vec![Tally::default(); classes];
         self.jain_min = vec![None; classes];
         self.jain_demand_min = vec![None; classes];
     }
 
-    /// Adds a thread's part of a second; gives the second when it is whole.
+    /// Adds a thread's part of a second; returns the second when all threads have reported.
     fn second(
         &mut self,
         second: u64,
@@ -441,7 +442,7 @@ impl Sums {
             return None;
         }
         let whole = self.seconds.remove(&second)?;
-        // A second that a busy thread left out will not become whole.
+        // An earlier second that a busy thread skipped never becomes complete.
         self.seconds = self.seconds.split_off(&second);
         for (class, moment) in whole.moments.iter().enumerate() {
             self.connected[class] = moment.connected;
@@ -460,7 +461,7 @@ fn lower(least: &mut Option<f64>, value: Option<f64>) {
     };
 }
 
-/// What happens at set times, the first one last.
+/// The orders at set times, in reverse order of time.
 fn plan(workload: &Workload) -> Vec<(u64, Order)> {
     let mut plan = Vec::new();
     if workload.warmup_s > 0.0 {

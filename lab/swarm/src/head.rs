@@ -1,4 +1,4 @@
-//! The little of an HTTP response head that the clients of the lab look at.
+//! Parses the few fields of an HTTP response head that the lab's clients need.
 
 /// Status and framing of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,15 +9,15 @@ pub struct Head {
     pub body_len_bytes: Option<u64>,
     /// Value of Content-Range, if there is one.
     pub range: Option<ContentRange>,
-    /// The body comes in chunks.
+    /// True if the body is chunked.
     pub chunked: bool,
-    /// The server will close after this response.
+    /// True if the server closes the connection after this response.
     pub close: bool,
     /// Length of the head with its empty line.
     pub len_bytes: usize,
 }
 
-/// Which bytes of a file a 206 brings.
+/// The range of a file in a 206 response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
     /// Offset of its first byte.
@@ -31,8 +31,8 @@ pub struct ContentRange {
 /// Largest response head that a contender may send.
 pub const HEAD_LEN_BYTES_MAX: usize = 16 << 10;
 
-/// Reads a head from the start of `bytes`: `Ok(None)` while it is incomplete, an error text when it
-/// is not HTTP/1.x. Allocates for an error only, since a client may read a hundred thousand a second.
+/// Parses a head at the start of `bytes`: `Ok(None)` while it is incomplete, an error text if it is not
+/// HTTP/1.x. Only an error allocates memory, since a client may parse a hundred thousand heads a second.
 pub fn parse(bytes: &[u8]) -> Result<Option<Head>, String> {
     let mut lines = Lines { bytes, at: 0 };
     let Some(status_line) = lines.next() else {
@@ -59,7 +59,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head>, String> {
     }
 }
 
-/// Lines that end with CRLF; what comes after the last one is not a line yet.
+/// Lines that end with CRLF; text after the last CRLF is not a line yet.
 struct Lines<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -111,7 +111,8 @@ fn field(head: &mut Head, line: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// `bytes 0-99/1234`; an unsatisfied range or an unknown length is none that we ask for.
+/// Parses `bytes 0-99/1234`. `None` for an unsatisfied range or an unknown length, which no request here can
+/// produce.
 fn range(value: &[u8]) -> Option<ContentRange> {
     let value = std::str::from_utf8(value).ok()?.strip_prefix("bytes ")?;
     let (range, total) = value.split_once('/')?;
@@ -123,7 +124,7 @@ fn range(value: &[u8]) -> Option<ContentRange> {
     })
 }
 
-/// Digits only: `parse` would take a sign, too.
+/// Accepts digits only; `parse` would also accept a sign.
 fn number(digits: &[u8]) -> Option<u64> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;

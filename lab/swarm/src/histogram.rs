@@ -1,7 +1,7 @@
-//! Times, counted in buckets no wider than 1/64 of their value: percentiles for any number of requests
-//! in 18 KB, each within 1.6 %.
+//! A histogram of times in buckets no wider than 1/64 of their value: percentiles for any number of requests in
+//! 18 KB, each within 1.6 %.
 
-/// Buckets of a power of two.
+/// Buckets for each power of two.
 const PARTS: usize = 64;
 const PARTS_BITS: u32 = PARTS.ilog2();
 /// Times of 2^37 us (38 h) and more share the last bucket.
@@ -26,14 +26,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Count one time.
+    /// Counts one time.
     pub fn add(&mut self, us: u64) {
         self.counts[bucket(us)] += 1;
         self.count += 1;
         self.max_us = self.max_us.max(us);
     }
 
-    /// Count another's times too.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
@@ -52,8 +52,8 @@ impl Histogram {
         self.max_us
     }
 
-    /// Time that `share` (0..=1) of all do not exceed, by nearest rank, rounded up to its bucket's end.
-    /// `None` of nothing.
+    /// The time that a share `share` (0..=1) of all times does not exceed, by nearest rank, rounded up to the
+    /// end of its bucket. `None` without times.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
         let rank = ((self.count as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -69,7 +69,7 @@ fn bucket(us: u64) -> usize {
     if us < PARTS as u64 {
         return us as usize;
     }
-    let above = us.ilog2() - PARTS_BITS; // 0: 64..128, each value for itself
+    let above = us.ilog2() - PARTS_BITS; // 0: 64..128, one bucket for each value
     let part = (us >> above) as usize; // 64..128
     (above as usize * PARTS + part).min(BUCKETS - 1)
 }

@@ -1,17 +1,23 @@
-//! HTTP clients by the thousand in one process, who check every byte that they get; and a load generator that checks none.
+//! Thousands of HTTP clients in one process that check every byte they receive; and a load generator that
+//! checks none.
 //!
-//! - To describe what clients do (their pace, habits, objects, arrivals): [`workload::Workload`], read from TOML or made in code.
-//! - To run that against a server: [`run`], the command line `swarm` of the program that has [`Args`] among its own. It checks each
-//!   answer's status, lengths and body against the path (`ackpace_lab_base::content`), so the server needs files of that content:
-//!   `--write-files` makes them.
-//! - To steer a run and to read its figures from another process: it takes lines that [`command::SwarmCommand`] writes (`--commands`), and
-//!   says lines of JSON that are [`summary::Line`]s (`--json -`).
-//! - To saturate a server at the least cost to the client: [`load::Load`], keep-alive downloads whose bodies the kernel discards.
-//! - To get a single answer and to look at it: [`verify`] (whole downloads, listings), [`head`] (what an answer's head says).
+//! - [`workload::Workload`] describes the clients (their pace, habits, objects and arrivals), as TOML or in
+//!   code.
+//! - [`run`] runs a workload against a server. It is the subcommand `swarm` of a program that includes
+//!   [`Args`]. It checks the status, lengths and body of each answer against the path
+//!   (`ackpace_lab_base::content`), so the server needs files with that content: `--write-files` creates them.
+//! - Another process can steer a run and read its figures. The swarm reads lines written by
+//!   [`command::SwarmCommand`] (`--commands`), and prints lines of JSON that are [`summary::Line`]s
+//!   (`--json -`).
+//! - [`load::Load`] saturates a server at the least cost to the client: keep-alive downloads whose bodies the
+//!   kernel discards.
+//! - [`verify`] fetches and checks a single answer (whole downloads, listings); [`head`] parses the head of an
+//!   answer.
 //!
-//! Below: `check.rs` says what a workload may ask for, `setup.rs` makes it ready, `fleet.rs` runs a thread for each core, `worker/` is
-//! such a thread. Parts know nothing of each other: `objects.rs` (what is asked for next), `trace.rs`, `draw.rs`, `wheel.rs`,
-//! `histogram.rs`, `tally.rs`. `files.rs` makes what a workload asks for. `cli.rs` is the command line, `show.rs` its text for people.
+//! Inside, `check.rs` validates a workload, `setup.rs` prepares it, `fleet.rs` runs a thread for each core, and
+//! `worker/` is such a thread. Independent parts are `objects.rs` (chooses the next object), `trace.rs`,
+//! `draw.rs`, `wheel.rs`, `histogram.rs` and `tally.rs`. `files.rs` creates the files of a workload. `cli.rs`
+//! is the command line, and `show.rs` its text for people.
 //!
 //! Linux only: epoll, sched_setaffinity(2), `MSG_TRUNC`.
 

@@ -1,8 +1,8 @@
 //! The load generator: many keep-alive downloads in one thread, whose bodies the kernel discards.
 //!
-//! `recv(MSG_TRUNC)` of tcp(7) drops bytes without copying them, so that the client costs a fraction
-//! of the server and the server is what is measured. Any answer other than the awaited one is an
-//! error: a contender that fails fast must not look fast.
+//! `recv(MSG_TRUNC)` (tcp(7)) discards bytes without copying them. The client thus costs a fraction of the
+//! server, and the server is the bottleneck. Any unexpected answer is an error: a contender that fails fast
+//! must not look fast.
 
 use crate::head::{self, HEAD_LEN_BYTES_MAX};
 use crate::verify;
@@ -22,44 +22,44 @@ const EVENTS: usize = 256;
 /// How a response ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// HTTP/1.1 with this Content-Length, again and again on the same connection.
+    /// HTTP/1.1 with this Content-Length, repeatedly on the same connection.
     Length(u64),
-    /// HTTP/1.0, the close of the connection ends the body: how a listing of unknown length is read.
-    /// The body has at least this many bytes.
+    /// HTTP/1.0: closing the connection ends the body, as for a listing of unknown length. The body has at
+    /// least this many bytes.
     UntilClose(u64),
 }
 
-/// What to download.
+/// The downloads.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// Name of the contender, for error texts.
     pub who: String,
-    /// Where it listens.
+    /// Address of the server.
     pub address: SocketAddr,
     /// Paths; connection i takes `paths[i % len]`.
     pub paths: Vec<String>,
-    /// Connections at once.
+    /// Number of concurrent connections.
     pub connections: usize,
     /// End of each response.
     pub framing: Framing,
-    /// A small file, and its length, that each connection gets before its first download. With it all
-    /// connections are accepted before the load begins; a server that accepts one a turn would else
-    /// be measured while it still does.
+    /// A small file and its length, which each connection fetches before its first download. All connections
+    /// are then accepted before the load begins. Otherwise a server that accepts one connection a turn would be
+    /// measured while it still accepts.
     pub greeting: Option<(String, u64)>,
 }
 
-/// What came in one window.
+/// The results of one window.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Tally {
     /// Length of the window.
     pub elapsed_s: f64,
     /// Bytes of bodies.
     pub body_bytes: u64,
-    /// Responses that ended in the window.
+    /// Responses that ended in the window, counted.
     pub responses: u64,
-    /// Calls of recv.
+    /// Number of recv calls.
     pub recvs: u64,
-    /// Connections opened anew because the server had closed them between two responses.
+    /// Connections opened again because the server had closed the previous one between two responses.
     pub reconnects: u64,
     /// CPU time of the load generator.
     pub load_cpu_s: f64,
@@ -78,7 +78,7 @@ enum State {
     Head(Vec<u8>),
     /// Bytes left of a body of known length.
     Body(u64),
-    /// Bytes taken of a body that ends with the connection.
+    /// Bytes received of a body that ends with the connection.
     Open(u64),
 }
 
@@ -92,6 +92,9 @@ pub struct Load {
 
 impl Load {
     /// Opens all connections and sends the first request on each.
+    ///
+    /// # Errors
+    /// A connection, a greeting or a first request failed.
     pub fn start(spec: Spec) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing(|| "epoll_create".into())?;
         let mut load = Self {
@@ -121,8 +124,11 @@ impl Load {
         Ok(load)
     }
 
-    /// Downloads for `window` and counts what came in it. The load goes on as it was between two
-    /// calls: nothing is closed or restarted.
+    /// Downloads for `window` and returns its counts. The load continues between two calls: nothing is closed
+    /// or restarted.
+    ///
+    /// # Errors
+    /// The first unexpected answer, as the contender's fault; or a failed system call.
     pub fn run_for(&mut self, window: Duration) -> Result<Tally> {
         for conn in &mut self.conns {
             conn.window_bytes = 0;
@@ -179,7 +185,8 @@ impl Load {
         }
     }
 
-    /// The server closed: right between two responses or at the end of an open body, else a fault.
+    /// Handles a close by the server: valid between two responses or at the end of an open body, otherwise an
+    /// error.
     fn ended(&mut self, index: usize, tally: &mut Tally) -> Result<()> {
         match &self.conns[index].state {
             State::Open(bytes) => {
@@ -204,7 +211,7 @@ impl Load {
         begin(&self.epoll, index, conn).doing(|| format!("{}: new request", self.spec.who))
     }
 
-    /// Takes `bytes` new bytes into the state of a connection; asks again at the end of a body.
+    /// Applies `bytes` new bytes to the state of a connection; sends the next request at the end of a body.
     fn advance(&mut self, index: usize, bytes: usize, tally: &mut Tally) -> Result<()> {
         let framing = self.spec.framing;
         let conn = &mut self.conns[index];
@@ -289,7 +296,7 @@ fn request(path: &str, version: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Appends what is there, up to the bound of a head.
+/// Appends the available bytes, up to the bound of a head.
 fn read_head(socket: &TcpStream, head: &mut Vec<u8>) -> rustix::io::Result<usize> {
     let mut piece = [0; HEAD_LEN_BYTES_MAX];
     let room = HEAD_LEN_BYTES_MAX - head.len();
@@ -308,7 +315,7 @@ fn thread_cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Jain's index: (sum x)^2 / (n sum x^2); 1 of nothing.
+/// Jain's index: (sum x)^2 / (n sum x^2); 1 without shares.
 fn fairness(shares: impl Iterator<Item = f64>) -> f64 {
     let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for share in shares {
@@ -367,7 +374,7 @@ mod tests {
         answer
     }
 
-    /// Windows until `done` says so, at most 500: bounded without asking how fast the machine is.
+    /// Runs windows until `done` holds, at most 500: bounded regardless of the machine's speed.
     fn run_until(load: &mut Load, done: impl Fn(&Tally) -> bool) -> Result<Tally> {
         let mut sum = Tally::default();
         for _ in 0..500 {

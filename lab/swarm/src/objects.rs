@@ -1,4 +1,4 @@
-//! Which object a client asks for next, what it is called and how long it is.
+//! Chooses the next object of a client, and knows its name and length.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::workload::{Choice, Class, Part, PartChoice};
 use ackpace_lab_base::content::Tag;
 use ackpace_lab_base::error::Result;
 
-/// The objects of a class. Shared by all threads; only the place in a trace changes.
+/// The objects of a class. All threads share them; only the position in a trace changes.
 #[derive(Debug)]
 pub struct Shelf {
     choice: Choice,
@@ -28,22 +28,22 @@ pub struct Shelf {
     part: Part,
 }
 
-/// Bytes of an object that a request asks for.
+/// The part of an object that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All, without a Range field.
+    /// The whole object, without a Range field.
     Whole,
-    /// From `from` on, `len_bytes` of them.
+    /// A range of `len_bytes` from `from` on.
     Range {
-        /// Offset of the first.
+        /// Offset of the first byte.
         from: u64,
-        /// How many.
+        /// Length of the range.
         len_bytes: u64,
     },
 }
 
 impl Shelf {
-    /// The objects of a class; reads its trace.
+    /// The objects of a class; reads its trace, if there is one.
     pub fn new(class: &Class) -> Result<Self> {
         let object = &class.object;
         let path = object.path.trim_start_matches('/');
@@ -69,7 +69,7 @@ impl Shelf {
         })
     }
 
-    /// The next object of a client.
+    /// Chooses the next object of a client.
     pub fn choose(&self, client: u32, dice: &mut Dice) -> u32 {
         match (self.choice, &self.zipf, &self.trace) {
             (Choice::Uniform, ..) => dice.below(u64::from(self.count)) as u32,
@@ -84,14 +84,14 @@ impl Shelf {
         }
     }
 
-    /// Where objects are dealt: which reader of its object a client is, and the object's number.
+    /// For dealt objects: the client's index among the readers of its object, and the object's number.
     pub fn reader(&self, client: u32) -> (u64, u32) {
         let nth = u64::from(self.first) + u64::from(client);
         let count = u64::from(self.count.max(1));
         (nth / count, (nth % count) as u32)
     }
 
-    /// Where a client begins in its object (`places`).
+    /// The offset at which a client begins in its object (`places`).
     pub fn place_bytes(&self, client: u32) -> u64 {
         let (reader, object) = self.reader(client);
         let least_bytes = self.part.apart_bytes.unwrap_or(0);
@@ -107,7 +107,7 @@ impl Shelf {
         place_bytes - place_bytes % self.part.align_bytes.unwrap_or(1)
     }
 
-    /// Which bytes of it.
+    /// Chooses the part of the object to request.
     pub fn part(&self, client: u32, dice: &mut Dice) -> Wanted {
         let file_bytes = self.len_bytes.unwrap_or(0);
         let align_bytes = self.part.align_bytes.unwrap_or(1);
@@ -140,7 +140,7 @@ impl Shelf {
         into.extend_from_slice(self.after.as_bytes());
     }
 
-    /// The path of an object, for a text.
+    /// The path of an object, for error texts.
     pub fn path(&self, object: u32) -> String {
         let mut path = Vec::new();
         self.write_path(object, &mut path);
@@ -152,7 +152,7 @@ impl Shelf {
         Tag::of(std::str::from_utf8(path).expect("paths are ASCII"))
     }
 
-    /// How long an object is, if the workload says it.
+    /// Length of an object, if the workload gives it.
     pub fn len_bytes(&self, object: u32) -> Option<u64> {
         match &self.trace {
             Some(trace) => trace.lens_bytes.get(object as usize).copied(),
@@ -160,7 +160,7 @@ impl Shelf {
         }
     }
 
-    /// Number of objects: theirs are 0..count.
+    /// Number of objects, which are numbered from 0.
     pub fn count(&self) -> u32 {
         match &self.trace {
             Some(trace) => trace.lens_bytes.len() as u32,
@@ -168,14 +168,14 @@ impl Shelf {
         }
     }
 
-    /// The log that is replayed.
+    /// The log to replay.
     pub fn trace(&self) -> Option<&Arc<Trace>> {
         self.trace.as_ref()
     }
 }
 
-/// Whether a client is in a part of its class: exactly the part's size, spread evenly. `phase` (0..1)
-/// makes several parts of a class fall on different clients.
+/// True if a client belongs to a share of its class. Exactly `share` of the clients do, spread evenly. `phase`
+/// (0..1) lets several shares of a class fall on different clients.
 pub fn chosen(client: u32, share: f64, phase: f64) -> bool {
     let until = |clients: f64| (clients * share + phase + 1e-9).floor();
     until(f64::from(client) + 1.0) > until(f64::from(client))

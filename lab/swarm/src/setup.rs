@@ -1,4 +1,4 @@
-//! A workload made ready: what all threads of a swarm share, in microseconds and bytes.
+//! A prepared workload: the data shared by all threads of a swarm, in microseconds and bytes.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, SocketAddr};
@@ -9,38 +9,38 @@ use super::objects::Shelf;
 use super::workload::{Class, Kind, Spread, StartSpread, Workload};
 use ackpace_lab_base::error::{LabError, Result};
 
-/// Never, as a time.
+/// The time that never comes.
 pub const NEVER_US: u64 = u64::MAX;
 /// Descriptors beside the clients': standard ones, epoll, wake-ups, files.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// Least SO_RCVBUF of a client with a rate: a packet of the loopback device fits.
+/// Minimum SO_RCVBUF of a client with a rate: it holds a packet of the loopback device.
 const PACED_BUFFER_BYTES_MIN: u64 = 64 << 10;
 
-/// A run's fixed facts.
+/// The constants of a run.
 #[derive(Debug)]
 pub struct Setup {
-    /// Where the server listens.
+    /// Address of the server.
     pub target: SocketAddr,
-    /// Start of all draws.
+    /// Seed of all draws.
     pub seed: u64,
-    /// Time 0 of the run.
+    /// Start of the run, time 0.
     pub epoch: Instant,
     /// The classes, as in the workload.
     pub classes: Vec<Ways>,
 }
 
-/// A class made ready.
+/// A prepared class.
 #[derive(Debug)]
 pub struct Ways {
-    /// As in the workload.
+    /// The class as in the workload.
     pub class: Class,
     /// Its number of clients.
     pub clients: u32,
     /// Its objects.
     pub shelf: Shelf,
-    /// When each client begins.
+    /// When each client starts.
     pub begins_us: Vec<u64>,
-    /// First source address, and how many follow it.
+    /// First source address, and the number of addresses.
     pub sources: Option<(IpAddr, u32)>,
     /// `stall_s`.
     pub stall_us: u64,
@@ -48,24 +48,24 @@ pub struct Ways {
     pub timeout_us: u64,
 }
 
-/// How a client reads.
+/// How a client reads from its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// What there is.
+    /// Whatever is available.
     Free,
-    /// Bytes a second; 0 = as fast as it can.
+    /// At this rate in bytes per second; 0 = as fast as possible.
     Steady(u64),
-    /// Bursts.
+    /// In bursts.
     Bursts {
-        /// Length of each.
+        /// Length of each burst.
         len_bytes: u64,
-        /// From begin to begin.
+        /// Time from the start of one burst to the start of the next.
         every_us: u64,
     },
 }
 
 impl Reading {
-    /// What is read in the mean; 0 = as much as there is.
+    /// The mean rate; 0 = as fast as possible.
     pub fn rate_bytes_per_s(self) -> u64 {
         match self {
             Self::Free => 0,
@@ -79,7 +79,7 @@ impl Reading {
 }
 
 impl Setup {
-    /// Checks the workload, reads its traces and draws the begins.
+    /// Checks the workload, reads its traces and draws the start times.
     pub fn new(workload: &Workload, target: SocketAddr) -> Result<Self> {
         workload.check().map_err(LabError::Setup)?;
         let ways = |(number, class): (usize, &Class)| -> Result<Ways> {
@@ -108,12 +108,12 @@ impl Setup {
         })
     }
 
-    /// Microseconds since the begin.
+    /// Microseconds since the start of the run.
     pub fn now_us(&self) -> u64 {
         self.epoch.elapsed().as_micros() as u64
     }
 
-    /// Clients of all classes.
+    /// Number of clients of all classes.
     pub fn clients(&self) -> u64 {
         self.classes
             .iter()
@@ -121,7 +121,7 @@ impl Setup {
             .sum()
     }
 
-    /// Raises RLIMIT_NOFILE to what the clients need, or says what is needed.
+    /// Raises RLIMIT_NOFILE to what the clients need; the error says how many.
     pub fn raise_descriptors(&self) -> Result<()> {
         let needed = self.clients() + OTHER_DESCRIPTORS;
         let now = getrlimit(Resource::Nofile);
@@ -149,7 +149,7 @@ impl Setup {
 }
 
 impl Ways {
-    /// Rate of a client, 0 = as fast as it can.
+    /// Draws the rate of a client in bytes per second; 0 = as fast as possible.
     pub fn rate_bytes_per_s(&self, dice: &mut Dice) -> u64 {
         let Some(rate) = &self.class.rate else {
             return 0;
@@ -186,14 +186,14 @@ impl Ways {
         if self.class.kind != Kind::Plain {
             return asked;
         }
-        // It is agreed on when the connection begins: it has to do for the paces to come.
+        // The window is negotiated when the connection begins, so the buffer must also fit later rates.
         let later = self.class.change.iter().map(|change| change.bits_per_s / 8);
         let fastest = later.fold(rate_bytes_per_s, u64::max);
         let paced = (fastest / 2).clamp(PACED_BUFFER_BYTES_MIN, 1 << 30) as u32;
         asked.or((rate_bytes_per_s > 0).then_some(paced))
     }
 
-    /// Address that a client binds to.
+    /// The address that a client binds to.
     pub fn source(&self, client: u32) -> Option<SocketAddr> {
         let (IpAddr::V4(first), count) = self.sources? else {
             return None;
@@ -203,12 +203,12 @@ impl Ways {
     }
 }
 
-/// Seconds of a workload in whole microseconds.
+/// Converts seconds to whole microseconds.
 pub fn us(seconds: f64) -> u64 {
     (seconds * 1e6).round() as u64
 }
 
-/// When the clients of a class begin.
+/// Draws the start times of the clients of a class.
 fn begins(class: &Class, clients: u32, seed: u64, number: usize) -> Vec<u64> {
     let start = class.start.unwrap_or_default();
     let mut dice = Dice::of(seed, number, u32::MAX);

@@ -1,10 +1,10 @@
-//! Lines of a swarm for people.
+//! Formats the lines of a swarm for people.
 
 use std::fmt::Write;
 
 use super::summary::{ClassSummary, Line, Second, Spread, Summary, Times};
 
-/// A line as text, with its line ends.
+/// A line as text, including line ends.
 pub fn text(line: &Line) -> String {
     match line {
         Line::Begin(begin) => format!(

@@ -1,4 +1,4 @@
-//! What a swarm prints: one JSON object a line, told apart by `kind`. Names and units do not change.
+//! The output of a swarm: one JSON object a line, distinguished by `kind`. Names and units are stable.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,37 +11,37 @@ use ackpace_lab_base::stats;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Line {
-    /// The first: all threads run.
+    /// The first line: all threads run.
     Begin(Begin),
-    /// A second is over.
+    /// The end of a second.
     Second(Second),
-    /// Something went wrong with a request; the first few of each class only.
+    /// A request failed; only the first few failures of each class are reported.
     Fault(FaultLine),
-    /// A command was carried out, or refused.
+    /// A command was carried out or refused.
     Answer(Answer),
-    /// The last.
+    /// The last line.
     Summary(Summary),
 }
 
-/// Facts of a run.
+/// The facts of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Begin {
-    /// Start of all draws: with it the run can be repeated.
+    /// Seed of all draws; it reproduces the run.
     pub seed: u64,
-    /// Where the server listens.
+    /// Address of the server.
     pub target: String,
-    /// Clients of all classes.
+    /// Number of clients of all classes.
     pub clients: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
 }
 
 /// One second of all classes.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Second {
-    /// End of the second, since the begin of the run.
+    /// End of the second, in seconds since the start of the run.
     pub at_s: u64,
-    /// In the workload's order.
+    /// The classes in the workload's order.
     pub classes: Vec<ClassSecond>,
 }
 
@@ -52,60 +52,60 @@ pub struct ClassSecond {
     pub class: String,
     /// Bytes of bodies, all checked.
     pub bytes: u64,
-    /// Answers taken whole.
+    /// Complete answers.
     pub completed: u64,
     /// Requests sent.
     pub requests: u64,
-    /// Requests that failed, of whatever kind.
+    /// Failed requests of any kind.
     pub errors: u64,
     /// Waits above the class's `stall_s` that ended in this second.
     pub stalls: u64,
-    /// Clients with a connection, at the end of the second.
+    /// Clients with a connection at the end of the second.
     pub connected: u64,
-    /// Clients that want something, at the end of the second.
+    /// Clients that want data at the end of the second.
     pub active: u64,
-    /// Median time to first byte of the answers that began; none: null.
+    /// Median time to first byte of the answers that began in this second; null without any.
     pub ttfb_p50_us: Option<u64>,
-    /// Its 99th percentile.
+    /// The 99th percentile of the same.
     pub ttfb_p99_us: Option<u64>,
 }
 
-/// A fault in words.
+/// A failed request in words.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct FaultLine {
     /// Name of the class.
     pub class: String,
-    /// Kind, as in the summary's `errors`.
+    /// Kind of the failure, as in the summary's `errors`.
     pub error: String,
-    /// The request, the offset, what was awaited.
+    /// The request, the offset, and the expectation.
     pub text: String,
 }
 
-/// Answer to a command.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Answer {
-    /// The command as it came.
+    /// The command as received.
     pub command: String,
-    /// When it was given to the threads, since the begin of the run; `leave`: when all had left.
+    /// Time at which the threads got it, since the start of the run; for `leave`, when all clients had left.
     pub at_s: f64,
-    /// Why it was not carried out.
+    /// Why it was refused; `None` if it was carried out.
     pub refused: Option<String>,
 }
 
 /// The figures of a run, from the last `reset` (or the end of the warm-up) to its end.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Summary {
-    /// Start of all draws.
+    /// Seed of all draws.
     pub seed: u64,
-    /// Length of the time that the figures are of.
+    /// Length of the measured time.
     pub elapsed_s: f64,
-    /// CPU time of the swarm's threads in it.
+    /// CPU time of the swarm's threads during it.
     pub cpu_s: f64,
-    /// How late the swarm's own timers fired, 99th percentile: above a few ms it was too busy itself.
+    /// Lateness of the swarm's own timers, 99th percentile: above a few ms the swarm itself was overloaded.
     pub timer_late_p99_us: Option<u64>,
-    /// Whether any class failed.
+    /// True if any class failed.
     pub failed: bool,
-    /// In the workload's order.
+    /// The classes in the workload's order.
     pub classes: Vec<ClassSummary>,
 }
 
@@ -114,69 +114,70 @@ pub struct Summary {
 pub struct ClassSummary {
     /// Name of the class.
     pub class: String,
-    /// Its clients.
+    /// Number of its clients.
     pub clients: u64,
     /// Bytes of bodies, all checked.
     pub bytes: u64,
-    /// Those per second, of all clients together.
+    /// These bytes per second, for all clients together.
     pub goodput_bytes_per_s: f64,
-    /// A client's bytes over the time in which it wanted some: over the clients that did.
+    /// Goodput of a client while it wanted data; over the clients that ever did.
     pub client_goodput_bytes_per_s: Spread,
-    /// A client's bytes over what its rate would have given in that time; without rates null.
+    /// Share of its demand that a client received: its bytes over what its rate would have given in that time.
+    /// Null for a class without rates.
     pub demand_met: Option<Spread>,
-    /// Time to first byte from the intended begin of a request, a connection's set-up included.
+    /// Time from the intended start of a request to its first byte, connection set-up included.
     pub ttfb_us: Times,
-    /// Time to last byte from there.
+    /// Time from the intended start to the last byte.
     pub completion_us: Times,
     /// Requests sent.
     pub requests: u64,
-    /// Answers taken whole.
+    /// Complete answers.
     pub completed: u64,
-    /// Those per second.
+    /// Complete answers per second.
     pub completed_per_s: f64,
-    /// Answers that clients left on purpose; a half close counts here and, when whole, in `completed`.
+    /// Answers abandoned on purpose. A half close counts here and, when complete, also in `completed`.
     pub aborted: u64,
-    /// Jumps within a file.
+    /// Seeks within a file.
     pub seeks: u64,
-    /// Pauses begun.
+    /// Pauses that began.
     pub pauses: u64,
-    /// Connections made.
+    /// Connections established.
     pub connects: u64,
     /// Clients with a connection at the end.
     pub connected: u64,
     /// Waits for a byte above the class's `stall_s`.
     pub stalls: u64,
-    /// Their time together.
+    /// Total time of these waits.
     pub stalled_s: f64,
-    /// Lowest of Jain's indices over any two seconds, of the clients that wanted bytes all the while.
+    /// Lowest Jain's index over any two seconds, among the clients that wanted bytes throughout.
     pub jain_min: Option<f64>,
-    /// The same of bytes / rate.
+    /// The same for bytes / rate.
     pub jain_demand_min: Option<f64>,
-    /// Requests that failed, by kind: connect, reset, closed-early, timeout, overrun, status, head,
-    /// length, range, wrong-byte. Kinds that did not occur are left out.
+    /// Failed requests by kind: connect, reset, closed-early, timeout, overrun, status, head, length, range,
+    /// wrong-byte. Kinds that did not occur are left out.
     pub errors: BTreeMap<String, u64>,
-    /// A wrong answer was among them: status, head, length, range or wrong-byte.
+    /// True if an answer was wrong: status, head, length, range or wrong-byte.
     pub failed: bool,
-    /// The first few in words.
+    /// The first few failures in words.
     pub first_errors: Vec<String>,
 }
 
-/// A figure over clients.
+/// The distribution of a figure over clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Spread {
-    /// Lowest.
+    /// Minimum.
     pub min: f64,
-    /// One of a hundred is lower (nearest rank).
+    /// 1st percentile (nearest rank).
     pub p1: f64,
-    /// Half of them are lower.
+    /// Median.
     pub p50: f64,
     /// Mean.
     pub mean: f64,
-    /// Number of clients.
+    /// Number of clients with the figure.
     pub clients: u64,
 }
 
-/// Times of requests, in microseconds, each within 1.6 %; null without any.
+/// Times of requests in microseconds, each within 1.6 %; null without requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Times {
     /// Number of requests.
@@ -187,12 +188,12 @@ pub struct Times {
     pub p99: Option<u64>,
     /// 99.9th percentile.
     pub p999: Option<u64>,
-    /// Longest, exact.
+    /// Maximum, exact.
     pub max: Option<u64>,
 }
 
 impl Times {
-    /// Of a histogram.
+    /// The times of a histogram.
     pub(crate) fn of(times: &Histogram) -> Self {
         Self {
             count: times.count(),
@@ -205,7 +206,7 @@ impl Times {
 }
 
 impl Spread {
-    /// Of a value for each client; `None` of nobody.
+    /// The distribution of one value per client; `None` without clients.
     pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let rank = (values.len() as f64 / 100.0).ceil() as usize;
@@ -220,7 +221,7 @@ impl Spread {
 }
 
 impl ClassSecond {
-    /// Counts of a second; the clients' moment is filled in by the caller.
+    /// The counts of a second; the caller fills in the clients' moment.
     pub(crate) fn of(class: &str, tally: &Tally) -> Self {
         Self {
             class: class.into(),
@@ -238,7 +239,7 @@ impl ClassSecond {
 }
 
 impl ClassSummary {
-    /// Figures of a class from its counts and its clients' shares.
+    /// The figures of a class from its counts and its clients' shares.
     pub(crate) fn of(
         class: &str,
         clients: u32,
@@ -292,7 +293,7 @@ mod tests {
         };
         let shares = [
             share(1000, 1_000_000, 2000),
-            share(0, 0, 0), // never began: not a slow client
+            share(0, 0, 0), // never started: does not count as a slow client
             share(3000, 2_000_000, 3000),
         ];
         let mut tally = Tally {

@@ -1,34 +1,34 @@
-//! What the clients of a class met, counted by each thread and added up by the reporter.
+//! Counts for the clients of a class: each thread counts, and the reporter adds them up.
 
 use super::histogram::Histogram;
 
-/// What can go wrong with a request. The names stand in the results: they do not change.
+/// The ways in which a request can fail. Their names appear in the results and are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No connection.
+    /// No connection was established.
     Connect,
     /// The server reset the connection.
     Reset,
-    /// The server closed before the answer was whole.
+    /// The server closed before the answer was complete.
     ClosedEarly,
     /// No byte for `timeout_s`.
     Timeout,
-    /// A request of an open loop found the queue full: it was never sent.
+    /// An open loop found its queue of requests full: the request was never sent.
     Overrun,
-    /// Another status than 200, or 206 for a range.
+    /// A status other than 200, or 206 for a range.
     Status,
     /// Not an HTTP/1 head with a Content-Length, or bytes beyond the answer.
     Head,
-    /// Another length than the file's or the range's.
+    /// A length other than that of the file or the range.
     Length,
-    /// Another range than the one asked for.
+    /// A range other than the requested one.
     Range,
-    /// A byte that is not the file's.
+    /// A byte differs from the file.
     WrongByte,
 }
 
 impl Fault {
-    /// All of them, as their numbers go.
+    /// All of them, ordered by number.
     pub const ALL: [Self; 10] = [
         Self::Connect,
         Self::Reset,
@@ -42,7 +42,7 @@ impl Fault {
         Self::WrongByte,
     ];
 
-    /// Name in the results.
+    /// Name used in the results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -58,7 +58,7 @@ impl Fault {
         }
     }
 
-    /// The server answered, but wrongly: whatever else it did, its figures mean nothing.
+    /// True if the server answered wrongly: its figures are then meaningless.
     pub fn is_wrong_answer(self) -> bool {
         matches!(
             self,
@@ -74,25 +74,25 @@ pub struct Tally {
     pub bytes: u64,
     /// Requests sent.
     pub requests: u64,
-    /// Answers taken whole.
+    /// Complete answers.
     pub completed: u64,
-    /// Answers that the client left, on purpose. Half-closed ones count here and, when whole, above.
+    /// Answers abandoned on purpose. Half-closed ones count here and, when complete, also above.
     pub aborted: u64,
-    /// Answers left for another place of the file.
+    /// Answers abandoned for another place in the file.
     pub seeks: u64,
-    /// Pauses begun.
+    /// Pauses that began.
     pub pauses: u64,
-    /// Connections made.
+    /// Connections established.
     pub connects: u64,
     /// Waits above `stall_s`.
     pub stalls: u64,
-    /// Their time together.
+    /// Total time of these waits.
     pub stalled_us: u64,
-    /// By `Fault`.
+    /// Failures, indexed by `Fault`.
     pub faults: [u64; Fault::ALL.len()],
-    /// From the intended begin to the answer's first byte.
+    /// Times from the intended start to the first byte of the answer.
     pub first_byte: Histogram,
-    /// From the intended begin to its last.
+    /// Times from the intended start to the last byte.
     pub completion: Histogram,
 }
 
@@ -102,18 +102,18 @@ impl Tally {
         self.faults[fault as usize] += 1;
     }
 
-    /// All faults together.
+    /// Total number of failures.
     pub fn fault_count(&self) -> u64 {
         self.faults.iter().sum()
     }
 
-    /// Whether a wrong answer was among them.
+    /// True if an answer was wrong.
     pub fn failed(&self) -> bool {
         let wrong = |fault: &Fault| fault.is_wrong_answer() && self.faults[*fault as usize] > 0;
         Fault::ALL.iter().any(wrong)
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another tally.
     pub fn merge(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.requests += other.requests;
@@ -132,19 +132,19 @@ impl Tally {
     }
 }
 
-/// What a client got while it wanted something.
+/// The bytes of a client while it wanted data.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// Bytes of bodies.
     pub bytes: u64,
-    /// Time in which it had a request and read, or tried to.
+    /// Time in which it had a request and read, or tried to read.
     pub active_us: u64,
-    /// What its rate would have given in that time; 0 without a rate.
+    /// Bytes that its rate would have given in that time; 0 without a rate.
     pub demand_bytes: u64,
 }
 
-/// Sums for Jain's index (Jain, Chiu, Hawe 1984) over what the active clients got in a window, as it is
-/// and as a part of their rates.
+/// Sums for Jain's index (Jain, Chiu, Hawe 1984) over the bytes of active clients in a window, absolute and
+/// relative to their rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fairness {
     clients: u64,
@@ -156,7 +156,7 @@ pub struct Fairness {
 }
 
 impl Fairness {
-    /// Counts a client's bytes; `rate_bytes_per_s` is 0 without one.
+    /// Adds a client's bytes; `rate_bytes_per_s` is 0 without a rate.
     pub fn add(&mut self, bytes: u64, rate_bytes_per_s: u64) {
         let x = bytes as f64;
         self.clients += 1;
@@ -180,7 +180,7 @@ impl Fairness {
         self.rated_squares += other.rated_squares;
     }
 
-    /// The index of the bytes; `None` for fewer than two clients or no byte at all.
+    /// The index of the bytes; `None` for fewer than two clients or without any byte.
     pub fn index(&self) -> Option<f64> {
         jain(self.clients, self.sum, self.squares)
     }

@@ -1,4 +1,4 @@
-//! A swarm against a server that misbehaves on purpose: what is counted is exact, whatever the time.
+//! A swarm against a server that misbehaves on purpose. The counts are exact, regardless of timing.
 
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use ackpace_lab_base::content::{self, Tag};
 const FILE_BYTES: u64 = 300_000;
 const SEED: u64 = 11;
 
-/// How the server answers.
+/// The behaviour of the server.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
     Right,
@@ -34,7 +34,7 @@ enum Manner {
     TooMuch,
 }
 
-/// A server on loopback, a thread for each connection; it ends with the test's process.
+/// A server on the loopback with a thread for each connection; it ends with the test's process.
 fn server(manner: Manner) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -47,7 +47,7 @@ fn server(manner: Manner) -> SocketAddr {
     address
 }
 
-/// Answers until the client leaves; its errors are the client's leaving.
+/// Answers until the client leaves; an error means that it left.
 fn serve(mut socket: TcpStream, manner: Manner) -> Option<()> {
     for nth in 0.. {
         let mut request = Vec::new();
@@ -112,7 +112,7 @@ fn class(name: &str, clients: u32, requests_each: u32) -> Class {
     class
 }
 
-/// Runs classes until all clients are done, or `stop` is said.
+/// Runs classes until all clients are done, or until `stop`.
 fn run(classes: Vec<Class>, target: SocketAddr) -> (Vec<ClassSummary>, Vec<Line>) {
     run_with(classes, target, |_, _| ())
 }
@@ -161,7 +161,7 @@ fn a_right_server_gives_every_client_every_byte() {
     idle.afterwards = Afterwards::Idle;
     idle.source = Some("127.0.0.2-127.0.0.3".into());
     let classes = vec![class("plain", 4, 5), paced, closing, ranges, idle];
-    // Idle clients never end: the run does when all others have, and a second has passed.
+    // Idle clients never end. The run ends when all others have, and a second has passed.
     let (got, lines) = run_with(classes, target, |line, speaker| {
         if let Line::Second(second) = line {
             let done: u64 = second.classes[..4].iter().map(|class| class.active).sum();
@@ -242,7 +242,7 @@ fn another_range_and_bytes_beyond_the_answer_are_wrong_answers() {
     let (got, _) = run(vec![ranges.clone()], server(Manner::OtherRange));
     assert_eq!((errors(&got[0]), got[0].failed), (vec![("range", 2)], true));
     ranges.requests_each = Some(1);
-    ranges.afterwards = Afterwards::Idle; // it listens after the answer too
+    ranges.afterwards = Afterwards::Idle; // it still reads after the answer
     let (got, _) = run_with(vec![ranges], server(Manner::TooMuch), |line, speaker| {
         if matches!(line, Line::Second(_)) {
             let _ = speaker.send(SwarmCommand::Stop);
@@ -394,7 +394,7 @@ fn a_player_whose_next_segment_does_not_come_has_stalled() {
     let (got, _) = run_with(vec![player("a", None, 9)], target, |line, speaker| {
         if let Line::Second(second) = line {
             completed += second.classes[0].completed;
-            // Each has its first segment, and a second in which to play 50 ms of film.
+            // Each has its first segment, and has had a second to play 50 ms of film.
             seconds += u64::from(completed == 2);
             if seconds == 2 {
                 speaker.send(SwarmCommand::Stop).unwrap();

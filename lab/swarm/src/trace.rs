@@ -1,9 +1,9 @@
-//! A web server's log as a workload: tab-separated, with a line of names, packed by gzip or not.
+//! Reads a web server's log as a workload: tab-separated, with a header line, optionally gzipped.
 //!
-//! Of the columns `time` (whole seconds), `method`, `url`, `response` and `bytes` are read, and of the
-//! rows those that are a GET answered by 200 with a body. The objects are numbered in the order of their
-//! first rows: names of the last century's servers need not be names of files (one may be a folder of
-//! another). An object is as long as its longest row.
+//! It uses the columns `time` (whole seconds), `method`, `url`, `response` and `bytes`, and the rows of GETs
+//! answered by 200 with a body. Objects are numbered in the order of their first rows, because URLs of old
+//! servers are not always valid file names (one may be a folder of another). An object is as long as its
+//! longest row.
 
 use flate2::read::MultiGzDecoder;
 use std::collections::HashMap;
@@ -13,21 +13,21 @@ use std::path::Path;
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 
-/// Unpacked bytes of a log: 4 GiB; what is longer is refused.
+/// Most unpacked bytes of a log, 4 GiB; a longer one is refused.
 const LOG_LEN_BYTES_MAX: u64 = 4 << 30;
 
-/// A log's requests and objects.
+/// The requests and objects of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// Requests in the order of time.
     pub rows: Vec<Row>,
-    /// Lengths of the objects, by number.
+    /// Lengths of the objects, indexed by number.
     pub lens_bytes: Vec<u64>,
-    /// From the first second's begin to the last one's end.
+    /// Time from the start of the first second to the end of the last.
     pub span_us: u64,
 }
 
-/// A request.
+/// A request of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Time since the first row. Rows of one second are spread evenly over it.
@@ -37,7 +37,7 @@ pub struct Row {
 }
 
 impl Trace {
-    /// Reads a log; packed by gzip if its name ends with ".gz".
+    /// Reads a log; it is gzipped if its name ends with ".gz".
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).doing(|| path.display().to_string())?;
         let packed = path.extension().is_some_and(|end| end == "gz");
@@ -54,7 +54,7 @@ impl Trace {
             if got.doing(|| path.display().to_string())? == 0 {
                 break;
             }
-            // Some browsers sent other bytes than UTF-8.
+            // Some browsers sent bytes that are not UTF-8.
             lines.push(String::from_utf8_lossy(&line).trim_end().to_owned());
         }
         let named = |what: String| LabError::Setup(format!("{}: {what}", path.display()));
@@ -93,7 +93,7 @@ impl Trace {
             lens_bytes[object] = len_bytes.max(lens_bytes[object]);
             seconds.push((second, object as u32));
         }
-        seconds.sort_by_key(|(second, _)| *second); // stable: within a second as they stood
+        seconds.sort_by_key(|(second, _)| *second); // stable: keeps the order within a second
         let (Some(first), Some(last)) = (seconds.first(), seconds.last()) else {
             return Err("no row is a GET answered by 200 with a body".into());
         };
@@ -105,7 +105,7 @@ impl Trace {
     }
 }
 
-/// Rows of one second get equal parts of it.
+/// Spreads the rows of each second evenly over it.
 fn spread(seconds: &[(u64, u32)]) -> Vec<Row> {
     let first = seconds.first().map_or(0, |(second, _)| *second);
     let mut rows = Vec::with_capacity(seconds.len());

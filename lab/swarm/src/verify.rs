@@ -1,4 +1,4 @@
-//! One whole download, byte by byte: a figure counts only for the right bytes.
+//! Checks one whole download byte by byte: figures only count for correct answers.
 
 use crate::head;
 use ackpace_lab_base::content::{self, Tag};
@@ -7,7 +7,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Downloads `path` and compares every byte with what the path stands for.
+/// Downloads `path` and compares every byte with the content that the path defines.
+///
+/// # Errors
+/// The first wrong status, length or byte, as the contender's fault; or a failed read or write.
 pub fn download(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> Result<()> {
     let mut socket = connect(who, address)?;
     ask(who, &mut socket, path, "1.1")?;
@@ -37,7 +40,10 @@ pub fn download(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> R
     Ok(())
 }
 
-/// Downloads a small file on a connection of its own, and gives the connection.
+/// Downloads a small file on a new connection, and returns the connection.
+///
+/// # Errors
+/// A wrong status or length, as the contender's fault; or a failed read or write.
 pub fn ask_once(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> Result<TcpStream> {
     let mut socket = connect(who, address)?;
     ask(who, &mut socket, path, "1.1")?;
@@ -55,6 +61,9 @@ pub fn ask_once(who: &str, address: SocketAddr, path: &str, len_bytes: u64) -> R
 }
 
 /// Downloads a listing by HTTP/1.0; returns its length after checking that it links all `names`.
+///
+/// # Errors
+/// A wrong status or length or a missing link, as the contender's fault; or a failed read or write.
 pub fn listing(who: &str, address: SocketAddr, path: &str, names: &[String]) -> Result<u64> {
     let mut socket = connect(who, address)?;
     ask(who, &mut socket, path, "1.0")?;
@@ -106,7 +115,10 @@ fn ask(who: &str, socket: &mut TcpStream, path: &str, version: &str) -> Result<(
         .doing(|| format!("{who}: GET {path}"))
 }
 
-/// Reads a response head; what came after it is the start of the body.
+/// Reads a response head; also returns the bytes after it, which begin the body.
+///
+/// # Errors
+/// A head that is incomplete or not HTTP/1.x, as the contender's fault; or a failed read.
 pub fn read_head(who: &str, socket: &mut TcpStream) -> Result<(head::Head, Vec<u8>)> {
     let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
     loop {

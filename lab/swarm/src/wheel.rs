@@ -1,20 +1,20 @@
-//! Timers of thousands of clients: a wheel of slots of a millisecond, adding and firing in constant time.
+//! Timers of thousands of clients: a wheel with slots of a millisecond; adding and firing take constant time.
 //!
-//! A timer further away than a turn stays in its slot and is looked at once a turn. There is no removal:
-//! a client whose plans changed ignores a timer that is not the one it waits for.
+//! A timer further away than one turn stays in its slot and is checked once a turn. Timers cannot be removed: a
+//! client whose plans changed ignores a timer that it does not wait for.
 
 /// Length of a slot.
 pub const TICK_US: u64 = 1000;
-/// Slots: a turn takes 2 s.
+/// Number of slots: a turn takes 2 s.
 const SLOTS: usize = 2048;
 
-/// A set of timers, each the number of a client and when it is due.
+/// A set of timers, each with the number of a client and a due time.
 #[derive(Debug)]
 pub struct Wheel {
     slots: Vec<Vec<Timer>>,
-    /// Which slots hold a timer.
+    /// Bitmap of the slots that hold a timer.
     filled: [u64; SLOTS / 64],
-    /// The first tick that has not been fired.
+    /// The first tick that has not fired.
     tick: u64,
     fired: Vec<Timer>,
 }
@@ -24,7 +24,7 @@ pub struct Wheel {
 pub struct Timer {
     /// Number of the client.
     pub who: u32,
-    /// When it is due.
+    /// Due time.
     pub due_us: u64,
 }
 
@@ -39,18 +39,18 @@ impl Wheel {
         }
     }
 
-    /// Adds a timer. It fires at the end of its tick, never early; one in the past at the next call.
+    /// Adds a timer. It fires at the end of its tick, never early; one in the past fires at the next call.
     pub fn add(&mut self, timer: Timer) {
         let slot = (timer.due_us.div_ceil(TICK_US).max(self.tick) % SLOTS as u64) as usize;
         self.slots[slot].push(timer);
         self.filled[slot / 64] |= 1 << (slot % 64);
     }
 
-    /// Takes all timers that are due, in the order of their ticks. Give the list back by `keep`.
+    /// Removes and returns all due timers, in the order of their ticks. Return the list by `keep`.
     pub fn fire(&mut self, now_us: u64) -> Vec<Timer> {
         let mut fired = std::mem::take(&mut self.fired);
         let now = now_us / TICK_US;
-        // More than a turn late: every slot once is enough.
+        // If more than a turn late, visiting every slot once is enough.
         let from = self.tick.max((now + 1).saturating_sub(SLOTS as u64));
         for tick in from..=now {
             let slot = (tick % SLOTS as u64) as usize;
@@ -72,18 +72,18 @@ impl Wheel {
         fired
     }
 
-    /// Keeps the memory of a list that `fire` gave.
+    /// Keeps the memory of a list returned by `fire`.
     pub fn keep(&mut self, mut list: Vec<Timer>) {
         list.clear();
         self.fired = list;
     }
 
-    /// When to call `fire` next: the next slot with a timer, due or of a later turn; `None` if there is
-    /// no timer.
+    /// The time of the next call of `fire`: that of the next slot with a timer, even if the timer is due in a
+    /// later turn. `None` without timers.
     pub fn next_us(&self) -> Option<u64> {
         let start = (self.tick % SLOTS as u64) as usize;
         let words = SLOTS / 64;
-        // The first word is looked at twice: from the start on, and at last what lies before it.
+        // The first word is checked twice: first from `start` on, and last for the bits before it.
         for nth in 0..=words {
             let word = (start / 64 + nth) % words;
             let mask = match nth {

@@ -1,6 +1,7 @@
-//! What a swarm does: classes of clients, as a TOML file or as Rust values.
+//! The description of a swarm's work: classes of clients, as a TOML file or as Rust values.
 //!
-//! Types only; which values make sense together is said in `check.rs`. Unset means: not done.
+//! Types only; `check.rs` checks which values are valid together. An unset value means that the behaviour is
+//! off.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -9,20 +10,20 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workload {
-    /// Start of all random draws. The same seed gives each client the same objects, ranges and rates.
+    /// Seed of all random draws. The same seed gives each client the same objects, ranges and rates.
     pub seed: u64,
-    /// Length of the run after the warm-up, in seconds. Without it, until `stop`.
+    /// Length of the run after the warm-up, in seconds; `None`: until `stop`.
     pub duration_s: Option<f64>,
     /// Seconds before the figures begin to count.
     pub warmup_s: f64,
     /// Clients of all classes together; needed only where classes give a `share`.
     pub clients: Option<u32>,
-    /// Classes of clients, each with a name of its own.
+    /// The classes of clients, with unique names.
     #[serde(rename = "class")]
     pub classes: Vec<Class>,
 }
 
-/// Clients that behave alike.
+/// Clients with the same behaviour.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
@@ -30,84 +31,85 @@ pub struct Class {
     pub name: String,
     /// Number of clients. A client has one connection at a time.
     pub clients: Option<u32>,
-    /// Instead: part of the workload's `clients`, 0..=1.
+    /// Instead of `clients`: share of the workload's `clients`, 0..=1.
     pub share: Option<f64>,
-    /// What limits a client, beside its link.
+    /// What limits a client besides its link.
     #[serde(default)]
     pub kind: Kind,
-    /// Pace at which a client reads. Without it: as fast as it can. Of a player: of its film.
+    /// Rate at which a client reads; `None`: as fast as possible. For a player, the rate of its film.
     pub rate: Option<Rate>,
-    /// How a player takes its film.
+    /// How a player fetches its film.
     pub segments: Option<Segments>,
-    /// What a bursty client reads at once.
+    /// The bursts of a bursty client.
     pub burst: Option<Burst>,
-    /// Addresses that the clients bind to, one after the other, as "10.1.0.1-10.1.3.232" or
-    /// "10.1.0.0/24": each may be a path of the WAN emulator. Without it: the kernel's choice.
+    /// Addresses that the clients bind to, one after the other, as "10.1.0.1-10.1.3.232" or "10.1.0.0/24". Each
+    /// may be a path of the WAN emulator. `None`: the kernel chooses.
     pub source: Option<String>,
-    /// When the clients begin. Without it: all at once.
+    /// When the clients start; `None`: all at once.
     pub start: Option<Start>,
-    /// What they get.
+    /// The objects that they request.
     pub object: Objects,
-    /// Which part of it. Without it: all of it.
+    /// The part of an object that they request; `None`: all of it.
     pub part: Option<Part>,
-    /// Requests come at a rate of their own, whatever the answers do (open loop). Without it each
-    /// client asks when it has its answer (closed loop).
+    /// Requests arrive at a rate of their own, regardless of the answers (open loop). `None`: each client sends
+    /// its next request when it has its answer (closed loop).
     pub arrivals: Option<Arrivals>,
-    /// Seconds that a client of a closed loop waits between an answer and the next request.
+    /// Think time in seconds of a client of a closed loop, between an answer and the next request.
     #[serde(default)]
     pub think_s: f64,
-    /// One connection for all requests of a client (default), or a new one for each.
+    /// True (default): one connection for all requests of a client. False: a new one for each.
     #[serde(default = "yes")]
     pub keep_alive: bool,
-    /// Requests of a client of a closed loop. Without it: no end.
+    /// Number of requests of a client of a closed loop; `None`: no limit.
     pub requests_each: Option<u32>,
-    /// What a client does after its last request.
+    /// Behaviour of a client after its last request.
     #[serde(default)]
     pub afterwards: Afterwards,
-    /// Clients that stop reading for a while, so that their window closes.
+    /// Clients that stop reading for a while, so that their receive window closes.
     pub pause: Option<Pause>,
     /// Clients that leave within a response.
     pub abort: Option<Abort>,
-    /// Clients that read at another pace from some time on.
+    /// Clients that change their rate at some time.
     #[serde(default)]
     pub change: Vec<Change>,
-    /// SO_RCVBUF of the clients' sockets, which is about the window that they open. Without it: the kernel's
-    /// autotuning, or half a second of the rate (at least 64 KiB) for a plain client with a rate, else the kernel
-    /// would take in what it does not.
+    /// SO_RCVBUF of the clients' sockets, which is about the window that they open. `None`: the kernel's
+    /// autotuning. A plain client with a rate instead gets half a second of its rate, at least 64 KiB.
+    /// Otherwise the kernel would buffer what the client does not read.
     pub receive_buffer_bytes: Option<u32>,
-    /// SO_RCVLOWAT within a body: the client is not woken for less, so that thousands of them cost little where
-    /// the network is what limits them. Without it: for each packet. Not with a `rate`, which wakes by the clock.
+    /// SO_RCVLOWAT within a body: the client does not wake for fewer bytes. Thousands of clients that are
+    /// limited by the network then cost little. `None`: wake for each packet. Not with a `rate`, which wakes by
+    /// the clock.
     pub receive_at_least_bytes: Option<u32>,
-    /// The clients have a thread of their own, before the others on its core: what they are timed by is then not how
-    /// busy the others keep the swarm.
+    /// Run the clients in a thread of their own, with priority over the others on its core. Their timings then
+    /// do not depend on how busy the swarm is with other clients.
     #[serde(default)]
     pub apart: bool,
-    /// A client that waits for a byte longer than this has stalled.
+    /// A client that waits longer than this for a byte, in seconds, has stalled.
     #[serde(default = "one")]
     pub stall_s: f64,
-    /// A client that waits for a byte longer than this gives up: an error.
+    /// A client that waits longer than this for a byte, in seconds, gives up: an error.
     #[serde(default = "thirty")]
     pub timeout_s: f64,
 }
 
-/// What limits a client, beside its link. Each opens TCP's window as it reads.
+/// What limits a client besides its link. Each kind opens TCP's window as it reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Nothing; or its `rate`, with a receive buffer that is too small to hide it.
+    /// Nothing, or its `rate`: its receive buffer is small enough that the kernel cannot hide the rate.
     #[default]
     Plain,
-    /// Itself: it reads steadily at its `rate`, as a proxy or `curl --limit-rate` does, from a receive buffer that is
-    /// the kernel's affair, and may be filled at once by much more.
+    /// Its own pace: it reads steadily at its `rate`, as a proxy or `curl --limit-rate` does. The kernel sizes
+    /// its receive buffer, which may take in much more at once.
     SelfPaced,
-    /// Its film: it fetches a segment, then does nothing until the next one is due. `rate` is the film's.
+    /// Its film: it fetches a segment, then waits until the next one is due. `rate` is the film's rate.
     Player,
-    /// What it does with the bytes: it reads a burst as fast as it can, then nothing for a while.
+    /// Its processing: it reads a burst as fast as possible, then nothing for a while.
     Bursty,
 }
 
 impl Kind {
-    /// Its name in a workload.
+    /// Its name in a workload file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -118,40 +120,40 @@ impl Kind {
     }
 }
 
-/// How a player takes its film: from the begin to the end, by ranges. The first two segments at once, then each when
-/// the one before it begins to be played.
+/// How a player fetches its film: from start to end, by ranges. It requests the first two segments at once,
+/// then each one when playback of the previous one begins.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Segments {
-    /// Seconds of film in a segment.
+    /// Length of a segment, in seconds of film.
     pub film_s: f64,
-    /// It is read at so many times the film's rate. Without it: as fast as it can be.
+    /// Rate of reading, as a multiple of the film's rate; `None`: as fast as possible.
     pub times: Option<f64>,
 }
 
-/// What a bursty client reads at once.
+/// The bursts of a bursty client.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// Bytes of bodies.
+    /// Body bytes of a burst.
     pub len_bytes: u64,
-    /// Seconds from the begin of a burst to the begin of the next.
+    /// Seconds from the start of one burst to the start of the next.
     pub every_s: f64,
 }
 
-/// Pace of a class: one for all, or drawn for each client.
+/// Rate of a class: one for all clients, or drawn for each.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// The same for all.
+    /// The same rate for all.
     pub bits_per_s: Option<u64>,
-    /// How it is drawn between `min` and `max`; without it `bits_per_s` holds.
+    /// Distribution of the rates between `min` and `max`; `None`: `bits_per_s` applies.
     pub spread: Option<Spread>,
     /// Slowest client.
     pub min_bits_per_s: Option<u64>,
     /// Fastest client.
     pub max_bits_per_s: Option<u64>,
-    /// Shape of a bounded Pareto distribution (default 1.2): smaller = more of the clients are fast.
+    /// Shape of a bounded Pareto distribution (default 1.2): a smaller value makes more of the clients fast.
     pub alpha: Option<f64>,
 }
 
@@ -159,62 +161,62 @@ pub struct Rate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
-    /// Each rate between the two is as likely.
+    /// All rates in the interval are equally likely.
     Uniform,
-    /// Bounded Pareto: many slow ones, few fast ones.
+    /// Bounded Pareto: many slow clients, few fast ones.
     Pareto,
 }
 
-/// Begin of the clients of a class.
+/// Start of the clients of a class.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// The first client begins this long after the run.
+    /// Start of the span, in seconds after the start of the run.
     #[serde(default)]
     pub after_s: f64,
-    /// Seconds over which all have begun (uniform), or in which as many as there are begin on average
-    /// (poisson).
+    /// Length of the span in seconds. All clients start within it (uniform), or the mean gap is such that all
+    /// start within it on average (poisson).
     pub over_s: f64,
-    /// How the begins lie.
+    /// Distribution of the starts in the span.
     #[serde(default)]
     pub spread: StartSpread,
 }
 
-/// How begins lie in their span.
+/// Distribution of starts in their span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartSpread {
-    /// Each client at an instant of its own, drawn from the span.
+    /// Each client starts at a random time of its own in the span.
     #[default]
     Uniform,
-    /// Gaps between two clients are exponential, as of people who do not know each other.
+    /// Gaps between two clients are exponential, as for independent users.
     Poisson,
 }
 
-/// What a client asks for.
+/// The objects that a client requests.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Objects {
-    /// How the next one is chosen.
+    /// How the next object is chosen.
     pub choice: Choice,
-    /// Path below the served root; "{n}" in it becomes the object's number.
+    /// Path below the served root; "{n}" in it stands for the object's number.
     pub path: String,
-    /// Number of objects: numbers run from 0. Not for `one` and `trace`.
+    /// Number of objects, numbered from 0. Not for `one` and `trace`.
     pub count: Option<u32>,
-    /// Digits of the number, with leading zeros. Without it: as many as it has.
+    /// Digits of the number, with leading zeros; by default as many as needed.
     #[serde(default)]
     pub digits: u8,
-    /// Length of each file: answers are held against it. Needed where `part` is not the whole.
+    /// Length of each file in bytes, against which answers are checked. Required where `part` is not the whole.
     pub len_bytes: Option<u64>,
-    /// Object of client 0, of `dealt` ones (default 0).
+    /// Object of client 0 for `dealt` (default 0).
     #[serde(default)]
     pub first: u32,
-    /// Exponent of Zipf's law: object k is asked for in proportion to 1/(k+1)^s.
+    /// Exponent s of Zipf's law: object k is requested in proportion to 1/(k+1)^s.
     pub s: Option<f64>,
-    /// Locality after TPF 4.1: this part of the clients, 0..=1, get object 0, all others an object of
-    /// their own (client k gets number k+1), again and again.
+    /// Locality after TPF 4.1: this share of the clients, 0..=1, requests object 0; each other client requests
+    /// its own (client k number k+1), again and again.
     pub p: Option<f64>,
-    /// A web server's log, `.tsv` or `.tsv.gz`, for `trace`; relative to the workload's file.
+    /// A web server's log for `trace`, `.tsv` or `.tsv.gz`; the path is relative to the workload's file.
     pub file: Option<PathBuf>,
 }
 
@@ -222,37 +224,36 @@ pub struct Objects {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// There is one.
+    /// There is only one.
     #[default]
     One,
-    /// Each is as likely.
+    /// All are equally likely.
     Uniform,
-    /// A few are asked for most.
+    /// By Zipf's law: a few are requested most.
     Zipf,
-    /// A part of the clients share one, the others have their own.
+    /// A share of the clients request a common object, the others have their own.
     Locality,
-    /// Client k gets object `first` + k, modulo their number, again and again.
+    /// Client k requests object `first` + k, modulo their number, again and again.
     Dealt,
-    /// In the order of a log; see `trace.rs` for the numbers and lengths.
+    /// In the order of a log; `trace.rs` defines numbers and lengths.
     Trace,
 }
 
-/// Which part of an object.
+/// The part of an object to request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// How it is chosen.
+    /// How the part is chosen.
     pub choice: PartChoice,
-    /// Length of a range (`ranges`).
+    /// Length of a range in bytes (`ranges`).
     pub len_bytes: Option<u64>,
     /// Ranges, seeks and places begin at a multiple of this (default 1).
     pub align_bytes: Option<u64>,
     /// Seconds between two seeks (`seeks`).
     pub every_s: Option<f64>,
-    /// Between two readers of one object (`places`).
+    /// Distance in bytes between two readers of one object (`places`).
     pub apart_bytes: Option<u64>,
-    /// Instead of the same for all objects: from `apart_bytes` between the readers of the first one to this between
-    /// those of the last, by equal factors.
+    /// Varies that distance: from `apart_bytes` for the first object to this for the last, by equal factors.
     pub apart_max_bytes: Option<u64>,
 }
 
@@ -263,31 +264,31 @@ pub enum PartChoice {
     /// All of the object, without a Range field.
     #[default]
     Whole,
-    /// One range of `len_bytes` somewhere in it.
+    /// One range of `len_bytes` at a random place.
     Ranges,
-    /// From somewhere to the end. After `every_s` the client drops the connection, as a player does,
-    /// and goes on from somewhere else.
+    /// From a random place to the end. After `every_s` the client drops the connection, as a player does, and
+    /// continues at another place.
     Seeks,
-    /// From a place of its own to the end: the first reader of an object from its begin, the next one `apart_bytes`
-    /// further on.
+    /// From a fixed place to the end: the first reader of an object starts at its beginning, each further one
+    /// `apart_bytes` further on.
     Places,
 }
 
-/// An offered load. Its requests go to whichever connection is free; the time that they wait for one
-/// counts, as the answer's time is counted from the intended begin.
+/// An offered load. Its requests go to any free connection. The time that they wait for one counts, as answers
+/// are timed from the intended start.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arrivals {
-    /// Requests a second of the whole class. Not with `trace_speed`.
+    /// Requests per second of the whole class. Not with `trace_speed`.
     pub requests_per_s: Option<f64>,
-    /// How they lie in time.
+    /// Distribution of the requests in time.
     #[serde(default)]
     pub spread: ArrivalSpread,
-    /// Instead: at the times of the object's trace, this many times as fast.
+    /// Instead of a rate: the times of the object's trace, sped up by this factor.
     pub trace_speed: Option<f64>,
 }
 
-/// How requests lie in time.
+/// Distribution of requests in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArrivalSpread {
@@ -298,14 +299,14 @@ pub enum ArrivalSpread {
     Even,
 }
 
-/// What follows a client's last request.
+/// Behaviour of a client after its last request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Afterwards {
-    /// It closes its connection.
+    /// Closes its connection.
     #[default]
     Close,
-    /// It keeps its connection and says nothing.
+    /// Keeps its connection without requests.
     Idle,
 }
 
@@ -313,14 +314,14 @@ pub enum Afterwards {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
-    /// Part of the clients that do, 0..=1 (default 1).
+    /// Share of the clients that do, 0..=1 (default 1).
     #[serde(default = "one")]
     pub share: f64,
-    /// Seconds after the client's begin.
+    /// Start of the pause, in seconds after the client's start.
     pub at_s: f64,
-    /// Length of the pause.
+    /// Length of the pause in seconds.
     pub for_s: f64,
-    /// Again after so many seconds, counted from begin to begin. Without it: once.
+    /// Period of repeated pauses in seconds, from start to start; `None`: pause once.
     pub every_s: Option<f64>,
 }
 
@@ -328,16 +329,16 @@ pub struct Pause {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Abort {
-    /// Part of the clients that do, 0..=1 (default 1).
+    /// Share of the clients that do, 0..=1 (default 1).
     #[serde(default = "one")]
     pub share: f64,
     /// How it leaves.
     pub how: Leave,
-    /// After so many bytes of the body.
+    /// Leave after this many bytes of the body.
     pub after_bytes: Option<u64>,
-    /// Or after so many seconds since the request.
+    /// Or leave this many seconds after the request.
     pub after_s: Option<f64>,
-    /// Comes back with its next request (default), or is gone for good.
+    /// True (default): the client returns with its next request. False: it is gone for good.
     #[serde(default = "yes")]
     pub come_back: bool,
 }
@@ -346,29 +347,29 @@ pub struct Abort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Leave {
-    /// A reset at once (SO_LINGER of 0).
+    /// Resets at once (SO_LINGER of 0).
     Rst,
-    /// A FIN; what still comes is answered by the kernel with a reset.
+    /// Sends a FIN; the kernel answers later data with a reset.
     Fin,
-    /// A FIN of its own direction only: it still takes, and checks, the whole answer.
+    /// Sends a FIN for its own direction only: it still receives and checks the whole answer.
     HalfClose,
 }
 
-/// Another pace.
+/// A change of the rate.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Seconds after the begin of the run.
+    /// Time in seconds after the start of the run.
     pub at_s: f64,
-    /// Pace from then on; 0 = as fast as it can.
+    /// The rate from then on; 0 = as fast as possible.
     pub bits_per_s: u64,
-    /// Part of the clients that change, 0..=1 (default 1).
+    /// Share of the clients that change, 0..=1 (default 1).
     #[serde(default = "one")]
     pub share: f64,
 }
 
 impl Workload {
-    /// Clients of a class, its share resolved.
+    /// Number of clients of a class, with `share` resolved.
     pub fn clients_of(&self, class: &Class) -> u32 {
         let shared = f64::from(self.clients.unwrap_or(0)) * class.share.unwrap_or(0.0);
         class.clients.unwrap_or(shared.round() as u32)
@@ -376,7 +377,7 @@ impl Workload {
 }
 
 impl Class {
-    /// A class whose clients get the objects one after the other, as fast as they can.
+    /// A class whose clients request objects one after the other, as fast as possible.
     pub fn new(name: &str, clients: u32, object: Objects) -> Self {
         Self {
             name: name.into(),
@@ -416,7 +417,7 @@ impl Rate {
         }
     }
 
-    /// Drawn for each client.
+    /// A rate drawn for each client.
     pub fn spread(spread: Spread, min_bits_per_s: u64, max_bits_per_s: u64) -> Self {
         Self {
             spread: Some(spread),
@@ -436,7 +437,7 @@ impl Objects {
         }
     }
 
-    /// A numbered set, from which `choice` chooses.
+    /// A numbered set of objects with this choice.
     pub fn set(choice: Choice, path: &str, count: u32) -> Self {
         Self {
             choice,

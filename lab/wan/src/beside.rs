@@ -1,4 +1,5 @@
-//! A wire beside the emulator, for clients who time the server: the emulator's work is not in their times.
+//! A direct link beside the emulator, for clients that time the server: their times exclude the emulator's
+//! work.
 
 use super::namespace::{self, Namespace};
 use super::{Side, Topology, metrics, plan};
@@ -6,12 +7,12 @@ use ackpace_lab_base::error::Result;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// The wire's name at both ends.
+/// The device's name at both ends.
 const NAME: &str = "beside0";
-/// The clients' table of routes for what leaves with an address of theirs (ip-rule(8)).
+/// The clients' routing table for packets that leave with one of their addresses (ip-rule(8)).
 const TABLE: u32 = 7;
 
-/// Lays the wire from these clients to all addresses (IPv4) of the server.
+/// Creates the link from these clients to all IPv4 addresses of the server.
 pub fn lay(
     topology: &Topology,
     clients: &RangeInclusive<IpAddr>,
@@ -44,7 +45,8 @@ pub fn lay(
     })
 }
 
-/// Brings up this end, with these routes. They need not be those of the way back, which a filter would ask for.
+/// Brings up this end, with these routes. The emulator's routes may carry the reverse path; rp_filter would
+/// then drop packets, so it is off.
 fn furnish(topology: &Topology, routes: impl Iterator<Item = String>) -> Result<()> {
     let up = format!("link set {NAME} mtu {} up", topology.mtu_bytes);
     let lines: Vec<String> = [up].into_iter().chain(routes).collect();

@@ -1,4 +1,4 @@
-//! `ackpace-lab wan`: the emulator for people.
+//! `ackpace-lab wan`: the command line of the emulator.
 
 use super::check;
 use super::counters::Counters;
@@ -23,7 +23,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Build a WAN after a topology file; it stays until `down` or the end of its process
+    /// Build a WAN from a topology file; it stays until `down` or the end of its process
     Up {
         /// Name for the other commands
         name: String,
@@ -35,7 +35,7 @@ enum Action {
         /// Its name
         name: String,
     },
-    /// Change a link while it runs: what is not named stays; a rate or loss of 0 removes it
+    /// Change a link while it runs: unnamed values stay; a rate or loss of 0 removes it
     Set {
         /// Name of the WAN
         name: String,
@@ -53,7 +53,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Run a command where servers or clients are
+    /// Run a command in the namespace of the servers or of the clients
     Exec {
         /// Name of the WAN
         name: String,
@@ -65,7 +65,7 @@ enum Action {
     },
     /// Measure the emulator itself: rate, delay, loss, reno's throughput, speed, many paths
     Check(check::Args),
-    /// What `up` leaves in the background
+    /// The background process of `up`
     #[command(hide = true)]
     Serve {
         /// Name for the other commands
@@ -81,12 +81,16 @@ enum End {
     Client,
 }
 
-/// Does what was asked. Code 1: a check missed its target.
+/// Runs the given action. Exit code 1: a check missed a requirement.
+///
+/// # Errors
+/// Missing root, a WAN that is not up, an invalid topology or change, or the error that the background process
+/// reports.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.action {
         Action::Up { name, topology } => {
             needs_root()?;
-            plan::read(topology)?; // its faults are told here, not in the background
+            plan::read(topology)?; // report its errors here, not in the background
             daemon::start(name, topology)?;
             println!("{name} is up; ackpace-lab wan exec {name} server|client COMMAND runs inside");
         }
@@ -195,7 +199,7 @@ fn exec(name: &str, side: End, words: &[String]) -> Result<()> {
     };
     let namespace = Namespace::open(&path)?;
     let Some((program, arguments)) = words.split_first() else {
-        return Ok(()); // clap wants one at least
+        return Ok(()); // clap requires at least one
     };
     let mut command = Command::new(program);
     command.args(arguments);

@@ -1,4 +1,4 @@
-//! What the emulator counted, as plain data.
+//! The emulator's counters, as plain data.
 
 use super::engine::{Engine, LinkState};
 pub use super::engine::{PathTotals, Strays};
@@ -6,29 +6,29 @@ use super::plan::Direction;
 use super::plan::LinkId;
 use serde::{Deserialize, Serialize};
 
-/// Everything since the start, but for the lateness, which is since the last look.
+/// Counters since the start, except for the lateness, which counts since the last call.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Since the start, in us.
+    /// Time since the start, in us.
     pub elapsed_us: u64,
     /// By path, in the topology's order.
     pub paths: Vec<PathCounters>,
-    /// By link: the shared ones, then the own ones of each path, down and up.
+    /// By link: the shared ones, then each path's own, down and up.
     pub links: Vec<LinkCounters>,
-    /// Frames of no path.
+    /// Frames that belong to no path.
     pub strays: Strays,
-    /// How punctual the emulator was.
+    /// How late the emulator wrote frames.
     pub lateness: Lateness,
-    /// Frames that a kernel refused to take.
+    /// Frames that a kernel refused to accept.
     pub refused: u64,
-    /// Frames that the server's and the client's kernel dropped, since the emulator read too slowly.
+    /// Frames dropped by the server's and by the client's kernel because the emulator read too slowly.
     pub overruns: [u64; 2],
 }
 
 /// One path.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PathCounters {
-    /// As in the topology.
+    /// Name of the path in the topology.
     pub name: String,
     /// From the server to the client.
     pub down: PathTotals,
@@ -36,48 +36,48 @@ pub struct PathCounters {
     pub up: PathTotals,
 }
 
-/// One link, one direction.
+/// One link in one direction.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LinkCounters {
-    /// As in the topology; own links are `PATH down` and `PATH up`.
+    /// Name of the link in the topology; a path's own links are `PATH down` and `PATH up`.
     pub name: String,
     /// Packets offered to it.
     pub offered_packets: u64,
     /// Bytes offered to it.
     pub offered_bytes: u64,
-    /// Packets that arrive.
+    /// Packets that arrive at its far end.
     pub delivered_packets: u64,
-    /// Bytes that arrive.
+    /// Bytes that arrive at its far end.
     pub delivered_bytes: u64,
-    /// Dropped by a full queue.
+    /// Packets dropped by a full queue.
     pub dropped_full_packets: u64,
-    /// Dropped early by RED.
+    /// Packets dropped early by RED.
     pub dropped_red_packets: u64,
-    /// Lost on the wire.
+    /// Packets lost on the wire.
     pub lost_packets: u64,
-    /// Delivered with "congestion experienced".
+    /// Packets delivered with "congestion experienced".
     pub marked_packets: u64,
-    /// Time that the transmitter sent; a link without a rate sends in no time.
+    /// Time that the transmitter was sending; a link without a rate sends in no time.
     pub busy_us: u64,
-    /// Time that it did not.
+    /// Time that the transmitter was idle.
     pub idle_us: u64,
-    /// Bytes that wait now.
+    /// Bytes in the queue now.
     pub queue_bytes: u64,
 }
 
-/// How late frames were written, after the time at which they should arrive.
+/// How late frames were written, relative to the time at which they should arrive.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Lateness {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Sum over them.
+    /// Sum of their lateness.
     pub sum_ns: u64,
-    /// The latest.
+    /// Lateness of the latest frame.
     pub max_ns: u64,
 }
 
 impl Counters {
-    /// Of an engine; names are added by who knows them.
+    /// The counters of an engine; the caller adds the names.
     pub(crate) fn of(engine: &Engine, now_ns: u64, elapsed_ns: u64) -> Counters {
         let path = |nth| PathCounters {
             name: String::new(),
@@ -126,19 +126,19 @@ impl LinkCounters {
 }
 
 impl Lateness {
-    /// One more frame.
+    /// Counts one more frame.
     pub(crate) fn saw(&mut self, late_ns: u64) {
         self.frames += 1;
         self.sum_ns += late_ns;
         self.max_ns = self.max_ns.max(late_ns);
     }
 
-    /// What was seen since the last call.
+    /// Returns the lateness since the last call, and resets it.
     pub(crate) fn taken(&mut self) -> Lateness {
         std::mem::take(self)
     }
 
-    /// Mean, in us.
+    /// Mean lateness in us.
     pub fn mean_us(&self) -> f64 {
         self.sum_ns as f64 / 1e3 / self.frames.max(1) as f64
     }

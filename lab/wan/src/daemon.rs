@@ -1,7 +1,7 @@
-//! What `wan up` leaves in the background: a process that holds a WAN and answers on a socket.
+//! The background process of `wan up`: it holds a WAN and answers on a socket.
 //!
-//! The socket's name is in the abstract namespace, so that it goes with the process. One line of JSON
-//! is asked, one is answered. Only the same user may ask.
+//! The socket's name is in the abstract namespace, so it disappears with the process. Each request and each
+//! answer is one line of JSON. Only the same user may connect.
 
 use super::Wan;
 use super::counters::Counters;
@@ -17,17 +17,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// One request, to the end of its line. Longer ones are cut, and then not understood.
+/// Longest request, including the end of its line. Longer ones are cut and then fail to parse.
 const REQUEST_LEN_BYTES_MAX: u64 = 64 << 10;
-/// Who connects and says nothing must not lock others out.
+/// Time limit for a request: a silent client must not block others.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 const READY: &str = "ready";
 
-/// What can be asked.
+/// A request to the process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// Only the answer.
+    /// Only return the answer.
     Show,
     /// Change a link.
     Set {
@@ -36,16 +36,16 @@ pub enum Request {
         /// What changes.
         change: Box<LinkSpec>,
     },
-    /// End.
+    /// End the process.
     Down,
 }
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct About {
-    /// File of the servers' namespace.
+    /// Path of the servers' namespace.
     pub server: String,
-    /// File of the clients' namespace.
+    /// Path of the clients' namespace.
     pub client: String,
     /// All counters.
     pub counters: Counters,
@@ -79,17 +79,17 @@ pub fn start(name: &str, topology: &Path) -> Result<()> {
     )))
 }
 
-/// The background process itself: until it is asked to go.
+/// Runs the background process until it is asked to end.
 pub fn serve(name: &str, topology: &Path) -> Result<()> {
     let listener = UnixListener::bind_addr(&address(name)?)
         .map_err(|error| LabError::Setup(format!("{name}: {error}: is it up already?")))?;
     let wan = Wan::up(&plan::read(topology)?)?;
-    let _ = rustix::process::setsid(); // a closing terminal is not the end
+    let _ = rustix::process::setsid(); // survive the end of the terminal
     println!("{READY}");
     silence()?;
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            continue; // who asked has gone
+            continue; // the client has gone
         };
         let goes_on = match answer(&wan, &stream) {
             Ok(goes_on) => goes_on,
@@ -111,7 +111,7 @@ pub fn serve(name: &str, topology: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Asks the process of that name.
+/// Sends a request to the process of that name.
 pub fn ask(name: &str, request: &Request) -> Result<About> {
     let what = || format!("asking {name}");
     let mut stream = UnixStream::connect_addr(&address(name)?)
@@ -136,7 +136,7 @@ pub fn ask(name: &str, request: &Request) -> Result<About> {
     serde_json::from_value(value).doing(what)
 }
 
-/// False when it was asked to end.
+/// Answers one request; returns false if it asked the process to end.
 fn answer(wan: &Wan, stream: &UnixStream) -> Result<bool> {
     let what = || "a request".to_owned();
     let peer = rustix::net::sockopt::socket_peercred(stream).doing(what)?;
@@ -173,7 +173,7 @@ fn address(name: &str) -> Result<SocketAddr> {
         .map_err(|error| LabError::Setup(format!("name {name:?}: {error}; allowed: 1 to 90 bytes")))
 }
 
-/// Lets go of the terminal, so that whoever waits for the end of our output is not kept waiting.
+/// Detaches from the terminal, so that a caller that waits for the end of our output can go on.
 fn silence() -> Result<()> {
     let null = std::fs::OpenOptions::new()
         .read(true)

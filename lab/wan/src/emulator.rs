@@ -1,4 +1,4 @@
-//! The thread that is the wire: reads both ends, asks the engine, writes what arrives, in time.
+//! The emulator's thread: reads frames at both ends, asks the engine, and writes each frame when it is due.
 
 use super::counters::{Counters, Lateness};
 use super::engine::Engine;
@@ -13,35 +13,35 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-/// Frames read from one end before the other has its turn, and frames written before the ends are read
-/// again. Equal: a written packet makes the kernel answer with up to one, and if fewer were read than
+/// Frames read from one end before the other has its turn, and frames written before the ends are read again.
+/// Both are equal: a written packet makes the kernel answer with at most one. If fewer frames were read than
 /// written, acknowledgements would pile up in the device until it drops them.
 const READS_IN_A_ROW: usize = 32;
 const WRITES_IN_A_ROW: usize = 32;
-/// Of the 99; any is above all ordinary processes.
+/// Of 1 to 99; any value is above all ordinary processes.
 const REALTIME_PRIORITY: libc::c_int = 10;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What the thread can be told.
+/// A command to the thread.
 pub enum Order {
     /// Change a link.
     Set(LinkId, Profile),
     /// Answer with all counters, without names.
     Count(Sender<Counters>),
-    /// End.
+    /// End the thread.
     Stop,
 }
 
-/// The other side of the thread.
+/// The handle that controls the thread.
 pub struct Remote {
     orders: Sender<Order>,
     bell: Arc<OwnedFd>,
 }
 
-/// The thread's own things.
+/// The state of the thread.
 pub struct Emulator {
     engine: Engine,
-    /// The server's end, the client's end.
+    /// The server's end, then the client's.
     ends: [Tun; 2],
     orders: Receiver<Order>,
     bell: Arc<OwnedFd>,
@@ -49,13 +49,13 @@ pub struct Emulator {
     grain_ns: u64,
     lateness: Lateness,
     refused: u64,
-    /// Frames on their way to the clients, taken out of the engine together with those to the server.
+    /// Frames to the clients, taken from the engine together with those to the server but written after them.
     down: Vec<Vec<u8>>,
 }
 
 impl Emulator {
-    /// A wire between the server's end and the client's end; it looks up every `grain_ns`, or at every frame if
-    /// that is 0.
+    /// A wire between the server's end and the client's end. The thread wakes every `grain_ns`, or at every
+    /// frame if that is 0.
     pub fn new(
         engine: Engine,
         ends: [Tun; 2],
@@ -81,7 +81,7 @@ impl Emulator {
         Ok((emulator, remote))
     }
 
-    /// Runs until it is told to stop, or the remote is gone.
+    /// Runs until it is told to stop, or the [`Remote`] is gone.
     pub fn run(mut self) {
         be_punctual(REALTIME_PRIORITY);
         let mut buffer = self.engine.buffer();
@@ -111,9 +111,10 @@ impl Emulator {
         any
     }
 
-    /// Writes what is due: first what goes to the server, then what goes to the clients. Acknowledgements that come
-    /// right after one another find the server's core awake; between frames to clients, whose whole way through TCP
-    /// is walked within the write, each of them would have to wake it by an interrupt, an eighth of our time.
+    /// Writes what is due: first frames to the server, then frames to the clients. Acknowledgements in quick
+    /// succession find the server's core awake. Interleaved with frames to clients, whose whole path through
+    /// TCP runs within the write, each of them would have to wake that core by an interrupt. That took an
+    /// eighth of our time.
     fn write_due(&mut self) -> bool {
         let mut any = false;
         for _ in 0..WRITES_IN_A_ROW {
@@ -135,7 +136,7 @@ impl Emulator {
         for frame in down.drain(..) {
             self.write(1, frame);
         }
-        self.down = down; // its room is kept
+        self.down = down; // keep its capacity
         any
     }
 
@@ -144,7 +145,7 @@ impl Emulator {
         self.engine.recycle(frame);
     }
 
-    /// False when it is time to stop.
+    /// Executes pending orders; returns false when it is time to stop.
     fn obey(&mut self) -> bool {
         loop {
             match self.orders.try_recv() {
@@ -156,7 +157,7 @@ impl Emulator {
                     counters.lateness = self.lateness.taken();
                     counters.refused = self.refused;
                     counters.overruns = [self.ends[0].overruns(), self.ends[1].overruns()];
-                    let _ = answer.send(counters); // who asked may be gone
+                    let _ = answer.send(counters); // the caller may be gone
                 }
                 Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
@@ -164,7 +165,7 @@ impl Emulator {
         }
     }
 
-    /// Until a frame comes or is due, or the bell rings.
+    /// Sleeps until a frame arrives or is due, or an order rings the bell.
     fn sleep(&self) {
         if self.grain_ns > 0 && self.engine.deadline_ns().is_some() {
             let left_ns = self.grain_ns - now_ns() % self.grain_ns;
@@ -183,7 +184,7 @@ impl Emulator {
             PollFd::new(self.ends[1].device(), PollFlags::IN),
             PollFd::new(&self.bell, PollFlags::IN),
         ];
-        // A signal ends it early, which does no harm.
+        // A signal ends the sleep early, which does no harm.
         let _ = poll(&mut fds, wait.as_ref());
         if !fds[2].revents().is_empty() {
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
@@ -192,7 +193,7 @@ impl Emulator {
 }
 
 impl Remote {
-    /// Gives an order; false if the thread is gone.
+    /// Sends an order; returns false if the thread is gone.
     pub fn tell(&self, order: Order) -> bool {
         let told = self.orders.send(order).is_ok();
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());

@@ -1,9 +1,9 @@
-//! What happens to frames between the two ends: which path, through which links, when out. No I/O and
-//! no clock; the emulator's thread feeds it.
+//! Decides what happens to frames between the two ends: which path and links each takes, and when it comes out.
+//! No I/O and no clock; the emulator's thread drives it.
 //!
-//! A frame that stands for many packets (a run) is offered to each link packet by packet, so that rate,
-//! queue, loss and marks are exact. Survivors in a row travel on as one frame, which arrives when the
-//! last of them would: late by at most the run's own time on the link, which is bounded by `run_ns`.
+//! A frame that stands for many packets (a run) is offered to each link packet by packet, so rate, queue, loss
+//! and marks are exact. Consecutive survivors travel on as one frame, which arrives when the last of them
+//! would. Its first packet is thus late by at most the run's own time on the link, which `run_ns` bounds.
 
 use super::packet::{self, FRAME_LEN_BYTES_MAX, Head, Run};
 use super::plan::{Direction, LinkId, PathPlan, Plan};
@@ -12,27 +12,27 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::IpAddr;
 
-/// Memory of all frames under way: 10 Gbit/s for .8 s. Full: the frame is dropped and counted.
+/// Memory of all frames in flight: 10 Gbit/s for .8 s. Full: the frame is dropped and counted.
 pub const UNDER_WAY_BYTES_MAX: usize = 1 << 30;
-/// Remembered choices of a path (client and port). Full: forgotten, found again by a search.
+/// Cached path choices by client and port. Full: the cache is emptied, and paths are searched again.
 const CHOICES_MAX: usize = 1 << 16;
-/// Buffers kept for reuse, of each size. More are given back.
+/// Buffers of each size kept for reuse. Others are freed.
 const SPARE_BUFFERS_MAX: usize = 4096;
-/// Buffers have two sizes: for one packet, and for the largest frame.
+/// Buffers have three sizes; this one holds one packet, and the largest holds any frame.
 const SMALL_BUFFER_BYTES: usize = 2048;
-/// What TCP makes of a slow connection: about a millisecond of its rate. Copied, too: a large buffer is
-/// filled with zeros up to its end before the next frame is read into it, which costs more.
+/// Holds a frame that TCP builds on a slow connection: about a millisecond of its rate. Such frames are copied,
+/// too: a large buffer must be zero-filled to its end before the next frame is read into it, which costs more.
 const MEDIUM_BUFFER_BYTES: usize = 16 << 10;
 
-/// What a path did with packets, one way. `entered` is the sum of those delivered, dropped, lost and
-/// still under way.
+/// Packets of a path in one direction. `entered` is the sum of those delivered, dropped, lost and still in
+/// flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PathTotals {
     /// Packets that came in.
     pub entered_packets: u64,
     /// Their bytes, IP with all headers.
     pub entered_bytes: u64,
-    /// Packets given to the other end.
+    /// Packets delivered to the other end.
     pub delivered_packets: u64,
     /// Their bytes.
     pub delivered_bytes: u64,
@@ -42,37 +42,37 @@ pub struct PathTotals {
     pub dropped_red_packets: u64,
     /// Lost on the wire.
     pub lost_packets: u64,
-    /// Dropped since the emulator's own memory was full: the experiment asks too much of it.
+    /// Dropped because the emulator's own memory was full: the experiment exceeds its capacity.
     pub dropped_memory_packets: u64,
     /// Delivered with "congestion experienced" set here.
     pub marked_packets: u64,
 }
 
-/// What a link did and holds.
+/// State of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkState {
-    /// Since the start.
+    /// Its totals since the start.
     pub totals: Totals,
-    /// Time that the transmitter sent.
+    /// Time that the transmitter was sending.
     pub busy_ns: u64,
-    /// Bytes that wait now.
+    /// Bytes in the queue now.
     pub queue_bytes: u64,
 }
 
 /// Frames that belong to no path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Strays {
-    /// No path has such a client and port.
+    /// No path has this client and port.
     pub no_path: u64,
-    /// Not understood.
+    /// Could not be parsed.
     pub malformed: u64,
 }
 
-/// All links and paths at work.
+/// All links and paths, with the frames in flight.
 pub struct Engine {
     links: Vec<LinkSlot>,
     paths: Vec<PathState>,
-    /// Longest time on a link for which one frame may stand; `None`: every packet is a frame.
+    /// Longest transmission time that one frame may stand for; `None`: every packet is a frame.
     run_ns: Option<u64>,
     choices: HashMap<(IpAddr, u16), usize>,
     flights: Vec<Option<Flight>>,
@@ -88,7 +88,7 @@ pub struct Engine {
 
 struct LinkSlot {
     link: Link,
-    /// Latest offer: a frame that is handled late must not turn the link's clock back.
+    /// Time of the latest offer: a frame that is handled late must not turn the link's clock back.
     seen_ns: u64,
 }
 
@@ -107,7 +107,7 @@ struct Flight {
     departs_ns: u64,
 }
 
-/// Survivors in a row, while a frame is offered to a link.
+/// Consecutive survivors, while a frame is offered to a link.
 struct Growing {
     run: Run,
     mark_ce: bool,
@@ -117,7 +117,7 @@ struct Growing {
 }
 
 impl Engine {
-    /// Idle links after a plan. `run_ns`: see the module; `None` cuts every frame into its packets.
+    /// Builds idle links from a plan. `run_ns`: see the module; `None` cuts every frame into its packets.
     pub fn new(plan: Plan, run_ns: Option<u64>) -> Engine {
         let slot = |(profile, seed): (Profile, u64)| LinkSlot {
             link: Link::new(profile, seed),
@@ -152,7 +152,7 @@ impl Engine {
         buffer
     }
 
-    /// Takes back a buffer whose frame is out.
+    /// Takes back the buffer of a written frame.
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         let spare = match buffer.capacity() {
             FRAME_LEN_BYTES_MAX.. => &mut self.large,
@@ -165,8 +165,8 @@ impl Engine {
         }
     }
 
-    /// A frame of `len_bytes` came in from one end. A small one is copied; with a large one the
-    /// buffer is taken and replaced.
+    /// Accepts a frame of `len_bytes` from one end. A small one is copied; for a large one, the buffer itself
+    /// is taken and replaced.
     pub fn receive(
         &mut self,
         now_ns: u64,
@@ -209,7 +209,7 @@ impl Engine {
         self.offer(now_ns, flight);
     }
 
-    /// The next frame that arrives by now, with its way; the caller writes it and recycles the buffer.
+    /// The next frame that arrives by now, with its direction. The caller writes it and recycles the buffer.
     pub fn arrived(&mut self, now_ns: u64) -> Option<(Direction, Vec<u8>)> {
         while self.deadline_ns()? <= now_ns {
             let Reverse((at_ns, _, slot)) = self.due.pop()?;
@@ -234,12 +234,12 @@ impl Engine {
         None
     }
 
-    /// When the next frame arrives somewhere.
+    /// The time at which the next frame reaches the end of a link.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((at_ns, _, _))| *at_ns)
     }
 
-    /// Changes a link while it runs; what waits for its transmitter goes out at the new rate.
+    /// Changes a link while it runs; queued packets go out at the new rate.
     pub fn set(&mut self, now_ns: u64, link: LinkId, profile: Profile) {
         let slot = &mut self.links[link.0];
         let now_ns = now_ns.max(slot.seen_ns);
@@ -261,12 +261,12 @@ impl Engine {
         self.due = due.into();
     }
 
-    /// Totals of a path, by its number in the plan.
+    /// Totals of a path, by its index in the plan.
     pub fn path_totals(&self, path: usize, direction: Direction) -> PathTotals {
         self.paths[path].totals[direction as usize]
     }
 
-    /// What a link did and holds.
+    /// State of a link at `now_ns`.
     pub fn link_state(&self, link: LinkId, now_ns: u64) -> LinkState {
         let link = &self.links[link.0].link;
         LinkState {
@@ -276,12 +276,12 @@ impl Engine {
         }
     }
 
-    /// Paths of the plan.
+    /// Number of paths in the plan.
     pub fn path_count(&self) -> usize {
         self.paths.len()
     }
 
-    /// Links of the plan.
+    /// Number of links in the plan.
     pub fn link_count(&self) -> usize {
         self.links.len()
     }
@@ -291,7 +291,7 @@ impl Engine {
         self.strays
     }
 
-    /// A buffer with room for so many bytes, its content and length anything.
+    /// A buffer with capacity for `len_bytes`; its content and length are unspecified.
     fn spare(&mut self, len_bytes: usize) -> Vec<u8> {
         let (spare, capacity) = if len_bytes <= SMALL_BUFFER_BYTES {
             (&mut self.small, SMALL_BUFFER_BYTES)
@@ -321,7 +321,7 @@ impl Engine {
         Some(path)
     }
 
-    /// Offers each packet of a frame to the link that is next, and sends the survivors on their way.
+    /// Offers each packet of a frame to the next link, and forwards the survivors.
     fn offer(&mut self, now_ns: u64, flight: Flight) {
         let link = self.paths[flight.path].plan.links(flight.direction)[flight.hop];
         let slot = &mut self.links[link.0];

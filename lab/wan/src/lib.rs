@@ -1,19 +1,20 @@
-//! A WAN on one machine: two network namespaces, one for servers and one for clients, joined by TUN
-//! devices between which a thread plays the links of `ackpace_sim::models::link`.
+//! A WAN on one machine: two network namespaces, one for servers and one for clients. TUN devices join them,
+//! and a thread between these emulates the links of `ackpace_sim::models::link`.
 //!
-//! - To put programs on the two ends of a network: write a [`Topology`] (TOML or in code), [`Wan::up`], then
-//!   [`Namespace::enter_before_exec`] of [`Wan::server`] and [`Wan::client`]. It goes down when it is dropped. Needs root and
-//!   `/dev/net/tun`; no kernel module, no qdisc.
-//! - To change a link while connections run: [`Wan::set_path`], [`Wan::set_link`].
-//! - To know what arrived, was dropped, marked or late: [`Wan::counters`].
-//! - To do all that from a shell: [`run`], the command line `wan` of the program that has [`Args`] among its own. It starts that
-//!   program again as `wan serve` for what stays in the background.
-//! - To know what the emulator is worth on this machine: `wan check` measures it against the kernel's own TCP (`check/`).
+//! - Programs on the two ends of a network: write a [`Topology`] (TOML or in code), call [`Wan::up`], then
+//!   [`Namespace::enter_before_exec`] of [`Wan::server`] and [`Wan::client`]. The WAN goes down when it is
+//!   dropped. It needs root and `/dev/net/tun`, but no kernel module and no qdisc.
+//! - Changes to a link while connections run: [`Wan::set_path`], [`Wan::set_link`].
+//! - Counts of what arrived, was dropped, marked or late: [`Wan::counters`].
+//! - The same from a shell: [`run`], the subcommand `wan` of a program that includes [`Args`]. It starts that
+//!   program again as `wan serve` for the background process.
+//! - Precision of the emulator on this machine: `wan check` measures it with the kernel's own TCP (`check/`).
 //!
-//! `topology.rs` is the file that people write, `plan.rs` what it means, `packet.rs` cuts the kernel's large frames, `engine.rs`
-//! decides, `emulator.rs` does it in time; `command.rs` and `daemon.rs` are the command line.
+//! `topology.rs` is the file format, and `plan.rs` its meaning. `packet.rs` cuts the kernel's large frames,
+//! `engine.rs` decides, and `emulator.rs` runs it in real time. `command.rs` and `daemon.rs` are the command
+//! line.
 //!
-//! Nothing has a name in the file system: namespaces and devices go with the process that holds them.
+//! Nothing has a name in the file system: namespaces and devices disappear with the process that holds them.
 
 mod beside;
 mod check;
@@ -52,7 +53,7 @@ pub struct Wan {
     client: Namespace,
     server_addresses: Vec<IpAddr>,
     path_names: Vec<String>,
-    /// Name and present state of every link.
+    /// Name and current state of every link.
     links: Mutex<Vec<(String, LinkSpec)>>,
     remote: Remote,
     thread: Option<JoinHandle<()>>,
@@ -60,8 +61,11 @@ pub struct Wan {
 }
 
 impl Wan {
-    /// Builds both namespaces and starts the emulator's thread. Needs root and /dev/net/tun; works in
-    /// any namespaces of the caller's own. `Setup` where the topology or the machine is at fault.
+    /// Builds both namespaces and starts the emulator's thread. Needs root and /dev/net/tun; works in any
+    /// namespaces of the caller's own.
+    ///
+    /// # Errors
+    /// [`LabError::Setup`] where the topology or the machine is at fault, otherwise the system call that failed.
     pub fn up(topology: &Topology) -> Result<Wan> {
         let plan = Plan::of(topology).map_err(LabError::Setup)?;
         let (server, server_end) = Namespace::new(|| end(topology, &plan, Side::Server))?;
@@ -97,23 +101,27 @@ impl Wan {
         })
     }
 
-    /// Where servers run.
+    /// The namespace for servers.
     pub fn server(&self) -> &Namespace {
         &self.server
     }
 
-    /// Where clients run. A client binds an address of its path; without it has the first path's first.
+    /// The namespace for clients. A client binds an address of its path; otherwise it gets the first address of
+    /// the first path.
     pub fn client(&self) -> &Namespace {
         &self.client
     }
 
-    /// Addresses at which servers are reached.
+    /// Addresses of the server.
     pub fn server_addresses(&self) -> &[IpAddr] {
         &self.server_addresses
     }
 
-    /// Changes the own link of a path (NAME, or NAME/ADDRESS of a client) while it runs. What the change
-    /// does not name stays; what waits in the queue goes out at the new rate.
+    /// Changes the own link of a path (NAME, or NAME/ADDRESS of a client) while it runs. Keys that the change
+    /// does not name stay; queued packets go out at the new rate.
+    ///
+    /// # Errors
+    /// As [`Wan::set_link`].
     pub fn set_path(&self, path: &str, direction: Direction, change: &LinkSpec) -> Result<()> {
         let way = match direction {
             Direction::Down => "down",
@@ -123,6 +131,9 @@ impl Wan {
     }
 
     /// Changes a link by its name: a shared one, or `PATH down`, `PATH up`.
+    ///
+    /// # Errors
+    /// [`LabError::Setup`] for an unknown link, a value out of its range, or an emulator that has ended.
     pub fn set_link(&self, name: &str, change: &LinkSpec) -> Result<()> {
         let mut links = match self.links.lock() {
             Ok(links) => links,
@@ -147,7 +158,10 @@ impl Wan {
         }
     }
 
-    /// All counters now.
+    /// A snapshot of all counters.
+    ///
+    /// # Errors
+    /// The emulator's thread has ended.
     pub fn counters(&self) -> Result<Counters> {
         let mut counters = self.remote.count().ok_or_else(gone)?;
         for (path, name) in counters.paths.iter_mut().zip(&self.path_names) {
@@ -166,7 +180,7 @@ impl Drop for Wan {
     fn drop(&mut self) {
         self.remote.tell(Order::Stop);
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic there was printed there
+            let _ = thread.join(); // a panic there was already printed
         }
     }
 }
@@ -177,7 +191,7 @@ enum Side {
     Client,
 }
 
-/// Furnishes the namespace of the calling thread: device, addresses, routes, TCP's settings.
+/// Configures the namespace of the calling thread: device, addresses, routes, TCP settings.
 fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
     let tun = Tun::new()?;
     let has_v6 = topology.server.iter().any(IpAddr::is_ipv6);
@@ -202,7 +216,7 @@ fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
             topology.congestion_control.as_str(),
         ),
         ("ipv4/tcp_ecn", ecn),
-        ("ipv4/tcp_no_metrics_save", "1"), // a connection must not learn from the one before
+        ("ipv4/tcp_no_metrics_save", "1"), // a connection must not learn from earlier ones
         ("ipv4/tcp_slow_start_after_idle", restart),
         ("ipv4/conf/all/rp_filter", "0"),
         ("ipv4/conf/wan0/rp_filter", "0"),
@@ -214,7 +228,7 @@ fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
         namespace::sysctl("ipv4/tcp_min_tso_segs", &packets.to_string())?;
     }
     if has_v6 && side == Side::Client {
-        namespace::sysctl("ipv6/ip_nonlocal_bind", "1")?; // else only single addresses can be bound
+        namespace::sysctl("ipv6/ip_nonlocal_bind", "1")?; // otherwise only single addresses can be bound
     }
     let sizes = [
         ("ipv4/tcp_wmem", topology.send_buffer_max_bytes),
@@ -235,7 +249,7 @@ fn end(topology: &Topology, plan: &Plan, side: Side) -> Result<Tun> {
     Ok(tun)
 }
 
-/// Lines for ip(8). The clients' ranges are local as a whole, so that a thousand clients cost one line.
+/// Lines for ip(8). Each range of clients is local as a whole, so a thousand clients cost one line.
 fn addresses_and_routes(topology: &Topology, plan: &Plan, side: Side) -> Vec<String> {
     let name = tun::NAME;
     let mtu = topology.mtu_bytes;
@@ -273,7 +287,7 @@ fn addresses_and_routes(topology: &Topology, plan: &Plan, side: Side) -> Vec<Str
     lines
 }
 
-/// What routes say of connections on this side, for ip(8).
+/// The route metrics of connections on this side, for ip(8).
 fn metrics(topology: &Topology, side: Side) -> String {
     let mut metrics = String::new();
     if let Some(packets) = topology.initcwnd_packets {

@@ -1,5 +1,5 @@
-//! A network namespace without a name: it lives as long as somebody holds it or runs in it, so that
-//! nothing is left behind however we end.
+//! A network namespace without a name: it exists as long as a process holds it or runs in it, so nothing is
+//! left behind however we end.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// A namespace that we hold.
+/// A namespace held by a descriptor.
 #[derive(Debug)]
 pub struct Namespace {
     handle: OwnedFd,
 }
 
 impl Namespace {
-    /// A new, empty one; `furnish` runs inside. The caller stays where it is.
+    /// Creates an empty namespace; `furnish` runs inside. The caller stays in its own.
     pub(crate) fn new<T: Send>(
         furnish: impl FnOnce() -> Result<T> + Send,
     ) -> Result<(Namespace, T)> {
@@ -39,6 +39,9 @@ impl Namespace {
     }
 
     /// Runs something inside, on a thread of its own, and waits for it.
+    ///
+    /// # Errors
+    /// The thread can't enter the namespace, or the error of `inside`.
     pub fn run<T: Send>(&self, inside: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_thread(|| {
             let kind = Some(LinkNameSpaceType::Network);
@@ -47,7 +50,7 @@ impl Namespace {
         })
     }
 
-    /// The command will start inside. The namespace must outlive the spawn.
+    /// Makes the command start inside. The namespace must outlive the spawn.
     pub fn enter_before_exec(&self, command: &mut Command) {
         let handle = self.handle.as_raw_fd();
         let enter = move || {
@@ -61,7 +64,7 @@ impl Namespace {
         unsafe { command.pre_exec(enter) };
     }
 
-    /// Where other processes find it, as long as this one holds it: for `nsenter --net=PATH`.
+    /// A path by which other processes find it while this one holds it: for `nsenter --net=PATH`.
     pub fn path(&self) -> String {
         format!(
             "/proc/{}/fd/{}",
@@ -82,7 +85,7 @@ pub(crate) fn ip(lines: &[String]) -> Result<()> {
         .spawn()
         .doing(what)?;
     if let Some(mut input) = child.stdin.take() {
-        // A refused line ends it early; what it says then is the error.
+        // A refused line ends ip early; its message is then the error.
         let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
     }
     let output = child.wait_with_output().doing(what)?;
@@ -106,14 +109,14 @@ pub(crate) fn sysctl(key: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// A value below /proc/sys/net, its fields separated by one space.
+/// Reads a value below /proc/sys/net; its fields are separated by one space.
 pub(crate) fn read_sysctl(key: &str) -> Result<String> {
     let path = format!("/proc/sys/net/{key}");
     let text = std::fs::read_to_string(&path).doing(|| path)?;
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Namespaces belong to threads: a short-lived one can move without moving us.
+/// Runs `work` in a short-lived thread: namespaces belong to threads, so it can enter one without moving us.
 fn in_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let joined = scope.spawn(work).join();

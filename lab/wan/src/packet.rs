@@ -1,15 +1,15 @@
-//! Packets as a TUN device with `IFF_VNET_HDR` gives and takes them: an offload header (struct
-//! virtio_net_hdr), then IP. One such frame may stand for many packets on the wire (TCP segmentation
-//! offload); here they are counted, measured and cut apart.
+//! Packets in the format of a TUN device with `IFF_VNET_HDR`: an offload header (struct virtio_net_hdr), then
+//! IP. One such frame may stand for many packets on the wire (TCP segmentation offload). This module counts,
+//! measures and splits them.
 //!
-//! The kernel feeds this, but what it forwards was made by anybody: nothing is read before its place
-//! is known to exist.
+//! The frames come from the kernel, but the packets in them may come from anybody: no byte is read before its
+//! presence is checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Length of the offload header, before IP (virtio 1.2, 5.1.6; the legacy form, in host order).
 pub const OFFLOAD_LEN_BYTES: usize = 10;
-/// The largest frame: what IP can express, with its offload header.
+/// The largest frame: the largest IP packet, with its offload header.
 pub const FRAME_LEN_BYTES_MAX: usize = OFFLOAD_LEN_BYTES + 65_535;
 
 const NEEDS_CSUM: u8 = 1;
@@ -25,7 +25,7 @@ const CWR: u8 = 0x80;
 const FIN_AND_PSH: u8 = 0x09;
 const CE: u8 = 3;
 
-/// What the emulator has to know about a frame.
+/// What the emulator needs to know about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Sender.
@@ -34,28 +34,28 @@ pub struct Head {
     pub to: IpAddr,
     /// Ports of sender and receiver, where there are any.
     pub ports: Option<(u16, u16)>,
-    /// The network may mark it instead of dropping it (ECT or CE).
+    /// True if the network may mark it instead of dropping it (ECT or CE).
     pub ecn_capable: bool,
-    /// IP's header, without extensions.
+    /// Length of the IP header, without extensions.
     network_len_bytes: usize,
-    /// IP's and TCP's headers together: what every segment repeats.
+    /// Length of the IP and TCP headers together, which every segment repeats.
     headers_len_bytes: usize,
-    /// IP's whole length.
+    /// Total length of the IP packet.
     len_bytes: usize,
-    /// Payload of a segment; 0 where the frame is one packet.
+    /// Payload of a segment; 0 if the frame is one packet.
     segment_len_bytes: usize,
 }
 
-/// A row of neighbouring segments of a frame.
+/// Consecutive segments of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Number of the first, from 0.
+    /// Index of the first, from 0.
     pub first: usize,
-    /// How many, at least 1.
+    /// Number of segments, at least 1.
     pub count: usize,
 }
 
-/// Reads the head of a frame. `None` where it is no IP packet or contradicts itself.
+/// Parses the headers of a frame. `None` if it is not an IP packet or contradicts itself.
 pub fn parse(frame: &[u8]) -> Option<Head> {
     let ip = frame.get(OFFLOAD_LEN_BYTES..)?;
     let (mut head, protocol) = match ip.first()? >> 4 {
@@ -90,7 +90,7 @@ pub fn parse(frame: &[u8]) -> Option<Head> {
 }
 
 impl Head {
-    /// How many packets the frame is on the wire.
+    /// Number of packets that the frame is on the wire.
     pub fn segments(&self) -> usize {
         match self.segment_len_bytes {
             0 => 1,
@@ -98,7 +98,7 @@ impl Head {
         }
     }
 
-    /// Length of the nth of them, from 0: IP with all its headers.
+    /// Length of the nth packet, from 0: IP with all its headers.
     pub fn wire_len_bytes(&self, nth: usize) -> u32 {
         let len_bytes = match self.segment_len_bytes {
             0 => self.len_bytes,
@@ -111,11 +111,11 @@ impl Head {
     }
 }
 
-/// Writes some segments of a frame as a frame of their own: one packet, or again one that stands for
-/// many. The checksum is left to the receiving kernel, as in the frame that was given.
+/// Writes some segments of a frame as a frame of their own, for one packet or again for many. The receiving
+/// kernel completes the checksum, as for the original frame.
 ///
 /// # Panics
-/// If the frame was not parsed to this head, or is one packet, or has no such segments.
+/// If the frame does not belong to this head, is one packet, or lacks these segments.
 pub fn cut(frame: &[u8], head: &Head, run: Run, into: &mut Vec<u8>) {
     let (network, headers) = (head.network_len_bytes, head.headers_len_bytes);
     let segment = head.segment_len_bytes;
@@ -188,7 +188,8 @@ fn parse_v4(ip: &[u8]) -> Option<(Head, u8)> {
         return None;
     }
     let address = |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]);
-    // Only the first fragment has ports, and then the rest would take another path: none has any.
+    // Only the first fragment has ports, and the others would take another path: so no fragment counts as
+    // having ports.
     let is_fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
     let head = Head {
         from: address(12).into(),
@@ -203,7 +204,7 @@ fn parse_v4(ip: &[u8]) -> Option<(Head, u8)> {
     Some((head, if is_fragment { 0 } else { fixed[9] }))
 }
 
-/// A header with extensions has no ports here.
+/// A packet whose header has extensions counts as having no ports.
 fn parse_v6(ip: &[u8]) -> Option<(Head, u8)> {
     let fixed: &[u8; 40] = ip.first_chunk()?;
     let len_bytes = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
@@ -234,7 +235,7 @@ fn write_header_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// What the transport's checksum starts from (RFC 9293, 3.1; RFC 8200, 8.1).
+/// The pseudo-header's sum, with which the transport's checksum starts (RFC 9293, 3.1; RFC 8200, 8.1).
 fn pseudo_header_sum(ip: &[u8], transport_len_bytes: u16) -> u16 {
     let (addresses, protocol) = match ip[0] >> 4 {
         4 => (&ip[12..20], ip[9]),
@@ -243,7 +244,7 @@ fn pseudo_header_sum(ip: &[u8], transport_len_bytes: u16) -> u16 {
     fold(sum_of_words(addresses) + u32::from(protocol) + u32::from(transport_len_bytes))
 }
 
-/// Sum of the big-endian 16-bit words; at most 64 KB, so that it fits.
+/// Sum of the big-endian 16-bit words; cannot overflow for at most 64 KB.
 fn sum_of_words(bytes: &[u8]) -> u32 {
     let words = bytes.chunks(2);
     words

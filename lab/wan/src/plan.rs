@@ -1,4 +1,4 @@
-//! From a topology to links and paths, with every value checked. An error names the key and what is allowed.
+//! Turns a topology into links and paths, and checks every value. An error names the key and what is allowed.
 
 use super::topology::{LinkSpec, PathSpec, Topology};
 use ackpace_lab_base::error::{Doing, LabError};
@@ -7,14 +7,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Paths of a topology, those of single clients included. More are refused.
+/// Most paths of a topology, including those of single clients. More are refused.
 pub const PATHS_MAX: usize = 1 << 16;
-/// A queue for which nothing is said holds so long at the link's rate...
+/// Length of a queue without a configured size, as time at the link's rate...
 const QUEUE_DEFAULT_MS: f64 = 100.0;
-/// ... but ten full packets at least.
+/// ... but at least ten full packets.
 const QUEUE_DEFAULT_BYTES_MIN: u64 = 15_000;
 
-/// Which way a frame goes.
+/// The direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -24,7 +24,7 @@ pub enum Direction {
     Up,
 }
 
-/// Place of a link in [`Plan::links`].
+/// Index of a link in [`Plan::links`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub usize);
 
@@ -33,39 +33,39 @@ pub struct LinkId(pub usize);
 pub struct Plan {
     /// Shared links first, then two for each path.
     pub links: Vec<LinkPlan>,
-    /// In the order in which they are tried.
+    /// In the order in which they are matched.
     pub paths: Vec<PathPlan>,
-    /// Clients with a wire of their own.
+    /// Clients with a direct link to the server.
     pub beside: Option<RangeInclusive<IpAddr>>,
 }
 
 /// One link.
 #[derive(Clone, Debug)]
 pub struct LinkPlan {
-    /// As in the file; own links of a path are `PATH down` and `PATH up`.
+    /// Name in the file; a path's own links are `PATH down` and `PATH up`.
     pub name: String,
-    /// As said, with spreads applied.
+    /// As in the file, with spreads applied.
     pub spec: LinkSpec,
-    /// As the model wants it.
+    /// The parameters for the model.
     pub profile: Profile,
-    /// Seed of its chances.
+    /// Seed of its random decisions.
     pub seed: u64,
 }
 
 /// One path.
 #[derive(Clone, Debug)]
 pub struct PathPlan {
-    /// As in the file, with `/ADDRESS` where every client has its own.
+    /// Name in the file, with `/ADDRESS` where every client has its own path.
     pub name: String,
-    /// Clients, one family.
+    /// Addresses of its clients, all of one family.
     pub clients: RangeInclusive<IpAddr>,
-    /// Only to this port of the server.
+    /// Only connections to this port of the server; `None`: any port.
     pub server_port: Option<u16>,
     down: Vec<LinkId>,
     up: Vec<LinkId>,
 }
 
-/// Reads a topology from a file and checks all of it. The error names the file, the key and what is allowed.
+/// Reads a topology from a file and checks it. The error names the file, the key and what is allowed.
 pub fn read(path: &Path) -> ackpace_lab_base::error::Result<Topology> {
     let setup = |why: String| LabError::Setup(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).doing(|| path.display().to_string())?;
@@ -75,7 +75,7 @@ pub fn read(path: &Path) -> ackpace_lab_base::error::Result<Topology> {
 }
 
 impl Plan {
-    /// Checks a topology and lays it out.
+    /// Checks a topology and builds its links and paths.
     pub fn of(topology: &Topology) -> Result<Plan, String> {
         check_top(topology)?;
         let mut plan = Plan::default();
@@ -144,7 +144,7 @@ impl Plan {
                 true => format!("{}/{}", spec.name, clients.start()),
                 false => spec.name.clone(),
             };
-            // Both ways alike, and the same whatever other paths there are.
+            // The same factor in both directions, independent of other paths.
             let chance = |salt| spread_of(topology.seed, &name, salt);
             let rate = 1.0 + spec.rate_spread * chance(1);
             let delay = 1.0 + spec.delay_spread * chance(2);
@@ -192,7 +192,7 @@ impl Plan {
 }
 
 impl PathPlan {
-    /// Its links one way, in travelling order; at least one.
+    /// Its links in one direction, in travelling order; at least one.
     pub fn links(&self, direction: Direction) -> &[LinkId] {
         match direction {
             Direction::Down => &self.down,
@@ -200,7 +200,7 @@ impl PathPlan {
         }
     }
 
-    /// Whether a packet of this client from or to this port of the server takes the path.
+    /// True if packets between this client and this port of the server take the path.
     pub fn takes(&self, client: IpAddr, server_port: Option<u16>) -> bool {
         let port_fits = self.server_port.is_none() || self.server_port == server_port;
         port_fits && self.clients.contains(&client)
@@ -227,7 +227,7 @@ pub fn profile(spec: &LinkSpec) -> Result<Profile, String> {
     })
 }
 
-/// The value of a key, if it is among the allowed ones.
+/// The value of a key, if it is within the allowed range.
 fn within(
     key: &str,
     value: Option<f64>,
@@ -243,7 +243,7 @@ fn within(
     }
 }
 
-/// What waits before a link of that rate in Mbit/s, and who is dropped.
+/// The queue before a link of that rate in Mbit/s, and its drop policy.
 fn queue(spec: &LinkSpec, rate_mbit_per_s: Option<f64>) -> Result<Queue, String> {
     within("queue_ms", spec.queue_ms, 0.0..=600_000.0)?;
     if spec.queue_bytes.is_some() && spec.queue_ms.is_some() {
@@ -280,7 +280,7 @@ fn queue(spec: &LinkSpec, rate_mbit_per_s: Option<f64>) -> Result<Queue, String>
     }))
 }
 
-/// What the wire loses: single packets by chance, or bursts of them.
+/// The link's losses: single packets at random, or bursts of them.
 fn loss(spec: &LinkSpec) -> Result<Loss, String> {
     match (within("loss", spec.loss, 0.0..=1.0)?, &spec.bursts) {
         (Some(_), Some(_)) => Err("loss and bursts; allowed: one of them".into()),
@@ -301,7 +301,7 @@ fn loss(spec: &LinkSpec) -> Result<Loss, String> {
     }
 }
 
-/// The fewest prefixes that are a range together, as (address, length).
+/// The fewest prefixes that together cover exactly the range, as (address, length).
 pub fn prefixes(range: &RangeInclusive<IpAddr>) -> Vec<(IpAddr, u32)> {
     let (bits, mut at, last) = (
         bits(range.start()),
@@ -428,7 +428,7 @@ fn each(range: &RangeInclusive<IpAddr>) -> Vec<RangeInclusive<IpAddr>> {
         let one = address(at, bits(range.start()));
         one..=one
     };
-    // One more than allowed is enough to be refused.
+    // One more than the limit is enough to be refused.
     (first..=last).take(PATHS_MAX + 1).map(one).collect()
 }
 
@@ -450,13 +450,13 @@ fn address(number: u128, bits: u32) -> IpAddr {
     }
 }
 
-/// From -1 to 1, by seed, name and salt.
+/// A value from -1 to 1, derived from seed, name and salt.
 fn spread_of(seed: u64, name: &str, salt: u64) -> f64 {
     let word = mix(seed ^ hash(name).wrapping_add(salt));
     (word >> 11) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
-/// FNV-1a: the same in every build, unlike the library's.
+/// FNV-1a: the same in every build, unlike the standard library's hasher.
 fn hash(name: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     mix(name.bytes().fold(0xcbf2_9ce4_8422_2325, step))

@@ -1,6 +1,6 @@
 //! Text tables for a terminal.
 
-/// Lines of cells, in columns that are as wide as their widest cell; numbers stand right.
+/// Formats lines of cells in columns as wide as their widest cell; numbers are right-aligned.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |nth: usize| {
         let cells = rows.iter().filter_map(|row| row.get(nth));

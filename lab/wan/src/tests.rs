@@ -1,4 +1,4 @@
-//! The emulator end to end, on the real kernel. Nothing here measures time.
+//! The emulator end to end on the real kernel. Nothing here measures time.
 
 use super::topology::{BurstsSpec, Ecn, PathSpec, RedSpec};
 use super::*;
@@ -11,16 +11,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const LEN_BYTES: usize = 3 << 20;
-/// Far more than anything takes on a busy machine.
+/// Far more than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One at a time: the number of a namespace that is gone may be given to the next.
+/// One test at a time: the number of a deleted namespace may be reused.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says why it cannot run here, on a machine without the right or the device.
+/// True, with a printed reason, if the machine lacks the privilege or the device.
 fn lacks(test: &str) -> bool {
     let why = if !rustix::process::geteuid().is_root() {
         "needs root"
@@ -92,7 +92,7 @@ fn connection(wan: &Wan, server: &str, client: &str) -> (TcpStream, TcpStream) {
     (server, client)
 }
 
-/// Sends a file's bytes one way and checks every one of them.
+/// Sends a file's bytes in one direction and checks every one of them.
 fn moves(name: &str, mut from: &TcpStream, mut to: &TcpStream) {
     let tag = Tag::of(name);
     let mut sent = vec![0; LEN_BYTES];
@@ -227,7 +227,7 @@ fn a_connection_survives_a_change_under_way_and_down_leaves_nothing() {
         };
         for rate in [50.0, 2000.0, 300.0] {
             let (before, until) = (delivered(), std::time::Instant::now() + PATIENCE);
-            // On, when some more has passed, or all has.
+            // Go on when some more has passed, or all of it.
             while delivered() < (before + 200).min(2000) && std::time::Instant::now() < until {
                 std::thread::yield_now();
             }

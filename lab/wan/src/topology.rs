@@ -1,4 +1,4 @@
-//! What a WAN is, as its TOML file says it. `plan.rs` turns it into links and paths.
+//! The description of a WAN, as in its TOML file. `plan.rs` turns it into links and paths.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use std::net::{IpAddr, Ipv4Addr};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Topology {
-    /// Whether the kernel's large frames travel whole where they may.
+    /// Whether the kernel's large frames stay whole where possible.
     pub mode: Mode,
-    /// Longest time on a link for which one frame may stand in mode `runs`, in us.
+    /// Longest transmission time on a link that one frame may stand for in mode `runs`, in us.
     pub run_us: u32,
-    /// The emulator looks up every so many us instead of at every frame, at most 1000: with a hundred
-    /// thousand frames a second it needs half the CPU, and frames are late by up to this. 0: at once.
+    /// The emulator wakes every so many us, at most 1000, instead of at every frame. At a hundred thousand
+    /// frames a second this halves its CPU time, and frames are late by up to this interval. 0: at every frame.
     pub grain_us: u32,
     /// Seed of all losses, RED decisions and spreads.
     pub seed: u64,
@@ -21,32 +21,32 @@ pub struct Topology {
     pub mtu_bytes: u16,
     /// Congestion control of both ends; read back after it was set.
     pub congestion_control: String,
-    /// Explicit congestion notification of both ends.
+    /// Explicit congestion notification (ECN) at both ends.
     pub ecn: Ecn,
-    /// Whether a connection that was idle starts slowly again (tcp_slow_start_after_idle).
+    /// Whether a connection returns to slow start after an idle period (tcp_slow_start_after_idle).
     pub slow_start_after_idle: bool,
     /// Initial congestion window, in packets; the kernel's own where missing.
     pub initcwnd_packets: Option<u32>,
-    /// Packets that the server's kernel gives away in one frame though the connection is slow
-    /// (tcp_min_tso_segs), 1 to 44; the kernel's own where missing, which is 2.
+    /// Fewest packets that the server's kernel puts into one frame even on a slow connection
+    /// (tcp_min_tso_segs), 1 to 44. If missing, the kernel's default of 2.
     pub frame_packets_min: Option<u32>,
     /// Clients acknowledge every packet at once instead of every second one.
     pub quickack: bool,
-    /// Most that TCP may buffer to send (tcp_wmem), in bytes; the machine's where missing.
+    /// Limit of TCP's send buffer (tcp_wmem), in bytes; the machine's where missing.
     pub send_buffer_max_bytes: Option<u32>,
-    /// Most that TCP may buffer of what came (tcp_rmem), in bytes; the machine's where missing.
+    /// Limit of TCP's receive buffer (tcp_rmem), in bytes; the machine's where missing.
     pub receive_buffer_max_bytes: Option<u32>,
-    /// Idle cores wait in a loop instead of halting, so that the emulator and everybody else wakes up within a microsecond. A
-    /// machine that is left as it is halts them.
+    /// Idle cores poll instead of halting, so the emulator and all other threads wake within a microsecond. An
+    /// unconfigured machine halts idle cores.
     pub awake: bool,
-    /// Addresses of the server, at most one of each family first; both families may be there.
+    /// Addresses of the server, at least one; both families are allowed.
     pub server: Vec<IpAddr>,
-    /// Links that several paths go through, by name. Each is one direction.
+    /// Links that several paths share, by name. Each has one direction.
     pub link: BTreeMap<String, LinkSpec>,
     /// The paths; a packet takes the first that fits.
     pub path: Vec<PathSpec>,
-    /// Addresses (IPv4) of clients that have a wire of their own to the server, beside the emulator (veth(4)): for who
-    /// times the server while the emulator is busy with others.
+    /// IPv4 addresses of clients that have a direct link to the server beside the emulator (veth(4)). They can
+    /// time the server while the emulator is busy with others.
     pub beside: Option<String>,
 }
 
@@ -54,10 +54,10 @@ pub struct Topology {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Whole where no loss, mark or long transmission parts them: fast.
+    /// Keep them whole unless loss, marks or a long transmission split them: fast.
     #[default]
     Runs,
-    /// Packet by packet: exact.
+    /// Split them into packets: exact.
     Packets,
 }
 
@@ -65,16 +65,16 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ecn {
-    /// Neither asked for nor agreed to.
+    /// Neither request it nor accept it.
     Off,
-    /// Asked for and agreed to.
+    /// Request it and accept it.
     On,
-    /// Agreed to where the other end asks.
+    /// Accept it where the other end requests it.
     #[default]
     Passive,
 }
 
-/// A way for some clients: a link of its own in each direction, and links that it shares.
+/// A path for some clients: a link of its own in each direction, and links that it shares.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathSpec {
@@ -88,10 +88,10 @@ pub struct PathSpec {
     /// Only connections to this port of the server.
     #[serde(default)]
     pub server_port: Option<u16>,
-    /// Own link from the server to the client; the last on that way.
+    /// Own link from the server to the client, behind all shared ones.
     #[serde(default)]
     pub down: LinkSpec,
-    /// Own link from the client to the server; the first on that way.
+    /// Own link from the client to the server, before all shared ones.
     #[serde(default)]
     pub up: LinkSpec,
     /// Shared links from the server to the client, in that order.
@@ -100,38 +100,40 @@ pub struct PathSpec {
     /// Shared links from the client to the server, in that order.
     #[serde(default)]
     pub up_through: Vec<String>,
-    /// With `per_client`: rates differ by up to this part, both ways (.4: from .6 to 1.4 of the rate).
+    /// With `per_client`: rates vary by up to this share, alike in both directions (.4: from .6 to 1.4 of the
+    /// rate).
     #[serde(default)]
     pub rate_spread: f64,
-    /// With `per_client`: delays differ by up to this part, both ways.
+    /// With `per_client`: delays vary by up to this share, alike in both directions.
     #[serde(default)]
     pub delay_spread: f64,
 }
 
-/// One direction of one link. What is missing is perfect: no limit of rate, no delay, no loss.
+/// One direction of one link. A missing value means perfect: no rate limit, no delay, no loss.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
-    /// Rate over all bytes of IP; .001 to 400,000.
+    /// Rate in Mbit/s, counting all bytes of IP; .001 to 400,000.
     pub rate_mbit_per_s: Option<f64>,
-    /// One-way delay; 0 to 60,000.
+    /// One-way delay in ms; 0 to 60,000.
     pub delay_ms: Option<f64>,
-    /// Added to the delay, uniform from 0 to this.
+    /// Random addition to the delay in ms, uniform from 0 to this.
     pub jitter_ms: Option<f64>,
     /// Whether jitter may let packets overtake.
     pub may_reorder: Option<bool>,
-    /// Bytes that the queue holds.
+    /// Size of the queue in bytes.
     pub queue_bytes: Option<u64>,
-    /// The same as time at the link's rate; 100 where neither is given, and at least 15,000 bytes then.
+    /// Size of the queue as time at the link's rate, in ms. The default without `queue_bytes` is 100, and then
+    /// at least 15,000 bytes.
     pub queue_ms: Option<f64>,
     /// Random early detection in that queue.
     pub red: Option<RedSpec>,
     /// Probability that a packet is lost.
     pub loss: Option<f64>,
-    /// Losses in bursts (Gilbert-Elliott) instead.
+    /// Losses in bursts (Gilbert-Elliott), instead of `loss`.
     pub bursts: Option<BurstsSpec>,
-    /// Probability that a packet which allows it is marked "congestion experienced" (RFC 3168), whatever the
-    /// queue holds.
+    /// Probability that an ECN-capable packet is marked "congestion experienced" (RFC 3168), whatever the queue
+    /// holds.
     pub mark: Option<f64>,
 }
 
@@ -139,42 +141,42 @@ pub struct LinkSpec {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedSpec {
-    /// Average from which packets are picked.
+    /// Average queue from which packets are dropped (or marked) at random.
     pub min_bytes: u64,
-    /// Average from which all are dropped; above `min_bytes`, at most the queue.
+    /// Average queue from which all are dropped; above `min_bytes`, at most the queue.
     pub max_bytes: u64,
-    /// Probability just below `max_bytes`.
+    /// Drop probability just below `max_bytes`.
     #[serde(default = "default_p_max")]
     pub p_max: f64,
-    /// Weight of a new sample.
+    /// Weight of a new sample in the average.
     #[serde(default = "default_weight")]
     pub weight: f64,
-    /// Mark packets that allow it instead of dropping them.
+    /// Mark ECN-capable packets instead of dropping them.
     #[serde(default)]
     pub ecn: bool,
-    /// Rise from `p_max` to 1 between `max_bytes` and twice that.
+    /// Let the probability rise from `p_max` to 1 between `max_bytes` and twice that.
     #[serde(default)]
     pub gentle: bool,
 }
 
-/// Losses in bursts: probabilities per packet.
+/// Losses in bursts (Gilbert-Elliott): probabilities per packet.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BurstsSpec {
-    /// That the good state ends.
+    /// Probability that the good state ends.
     pub to_bad: f64,
-    /// That the bad state ends; its mean length is 1/`to_good` packets.
+    /// Probability that the bad state ends; its mean length is 1/`to_good` packets.
     pub to_good: f64,
-    /// Loss in the good state.
+    /// Loss probability in the good state.
     #[serde(default)]
     pub loss_good: f64,
-    /// Loss in the bad state.
+    /// Loss probability in the bad state.
     #[serde(default = "certain")]
     pub loss_bad: f64,
 }
 
 impl Default for Topology {
-    /// Nothing between 10.0.0.1 and no client.
+    /// The default of every key: server 10.0.0.1, and no links, paths or clients.
     fn default() -> Topology {
         Topology {
             mode: Mode::Runs,
@@ -200,14 +202,17 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// Reads the text of a file; ranges are checked with the plan.
+    /// Parses the text of a file; `plan.rs` checks the ranges.
+    ///
+    /// # Errors
+    /// The first syntax error, unknown key or wrong type, with its line.
     pub fn parse(text: &str) -> Result<Topology, String> {
         toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
     }
 }
 
 impl PathSpec {
-    /// A perfect path for some clients.
+    /// A perfect path for `clients`.
     pub fn new(name: &str, clients: &str) -> PathSpec {
         PathSpec {
             name: name.to_owned(),
@@ -225,7 +230,8 @@ impl PathSpec {
 }
 
 impl LinkSpec {
-    /// This link with what a change names; the rest stays. A rate, queue, loss or mark of 0 removes it.
+    /// This link with the values that a change names; the others stay. A rate, queue, loss or mark of 0 removes
+    /// it.
     pub fn changed(&self, change: &LinkSpec) -> LinkSpec {
         let removed_at_0 = |new: Option<f64>, old| new.or(old).filter(|value| *value != 0.0);
         let has_queue = change.queue_bytes.is_some() || change.queue_ms.is_some();

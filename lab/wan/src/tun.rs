@@ -1,4 +1,4 @@
-//! A TUN device with offloads: the end of the wire in a namespace (kernel: networking/tuntap).
+//! A TUN device with offloads: one end of the emulated wire (kernel documentation, networking/tuntap).
 
 use super::packet::FRAME_LEN_BYTES_MAX;
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -10,16 +10,16 @@ use std::os::unix::fs::OpenOptionsExt;
 pub const NAME: &str = "wan0";
 const DEVICE: &str = "/dev/net/tun";
 
-/// One end. The device goes when it is dropped.
+/// One end. Dropping it removes the device.
 #[derive(Debug)]
 pub struct Tun {
     device: OwnedFd,
-    /// Counters of the namespace's devices; stays readable from elsewhere.
+    /// The namespace's device counters; the open file stays readable from other namespaces.
     counters: File,
 }
 
 impl Tun {
-    /// Makes the device in the namespace of the calling thread.
+    /// Creates the device in the namespace of the calling thread.
     pub fn new() -> Result<Tun> {
         let device = OpenOptions::new()
             .read(true)
@@ -57,13 +57,14 @@ impl Tun {
         })
     }
 
-    /// The next frame, into a buffer of the largest size; `None` if there is none now.
+    /// Reads the next frame into a buffer of the largest size; returns its length, or `None` if there is none
+    /// now.
     pub fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         debug_assert!(buffer.len() >= FRAME_LEN_BYTES_MAX);
         rustix::io::read(&self.device, buffer).ok()
     }
 
-    /// Gives a frame to the kernel; false if it refuses.
+    /// Passes a frame to the kernel; returns false if it refuses.
     pub fn write(&self, frame: &[u8]) -> bool {
         rustix::io::write(&self.device, frame).is_ok()
     }
@@ -73,7 +74,7 @@ impl Tun {
         &self.device
     }
 
-    /// Packets that the kernel dropped since we did not read fast enough.
+    /// Packets that the kernel dropped because we read too slowly.
     pub fn overruns(&self) -> u64 {
         let mut text = vec![0; 4096];
         let len = rustix::io::pread(&self.counters, &mut text, 0).unwrap_or(0);

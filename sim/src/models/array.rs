@@ -1,7 +1,7 @@
 //! Any device as the host sees it: one disk, several striped ones, or the channels of a flash device.
 //!
-//! A request is cut at the stripes, what falls on neighbouring chunks of one member is joined, and
-//! the host's request completes with the last of its parts.
+//! A request is split at the stripes, and parts on adjacent chunks of one member are joined. The host's request
+//! completes with its last part.
 
 use super::disk::Disk;
 use super::disk::profile::Profile;
@@ -36,7 +36,7 @@ struct Layout {
     chunk_bytes: u64,
 }
 
-/// A host's request whose parts are under way.
+/// A host request whose parts are under way.
 #[derive(Clone, Debug)]
 struct Whole {
     parts_left: usize,
@@ -44,7 +44,7 @@ struct Whole {
 }
 
 impl Device {
-    /// A device at rest. The caller has checked the profile (nothing is 0 that divides).
+    /// An idle device. The caller has checked that no divisor in the profile is 0.
     pub fn new(profile: &Profile) -> Self {
         let disk = |profile: &_| Member::Disk(Box::new(Disk::new(Clone::clone(profile))));
         let (members, layout) = match profile {
@@ -81,10 +81,10 @@ impl Device {
         }
     }
 
-    /// Takes a request that arrives at `now_ns`; arrivals do not go back in time.
+    /// Queues a request that arrives at `now_ns`. Calls come in the order of time.
     pub fn submit(&mut self, now_ns: u64, request: Request) {
         debug_assert!(request.len_bytes > 0 && request.end_bytes() <= self.size_bytes);
-        // What was over before this request came does not wait beside it, whoever collects it later.
+        // Requests that finished before this arrival no longer count as queued, even if nobody has collected them.
         while let Some(done) = self.advance(now_ns) {
             self.done.push_back(done);
         }
@@ -130,8 +130,7 @@ impl Device {
         }
     }
 
-    /// When something happens next inside the device, if anything does: at the latest then
-    /// [`Self::complete`] wants to be called.
+    /// Time of the next event inside the device, if there is one. Call [`Self::complete`] then at the latest.
     pub fn next_ns(&self) -> Option<u64> {
         match self.done.front() {
             Some(done) => Some(done.finished_ns),
@@ -139,23 +138,23 @@ impl Device {
         }
     }
 
-    /// The next completion that is due by `now_ns`, in the order of time; call until there is none.
+    /// Returns the next completion that is due by `now_ns`, in the order of time. Call it until it returns `None`.
     pub fn complete(&mut self, now_ns: u64) -> Option<Completion> {
         let late = self.done.pop_front();
         late.or_else(|| self.advance(now_ns))
     }
 
-    /// Requests that wait or are served.
+    /// Number of host requests that wait or are being served.
     pub fn under_way(&self) -> usize {
         self.wholes.len()
     }
 
-    /// What was done so far, by the host's requests; busy times are summed over the members.
+    /// Totals since the device was made, by host requests; busy times are summed over the members.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Disks or channels; a device is fully busy when the sum of its busy times grows that fast.
+    /// Number of disks or channels. A fully busy device gains this many seconds of busy time a second.
     pub fn members(&self) -> usize {
         self.members.len()
     }
@@ -165,7 +164,7 @@ impl Device {
         self.size_bytes
     }
 
-    /// From `now_ns` on nothing completes.
+    /// Stops all completions from `now_ns` on.
     pub fn hang(&mut self, now_ns: u64) {
         for member in &mut self.members {
             match member {
@@ -185,7 +184,7 @@ impl Device {
         }
     }
 
-    /// Requests that touch one of the regions fail from now on (a mirror's other copy too); none
+    /// Replaces the bad regions. Requests that touch one fail from now on, on both copies of a mirror. An empty list
     /// heals all.
     pub fn set_bad(&mut self, regions: &[Range<u64>]) {
         let mut bad = vec![Vec::new(); self.members.len()];
@@ -204,7 +203,7 @@ impl Device {
         }
     }
 
-    /// Lets the members do what is due by `now_ns`, until a request of the host completes.
+    /// Advances the members to `now_ns`, or until a host request completes.
     fn advance(&mut self, now_ns: u64) -> Option<Completion> {
         loop {
             let busy = self.members.iter_mut();
@@ -248,7 +247,7 @@ impl Member {
         }
     }
 
-    /// Which copy to read from: the one with less to do, then the one whose head is nearer.
+    /// Sort key of a mirror's copies for a read: the one with less to do, then the one whose head is nearer.
     fn nearness(&self, offset_bytes: u64) -> (usize, u64) {
         match self {
             Member::Disk(disk) => {
@@ -261,7 +260,7 @@ impl Member {
 }
 
 impl Layout {
-    /// One member has it all.
+    /// A layout with a single column.
     fn whole() -> Self {
         Self {
             columns: 1,
@@ -270,7 +269,7 @@ impl Layout {
         }
     }
 
-    /// The parts of a range: column and the range there. Neighbours on one column are joined.
+    /// Splits a range into parts: a column and the range there. Adjacent parts on one column are joined.
     fn split(&self, range: Range<u64>) -> Vec<(usize, Range<u64>)> {
         let mut parts: Vec<(usize, Range<u64>)> = Vec::new();
         let mut at = range.start;

@@ -1,4 +1,4 @@
-//! A host that keeps a number of requests under way: what benchmarks of disks do.
+//! A closed-loop host: it keeps a fixed number of requests under way, as disk benchmarks do.
 
 use super::array::Device;
 use super::disk::request::{Kind, Request};
@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 
 const NS_PER_S: f64 = 1e9;
 
-/// A row of reads.
+/// A sequence of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// One after the other from an offset.
+    /// Consecutive, from an offset.
     Sequential {
-        /// Where the first begins.
+        /// Offset of the first read.
         from_bytes: u64,
     },
     /// Anywhere on the device, at multiples of the length.
     Random {
-        /// The same seed gives the same row.
+        /// Equal seeds give equal sequences.
         seed: u64,
     },
 }
 
 impl Pattern {
-    /// `count` reads of `len_bytes` on a device of `size_bytes`; a sequential row begins anew at its end.
+    /// `count` reads of `len_bytes` on a device of `size_bytes`. A sequential pattern wraps round at its end.
     pub fn reads(self, size_bytes: u64, len_bytes: u64, count: u64) -> Vec<Request> {
         let places = (size_bytes / len_bytes).max(1);
         let read = |id, place| Request {
@@ -48,7 +48,7 @@ impl Pattern {
     }
 }
 
-/// What a row of requests took.
+/// Measurements of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// From the first arrival to the last completion.
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub bytes: u64,
     /// Number of requests.
     pub requests: u64,
-    /// The longest time from arrival to completion, of a piece.
+    /// Longest time from arrival to completion of one piece.
     pub slowest_ns: u64,
 }
 
@@ -73,17 +73,17 @@ impl Outcome {
     }
 }
 
-/// How a host asks.
+/// How a host submits requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Requests under way, at least 1.
+    /// Requests kept under way, at least 1.
     pub depth: usize,
-    /// The device gets longer requests in pieces of this, all at once: a kernel's bound.
+    /// Longest piece. A longer request is split, and its pieces are submitted at once, as by a kernel.
     pub piece_bytes: u64,
 }
 
 impl Host {
-    /// So many under way, each in one piece.
+    /// `depth` requests under way, each in one piece.
     pub fn of_depth(depth: usize) -> Self {
         Self {
             depth,
@@ -92,8 +92,7 @@ impl Host {
     }
 }
 
-/// Runs the requests in their order, beginning at `now_ns`: the next is submitted at the very time at
-/// which one completes.
+/// Runs the requests in order, beginning at `now_ns`. The next one is submitted at the instant at which one completes.
 pub fn run(device: &mut Device, requests: &[Request], host: Host, now_ns: u64) -> Outcome {
     let mut todo = requests.iter().enumerate();
     let mut under_way = UnderWay::default();
@@ -121,7 +120,7 @@ pub fn run(device: &mut Device, requests: &[Request], host: Host, now_ns: u64) -
     }
 }
 
-/// Which request a piece is of, and how many pieces of each are missing.
+/// The request of each piece, and the number of pieces that each request still lacks.
 #[derive(Default)]
 struct UnderWay {
     of_piece: BTreeMap<u64, usize>,
@@ -154,7 +153,7 @@ impl UnderWay {
         }
     }
 
-    /// Takes a piece away; true if it was the last one of its request.
+    /// Removes a piece; true if it was the last of its request.
     fn is_whole(&mut self, piece: u64) -> bool {
         let Some(nth) = self.of_piece.remove(&piece) else {
             return false;

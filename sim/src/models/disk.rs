@@ -1,9 +1,8 @@
-//! A hard disk: command overhead, arm, platter, zones, the drive's own memory, a tagged queue.
+//! A hard disk: command overhead, arm, platter, zones, the drive's own cache and a tagged queue.
 //!
-//! [`Disk::submit`] and [`Disk::complete`] drive it. Times are given by the caller and count from any
-//! origin; the platter's angle follows from them. What happens does not depend on when the caller
-//! collects a completion, only on when requests arrived: a service that follows another starts
-//! exactly when that one ended.
+//! [`Disk::submit`] and [`Disk::complete`] drive it. The caller passes all times. They count from any origin, and the
+//! platter's angle follows from them. Results depend only on when requests arrive, not on when the caller collects
+//! completions: a service that follows another starts exactly when that one ended.
 
 mod geometry;
 mod memory;
@@ -18,7 +17,7 @@ use queue::{Queue, Waiting};
 use request::{Completion, Counters, Kind, Request, Split};
 use std::ops::Range;
 
-/// Turns that a drive spends on a sector that it cannot read before it gives up.
+/// Revolutions that a drive spends on retries of an unreadable sector before it gives up.
 const RETRY_TURNS: u64 = 10;
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -46,7 +45,7 @@ struct Job {
     failed: bool,
 }
 
-/// What a service would be, were it started now.
+/// The service of a request, if it started now.
 struct Plan {
     split: Split,
     positioning_ns: u64,
@@ -54,7 +53,7 @@ struct Plan {
 }
 
 impl Disk {
-    /// A disk at rest, its head at offset 0. The caller has checked the profile (nothing is 0 that divides).
+    /// An idle disk with its head at offset 0. The caller has checked that no divisor in the profile is 0.
     pub fn new(profile: DiskProfile) -> Self {
         Self {
             geometry: Geometry::new(&profile),
@@ -70,7 +69,7 @@ impl Disk {
         }
     }
 
-    /// Takes a request that arrives at `now_ns`; arrivals do not go back in time.
+    /// Queues a request that arrives at `now_ns`. Calls come in the order of time.
     pub fn submit(&mut self, now_ns: u64, request: Request) {
         debug_assert!(request.len_bytes > 0 && request.end_bytes() <= self.profile.size_bytes);
         let queued_before = self.under_way();
@@ -82,13 +81,13 @@ impl Disk {
         self.start_next();
     }
 
-    /// When the next completion is due, if any is.
+    /// Time of the next completion; `None` if nothing is being served or the disk hangs.
     pub fn next_ns(&self) -> Option<u64> {
         let job = self.job.filter(|_| self.hung_since_ns.is_none());
         job.map(|job| job.started_ns + job.split.busy_ns())
     }
 
-    /// The next completion if it is due by `now_ns`; call until there is none.
+    /// Returns the next completion that is due by `now_ns`. Call it until it returns `None`.
     pub fn complete(&mut self, now_ns: u64) -> Option<Completion> {
         let finished_ns = self.next_ns().filter(|due| *due <= now_ns)?;
         let job = self.job.take()?;
@@ -108,23 +107,23 @@ impl Disk {
         Some(completion)
     }
 
-    /// Requests that wait or are served.
+    /// Number of requests that wait or are being served.
     pub fn under_way(&self) -> usize {
         self.queue.len() + usize::from(self.job.is_some())
     }
 
-    /// The byte behind the last service (or the one under way).
+    /// First byte after the range of the last service, or of the one under way.
     pub fn last_end_bytes(&self) -> u64 {
         self.last_end_bytes
     }
 
-    /// What was done so far.
+    /// Totals since the disk was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// From `now_ns` on nothing completes; the time until [`Self::resume`] counts as overhead of the
-    /// request that is being served.
+    /// Stops all completions from `now_ns` on. The time until [`Self::resume`] counts as overhead of the request in
+    /// service.
     pub fn hang(&mut self, now_ns: u64) {
         self.hung_since_ns.get_or_insert(now_ns);
     }
@@ -141,7 +140,7 @@ impl Disk {
         self.start_next();
     }
 
-    /// Requests that touch a bad region fail from now on, after [some turns](RETRY_TURNS) of retries.
+    /// Replaces the bad regions. Requests that touch one fail from now on, after [some turns](RETRY_TURNS) of retries.
     pub fn set_bad(&mut self, regions: Vec<Range<u64>>) {
         for region in &regions {
             self.memory.forget(region.start, region.end);
@@ -157,7 +156,7 @@ impl Disk {
             return;
         };
         let now_ns = self.free_ns.max(oldest_ns);
-        // Planning looks at the whole disk, but not at its queue.
+        // `plan` borrows the whole disk but does not read its queue: the queue is moved out meanwhile.
         let mut queue = std::mem::replace(&mut self.queue, Queue::new(self.profile.queue));
         let next = queue.take(now_ns, self.last_end_bytes, |request| {
             self.plan(request, now_ns).positioning_ns

@@ -1,4 +1,4 @@
-//! What holds of every device, and tables of what the models make of a data sheet.
+//! Laws that hold for every device, and tables of what the models make of a data sheet.
 
 use super::array::Device;
 use super::closed::{Host, Pattern, run};
@@ -47,7 +47,7 @@ fn flash() -> Profile {
     })
 }
 
-/// Feeds arrivals (gap, place, length, write) and collects late by `late_ns`, as a slow caller would.
+/// Feeds arrivals (gap, place, length, write) and collects completions `late_ns` late, as a slow caller does.
 fn feed(profile: &Profile, asked: &[(u64, u64, u64, bool)], late_ns: u64) -> Vec<Completion> {
     let (mut device, mut now_ns, mut done) = (Device::new(profile), 0, Vec::new());
     let places = profile.size_bytes() / (4 * KB) - 1024;
@@ -213,7 +213,7 @@ fn a_request_in_pieces_completes_with_the_last_of_them() {
     assert_eq!((pieces.bytes, pieces.requests), (whole.bytes, 3));
 }
 
-/// Sequential MB/s in each zone, random requests and MB/s for length, depth and discipline.
+/// Sequential MB/s in each zone; random requests a second and MB/s by length, depth and discipline.
 fn table() -> String {
     let disk = scsi_2003();
     let size_bytes = disk.size_bytes;

@@ -1,4 +1,4 @@
-//! A channel of a flash device: one thing at a time, in the order of arrival, always equally fast.
+//! A channel of a flash device: it serves one request at a time, in the order of arrival, at a constant rate.
 
 use super::disk::request::{Completion, Counters, Request, Split};
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ impl Channel {
         }
     }
 
-    /// Takes a request that arrives at `now_ns`; arrivals do not go back in time.
+    /// Queues a request that arrives at `now_ns`. Calls come in the order of time.
     pub fn submit(&mut self, now_ns: u64, request: Request) {
         let started_ns = self.free_ns.max(now_ns);
         let split = Split {
@@ -55,13 +55,13 @@ impl Channel {
         });
     }
 
-    /// When the next completion is due, if any is.
+    /// Time of the next completion; `None` if nothing is under way or the channel hangs.
     pub fn next_ns(&self) -> Option<u64> {
         let next = self.queue.front().filter(|_| self.hung_since_ns.is_none());
         next.map(|completion| completion.finished_ns)
     }
 
-    /// The next completion if it is due by `now_ns`.
+    /// Returns the next completion that is due by `now_ns`. Call it until it returns `None`.
     pub fn complete(&mut self, now_ns: u64) -> Option<Completion> {
         self.next_ns().filter(|due| *due <= now_ns)?;
         let completion = self.queue.pop_front()?;
@@ -69,22 +69,22 @@ impl Channel {
         Some(completion)
     }
 
-    /// Requests that wait or are served.
+    /// Number of requests that wait or are being served.
     pub fn under_way(&self) -> usize {
         self.queue.len()
     }
 
-    /// What was done so far.
+    /// Totals since the channel was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// From `now_ns` on nothing completes.
+    /// Stops all completions from `now_ns` on.
     pub fn hang(&mut self, now_ns: u64) {
         self.hung_since_ns.get_or_insert(now_ns);
     }
 
-    /// Ends a hang: everything under way is late by its length, the first by its overhead.
+    /// Ends a hang. All requests under way are late by its length, which counts as overhead of the first.
     pub fn resume(&mut self, now_ns: u64) {
         let Some(since_ns) = self.hung_since_ns.take() else {
             return;
@@ -101,7 +101,7 @@ impl Channel {
         self.free_ns += late_ns;
     }
 
-    /// Requests that touch a bad region and come from now on fail.
+    /// Replaces the bad regions. Requests that come from now on and touch one fail.
     pub fn set_bad(&mut self, regions: Vec<Range<u64>>) {
         self.bad = regions;
     }

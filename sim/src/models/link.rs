@@ -1,12 +1,10 @@
-//! One direction of one link: a queue with a bound, a transmitter with a rate, a wire with delay,
-//! jitter and loss.
+//! One direction of one link: a bounded queue, a transmitter with a rate, and a wire with delay, jitter and loss.
 //!
-//! A packet is offered once and its whole fate is decided then, since nothing that comes later can
-//! change it: the queue is first-in first-out. The one exception is a change of rate, which moves
-//! what still waits ([`Retime`]).
+//! A packet is offered once, and its whole fate is decided then: the queue is first-in first-out, so nothing later can
+//! change it. The one exception is a change of rate, which moves the packets that still wait ([`Retime`]).
 //!
-//! Order of the decisions: queue (drop-tail or RED), transmitter, wire. A packet that the wire loses
-//! has therefore spent time of the transmitter, as on a real link.
+//! The decisions come in the order queue (drop-tail or RED), transmitter, wire. A packet that the wire loses has
+//! therefore used transmitter time, as on a real link.
 
 mod loss;
 mod red;
@@ -23,33 +21,33 @@ const NS_PER_US: u64 = 1_000;
 const NS_PER_S: u64 = 1_000_000_000;
 const BITS_PER_BYTE: u64 = 8;
 
-/// What a link is.
+/// Parameters of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Rate of the transmitter, over all bytes of the packets; above 0. `None`: it takes no time, and
-    /// nothing ever queues.
+    /// Rate of the transmitter, over all bytes of the packets; above 0. `None`: transmission takes no time, and nothing
+    /// ever queues.
     pub rate_bits_per_s: Option<u64>,
     /// Propagation, from the end of the transmission to the arrival.
     pub delay_us: u64,
-    /// Added to the delay: uniform from 0 to this.
+    /// Random extra delay, uniform from 0 to this.
     pub jitter_us: u64,
-    /// Whether jitter may let a packet overtake another. Otherwise the later one waits.
+    /// Whether jitter may reorder packets. If not, the later packet waits.
     pub may_reorder: bool,
-    /// What waits for the transmitter, and how much of it.
+    /// Queue before the transmitter.
     pub queue: Queue,
-    /// What the wire loses.
+    /// Loss on the wire.
     pub loss: Loss,
-    /// Probability, 0 to 1, that a packet which allows it is marked "congestion experienced" whatever the
-    /// queue says: congestion somewhere further on, as its receiver sees it.
+    /// Probability, 0 to 1, that an ECN-capable packet is marked "congestion experienced" regardless of the queue. It
+    /// stands for congestion further along the path.
     pub mark: f64,
 }
 
 /// The queue before the transmitter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Queue {
-    /// A packet that does not fit is dropped. One that finds the queue empty always fits.
+    /// Drops a packet that does not fit. A packet that finds the queue empty always fits.
     DropTail {
-        /// Most bytes that wait, those in transmission included.
+        /// Most bytes that wait or are in transmission.
         limit_bytes: u64,
     },
     /// Random early detection.
@@ -65,10 +63,10 @@ pub enum Verdict {
         departs_ns: u64,
         /// When it arrives.
         at_ns: u64,
-        /// It arrives with "congestion experienced" set.
+        /// Whether it arrives with "congestion experienced" set.
         mark_ce: bool,
     },
-    /// It does not.
+    /// It is dropped.
     Drop(DropCause),
 }
 
@@ -83,7 +81,7 @@ pub enum DropCause {
     Loss,
 }
 
-/// What a link has done since it was made.
+/// Totals since the link was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets offered: the sum of those delivered and dropped.
@@ -104,7 +102,7 @@ pub struct Totals {
     pub marked_packets: u64,
 }
 
-/// A link at work.
+/// A running link.
 #[derive(Clone, Debug)]
 pub struct Link {
     profile: Profile,
@@ -112,13 +110,13 @@ pub struct Link {
     red: RedState,
     loss: LossState,
     totals: Totals,
-    /// When the transmitter has sent all that it was given.
+    /// When the transmitter will have sent all that it was given.
     free_at_ns: u64,
-    /// Rest of the division that gave `free_at_ns`, in 1/rate ns: over many packets the rate is exact.
+    /// Remainder of the division that gave `free_at_ns`, in 1/rate ns. It keeps the rate exact over many packets.
     rest: u64,
     /// Latest arrival so far; later packets do not arrive before it.
     last_at_ns: u64,
-    /// Time of the transmitter given away, up to `free_at_ns`.
+    /// Transmitter time allotted so far, up to `free_at_ns`.
     busy_ns: u64,
 }
 
@@ -142,8 +140,8 @@ impl Link {
         }
     }
 
-    /// Decides what becomes of a packet that comes now. `now_ns` must not run backwards.
-    /// `ecn_capable`: it may be marked instead of being dropped early (RFC 3168).
+    /// Decides the fate of a packet that arrives at `now_ns`, which must not run backwards. An `ecn_capable` packet may
+    /// be marked instead of being dropped early (RFC 3168).
     pub fn offer(&mut self, now_ns: u64, packet_len_bytes: u32, ecn_capable: bool) -> Verdict {
         let len_bytes = u64::from(packet_len_bytes);
         self.totals.offered_packets += 1;
@@ -166,8 +164,9 @@ impl Link {
         }
     }
 
-    /// Becomes another link while it runs. What waits for the transmitter is sent at the new rate: the
-    /// caller moves it with the answer. What is on the wire, and the delay of what waits, stay.
+    /// Changes the parameters of a running link. Packets that wait for the transmitter leave at the new rate: the
+    /// caller moves them with the returned [`Retime`]. Packets on the wire, and the delay of waiting ones, stay as they
+    /// were.
     ///
     /// # Panics
     /// If the rate is 0.
@@ -192,22 +191,22 @@ impl Link {
         retime
     }
 
-    /// What it is now.
+    /// The current parameters.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// What it has done so far.
+    /// Totals since the link was made.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// How long the transmitter has sent up to now; the rest of the time it was idle.
+    /// How long the transmitter was busy up to `now_ns`; it was idle for the rest.
     pub fn busy_ns(&self, now_ns: u64) -> u64 {
         self.busy_ns - self.backlog_ns(now_ns).min(self.busy_ns)
     }
 
-    /// Bytes that wait or are being sent.
+    /// Bytes that wait or are in transmission.
     pub fn queue_bytes(&self, now_ns: u64) -> u64 {
         let Some(rate) = self.profile.rate_bits_per_s else {
             return 0;
@@ -216,7 +215,7 @@ impl Link {
         (bits as u64).div_ceil(BITS_PER_BYTE)
     }
 
-    /// RED's average queue, in bytes; 0 with another queue.
+    /// RED's average queue length, in bytes; 0 for other queues.
     pub fn red_average_bytes(&self) -> f64 {
         self.red.average_bytes()
     }
@@ -225,7 +224,7 @@ impl Link {
         self.free_at_ns.saturating_sub(now_ns)
     }
 
-    /// Whether the queue takes the packet, and if so whether marked.
+    /// Whether the queue takes the packet; `Ok(true)` if it is to be marked.
     fn admit(&mut self, now_ns: u64, len_bytes: u64, ecn_capable: bool) -> Result<bool, DropCause> {
         let Some(rate) = self.profile.rate_bits_per_s else {
             return Ok(false);
@@ -253,12 +252,12 @@ impl Link {
         }
     }
 
-    /// Whether the next packet is marked without regard to the queue. Draws only where marks are wanted.
+    /// Whether to mark the next packet regardless of the queue. Draws a random number only if `mark` is above 0.
     fn marks(&mut self) -> bool {
         self.profile.mark > 0.0 && unit(&mut self.rng) < self.profile.mark
     }
 
-    /// Gives the transmitter one more packet; when its last bit has left.
+    /// Hands the transmitter one more packet; returns when its last bit has left.
     fn transmit(&mut self, now_ns: u64, len_bytes: u64) -> u64 {
         if self.free_at_ns < now_ns {
             (self.free_at_ns, self.rest) = (now_ns, 0);
@@ -307,8 +306,8 @@ pub struct Retime {
 }
 
 impl Retime {
-    /// New times of a packet with these old ones: (departs, arrives). To be called for the packets of
-    /// the link in their order, so that none overtakes another.
+    /// The new times (departs, arrives) of a packet with these old ones. Call it for the link's packets in order, so
+    /// that none overtakes another.
     pub fn apply(&mut self, departs_ns: u64, at_ns: u64) -> (u64, u64) {
         let departs_new_ns = self.departure(departs_ns);
         let wire_ns = at_ns.saturating_sub(departs_ns);
@@ -316,7 +315,7 @@ impl Retime {
         (departs_new_ns, self.last_at_ns)
     }
 
-    /// Whether nothing moves.
+    /// Whether the change moves no packet.
     pub fn is_nothing(&self) -> bool {
         self.from_bits_per_s == self.to_bits_per_s
     }

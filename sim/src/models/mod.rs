@@ -1,4 +1,5 @@
-//! Devices and paths as state machines: ask with the time, get the time of the answer.
+//! Disks, flash devices and links as state machines. The caller submits work with the current time and gets back the
+//! time at which it completes.
 
 pub mod array;
 pub mod closed;

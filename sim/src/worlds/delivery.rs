@@ -1,7 +1,7 @@
-//! A worker, a disk machine and a modelled disk, and clients that download one long file each at their own pace.
+//! A worker, a disk machine and a modelled disk, with clients that each download one long file at their own rate.
 //!
-//! Nothing is cached before; each file lies in one piece, and files lie all over the disk. The world is the
-//! shell of both machines: it does what they order, and counts.
+//! The page cache starts empty. Each file is contiguous, and the files are spread over the whole disk. The world is the
+//! shell of both machines: it executes their orders, and counts.
 
 mod cache;
 mod paths;
@@ -18,20 +18,20 @@ use crate::models::disk::profile::Profile;
 /// One client's download.
 #[derive(Clone, Copy, Debug)]
 pub struct Download {
-    /// Its path.
+    /// The client: its path and its socket.
     pub client: Client,
-    /// Which file; several clients may ask for one.
+    /// Index of the file; several clients may ask for one.
     pub file: u32,
-    /// Where in the file it begins.
+    /// First byte that it asks for.
     pub from_bytes: u64,
-    /// When it sends RST.
+    /// When it sends RST, if it does.
     pub resets_at: Option<Instant>,
 }
 
-/// A world that has not begun.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// Who downloads.
+    /// The downloads.
     pub downloads: Vec<Download>,
     /// Number of files, spread evenly over the device.
     pub files: u32,
@@ -39,11 +39,11 @@ pub struct World {
     pub file_bytes: u64,
     /// The device.
     pub profile: Profile,
-    /// Memory of the page cache.
+    /// Size of the page cache.
     pub page_cache_bytes: u64,
-    /// How the disk machine works.
+    /// Settings of the disk machine.
     pub disk: disk::Settings,
-    /// How bytes are given to sockets.
+    /// Policy that fills the sockets.
     pub send: Policy,
     /// When counting begins.
     pub measured_from: Instant,
@@ -51,44 +51,44 @@ pub struct World {
     pub ends_at: Instant,
 }
 
-/// What came of a run, from `measured_from` on.
+/// Results of a run, from `measured_from` on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Bytes that reached each client.
     pub by_client_bytes: Vec<u64>,
-    /// From each client's request to its first byte of the body, if that came; counted from the start.
+    /// Time from each client's request to the first byte of its body, if one came; counted from the start of the run.
     pub first_byte_us: Vec<Option<u64>>,
-    /// Reads given to the device, and their bytes.
+    /// Reads submitted to the device.
     pub reads: u64,
     /// Bytes of these.
     pub read_bytes: u64,
-    /// Bytes of reads given to the device of the file that each client wants.
+    /// Bytes of reads submitted for the file that each client downloads.
     pub read_by_client_bytes: Vec<u64>,
-    /// Bytes of reads given to the device for clients that had left.
+    /// Bytes of reads submitted for clients that had left.
     pub dead_read_bytes: u64,
-    /// Wishes that signs of congestion put off; counted from the start.
+    /// Wants that signs of congestion delayed; counted from the start of the run.
     pub delayed: Delayed,
-    /// Most of the pool that was in use at once.
+    /// Peak use of the pool.
     pub pool_max_bytes: u64,
-    /// T_D and t_p at the end.
+    /// T_D, the time for which reads shall last, at the end.
     pub target_us: u64,
-    /// t_p at the end.
+    /// t_p, the time from one read's last byte to the next one's first, at the end.
     pub positioning_us: u64,
-    /// R at the end.
+    /// R, the device's rate within a read, at the end.
     pub media_bytes_per_s: u64,
-    /// K at the end.
+    /// K, the number of reads that the device is given at once, at the end.
     pub depth: usize,
 }
 
 impl Outcome {
-    /// Mean rate of some clients over `us`, bytes per second.
+    /// Mean rate of these clients over `us`, in bytes per second.
     pub fn mean_bytes_per_s(&self, clients: std::ops::Range<usize>, us: u64) -> f64 {
         let count = clients.len().max(1) as f64;
         let bytes: u64 = self.by_client_bytes[clients].iter().sum();
         bytes as f64 * 1e6 / us as f64 / count
     }
 
-    /// Rate of the slowest of some clients over `us`, bytes per second.
+    /// Rate of the slowest of these clients over `us`, in bytes per second.
     pub fn min_bytes_per_s(&self, clients: std::ops::Range<usize>, us: u64) -> f64 {
         let bytes = self.by_client_bytes[clients].iter().min().copied();
         bytes.unwrap_or(0) as f64 * 1e6 / us as f64
@@ -96,7 +96,7 @@ impl Outcome {
 }
 
 impl World {
-    /// Runs it.
+    /// Runs the world until `ends_at`.
     pub fn run(&self) -> Outcome {
         let mut run = Run::new(self);
         while run.turn(self.ends_at) {}

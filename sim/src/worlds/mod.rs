@@ -1,4 +1,4 @@
-//! Worlds in which the machines run without a kernel: what would have been a measurement of hours is a
+//! Simulated worlds that drive the state machines without a kernel. What would be a measurement of hours becomes a
 //! table that is the same on every machine.
 
 pub mod delivery;

@@ -1,8 +1,8 @@
-//! A worker and clients that download one long file each, at their own pace, from memory.
+//! A worker and clients that each download one long file from memory, at their own rate.
 //!
-//! The sockets are those of Linux as far as sending goes: what a socket takes beyond what is in flight is
-//! bounded by TCP_NOTSENT_LOWAT, and once it is full it calls when less is left than it was told. The
-//! world is the shell: it does what the worker orders, and counts.
+//! The sockets send like those of Linux. TCP_NOTSENT_LOWAT bounds the unsent bytes that a socket takes, and a full
+//! socket becomes writable when less is left than the threshold that it was given. The world is the shell: it executes
+//! the worker's orders, and counts.
 
 use ackpace_core::Machine;
 use ackpace_core::congestion::Delay;
@@ -17,33 +17,33 @@ use smallvec::smallvec;
 pub use super::socket::{Change, Client, Pace, SOCKET_BYTES};
 use super::socket::{Socket, conn_id, settings};
 
-/// What came of a run, from `measured_from` on.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Bytes that left the sockets.
     pub sent_bytes: u64,
-    /// Times that the worker was woken.
+    /// Wake-ups of the worker.
     pub wakes: u64,
-    /// Attempts to send, and those of them that found no room.
+    /// Attempts to send.
     pub sends: u64,
-    /// Of these, those for which there was no room at all.
+    /// Attempts to send for which the socket had no room at all.
     pub refused: u64,
-    /// Mean of what all sockets held unsent.
+    /// Mean over time of the unsent bytes in all sockets together.
     pub queue_mean_bytes: u64,
-    /// Most of it.
+    /// The maximum of these.
     pub queue_max_bytes: u64,
-    /// Time that paths stood idle for want of bytes, all clients together.
+    /// Time in which paths were idle for lack of bytes, summed over all clients.
     pub idle_us: u64,
     /// Bytes of each client.
     pub by_client_bytes: Vec<u64>,
 }
 
-/// A world that has not begun.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct World {
     /// Who downloads.
     pub clients: Vec<Client>,
-    /// How bytes are given to sockets.
+    /// Policy that fills the sockets.
     pub send: Policy,
     /// When counting begins.
     pub measured_from: Instant,
@@ -52,7 +52,7 @@ pub struct World {
 }
 
 impl World {
-    /// Runs it.
+    /// Runs the world until `ends_at`.
     pub fn run(&self) -> Outcome {
         let mut run = Run {
             worker: Worker::new(settings(self.send, Delay::Off)),
@@ -120,9 +120,9 @@ impl Run {
             .map(|at| at.max(self.now))
     }
 
-    /// Time passes: the paths carry what the sockets hold.
+    /// Advances time: the paths carry what the sockets hold.
     fn pass(&mut self, until: Instant) {
-        // Counting begins in the middle of a stretch: cut it there.
+        // Counting begins inside this interval: split it there.
         if self.now < self.measured_from && until > self.measured_from {
             self.pass(self.measured_from);
         }
@@ -213,7 +213,7 @@ impl Run {
                 let event = TcpEvent::Sample(sample);
                 self.worker.on(In::Tcp { conn, event }, now);
             }
-            // A download does not end, and nothing of it is on a disk.
+            // Downloads never end and need no disk: there is nothing to do.
             Out::Accept(_)
             | Out::Listen(_)
             | Out::Pace { .. }
@@ -245,7 +245,7 @@ impl Run {
     }
 }
 
-/// A head and a file without end, in memory.
+/// A head and an endless file, both in memory.
 fn plan() -> Plan {
     const HEAD: &[u8] = &[b'h'; 300];
     let object = ObjectId {

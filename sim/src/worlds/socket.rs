@@ -1,5 +1,5 @@
-//! Clients and their sockets: those of Linux as far as sending goes. What a socket takes beyond what is in flight is
-//! bounded by TCP_NOTSENT_LOWAT, and once it is full it calls when less is left than it was told.
+//! Clients and their sockets, which send like those of Linux. TCP_NOTSENT_LOWAT bounds the unsent bytes that a socket
+//! takes, and a full socket becomes writable when less is left than the threshold that it was given.
 
 use ackpace_core::congestion::{CaState, Delay, Path};
 use ackpace_core::conn::ConnId;
@@ -10,50 +10,50 @@ use ackpace_core::worker::{Policy, Settings};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::RngCore;
 
-/// What SO_SNDBUF grows to.
+/// Size to which SO_SNDBUF grows.
 pub const SOCKET_BYTES: u64 = 2 << 20;
 /// Round trip time of all paths.
 const RTT_US: u64 = 100_000;
-/// How long a path that is not steady keeps a rate.
+/// How long an unsteady path keeps one rate.
 const STRETCH_US: u64 = 100_000;
-/// The kernel's buffers for sending are this large.
+/// Size of the kernel's send buffers (skbs).
 const SKB_BYTES: u64 = 64 << 10;
 
 /// One client.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
-    /// What its path carries.
+    /// Rate of its path.
     pub rate_bytes_per_s: u64,
-    /// When it asks.
+    /// When it connects and sends its request.
     pub starts_at: Instant,
-    /// From some time on its path carries more or less.
+    /// A change of its path's rate, if there is one.
     pub change: Option<Change>,
-    /// How its path keeps to that.
+    /// How its path varies around that rate.
     pub pace: Pace,
-    /// SO_SNDBUF: room of its socket beyond what is in flight, where no lowat bounds that.
+    /// SO_SNDBUF: room for unsent bytes where no lowat bounds them.
     pub socket_bytes: u64,
-    /// What it takes at once, ahead of what its program reads: a receive buffer behind a path that limits nothing.
+    /// Receive buffer: the client takes this much at once, ahead of its program. The path before it limits nothing.
     pub buffer_bytes: u64,
 }
 
-/// What becomes of a path.
+/// A change of a path's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When.
+    /// When it happens.
     pub at: Instant,
-    /// Of its rate; above 0.
+    /// New rate in percent of the old one; above 0.
     pub percent: u64,
 }
 
-/// What a path does with its rate.
+/// How a path's rate varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// It keeps it.
+    /// Not at all.
     Steady,
-    /// It is drawn anew each tenth of a second, from half to one and a half times as much, by this seed: what losses do to a
-    /// congestion window, and worse.
+    /// Drawn anew each tenth of a second from 0.5 to 1.5 times the rate, by this seed. That varies more than a
+    /// congestion window under loss.
     Unsteady(u64),
-    /// A hundredth of it in every second second.
+    /// A hundredth of the rate in every second second.
     Swings,
 }
 
@@ -61,14 +61,14 @@ pub(super) struct Socket {
     pub client: Client,
     pub asked: bool,
     pub connected: bool,
-    /// Given to it, and not read by the client's program yet.
+    /// Bytes given to it that the client's program has not read yet.
     pub held_bytes: u64,
-    /// Read up to here; a rest below one byte is carried along.
+    /// Drained up to this time; the fraction of a byte is carried along.
     pub drained_at: Instant,
     pub carry: u64,
-    /// What it was told about that when it was given bytes last.
+    /// Room and thresholds that it was given with the last bytes.
     pub room: Option<Room>,
-    /// It was full, and will call.
+    /// It is full and will become writable.
     pub full: bool,
 }
 
@@ -102,7 +102,7 @@ impl Socket {
         rate * percent / 100
     }
 
-    /// What TCP says of the path: when its rate falls, marks have cut the window to what fits into it.
+    /// What TCP says of the path. Where its rate has fallen, marks have cut the window to what fits into it.
     pub fn path(&self, at: Instant) -> Path {
         let change = self.client.change.filter(|change| change.at <= at);
         let cut = change.filter(|change| change.percent < 100);
@@ -130,12 +130,12 @@ impl Socket {
         [change, next].into_iter().flatten().min()
     }
 
-    /// D1: what the client's buffer does not hold.
+    /// D1: bytes that do not fit into the client's buffer.
     pub fn unsent_bytes(&self) -> u64 {
         self.held_bytes.saturating_sub(self.client.buffer_bytes)
     }
 
-    /// What may be taken: with a lowat, whole kernel buffers until it is reached.
+    /// Bytes that it takes now. With a lowat, it takes whole kernel buffers until the lowat is reached.
     pub fn room_bytes(&self) -> u64 {
         let unsent_bytes = self.unsent_bytes();
         let own_bytes = match self.room.map(|room| u64::from(room.lowat_bytes)) {
@@ -146,7 +146,7 @@ impl Socket {
         own_bytes + self.client.buffer_bytes.saturating_sub(self.held_bytes)
     }
 
-    /// Bytes are given to it: what it takes.
+    /// Gives it bytes; returns how many it takes.
     pub fn give(&mut self, len_bytes: u64, room: Option<Room>) -> u64 {
         self.room = room.or(self.room);
         let taken_bytes = len_bytes.min(self.room_bytes());
@@ -156,7 +156,7 @@ impl Socket {
         taken_bytes
     }
 
-    /// Below this, a socket that was full calls: tcp(7), sk_stream_write_space.
+    /// Unsent bytes below which a full socket becomes writable: tcp(7), sk_stream_write_space.
     pub fn calls_below_bytes(&self) -> u64 {
         match self.room {
             Some(room) => room.call_bytes.into(),
@@ -168,7 +168,7 @@ impl Socket {
         now >= self.drained_at && self.unsent_bytes() < self.calls_below_bytes()
     }
 
-    /// When it connects or calls, if nothing happens before.
+    /// When it connects or becomes writable, if nothing happens before.
     pub fn next_at(&self) -> Option<Instant> {
         if !self.connected {
             return Some(self.client.starts_at);
@@ -183,7 +183,7 @@ impl Socket {
         Some(self.changes_at().map_or(at, |change| at.min(change)))
     }
 
-    /// Bytes that left, and the time in which there was nothing to send.
+    /// Drains it up to `until`. Returns the bytes that left and the idle time in microseconds.
     pub fn drain(&mut self, until: Instant) -> (u64, u64) {
         let us = until.since_us(self.drained_at);
         let rate = self.rate_bytes_per_s(self.drained_at);

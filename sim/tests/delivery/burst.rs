@@ -1,8 +1,8 @@
-//! TPF 4.4, Fig. 15: a burst of new clients, beside clients whose sockets hold little and much.
+//! TPF 4.4, Fig. 15: a burst of new clients, beside clients with small and with large sockets.
 //!
-//! There is no round trip here. What a long one did in the paper was to leave more bytes pending in the socket: here
-//! half of the clients have small sockets and half have large ones, and bytes are sent eagerly, as by the
-//! server of the paper. (Ours fills sockets by time, whatever the round trip.)
+//! The world has no round-trip time. In the paper a long one left more bytes pending in the socket. Here half of the
+//! clients have small sockets and half have large ones, and bytes are sent eagerly, as by the server of the paper.
+//! (Ours fills sockets by time, whatever the round-trip time.)
 
 use super::*;
 

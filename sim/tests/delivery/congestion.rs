@@ -1,19 +1,19 @@
-//! TPF 4.6, Fig. 16b: the congestion windows of a fifth of the clients are cut in half at one moment, and stay so.
+//! TPF 4.6, Fig. 16b: the congestion windows of a fifth of the clients are halved at one moment and stay so.
 
 use super::*;
 use ackpace_core::disk::Delayed;
 use ackpace_sim::worlds::sending::Change;
 
-/// Clients in all, and those whose windows are cut.
+/// Clients in all; the windows of `CUT` of them are cut.
 const CLIENTS: usize = 300;
 const CUT: usize = CLIENTS / 5;
 const CUT_AT: Instant = Instant { us: 30_000_000 };
 
-/// What is done about it, from the cut on for so long.
+/// A run with this `--delay`, which counts from the cut for `after_s`.
 fn after(rate_bytes_per_s: u64, delay: Delay, cut: bool, after_s: u64) -> (World, Outcome) {
     let disk = Settings {
         delay,
-        reads: Some(4), // a trial of K at the wrong moment would be seen in 5 s
+        reads: Some(4), // a trial of K at the wrong moment would show in 5 s
         ..settings(64)
     };
     let mut world = World {
@@ -29,7 +29,7 @@ fn after(rate_bytes_per_s: u64, delay: Delay, cut: bool, after_s: u64) -> (World
     (world, outcome)
 }
 
-/// What came of one of them.
+/// Result of one of these runs.
 #[derive(Clone, Copy)]
 struct Way {
     delayed: Delayed,
@@ -86,7 +86,7 @@ fn reads_for_who_meets_congestion_wait_and_the_others_gain() {
             assert!(way.delayed.wishes > 0, "{name} puts nothing off; {seed}");
             let less = way.read_soon_mb < 0.85 * off.read_soon_mb;
             assert!(less, "{name} reads on as before; {seed}");
-            // Where all are served there is nothing to gain.
+            // Where all clients are served there is nothing to gain.
             let least = if load == "over" {
                 off.others_kb_per_s
             } else {
@@ -95,9 +95,9 @@ fn reads_for_who_meets_congestion_wait_and_the_others_gain() {
             let gain = way.others_kb_per_s > least;
             assert!(gain, "{name}: nobody gained; {seed}");
         }
-        // By the paper what was put off is read within the 5 s.
+        // With the paper's rule, delayed wants are read within the 5 s.
         assert!(rate.read_mb < 0.8 * off.read_mb, "{seed}");
-        // What the paper does not say: a fixed delay lets some of them run dry, who were slower already.
+        // Not in the paper: its fixed delay lets some of those clients run dry that were slower already.
         assert!(rate.they_kb_per_s > 0.99 * off.they_kb_per_s, "{seed}");
         assert!(paper.they_kb_per_s <= rate.they_kb_per_s, "{seed}");
     }

@@ -1,13 +1,13 @@
-//! TPF 4.5 and 4.6, Fig. 16: clients that leave, and clients whose path carries half as much from one moment on.
+//! TPF 4.5 and 4.6, Fig. 16: clients that leave, and clients whose path halves its rate at one moment.
 
 use super::*;
 use ackpace_sim::worlds::sending::Change;
 
-/// Clients in all, and those to whom something happens.
+/// Number of clients.
 const CLIENTS: usize = 300;
 const CHANGE_AT: Instant = Instant { us: 30_000_000 };
 
-/// 300 clients of this rate, until `after_s` after the moment.
+/// 300 clients of this rate, counted from the change until `after_s` later.
 fn before_and_after(rate: u64, disk: Settings, after_s: u64) -> World {
     World {
         measured_from: CHANGE_AT,
@@ -28,7 +28,7 @@ fn nothing_is_read_for_clients_that_left() {
             prefetch,
             ..settings(64)
         };
-        let mut world = before_and_after(2 * MBIT, disk, 5); // more than the disk has
+        let mut world = before_and_after(2 * MBIT, disk, 5); // more than the disk can deliver
         for download in &mut world.downloads[..LEFT] {
             download.resets_at = Some(CHANGE_AT).filter(|_| resets);
         }

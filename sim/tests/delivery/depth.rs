@@ -1,4 +1,4 @@
-//! How many reads a device is given at once: what is found by measurement beside the best number for each load.
+//! How many reads a device is given at once: the depth found by measurement beside the best one for each load.
 
 use super::*;
 use ackpace_core::limits::IN_DEVICE_US_MAX;
@@ -63,7 +63,7 @@ struct Found {
     worst_us: u64,
 }
 
-/// Mean of three runs, with a few clients more each time; ten of them come when all are busy.
+/// Mean of three runs, each with a few more clients. Ten clients come when all others are busy.
 fn measure(load: &Load, reads: Option<u32>) -> Found {
     const NEW: usize = 10;
     const RUNS: usize = 3;
@@ -104,7 +104,7 @@ fn measure(load: &Load, reads: Option<u32>) -> Found {
     }
 }
 
-/// Loads that ask for more than the device has.
+/// Loads above the device's capacity.
 fn loads() -> Vec<Load> {
     let scsi = || Profile::Disk(scsi());
     let sata = || Profile::Disk(sata());
@@ -130,8 +130,8 @@ fn loads() -> Vec<Load> {
     all.into_iter().map(load).collect()
 }
 
-/// The best of some fixed numbers, and the smallest that brings 2 % less at most. A number for which a first read waits for too
-/// long is none, but two are always allowed.
+/// The best result of some fixed depths, and the smallest depth within 2 % of it. A depth at which a first read waits
+/// too long does not count, but a depth of two always does.
 fn best_of(load: &Load) -> (f64, Found) {
     let fixed = [2, 3, 4, 6, 8, 12, 16, 24].map(|reads| measure(load, Some(reads)));
     let quick = |one: &&Found| one.depth == 2 || one.median_us <= IN_DEVICE_US_MAX;

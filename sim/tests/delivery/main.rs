@@ -1,7 +1,7 @@
-//! Unequal clients on one disk: the claims of TDAP and EDRC as asserts, and tables that say how much.
+//! Unequal clients on one disk: the claims of TDAP and EDRC as asserts, and tables with the figures.
 //!
-//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` writes the tables anew. Where nothing else is said, the world's page
-//! cache is never short of memory; it costs no time, so that what is read through it is read under the best conditions.
+//! `UPDATE_TABLES=1 cargo test -p ackpace-sim` rewrites the tables. Unless a test says otherwise, the world's page
+//! cache is never short of memory. It costs no time, so reads through it run under the best conditions.
 
 mod burst;
 mod congestion;
@@ -26,10 +26,10 @@ use ackpace_sim::worlds::sending::{Client, Pace, SOCKET_BYTES};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Of all worlds here.
+/// Seed of all worlds here.
 const SEED: u64 = 20_260_102;
 const MBIT: u64 = 125_000;
-/// What a kernel reads ahead.
+/// The kernel's read-ahead.
 const FIXED: Prefetch = Prefetch::Fixed {
     read_bytes: 131_072,
 };
@@ -79,7 +79,8 @@ fn seconds(s: u64) -> Instant {
     Instant { us: s * 1_000_000 }
 }
 
-/// So many clients of each rate, each with its own file; files lie in any order. They start within three seconds.
+/// This many clients of each rate, each with its own file. Files lie in random order; clients start within three
+/// seconds.
 fn downloads(rates: &[(usize, u64)]) -> Vec<Download> {
     let mut dice = Pcg64Mcg::seed_from_u64(SEED);
     let rates = rates.iter().flat_map(|(count, rate)| vec![*rate; *count]);
@@ -123,14 +124,14 @@ fn world(downloads: Vec<Download>, disk: Settings) -> World {
     }
 }
 
-/// Mean and slowest of some clients, KB/s.
+/// Mean and slowest rate of these clients, KB/s.
 fn kb_per_s(world: &World, outcome: &Outcome, clients: Range<usize>) -> (f64, f64) {
     let us = world.ends_at.since_us(world.measured_from);
     let mean = outcome.mean_bytes_per_s(clients.clone(), us);
     (mean / 1e3, outcome.min_bytes_per_s(clients, us) / 1e3)
 }
 
-/// What the disk did.
+/// Summary of the disk's reads.
 fn reads(world: &World, outcome: &Outcome) -> String {
     let us = world.ends_at.since_us(world.measured_from) as f64;
     format!(

@@ -1,4 +1,4 @@
-//! Many connections, many for one file, and one that comes when all are busy.
+//! Many connections, many for one file, and a new one when all others are busy.
 
 use super::*;
 use ackpace_sim::models::disk::profile::ArrayProfile;
@@ -46,7 +46,7 @@ fn nine_thousand_slow_clients_take_neither_the_disks_nor_the_pool_from_a_thousan
     compare("many", &table);
 }
 
-/// A client that takes next to nothing, whether it means harm or not, and one that is faster than the disk.
+/// A client that takes next to nothing, hostile or not, and one that is faster than the disk.
 #[test]
 fn who_takes_nothing_is_not_read_for() {
     let tdap = settings(64);
@@ -67,7 +67,7 @@ fn who_takes_nothing_is_not_read_for() {
         let still = run(tdap, rate, margin);
         assert!(still.pool_max_bytes <= 128 << 10, "{still:?}");
         assert!(still.read_bytes <= 192 << 10, "{still:?}");
-        // A socket of 2 MiB is filled first: who takes that is read for as if it was fast.
+        // An eager sender fills a socket of 2 MiB first: until that is full, the client looks fast and is read for.
         let still = run(tdap, rate, Policy::Eager);
         assert!(still.read_bytes <= 5 << 20, "{still:?}");
     }

@@ -1,11 +1,11 @@
-//! TPF 4.3, Fig. 14: clients of 1 Mbit/s beside more and more of 200 kbit/s.
+//! TPF 4.3, Fig. 14: clients of 1 Mbit/s beside a growing number of clients of 200 kbit/s.
 
 use super::*;
 
 const LOW: u64 = MBIT / 5;
 const HIGH: Range<usize> = 0..180;
 
-/// Fixed reads through the page cache, the same past it, a constant T_D, the paper's equations, and TDAP.
+/// Fixed reads through the page cache, fixed reads past it, a constant T_D, the paper's equations, and TDAP.
 fn contenders(memory_mib: u64) -> [(&'static str, Settings); 5] {
     let tdap = settings(memory_mib);
     let by = |prefetch| Settings { prefetch, ..tdap };
@@ -66,7 +66,8 @@ fn tdap_feeds_fast_connections_without_starving_slow_ones_in_little_memory() {
     compare("mix", &table);
 }
 
-/// The paper's own regime: more is asked for than the disk has, the fast lose more than the slow, and TDAP gets most out of it.
+/// The paper's own regime: the load is above the disk's capacity, fast clients lose more than slow ones, and TDAP gets
+/// the most out of the disk.
 #[test]
 fn when_the_disk_cannot_feed_all_tdap_serves_more_and_the_slow_lose_less_than_the_fast() {
     const HIGH: usize = 270;

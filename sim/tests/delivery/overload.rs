@@ -1,4 +1,4 @@
-//! More is asked for than the disk has.
+//! Clients ask for more than the disk can deliver.
 
 use super::*;
 use ackpace_sim::models::array::Device;
@@ -7,7 +7,7 @@ use ackpace_sim::models::disk::request::{Kind, Request};
 const CLIENTS: usize = 200;
 const RATE: u64 = 300_000;
 
-/// The same with clients that take this much at once.
+/// The same load with clients whose receive buffers have this size.
 fn buffered(disk: Settings, buffer_bytes: u64) -> World {
     let mut world = overloaded(disk);
     for download in &mut world.downloads {
@@ -24,8 +24,8 @@ fn overloaded(disk: Settings) -> World {
     }
 }
 
-/// B(X), measured: a reader that knows all reads beforehand, two in the disk, in the order in which they lie, one of
-/// X from each file in each sweep. Bytes per second.
+/// B(X), measured, in bytes per second. The reader knows all reads beforehand, keeps two in the disk in the order of
+/// their offsets, and reads X from each file in each sweep.
 fn ideal_bytes_per_s(read_bytes: u64) -> f64 {
     const SWEEPS: u64 = 4;
     let mut device = Device::new(&Profile::Disk(scsi()));
@@ -52,7 +52,7 @@ fn ideal_bytes_per_s(read_bytes: u64) -> f64 {
     (SWEEPS * CLIENTS as u64 * read_bytes) as f64 * 1e9 / last_ns as f64
 }
 
-/// The ideal reader in this memory: buffers of X drain at the clients' rate c, so that X B(X) = 2 c M. X and B(X).
+/// X and B(X) of the ideal reader in this memory: buffers of X drain at the clients' rate c, so that X B(X) = 2 c M.
 fn ideal(memory_bytes: u64) -> (u64, f64) {
     let (mut low, mut high) = (16u64, 1024u64); // in pages
     while high - low > 1 {
@@ -111,7 +111,7 @@ fn in_overload_reads_in_the_order_of_the_disk_come_near_the_ideal_reader() {
             clook >= 0.95 * ideal,
             "seed {SEED}, {memory_mib} MiB: far from the ideal reader\n{table}"
         );
-        // The arm saves most where reads are short and many.
+        // Seeks saved count most where reads are short and many.
         let gain = if memory_mib == 64 { 1.04 } else { 1.03 };
         assert!(
             clook >= gain * deadline && clook >= gain * arrival,

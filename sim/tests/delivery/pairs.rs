@@ -1,15 +1,16 @@
-//! Several readers of one file, near by and far from each other, where the page cache holds a part of what lies between them.
+//! Several readers of one file at small and large distances, with a page cache that holds a part of what lies between
+//! them.
 //!
-//! Reads are equally long in time, so that only who shares what makes a difference.
+//! All reads take equally long, so that only sharing makes a difference.
 
 use super::*;
 
 const PAIRS: usize = 20;
 const RATE: u64 = 300_000;
 const MB: u64 = 1_000_000;
-/// Of a pair that shares nothing.
+/// Distance of a pair that shares nothing.
 const FAR: u64 = 500 * MB;
-/// What the machine of a mistaken disk machine has.
+/// Memory that a mistaken disk machine believes the machine to have.
 const MUCH: u64 = 1 << 34;
 
 /// Readers of long files in a small page cache.
@@ -31,7 +32,7 @@ fn world_of(readers: Vec<Download>, page_cache_bytes: u64, believed_bytes: u64) 
     }
 }
 
-/// Two readers of each file, one so far behind the other.
+/// Two readers of each file, one of them this far behind the other.
 fn pairs(apart_bytes: &[u64]) -> Vec<Download> {
     let mut readers = downloads(&[(2 * apart_bytes.len(), RATE)]);
     for (n, reader) in readers.iter_mut().enumerate() {
@@ -41,7 +42,7 @@ fn pairs(apart_bytes: &[u64]) -> Vec<Download> {
     readers
 }
 
-/// Bytes that the disk read over bytes that clients got.
+/// Bytes that the disk read, divided by bytes that clients received.
 fn times_read(outcome: &Outcome) -> f64 {
     let got_bytes: u64 = outcome.by_client_bytes.iter().sum();
     outcome.read_bytes as f64 / got_bytes as f64
@@ -91,7 +92,7 @@ fn readers_at_one_place_and_those_who_come_a_little_later_are_read_for_once() {
     }
 }
 
-/// The followers leave, and what was near by is a file with one reader again.
+/// When the followers leave, a shared file has a single reader again.
 #[test]
 fn who_is_left_alone_reads_past_the_page_cache_again() {
     let mut readers = pairs(&[MB; PAIRS]);

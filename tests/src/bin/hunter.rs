@@ -1,4 +1,4 @@
-//! Long hunts: what `cargo xtask soak` starts. The server is `ACKPACE_BIN`, the lab `ACKPACE_LAB_BIN`.
+//! Long hunts, started by `cargo xtask soak`. The server is `ACKPACE_BIN`, the lab `ACKPACE_LAB_BIN`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A hunt of one seed, and for how many minutes.
+/// Parses the settings of a hunt with one seed, and the minutes it lasts.
 fn arguments(mut words: impl Iterator<Item = String>) -> Option<(Hunt, f64)> {
     let mut hunt = Hunt {
         seed: 0,
@@ -59,7 +59,7 @@ fn soak(first: Hunt, length: Duration) -> ExitCode {
     let mut hunt = first;
     let (mut count, mut seeds) = (0, 0);
     loop {
-        // A seed goes through each weather twice or so.
+        // A seed goes through each weather about twice.
         let left = length.saturating_sub(start.elapsed());
         hunt.length = left.min(hunt.each * 16);
         count += hunt.run();

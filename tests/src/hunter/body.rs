@@ -1,4 +1,4 @@
-//! The body of an answer, as it comes: which bytes of which file are due next, and whether they are those of one version.
+//! The body of a response: which bytes of which file are due next, and whether they are those of one version.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use super::wrong::{Kind, Wrong, shown};
 /// A body.
 pub struct Body {
     shape: Shape,
-    /// What Content-Length promises and has not come yet.
+    /// Bytes that Content-Length promises and that have not come yet.
     left: u64,
     track: Option<Track>,
     /// When the socket was last seen empty before the end.
     drained: Option<Instant>,
-    /// When so much was still to come; not more often than each [`MARK`].
+    /// How much was left at which time; at most one entry each [`MARK`].
     marks: Vec<(Instant, u64)>,
 }
 
@@ -24,25 +24,25 @@ pub struct Body {
 const MARK: Duration = Duration::from_millis(100);
 
 enum Shape {
-    /// What no file says.
+    /// Bytes that are in no file.
     Text,
-    /// Of a file, from here to there.
+    /// A range of a file.
     File { at: u64, end: u64 },
     /// multipart/byteranges.
     Parts(Parts),
-    /// In chunks.
+    /// Chunked.
     Chunks(Chunks),
 }
 
 struct Parts {
     boundary: String,
     asked: Vec<Span>,
-    /// What is still due, once the first part has told how long the file is.
+    /// Ranges still due, once the first part has told how long the file is.
     due: Option<Vec<(u64, u64)>>,
-    /// Of this part so much is to come.
+    /// The rest of the current part.
     at: u64,
     end: u64,
-    /// The head of a part, or the last boundary, as far as it came.
+    /// The head of a part, or the last boundary, as far as it has come.
     head: Vec<u8>,
     closed: bool,
     file: usize,
@@ -50,12 +50,12 @@ struct Parts {
 }
 
 impl Body {
-    /// None at all.
+    /// An empty body.
     pub fn none() -> Body {
         Body::text(0)
     }
 
-    /// Any bytes, so many.
+    /// Any bytes, this many.
     pub fn text(left: u64) -> Body {
         let shape = Shape::Text;
         Body {
@@ -67,7 +67,7 @@ impl Body {
         }
     }
 
-    /// Chunks.
+    /// A chunked body.
     pub fn chunked() -> Body {
         Body {
             shape: Shape::Chunks(Chunks::default()),
@@ -75,7 +75,7 @@ impl Body {
         }
     }
 
-    /// One run of a file. `times`: when it was asked for, and when the head came.
+    /// One range of a file. `times`: of the request and of the head.
     pub fn file(
         file: usize,
         total_bytes: u64,
@@ -92,7 +92,7 @@ impl Body {
         }
     }
 
-    /// Several.
+    /// Several ranges.
     pub fn parts(
         file: usize,
         asked: Vec<Span>,
@@ -120,7 +120,7 @@ impl Body {
         }
     }
 
-    /// Whether no file had any content that it could be.
+    /// Whether the bytes fit no content that the file ever had.
     pub fn is_of_nobody(&self) -> bool {
         self.track.as_ref().is_some_and(Track::is_of_nobody)
     }
@@ -130,7 +130,7 @@ impl Body {
         self.left == 0
     }
 
-    /// From where to where of the file is due, and where the part behind it begins.
+    /// The file range that is due, and where the part behind it begins.
     pub fn due(&self) -> Option<(u64, u64, Option<u64>)> {
         let (at, end, next) = match &self.shape {
             Shape::File { at, end } => (*at, *end, None),
@@ -143,12 +143,12 @@ impl Body {
         (at < end).then_some((at, end, next))
     }
 
-    /// The socket is empty.
+    /// Notes that the socket is empty.
     pub fn drained(&mut self, now: Instant) {
         self.drained = Some(now);
     }
 
-    /// Where it is, for a person.
+    /// Its position, as text.
     pub fn place(&self) -> String {
         let at = match &self.shape {
             Shape::Text => String::new(),
@@ -162,10 +162,10 @@ impl Body {
         format!("{} bytes to come{at}", self.left)
     }
 
-    /// Takes what belongs to it of these bytes, and says how many that are.
+    /// Takes those of the bytes that belong to it, and returns how many these are.
     ///
     /// # Errors
-    /// What they may not be.
+    /// The promise that they break.
     pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<usize, Wrong> {
         if self.track.is_some() && self.marks.last().is_none_or(|mark| now >= mark.0 + MARK) {
             self.marks.push((now, self.left));
@@ -205,10 +205,10 @@ impl Body {
         Ok(take)
     }
 
-    /// What it is, now that it is whole.
+    /// Judges the complete body.
     ///
     /// # Errors
-    /// When it should have been ended early, or has another version's tag.
+    /// When it should have ended early, or has another version's tag.
     pub fn judge(
         &self,
         tag: &str,
@@ -218,7 +218,7 @@ impl Body {
         let Some(track) = &self.track else {
             return Ok(Judged::One);
         };
-        // Whether the server went on long after this time.
+        // Whether the server went on sending long after this time.
         let went_on = |since: Instant| {
             let due = since + IN_BUFFERS;
             let was_empty = self.drained.is_some_and(|drained| drained > due);
@@ -327,9 +327,9 @@ impl Parts {
 /// A chunked body (RFC 9112 section 7.1) without trailers.
 #[derive(Default)]
 struct Chunks {
-    /// Of this chunk so much is to come.
+    /// Bytes left of this chunk.
     left: u64,
-    /// The line that comes, with its end: a length, the end of a chunk, or the empty one behind the last.
+    /// The current line with its end: a length, the end of a chunk, or the empty line behind the last chunk.
     line: Vec<u8>,
     due: Line,
 }
@@ -345,7 +345,7 @@ enum Line {
 }
 
 impl Chunks {
-    /// Takes what belongs to it of these bytes, and says how many that are.
+    /// Takes those of the bytes that belong to it, and returns how many these are.
     fn feed(&mut self, bytes: &[u8]) -> Result<usize, Wrong> {
         let mut at = 0;
         while at < bytes.len() && self.due != Line::None {

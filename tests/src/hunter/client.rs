@@ -1,4 +1,4 @@
-//! The clients: many connections in one thread, each with a plan and a judge of its own.
+//! The clients: many connections in one thread, each with a plan and an oracle of its own.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -17,20 +17,20 @@ use super::world::{Wanted, World};
 use super::wrong::{Kind, Wrong};
 use crate::{Rng, reset_on_drop};
 
-/// So long an answer may stand still once the disk is fast and nobody disturbs.
+/// How long a response may stall once the disk is fast and nothing disturbs it.
 const CALM_STALL: Duration = Duration::from_secs(15);
-/// So long clients may take to read what they are owed, as long as it comes: enough to see who stands still.
+/// How long clients may read what they are owed while it keeps coming: enough to see which ones stall.
 const CALM: Duration = Duration::from_secs(16);
-/// A client with hardly any window needs to read no more than this then, or it would take minutes.
+/// A client with a tiny window reads no more than this then, or it would take minutes.
 const TINY_CALM_BYTES: u64 = 64 << 10;
-/// So many bytes of a request come one by one: the server gives up a head that takes too long.
+/// Bytes of a request that are sent one by one: the server gives up a head that takes too long.
 const DRIPS: usize = 40;
-/// Whoever waits so long is followed by others.
+/// A client that waits for this long is followed by others.
 const STANDS: Duration = Duration::from_millis(250);
-/// A client reads no more than this in a turn, so that all have theirs.
+/// Most bytes that a client reads in a turn, so that all get theirs.
 const TURN_BYTES: usize = 2 << 20;
 
-/// What the clients have in common.
+/// State that all clients share.
 pub struct Swarm<'a> {
     /// The files.
     pub world: &'a Arc<World>,
@@ -40,33 +40,33 @@ pub struct Swarm<'a> {
     pub weather: &'a Weather,
     /// Where findings go.
     pub findings: &'a Findings,
-    /// What the kernel holds for the server's side of a connection at most.
+    /// Most bytes that the kernel holds for the server's side of a connection.
     pub send_buffer_bytes: u64,
-    /// True once no client is to follow another.
+    /// True once no new client may follow another.
     pub calm: &'a AtomicBool,
     /// True once the server is gone.
     pub dead: &'a AtomicBool,
 }
 
-/// What clients saw of a file.
+/// What clients have seen of a file.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     validators: Option<Validators>,
-    /// A range that one of them asked for last.
+    /// The range that one of them asked for last.
     asked: Option<Span>,
 }
 
-/// What all clients came to.
+/// Totals of all clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Of their oracles.
+    /// Totals of their oracles.
     pub sums: Sums,
 }
 
 impl Swarm<'_> {
-    /// Lets clients come and go until it is calm and the last one is done.
+    /// Runs clients until it is calm and the last one is done.
     pub fn run(&self, seed: u64) -> Total {
         let mut rng = Rng::new(seed);
         let mut clients: Vec<Client> = Vec::new();
@@ -156,7 +156,7 @@ impl Swarm<'_> {
     }
 
     fn rules(&self, plan: &Plan) -> Rules {
-        // Our own buffer is twice what was asked for (socket(7)).
+        // Our own buffer is twice the size that was set (socket(7)).
         let in_buffers = plan
             .receive_bytes
             .map(|bytes| 2 * bytes as u64 + self.send_buffer_bytes);
@@ -167,7 +167,8 @@ impl Swarm<'_> {
         }
     }
 
-    /// Somebody waits: a program on the machine reads the same, and what comes behind it; then another client asks for it.
+    /// For a client that waits, a program on the machine reads the same range and what comes behind it; then another
+    /// client asks for it.
     fn others_come(&self, clients: &mut Vec<Client>) {
         let now = Instant::now();
         for client in clients.iter_mut().filter(|client| !client.followed) {
@@ -239,19 +240,19 @@ struct Client {
     plan: Plan,
     oracle: Oracle,
     born: Instant,
-    /// So many of its requests are on their way.
+    /// Number of its requests sent or being sent.
     asked: usize,
     out: Vec<u8>,
-    /// When the next byte is sent, of one that drips; and how many more are to be.
+    /// For a client that drips: when the next byte is sent, and how many are left.
     drips_at: Option<(Instant, usize)>,
-    /// Others follow it where it waits.
+    /// Others follow it to the range that it waits for.
     followed: bool,
-    /// Nothing more can be sent.
+    /// It can't send any more.
     shut: bool,
     connected: bool,
-    /// When it reads next; none: at once.
+    /// When it reads next; `None`: at once.
     reads_at: Option<Instant>,
-    /// When bytes came or went last, or it began to read again.
+    /// When bytes last came or went, or when it resumed reading.
     moved: Instant,
 }
 
@@ -286,7 +287,7 @@ impl Client {
         )
     }
 
-    /// No more pauses, no more requests.
+    /// Ends pauses, and drops requests that are not sent yet.
     fn calm_down(&mut self) {
         self.plan.asks.truncate(self.asked.max(1));
         (self.plan.pace, self.plan.pause, self.reads_at) = (Pace::Fast, None, None);
@@ -301,7 +302,7 @@ impl Client {
         }
     }
 
-    /// Does what is to be done now. True if the connection is over.
+    /// Does what is due now. Returns true if the connection is over.
     fn turn(&mut self, room: &mut [u8], history: &History) -> Result<bool, Wrong> {
         let now = Instant::now();
         if self.reads_at.is_some_and(|at| at <= now) {
@@ -395,7 +396,7 @@ impl Client {
         }
     }
 
-    /// Reads what is there, and says how the connection ended, if it did.
+    /// Reads what is there. Returns how the connection ended, if it did.
     fn read(&mut self, room: &mut [u8], history: &History) -> Result<Option<End>, Wrong> {
         let (most, every_ms) = match self.plan.pace {
             Pace::Fast => (room.len(), None),
@@ -458,13 +459,13 @@ impl Client {
                 true
             }
             Leave::Closed(limit) if done(limit) => true,
-            // The server has to hang up by itself.
+            // The server has to close by itself.
             Leave::HalfClosed => false,
             _ => answered && (all_sent || closing),
         }
     }
 
-    /// What poll(2) is to wait for.
+    /// Events to poll(2) for.
     fn events(&self) -> libc::c_short {
         let mut events = 0;
         if self.reads_at.is_none() {
@@ -477,12 +478,12 @@ impl Client {
     }
 }
 
-/// Waits until something can be done, or for a moment.
+/// Waits for an event, at most for a moment.
 fn wait(clients: &[Client]) {
     let mut polled: Vec<libc::pollfd> = clients
         .iter()
         .map(|client| libc::pollfd {
-            // Who pauses is not asked for, else an RST would wake us all the time.
+            // A pausing client is not polled: an RST would wake us all the time.
             fd: if client.events() == 0 {
                 -1
             } else {

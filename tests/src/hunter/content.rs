@@ -1,7 +1,9 @@
-//! What stands in a file: cells of 16 bytes that say whose they are, so that a byte is judged where it arrives.
+//! Content of files: cells of 16 bytes that name their file, version and place, so that a byte can be judged where it
+//! arrives.
 //!
-//! A cell is a line, `FF.VVVVV.OOOOOO`: the file, the version that wrote it, and its place (offset / 16), all in hex. A file's
-//! content is therefore a function of a few numbers, its [`State`], and nothing has to be kept to compare with.
+//! A cell is a line, `FF.VVVVV.OOOOOO`: the file, the version that wrote it, and its place (offset / 16), all in hex.
+//! The content of a file is therefore a function of a few numbers, its [`State`], and nothing has to be kept for
+//! comparison.
 
 use std::sync::Arc;
 
@@ -26,12 +28,12 @@ pub fn cell(file: u8, version: u32, number: u64) -> [u8; CELL] {
     cell
 }
 
-/// Content of a file at one time.
+/// Content of a file at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Which file.
+    /// Index of the file.
     pub file: u8,
-    /// Who wrote what: up to this offset, this version. In order; the last one ends with the file.
+    /// Which version wrote what: each entry is an end offset and a version. In order; the last one ends with the file.
     pub spans: Vec<(u64, u32)>,
 }
 
@@ -47,14 +49,14 @@ impl State {
         self.spans.last().map_or(0, |span| span.0)
     }
 
-    /// What it becomes when `version` writes `more_bytes` behind it.
+    /// The state after `version` appends `more_bytes`.
     pub fn grown(&self, version: u32, more_bytes: u64) -> Arc<State> {
         let mut grown = self.clone();
         grown.spans.push((self.len_bytes() + more_bytes, version));
         Arc::new(grown)
     }
 
-    /// What it becomes when it is cut to this length, which is not more than it has.
+    /// The state after truncation to this length, which is not above the present one.
     pub fn cut(&self, len_bytes: u64) -> Arc<State> {
         let mut cut = self.clone();
         cut.spans.retain(|span| span.0 < len_bytes);
@@ -63,13 +65,13 @@ impl State {
         Arc::new(cut)
     }
 
-    /// Who wrote the byte at `offset`; `None` behind the end.
+    /// The version that wrote the byte at `offset`; `None` behind the end.
     pub fn version_at(&self, offset: u64) -> Option<u32> {
         let span = self.spans.iter().find(|span| offset < span.0);
         span.map(|span| span.1)
     }
 
-    /// Writes what stands from `offset` on. Bytes behind the end are 0.
+    /// Writes the content from `offset` on. Bytes behind the end are 0.
     pub fn fill(&self, offset: u64, into: &mut [u8]) {
         let (mut at, mut rest) = (offset, into);
         let mut spans = self
@@ -89,7 +91,7 @@ impl State {
         }
     }
 
-    /// The first of these bytes that is not what stands at `offset` and behind it.
+    /// Offset of the first of these bytes that differs from the content at `offset`.
     pub fn differs_at(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
         let mut expected = [0; 4096];
         let mut at = offset;
@@ -132,7 +134,7 @@ fn fill_span(file: u8, version: u32, at: u64, into: &mut [u8]) {
     into[..head].copy_from_slice(&cell_bytes[within..within + head]);
     let cells = into[head..].chunks_mut(CELL);
     for (number, piece) in (at / CELL as u64 + 1..).zip(cells) {
-        // Only the last two digits change from one cell to the next, most of the time.
+        // In most cases only the last two digits change from one cell to the next.
         if number % 256 == 0 {
             cell_bytes = cell(file, version, number);
         } else {

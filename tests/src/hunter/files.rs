@@ -1,4 +1,4 @@
-//! Files as they are written, dated and found on their device.
+//! Writing files, setting their times, and finding them on their device.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,7 +25,7 @@ pub fn write_all(out: &File, state: &State, from: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes it so many seconds and ns old.
+/// Sets its time of modification to this many seconds and ns ago.
 ///
 /// # Errors
 /// Of futimens(3).
@@ -40,7 +40,7 @@ pub fn modified_ns(path: &Path) -> Option<i128> {
     Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
 }
 
-/// Where this byte of a file lies on its device (FIBMAP, ioctl_list(2)).
+/// Offset on the device of this byte of a file (FIBMAP, ioctl_list(2)).
 pub fn device_offset(file: &File, offset: u64) -> Option<u64> {
     const FIBMAP: libc::c_ulong = 1;
     const BLOCK: u64 = 4096;

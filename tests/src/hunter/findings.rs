@@ -1,4 +1,4 @@
-//! What was found, printed at once.
+//! Findings, printed at once.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::wrong::{Kind, Wrong};
 
-/// So many findings of a weather are printed of each kind.
+/// Findings that are printed of each kind in a weather.
 const SHOWN: usize = 3;
-/// How long metrics may take.
+/// How long the metrics page may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where a hunt prints.
@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Log {
     /// The seed of the hunt.
     pub seed: u64,
-    /// All that is printed goes here as well.
+    /// A file that receives a copy of all output.
     pub file: Option<PathBuf>,
 }
 
 impl Log {
-    /// A line.
+    /// Prints a line.
     ///
     /// # Panics
     /// When the file can't be written.
@@ -38,7 +38,7 @@ impl Log {
     }
 }
 
-/// Where findings go: they are printed at once.
+/// Collects findings and prints them at once.
 pub struct Findings {
     log: Log,
     weather: &'static str,
@@ -48,7 +48,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// None yet, of this weather of a hunt that began then; the server's metrics are there.
+    /// No findings yet, for this weather of a hunt that began then, with the address of the server's metrics.
     pub fn new(
         log: Log,
         weather: &'static str,
@@ -65,7 +65,7 @@ impl Findings {
         }
     }
 
-    /// So many.
+    /// Number of findings.
     pub fn count(&self) -> usize {
         self.all
             .lock()
@@ -73,7 +73,7 @@ impl Findings {
             .len()
     }
 
-    /// How many there are of each kind.
+    /// Number of findings of each kind, as text.
     pub fn summary(&self) -> String {
         let mut all = self
             .all
@@ -85,7 +85,7 @@ impl Findings {
         all.chunk_by(|a, b| a == b).map(of).collect()
     }
 
-    /// One more; `plan` says what the client was about to do.
+    /// Adds one; `plan` describes what the client was going to do.
     pub fn add(&self, wrong: &Wrong, plan: &str) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(wrong.kind);
@@ -115,7 +115,7 @@ impl Findings {
     }
 }
 
-/// The page of metrics; empty if there is none.
+/// The metrics page; empty if there is none.
 fn page(address: SocketAddr) -> String {
     let ask = || -> io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;

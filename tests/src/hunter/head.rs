@@ -1,8 +1,8 @@
-//! The head of an answer, and what its fields say.
+//! The head of a response and its fields.
 
 use super::wrong::{Kind, Wrong, shown};
 
-/// The head of an answer.
+/// The head of a response.
 pub struct Head {
     /// Its status code.
     pub status: u16,
@@ -11,10 +11,10 @@ pub struct Head {
 }
 
 impl Head {
-    /// Reads it.
+    /// Parses a head.
     ///
     /// # Errors
-    /// When it is no head.
+    /// When it is malformed.
     pub fn parse(text: String) -> Result<Head, Wrong> {
         let status = text.get(9..12).and_then(|code| code.parse().ok());
         let lines_are_sound = text.lines().skip(1).all(|line| line.contains(": "));
@@ -35,7 +35,7 @@ impl Head {
     /// Its Content-Length.
     ///
     /// # Errors
-    /// When it is no number, or missing.
+    /// When it is missing or not a number.
     pub fn len_bytes(&self) -> Result<u64, Wrong> {
         let len = self
             .field("Content-Length")
@@ -44,7 +44,7 @@ impl Head {
     }
 }
 
-/// Start, end (exclusive) and length of the whole in a Content-Range.
+/// Start, end (exclusive) and total length in a Content-Range.
 pub fn content_range(value: &str) -> Option<(u64, u64, u64)> {
     let (span, total) = value.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = span.split_once('-')?;

@@ -1,4 +1,4 @@
-//! What files were when: the truth that answers are judged by.
+//! The content of files over time: the truth that responses are judged by.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use super::content::State;
 
-/// A small file may be answered from memory for a moment after it changed; judged by far more than that moment, since the machine may
-/// be busy.
+/// A small file may be answered from memory for a moment after it changed. This allows far more than that moment, since
+/// the machine may be busy.
 pub const STALE_FOR: Duration = Duration::from_secs(5);
 
-/// What was done to a file.
+/// A change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It appeared.
     Appear,
     /// Bytes were added at its end.
     Grow,
-    /// It was written over or cut: the same inode has other bytes.
+    /// It was overwritten or truncated: the same inode has other bytes.
     InPlace,
-    /// Another file got its name (rename(2)).
+    /// Another file was renamed to its name (rename(2)).
     Replace,
     /// Its times were set.
     Touch,
@@ -27,34 +27,34 @@ pub enum Change {
     Vanish,
 }
 
-/// A time of a file's life.
+/// A period of a file's life.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// Its content; `None` while there is no such file.
     pub state: Option<Arc<State>>,
-    /// How it came to that.
+    /// The change that began it.
     pub change: Change,
     /// When the change began.
     pub begun: Instant,
-    /// When it was done; `None`: it is under way.
+    /// When the change was done; `None`: it is under way.
     pub ended: Option<Instant>,
-    /// The time that the file bears, in ns since 1970, once the change is done.
+    /// The file's time of modification after the change, in ns since 1970.
     pub modified_ns: i128,
 }
 
-/// A file and what became of it.
+/// A file and its changes.
 #[derive(Clone, Debug)]
 pub struct Life {
-    /// Where it is served.
+    /// The path at which it is served.
     pub target: String,
     /// All its stages, oldest first; never empty.
     pub stages: Vec<Stage>,
-    /// What was found to have this strong tag.
+    /// The stages that each strong tag was seen for.
     tags: HashMap<String, Vec<usize>>,
 }
 
 impl Life {
-    /// A file that has been there for long.
+    /// A file that has existed for a long time.
     pub fn new(target: &str, state: Option<Arc<State>>, begun: Instant) -> Life {
         let stage = Stage {
             state,
@@ -75,20 +75,20 @@ impl Life {
         self.stages.last().expect("a file has a stage")
     }
 
-    /// The number of the stage that may be the oldest to be seen by who asks at this time.
+    /// Index of the oldest stage that a request at this time may still see.
     pub fn oldest_seen_at(&self, asked: Instant) -> usize {
         let settled = |stage: &Stage| stage.ended.is_some_and(|ended| ended + STALE_FOR <= asked);
         self.stages.iter().rposition(settled).unwrap_or(0)
     }
 
-    /// Whether anything was done to it since, or was still under way.
+    /// Whether a change was made since then, or was still under way.
     pub fn changed_since(&self, since: Instant) -> bool {
         let of = |stage: &Stage| stage.ended.is_none_or(|ended| ended >= since);
         self.stages.iter().skip(1).any(of)
     }
 
-    /// Takes down that an answer with this strong tag is what some of these stages were. False if what had the tag
-    /// before is none of them, and nobody has put its time back to make them look alike.
+    /// Records that a response with this strong tag matches some of these stages. Returns false if none of them matches
+    /// what had the tag before, unless a restored time makes them look alike.
     pub fn tagged(&mut self, tag: &str, stages: &[usize]) -> bool {
         let alike = |a: usize, b: usize| {
             let (a, b) = (&self.stages[a], &self.stages[b]);
@@ -109,22 +109,22 @@ impl Life {
     }
 }
 
-/// All files. Whoever changes one says so before and after.
+/// All files. Code that changes one records it here before and after.
 #[derive(Default)]
 pub struct History(Mutex<Vec<Life>>);
 
 impl History {
-    /// These files.
+    /// The history of these files.
     pub fn new(lives: Vec<Life>) -> History {
         History(Mutex::new(lives))
     }
 
-    /// A look at them. Held shortly.
+    /// Access to the files; to be held for a short time.
     pub fn lives(&self) -> MutexGuard<'_, Vec<Life>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A change begins, to this content.
+    /// Records the begin of a change to this content.
     pub fn begin(&self, file: usize, change: Change, state: Option<Arc<State>>) {
         self.lives()[file].stages.push(Stage {
             state,
@@ -135,7 +135,7 @@ impl History {
         });
     }
 
-    /// The change is done.
+    /// Records the end of the change.
     pub fn end(&self, file: usize, modified_ns: i128) {
         let mut lives = self.lives();
         let stage = lives[file].stages.last_mut().expect("it has begun");

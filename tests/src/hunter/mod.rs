@@ -1,13 +1,14 @@
-//! The hunter: clients that do anything that clients do, over files that change, on disks that fail, and a judge of every byte.
+//! The hunter: clients that behave in every way that clients do, over files that change, on disks that fail, with a
+//! check of every byte.
 //!
 //! - [`plan`] draws what clients ask for and how they behave, [`weather`] what else goes on; both from a seed.
-//! - [`world`] has the files ([`content`]) and what others do to them; [`history`] knows what was there when.
-//! - [`client`] runs many connections in one thread; [`oracle`] judges what arrives on each of them: the [`head`], the [`body`], and which
-//!   versions of its file that can be ([`track`]).
+//! - [`world`] has the files ([`content`]) and what others do to them; [`history`] records what was there when.
+//! - [`client`] runs many connections in one thread. [`oracle`] judges what arrives on each: the [`head`], the
+//!   [`body`], and the versions of its file that it can be ([`track`]).
 //! - [`watch`] looks at the process; [`run`] puts it all together, and [`findings`] prints what is [`wrong`].
 //!
-//! It knows of the server only what everybody can see: its command line, HTTP, metrics, and /proc. What it does between two system calls
-//! depends on the machine, so a seed replays the plans and the weathers, not each moment.
+//! It knows of the server only what is visible to everybody: its command line, HTTP, metrics, and /proc. What happens
+//! between two system calls depends on the machine, so a seed replays the plans and the weathers, not each moment.
 
 pub mod body;
 pub mod client;
@@ -30,7 +31,7 @@ pub use run::Hunt;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The seed of `ACKPACE_SEED`, or a fresh one.
+/// The seed in `ACKPACE_SEED`, or a fresh one.
 ///
 /// # Panics
 /// When the variable holds no number.

@@ -1,7 +1,7 @@
-//! The judge of a connection: takes what arrives, byte by byte, and says what may not be.
+//! The judge of a connection: it takes what arrives, byte by byte, and reports what is wrong.
 //!
-//! It knows what was asked ([`Oracle::asked`]) and what the files were when ([`History`]). It keeps no content. Unit tests feed it broken
-//! streams, so that it can't pass them in silence.
+//! It knows what was asked ([`Oracle::asked`]) and what the files were when ([`History`]). It keeps no content. Unit
+//! tests feed it broken streams, so that it can't silently pass them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use super::wrong::{Kind, Wrong, shown};
 /// What else the weather excuses.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The disk fails: any answer may be 500 or end early.
+    /// The disk fails: any response may be 500 or end early.
     pub disk_fails: bool,
-    /// Memory is scarce: any answer may be 503.
+    /// Memory is scarce: any response may be 503.
     pub busy: bool,
-    /// So many bytes may be on their way, in buffers of both sides.
+    /// Most bytes under way in buffers of both sides.
     pub in_buffers_bytes: u64,
 }
 
@@ -33,25 +33,25 @@ pub enum End {
     Reset,
 }
 
-/// What came of a connection until now.
+/// Totals of a connection so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
     /// Bytes, heads included.
     pub bytes: u64,
-    /// Heads of answers.
+    /// Heads of responses.
     pub heads: usize,
-    /// Answers that came to their end.
+    /// Complete responses.
     pub complete: usize,
-    /// Answers that were ended early, as they may be.
+    /// Responses that were cut short for a valid reason.
     pub cut: usize,
-    /// Complete answers that hold more than one version, as they may.
+    /// Complete responses that hold more than one version for a valid reason.
     pub torn: usize,
 }
 
-/// Validators as they were sent for a file.
+/// Validators that the server sent for a file.
 #[derive(Clone, Debug)]
 pub struct Validators {
-    /// Its place among the files.
+    /// Index of the file.
     pub file: usize,
     /// ETag.
     pub tag: String,
@@ -59,32 +59,33 @@ pub struct Validators {
     pub date: String,
 }
 
-/// The longest head that is waited for.
+/// The longest head that is accepted.
 const HEAD_BYTES: usize = 16 << 10;
-/// A change of the file so long before the request may still be news to the server.
+/// The server may not have noticed a change of the file that is no older than this at the request.
 const JUST_NOW: Duration = Duration::from_secs(1);
-/// A head that takes so long may be given up: somewhat less than the server's `--header-timeout` of 10 s, whose clock is not ours.
+/// Time after which the server may give up a head: less than its `--header-timeout` of 10 s, since its clock is not
+/// ours.
 const SLOW_HEAD: Duration = Duration::from_secs(8);
 
-/// See above.
+/// See the module.
 pub struct Oracle {
     rules: Rules,
     asks: VecDeque<Asked>,
     head: Vec<u8>,
     answer: Option<Answer>,
     closing: bool,
-    /// What came until now.
+    /// Totals so far.
     pub sums: Sums,
-    /// Validators that were sent.
+    /// Validators that the server sent.
     pub validators: Option<Validators>,
 }
 
-/// A request without an answer.
+/// A request without a response.
 struct Asked {
     ask: Ask,
     /// When its first byte was about to leave.
     at: Instant,
-    /// When its last one had left.
+    /// When its last byte had left.
     sent_at: Option<Instant>,
 }
 
@@ -96,7 +97,7 @@ struct Answer {
 }
 
 impl Oracle {
-    /// Of a new connection.
+    /// The oracle of a new connection.
     pub fn new(rules: Rules) -> Oracle {
         Oracle {
             rules,
@@ -109,7 +110,7 @@ impl Oracle {
         }
     }
 
-    /// This is about to be sent.
+    /// Notes a request that is about to be sent.
     pub fn asked(&mut self, ask: Ask, now: Instant) {
         self.asks.push_back(Asked {
             ask,
@@ -118,7 +119,7 @@ impl Oracle {
         });
     }
 
-    /// All that was asked has left.
+    /// Notes that all requests have left.
     pub fn all_sent(&mut self, now: Instant) {
         let last = self.asks.iter_mut().rev();
         for asked in last.take_while(|asked| asked.sent_at.is_none()) {
@@ -126,12 +127,12 @@ impl Oracle {
         }
     }
 
-    /// Whether all that was asked is answered, or no more answers will come by the server's word.
+    /// Whether all requests are answered, or the server has said that it will answer no more.
     pub fn is_answered(&self) -> bool {
         self.answer.is_none() && (self.asks.is_empty() || self.closing)
     }
 
-    /// Where it is, for a person.
+    /// Its position, as text.
     pub fn place(&self) -> String {
         match (&self.answer, self.asks.front()) {
             (Some(answer), _) => format!(
@@ -152,7 +153,7 @@ impl Oracle {
         }
     }
 
-    /// What of a file is due next, and where the part behind it begins.
+    /// The file range that is due next, and where the part behind it begins.
     pub fn due(&self) -> Option<(usize, Span, Option<u64>)> {
         let answer = self.answer.as_ref()?;
         let Subject::File(file) = answer.ask.subject else {
@@ -162,17 +163,17 @@ impl Oracle {
         Some((file, Span::Between(at, end - 1), next))
     }
 
-    /// The socket is empty.
+    /// Notes that the socket is empty.
     pub fn drained(&mut self, now: Instant) {
         if let Some(answer) = &mut self.answer {
             answer.body.drained(now);
         }
     }
 
-    /// These bytes arrived.
+    /// Judges bytes that arrived.
     ///
     /// # Errors
-    /// What they may not be.
+    /// The promise that they break.
     pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<(), Wrong> {
         self.sums.bytes += bytes.len() as u64;
         let mut rest = bytes;
@@ -249,7 +250,7 @@ impl Oracle {
         Ok(&bytes[used..])
     }
 
-    /// Judges an answer that is whole, and keeps another.
+    /// Judges a response that is complete; keeps another one.
     fn goes_on(&mut self, answer: Answer, history: &History) -> Result<(), Wrong> {
         if !answer.body.is_whole() {
             self.answer = Some(answer);
@@ -275,7 +276,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The connection has ended.
+    /// Judges the end of the connection.
     ///
     /// # Errors
     /// When it still owed something, and nothing excuses that.
@@ -311,7 +312,7 @@ impl Oracle {
     }
 }
 
-/// Says what the body of an answer has to be, from its head.
+/// Derives from the head of a response what its body has to be.
 struct Judge<'a> {
     ask: &'a Ask,
     asked: Instant,
@@ -450,7 +451,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether the Range may have been ignored.
+    /// Whether the server may have ignored the Range.
     fn may_be_whole(&self, head: &Head) -> Result<(), ()> {
         let ask = self.ask;
         if ask.spans.is_empty() || ask.head_only || ask.if_range.is_some() || ask.spans.len() > 16 {

@@ -1,48 +1,48 @@
-//! What a client will do: drawn from a seed, without a look at any server.
+//! What a client will do: drawn from a seed, independent of any server.
 
 use crate::Rng;
 
-/// What is known of a file when it is asked for.
+/// What is known of a file when it is requested.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Its place among the files.
+    /// Index of the file.
     pub file: usize,
-    /// Where it is served.
+    /// The path at which it is served.
     pub target: String,
-    /// Its length now; 0 if it is not there.
+    /// Its present length; 0 if it does not exist.
     pub len_bytes: u64,
-    /// The tag of an answer some time ago.
+    /// The ETag of an earlier response.
     pub tag: Option<String>,
-    /// The Last-Modified of an answer some time ago.
+    /// The Last-Modified of an earlier response.
     pub date: Option<String>,
-    /// What somebody else has asked for a moment ago.
+    /// The range that another client has just asked for.
     pub asked: Option<Span>,
 }
 
-/// What is asked for.
+/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A file, by its place among them.
+    /// A file, by its index.
     File(usize),
     /// A directory.
     Listing,
-    /// What does not exist.
+    /// A path that does not exist.
     Nothing,
 }
 
-/// A range as it is asked for.
+/// A range as a request states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// From the first to the last of these bytes.
     Between(u64, u64),
     /// From this byte to the end.
     From(u64),
-    /// So many bytes at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
 impl Span {
-    /// Start and end (exclusive) in a file of this length; `None` if it has no such byte.
+    /// Start and end (exclusive) in a file of this length; `None` if the file has no byte of the range.
     pub fn of(self, len_bytes: u64) -> Option<(u64, u64)> {
         let (start, end) = match self {
             Span::Between(first, last) => (first, len_bytes.min(last + 1)),
@@ -56,22 +56,22 @@ impl Span {
 /// When a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// With the one before, in one write.
+    /// With the previous request, in one write.
     Together,
-    /// Once bytes of the answer to the one before have come.
+    /// Once bytes of the previous response have come.
     UnderWay,
-    /// Once the one before is answered.
+    /// Once the previous request is answered.
     Answered,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// What for.
+    /// What it is for.
     pub subject: Subject,
     /// HEAD instead of GET.
     pub head_only: bool,
-    /// Its Range; none: the whole.
+    /// Its Range; empty: the whole file.
     pub spans: Vec<Span>,
     /// Its If-Range.
     pub if_range: Option<String>,
@@ -79,7 +79,7 @@ pub struct Ask {
     pub if_none_match: Option<String>,
     /// Its If-Modified-Since.
     pub if_modified_since: Option<String>,
-    /// Whether it is the last on its connection by its own word.
+    /// Whether it carries `Connection: close`.
     pub close: bool,
     /// When it is sent.
     pub when: When,
@@ -87,7 +87,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// As it is sent.
+    /// The request as it is sent.
     pub fn text(&self) -> String {
         let method = if self.head_only { "HEAD" } else { "GET" };
         let mut text = format!("{method} {} HTTP/1.1\r\nHost: t\r\n", self.target);
@@ -142,11 +142,11 @@ impl std::fmt::Display for Span {
 pub enum Pace {
     /// As fast as it comes.
     Fast,
-    /// So many bytes, each so many ms.
+    /// This many bytes at a time, one read every so many ms.
     Paced {
-        /// A read at most.
+        /// Most bytes of a read.
         bytes: usize,
-        /// Between two reads.
+        /// Pause between two reads.
         every_ms: u64,
     },
 }
@@ -154,44 +154,44 @@ pub enum Pace {
 /// How a client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// When all is answered.
+    /// Once all is answered.
     Answered,
-    /// When all is answered; it shuts its side down with the last request (shutdown(2)).
+    /// Once all is answered; it shuts down its sending side after the last request (shutdown(2)).
     HalfClosed,
-    /// By RST, after so many bytes of all answers, or after so long.
+    /// By RST, at this limit.
     Reset(Limit),
-    /// By FIN, likewise.
+    /// By FIN, at this limit.
     Closed(Limit),
 }
 
-/// Until when a client stays.
+/// How long a client stays: until the first of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Until it has so many bytes.
+    /// Until it has this many bytes of all responses.
     pub bytes: u64,
-    /// Until so much later.
+    /// Until this much later.
     pub ms: u64,
 }
 
-/// All that a client will do on a connection.
+/// All that a client does on a connection.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What it asks for, in order; never empty.
     pub asks: Vec<Ask>,
     /// How it reads.
     pub pace: Pace,
-    /// Its SO_RCVBUF; none: the kernel's.
+    /// Its SO_RCVBUF; `None`: the kernel's default.
     pub receive_bytes: Option<usize>,
-    /// What it sends after its first write comes in pieces of a byte at first, so many ms apart.
+    /// Later requests are first sent byte by byte, with this many ms between the bytes.
     pub drip_ms: Option<u64>,
-    /// Once it has so many bytes it reads nothing for so many ms.
+    /// (bytes, ms): after this many bytes it reads nothing for this many ms.
     pub pause: Option<(u64, u64)>,
     /// How it leaves.
     pub leave: Leave,
 }
 
 impl Plan {
-    /// One request, read as it comes.
+    /// One request, read without pauses.
     pub fn quick(ask: Ask) -> Plan {
         Plan {
             asks: vec![Ask {
@@ -227,35 +227,35 @@ impl std::fmt::Display for Plan {
     }
 }
 
-/// What clients are like: parts of a hundred.
+/// How clients behave, in percent of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Taste {
-    /// Leave by RST, or by FIN, in the middle.
+    /// Leave in the middle, by RST or FIN.
     pub leaves_early: usize,
     /// Read slowly or with pauses.
     pub slow: usize,
-    /// Send later requests in single bytes, each of which makes the server look at the answer that it waits with.
+    /// Send later requests in single bytes. Each byte makes the server look at the response under way.
     pub drips: usize,
     /// Ask for several ranges.
     pub multipart: usize,
     /// Ask for one range.
     pub range: usize,
-    /// Ask under a condition.
+    /// Send a conditional request.
     pub conditional: usize,
-    /// Ask for the listing or what is not there.
+    /// Ask for the listing or for a path that does not exist.
     pub other: usize,
     /// Most requests of a connection.
     pub asks_max: usize,
 }
 
-/// What a client does next.
+/// Draws the plan of a client.
 pub fn draw(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Known) -> Plan {
     let count = 1 + rng.below(taste.asks_max);
     let mut asks: Vec<Ask> = (0..count).map(|_| draw_ask(rng, taste, known)).collect();
     asks[0].when = When::Together;
     let drip_ms = (rng.below(100) < taste.drips).then(|| 20 + rng.below(130) as u64);
     if drip_ms.is_some() && count > 1 {
-        // Bytes that come while an answer waits make the server look at it.
+        // Bytes that arrive while a response waits make the server look at it.
         asks[1].when = When::UnderWay;
     }
     let mut leave = Leave::Answered;
@@ -339,7 +339,7 @@ fn draw_ask(rng: &mut Rng, taste: &Taste, known: &mut dyn FnMut(&mut Rng) -> Kno
     ask
 }
 
-/// Of all sizes, anywhere, and now and then at the ends or behind them.
+/// A range of any size, anywhere; now and then at the ends of the file or behind them.
 fn draw_span(rng: &mut Rng, len_bytes: u64) -> Span {
     let size = [1, 16, 4096, 128 << 10, 1 << 20, 4 << 20, 8 << 20][rng.below(7)];
     let len = (1 + rng.below(size)) as u64;
@@ -358,8 +358,8 @@ fn draw_span(rng: &mut Rng, len_bytes: u64) -> Span {
     }
 }
 
-/// Several ranges that a server takes seriously: together not longer than the file, and mostly apart; ascending, descending or mixed; all
-/// over the file, or close together.
+/// Several ranges that a server honours: together not longer than the file, and mostly disjoint. They ascend, descend
+/// or are mixed, and lie all over the file or close together.
 fn draw_spans(rng: &mut Rng, len_bytes: u64) -> Vec<Span> {
     let count = [2, 2, 3, 2 + rng.below(15)][rng.below(4)];
     if len_bytes < 64 || rng.below(8) == 0 {
@@ -377,7 +377,7 @@ fn draw_spans(rng: &mut Rng, len_bytes: u64) -> Vec<Span> {
         })
         .collect();
     if let (0, Span::Between(first, last)) = (rng.below(3), spans[0]) {
-        // A second look at bytes that were just sent, or just before them: of these two may overlap.
+        // A range over bytes just asked for, or just before them: two of these may overlap.
         let first = (first + last) / 2;
         spans.push(Span::Between(first.saturating_sub(20), first + 20));
         spans.truncate(16);

@@ -1,4 +1,4 @@
-//! A hunt: one weather after the other, each with a server and files of its own.
+//! A hunt: one weather after another, each with its own server and files.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -15,30 +15,30 @@ use super::world::World;
 use super::wrong::{Kind, Wrong};
 use crate::{Server, command, run, server_binary};
 
-/// With so many findings a weather is over.
+/// A weather ends after this many findings.
 const FINDINGS: usize = 300;
 /// How long a server may take to end after SIGTERM: longer than its own drain timeout.
 const STOP: Duration = Duration::from_secs(90);
 
-/// A hunt that is to be made.
+/// Settings of a hunt.
 #[derive(Clone, Debug)]
 pub struct Hunt {
-    /// What everything is drawn from.
+    /// Seed of everything that is drawn.
     pub seed: u64,
-    /// How long a weather lasts, without what comes before and after.
+    /// Duration of a weather, without setup and shutdown.
     pub each: Duration,
-    /// No weather begins later.
+    /// No weather begins later than this.
     pub length: Duration,
-    /// Only the weather of this name.
+    /// Run only the weather of this name.
     pub only: Option<String>,
-    /// Arguments of the server, which win over those of the weather.
+    /// Arguments of the server; they override those of the weather.
     pub args: Vec<String>,
-    /// All that is printed goes here as well.
+    /// A file that receives a copy of all output.
     pub log: Option<PathBuf>,
 }
 
 impl Hunt {
-    /// Goes through the weathers, and returns how many findings there were.
+    /// Runs the weathers, and returns the number of findings.
     pub fn run(&self) -> usize {
         let start = Instant::now();
         let mut count = 0;
@@ -114,7 +114,7 @@ impl Hunt {
         count
     }
 
-    /// Arguments of the server: its own win over those of the weather.
+    /// Arguments of the server: those of the hunt override those of the weather.
     fn arguments<'a>(&'a self, weather: &Weather) -> Vec<&'a str> {
         let given = |name: &str| self.args.iter().any(|own| own == name);
         let pairs = weather.args.chunks(2).filter(|pair| !given(pair[0]));
@@ -181,13 +181,13 @@ impl Hunt {
     }
 }
 
-/// What the server may take of memory, by its own word.
+/// The memory bound that the server states (`ackpace limits`), in bytes.
 fn promised_bytes(args: &[&str]) -> u64 {
     let limits = run(command(server_binary()).arg("limits").args(args));
     watch::promised_bytes(&limits.out).unwrap_or_else(|| panic!("no sum in {limits:?}"))
 }
 
-/// The most that the kernel holds of what a server sent (tcp(7), tcp_wmem).
+/// The most unacknowledged and unsent bytes that the kernel holds for a server's socket (tcp(7), tcp_wmem).
 fn send_buffer_bytes() -> u64 {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap_or_default();
     let most = text
@@ -204,7 +204,7 @@ fn last_lines(server: &Server) -> String {
     format!("its last words:\n{}", lines.join("\n"))
 }
 
-/// Ends the server, which has nothing to do any more.
+/// Stops the server, which is idle.
 fn stop(mut server: Server, findings: &Findings) {
     server.signal(libc::SIGTERM);
     let until = Instant::now() + STOP;

@@ -1,4 +1,4 @@
-//! Sockets that connect while their thread does something else.
+//! Non-blocking connects.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Which versions of its file an answer can be of, byte after byte.
+//! Which versions of its file a response can be of, byte after byte.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,44 +7,45 @@ use super::content::State;
 use super::history::{Change, Life, Stage};
 use super::wrong::{Kind, Wrong, shown};
 
-/// What the server gave the kernel before a file changed may still arrive, for it lies in buffers, and they refer to the pages of the file.
-/// So much later nothing of it is there any more if the socket was empty, or more is to come than buffers hold.
+/// Bytes that the server gave the kernel before a file changed may still arrive: they lie in buffers, which refer to
+/// the pages of the file. After this time none of them is left if the socket was empty, or if more is to come than
+/// buffers hold.
 pub const IN_BUFFERS: Duration = Duration::from_secs(1);
 
 /// A file with a strong tag has not changed for longer than this.
 const UNCHANGED: Duration = Duration::from_millis(500);
 
-/// What a whole body turned out to be.
+/// Verdict on a whole body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
     /// Of one version, or of no file.
     One,
-    /// Of several, for a reason.
+    /// Of several versions, for a valid reason.
     Torn,
 }
 
-/// Which versions the bytes of an answer can be of.
+/// Which versions the bytes of a response can be of.
 pub struct Track {
     /// Which file.
     pub file: usize,
-    /// How long it is by the word of the answer.
+    /// Its length as the response states it.
     pub total_bytes: u64,
     asked: Instant,
     head_at: Instant,
-    /// The oldest stage that could have been seen.
+    /// The oldest stage that the server could have seen.
     oldest: usize,
-    /// So many stages have been looked at.
+    /// Number of stages that have been looked at.
     looked_at: usize,
-    /// Stages that all bytes until now agree with.
+    /// Stages that all bytes so far agree with.
     alive: Vec<usize>,
-    /// What came: from here to there.
+    /// Ranges that have arrived.
     got: Vec<(u64, u64)>,
-    /// How the last of them fell out.
+    /// Why the last stage was ruled out.
     fell: String,
 }
 
 impl Track {
-    /// Of an answer: when it was asked for, and when its head came.
+    /// A track of a response, by the times of its request and of its head.
     pub fn new(
         file: usize,
         total_bytes: u64,
@@ -68,14 +69,14 @@ impl Track {
         }
     }
 
-    /// These bytes came for this place.
+    /// Takes bytes that arrived for this offset.
     ///
     /// # Errors
     /// When no version had them there.
     pub fn feed(&mut self, offset: u64, bytes: &[u8], life: &Life) -> Result<(), Wrong> {
         let state = |nth: usize| life.stages[nth].state.as_deref();
         for new in self.looked_at..life.stages.len() {
-            // What came until now is not here any more, but it was what these were.
+            // Bytes that have arrived are not kept, but they equal the content of these stages.
             let agrees = |own: &State, old: usize| {
                 let agree = |&(start, end): &(u64, u64)| {
                     state(old).is_some_and(|old| own.agrees_with(old, start, end))
@@ -118,12 +119,12 @@ impl Track {
         Ok(())
     }
 
-    /// Whether no file had any content that it could be.
+    /// Whether the bytes fit no stage of the file.
     pub fn is_of_nobody(&self) -> bool {
         self.alive.is_empty()
     }
 
-    /// Each byte must be what some version had there, or the 0 that cutting a file leaves in its last page.
+    /// Checks that each byte is what some version had there, or the 0 that truncation leaves in a file's last page.
     fn is_of_somebody(&self, offset: u64, bytes: &[u8], life: &Life) -> Result<(), Wrong> {
         let stages = &life.stages[self.oldest..];
         let cut = stages.iter().any(|stage| stage.change == Change::InPlace);
@@ -152,7 +153,7 @@ impl Track {
         Ok(())
     }
 
-    /// What it is, now that all came. `went_on`: whether the server sent more long after this time.
+    /// Judges the complete response. `went_on`: whether the server sent more long after this time.
     ///
     /// # Errors
     /// See [`Body::judge`](super::body::Body::judge).
@@ -186,15 +187,16 @@ impl Track {
             return Ok(Judged::One);
         }
         let stages = &life.stages[self.oldest..];
-        // A change that the server had to notice: it began after this answer, and ended long before it.
-        // Who gave a strong tag saw a file that had been as it was for a second or more: a change shortly before the head came is
-        // later than that look. A request may have waited for long behind others.
+        // A change that the server had to notice: it began after the response did, and ended long before the response
+        // did. A strong tag says that the file had been unchanged for a second or more: a change shortly before the
+        // head came is later than that look. The request may have waited long behind others.
         let looked = self.head_at.checked_sub(UNCHANGED);
         let since = match strong {
             true => looked.map_or(self.asked, |looked| looked.max(self.asked)),
             false => self.head_at,
         };
-        // A weak tag promises a prefix of a file that is being written: written over by something longer, it has grown.
+        // A weak tag promises a prefix of a file that is being written: a file overwritten by something longer has
+        // grown.
         let len_bytes = |stage: &Stage| stage.state.as_ref().map(|state| state.len_bytes());
         let grown = !strong
             && stages

@@ -1,4 +1,4 @@
-//! The watch over the process: workers that sleep for a disk, memory, small requests, metrics.
+//! Watches the process: workers that sleep for a disk, memory, small requests, metrics.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 use super::findings::Findings;
 use super::wrong::{Kind, Wrong};
 
-/// A worker may not sleep so long for a disk.
+/// A worker that sleeps for a disk this long is a finding.
 const ASLEEP: Duration = Duration::from_millis(100);
-/// Between two looks at the workers.
+/// Pause between two looks at the workers.
 const LOOK: Duration = Duration::from_millis(3);
-/// A request for a small file must not take so long, whatever the machine does.
+/// A request for a small file that takes this long is a finding, whatever the machine does.
 const SMALL: Duration = Duration::from_secs(20);
 
-/// What was seen.
+/// Extremes that were seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// The longest uninterruptible sleep of a worker.
     pub asleep_ms: u128,
-    /// The most RssAnon.
+    /// The largest RssAnon.
     pub memory_bytes: u64,
     /// The slowest small request; a busy machine makes them slow, too.
     pub small_ms: u128,
 }
 
-/// A sleep of a thread, as /proc/PID/task/TID/status shows it. While the count of its sleeps (voluntary_ctxt_switches) is the same, it
-/// has not run, however seldom we come to look.
+/// A sleep of a thread, as /proc/PID/task/TID/status shows it. While the count of its sleeps (voluntary_ctxt_switches)
+/// stays the same it has not run, however seldom we look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sleep {
     nth: u64,
@@ -37,7 +37,7 @@ struct Sleep {
     told: bool,
 }
 
-/// The count of sleeps, if the thread is in an uninterruptible one.
+/// The count of its sleeps, if the thread is in uninterruptible sleep.
 fn uninterruptible(status: &str) -> Option<u64> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let is_asleep = field("State:")?.trim_start().starts_with('D');
@@ -45,7 +45,7 @@ fn uninterruptible(status: &str) -> Option<u64> {
     is_asleep.then_some(nth)
 }
 
-/// Looks at the workers of a process until it is over.
+/// Watches the workers of a process until `over`.
 pub fn workers(pid: u32, memory_bytes_max: u64, findings: &Findings, over: &AtomicBool) -> Seen {
     let threads = threads_of(pid);
     let mut sleeps: Vec<Option<Sleep>> = vec![None; threads.len()];
@@ -96,7 +96,7 @@ pub fn workers(pid: u32, memory_bytes_max: u64, findings: &Findings, over: &Atom
     seen
 }
 
-/// The workers: their names, and where /proc tells of them.
+/// The workers: their names and their directories in /proc.
 fn threads_of(pid: u32) -> Vec<(String, PathBuf)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let paths = tasks
@@ -124,7 +124,7 @@ fn anonymous_bytes(pid: u32) -> Option<u64> {
         .map(|kib| kib * 1024)
 }
 
-/// The worst that `ackpace limits` promises, from what it prints.
+/// The memory bound in the output of `ackpace limits`, in bytes.
 pub fn promised_bytes(limits: &str) -> Option<u64> {
     let line = limits
         .lines()
@@ -137,11 +137,11 @@ pub fn promised_bytes(limits: &str) -> Option<u64> {
         "GiB" => 1 << 30,
         _ => return None,
     };
-    // What is printed is rounded to a tenth.
+    // The output is rounded to a tenth.
     Some(((number + 0.05) * unit as f64) as u64)
 }
 
-/// Asks for a small file all the time, over several connections, and returns the slowest answer.
+/// Requests a small file all the time, over several connections, and returns the time of the slowest response.
 pub fn small(
     address: SocketAddr,
     findings: &Findings,

@@ -1,48 +1,48 @@
-//! What a time of the hunt is like: named sets of settings, each of which has its own dangers.
+//! Conditions of a hunt: named sets of settings, each with its own dangers.
 
 use super::plan::Taste;
 use crate::Rng;
 
-/// What the files lie on.
+/// What the files are stored on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// What the directory for temporary files lies on.
+    /// The file system of the directory for temporary files.
     Plain,
-    /// A disk of the lab's that gives so many bytes a second while it is not told to be fast.
+    /// An emulated disk of the lab with this rate, unless it is told to be fast.
     Emulated {
         /// Its rate.
         rate_bytes_per_s: u64,
     },
 }
 
-/// What becomes of the disk in the course of time.
+/// How the disk behaves over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Nothing.
+    /// Always the same.
     Steady,
-    /// It is slow for a while, and fast for a while.
+    /// Slow and fast in turns.
     Changing,
-    /// The server may read hardly anything for a while, and all for a while; others read at the disk's rate.
+    /// The server may read hardly anything for a while, then everything again; others read at the disk's rate.
     Throttled,
-    /// It hangs for up to so many ms now and then.
+    /// It hangs now and then.
     Hangs {
-        /// At most.
+        /// The longest hang.
         most_ms: u64,
     },
-    /// It fails to read some blocks for a while.
+    /// Some of its blocks are unreadable for a while.
     Fails,
 }
 
-/// What others do on the machine, in operations a second each.
+/// Activity of others on the machine, in operations a second each.
 #[derive(Clone, Copy, Debug)]
 pub struct Others {
-    /// Files are changed.
+    /// Changes of files.
     pub changes: u64,
-    /// Pieces of files are read into the page cache.
+    /// Reads of pieces of files into the page cache.
     pub fills: u64,
-    /// Files, or pieces of them, are dropped from it.
+    /// Evictions of files, or pieces of them, from the page cache.
     pub drops: u64,
-    /// Whole files are read from beginning to end, as a backup does: one after the other.
+    /// Whether whole files are read from start to end, one after the other, as by a backup.
     pub backup: bool,
 }
 
@@ -51,25 +51,25 @@ pub struct Others {
 pub struct Weather {
     /// Its name.
     pub name: &'static str,
-    /// Where the files lie.
+    /// What the files are stored on.
     pub medium: Medium,
-    /// What becomes of the disk.
+    /// How the disk behaves.
     pub mood: Mood,
     /// Arguments of the server.
     pub args: &'static [&'static str],
-    /// So many clients at a time.
+    /// Clients at a time.
     pub clients: usize,
-    /// What they are like.
+    /// How the clients behave.
     pub taste: Taste,
-    /// So many files, and how long the longest may be.
+    /// Number of files, and the length of the longest.
     pub files: (usize, u64),
-    /// Two thirds of all requests go to so many of them; 0: to all alike.
+    /// Two thirds of all requests go to this many files; 0: all files are equally popular.
     pub popular: usize,
-    /// What others do.
+    /// Activity of others.
     pub others: Others,
-    /// Answers may be 503.
+    /// Whether responses may be 503.
     pub busy: bool,
-    /// So long an answer may stand still while the disk answers.
+    /// How long a response may stall while the disk works.
     pub stall_s: u64,
 }
 
@@ -93,9 +93,9 @@ const QUIET: Others = Others {
     backup: false,
 };
 
-/// All of them.
+/// All weathers.
 pub const ALL: [Weather; 8] = [
-    // More clients than there are places for, most of them gone after a moment.
+    // More clients than there are places for; most of them leave after a moment.
     Weather {
         name: "crowd",
         medium: Medium::Plain,
@@ -121,7 +121,8 @@ pub const ALL: [Weather; 8] = [
         busy: false,
         stall_s: 60,
     },
-    // A few files that all want in pieces, on a disk that is slow now and then, while others read and drop them.
+    // A few files that all clients want in pieces, on a disk that is slow now and then, while others read and evict
+    // them.
     Weather {
         name: "popular",
         medium: Medium::Emulated {
@@ -180,7 +181,7 @@ pub const ALL: [Weather; 8] = [
         busy: false,
         stall_s: 60,
     },
-    // Anything at all from a disk whose rate changes, while the page cache is filled and dropped.
+    // Any requests, on a disk whose rate changes, while the page cache is filled and emptied.
     Weather {
         name: "throttle",
         medium: Medium::Emulated {
@@ -225,7 +226,7 @@ pub const ALL: [Weather; 8] = [
         busy: false,
         stall_s: 20,
     },
-    // The disk answers nothing for seconds.
+    // The disk does not answer for seconds.
     Weather {
         name: "hangs",
         medium: Medium::Emulated {
@@ -246,7 +247,7 @@ pub const ALL: [Weather; 8] = [
         busy: false,
         stall_s: 20,
     },
-    // Blocks of the disk can't be read for a while.
+    // Blocks of the disk are unreadable for a while.
     Weather {
         name: "failing",
         medium: Medium::Emulated {
@@ -305,7 +306,7 @@ pub const ALL: [Weather; 8] = [
     },
 ];
 
-/// The order in which a hunt of this seed goes through them, without end.
+/// The endless order in which a hunt of this seed goes through the weathers.
 pub fn course(seed: u64) -> impl Iterator<Item = Weather> {
     let mut rng = Rng::new(seed);
     let mut left: Vec<Weather> = Vec::new();

@@ -1,4 +1,5 @@
-//! The files, and what others do to them: change them, read them into the page cache, drop them from it, and break their disk.
+//! The files, and what others do to them: change them, read them into the page cache, evict them from it, break their
+//! disk.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -17,32 +18,32 @@ use super::plan::Span;
 use super::weather::{Medium, Mood, Weather};
 use crate::{Disk, Rng, Setup, Throttle, Tree, skip};
 
-/// Files that are never changed: each second one.
+/// Whether a file never changes: every second one.
 const fn is_still(file: usize) -> bool {
     file % 2 == 0
 }
 
-/// A part of a file that a client waits for.
+/// A range of a file that a client waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Which file.
     pub file: usize,
-    /// What it waits for.
+    /// What the client waits for.
     pub span: Span,
-    /// From there to the end of it others read.
+    /// Others read from here up to `end`.
     pub from: u64,
-    /// The end.
+    /// End of what others read (exclusive).
     pub end: u64,
 }
 
-/// So many are remembered; more are not followed.
+/// Ranges that are remembered; further ones are ignored.
 const WANTED: usize = 6;
 
-/// See above.
+/// See the module.
 pub struct World {
-    /// What the files were when.
+    /// The content of each file over time.
     pub history: History,
-    /// True once others are to leave things alone.
+    /// True once others are to stop.
     pub over: AtomicBool,
     disk: Option<Disk>,
     throttle: OnceLock<Throttle>,
@@ -50,16 +51,16 @@ pub struct World {
     weather: Weather,
     seed: u64,
     start: Instant,
-    /// Until when the disk hangs, in ms since the start; `u64::MAX`: it does not know yet.
+    /// End of the disk's hang, in ms since the start; `u64::MAX`: not known yet.
     hangs_until_ms: AtomicU64,
     versions: AtomicU64,
-    /// What clients wait for, and what of it has been read since.
+    /// Ranges that clients wait for, and those of them that have been read since.
     wanted: Mutex<VecDeque<Wanted>>,
     read: Mutex<VecDeque<Wanted>>,
 }
 
 impl World {
-    /// Makes the files. `None` where the machine has no disk for this weather, which is reported as skipped.
+    /// Creates the files. `None` where the machine has no disk for this weather, which is reported as skipped.
     ///
     /// # Panics
     /// When the file system refuses.
@@ -101,7 +102,7 @@ impl World {
     }
 
     fn make(&self, file: usize, rng: &mut Rng, longest: u64) -> Life {
-        // Few short ones; all others up to the longest.
+        // A few short files; all others up to the longest.
         let len_bytes = match file % 8 {
             6 => 1 + rng.below(5000) as u64,
             7 => 1 + rng.below(200_000) as u64,
@@ -123,7 +124,7 @@ impl World {
         )
     }
 
-    /// Where the files are, for this process.
+    /// Path of the files for this process.
     fn root(&self) -> PathBuf {
         match &self.disk {
             Some(disk) => disk.at(""),
@@ -135,7 +136,7 @@ impl World {
         self.root().join(format!("site/f{file:02x}"))
     }
 
-    /// A server of these files.
+    /// A server of these files, to be started.
     pub fn setup(&self) -> Setup {
         let at = self.tree.at("site");
         let setup = Setup::new(&at);
@@ -145,7 +146,7 @@ impl World {
         }
     }
 
-    /// The server is this process.
+    /// Names the server's process.
     pub fn serves(&self, pid: u32) {
         if self.weather.mood == Mood::Throttled {
             match Throttle::new(pid, &self.root()) {
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// When the disk hung last; now, if it does.
+    /// When the disk last hung; the present time if it hangs now.
     pub fn hung_at(&self) -> Option<Instant> {
         match self.hangs_until_ms.load(Ordering::Acquire) {
             0 => None,
@@ -197,7 +198,7 @@ impl World {
         self.versions.fetch_add(1, Ordering::Relaxed) as u32 + 1
     }
 
-    /// Others leave things alone, and the disk works, as fast as it can.
+    /// Stops the others, and makes the disk work at full speed.
     pub fn calm_down(&self) {
         self.over.store(true, Ordering::Release);
         self.tell("heal");
@@ -205,7 +206,7 @@ impl World {
         self.throttle(None);
     }
 
-    /// Runs all that others do until it is over. Each in a thread of the scope.
+    /// Runs all others until the weather is over, each in a thread of the scope.
     pub fn others<'scope>(self: &'scope Arc<World>, scope: &'scope std::thread::Scope<'scope, '_>) {
         let others = self.weather.others;
         let each = |per_s: u64, salt: u64, act: fn(&World, &mut Rng)| {
@@ -233,7 +234,7 @@ impl World {
         );
     }
 
-    /// Between two acts; shorter if it is over.
+    /// Pauses between two acts; returns early if the weather is over.
     fn rest(&self, ms: u64) {
         let until = Instant::now() + Duration::from_millis(ms);
         while !self.is_over() && Instant::now() < until {
@@ -247,7 +248,8 @@ impl World {
         Some((file, len.max(1)))
     }
 
-    /// A client waits for this: whatever else runs on the machine may read it, too. False if there is too much of that already.
+    /// Notes a range that a client waits for, so that another process may read it too. Returns false if too many are
+    /// noted already.
     pub fn wanted(&self, wanted: Wanted) -> bool {
         let mut all = lock(&self.wanted);
         if self.weather.others.fills == 0 || all.len() >= WANTED {
@@ -257,7 +259,7 @@ impl World {
         true
     }
 
-    /// What somebody waited for and somebody else has read since.
+    /// Returns a range that a client waited for and another process has read since.
     pub fn read_since(&self) -> Option<Wanted> {
         lock(&self.read).pop_front()
     }
@@ -295,7 +297,7 @@ impl World {
         } else {
             (at, 4 << 20)
         };
-        // SAFETY: no pointers. What is dirty stays.
+        // No pointers. Dirty pages stay.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), at, count, libc::POSIX_FADV_DONTNEED) };
     }
 
@@ -347,7 +349,7 @@ impl World {
         }
     }
 
-    /// Changes a file in one of the ways that people and programs have.
+    /// Changes a file in one of the ways that people and programs do.
     fn change(&self, rng: &mut Rng) {
         let file = rng.below(self.weather.files.0);
         if is_still(file) {
@@ -383,7 +385,8 @@ impl World {
         write_all(&out, &grown, state.len_bytes())
     }
 
-    /// Over its own bytes: as `cp`, which cuts it first, or as `rsync --inplace`; sometimes the old time is put back.
+    /// Overwrites the file in place: like `cp`, which truncates it first, or like `rsync --inplace`. Sometimes it
+    /// restores the old time.
     fn rewrite(&self, file: usize, state: &State, rng: &mut Rng, modified: i128) -> io::Result<()> {
         let old = state.len_bytes();
         let new = match rng.below(6) {
@@ -418,7 +421,7 @@ impl World {
             .set_len(len)
     }
 
-    /// Another file gets its name; `alike`: it is as long, and its time is of the same second.
+    /// Renames another file over it. `alike`: the new one has the same length, and its time lies in the same second.
     fn replace(
         &self,
         file: usize,
@@ -456,7 +459,7 @@ impl World {
         fs::remove_file(self.path(file))
     }
 
-    /// Gives it an old time, so that its tag is strong.
+    /// Sets an old time, so that its tag is strong.
     fn touch(&self, file: usize, state: Arc<State>, rng: &mut Rng) -> io::Result<()> {
         self.history.begin(file, Change::Touch, Some(state));
         set_time(

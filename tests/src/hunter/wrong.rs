@@ -3,47 +3,47 @@
 /// What kind of promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The process ended, or would not end as it should.
+    /// The process ended, or did not end as it should.
     Abort,
-    /// More bytes than were promised.
+    /// More bytes than promised.
     Beyond,
     /// Bytes that the file never had there.
     WrongBytes,
-    /// Bytes of two versions in one complete answer.
+    /// Bytes of two versions in one complete response.
     Mixed,
     /// Two versions under one strong tag.
     Tag,
     /// A head, a part or a chunk is not what it should be.
     Frame,
-    /// An answer that this request can't have.
+    /// A response that this request can't have.
     Status,
-    /// An answer that ended early, though nothing was wrong with its file.
+    /// A response that ended early for no reason.
     Cut,
-    /// An answer that stands still.
+    /// A response that stalls.
     Stall,
-    /// A worker that sleeps for a disk (state D).
+    /// A worker in uninterruptible sleep (state D), waiting for a disk.
     Asleep,
-    /// More memory than is promised.
+    /// More memory than promised.
     Memory,
 }
 
 /// A broken promise.
 #[derive(Clone, Debug)]
 pub struct Wrong {
-    /// Of what kind.
+    /// Its kind.
     pub kind: Kind,
     /// What was expected, and what was seen.
     pub text: String,
 }
 
 impl Wrong {
-    /// One.
+    /// A broken promise.
     pub fn new(kind: Kind, text: impl Into<String>) -> Wrong {
         let text = text.into();
         Wrong { kind, text }
     }
 
-    /// One, as the end of a function.
+    /// A broken promise, as the result of a function.
     ///
     /// # Errors
     /// Always.
@@ -52,7 +52,7 @@ impl Wrong {
     }
 }
 
-/// The first bytes, so that a person can read them.
+/// The first bytes, readable.
 pub fn shown(bytes: &[u8]) -> String {
     let some = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]);
     format!("{some:?} ({} bytes)", bytes.len())

@@ -1,12 +1,12 @@
 //! The media type of a file, from its name alone.
 //!
-//! Asked in this order: the operator's `types` (the longest extension that matches: `tar.gz` before `gz`), our
-//! corrections, the crate mime_guess, names without an extension that are known to be text; else
-//! `application/octet-stream`. Case never matters. A compressed file gets the type of its compression and no
-//! Content-Encoding: who asks for `a.tar.gz` wants that file.
+//! The sources, in order: the operator's `types` (the longest extension that matches: `tar.gz` before `gz`),
+//! our corrections, the crate mime_guess, and a list of extensionless names that are known to be text. Any
+//! other file is `application/octet-stream`. Case never matters. A compressed file gets the type of its
+//! compression and no Content-Encoding: a client that asks for `a.tar.gz` wants that file.
 //!
-//! Text says `charset=utf-8`, as do JavaScript and JSON. XML does not: its own declaration names the encoding, and a
-//! parameter here would overrule it (RFC 7303 3.2).
+//! Text types carry `charset=utf-8`, as do JavaScript and JSON. XML types do not: the XML declaration names the
+//! encoding, and a charset parameter would overrule it (RFC 7303 3.2).
 
 mod table;
 
@@ -15,14 +15,15 @@ use std::collections::HashMap;
 use crate::limits::{EXTENSION_BYTES_MAX, MEDIA_TYPE_BYTES_MAX, TYPES_MAX};
 use table::{CHARSET_UTF_8, EXTENSIONS, TEXT_NAME_PREFIXES, TEXT_NAMES};
 
-/// The type of what nobody knows.
+/// The media type of a file of unknown type.
 pub const UNKNOWN: &str = "application/octet-stream";
 
-/// The media type for a file's name (or path: what stands before the last `/` is ignored), fit for a Content-Type field.
+/// The media type for a file's name, fit for a Content-Type field. `name` may be a path; only the part after
+/// the last `/` counts.
 pub fn of<'a>(name: &[u8], overrides: &'a Overrides) -> &'a str {
     let name = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
-    // What decides stands in the last bytes of the name: the longest extension, its dot, and a byte before it, without
-    // which `.gz` would be an extension and not a hidden name.
+    // The last bytes of the name decide: the longest extension, its dot and one byte before it. Without that
+    // byte, `.gz` would be an extension and not a hidden name.
     let mut lower = [0; EXTENSION_BYTES_MAX + 2];
     let tail = &name[name.len().saturating_sub(lower.len())..];
     let lower = &mut lower[..tail.len()];
@@ -75,11 +76,11 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Takes pairs of an extension (without its dot; it may have several parts, `tar.gz`) and a media type. Of equal
-    /// extensions the last one counts.
+    /// Takes pairs of an extension without its leading dot (`gz`, or `tar.gz` with several parts) and a media
+    /// type. Of equal extensions the last one counts.
     ///
     /// # Errors
-    /// The first pair that cannot be right, or that there are too many.
+    /// The first invalid pair, or [`BadType::TooMany`].
     pub fn new<'p>(
         pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
     ) -> Result<Overrides, BadType> {
@@ -189,7 +190,7 @@ fn is_media_type(text: &[u8]) -> bool {
         };
         rest = after;
     }
-    // trim_ascii_start also takes line ends, which must not come through.
+    // trim_ascii_start would also strip line ends, which must not pass.
     text.iter()
         .all(|&byte| byte == b' ' || byte.is_ascii_graphic())
 }

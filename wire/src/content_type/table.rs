@@ -1,4 +1,4 @@
-//! Our corrections to mime_guess, and what we know that it does not.
+//! Our corrections and additions to mime_guess.
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 const BINARY: &str = super::UNKNOWN;
@@ -21,7 +21,7 @@ pub(super) const EXTENSIONS: &[(&str, &str)] = &[
     ("deb", "application/vnd.debian.binary-package"),
     ("diff", TEXT),
     ("dsc", TEXT),
-    ("dtb", BINARY), // a device tree; mime_guess says DTBook, an XML of talking books
+    ("dtb", BINARY), // a device tree; mime_guess says DTBook, an XML format of talking books
     ("flatpak", "application/vnd.flatpak"),
     ("go", TEXT),
     ("h", TEXT),

@@ -1,6 +1,5 @@
-//! Passing over the body of a request, which no answer of a file server depends on (RFC 9112
-//! sections 6 and 7.1). What is skipped must still be right, or the next request would start in the
-//! wrong place.
+//! Skips the body of a request, which no answer of a file server depends on (RFC 9112 sections 6 and 7.1). The
+//! framing is still checked strictly: an error in it would make the next request start in the wrong place.
 
 use super::fields::is_token_byte;
 use super::request::RequestBody;
@@ -16,25 +15,25 @@ pub struct Skipped {
     pub done: bool,
 }
 
-/// Finds the end of one body. The result does not depend on how the bytes are cut into pieces. How
-/// much a server is willing to skip is its own decision: it counts `consumed_bytes`.
+/// Finds the end of one body. The result does not depend on how the input is split into pieces. The server
+/// decides how much it is willing to skip, by counting `consumed_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct BodySkip {
     state: State,
-    /// Bytes of the present chunk-size line, or of the whole trailer section.
+    /// Length of the current chunk-size line, or of the whole trailer section.
     line_len_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// So many bytes are left of a body of known length.
+    /// Bytes left of a body of known length.
     Length(u64),
     /// Inside the hex digits of a chunk size.
     Size {
         size_bytes: u64,
         digits: u32,
     },
-    /// After the digits: white space and extensions.
+    /// After the digits: white space and extensions. `started` is true once a `;` has been seen.
     Extension {
         size_bytes: u64,
         started: bool,
@@ -55,7 +54,7 @@ enum State {
 }
 
 impl BodySkip {
-    /// At the start of a body that is framed like this.
+    /// Starts at the first byte of a body with this framing.
     pub const fn new(body: RequestBody) -> Self {
         let state = match body {
             RequestBody::None => State::Done,
@@ -71,8 +70,8 @@ impl BodySkip {
     /// Takes the next bytes of the connection.
     ///
     /// # Errors
-    /// 400 for a chunk size that is no number of 64 bits, a missing CR LF, a bare CR or LF, a
-    /// malformed trailer, and for lines above their bounds. The same error comes back ever after.
+    /// 400 for a chunk size that does not fit 64 bits, a missing CR LF, a bare CR or LF, a malformed trailer,
+    /// and lines above their bounds. Every later call returns the same error.
     pub fn skip(&mut self, bytes: &[u8]) -> Result<Skipped, Reject> {
         let mut at = 0;
         loop {
@@ -128,9 +127,9 @@ const SIZE_START: State = State::Size {
     digits: 0,
 };
 
-/// Passes over as many of `left` bytes as there are; returns how many are still to come.
+/// Advances `at` over as many of the `left` bytes as the input holds; returns how many are still to come.
 fn pass(left: u64, len_bytes: usize, at: &mut usize) -> u64 {
-    // A usize always fits; what does not fit the other way is cut by min.
+    // The usize difference always fits u64; `min` makes the cast back lossless.
     let step = left.min((len_bytes - *at) as u64);
     *at += step as usize;
     left - step
@@ -204,7 +203,7 @@ fn size_digit(size_bytes: u64, digits: u32, byte: u8) -> Result<State, Reject> {
         b'0'..=b'9' => byte - b'0',
         _ => (byte | 32) - b'a' + 10,
     };
-    // 16 digits fill 64 bits; leading zeros beyond them serve no one.
+    // 16 digits fill 64 bits; nobody needs leading zeros beyond them.
     if digits == 16 {
         return Err(Reject::bad("A chunk size of the body is too large."));
     }
@@ -222,7 +221,7 @@ mod tests {
     use crate::limits::{CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
     use proptest::prelude::*;
 
-    /// Bytes of the body if it ended, `None` if more is wanted; `Err` if it is malformed.
+    /// Length of the body if it ended, `None` if more input is needed, `Err` if it is malformed.
     fn chunked(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
         match BodySkip::new(RequestBody::Chunked).skip(bytes) {
             Ok(Skipped {

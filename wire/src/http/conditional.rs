@@ -1,26 +1,28 @@
-//! Preconditions (RFC 9110 section 13): does the client have this representation already, or an
-//! older one that it must not mix with it?
+//! Preconditions (RFC 9110 section 13): does the client already have this representation, or an older one that
+//! it must not mix with it?
 
 use super::date;
 use super::etag::{self, ETag, Times};
 use super::fields::Field;
 use super::request::{Method, Request};
 
-/// What preconditions are compared with.
+/// The validators that preconditions are compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators {
     /// The tag of the selected representation.
     pub etag: ETag,
-    /// Its Last-Modified as sent: between 1970 and the time of the answer, in seconds.
+    /// Its Last-Modified as sent, in seconds since 1970: never before 1970 and never after the time of the
+    /// answer.
     pub last_modified_unix_s: u64,
-    /// True if the date says for certain that nothing changed since (RFC 9110 section 8.8.2.2).
+    /// True if an equal date proves that nothing changed since (RFC 9110 section 8.8.2.2).
     pub last_modified_is_strong: bool,
 }
 
 impl Validators {
-    /// The validators of a file of `len_bytes` last modified at these times, sent in `coding`, at the time `now_unix_s`.
+    /// The validators of a file of `len_bytes`, last modified at these times and sent in `coding` at
+    /// `now_unix_s`.
     ///
-    /// Last-Modified is never later than the answer (section 8.8.2.1) nor before 1970.
+    /// Last-Modified is never later than the answer (section 8.8.2.1) nor earlier than 1970.
     pub fn new(
         times: &Times,
         len_bytes: u64,
@@ -38,10 +40,10 @@ impl Validators {
     }
 }
 
-/// What the preconditions come to.
+/// The result of the preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Answer as if there were none (Range is still to be looked at).
+    /// Answer as if there were none. Range is still to be evaluated.
     Proceed,
     /// 304
     NotModified,
@@ -49,7 +51,7 @@ pub enum Verdict {
     Failed,
 }
 
-/// Weighs If-Match, If-Unmodified-Since, If-None-Match and If-Modified-Since in the order of RFC 9110
+/// Evaluates If-Match, If-Unmodified-Since, If-None-Match and If-Modified-Since in the order of RFC 9110
 /// section 13.2.2, for a representation that exists and would be sent with a 2xx.
 pub fn evaluate(request: &Request<'_>, validators: &Validators) -> Verdict {
     let reads = matches!(request.method, Method::Get | Method::Head);
@@ -85,14 +87,14 @@ pub fn evaluate(request: &Request<'_>, validators: &Validators) -> Verdict {
     }
 }
 
-/// Step 5: may the client's Range be honoured? True without If-Range; with it only if the tag
-/// matches strongly, or the date is exactly the Last-Modified and that is a strong one
-/// (RFC 9110 section 13.1.5). Otherwise the client gets the whole file.
+/// Step 5: may the server honour the client's Range? Without If-Range, true. With it, true only if the tag
+/// matches strongly, or if the date equals Last-Modified and that date is a strong validator (RFC 9110 section
+/// 13.1.5). Otherwise the client gets the whole file.
 pub fn range_holds(request: &Request<'_>, validators: &Validators) -> bool {
     let Some(value) = request.if_range() else {
         return true;
     };
-    // One tag and nothing beside it: byte for byte ours, or it is another.
+    // If-Range holds a single tag: anything but an exact match is another version.
     if value == validators.etag.opaque() {
         return !validators.etag.is_weak();
     }
@@ -100,7 +102,7 @@ pub fn range_holds(request: &Request<'_>, validators: &Validators) -> bool {
         && date::parse(value) == Some(validators.last_modified_unix_s)
 }
 
-/// `None` without the field; true for `*`, or if one of the tags is like ours.
+/// `None` without the field; true for `*`, or if `is_ours` holds for one of the tags.
 fn any_matches(
     request: &Request<'_>,
     field: Field,

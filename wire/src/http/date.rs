@@ -13,8 +13,8 @@ pub fn write(unix_s: u64, out: &mut Vec<u8>) {
     let _ = write!(out, "{}", httpdate::HttpDate::from(time));
 }
 
-/// Seconds since 1970 of a date in one of the three formats of RFC 9110 section 5.6.7; `None` if it
-/// is none of them or lies before 1970.
+/// The seconds since 1970 of a date in one of the three formats of RFC 9110 section 5.6.7. `None` for any other
+/// text or a date before 1970.
 pub fn parse(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let time: SystemTime = httpdate::parse_http_date(text).ok()?;

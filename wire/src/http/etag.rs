@@ -1,26 +1,27 @@
-//! Entity tags (RFC 9110 section 8.8.3): `"<mtime seconds>[.<nanoseconds>]-<size>[-coding]"` in hex, so that every
-//! mirror that keeps a file's time has the same tag, and a download can go on at another one.
+//! Entity tags (RFC 9110 section 8.8.3): `"<mtime seconds>[.<nanoseconds>]-<size>[-coding]"` in hex. Mirrors
+//! that preserve a file's mtime send the same tag, so a client can resume a download at another mirror.
 
 use super::negotiation::Coding;
 
-/// A file that was changed nearer than this to the time of the answer may change again without a
-/// change of mtime and size, whose clock is coarse: its tag is weak. RFC 9110 section 8.8.2.2 has the same
-/// thought for dates.
+/// The tag of a file changed within this many seconds of the answer is weak: clocks of file systems are coarse,
+/// so the file may change again without a change of mtime and size. RFC 9110 section 8.8.2.2 reasons likewise
+/// for dates.
 pub const WEAK_FOR_S: u64 = 2;
 
-/// When a file was changed (stat(2)).
+/// The times at which a file was changed (stat(2)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Its mtime in seconds since 1970; may be negative or in the future, since anybody who may write can set it.
+    /// Its mtime in seconds since 1970. It may be negative or in the future, since any writer of the file can
+    /// set it.
     pub modified_unix_s: i64,
-    /// Nanoseconds of that, 0 where the file system or a mirror's tool keeps none.
+    /// The nanoseconds of the mtime; 0 where the file system or a mirroring tool keeps none.
     pub modified_ns: u32,
     /// Its ctime in seconds since 1970, which nobody can set.
     pub changed_unix_s: i64,
 }
 
 impl Times {
-    /// Of a file that was last changed in this second, without nanoseconds.
+    /// The times of a file last changed in this second, without nanoseconds.
     pub const fn of(unix_s: i64) -> Times {
         Times {
             modified_unix_s: unix_s,
@@ -29,8 +30,9 @@ impl Times {
         }
     }
 
-    /// True if the file may still be changing within what its times can tell apart. A mtime further in the future than
-    /// clocks differ was set on purpose, by a tool: it says nothing about changes now, and the ctime does.
+    /// True if the file may still change without a visible change of its times. An mtime that lies further in
+    /// the future than clock skew explains was set on purpose, by a tool. It says nothing about changes now;
+    /// the ctime does.
     pub fn is_fresh(&self, now_unix_s: u64) -> bool {
         let now = i64::try_from(now_unix_s).unwrap_or(i64::MAX);
         now.abs_diff(self.modified_unix_s) < WEAK_FOR_S
@@ -38,7 +40,7 @@ impl Times {
     }
 }
 
-/// The tag of one representation. Made without allocation.
+/// The tag of one representation. Building it allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETag {
     bytes: [u8; Self::ROOM],
@@ -47,10 +49,10 @@ pub struct ETag {
 }
 
 impl ETag {
-    /// Two quotes, two numbers of 64 bits, nanoseconds, a dash, a coding.
+    /// Two quotes, two 64-bit numbers in hex, nanoseconds, a dash and a coding.
     const ROOM: usize = 2 + 16 + 9 + 1 + 16 + "-zst".len();
 
-    /// The tag of a file last modified at these times, of `len_bytes`, sent in `coding` at the time `now_unix_s`.
+    /// The tag of a file of `len_bytes`, last modified at these times and sent in `coding` at `now_unix_s`.
     pub fn new(times: &Times, len_bytes: u64, coding: Option<Coding>, now_unix_s: u64) -> Self {
         let mut tag = Self {
             bytes: [0; Self::ROOM],
@@ -97,7 +99,7 @@ impl ETag {
     }
 }
 
-/// `i64::cast_unsigned` is younger than our oldest compiler.
+/// `i64::cast_unsigned` is newer than our minimum supported Rust version.
 trait UnsignedBits {
     fn cast_unsigned_bits(self) -> u64;
 }
@@ -108,7 +110,7 @@ impl UnsignedBits for i64 {
     }
 }
 
-/// One tag in a field of the client.
+/// One tag in a field sent by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given<'a> {
     opaque: &'a [u8],
@@ -116,19 +118,19 @@ pub struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// Strong comparison (RFC 9110 section 8.8.3.2): the same bytes were meant.
+    /// Strong comparison (RFC 9110 section 8.8.3.2): both tags are strong and equal.
     pub fn is_strongly(&self, tag: &ETag) -> bool {
         !self.weak && !tag.weak && self.opaque == tag.opaque()
     }
 
-    /// Weak comparison: the same meaning is enough.
+    /// Weak comparison (RFC 9110 section 8.8.3.2): equal opaque tags suffice.
     pub fn is_weakly(&self, tag: &ETag) -> bool {
         self.opaque == tag.opaque()
     }
 }
 
-/// The tags of one field line. A member that is no entity tag is passed over: it can match nothing,
-/// but its neighbours can.
+/// The tags of one field line. A member that is not an entity tag is skipped: it can match nothing, but the
+/// others can.
 pub fn given(value: &[u8]) -> impl Iterator<Item = Given<'_>> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -148,7 +150,7 @@ pub fn given(value: &[u8]) -> impl Iterator<Item = Given<'_>> {
     })
 }
 
-/// The tag at the start of `text`, if one stands there, and what follows its member.
+/// The tag at the start of `text`, if there is one, and the text after its list member.
 fn one(text: &[u8]) -> (Option<Given<'_>>, &[u8]) {
     let (weak, tag) = match text.strip_prefix(b"W/") {
         Some(tag) => (true, tag),

@@ -1,4 +1,4 @@
-//! The field section of a request head: where the fields that matter stand, without copying them.
+//! The field section of a request head: an index of the fields that matter, without copies.
 
 /// A field that some part of the server reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum Field {
 const COUNT: usize = Field::UserAgent as usize + 1;
 
 impl Field {
-    /// The field of this name, in any case; `None` for one that nobody here reads.
+    /// The field of this name, in any case; `None` for a name that no part of the server reads.
     fn of(name: &[u8]) -> Option<Self> {
         let (text, field): (&[u8], Self) = match name.len() {
             4 => (b"host", Self::Host),
@@ -63,14 +63,14 @@ impl Field {
     }
 }
 
-/// Where a value stands in the field section. No value stands at 0, where the first name does.
+/// Where a value stands in the field section. Offset 0 means no value: the first name stands there.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     at: u16,
     len: u16,
 }
 
-/// A checked field section. Looking a field up costs nothing; only repeated lines are searched again.
+/// A checked field section. Looking up a field takes constant time; only repeated lines need another scan.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
     section: &'a [u8],
@@ -79,7 +79,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// No fields in a section that is still to be read; see [`Fields::note`].
+    /// Starts without fields, for a section that is still to be read; see [`Fields::note`].
     pub(super) fn new(section: &'a [u8]) -> Self {
         debug_assert!(section.len() <= usize::from(u16::MAX));
         Self {
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Takes one checked line in: `name`, and a value of `len` bytes at offset `at` of the section.
+    /// Records one checked line: `name`, and a value of `len` bytes at offset `at` of the section.
     pub(super) fn note(&mut self, name: &[u8], at: usize, len: usize) {
         let Some(field) = Field::of(name) else { return };
         let slot = &mut self.slots[field as usize];
@@ -100,7 +100,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Cuts the section to the `len_bytes` that turned out to be fields.
+    /// Cuts the section to its actual length, `len_bytes`.
     pub(super) fn end(&mut self, len_bytes: usize) {
         self.section = self.section.get(..len_bytes).unwrap_or(self.section);
     }
@@ -116,7 +116,7 @@ impl<'a> Fields<'a> {
         self.repeated & (1 << field as u16) != 0
     }
 
-    /// The value of a field that takes one value; `None` too if it stands there several times.
+    /// The value of a field that takes one value; `None` also if the field is repeated.
     pub fn single(&self, field: Field) -> Option<&'a [u8]> {
         if self.is_repeated(field) {
             return None;
@@ -136,13 +136,13 @@ impl<'a> Fields<'a> {
         )
     }
 
-    /// All lines in order, as name and value.
+    /// All lines in order, as pairs of name and value.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a> {
         Lines { rest: self.section }
     }
 }
 
-/// Walks a checked section again; ends at whatever is not a field line.
+/// Walks a checked section again; ends at the first line that is not a field line.
 #[derive(Clone)]
 struct Lines<'a> {
     rest: &'a [u8],
@@ -160,7 +160,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// Without the optional white space (SP, HTAB) at both ends (RFC 9110 section 5.6.3).
+/// `text` without the optional white space (SP, HTAB) at both ends (RFC 9110 section 5.6.3).
 pub fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = text {
         text = rest;
@@ -171,8 +171,8 @@ pub fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// The members of a comma-separated list over several lines, trimmed, empty ones left out
-/// (RFC 9110 section 5.6.1.2). Not for lists whose members may hold a quoted comma.
+/// The members of a comma-separated list over several lines, trimmed, without empty ones (RFC 9110 section
+/// 5.6.1.2). Not for lists whose members may hold a quoted comma.
 pub fn members<'a>(values: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &'a [u8]> {
     values
         .flat_map(|value| value.split(|&byte| byte == b','))

@@ -1,19 +1,19 @@
-//! Writing the head of an answer.
+//! Writes the head of an answer.
 
 use std::io::Write;
 
 use super::date;
 use super::status::Status;
 
-/// A head under construction. Field values come from this crate or have been checked by it: no
-/// value may hold a CR or LF.
+/// A head under construction. Field values come from this crate or were checked by it: no value may hold a CR
+/// or LF.
 pub struct Head {
     bytes: Vec<u8>,
 }
 
 impl Head {
-    /// Status line and Date (RFC 9110 section 6.6.1). Always says HTTP/1.1, the version that *we*
-    /// speak (section 6.2), whatever the client said.
+    /// Starts with the status line and Date (RFC 9110 section 6.6.1). The version is always HTTP/1.1, the one
+    /// that *we* speak (section 6.2), whatever the client sent.
     pub fn new(status: Status, now_unix_s: u64) -> Self {
         let mut bytes = Vec::with_capacity(384);
         bytes.extend_from_slice(b"HTTP/1.1 ");
@@ -24,7 +24,7 @@ impl Head {
         head
     }
 
-    /// A field of bytes. Control bytes, which no caller should pass, are left out.
+    /// Adds a field with a value of bytes. Control bytes, which no caller should pass, are left out.
     pub fn field(&mut self, name: &str, value: &[u8]) {
         self.bytes.extend_from_slice(name.as_bytes());
         self.bytes.extend_from_slice(b": ");
@@ -33,13 +33,13 @@ impl Head {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// A field of a formatted value.
+    /// Adds a field with a formatted value.
     pub fn field_fmt(&mut self, name: &str, value: std::fmt::Arguments<'_>) {
         // Writing into memory cannot fail.
         let _ = write!(self.bytes, "{name}: {value}\r\n");
     }
 
-    /// A field of a date, in seconds since 1970.
+    /// Adds a field with a date, given in seconds since 1970.
     pub fn date(&mut self, name: &str, unix_s: u64) {
         self.bytes.extend_from_slice(name.as_bytes());
         self.bytes.extend_from_slice(b": ");

@@ -1,9 +1,9 @@
-//! Is this text a host with an optional port (RFC 9110 section 7.2, RFC 3986 section 3.2.2)?
+//! Validates a host with an optional port (RFC 9110 section 7.2, RFC 3986 section 3.2.2).
 
 /// True for `host` and `host:port`, where host is a name, an IPv4 address or a bracketed IP literal.
 ///
-/// Narrower than the grammar where wider only helps attackers: no empty host (RFC 9110 section
-/// 4.2.1), no empty label, no user information (section 4.2.4), a port of at most 65535.
+/// Narrower than the grammar where the rest would only help attackers: no empty host (RFC 9110 section 4.2.1),
+/// no empty label, no user information (section 4.2.4), and no port above 65535.
 pub fn is_valid(text: &[u8]) -> bool {
     if let Some(rest) = text.strip_prefix(b"[") {
         let Some(end) = rest.iter().position(|&byte| byte == b']') else {
@@ -15,7 +15,7 @@ pub fn is_valid(text: &[u8]) -> bool {
     is_name(&text[..end]) && is_port_suffix(&text[end..])
 }
 
-/// True if [`is_valid`] and a port is named: the only form that CONNECT takes (RFC 9112 section 3.2.3).
+/// True if [`is_valid`] holds and a port is given: the only form that CONNECT accepts (RFC 9112 section 3.2.3).
 pub fn is_valid_with_port(text: &[u8]) -> bool {
     is_valid(text) && text.last().is_some_and(u8::is_ascii_digit) && {
         let after_literal = text.iter().rposition(|&b| b == b']').map_or(0, |at| at + 1);
@@ -36,7 +36,7 @@ fn is_port_suffix(text: &[u8]) -> bool {
             <= 65535
 }
 
-/// A registered name or IPv4 address; one dot may end it, no two may touch.
+/// A registered name or an IPv4 address. It may end in one dot; two dots may not touch.
 fn is_name(text: &[u8]) -> bool {
     let labels = text.strip_suffix(b".").unwrap_or(text);
     !labels.is_empty()
@@ -45,7 +45,7 @@ fn is_name(text: &[u8]) -> bool {
             .all(|label| !label.is_empty() && is_pct_encoded_or(label, is_name_byte))
 }
 
-/// What stands between the brackets: an IPv6 address by its alphabet, or `v1.future`.
+/// The text between the brackets: an IPv6 address, checked by its alphabet only, or `v1.future`.
 fn is_literal(text: &[u8]) -> bool {
     if let [b'v' | b'V', rest @ ..] = text {
         let Some(dot) = rest.iter().position(|&b| b == b'.') else {
@@ -60,7 +60,7 @@ fn is_literal(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// unreserved / sub-delims (RFC 3986 section 2), the dot left out: it separates labels.
+/// unreserved / sub-delims (RFC 3986 section 2), without the dot, which separates labels.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_~!$&'()*+,;=.".contains(&byte)
 }

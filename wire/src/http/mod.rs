@@ -1,11 +1,14 @@
 //! HTTP/1.1 for a static file server (RFC 9110 semantics, RFC 9112 syntax).
 //!
-//! The way of a request: [`parse`] finds one head at the start of the received bytes and borrows a
-//! [`Request`] from it; [`Request::refusal`] says whether this server answers such a request at all;
-//! [`target::resolve`] makes a safe path of its target; the shell finds the file and hands a
-//! [`plan::Representation`] to [`plan::file`], which weighs preconditions ([`conditional`]) and
-//! ranges ([`range`]) and returns a [`plan::Plan`]: the exact bytes and file spans to send.
-//! [`body::BodySkip`] passes over a body that a client sent along.
+//! The path of a request:
+//!
+//! 1. [`parse`] finds one head at the start of the received bytes and borrows a [`Request`] from it.
+//! 2. [`Request::refusal`] says whether this server answers such a request at all.
+//! 3. [`target::resolve`] turns its target into a safe path.
+//! 4. The shell finds the file and hands a [`plan::Representation`] to [`plan::file`]. That evaluates
+//!    preconditions ([`conditional`]) and ranges ([`range`]), and returns a [`plan::Plan`]: the exact bytes and
+//!    file spans to send.
+//! 5. [`body::BodySkip`] skips the body of the request, if there is one.
 
 pub mod body;
 pub mod conditional;

@@ -3,7 +3,7 @@
 
 use super::fields::{members, trim};
 
-/// A content coding in which a file may lie ready beside itself.
+/// A content coding in which a precompressed file may stand beside the plain one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// zstd (RFC 8878), `.zst`
@@ -15,7 +15,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// Every coding, in the order that the configuration offers them by default.
+    /// Every coding, in the default order of the configuration.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
     /// The name in Content-Encoding.
@@ -27,7 +27,7 @@ impl Coding {
         }
     }
 
-    /// The extension of the file, without its dot; also the mark in the entity tag.
+    /// The extension of the precompressed file, without its dot; also the mark in the entity tag.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Zstd => "zst",
@@ -48,15 +48,15 @@ type Weight = u16;
 
 const FULL_WEIGHT: Weight = 1000;
 
-/// The coding to send, of those that lie ready; `None` is the plain file.
+/// The coding to send, out of those available (`offered`); `None` is the plain file.
 ///
-/// The highest weight wins, and among equals the one offered first. The plain file wins only
-/// where the client names it (or `*`) with a higher weight: unnamed it is acceptable, but what the
-/// client asked for by name is better. Without the field, the plain file.
+/// The highest weight wins; among equals, the one offered first. The plain file wins only where the client
+/// names it (or `*`) with a higher weight: unnamed it is acceptable, but a coding that the client asked for by
+/// name is better. Without the field, the plain file is sent.
 ///
-/// A client that excludes the plain file (`identity;q=0`, `*;q=0`) and accepts nothing that is
-/// there gets the plain file all the same: section 12.5.3 lets a server answer so instead of 406,
-/// and a file that a client may not like beats no file. nginx and Apache do the same.
+/// A client that excludes the plain file (`identity;q=0`, `*;q=0`) and accepts no available coding still gets
+/// the plain file. Section 12.5.3 allows this instead of a 406, and a file that the client may not like is
+/// better than none. nginx and Apache do the same.
 pub fn choose_coding<'a>(
     accept_encoding: impl Iterator<Item = &'a [u8]> + Clone,
     offered: &[Coding],
@@ -88,14 +88,14 @@ pub fn choose_coding<'a>(
         .map(|(coding, _)| coding)
 }
 
-/// True if the client would rather have `application/json` than `text/html`: its weight is higher,
-/// or equal and given more specifically. A client that does not care gets HTML.
+/// True if the client prefers `application/json` to `text/html`: its weight is higher, or it is equal and given
+/// more specifically. A client without a preference gets HTML.
 pub fn prefers_json<'a>(accept: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
     media_weight(accept.clone(), b"application/", b"json") > media_weight(accept, b"text/", b"html")
 }
 
-/// Weight, then specificity (RFC 9110 section 12.5.1: the most specific range decides the weight).
-/// Parameters other than the weight are passed over.
+/// Weight, then specificity (RFC 9110 section 12.5.1: the most specific range decides the weight). Other
+/// parameters than the weight are ignored.
 fn media_weight<'a>(
     accept: impl Iterator<Item = &'a [u8]>,
     kind: &[u8],
@@ -116,12 +116,11 @@ fn media_weight<'a>(
             best = (weight, specificity);
         }
     }
-    // What is excluded is so at any specificity.
+    // An excluded type is excluded at any specificity.
     if best.0 == 0 { (0, 0) } else { best }
 }
 
-/// A member as name and weight; `None` if the weight is malformed, since guessing it could invert
-/// what the client meant.
+/// A member as name and weight. `None` if the weight is malformed: a guess could invert what the client meant.
 fn weighted(member: &[u8]) -> Option<(&[u8], Weight)> {
     let mut pieces = member.split(|&byte| byte == b';').map(trim);
     let name = pieces.next()?;

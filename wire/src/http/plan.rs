@@ -1,7 +1,7 @@
-//! Plans: everything an answer consists of, decided before its first byte is sent.
+//! Plans: each answer is fully decided before its first byte is sent.
 //!
-//! Byte n of an answer is a function of its [`Plan`] alone, so a connection can be resumed or handed
-//! over at any byte. A plan does no I/O: it names spans of the file, the shell sends them.
+//! Byte n of an answer is a function of its [`Plan`] alone, so a connection can be resumed or handed over at
+//! any byte. A plan does no I/O: it names spans of the file, and the shell sends them.
 
 use super::conditional::{self, Validators, Verdict};
 use super::etag::Times;
@@ -13,7 +13,7 @@ use super::status::{Reject, Status};
 use super::target;
 use crate::limits::TARGET_BYTES_MAX;
 
-/// What Allow says, here and everywhere.
+/// The value of Allow in every answer that carries it.
 pub const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
 
 /// One answer.
@@ -23,65 +23,66 @@ pub struct Plan {
     pub status: u16,
     /// What to send, in order. The first part is `Bytes` and starts with the head.
     pub parts: Vec<Part>,
-    /// True if the connection may be used for the next request once all is sent.
+    /// True if the connection may serve the next request after this answer.
     pub keep_alive: bool,
-    /// Length of the head, at the start of the first part: what an access log does not count.
+    /// Length of the head, at the start of the first part. An access log does not count these bytes.
     pub head_len_bytes: u64,
-    /// Bytes after the head; `None` if only the end of a stream will tell.
+    /// Bytes after the head; `None` for a stream, whose length is unknown until it ends.
     pub body_len_bytes: Option<u64>,
-    /// True if its validators are strong: all bytes of the file have to be of one version.
+    /// True if the validators are strong: all bytes of the file must come from one version.
     pub one_version: bool,
 }
 
 /// One piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// These bytes.
+    /// Literal bytes.
     Bytes(Vec<u8>),
     /// A span of the file; never empty.
     File {
-        /// Where it starts in the file.
+        /// Offset of the first byte in the file.
         offset_bytes: u64,
-        /// How long it is.
+        /// Length of the span.
         len_bytes: u64,
     },
-    /// Bytes made while they are sent; always the last part.
+    /// Bytes generated while they are sent; always the last part.
     Stream {
-        /// True: in chunks (RFC 9112 section 7.1), see [`push_chunk`]. False: closing the connection ends it.
+        /// True: sent in chunks (RFC 9112 section 7.1), see [`push_chunk`]. False: ended by closing the
+        /// connection.
         chunked: bool,
     },
 }
 
-/// A file as it lies there at the time of the answer.
+/// The state of a file at the time of the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Representation<'a> {
     /// Its length.
     pub len_bytes: u64,
-    /// When it was changed.
+    /// The times of its last change.
     pub times: Times,
     /// Its media type.
     pub content_type: &'a str,
-    /// The coding in which it lies there (a precompressed sibling).
+    /// The content coding of the file (a precompressed sibling); `None` for the plain file.
     pub coding: Option<Coding>,
-    /// True if another Accept-Encoding could have selected another file.
+    /// True if another Accept-Encoding could have selected another file: the answer then carries Vary.
     pub vary: bool,
 }
 
-/// What an answer depends on besides request and file.
+/// Inputs of an answer other than request and file.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     /// The wall clock, in seconds since 1970.
     pub now_unix_s: u64,
-    /// True while the server is on its way out: no connection is kept.
+    /// True while the server shuts down: no connection is kept.
     pub draining: bool,
-    /// True if the caller wants this connection closed (its last allowed request, an unread body...).
+    /// True if the caller wants this connection closed, as after its last allowed request or an unread body.
     pub close: bool,
 }
 
 /// The answer for a file: 200, 206, 304, 412 or 416.
 ///
-/// `request` is GET or HEAD and has no [`Request::refusal`]. HEAD gets the head of a GET without
-/// Range (RFC 9110 section 14.2 defines Range for GET alone).
+/// `request` is GET or HEAD and has no [`Request::refusal`]. HEAD gets the head of a GET without Range, since
+/// RFC 9110 section 14.2 defines Range for GET alone.
 pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context) -> Plan {
     let validators = Validators::new(&file.times, file.len_bytes, file.coding, context.now_unix_s);
     match conditional::evaluate(request, &validators) {
@@ -119,12 +120,12 @@ pub fn file(request: &Request<'_>, file: &Representation<'_>, context: &Context)
     }
 }
 
-/// Sends the client to another path of this server. `path` is decoded and starts with `/`; `query` is
-/// as it was sent. Never leads to another host: leading slashes are merged.
+/// Redirects the client to another path of this server. `path` is decoded and starts with `/`; `query` is as it
+/// was sent. The redirect never leads to another host: leading slashes are merged.
 ///
-/// 414 if the address, encoded, is longer than a target may be.
+/// The answer is 414 if the encoded address is longer than a target may be.
 ///
-/// The address is relative to the host, which keeps it right behind any proxy (RFC 9110 section 10.2.2).
+/// The address is relative to the host, so it stays valid behind any proxy (RFC 9110 section 10.2.2).
 pub fn redirect(
     request: &Request<'_>,
     status: Status,
@@ -140,7 +141,7 @@ pub fn redirect(
         target::encode_query(query, &mut location);
     }
     if location.len() > TARGET_BYTES_MAX {
-        // Who followed it would be refused: encoded, the target is longer than it was.
+        // The server would refuse the redirected request: encoding makes the target longer.
         let why = "The address that this leads to is too long.";
         let status = Status::UriTooLong;
         return error(Some(request), &Reject { status, why }, context);
@@ -149,8 +150,8 @@ pub fn redirect(
     message(Some(request), status, "", context, extra)
 }
 
-/// An error with a short text for a person. `None` for a request that could not be read; then, and
-/// where [`Status::closes`], the connection is closed afterwards.
+/// An error with a short text for a person. `request` is `None` if the request could not be parsed. The
+/// connection closes afterwards in that case and where [`Status::closes`] says so.
 pub fn error(request: Option<&Request<'_>>, reject: &Reject, context: &Context) -> Plan {
     message(request, reject.status, reject.why, context, |head| {
         if reject.status == Status::MethodNotAllowed {
@@ -159,7 +160,7 @@ pub fn error(request: Option<&Request<'_>>, reject: &Reject, context: &Context) 
     })
 }
 
-/// The head of a listing; its body is a stream. The answer depends on Accept.
+/// The head of a listing, whose body is a stream. The answer depends on Accept.
 pub fn listing(request: &Request<'_>, content_type: &str, context: &Context) -> Plan {
     let chunked = request.version == Version::Http11;
     let has_body = request.method != Method::Head;
@@ -167,7 +168,7 @@ pub fn listing(request: &Request<'_>, content_type: &str, context: &Context) -> 
     let mut head = Head::new(Status::Ok, context.now_unix_s);
     head.field("Content-Type", content_type.as_bytes());
     head.field("Vary", b"Accept");
-    // What its time or length would be is not known before it has been made.
+    // Its length and time are unknown until it has been generated.
     if has_body && chunked {
         head.field("Transfer-Encoding", b"chunked");
     }
@@ -179,7 +180,7 @@ pub fn listing(request: &Request<'_>, content_type: &str, context: &Context) -> 
     plan
 }
 
-/// The answer to OPTIONS, for `*` as well as for any path.
+/// The answer to OPTIONS, for `*` and for any path.
 pub fn options(request: &Request<'_>, context: &Context) -> Plan {
     let mut head = Head::new(Status::NoContent, context.now_unix_s);
     head.field("Allow", ALLOW);
@@ -187,7 +188,8 @@ pub fn options(request: &Request<'_>, context: &Context) -> Plan {
     finish(head, Status::NoContent, request.version, keep_alive, 0)
 }
 
-/// Appends `data` as one chunk (RFC 9112 section 7.1). Empty data would end the body: nothing is added.
+/// Appends `data` as one chunk (RFC 9112 section 7.1). Empty data adds nothing, since an empty chunk would end
+/// the body.
 pub fn push_chunk(data: &[u8], out: &mut Vec<u8>) {
     use std::io::Write;
     if data.is_empty() {
@@ -198,10 +200,10 @@ pub fn push_chunk(data: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What ends a chunked body.
+/// The last chunk, which ends a chunked body.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// All that the three shapes of a 2xx for a file have in common.
+/// The common inputs of the three 2xx answers for a file.
 struct FileAnswer<'a> {
     request: &'a Request<'a>,
     file: &'a Representation<'a>,
@@ -277,8 +279,8 @@ impl FileAnswer<'_> {
         .into_bytes()
     }
 
-    /// A function of the file's version and of the ranges, so that the same request gets the same
-    /// bytes from every mirror; 128 bits, so that it does not occur in the file by chance.
+    /// A function of the file's version and of the ranges: every mirror answers the same request with the same
+    /// bytes. With 128 bits it does not occur in the file by chance.
     fn boundary(&self, spans: &[Span]) -> String {
         let mut low = fnv(0xcbf2_9ce4_8422_2325, self.validators.etag.opaque());
         for span in spans {
@@ -305,7 +307,7 @@ impl FileAnswer<'_> {
     }
 }
 
-/// FNV-1a: small, and the same on every machine and in every version of the compiler.
+/// FNV-1a: small, and identical on every machine and in every compiler version.
 fn fnv(state: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(state, |state, &byte| {
         (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -322,7 +324,7 @@ fn validator_fields(head: &mut Head, file: &Representation<'_>, validators: &Val
     }
 }
 
-/// RFC 9110 section 15.4.5: the fields that could change what a cache knows, and no body.
+/// RFC 9110 section 15.4.5: only the fields that could update a cached response, and no body.
 fn not_modified(
     request: &Request<'_>,
     file: &Representation<'_>,
@@ -347,7 +349,7 @@ fn refuse(request: &Request<'_>, status: Status, why: &'static str, context: &Co
     error(Some(request), &Reject { status, why }, context)
 }
 
-/// A short answer in plain text: the same for a browser and for curl, and nothing in it to escape.
+/// A short plain-text answer: it suits browsers and curl alike, and needs no escaping.
 fn message(
     request: Option<&Request<'_>>,
     status: Status,
@@ -381,7 +383,7 @@ const fn keeps_alive(request: &Request<'_>, context: &Context) -> bool {
     request.keep_alive && !context.draining && !context.close
 }
 
-/// Adds Connection where the default of the version is another, and ends the head.
+/// Adds Connection (`close`, or `keep-alive` to an HTTP/1.0 client) where needed, and ends the head.
 fn finish(
     mut head: Head,
     status: Status,

@@ -1,4 +1,4 @@
-//! Byte ranges (RFC 9110 section 14): which spans of a file a Range field asks for.
+//! Byte ranges (RFC 9110 section 14): the spans of a file that a Range field asks for.
 
 use super::fields::trim;
 use crate::limits::RANGES_MAX;
@@ -6,14 +6,14 @@ use crate::limits::RANGES_MAX;
 /// A run of bytes of a representation; never empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Where it starts.
+    /// Offset of its first byte.
     pub offset_bytes: u64,
-    /// How long it is, at least 1.
+    /// Its length, at least 1.
     pub len_bytes: u64,
 }
 
 impl Span {
-    /// The position of its last byte, as Content-Range names it.
+    /// The position of its last byte, as Content-Range states it.
     pub const fn last_byte(&self) -> u64 {
         self.offset_bytes + self.len_bytes - 1
     }
@@ -27,36 +27,41 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// As a slice; never empty inside [`Ranges::Satisfiable`].
+    /// The spans as a slice; never empty inside [`Ranges::Satisfiable`].
     pub fn as_slice(&self) -> &[Span] {
         &self.spans[..self.len]
     }
 }
 
-/// What a Range field comes to for a representation of known length.
+/// The result of a Range field for a representation of known length.
 #[allow(
     clippy::large_enum_variant,
     reason = "it lives on the stack for one call; a box would allocate per request"
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// Send the whole: RFC 9110 section 14.2 lets a server ignore the field.
+    /// Send the whole representation: RFC 9110 section 14.2 lets a server ignore the field.
     Ignored,
-    /// None of the ranges lies inside: 416.
+    /// No range lies inside the file: 416.
     Unsatisfiable,
     /// Send these.
     Satisfiable(Spans),
 }
 
-/// Weighs the value of a Range field for a representation of `len_bytes`.
+/// Evaluates the value of a Range field for a representation of `len_bytes`.
 ///
-/// Ignored are: another unit than bytes; anything outside the grammar (section 14.2 allows this as
-/// well as a refusal, and a client that gets the whole file still has what it wanted); more than
-/// [`RANGES_MAX`] ranges; several ranges that together are longer than the file, or more than two
-/// of which overlap: "either a broken client or a deliberate denial-of-service attack" (section
-/// 14.2, and nginx's rule). The rest is sent range by range, in the order asked for, so nothing is
-/// coalesced. An empty file has no range to name: one that starts at 0 or counts from the end
-/// gets the whole (empty) file, as from nginx, since many clients resume with `bytes=0-`.
+/// The field is ignored if
+///
+/// - its unit is not bytes;
+/// - it breaks the grammar: section 14.2 allows this as well as a refusal, and the client still gets the file
+///   that it wanted;
+/// - it has more than [`RANGES_MAX`] ranges;
+/// - its ranges are together longer than the file, or more than two of them overlap: "either a broken client or
+///   a deliberate denial-of-service attack" (section 14.2, and nginx's rule).
+///
+/// All other ranges are sent one by one in the order asked for, without coalescing. No range can lie inside an
+/// empty file. One that starts at 0 or counts from the end gets the whole (empty) file, as from nginx, since
+/// many clients resume with `bytes=0-`.
 pub fn evaluate(value: &[u8], len_bytes: u64) -> Ranges {
     let Some(specs) = value
         .split_at_checked(b"bytes=".len())
@@ -96,8 +101,7 @@ pub fn evaluate(value: &[u8], len_bytes: u64) -> Ranges {
     }
 }
 
-/// One range-spec (RFC 9110 section 14.1.1). Numbers beyond 64 bits are cut to them: no file
-/// reaches there.
+/// One range-spec (RFC 9110 section 14.1.1). Numbers beyond 64 bits saturate: no file is that long.
 #[derive(Clone, Copy)]
 enum Spec {
     From { first: u64, last: u64 },

@@ -1,9 +1,9 @@
-//! One request head: bytes in, a [`Request`] that borrows from them out (RFC 9112 sections 2 to 5).
+//! Parses one request head: bytes in, a [`Request`] that borrows from them out (RFC 9112 sections 2 to 5).
 //!
-//! Own parser, since a server that must not be talked into request smuggling accepts less than
-//! the usual libraries do: no bare CR or LF anywhere, no folded lines, one meaning for the length of
-//! the body. It reads each byte once, allocates nothing, and can say no before a head is complete.
-//! The fuzz target `request_head` compares it with `httparse`, which must accept what this accepts.
+//! This parser is stricter than the usual libraries, to rule out request smuggling: no bare CR or LF anywhere,
+//! no folded lines, and one meaning for the length of the body. It reads each byte once, allocates nothing, and
+//! can reject a head before it is complete. The fuzz target `request_head` compares it with `httparse`, which
+//! must accept every head that this parser accepts.
 
 use super::fields::{Fields, is_token_byte, trim};
 use super::request::{self, Method, Request, Version};
@@ -12,27 +12,27 @@ use crate::limits::{
     FIELDS_MAX, HEAD_BYTES_MAX, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX,
 };
 
-/// What [`parse`] made of the bytes so far.
+/// The result of [`parse`] for the bytes received so far.
 #[derive(Clone, Debug)]
 pub enum Parsed<'a> {
-    /// A correct beginning: read more. Never for [`HEAD_BYTES_MAX`] bytes or more.
+    /// A valid beginning: read more. Never returned for [`HEAD_BYTES_MAX`] bytes or more.
     Incomplete,
-    /// One head; what follows it is its body or the next request.
+    /// One head. Its body or the next request follows it.
     Complete {
         /// The request, borrowed from the parsed bytes.
         request: Request<'a>,
         /// Length of the head, leading empty lines and the closing empty line included.
         head_len_bytes: usize,
     },
-    /// No more bytes can make this a request that is served. The connection must be closed after
-    /// the answer, since nobody knows where the next request starts.
+    /// No further bytes can make this a request that is served. The connection must close after the answer,
+    /// because the start of the next request is unknown.
     Reject(Reject),
 }
 
 /// Reads one request head at the start of `bytes`.
 ///
-/// Pure: the same bytes give the same result, and what follows a head never changes it, so a
-/// caller may keep the bytes and parse them again whenever it needs the borrowed request.
+/// Pure: the same bytes give the same result, and bytes after a head never change it. A caller may keep the
+/// bytes and parse them again whenever it needs the borrowed request.
 pub fn parse(bytes: &[u8]) -> Parsed<'_> {
     let mut cursor = Cursor {
         bytes: &bytes[..bytes.len().min(HEAD_BYTES_MAX)],
@@ -64,7 +64,7 @@ impl From<Reject> for Stop {
     }
 }
 
-/// A place in the bytes; every step says `More` at their end.
+/// A position in the bytes; every step returns `More` at their end.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
         self.bytes.get(self.at).copied().ok_or(Stop::More)
     }
 
-    /// The run of bytes of this kind from here on; there must be a byte after it.
+    /// The run of bytes of this kind from the current position; at least one byte must follow it.
     fn run(&mut self, is_of_kind: impl Fn(u8) -> bool) -> Result<&'a [u8], Stop> {
         let rest = &self.bytes[self.at..];
         let run_len = rest.iter().position(|&byte| !is_of_kind(byte));
@@ -84,7 +84,7 @@ impl<'a> Cursor<'a> {
         run_len.map(|_| run).ok_or(Stop::More)
     }
 
-    /// CR LF, or a refusal for `why` when another byte stands here.
+    /// Consumes CR LF, or rejects with `why` if another byte stands here.
     fn line_end(&mut self, why: &'static str) -> Result<(), Stop> {
         match self.peek()? {
             b'\r' => self.at += 1,
@@ -132,8 +132,8 @@ fn method<'a>(cursor: &mut Cursor<'a>) -> Result<Method<'a>, Stop> {
     Ok(Method::of(token))
 }
 
-/// Any byte but white space and control bytes: raw UTF-8 is no valid URI, but clients do send it
-/// and there is one way to understand it.
+/// Any byte but white space and control bytes: raw UTF-8 is not valid in a URI, but clients send it and it has
+/// only one meaning.
 fn target<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
     let start = cursor.at;
     let run = cursor.run(|byte| byte > b' ' && byte != 0x7f);

@@ -1,5 +1,5 @@
-//! A request whose head follows the grammar, and what its fields mean for the connection (RFC 9110
-//! sections 7, 9 and 10, RFC 9112 sections 3, 6 and 9).
+//! A well-formed request, and the meaning of its fields for the connection (RFC 9110 sections 7, 9 and 10, RFC
+//! 9112 sections 3, 6 and 9).
 
 use super::fields::{Field, Fields, is_token_byte, members};
 use super::host;
@@ -30,7 +30,7 @@ impl<'a> Method<'a> {
             b"HEAD" => Self::Head,
             b"OPTIONS" => Self::Options,
             b"CONNECT" => Self::Connect,
-            // RFC 9110 section 9.3, RFC 5789, and WebDAV (RFC 4918), which some systems try first.
+            // RFC 9110 section 9.3, RFC 5789, and WebDAV (RFC 4918), which some operating systems try first.
             b"POST" | b"PUT" | b"DELETE" | b"TRACE" | b"PATCH" | b"PROPFIND" | b"PROPPATCH"
             | b"MKCOL" | b"COPY" | b"MOVE" | b"LOCK" | b"UNLOCK" | b"REPORT" | b"SEARCH" => {
                 Self::Known(token)
@@ -54,14 +54,14 @@ impl<'a> Method<'a> {
 /// The HTTP version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0: no chunks, one request per connection unless asked otherwise
+    /// HTTP/1.0: no chunks, one request per connection unless the client asks for more
     Http10,
     /// HTTP/1.1
     Http11,
 }
 
 impl Version {
-    /// As it stands in the request line.
+    /// The version as written in the request line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
@@ -73,15 +73,15 @@ impl Version {
 /// How the body of a request is framed (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBody {
-    /// There is none.
+    /// No body.
     None,
-    /// So many bytes; never 0.
+    /// The length in bytes; never 0.
     Length(u64),
     /// Chunks (RFC 9112 section 7.1).
     Chunked,
 }
 
-/// What Expect asks for (RFC 9110 section 10.1.1).
+/// The expectation in Expect (RFC 9110 section 10.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
     Nothing,
@@ -95,24 +95,24 @@ pub struct Request<'a> {
     /// The method.
     pub method: Method<'a>,
     /// The request target as it was sent: no white space or control bytes, otherwise unchecked.
-    /// [`target::resolve`] makes a path of it.
+    /// [`target::resolve`] turns it into a path.
     pub target: &'a [u8],
     /// The version that the client speaks.
     pub version: Version,
-    /// True if the client expects to use the connection again, and may.
+    /// True if the client wants to reuse the connection and the protocol allows it.
     pub keep_alive: bool,
     /// The body that follows the head.
     pub body: RequestBody,
-    /// True if the client waits for a 100 before it sends a body. It gets its final answer instead
-    /// and `keep_alive` is false, so that nobody has to guess whether the body comes.
+    /// True if the client waits for a 100 before it sends a body. It gets its final answer instead and
+    /// `keep_alive` is false, so neither side has to guess whether the body comes.
     pub expect_continue: bool,
     expect: Expect,
     fields: Fields<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Why this well-formed request is not one for a file server: its method (405, 501), a target
-    /// that does not fit the method (400) or an expectation that nobody knows (417). `None`: serve it.
+    /// Why the server refuses this well-formed request: its method (405, 501), a target that does not fit the
+    /// method (400) or an unknown expectation (417). `None`: serve it.
     pub fn refusal(&self) -> Option<Reject> {
         let (status, why) = match self.method {
             Method::Connect if host::is_valid_with_port(self.target) => (
@@ -144,9 +144,10 @@ impl<'a> Request<'a> {
         Some(Reject { status, why })
     }
 
-    /// True if the answer depends on the target and on `keep_alive` alone: a GET without conditions, ranges,
-    /// a body or expectations, whose client does not keep a connection with HTTP/1.0, which is answered in words of its own.
-    /// Accept and Accept-Encoding are left to the caller, who knows whether there is a choice.
+    /// True if the answer depends on the target and on `keep_alive` alone. Such a request is a GET without
+    /// conditions, ranges, a body or expectations. Keep-alive with HTTP/1.0 is excluded, since its answer
+    /// carries another Connection field. The caller checks Accept and Accept-Encoding, since it knows whether
+    /// there is a choice.
     pub fn is_plain(&self) -> bool {
         let conditions = [
             Field::Range,
@@ -165,18 +166,18 @@ impl<'a> Request<'a> {
                 .all(|field| self.fields.first(*field).is_none())
     }
 
-    /// The host asked for: that of an absolute target, else that of the Host field (RFC 9112
-    /// section 3.3). Always valid when present; `None` only with HTTP/1.0.
+    /// The requested host: that of an absolute target, else that of the Host field (RFC 9112 section 3.3).
+    /// Always valid when present; `None` only with HTTP/1.0.
     pub fn host(&self) -> Option<&'a [u8]> {
         target::authority(self.target).or_else(|| self.fields.first(Field::Host))
     }
 
-    /// The Range field, if it stands there once.
+    /// The Range field; `None` if it is missing or repeated.
     pub fn range(&self) -> Option<&'a [u8]> {
         self.fields.single(Field::Range)
     }
 
-    /// The If-Range field; empty, which matches nothing, if it stands there several times.
+    /// The If-Range field; empty, which matches nothing, if it is repeated.
     pub fn if_range(&self) -> Option<&'a [u8]> {
         let first = self.fields.first(Field::IfRange)?;
         Some(if self.fields.is_repeated(Field::IfRange) {
@@ -186,12 +187,12 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The If-Modified-Since field, if it stands there once.
+    /// The If-Modified-Since field; `None` if it is missing or repeated.
     pub fn if_modified_since(&self) -> Option<&'a [u8]> {
         self.fields.single(Field::IfModifiedSince)
     }
 
-    /// The If-Unmodified-Since field, if it stands there once.
+    /// The If-Unmodified-Since field; `None` if it is missing or repeated.
     pub fn if_unmodified_since(&self) -> Option<&'a [u8]> {
         self.fields.single(Field::IfUnmodifiedSince)
     }
@@ -206,13 +207,13 @@ impl<'a> Request<'a> {
         self.fields.first(Field::UserAgent)
     }
 
-    /// All fields; those that are lists (Accept, If-None-Match...) are read by [`Fields::values`].
+    /// All fields. Read lists (Accept, If-None-Match...) by [`Fields::values`].
     pub fn fields(&self) -> &Fields<'a> {
         &self.fields
     }
 }
 
-/// Weighs the fields that decide about the connection.
+/// Evaluates the fields that control the connection.
 ///
 /// # Errors
 /// 400 for a Host or a length that is missing, wrong or ambiguous; 501 for an unknown transfer coding.
@@ -226,7 +227,7 @@ pub(super) fn weigh<'a>(
     let body = framing(version, &fields)?;
     let expect = expectation(version, &fields);
     let expect_continue = expect == Expect::Continue && body != RequestBody::None;
-    // What follows CONNECT may be a tunnel's bytes already.
+    // The bytes after CONNECT may already belong to a tunnel.
     let tunnel = method == Method::Connect;
     Ok(Request {
         method,
@@ -264,7 +265,7 @@ fn check_host(target: &[u8], version: Version, fields: &Fields<'_>) -> Result<()
     }
 }
 
-/// RFC 9112 sections 6.1 to 6.3, with no way to understand one message in two ways.
+/// RFC 9112 sections 6.1 to 6.3, without any ambiguous message.
 fn framing(version: Version, fields: &Fields<'_>) -> Result<RequestBody, Reject> {
     let length = fields.first(Field::ContentLength);
     if fields.is_repeated(Field::ContentLength) {
@@ -335,7 +336,7 @@ fn expectation(version: Version, fields: &Fields<'_>) -> Expect {
     expect
 }
 
-/// RFC 9112 section 9.3: `close` wins; HTTP/1.0 has to ask for more than one request.
+/// RFC 9112 section 9.3: `close` wins, and HTTP/1.0 must ask for a persistent connection.
 fn wants_keep_alive(version: Version, fields: &Fields<'_>) -> bool {
     let mut keep_alive = version == Version::Http11;
     for member in members(fields.values(Field::Connection)) {

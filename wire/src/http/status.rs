@@ -1,6 +1,6 @@
 //! The status codes that this server sends (RFC 9110 section 15), and a refusal with its reason.
 
-/// A status code of an answer.
+/// The status code of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
@@ -10,17 +10,17 @@ pub enum Status {
     NoContent = 204,
     /// One or several ranges follow.
     PartialContent = 206,
-    /// The resource has another address for good; a client may turn POST into GET.
+    /// The resource has moved permanently; a client may turn POST into GET.
     MovedPermanently = 301,
-    /// The resource has another address for now; a client may turn POST into GET.
+    /// The resource has moved temporarily; a client may turn POST into GET.
     Found = 302,
     /// The client's copy is current.
     NotModified = 304,
     /// The request breaks the grammar or is ambiguous.
     BadRequest = 400,
-    /// The file is there, but is not for this client (or is no file at all).
+    /// The file exists, but this client may not have it, or it is not a regular file.
     Forbidden = 403,
-    /// Nothing (or something hidden) is at this path.
+    /// Nothing is at this path, or something hidden.
     NotFound = 404,
     /// A known method that a file server does not serve.
     MethodNotAllowed = 405,
@@ -28,17 +28,17 @@ pub enum Status {
     PreconditionFailed = 412,
     /// The target is longer than [`crate::limits::TARGET_BYTES_MAX`].
     UriTooLong = 414,
-    /// No asked range lies inside the file.
+    /// No requested range lies inside the file.
     RangeNotSatisfiable = 416,
     /// An Expect other than 100-continue.
     ExpectationFailed = 417,
-    /// The head is longer, or has more fields, than the server reads.
+    /// The head is longer, or has more fields, than the server accepts.
     HeaderFieldsTooLarge = 431,
-    /// The server failed: the disk, most likely.
+    /// The server failed, most likely because of its disk.
     InternalServerError = 500,
     /// An unknown method or transfer coding.
     NotImplemented = 501,
-    /// The server is out of a resource or is going away.
+    /// The server is out of a resource or is shutting down.
     ServiceUnavailable = 503,
     /// Neither HTTP/1.0 nor HTTP/1.1.
     VersionNotSupported = 505,
@@ -73,7 +73,7 @@ impl Status {
         self as u16
     }
 
-    /// Digits and reason phrase, as they stand in the status line.
+    /// Code and reason phrase, as they stand in the status line.
     pub const fn line(self) -> &'static str {
         match self {
             Self::Ok => "200 OK",
@@ -98,8 +98,8 @@ impl Status {
         }
     }
 
-    /// True if the connection must not be used again after this status, whatever the client asked:
-    /// where the next request starts is unknown, or waiting for it is what failed.
+    /// True if the connection must not be reused after this status, whatever the client asked. Either the start
+    /// of the next request is unknown, or waiting for that request is what failed.
     pub const fn closes(self) -> bool {
         matches!(
             self,
@@ -111,7 +111,7 @@ impl Status {
     }
 }
 
-/// A request that gets an error for an answer.
+/// A refused request: the status and the reason of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
     /// The status to answer with.

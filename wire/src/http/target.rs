@@ -1,11 +1,11 @@
-//! The request target: from what a client typed to a path that cannot leave the root.
+//! The request target: turns what the client sent into a path that cannot leave the root.
 
 use std::borrow::Cow;
 
 use super::status::Reject;
 
-/// The form in which a target was sent (RFC 9112 section 3.2). Authority-form is CONNECT's alone
-/// and never gets this far.
+/// The form in which a target was sent (RFC 9112 section 3.2). Only CONNECT uses authority-form, and it never
+/// gets this far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `/path?query`
@@ -19,25 +19,25 @@ pub enum Form {
 /// A resolved target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The form it came in.
+    /// The form in which it was sent.
     pub form: Form,
     /// The decoded path: begins with `/`, has no empty segment and none that is `.` or `..`, and
     /// no NUL. It ends with `/` if and only if a directory was asked for. Any other byte may occur.
     /// Borrowed when decoding changed nothing.
     pub path: Cow<'a, [u8]>,
-    /// What follows the first `?`, as it was sent.
+    /// The text after the first `?`, as it was sent.
     pub query: Option<&'a [u8]>,
 }
 
-/// Resolves a target that [`super::parse`] let through.
+/// Resolves a target that [`super::parse`] accepted.
 ///
-/// Percent-encoding is undone *before* the path is cut at slashes, so `%2e%2e` is `..` and `%2f` is
-/// a slash, as in nginx: whoever asks, one spelling reaches the file system. A fragment, which has no
-/// business here, is cut off as nginx does.
+/// Percent-encoding is decoded *before* the path is split at slashes, so `%2e%2e` is `..` and `%2f` is a slash,
+/// as in nginx: only one spelling of a path reaches the file system. A fragment, which does not belong in a
+/// target, is cut off as nginx does.
 ///
 /// # Errors
-/// 400 for a bad escape, an encoded NUL, a path that climbs above the root, a scheme other than
-/// http(s), and anything that is no target of GET, HEAD or OPTIONS.
+/// 400 for a bad escape, an encoded NUL, a path that climbs above the root, a scheme other than http(s), and
+/// any text that is not a target of GET, HEAD or OPTIONS.
 pub fn resolve(raw: &[u8]) -> Result<Target<'_>, Reject> {
     if raw.contains(&0) {
         return Err(NUL);
@@ -71,19 +71,19 @@ pub(super) fn authority(raw: &[u8]) -> Option<&[u8]> {
     Some(&rest[..authority_len(rest)])
 }
 
-/// Appends `path` so that it stands for exactly these bytes in a URI: everything but unreserved
-/// bytes (RFC 3986 section 2.3), `/` and a few sub-delimiters that no client misreads is escaped.
+/// Appends `path` so that it denotes exactly these bytes in a URI. It escapes everything but unreserved bytes
+/// (RFC 3986 section 2.3), `/` and a few sub-delimiters that no client misreads.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     push_escaped(path, PATH_ESCAPES, out);
 }
 
-/// Appends a query as it was sent, with everything escaped that a field value or a URI cannot hold.
+/// Appends a query as it was sent, and escapes the bytes that a field value or a URI cannot hold.
 pub fn encode_query(query: &[u8], out: &mut Vec<u8>) {
     push_escaped(query, QUERY_ESCAPES, out);
 }
 
-/// What `encode_path` escapes. `:` and `@` stay, as `//` cannot occur in a normal path and the
-/// path is always written with its leading slash.
+/// The bytes that `encode_path` escapes. `:` and `@` stay, as `//` cannot occur in a normal path and the path
+/// is always written with its leading slash.
 const PATH_ESCAPES: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
@@ -137,7 +137,7 @@ fn before(text: &[u8], end: u8) -> &[u8] {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Most paths are normal as they come; then nothing is copied.
+/// The normalised path. Most paths arrive normal; those are borrowed, not copied.
 fn normal_path(path: &[u8]) -> Result<Cow<'_, [u8]>, Reject> {
     if is_normal(path) {
         return Ok(Cow::Borrowed(path));
@@ -153,7 +153,7 @@ fn is_normal(path: &[u8]) -> bool {
     !path.contains(&b'%') && is_normal_decoded(path)
 }
 
-/// No empty, `.` or `..` segment between the leading and the last slash, and not after it either.
+/// True if `path` starts with `/` and has no empty, `.` or `..` segment. It may end in one `/`.
 fn is_normal_decoded(path: &[u8]) -> bool {
     let Some(inner) = path.strip_prefix(b"/") else {
         return false;
@@ -201,7 +201,7 @@ fn hex(digit: u8) -> Result<u8, Reject> {
     }
 }
 
-/// RFC 3986 section 5.2.4, but `//` counts as one slash and climbing above the root is refused.
+/// RFC 3986 section 5.2.4, except that `//` counts as one slash and a path above the root is refused.
 fn resolve_segments(path: &[u8]) -> Result<Vec<u8>, Reject> {
     let mut out = Vec::with_capacity(path.len() + 1);
     let mut directory = true;

@@ -1,10 +1,10 @@
-//! What the tests of this folder share.
+//! Helpers shared by the tests of this folder.
 
 use proptest::test_runner::{Config, RngSeed};
 
 use super::{Context, Parsed, Request, parse};
 
-/// The seed of all property tests here: the same inputs on every machine.
+/// The seed of all property tests here: every machine draws the same inputs.
 const SEED: u64 = 0x9110_9112;
 
 /// Fixed inputs, and no files left behind: a failure prints its smallest input.
@@ -18,7 +18,7 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// The request that these bytes are.
+/// The request in these bytes.
 pub(crate) fn request(bytes: &[u8]) -> Request<'_> {
     match parse(bytes) {
         Parsed::Complete {
@@ -34,7 +34,7 @@ pub(crate) fn get(lines: &str) -> Vec<u8> {
     format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").into_bytes()
 }
 
-/// An ordinary answer at this time.
+/// The context of an ordinary answer at this time.
 pub(crate) fn at(now_unix_s: u64) -> Context {
     Context {
         now_unix_s,

@@ -1,13 +1,13 @@
-//! The listing as one small HTML page: no script, nothing loaded from elsewhere, readable in a text browser.
+//! The listing as one small HTML page: no script, no external resources, readable in a text browser.
 //!
-//! All links are relative, so that the page also works behind a proxy that serves it under another path.
+//! All links are relative, so the page also works behind a proxy that serves it under another path.
 
 use super::{Entry, README_BYTES_MAX, Readme};
 use crate::civil::{Civil, push_decimal};
 use crate::limits::LISTING_CRUMBS_MAX;
 use crate::text::{push_html, push_html_lines, push_percent_encoded};
 
-/// Names are isolated (`unicode-bidi`), so that one that is written from right to left does not move its neighbours.
+/// Names are isolated (`unicode-bidi`): a right-to-left name does not move its neighbours.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--text:#1c1e21;--dim:#5f6670;--line:#e3e5e8;--link:#0b57d0;--back:#fff;--hover:#f4f6f9}\
 @media(prefers-color-scheme:dark){:root{--text:#e3e5e8;--dim:#9aa1ab;--line:#34383e;--link:#8ab4f8;--back:#17191c;\
@@ -51,8 +51,8 @@ pub(super) fn head(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The path with a link on each directory above. Only the nearest few have one: the links of a path of thousands of
-/// segments would be megabytes of `../`.
+/// The path with a link on each directory above. Only the nearest few get one: for a path of thousands of
+/// segments the links would be megabytes of `../`.
 fn push_crumbs(path: &[u8], out: &mut Vec<u8>) {
     let segments = path
         .split(|&byte| byte == b'/')
@@ -114,8 +114,8 @@ pub(super) fn entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"</td></tr>\n");
 }
 
-/// `999 B`, `9.8 KiB`, `384 MiB`: three digits at most before 1,024, rounded down so that nothing looks bigger than
-/// it is.
+/// `999 B`, `9.8 KiB`, `384 MiB`: at most three digits below 1,024, rounded down so that no file looks larger
+/// than it is.
 fn push_readable(len_bytes: u64, out: &mut Vec<u8>) {
     const UNITS: [&[u8]; 7] = [b" B", b" KiB", b" MiB", b" GiB", b" TiB", b" PiB", b" EiB"];
     let power = len_bytes.checked_ilog2().unwrap_or(0) / 10;
@@ -175,7 +175,7 @@ fn push_readme(readme: Readme<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"</section>\n");
 }
 
-/// At most `len_bytes_max` bytes of `text`, without half a UTF-8 sequence at the cut.
+/// At most `len_bytes_max` bytes of `text`, never cut within a UTF-8 sequence.
 fn cut_at_char(text: &[u8], len_bytes_max: usize) -> &[u8] {
     let Some(cut) = text.get(..len_bytes_max) else {
         return text;

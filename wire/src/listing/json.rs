@@ -1,8 +1,8 @@
 //! The listing as JSON, with the keys of nginx's ngx_http_autoindex_module: name, type, mtime (as an HTTP date), size
 //! (of files). Every output is valid JSON (RFC 8259).
 //!
-//! A name that is not UTF-8 cannot be said in JSON: `name` then has U+FFFD in place of the bad bytes, and a further key
-//! `href` has the exact name, percent-encoded.
+//! JSON cannot express a name that is not UTF-8: `name` then has U+FFFD in place of the invalid bytes, and
+//! another key `href` has the exact name, percent-encoded.
 
 use super::{Entry, Kind};
 use crate::civil::{Civil, push_decimal};

@@ -1,18 +1,18 @@
 //! A directory listing, rendered in slices: head, then one call per entry, then foot.
 //!
-//! Nothing is kept between the calls, so a listing of any length needs memory for one slice only. The caller sorts
-//! (directories first, then names bytewise), leaves out hidden names, and cuts slices wherever it likes: each call
-//! appends a whole, bounded piece to `out`.
+//! Nothing is kept between the calls, so a listing of any length needs memory for one slice only. The caller
+//! sorts (directories first, then names bytewise), leaves out hidden names, and ends slices wherever it likes:
+//! each call appends a complete, bounded piece to `out`.
 //!
-//! HTML has one `<a href>` per entry that can be fetched, without sort links or other queries, so that crawlers get each
-//! name once. JSON has the keys and values of nginx's `autoindex_format json`.
+//! HTML has one `<a href>` for each entry that can be fetched, without sort links or other queries, so crawlers
+//! get each name once. JSON has the keys and values of nginx's `autoindex_format json`.
 
 mod html;
 mod json;
 
 use crate::limits::README_BYTES_MAX;
 
-/// What a listing is written in.
+/// The output format of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A page for people and crawlers.
@@ -31,7 +31,7 @@ impl Format {
     }
 }
 
-/// What an entry is. For a link, what it leads to counts.
+/// The type of an entry. For a symbolic link, the type of its target counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A directory: its link ends with `/`.
@@ -42,8 +42,8 @@ pub enum Kind {
     LinkToDirectory,
     /// A symbolic link to a regular file that is served.
     LinkToFile,
-    /// A fifo, socket, device or link to something that is not served: named, but without a link, since asking for it
-    /// gets 403 or 404.
+    /// A fifo, socket, device or link to something that is not served. It is named without a link, since a
+    /// request for it gets 403 or 404.
     Other,
 }
 
@@ -62,11 +62,11 @@ impl Kind {
 pub struct Entry<'a> {
     /// The name as the file system has it: any bytes but `/` and NUL, at most 255 of them, never `.` or `..`.
     pub name: &'a [u8],
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Size of a file; left out where unknown. Ignored for what is no file.
+    /// Size of a file; `None` where unknown. Ignored for other kinds.
     pub len_bytes: Option<u64>,
-    /// Time of the last change in Unix seconds; left out where unknown.
+    /// Time of the last change in Unix seconds; `None` where unknown.
     pub modified_unix_s: Option<i64>,
 }
 
@@ -75,7 +75,7 @@ pub struct Entry<'a> {
 pub struct Readme<'a> {
     /// The file's name.
     pub name: &'a [u8],
-    /// What is in it, or the beginning: what is over [`README_BYTES_MAX`] is not shown, and the page says so.
+    /// Its content or the beginning of it. Text beyond [`README_BYTES_MAX`] is not shown, and the page says so.
     pub text: &'a [u8],
 }
 
@@ -104,8 +104,8 @@ pub fn foot(format: Format, readme: Option<Readme<'_>>, entry_count: u64, out: &
     }
 }
 
-/// Whether a name is that of a README, and how good a one: of several in a directory, show that of the lowest rank.
-/// Case does not matter.
+/// The rank of `name` among README names, in any case; `None` if it is not one. Of several in a directory, show
+/// the one with the lowest rank.
 pub fn readme_rank(name: &[u8]) -> Option<u8> {
     const NAMES: [&str; 5] = [
         "readme",

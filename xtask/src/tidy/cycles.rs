@@ -1,8 +1,8 @@
-//! Modules of a crate that need each other.
+//! Cycles between modules of a crate.
 //!
-//! An edge a -> b is a path in `a` (or below it) that leads to something in `b` (or below it), re-exports followed.
-//! Compared are modules that stand side by side. A parent and its children are one room: what they say to each other is
-//! no edge, so `mod.rs` may call a child that uses its types.
+//! An edge a -> b is a path in `a` (or below it) that leads to an item in `b` (or below it), through re-exports too.
+//! Only sibling modules are compared. References between a parent and its children are no edges, so `mod.rs` may call a
+//! child that uses its types.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,10 +13,10 @@ use syn::{Item, ItemMod, ItemUse, UseTree};
 use super::Finding;
 use crate::tree::{Tree, folder_of_children};
 
-/// `["http", "range"]`; empty for the root of the crate.
+/// Segments of a path, such as `["http", "range"]`; empty for the crate root.
 type ModulePath = Vec<String>;
 
-/// Re-exports lead to re-exports; a longer chain is a loop.
+/// Re-exports may lead to re-exports; a longer chain is a loop.
 const ALIASES_FOLLOWED_MAX: usize = 8;
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -43,7 +43,7 @@ struct Mention {
 #[derive(Default)]
 struct Module {
     children: BTreeSet<String>,
-    /// What `use` at the module's level calls things: name -> path as written.
+    /// Names that `use` introduces at the module's level: name -> path as written.
     aliases: BTreeMap<String, Vec<String>>,
 }
 
@@ -83,7 +83,7 @@ impl Crate {
         found
     }
 
-    /// The module that a path as written in `from` leads to; None if it leaves the crate.
+    /// The module that a path written in `from` leads to; `None` if it leaves the crate.
     fn resolve(
         &self,
         from: &ModulePath,
@@ -129,7 +129,7 @@ impl Crate {
         match module.aliases.get(name) {
             Some(alias) if aliases_left > 0 && alias.first() != Some(name) => {
                 let whole: Vec<String> = alias.iter().chain(rest).cloned().collect();
-                // What leaves the crate by an alias is an item of this module as far as we care.
+                // An alias that leaves the crate counts as an item of this module.
                 self.resolve(start, &whole, aliases_left - 1)
                     .or_else(|| Some(start.clone()))
             }
@@ -143,7 +143,7 @@ struct Reader<'a> {
     found: &'a mut Crate,
     path: &'a str,
     module: ModulePath,
-    /// Modules that have files of their own.
+    /// Modules with files of their own.
     files: Vec<ModulePath>,
 }
 
@@ -249,7 +249,8 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 }
 
-/// The names that a `use` brings, each with its whole path; a glob brings none, but counts as a mention of its module.
+/// The names that a `use` introduces, each with its whole path. A glob introduces none, but counts as a mention of its
+/// module.
 fn leaves(tree: &UseTree) -> Vec<(String, Vec<String>)> {
     fn walk(tree: &UseTree, prefix: &[String], found: &mut Vec<(String, Vec<String>)>) {
         let with = |name: String| prefix.iter().cloned().chain([name]).collect::<Vec<_>>();
@@ -276,7 +277,7 @@ fn leaves(tree: &UseTree) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Edges between modules that stand side by side: (parent, from, to) -> the first mention.
+/// Edges between sibling modules: (parent, from, to) -> the first mention.
 type Edges<'a> = BTreeMap<ModulePath, BTreeMap<&'a str, BTreeMap<String, &'a Mention>>>;
 
 fn cycles(found: &Crate) -> Vec<Finding> {
@@ -316,7 +317,7 @@ fn cycles(found: &Crate) -> Vec<Finding> {
     findings
 }
 
-/// The shortest way from `start` back to it.
+/// The shortest cycle through `start`.
 fn shortest_cycle<'a>(
     graph: &'a BTreeMap<&'a str, BTreeMap<String, &'a Mention>>,
     start: &'a str,

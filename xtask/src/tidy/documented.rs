@@ -1,5 +1,5 @@
-//! Public items say what they are. rustc's `missing_docs` does it for what leaves a crate; here: that it is switched on
-//! everywhere, and the public items of private modules, which rustc does not look at.
+//! Public items have docs. rustc's `missing_docs` covers what a crate exports. This check makes sure that the lint is
+//! on everywhere, and covers the public items of private modules, which rustc does not look at.
 
 use syn::spanned::Spanned;
 use syn::{Attribute, ImplItem, Item, Visibility};
@@ -107,7 +107,7 @@ fn undocumented(path: &str, items: &[Item], findings: &mut Vec<Finding>) {
     }
 }
 
-/// What a private type offers is private too, whatever `pub` its functions say.
+/// Methods of a private type are private too, even if they are marked `pub`.
 fn is_of_private_type(block: &syn::ItemImpl, items: &[Item]) -> bool {
     let syn::Type::Path(path) = &*block.self_ty else {
         return false;
@@ -149,7 +149,7 @@ fn one(
     }
 }
 
-/// The first line of a piece of code.
+/// The line at which a piece of code begins.
 pub fn line_of(code: &impl Spanned) -> usize {
     code.span().start().line
 }

@@ -1,4 +1,4 @@
-//! Files and functions that may have two jobs. Listed, never failed: some lists are long because the world is.
+//! Files and functions that may have two jobs. They are listed but never fail: some lists are long by nature.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};

@@ -1,4 +1,5 @@
-//! Bounds live together: a constant that bounds something stands in the crate's `limits.rs`, with why and what happens at it.
+//! Bounds live together: a constant that bounds something is in the crate's `limits.rs`, with its reason and its effect
+//! when hit.
 
 use syn::visit::{self, Visit};
 
@@ -57,7 +58,7 @@ impl Bounds<'_> {
 
 impl<'ast> Visit<'ast> for Bounds<'_> {
     fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
-        // `const A_MAX: usize = limits::A_MAX` only gives it a shorter name.
+        // `const A_MAX: usize = limits::A_MAX` only introduces a shorter name.
         let names_a_limit = matches!(&*item.expr, syn::Expr::Path(path)
             if path.path.segments.iter().any(|segment| segment.ident == "limits"));
         if !names_a_limit {

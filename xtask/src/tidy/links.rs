@@ -1,4 +1,4 @@
-//! Documents lead somewhere: links to files and headings that exist, paths in code spans that exist, one title each.
+//! Links in documents: their files and headings exist, paths in code spans exist, and each document has one title.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::Finding;
 use super::markdown::{self, Document};
 use crate::tree::Tree;
 
-/// Folders that are generated: named in documents, absent from the tree.
+/// Generated folders: documents may name them, though they are not in the tree.
 const GENERATED: [&str; 3] = ["target", "demo", "results"];
 
-/// A word in code with one of these ends is taken for a file of the tree.
+/// A word in code with one of these suffixes is taken for a file of the tree.
 const ENDS: [&str; 8] = [".rs", ".md", ".toml", ".sh", ".c", ".h", ".conf", ".awk"];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -79,7 +79,7 @@ fn link(
     findings: &mut Vec<Finding>,
 ) {
     if target.contains("://") || target.starts_with("mailto:") {
-        return; // outside: a check would need a network
+        return; // external: a check would need a network
     }
     let (file, wanted) = target
         .split_once('#')
@@ -118,7 +118,7 @@ fn link(
     }
 }
 
-/// `target` as seen from the folder of `path`.
+/// Resolves `target` relative to the folder of `path`.
 fn beside(path: &str, target: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();
@@ -132,12 +132,12 @@ fn beside(path: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// The path of the tree that a word of code names, if it is one. In the map more is taken for a path.
+/// The path of the tree that a word in code names, if it is one. The map has a wider definition of a path.
 fn path_in<'a>(tree: &Tree, word: &'a str, map: bool) -> Option<&'a str> {
     let word = word
         .trim_start_matches(['(', '"', '\''])
         .trim_end_matches([',', ';', ':', '.', ')', '"', '\'']);
-    // core/src/disk.rs:12
+    // Drops a line number, as in core/src/disk.rs:12.
     let word = match word.rsplit_once(':') {
         Some((path, line)) if line.bytes().all(|byte| byte.is_ascii_digit()) => path,
         _ => word,
@@ -161,7 +161,7 @@ fn path_in<'a>(tree: &Tree, word: &'a str, map: bool) -> Option<&'a str> {
     taken.then_some(word)
 }
 
-/// Whole paths, paths beside the document, and ends of paths: in a section on `core/src` one writes `disk.rs`.
+/// Accepts whole paths, paths beside the document, and ends of paths: a section on `core/src` may say `disk.rs`.
 fn exists(tree: &Tree, document: &str, named: &str) -> bool {
     spread(named).iter().all(|path| {
         let path = path.trim_end_matches('/');
@@ -174,7 +174,7 @@ fn exists(tree: &Tree, document: &str, named: &str) -> bool {
     })
 }
 
-/// `a/{b,c}.rs` -> `a/b.rs`, `a/c.rs`.
+/// Expands braces: `a/{b,c}.rs` -> `a/b.rs`, `a/c.rs`.
 fn spread(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else {
         return vec![path.to_string()];
@@ -188,7 +188,7 @@ fn spread(path: &str) -> Vec<String> {
         .collect()
 }
 
-/// Does a path fit a pattern in which `*` stands for anything?
+/// Whether a path matches a pattern in which `*` stands for any text.
 fn matches(path: &str, pattern: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else {
         return path == pattern;

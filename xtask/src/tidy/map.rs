@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md is the map: it names every folder at the top, every crate and every folder of modules.
+//! ARCHITECTURE.md is the map: it names every top-level folder, every crate and every folder of modules.
 
 use super::Finding;
 use crate::tree::Tree;
@@ -22,7 +22,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// A folder at the top, a crate, or a folder of modules: core/src/sndbuf, server/src/front/http, lab/wan/src/check.
+/// Whether it is a top-level folder, a crate, or a folder of modules: core/src/sndbuf, server/src/front/http,
+/// lab/wan/src/check.
 fn is_place(tree: &Tree, folder: &str) -> bool {
     if !folder.contains('/') {
         return folder != ".cargo";
@@ -34,7 +35,7 @@ fn is_place(tree: &Tree, folder: &str) -> bool {
     tree.rooms().any(|room| room == folder || of_modules(room))
 }
 
-/// Whole, or by the folder's own name where a tree is drawn.
+/// Whether the map names the folder, by its whole path or by its own name where a tree is drawn.
 fn names(map: &str, folder: &str) -> bool {
     let own = folder.rsplit('/').next().unwrap_or(folder);
     let begins =

@@ -1,6 +1,6 @@
-//! What the checks need of Markdown: headings, links, and words in code.
+//! The parts of Markdown that the checks need: headings, links, and words in code.
 
-/// One document, taken apart line by line.
+/// One document, parsed line by line.
 #[derive(Default)]
 pub struct Document {
     /// Line and text of each heading.
@@ -13,14 +13,14 @@ pub struct Document {
     pub fenced: Vec<(usize, String)>,
 }
 
-/// `## Text`.
+/// A heading, such as `## Text`.
 pub struct Heading {
     pub line: usize,
     pub level: usize,
     pub text: String,
 }
 
-/// Takes a document apart.
+/// Parses a document.
 pub fn read(text: &str) -> Document {
     let mut document = Document::default();
     let mut fence: Option<&str> = None;
@@ -46,7 +46,7 @@ pub fn read(text: &str) -> Document {
     document
 }
 
-/// The anchor that forges give a heading: lower case, words joined by `-`, other signs dropped.
+/// The anchor that code hosts give a heading: lower case, words joined by `-`, other signs dropped.
 pub fn anchor(heading: &str) -> String {
     let kept = heading
         .chars()
@@ -66,7 +66,7 @@ fn heading(line: usize, text: &str) -> Option<Heading> {
     })
 }
 
-/// Moves code spans out of a line, so that a link in code is no link; the rest keeps the text around them.
+/// Moves code spans out of a line, so that a link in code does not count; the rest keeps the text around them.
 fn take_spans(number: usize, line: &str, spans: &mut Vec<(usize, String)>) -> String {
     let mut rest = String::new();
     let mut left = line;

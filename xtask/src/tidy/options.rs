@@ -1,4 +1,4 @@
-//! Every option of the command line has docs where it is defined and a place in docs/configuration.md.
+//! Every command-line option has docs where it is defined and an entry in docs/configuration.md.
 
 use quote::ToTokens;
 use syn::{Expr, ExprLit, Field, Item, Lit, Meta, Token, punctuated::Punctuated};
@@ -52,7 +52,7 @@ fn one(path: &str, field: &Field, name: &str, document: &str, findings: &mut Vec
     }
 }
 
-/// Whole words only: `--listen` is not mentioned by `--listening`.
+/// Matches whole words only: `--listening` does not mention `--listen`.
 fn mentions(document: &str, word: &str) -> bool {
     let part_of_a_word = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     document.match_indices(word).any(|(at, _)| {
@@ -86,7 +86,7 @@ fn long_name(field: &Field) -> Option<String> {
     None
 }
 
-/// `long`, `long = "name"`, `range(1..)`: one setting in `#[arg(..)]`.
+/// One setting in `#[arg(..)]`: `long`, `long = "name"` or `range(1..)`.
 struct Setting {
     name: String,
     value: Option<Expr>,
@@ -94,7 +94,7 @@ struct Setting {
 
 impl syn::parse::Parse for Setting {
     fn parse(input: syn::parse::ParseStream<'_>) -> syn::Result<Setting> {
-        // A value may be any expression, which `Meta` takes too.
+        // A value may be any expression, and `Meta` accepts that too.
         match input.parse::<Meta>()? {
             Meta::NameValue(pair) => Ok(Setting {
                 name: pair.path.to_token_stream().to_string(),

@@ -1,4 +1,4 @@
-//! The core decides, wire parses, the shells do: what core and wire must not contain, and which way the arrows point.
+//! Purity: what core and wire must not contain, and which crates may depend on which.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -6,7 +6,7 @@ use quote::ToTokens;
 use super::Finding;
 use crate::tree::Tree;
 
-/// What a word means where it must not be.
+/// Each forbidden word, and what to use instead.
 const NOT_IN_CORE: &[(&str, &str)] = &[
     ("std", "core is no_std: use core:: or alloc::"),
     (
@@ -33,7 +33,7 @@ const NOT_IN_WIRE: &[(&str, &str)] = &[
     ("eprintln", "a parser says nothing: return a value"),
 ];
 
-/// What each room may know of the others; rooms that are not here may know what they like.
+/// The crates that each room may depend on; rooms that are not listed may depend on any.
 const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("wire", &[]),
@@ -62,7 +62,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// `no_std` and no `unsafe`, said at the top of the crate, so that rustc itself refuses the rest.
+/// `no_std` and no `unsafe` at the top of the crate, so that rustc itself refuses the rest.
 fn attributes(tree: &Tree, findings: &mut Vec<Finding>) {
     for (room, wanted) in [
         ("core", &["no_std", "forbid(unsafe_code)"][..]),
@@ -97,7 +97,7 @@ fn arrows(tree: &Tree, findings: &mut Vec<Finding>) {
             }
             let name = line.split([' ', '=', '.']).next().unwrap_or("");
             let ours = name.starts_with("ackpace") && !may.contains(&name);
-            // What a crate needs for its tests is no arrow.
+            // Dependencies of tests do not count.
             if section.contains("dependencies") && !section.contains("dev-dependencies") && ours {
                 let cure = "arrows point down the table of rooms in ARCHITECTURE.md, never back: move the shared part below both";
                 findings.push(Finding::new(
@@ -118,7 +118,7 @@ fn forbidden(
     words: &[(&str, &str)],
     findings: &mut Vec<Finding>,
 ) {
-    // Only in a path or a macro's name is a word what it seems: a field may be called `env`.
+    // A word counts only in a path or as a macro's name: a field may be called `env`.
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     for (index, token) in tokens.iter().enumerate() {
         match token {
@@ -140,7 +140,7 @@ fn forbidden(
     }
 }
 
-/// Beside a `::`, before a `!`, in a group of `use`, or a type's name.
+/// Whether the word stands beside a `::`, before a `!`, in a group of `use`, or is a type's name.
 fn in_path(tokens: &[TokenTree], index: usize) -> bool {
     let punct = |at: Option<usize>, sign: char| {
         at.and_then(|at| tokens.get(at))

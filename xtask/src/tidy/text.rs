@@ -1,4 +1,4 @@
-//! Lines of text: white space, line ends, size of files, and words that must not be in the tree.
+//! Lines of text: white space, line ends, file sizes, and forbidden words.
 
 use super::Finding;
 use crate::tree::Tree;
@@ -6,7 +6,7 @@ use crate::tree::Tree;
 /// Larger files are data: they belong outside the tree, or are generated.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Built from pieces, so that this file does not contain them.
+/// Written in pieces, so that this file does not contain them.
 const FORBIDDEN: &[(&str, &str)] = &[
     (
         concat!("/wo", "rk/"),
@@ -62,7 +62,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             ));
         }
     }
-    // Seeds are bytes as they came; a licence is quoted as it is.
+    // Fuzz seeds are raw bytes, and a licence is quoted verbatim.
     for (path, text) in tree
         .texts()
         .filter(|(path, _)| !path.contains("/corpus/") && !path.starts_with("LICENSE"))
@@ -103,7 +103,7 @@ fn lines(path: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A path of a machine begins there: `self/x/` is none.
+/// Whether a line contains the word at the start of a path: `self/x/` does not count.
 fn contains(line: &str, word: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || "_.-~".contains(c);
     line.match_indices(word)

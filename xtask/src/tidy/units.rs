@@ -1,4 +1,4 @@
-//! In the core bytes and times are integers: a float of either would round, and differ between machines.
+//! In the core, bytes and times are integers: floats would round, and differ between machines.
 
 use quote::ToTokens;
 use syn::visit::{self, Visit};
@@ -8,7 +8,8 @@ use super::Finding;
 use super::documented::line_of;
 use crate::tree::Tree;
 
-/// A name with one of these words is a size or a time. `_s` alone is not: it ends `bytes_per_s` too, which has `bytes`.
+/// A name with one of these words is a size or a time. `_s` alone does not count: it also ends `bytes_per_s`, which has
+/// `bytes`.
 const WORDS: [&str; 5] = ["bytes", "us", "ms", "ns", "pages"];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -81,7 +82,7 @@ impl<'ast> Visit<'ast> for Floats<'_> {
     }
 
     fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
-        // Constants shout.
+        // Names of constants are in upper case.
         let name = syn::Ident::new(&item.ident.to_string().to_lowercase(), item.ident.span());
         self.one(&name, type_is_float(&item.ty));
         visit::visit_item_const(self, item);

@@ -1,17 +1,17 @@
-//! What the swarm says of its clients, as figures of the lab.
+//! Converts the swarm's summary into figures of the lab.
 
 use crate::metrics::Values;
 use crate::watch::Work;
 use ackpace_lab_base::error::{LabError, Result};
 use ackpace_lab_swarm::summary::{ClassSummary, Summary};
 
-/// Little's law: what is there over what comes in.
+/// Mean residence time in the cache by Little's law: cached bytes over the rate at which the disk adds bytes.
 pub fn residence_s(values: &Values, cache_bytes: Option<u64>) -> Option<f64> {
     let disk_bytes_per_s = values.get("disk_bytes_per_s").filter(|rate| *rate > 0.0)?;
     Some(cache_bytes? as f64 / disk_bytes_per_s)
 }
 
-/// What was read for each byte that a client got.
+/// Bytes read from the disk for each byte that a client received.
 pub fn disk_over_goodput(values: &Values) -> Option<f64> {
     let goodput = values
         .get("goodput_bytes_per_s")
@@ -19,7 +19,7 @@ pub fn disk_over_goodput(values: &Values) -> Option<f64> {
     Some(values.get("disk_bytes_per_s")? / goodput)
 }
 
-/// What the server did, as the clients saw it.
+/// The work of the server as the clients saw it.
 pub fn work(summary: &Summary) -> Work {
     Work {
         body_bytes: summary.classes.iter().map(|class| class.bytes).sum(),
@@ -27,7 +27,8 @@ pub fn work(summary: &Summary) -> Work {
     }
 }
 
-/// The clients' figures: sums for all, the rest for each class, and for all where there is one class.
+/// Adds the clients' figures: sums over all classes, the rest for each class. A single class also gives plain
+/// keys.
 pub fn add(values: &mut Values, summary: &Summary) {
     values.set("load_core_share", summary.cpu_s / summary.elapsed_s);
     let late = summary.timer_late_p99_us.map(|late_us| late_us as f64);
@@ -71,7 +72,7 @@ fn add_class(values: &mut Values, class: &ClassSummary, at: &str) {
     set("jain_demand", class.jain_demand_min);
 }
 
-/// A contender that sends a wrong byte has no figures.
+/// Fails for a contender that sent a wrong byte: it gets no figures.
 pub fn refuse_wrong_bytes(who: &str, summary: &Summary) -> Result<()> {
     let failed = summary.classes.iter().find(|class| class.failed);
     match failed {

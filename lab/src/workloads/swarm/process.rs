@@ -1,4 +1,4 @@
-//! The swarm as a process: how it is started, told and heard.
+//! The swarm's process: its start, its orders and its answers.
 
 use crate::arena::Arena;
 use crate::peers::Running;
@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The swarm answers an order, and ends, within this time.
+/// Time limit for the swarm to answer an order, and to end.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// The swarm's process and what it says.
+/// The swarm's process and its output.
 pub struct Process {
     who: String,
     child: Child,
@@ -24,7 +24,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it on the clients' core, in their network, and listens to it.
+    /// Starts it on the clients' core and in their network, and reads its output.
     pub fn start(clients: &Clients, server: &Running, arena: &Arena) -> Result<Self> {
         let file = arena.scratch().join("workload.toml");
         let text = toml::to_string(clients)
@@ -55,7 +55,7 @@ impl Process {
             {
                 let line = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"));
                 if speaker.send(line).is_err() {
-                    return; // nobody listens any more
+                    return; // the reader is gone
                 }
             }
         });
@@ -68,7 +68,7 @@ impl Process {
         })
     }
 
-    /// Listens for a while and keeps what it says each second.
+    /// Reads its output for `time` and keeps its per-second lines.
     pub fn hear_for(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -95,7 +95,7 @@ impl Process {
         }
     }
 
-    /// Gives an order and waits until it is carried out.
+    /// Sends an order and waits until it is carried out.
     pub fn order(&mut self, order: &SwarmCommand) -> Result<Answer> {
         self.say(&order.line())?;
         let answer = self.wait(|line| match line {
@@ -108,12 +108,12 @@ impl Process {
         }
     }
 
-    /// Waits until a second of its own is over.
+    /// Waits for the end of one of its seconds.
     pub fn await_second(&mut self) -> Result<()> {
         self.wait(|line| matches!(line, Line::Second(_)).then_some(()))
     }
 
-    /// Ends it; its figures since the last reset, and all seconds.
+    /// Ends it; returns its figures since the last reset, and all its seconds.
     pub fn end(mut self) -> Result<(Summary, Vec<Second>)> {
         self.say(&SwarmCommand::Stop.line())?;
         let summary = self.wait(|line| match line {
@@ -140,7 +140,7 @@ impl Process {
         }
     }
 
-    /// It ends by itself when it can't go on, and says on its standard error why.
+    /// The error of a process that ended early; its standard error gives the reason.
     fn gone(&mut self) -> LabError {
         LabError::contender(
             &self.who,
@@ -151,7 +151,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.input = None; // the end of its input ends it
+        self.input = None; // it ends at the end of its input
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(2) {
             if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {

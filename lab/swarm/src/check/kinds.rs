@@ -1,12 +1,12 @@
-//! What a kind of client needs, and what does not go with it.
+//! Checks the settings that each kind of client requires or excludes.
 
 use super::{Verdict, above_zero};
 use crate::workload::{Choice, Class, Kind};
 
-/// Beyond it full speed is meant. Below 1 a film would stand still for every segment.
+/// Above this, full speed is meant. Below 1, a film would stall at every segment.
 const TIMES_MAX: f64 = 1e6;
 
-/// The settings of a kind, and those of the others.
+/// Checks the settings of the class's kind, and rejects those of other kinds.
 pub fn kind(class: &Class) -> Verdict {
     let name = class.kind.name();
     if class.segments.is_some() && class.kind != Kind::Player {

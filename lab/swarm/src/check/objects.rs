@@ -1,9 +1,9 @@
-//! Which objects and parts make sense.
+//! Validates objects and parts.
 
 use super::{Verdict, ZIPF_COUNT_MAX, above_zero, part_of_one};
 use crate::workload::{Choice, Objects, Part, PartChoice};
 
-/// What a class asks for.
+/// Checks the objects of a class.
 pub fn objects(object: &Objects, clients: u32) -> Verdict {
     path(object)?;
     count(object)?;
@@ -48,7 +48,7 @@ fn path(object: &Objects) -> Verdict {
     Ok(())
 }
 
-/// Sets have a number of objects, and nothing else has.
+/// Sets need a number of objects; other choices must not have one.
 fn count(object: &Objects) -> Verdict {
     let sets = [
         Choice::Uniform,
@@ -67,7 +67,7 @@ fn object_count(object: &Objects) -> u32 {
     object.count.unwrap_or(0)
 }
 
-/// How uneven a popularity by Zipf's law is.
+/// Checks the exponent of Zipf's law.
 fn zipf(object: &Objects) -> Verdict {
     let count = object_count(object);
     match (object.s, object.choice) {
@@ -88,7 +88,7 @@ fn zipf(object: &Objects) -> Verdict {
     Ok(())
 }
 
-/// Which part of the clients shares an object.
+/// Checks the share of clients with a common object.
 fn locality(object: &Objects) -> Verdict {
     match (object.p, object.choice) {
         (Some(p), Choice::Locality) => part_of_one("object.p", p)?,
@@ -101,7 +101,7 @@ fn locality(object: &Objects) -> Verdict {
     Ok(())
 }
 
-/// Which object is dealt first.
+/// Checks the number of the first dealt object.
 fn first(object: &Objects) -> Verdict {
     let count = object_count(object);
     if object.first > 0 && object.choice != Choice::Dealt {
@@ -117,7 +117,7 @@ fn first(object: &Objects) -> Verdict {
     Ok(())
 }
 
-/// Which part of it.
+/// Checks the part of an object.
 pub fn part(part: Option<&Part>, object: &Objects, clients: u32) -> Verdict {
     let part = part.copied().unwrap_or_default();
     let needed = |what: &str| format!("part.{what}: needed with this part.choice, above 0");

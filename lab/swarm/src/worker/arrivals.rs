@@ -1,5 +1,5 @@
-//! Requests of an open loop: they come when they come, whether or not the server keeps up, and their
-//! time counts from then (Tene's "coordinated omission" is what a closed loop leaves out).
+//! Requests of an open loop. They arrive at their own times, whether or not the server keeps up, and their
+//! latency counts from then. A closed loop hides such delays (Tene's "coordinated omission").
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use crate::tally::Fault;
 use crate::trace::Trace;
 use crate::workload::ArrivalSpread;
 
-/// Requests that wait for a free connection; those beyond are counted as overrun.
+/// Most requests that wait for a free connection; further ones count as overrun.
 const WAITING_MAX: usize = 1 << 20;
-/// Arrivals of one turn, so that a thread that is late still reads answers.
+/// Most arrivals of one turn, so that a late thread still reads answers.
 const ARRIVALS_PER_TURN: usize = 1024;
 
-/// The offered load of a class, this thread's part of it.
+/// This thread's part of the offered load of a class.
 pub struct OpenLoop {
     dice: Dice,
     source: Source,
     next_us: u64,
-    /// Intended times of requests without a connection, with their object if it is given.
+    /// Intended times of requests that wait for a connection, with their object if it is given.
     waiting: VecDeque<(u64, Option<u32>)>,
-    /// Clients without a request. Who waited longest is next, so that all connections are in use: a server
-    /// that has many to look at shall not look as if it had three.
+    /// Clients without a request. The one that has waited longest is next, so all connections are in use: a
+    /// server with many connections must not look as if it had three.
     free: VecDeque<u32>,
 }
 
@@ -42,7 +42,7 @@ enum Source {
 }
 
 impl OpenLoop {
-    /// A thread's part of a class's open loop, if it has one.
+    /// This thread's part of a class's open loop, if the class has one.
     pub fn of(setup: &Setup, class: usize, duty: &Duty) -> Option<Self> {
         if !duty.has(setup, class) {
             return None;
@@ -64,7 +64,7 @@ impl OpenLoop {
             }
             (per_s, _) => {
                 let gap_us = 1e6 * threads as f64 / per_s.unwrap_or(1.0);
-                // Threads begin at different parts of a gap.
+                // Threads start at different fractions of a gap.
                 let first_us = begin_us + (gap_us * dice.unit()) as u64;
                 let spread = arrivals.spread;
                 (Source::Rate { gap_us, spread }, first_us)
@@ -83,12 +83,12 @@ impl OpenLoop {
         Some(open_loop)
     }
 
-    /// When the next request comes.
+    /// The time of the next request.
     pub fn next_us(&self) -> u64 {
         self.next_us
     }
 
-    /// Another rate for this thread's part. A trace keeps its times.
+    /// Changes the rate of this thread's part. A trace keeps its times.
     pub fn set_rate(&mut self, per_s: f64, now_us: u64) {
         if let Source::Rate { gap_us, .. } = &mut self.source {
             *gap_us = 1e6 / per_s;
@@ -96,7 +96,7 @@ impl OpenLoop {
         }
     }
 
-    /// Takes the request that is due, with its object if a trace gives it.
+    /// Takes the due request, with its object if a trace gives it.
     fn take(&mut self) -> (u64, Option<u32>) {
         let due_us = self.next_us;
         match &mut self.source {
@@ -105,7 +105,7 @@ impl OpenLoop {
                     ArrivalSpread::Even => *gap_us,
                     ArrivalSpread::Poisson => self.dice.exponential(*gap_us),
                 };
-                // A part of a microsecond is rounded by chance, so that the rate is kept.
+                // Fractions of a microsecond are rounded at random, which preserves the rate.
                 let whole = gap_us + self.dice.unit();
                 self.next_us = due_us + whole as u64;
                 (due_us, None)
@@ -122,7 +122,7 @@ impl OpenLoop {
         }
     }
 
-    /// When a row is due, since the begin; after the last one the log begins again.
+    /// The due time of a row since the start; after its last row, the log starts again.
     fn row_us(&self, row: usize) -> u64 {
         let Source::Trace { trace, speed, .. } = &self.source else {
             return 0;
@@ -134,7 +134,7 @@ impl OpenLoop {
 }
 
 impl Worker {
-    /// Hands out the requests that are due.
+    /// Dispatches the requests that are due.
     pub(super) fn arrive(&mut self, now_us: u64) {
         for class in 0..self.open_loops.len() {
             let mut overruns = 0;
@@ -159,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// A client of an open loop has nothing to do: it takes the next request or waits for one.
+    /// A client of an open loop becomes free: it takes the next request or waits for one.
     pub(super) fn set_free(&mut self, index: usize, now_us: u64) {
         let class = self.clients[index].class;
         if let Some(open_loop) = &mut self.open_loops[class] {
@@ -178,7 +178,7 @@ impl Worker {
             };
             let index = index as usize;
             if self.clients[index].asked || self.clients[index].gone {
-                continue; // it failed while it was free, and was noted twice
+                continue; // it failed while it was free, and is listed twice
             }
             let Some((intended_us, object)) = open_loop.waiting.pop_front() else {
                 return;

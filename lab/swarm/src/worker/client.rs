@@ -1,4 +1,4 @@
-//! One client: what it has, what it waits for, and when it looks next.
+//! One client: its state, what it waits for, and its next plans.
 
 use rustix::fd::OwnedFd;
 
@@ -13,46 +13,46 @@ use ackpace_lab_base::content::Tag;
 /// State of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// None.
+    /// No connection.
     Off,
-    /// Under way.
+    /// The connection is being established.
     Connecting,
-    /// There, and nothing asked for.
+    /// Connected, without a request.
     Free,
-    /// Asked; the head of the answer is not whole.
+    /// A request was sent; the head of the answer is incomplete.
     Head,
-    /// In the answer's body.
+    /// Receiving the body of the answer.
     Body,
 }
 
-/// What epoll watches for a client.
+/// The events that epoll watches for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Nothing: the socket is not in the set, so that not even a reset wakes us.
+    /// None: the socket is not in the set, so not even a reset wakes the thread.
     None,
-    /// Bytes or the end.
+    /// Data or the end of the stream.
     Read,
     /// The end of connecting.
     Write,
 }
 
-/// What a client plans to do at a time of its own.
+/// Actions that a client plans for a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Read on at its pace.
     Read,
-    /// Begin, or ask for the next object.
+    /// Start, or ask for the next object.
     Begin,
-    /// Leave.
+    /// Leave within an answer.
     Abort,
-    /// Stop reading, or go on.
+    /// Stop reading, or resume.
     Pause,
-    /// Jump to another place.
+    /// Seek to another place.
     Seek,
 }
 
 impl Plan {
-    /// All of them, as their numbers go.
+    /// All of them, ordered by number.
     pub const ALL: [Self; 5] = [
         Self::Read,
         Self::Begin,
@@ -62,7 +62,7 @@ impl Plan {
     ];
 }
 
-/// A client. Some 300 bytes; nothing else is held for one that is idle.
+/// A client. It takes some 300 bytes; an idle one holds no other memory.
 #[derive(Debug)]
 pub struct Client {
     /// Number of its class.
@@ -71,76 +71,76 @@ pub struct Client {
     pub number: u32,
     /// Its connection.
     pub socket: Option<OwnedFd>,
-    /// State of that.
+    /// State of the connection.
     pub state: State,
-    /// What epoll watches.
+    /// The events that epoll watches.
     pub interest: Interest,
-    /// Counts connections, so that an event of the last one is known as such.
+    /// Counts connections, so that events of an earlier one are recognised.
     pub generation: u32,
-    /// Its draws.
+    /// Its random generator.
     pub dice: Dice,
-    /// There is a request: asked, or about to be when the connection stands.
+    /// True if there is a request: already sent, or to be sent once connected.
     pub asked: bool,
-    /// The connection has brought a whole answer before.
+    /// True if the connection has already delivered a whole answer.
     pub reused: bool,
-    /// The server closes after this answer.
+    /// True if the server closes after this answer.
     pub closing: bool,
-    /// The client has said its last word on this connection.
+    /// True if the client has closed its direction of this connection.
     pub half_closed: bool,
-    /// It is one of those who leave within an answer.
+    /// True if it is one of the clients that leave within an answer.
     pub aborts: bool,
-    /// It does not read for a while.
+    /// True if it does not read at present.
     pub paused: bool,
-    /// It will do nothing more.
+    /// True if it will do nothing more.
     pub gone: bool,
-    /// A byte of this answer has come.
+    /// True if a byte of this answer has arrived.
     pub heard: bool,
     /// Object of the request.
     pub object: u32,
-    /// Its tag.
+    /// Tag of the object.
     pub tag: Tag,
-    /// The part asked for.
+    /// The requested part.
     pub wanted: Wanted,
-    /// Intended begin of the request.
+    /// Intended start of the request.
     pub intended_us: u64,
-    /// Start of a head that came in pieces.
+    /// Beginning of a head that arrives in pieces.
     pub head: Vec<u8>,
     /// Offset in the file of the body's next byte.
     pub offset_bytes: u64,
-    /// Body bytes still to come.
+    /// Bytes of the body still to come.
     pub left_bytes: u64,
-    /// Body bytes of this answer.
+    /// Bytes of the body received.
     pub taken_bytes: u64,
     /// SO_RCVLOWAT of the socket.
     pub low_water_bytes: u32,
-    /// Since when it waits for a byte; `NEVER_US` if it does not.
+    /// Time since which it waits for a byte; `NEVER_US` if it does not.
     pub starved_us: u64,
-    /// Requests that ended, well or not.
+    /// Requests that ended, successfully or not.
     pub served: u32,
-    /// Requests in a row that failed.
+    /// Consecutive failed requests.
     pub failures: u32,
-    /// When it plans what.
+    /// The time of each plan.
     pub plans_us: [u64; Plan::ALL.len()],
-    /// Its pace; `pace.rate_bytes_per_s` is 0 without one.
+    /// Its pace; `pace.rate_bytes_per_s` is 0 without a rate.
     pub pace: Pace,
     /// Its film, if it is a player.
     pub playback: Option<Playback>,
-    /// What it got since the last reset.
+    /// Its bytes and active time since the last reset.
     pub share: Share,
-    /// Body bytes of this second and of the one before.
+    /// Body bytes of this second and of the previous one.
     pub seconds_bytes: [u64; 2],
-    /// Since when it wants something without a break; `NEVER_US` if it does not.
+    /// Time since which it wants data without interruption; `NEVER_US` if it does not.
     pub active_since_us: u64,
-    /// Until when `share` is settled.
+    /// The time up to which `share` is settled.
     settled_us: u64,
-    /// The next timer of it in the wheel.
+    /// Its next timer in the wheel.
     timer_us: u64,
-    /// A later one that is in there too, so that far plans are not added again after each near one.
+    /// A later timer that is also in the wheel, so that distant plans are not added again after each near one.
     later_timer_us: u64,
 }
 
 impl Client {
-    /// A client that plans to begin.
+    /// A client that plans to start at `begin_us`.
     pub fn new(class: usize, number: u32, dice: Dice, begin_us: u64) -> Self {
         let mut client = Self {
             class,
@@ -184,12 +184,12 @@ impl Client {
         client
     }
 
-    /// Plans something; `NEVER_US` drops the plan.
+    /// Sets the time of a plan; `NEVER_US` cancels it.
     pub fn plan(&mut self, plan: Plan, at_us: u64) {
         self.plans_us[plan as usize] = at_us;
     }
 
-    /// A timer to add to the wheel, if those in there do not do.
+    /// A timer to add to the wheel, if those already there do not suffice.
     pub fn timer(&mut self) -> Option<u64> {
         let due_us = self.plans_us.iter().copied().min().unwrap_or(NEVER_US);
         if due_us >= self.timer_us {
@@ -206,7 +206,7 @@ impl Client {
         Some(due_us)
     }
 
-    /// Whether a timer that fired is one that counts.
+    /// True if a timer that fired is the current one.
     pub fn takes_timer(&mut self, due_us: u64) -> bool {
         if due_us == self.timer_us {
             self.timer_us = NEVER_US;
@@ -218,7 +218,7 @@ impl Client {
         false
     }
 
-    /// The client begins or ceases to want something.
+    /// Records that the client starts or ceases to want data.
     pub fn set_active(&mut self, active: bool, now_us: u64) {
         if active == (self.active_since_us != NEVER_US) {
             return;
@@ -230,7 +230,7 @@ impl Client {
         self.active_since_us = if active { now_us } else { NEVER_US };
     }
 
-    /// Brings `share` up to date, before the rate changes and before it is read.
+    /// Updates `share`; needed before the rate changes and before `share` is read.
     pub fn settle(&mut self, now_us: u64) {
         if self.active_since_us != NEVER_US {
             let since_us = now_us.saturating_sub(self.settled_us);
@@ -241,13 +241,13 @@ impl Client {
         self.settled_us = now_us;
     }
 
-    /// Another pace.
+    /// Changes the pace.
     pub fn set_pace(&mut self, reading: Reading, buffer_bytes: Option<u32>, now_us: u64) {
         self.settle(now_us);
         self.pace = Pace::new(reading, buffer_bytes, now_us);
     }
 
-    /// Counts body bytes.
+    /// Counts received body bytes.
     pub fn take(&mut self, bytes: u64) {
         self.offset_bytes += bytes;
         self.left_bytes -= bytes;
@@ -256,13 +256,13 @@ impl Client {
         self.seconds_bytes[0] += bytes;
     }
 
-    /// How long it has waited for a byte that is here now, and it waits no longer.
+    /// Ends the wait for a byte, and returns its length in microseconds.
     pub fn fed(&mut self, now_us: u64) -> u64 {
         let since_us = std::mem::replace(&mut self.starved_us, NEVER_US);
         now_us.saturating_sub(since_us)
     }
 
-    /// It waits for a byte from now on, if it did not already.
+    /// Starts to wait for a byte, unless it already does.
     pub fn starve(&mut self, now_us: u64) {
         self.starved_us = self.starved_us.min(now_us);
     }

@@ -1,22 +1,22 @@
-//! Which clients a thread runs.
+//! The assignment of clients to threads.
 
 use crate::setup::Setup;
 
-/// A thread's part of the clients.
+/// The clients of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duty {
-    /// Its number among all threads.
+    /// Its index among all threads.
     pub thread: usize,
-    /// The class that has it for itself; without one it has its part of all classes that have none.
+    /// The class that it runs alone; `None`: its part of all classes that do not run apart.
     pub class: Option<usize>,
-    /// Which part: each `parts`-th client, from this one on.
+    /// Its part: each `parts`-th client, starting with this one.
     pub part: usize,
-    /// Threads that share those clients.
+    /// Number of threads that share those clients.
     pub parts: usize,
 }
 
 impl Duty {
-    /// The duties of a swarm on so many cores: one on each, and one more for each class that runs apart.
+    /// The duties of a swarm on `cores` cores: one for each core, and one more for each class that runs apart.
     pub fn all(setup: &Setup, cores: usize) -> Vec<Duty> {
         let shared = (0..cores).map(|part| (None, part, cores));
         let apart = (0..setup.classes.len()).filter(|&class| setup.classes[class].class.apart);
@@ -32,7 +32,7 @@ impl Duty {
             .collect()
     }
 
-    /// Whether it has clients of the class.
+    /// True if it has clients of the class.
     pub fn has(&self, setup: &Setup, class: usize) -> bool {
         match self.class {
             Some(own) => own == class,

@@ -1,4 +1,4 @@
-//! A request and its answer: asked, taken, and held against what the file must be.
+//! A request and its answer: sends it, receives the answer, and compares it with the file.
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
@@ -13,20 +13,21 @@ use crate::setup::{NEVER_US, Ways};
 use crate::tally::Fault;
 use ackpace_lab_base::content;
 
-/// Least room for a head: a paced client takes it on credit.
+/// Minimum room for a head: a paced client receives it on credit.
 const HEAD_ROOM_BYTES: u64 = 1460;
-/// A paced client that found less than it could read looks again after this time, not at each packet.
+/// After a read that returned less than allowed, a paced client waits this long instead of waking at each
+/// packet.
 const LOOK_AGAIN_US: u64 = 10_000;
-/// Paced reads fall on multiples of this, so that one wake-up serves many clients.
+/// Paced reads happen at multiples of this, so that one wake-up serves many clients.
 const GRID_US: u64 = 4000;
 /// First pause after a fault; it doubles with each further one.
 const BACKOFF_US: u64 = 100_000;
-/// Doublings at most: 6.4 s.
+/// Limit of doublings: 6.4 s.
 const BACKOFF_DOUBLINGS_MAX: u32 = 6;
 
 impl Worker {
-    /// The client asks for an object, the next by its choice if none is given. A player asks for the rest of its film
-    /// before that.
+    /// Sends a request for an object; without one the client chooses the next. A player first requests the rest
+    /// of its film.
     pub(super) fn ask(&mut self, index: usize, object: Option<u32>, intended_us: u64, now_us: u64) {
         let client = &mut self.clients[index];
         let shelf = &self.setup.classes[client.class].shelf;
@@ -47,7 +48,7 @@ impl Worker {
         }
     }
 
-    /// Begins a connection.
+    /// Starts a connection.
     pub(super) fn open(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
         let ways = &self.setup.classes[client.class];
@@ -68,7 +69,7 @@ impl Worker {
         }
     }
 
-    /// Connecting ended, one way or the other.
+    /// Handles the end of connecting, successful or not.
     pub(super) fn connected(&mut self, index: usize, now_us: u64) {
         let Some(socket) = &self.clients[index].socket else {
             return;
@@ -110,7 +111,7 @@ impl Worker {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match rustix::net::send(socket, &self.request, flags) {
             Ok(sent) if sent == self.request.len() => {}
-            // The server may close a connection between two requests (RFC 9112 9.3.1).
+            // The server may have closed the connection between two requests (RFC 9112 9.3.1).
             _ if client.reused => return self.reopen(index, now_us),
             other => {
                 let text = format!("request: {other:?} of {} bytes sent", self.request.len());
@@ -133,7 +134,7 @@ impl Worker {
         self.open(index, now_us);
     }
 
-    /// Has the client look for bytes in its own way: at once, at its pace, or not at all.
+    /// Makes the client wait for bytes in its own way: at once, at its pace, or not at all.
     pub(super) fn await_bytes(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
         let paced = client.pace.is_paced() && client.state == State::Body;
@@ -147,7 +148,7 @@ impl Worker {
         }
     }
 
-    /// There is something to read, or it is time to look.
+    /// Data has arrived, or it is time to read.
     pub(super) fn readable(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
         let Some(socket) = &client.socket else {
@@ -171,7 +172,7 @@ impl Worker {
         let client = &mut self.clients[index];
         let ways = &self.setup.classes[client.class];
         let Some(room) = room_bytes(client, ways, self.buffer.len() as u64, now_us) else {
-            // Woken by a packet before its time.
+            // A packet woke the client too early.
             let reads_us = client.pace.reads_us(client.left_bytes).unwrap_or(now_us);
             client.plan(Plan::Read, reads_us.next_multiple_of(GRID_US));
             return self.watch(index, Interest::None);
@@ -195,7 +196,7 @@ impl Worker {
         let tally = &mut self.tallies[client.class];
         let since_us = client.starved_us.max(self.measured_from_us);
         let waited_us = client.fed(now_us).min(now_us.saturating_sub(since_us));
-        let is_player = client.playback.is_some(); // whose film may go on all the same
+        let is_player = client.playback.is_some(); // its film may continue in the meantime
         if waited_us > self.setup.classes[client.class].stall_us && !is_player {
             tally.stalls += 1;
             tally.stalled_us += waited_us;
@@ -236,7 +237,7 @@ impl Worker {
         }
     }
 
-    /// Takes bytes of an answer; whether it goes on.
+    /// Consumes bytes of an answer; returns false if the answer has ended.
     fn consume(&mut self, index: usize, bytes: &[u8], now_us: u64) -> bool {
         let client = &mut self.clients[index];
         if client.state != State::Head {
@@ -262,7 +263,7 @@ impl Worker {
             }
         };
         let before = client.head.len().saturating_sub(bytes.len());
-        client.head = Vec::new(); // its memory is not kept for a client that may idle
+        client.head = Vec::new(); // the client may idle: keep no memory
         let ways = &self.setup.classes[client.class];
         match answer(&head, client, &ways.shelf) {
             Ok((offset_bytes, left_bytes)) => {
@@ -349,7 +350,7 @@ impl Worker {
         self.next(index, now_us);
     }
 
-    /// The connection ended within an answer, or where there should have been one.
+    /// Handles a connection that ended within an answer or before it.
     fn ended(&mut self, index: usize, error: Option<Errno>, now_us: u64) {
         let client = &self.clients[index];
         if client.reused && !client.heard {
@@ -368,7 +369,7 @@ impl Worker {
         }
     }
 
-    /// A request failed: it is counted and told, and the client begins anew after a while.
+    /// Handles a failed request: counts and reports it, and lets the client start again after a pause.
     pub(super) fn fault(&mut self, index: usize, fault: Fault, why: String, now_us: u64) {
         self.stall_that_lasts(index, now_us);
         let client = &mut self.clients[index];
@@ -394,7 +395,7 @@ impl Worker {
         }
     }
 
-    /// A request is over, however it ended.
+    /// Cleans up after a request, however it ended.
     pub(super) fn over(&mut self, index: usize) {
         let client = &mut self.clients[index];
         client.served = client.served.saturating_add(u32::from(client.asked));
@@ -406,7 +407,7 @@ impl Worker {
     }
 }
 
-/// What a client may read now, `None` before its time.
+/// Bytes that the client may read now; `None` before its time.
 fn room_bytes(client: &mut Client, ways: &Ways, buffer_bytes: u64, now_us: u64) -> Option<usize> {
     let mut room = buffer_bytes;
     if client.state == State::Body {
@@ -431,7 +432,7 @@ fn room_bytes(client: &mut Client, ways: &Ways, buffer_bytes: u64, now_us: u64) 
     Some(room as usize)
 }
 
-/// After how many bytes the client leaves, if it does by bytes.
+/// Number of body bytes after which the client leaves, if it leaves by bytes.
 fn abort_bytes(client: &Client, ways: &Ways) -> Option<u64> {
     let abort = ways.class.abort.as_ref().filter(|_| client.aborts)?;
     abort.after_bytes

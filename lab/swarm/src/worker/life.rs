@@ -1,4 +1,4 @@
-//! What clients do by the clock: begin, pause, leave, jump, give up; and what follows a request.
+//! Timed actions of clients (start, pause, leave, seek, give up), and what follows a request.
 
 use super::client::{Plan, State};
 use super::{Worker, transport};
@@ -8,8 +8,7 @@ use crate::tally::Fault;
 use crate::wheel::Timer;
 use crate::workload::{Afterwards, Leave, PartChoice};
 
-/// Parts of a class begin to be counted at different clients, so that those who pause are not also all
-/// those who leave.
+/// Shares of a class start at different clients, so that the clients that pause are not exactly those that leave.
 const PAUSE_PHASE: f64 = 0.5;
 const CHANGE_PHASE: f64 = 0.25;
 
@@ -24,7 +23,7 @@ impl Worker {
         }
     }
 
-    /// Marks what a client of its class will do, before it begins.
+    /// Decides, before a client starts, which actions of its class it will take.
     pub(super) fn destine(&mut self, index: usize) {
         let client = &mut self.clients[index];
         let ways = &self.setup.classes[client.class];
@@ -38,7 +37,7 @@ impl Worker {
         }
     }
 
-    /// Does what is due.
+    /// Performs the due actions.
     pub(super) fn fire(&mut self, now_us: u64) {
         let timers = self.wheel.fire(now_us);
         for timer in &timers {
@@ -80,7 +79,7 @@ impl Worker {
         }
     }
 
-    /// What follows a request that ended well.
+    /// Continues after a successful request.
     pub(super) fn next(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
         let think_s = self.setup.classes[client.class].class.think_s;
@@ -102,20 +101,20 @@ impl Worker {
         }
     }
 
-    /// When a player's next segment is due, if it is not yet.
+    /// The time at which a player's next segment is due, if that is in the future.
     fn due_us(&self, index: usize, now_us: u64) -> Option<u64> {
         let film = self.clients[index].playback?;
         (film.due_us() > now_us).then_some(film.due_us())
     }
 
-    /// Whether the client has had all its requests.
+    /// True if the client has made all its requests.
     pub(super) fn is_last(&self, index: usize) -> bool {
         let client = &self.clients[index];
         let each = self.setup.classes[client.class].class.requests_each;
         each.is_some_and(|each| client.served >= each)
     }
 
-    /// The client has nothing more to ask.
+    /// Ends a client that has no more requests.
     pub(super) fn retire(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
         client.set_active(false, now_us);
@@ -130,7 +129,7 @@ impl Worker {
         }
     }
 
-    /// The server closed a connection on which nothing was asked.
+    /// Handles a server that closed a connection without a request.
     pub(super) fn left_alone(&mut self, index: usize) {
         let client = &mut self.clients[index];
         drop(transport::take(client));
@@ -140,7 +139,7 @@ impl Worker {
         }
     }
 
-    /// Plans when a client leaves or jumps, if it does so by time.
+    /// Plans a client's timed departure or seek.
     pub(super) fn plan_departure(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
         let class = &self.setup.classes[client.class].class;
@@ -154,7 +153,7 @@ impl Worker {
         }
     }
 
-    /// The client leaves within an answer; whether it still takes that.
+    /// Lets the client leave within an answer; returns true if it still receives that answer.
     pub(super) fn abort(&mut self, index: usize, now_us: u64) -> bool {
         let client = &mut self.clients[index];
         let Some(abort) = self.setup.classes[client.class].class.abort else {
@@ -177,7 +176,7 @@ impl Worker {
         false
     }
 
-    /// All clients of a class reset their connections, one right after the other, and are gone.
+    /// Resets the connections of all clients of a class, one right after the other, for good.
     pub(super) fn leave_all(&mut self, class: usize, now_us: u64) {
         for index in 0..self.clients.len() {
             if self.clients[index].class != class || self.clients[index].gone {
@@ -222,7 +221,7 @@ impl Worker {
         }
     }
 
-    /// All clients of a class that do not pause already.
+    /// Pauses all clients of a class that are not paused already.
     pub(super) fn pause_all(&mut self, class: usize, for_us: u64, now_us: u64) {
         for index in 0..self.clients.len() {
             let client = &self.clients[index];
@@ -257,11 +256,11 @@ impl Worker {
         }
         if matches!(client.state, State::Head | State::Body) {
             self.await_bytes(index, now_us);
-            self.readable(index, now_us); // what waits in the buffer, and whether it waits
+            self.readable(index, now_us); // reads the buffer, or starts to wait
         }
     }
 
-    /// A part of a class reads at another pace.
+    /// Changes the pace of a share of a class.
     pub(super) fn change_rate(&mut self, class: usize, bytes_per_s: u64, share: f64, now_us: u64) {
         for index in 0..self.clients.len() {
             let client = &mut self.clients[index];
@@ -278,7 +277,7 @@ impl Worker {
         }
     }
 
-    /// Clients that have waited for too long.
+    /// Fails the requests of clients that have waited too long.
     pub(super) fn give_up_waiting(&mut self, now_us: u64) {
         for index in 0..self.clients.len() {
             let client = &self.clients[index];
@@ -296,7 +295,8 @@ impl Worker {
         }
     }
 
-    /// Counts a wait that ends without a byte, or with the run. A player's is known when the segment comes.
+    /// Counts a wait that ends without a byte, or with the run. For a player, the arrival of the segment
+    /// decides.
     pub(super) fn stall_that_lasts(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
         if client.playback.is_some() {
@@ -312,7 +312,7 @@ impl Worker {
         }
     }
 
-    /// Counts a wait, or a film that stands still, that ends with the run.
+    /// Counts a wait, or a stalled film, that ends with the run.
     pub(super) fn stall_at_the_end(&mut self, index: usize, now_us: u64) {
         self.stall_that_lasts(index, now_us);
         let client = &self.clients[index];

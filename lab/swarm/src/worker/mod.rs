@@ -1,9 +1,9 @@
-//! A thread of the swarm: its clients, one epoll set, one wheel of timers.
+//! A thread of the swarm: its clients, an epoll set and a timer wheel.
 //!
-//! `duty.rs` is whose clients it runs, `client.rs` what is known of a client, `life.rs` what it does by the clock,
-//! `pace.rs` when it reads how much, `playback.rs` a player's film, `exchange.rs` what it does with a server and
-//! `request.rs` in which words, `arrivals.rs` the requests of an open loop, `transport.rs` the sockets. A turn of
-//! the loop: orders, arrivals, timers, the report of a second, events.
+//! `duty.rs` assigns clients to threads. `client.rs` is the state of a client, `life.rs` its timed actions,
+//! `pace.rs` its rate of reading, and `playback.rs` a player's film. `exchange.rs` talks to the server, and
+//! `request.rs` writes requests. `arrivals.rs` is the open loop, and `transport.rs` the sockets. A turn of the
+//! loop handles orders, arrivals, timers, the report of a second, and events.
 
 mod arrivals;
 mod client;
@@ -32,117 +32,117 @@ use super::tally::{Fairness, Fault, Share, Tally};
 use super::wheel::Wheel;
 use ackpace_lab_base::error::{Doing, Result};
 
-/// Events taken by one wait.
+/// Most events taken by one wait.
 const EVENTS: usize = 512;
-/// Most bytes taken by one receive: they are still in the second-level cache when they are checked.
+/// Most bytes taken by one receive: small enough to be in the second-level cache when they are checked.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// Texts of faults that a thread tells of a class; the others are counted.
+/// Error texts that a thread reports for a class; further errors are only counted.
 const TEXTS_MAX: u32 = 8;
-/// The wake-up's number among the events.
+/// Event data of the wake-up descriptor.
 const WAKE: u64 = u64::MAX;
-/// A reset may be this late and the window that began with it still counts.
+/// A reset may be this late, and the window that began with it still counts.
 const WINDOW_SLACK_US: u64 = 50_000;
 
-/// What a thread is told to do.
+/// An order to a thread.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Clients of a class read at this pace from now on; 0 = as fast as they can.
+    /// Clients of a class read at this rate from now on; 0 = as fast as possible.
     Rate {
         /// Number of the class.
         class: usize,
-        /// Pace.
+        /// The rate.
         bytes_per_s: u64,
-        /// Part of the clients.
+        /// Share of the clients.
         share: f64,
     },
-    /// Requests of this thread's part of an open loop.
+    /// Changes the offered rate of this thread's part of an open loop.
     Requests {
         /// Number of the class.
         class: usize,
-        /// Requests a second.
+        /// Requests per second.
         per_s: f64,
     },
     /// All clients of a class stop reading.
     Pause {
         /// Number of the class.
         class: usize,
-        /// How long.
+        /// Duration in microseconds.
         for_us: u64,
     },
-    /// All clients of a class reset their connections, for good.
+    /// All clients of a class reset their connections and never return.
     Leave {
         /// Number of the class.
         class: usize,
-        /// Dropped when they have.
+        /// Dropped when they have done so.
         _left: Sender<()>,
     },
-    /// Figures count from now on.
+    /// The figures start again from zero.
     Reset,
     /// Report and end.
     Stop,
 }
 
-/// What a thread tells. Times are of the run.
+/// A report of a thread. Times are in run time.
 #[derive(Debug)]
 pub enum Report {
-    /// A second is over.
+    /// The end of a second.
     Second {
         /// Number of the thread.
         thread: usize,
-        /// Number of the second, the first is 1.
+        /// Number of the second, starting with 1.
         second: u64,
-        /// Per class, since the last report.
+        /// Counts of each class since the last report.
         tallies: Vec<Tally>,
-        /// Per class: this moment.
+        /// State of each class at this moment.
         moments: Vec<Moment>,
     },
     /// None of the thread's clients will do anything more.
     Done,
-    /// Figures begin anew; these are of the time before.
+    /// The figures start again; these belong to the time before.
     Reset {
         /// Number of the thread.
         thread: usize,
-        /// Per class, since the last report.
+        /// Counts of each class since the last report.
         tallies: Vec<Tally>,
     },
-    /// Something went wrong with a request.
+    /// A failed request.
     Fault {
         /// Number of the class.
         class: usize,
-        /// What.
+        /// Kind of the failure.
         fault: Fault,
-        /// Where, and more.
+        /// Details, such as request and offset.
         text: String,
     },
-    /// The thread ends.
+    /// The end of the thread.
     End {
         /// Number of the thread.
         thread: usize,
-        /// Per class, since the last report.
+        /// Counts of each class since the last report.
         tallies: Vec<Tally>,
-        /// Per class and client, since the last reset.
+        /// Shares of each class and client since the last reset.
         shares: Vec<Vec<Share>>,
         /// CPU time since the last reset.
         cpu_us: u64,
-        /// How late timers fired since the last reset.
+        /// Lateness of timers since the last reset.
         lateness: Histogram,
-        /// Why it ended, if it was not told to.
+        /// Why it ended, if it was not ordered to.
         failure: Option<String>,
     },
 }
 
-/// Clients of a class at a moment, and how even their last two seconds were.
+/// The clients of a class at a moment, and the fairness among them over the last two seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
-    /// Those with a connection.
+    /// Clients with a connection.
     pub connected: u64,
-    /// Those that want something.
+    /// Clients that want data.
     pub active: u64,
-    /// Sums over those that wanted something for all of the last two seconds.
+    /// Sums over the clients that wanted data throughout the last two seconds.
     pub fairness: Fairness,
 }
 
-/// The way to a thread.
+/// The handle that controls a thread.
 #[derive(Debug)]
 pub struct Remote {
     orders: Sender<Order>,
@@ -150,16 +150,16 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Gives an order; one to a thread that has ended is lost.
+    /// Sends an order; it is lost if the thread has ended.
     pub fn order(&self, order: Order) {
         if self.orders.send(order).is_ok() {
-            // It can only fail when 2^64 orders wait.
+            // This fails only if 2^64 orders are waiting.
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// A thread's everything.
+/// The state of a thread.
 pub struct Worker {
     setup: Arc<Setup>,
     duty: Duty,
@@ -172,7 +172,7 @@ pub struct Worker {
     tallies: Vec<Tally>,
     open_loops: Vec<Option<OpenLoop>>,
     texts: Vec<u32>,
-    /// Clients that will do something yet.
+    /// Number of clients that still have something to do.
     alive: usize,
     buffer: Vec<u8>,
     request: Vec<u8>,
@@ -185,7 +185,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The thread that has this duty. Returns the way to it.
+    /// Creates the thread's state for this duty, and the handle that controls it.
     pub fn new(setup: Arc<Setup>, duty: Duty, reports: Sender<Report>) -> Result<(Self, Remote)> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).doing(|| "epoll_create".into())?;
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
@@ -227,7 +227,7 @@ impl Worker {
         Ok((worker, remote))
     }
 
-    /// Runs until it is told to stop. Reports why if it cannot go on.
+    /// Runs until ordered to stop. Reports the reason if it cannot continue.
     pub fn run(mut self) {
         let failure = self.turns().err().map(|error| error.to_string());
         let now_us = self.setup.now_us();
@@ -240,7 +240,7 @@ impl Worker {
             lateness: self.lateness,
             failure,
         };
-        let _ = self.reports.send(end); // a reporter that is gone wants none
+        let _ = self.reports.send(end); // fails if the reporter is gone
     }
 
     fn enlist(&mut self) {
@@ -312,7 +312,7 @@ impl Worker {
         }
         let (index, generation) = (data as u32 as usize, (data >> 32) as u32);
         if self.clients[index].generation != generation {
-            return; // of a connection that was closed in this turn
+            return; // the connection was closed earlier in this turn
         }
         let now_us = self.setup.now_us();
         match self.clients[index].state {
@@ -407,7 +407,7 @@ impl Worker {
         shares
     }
 
-    /// Tells a fault in words, the first few times.
+    /// Reports a failed request in words, the first few times.
     fn tell(&mut self, class: usize, fault: Fault, text: impl FnOnce() -> String) {
         self.tallies[class].fault(fault);
         if self.texts[class] < TEXTS_MAX {
@@ -424,7 +424,7 @@ impl Worker {
     fn watch(&mut self, index: usize, interest: Interest) {
         let client = &mut self.clients[index];
         let watched = transport::watch(&self.set, index as u32, client, interest);
-        // Memory for the set is bounded by fs.epoll.max_user_watches only.
+        // Only fs.epoll.max_user_watches bounds the memory of the set.
         watched.expect("epoll takes a socket that is open, once");
     }
 }

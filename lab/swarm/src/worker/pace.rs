@@ -1,21 +1,21 @@
-//! When a client may read how much: nothing is limited, it reads steadily, or in bursts.
+//! Decides when a client may read how much: without a limit, steadily, or in bursts.
 
 use crate::setup::Reading;
 
-/// A paced client reads so often, if its buffer allows: often enough to be smooth, seldom enough that
-/// thousands of them fit in one core.
+/// Interval of a paced client's reads, if its buffer allows: short enough for a smooth rate, long enough that
+/// one core serves thousands of clients.
 const PACE_US: u64 = 40_000;
 /// Least that a paced client reads at once; a slow one reads less often instead.
 const QUANTUM_BYTES_MIN: u64 = 2048;
 /// Most that it reads at once.
 const QUANTUM_BYTES_MAX: u64 = 256 << 10;
-/// What a paced client that was kept waiting may catch up on, as a part of a second of its rate.
+/// Most that a paced client may catch up on after a wait: this fraction of a second of its rate (1/4).
 const BURST_PARTS: u64 = 4;
 
 /// A client's pace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// What it reads in the mean; 0 = as fast as it can.
+    /// Mean rate; 0 = as fast as possible.
     pub rate_bytes_per_s: u64,
     way: Way,
 }
@@ -28,30 +28,29 @@ enum Way {
     Bursts(Bursts),
 }
 
-/// A token clock: tokens are bytes, they come at the rate and are spent by reading.
+/// A token bucket: tokens are bytes; they arrive at the rate, and reading spends them.
 #[derive(Clone, Copy, Debug)]
 struct Steady {
     rate_bytes_per_s: u64,
     quantum_bytes: u64,
-    /// The instant at which there were no tokens: its age, times the rate, is what there is now. Later
-    /// than now: a debt.
-    /// In nanoseconds, so that thousands of roundings a second do not make a rate of their own.
+    /// The instant at which the bucket was empty. Its age times the rate is the present content; an instant in
+    /// the future is a debt. In nanoseconds, so that thousands of roundings a second do not change the rate.
     empty_at_ns: u64,
 }
 
-/// So many bytes from the begin of each period on, as fast as they come.
+/// A fixed number of bytes from the start of each period, as fast as they come.
 #[derive(Clone, Copy, Debug)]
 struct Bursts {
     len_bytes: u64,
     every_us: u64,
-    /// Of the burst that has begun.
+    /// Bytes left of the current burst.
     left_bytes: u64,
-    /// Begin of the next one.
+    /// Start of the next burst.
     next_us: u64,
 }
 
 impl Pace {
-    /// A clock that may read one quantum, or a burst, at once.
+    /// A pace that allows one quantum, or a burst, at once.
     pub fn new(reading: Reading, buffer_bytes: Option<u32>, now_us: u64) -> Self {
         let way = match reading {
             Reading::Free | Reading::Steady(0) => Way::Free,
@@ -72,19 +71,19 @@ impl Pace {
         }
     }
 
-    /// Whether it reads by the clock.
+    /// True if it reads by the clock.
     pub fn is_paced(&self) -> bool {
         !matches!(self.way, Way::Free)
     }
 
-    /// Time in which nothing was wanted brings nothing to read: a pause is not caught up on.
+    /// Discards credit from a time in which nothing was wanted: a pause is not caught up on.
     pub fn restart(&mut self, now_us: u64) {
         if let Way::Steady(steady) = &mut self.way {
             steady.empty_at_ns = steady.empty_at_ns.max(now_us * 1000);
         }
     }
 
-    /// Bytes that may be read now; a burst that is due begins.
+    /// Bytes that may be read now; starts a due burst.
     pub fn room_bytes(&mut self, now_us: u64) -> u64 {
         match &mut self.way {
             Way::Free => u64::MAX,
@@ -93,7 +92,7 @@ impl Pace {
         }
     }
 
-    /// Bytes were read.
+    /// Counts bytes that were read.
     pub fn spend(&mut self, bytes: u64) {
         match &mut self.way {
             Way::Free => {}
@@ -102,7 +101,7 @@ impl Pace {
         }
     }
 
-    /// When the client reads on, of whose body so much is left; `None`: as soon as there is something.
+    /// The time of the client's next read, with `left_bytes` left of the body. `None`: as soon as data arrives.
     pub fn reads_us(&self, left_bytes: u64) -> Option<u64> {
         match &self.way {
             Way::Free => None,
@@ -114,7 +113,7 @@ impl Pace {
 
 impl Steady {
     fn new(rate_bytes_per_s: u64, buffer_bytes: Option<u32>, now_us: u64) -> Self {
-        // A read of more than a part of the buffer would leave the sender with a closed window.
+        // A read of more than this part of the buffer would leave the sender with a closed window.
         let most = buffer_bytes.map_or(QUANTUM_BYTES_MAX, |bytes| u64::from(bytes) / 4);
         let smooth = rate_bytes_per_s.saturating_mul(PACE_US) / 1_000_000;
         let quantum_bytes = smooth.min(most).clamp(QUANTUM_BYTES_MIN, QUANTUM_BYTES_MAX);
@@ -136,7 +135,7 @@ impl Steady {
         (u128::from(age_ns) * u128::from(self.rate_bytes_per_s) / 1_000_000_000) as u64
     }
 
-    /// When a quantum, or what is left of the body if that is less, may be read.
+    /// The time at which a quantum may be read, or the rest of the body if that is shorter.
     fn ready_us(&self, left_bytes: u64) -> u64 {
         let next = self.quantum_bytes.min(left_bytes.max(1));
         (self.empty_at_ns + self.time_ns(next)).div_ceil(1000)
@@ -152,7 +151,8 @@ impl Bursts {
     fn room_bytes(&mut self, now_us: u64) -> u64 {
         if self.left_bytes == 0 && now_us >= self.next_us {
             self.left_bytes = self.len_bytes;
-            // The period is kept although timers are late; a burst that took longer is not caught up on.
+            // Late timers do not shift the period. A burst that took longer than its period is not caught up
+            // on.
             let kept_us = self.next_us + self.every_us;
             self.next_us = if kept_us > now_us {
                 kept_us

@@ -1,23 +1,23 @@
-//! A player's film: which segment is next, when it is due, and whether there is something to play.
+//! A player's film: the next segment, its due time, and whether there is anything to play.
 
 use crate::objects::Wanted;
 use crate::setup::NEVER_US;
 
-/// What a player knows of its film.
+/// Playback state of a player.
 #[derive(Clone, Copy, Debug)]
 pub struct Playback {
     film_bytes_per_s: u64,
     segment_bytes: u64,
     /// Offset in the film of the next segment.
     at_bytes: u64,
-    /// When all that it has will have been played; `NEVER_US` before the first segment.
+    /// The time at which everything received will have been played; `NEVER_US` before the first segment.
     plays_until_us: u64,
-    /// When the next segment is due.
+    /// The time at which the next segment is due.
     due_us: u64,
 }
 
 impl Playback {
-    /// A player that has nothing yet. `film_s`: length of a segment.
+    /// A player without data. `film_s`: length of a segment in seconds.
     pub fn new(film_bytes_per_s: u64, film_s: f64) -> Self {
         Self {
             film_bytes_per_s: film_bytes_per_s.max(1),
@@ -28,17 +28,17 @@ impl Playback {
         }
     }
 
-    /// Whether the next segment is the first of a film.
+    /// True if the next segment is the first of a film.
     pub fn begins(&self) -> bool {
         self.at_bytes == 0
     }
 
-    /// When the next segment is to be asked for.
+    /// The time at which the next segment is due.
     pub fn due_us(&self) -> u64 {
         self.due_us
     }
 
-    /// The next segment, of a film of this length.
+    /// The range of the next segment in a film of `file_bytes`.
     pub fn segment(&self, file_bytes: u64) -> Wanted {
         let left_bytes = file_bytes.saturating_sub(self.at_bytes);
         Wanted::Range {
@@ -47,7 +47,8 @@ impl Playback {
         }
     }
 
-    /// The segment is there, so many bytes long. Since when the film had stood still for it, if it had.
+    /// Records that the next segment, of `len_bytes`, has arrived. Returns the time since which playback had
+    /// stalled for it, if it had.
     pub fn came(&mut self, len_bytes: u64, file_bytes: u64, now_us: u64) -> Option<u64> {
         self.at_bytes += len_bytes;
         if self.at_bytes >= file_bytes {
@@ -64,7 +65,7 @@ impl Playback {
         since_us
     }
 
-    /// Since when there has been nothing to play.
+    /// The time since which there has been nothing to play, if playback is stalled.
     pub fn stands_still_us(&self, now_us: u64) -> Option<u64> {
         (self.plays_until_us < now_us).then_some(self.plays_until_us)
     }

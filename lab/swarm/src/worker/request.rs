@@ -1,4 +1,4 @@
-//! A request in words, and whether a head answers it.
+//! Writes requests, and checks whether a head is a valid answer.
 
 use std::io::Write;
 
@@ -8,7 +8,8 @@ use crate::objects::{Shelf, Wanted};
 use crate::setup::Ways;
 use crate::tally::Fault;
 
-/// Where the body lies in the file and how long it must be.
+/// The offset of the body in the file and its required length, or the fault of a head that does not match the
+/// request.
 pub fn answer(head: &Head, client: &Client, shelf: &Shelf) -> Result<(u64, u64), (Fault, String)> {
     let status = match client.wanted {
         Wanted::Whole => 200,
@@ -48,7 +49,7 @@ pub fn answer(head: &Head, client: &Client, shelf: &Shelf) -> Result<(u64, u64),
     }
 }
 
-/// The request as it is sent.
+/// Writes the request to `into`, replacing its content.
 pub fn write_request(into: &mut Vec<u8>, ways: &Ways, client: &Client) {
     into.clear();
     into.extend_from_slice(b"GET ");
@@ -64,7 +65,7 @@ pub fn write_request(into: &mut Vec<u8>, ways: &Ways, client: &Client) {
     into.extend_from_slice(b"\r\n");
 }
 
-/// The request, for a text.
+/// The request, for error texts.
 pub fn name(client: &Client, shelf: &Shelf) -> String {
     let path = shelf.path(client.object);
     match client.wanted {

@@ -1,4 +1,4 @@
-//! Sockets of clients: opened, watched and left in the ways that clients do.
+//! Sockets of clients: opening, watching, and the various ways to leave.
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::client::{Client, Interest};
 use crate::workload::Leave;
 
-/// Reads that empty a socket before its FIN: a bound for a server that sends without end.
+/// Limit of reads that empty a socket before its FIN, in case the server never stops sending.
 const DRAINS: usize = 64;
 
-/// A socket on its way to the server; `true` if it is there already.
+/// Starts to connect a socket; also returns true if it is already connected.
 pub fn connect(
     target: SocketAddr,
     source: Option<SocketAddr>,
@@ -27,13 +27,13 @@ pub fn connect(
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     if let Some(bytes) = receive_buffer_bytes {
-        // Before connecting, since the window's scale is agreed then. Root may go above rmem_max.
+        // Before connecting, because the window scale is negotiated then. Root may exceed rmem_max.
         if sockopt::set_socket_recv_buffer_size_force(&socket, bytes as usize).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, bytes as usize)?;
         }
     }
     if let Some(source) = source {
-        // The port is chosen when the target is known: a port may serve many targets.
+        // The kernel chooses the port when the target is known: a port may then serve many targets.
         no_port_at_bind(&socket)?;
         rustix::net::bind(&socket, &source)?;
     }
@@ -44,7 +44,7 @@ pub fn connect(
     }
 }
 
-/// Has epoll watch what the client waits for now.
+/// Makes epoll watch the events that the client waits for now.
 pub fn watch(
     set: &OwnedFd,
     index: u32,
@@ -65,7 +65,7 @@ pub fn watch(
         Interest::Write => epoll::EventFlags::OUT,
     };
     match (client.interest, interest) {
-        // Not a modify to nothing: HUP and ERR are always told, again and again.
+        // Modifying to no events is not enough: epoll reports HUP and ERR anyway, again and again.
         (_, Interest::None) => epoll::delete(set, socket)?,
         (Interest::None, _) => epoll::add(set, socket, data, flags)?,
         _ => epoll::modify(set, socket, data, flags)?,
@@ -74,7 +74,7 @@ pub fn watch(
     Ok(())
 }
 
-/// Takes the socket from the client; closing it takes it out of epoll's set too.
+/// Takes the socket from the client; closing it also removes it from the epoll set.
 pub fn take(client: &mut Client) -> Option<OwnedFd> {
     client.interest = Interest::None;
     client.generation = client.generation.wrapping_add(1);
@@ -85,16 +85,16 @@ pub fn take(client: &mut Client) -> Option<OwnedFd> {
     client.socket.take()
 }
 
-/// Ends a connection as clients do that leave. A half close ends nothing here.
+/// Ends a connection as a leaving client does. A half close does nothing here.
 pub fn leave(socket: OwnedFd, how: Leave) {
     match how {
         Leave::Rst => {
-            // A failure leaves an ordinary close, which resets too where bytes are unread.
+            // If this fails, an ordinary close follows, which also resets if there is unread data.
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         Leave::Fin | Leave::HalfClose => {
             let _ = rustix::net::shutdown(&socket, Shutdown::Write);
-            // Closing with unread bytes would send a reset in place of the FIN.
+            // Closing with unread data would send a reset instead of the FIN.
             let mut drains = 0;
             while drains < DRAINS && discard(&socket) > 0 {
                 drains += 1;
@@ -103,20 +103,20 @@ pub fn leave(socket: OwnedFd, how: Leave) {
     }
 }
 
-/// A FIN of our direction.
+/// Sends a FIN for our direction only.
 pub fn half_close(socket: &OwnedFd) {
-    // A failure means that the connection is gone: the next read tells.
+    // If this fails, the connection is gone; the next read notices.
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
-/// Drops received bytes; 0 or less when there are none, or never will be.
+/// Discards received bytes; 0 or less if there are none or never will be.
 fn discard(socket: &OwnedFd) -> isize {
     let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
     // SAFETY: with MSG_TRUNC, tcp(7), nothing is written to the buffer, which may be null.
     unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 1 << 20, flags) }
 }
 
-/// Wakes the client for so many bytes at once, not for fewer (SO_RCVLOWAT, socket(7)).
+/// Makes the socket wake the client only from `bytes` bytes on (SO_RCVLOWAT, socket(7)).
 pub fn set_low_water(client: &mut Client, bytes: u32) {
     let Some(socket) = &client.socket else {
         return;
@@ -135,13 +135,13 @@ pub fn set_low_water(client: &mut Client, bytes: u32) {
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-    // Where it is refused the client is woken more often, no more.
+    // If this is refused, the client just wakes more often.
     if done == 0 {
         client.low_water_bytes = bytes;
     }
 }
 
-/// Receives without waiting.
+/// Receives without blocking.
 pub fn receive(socket: impl AsFd, room: &mut [u8]) -> rustix::io::Result<usize> {
     let (got, _) = rustix::net::recv(socket, room, RecvFlags::DONTWAIT)?;
     Ok(got)

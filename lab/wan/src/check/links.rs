@@ -14,13 +14,13 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 5001;
-/// Datagrams for each loss: 100 expected losses at .1 %.
+/// Datagrams for each loss rate: 100 expected losses at .1 %.
 const DATAGRAMS: u32 = 100_000;
 const DATAGRAMS_IN_A_TURN: u32 = 20;
-/// IP and TCP with timestamps around a segment's payload.
+/// Length of IP and TCP headers with timestamps around a segment's payload.
 pub const HEADERS_LEN_BYTES: u32 = 52;
 
-/// Wire bytes per second of saturated paths, against their rate.
+/// Wire bytes per second of saturated paths, compared with their configured rate.
 pub fn rate() -> Result<Outcome> {
     let of = |mbit: f64| LinkSpec {
         rate_mbit_per_s: Some(mbit),
@@ -87,7 +87,8 @@ pub fn rate() -> Result<Outcome> {
     Ok(Outcome { rows, notes })
 }
 
-/// Round trips of datagrams as the kernel stamps them and TCP's own smallest, against the sum of the delays.
+/// Round trips of datagrams as stamped by the kernel, and TCP's own minimum, compared with the sum of the
+/// delays.
 pub fn rtt() -> Result<Outcome> {
     let rtts_ms = [1.0, 12.0, 50.0, 100.0, 200.0];
     let path = |(nth, rtt_ms): (usize, &f64)| {
@@ -140,7 +141,7 @@ pub fn rtt() -> Result<Outcome> {
     Ok(Outcome { rows, notes })
 }
 
-/// The same of all pairs at once, in a thread for each.
+/// Measures all pairs at once, with one thread for each.
 fn at_once<T: Send>(pairs: &[Pair], measure: impl Fn(&Pair) -> Result<T> + Sync) -> Result<Vec<T>> {
     let measure = &measure;
     std::thread::scope(|scope| {
@@ -154,7 +155,7 @@ fn at_once<T: Send>(pairs: &[Pair], measure: impl Fn(&Pair) -> Result<T> + Sync)
     })
 }
 
-/// Datagrams that are missing, against the loss that was asked for.
+/// Share of missing datagrams, compared with the configured loss.
 pub fn loss() -> Result<Outcome> {
     let kinds = losses();
     let path = |(nth, loss): (usize, &Lossy)| {
@@ -171,7 +172,7 @@ pub fn loss() -> Result<Outcome> {
     };
     let wan = Wan::up(&topology)?;
     let open = |(nth, loss): (usize, &Lossy)| {
-        let port = PORT + nth as u16; // the server's end is connected, too
+        let port = PORT + nth as u16; // the server's end is connected, too, so each pair needs a port
         Ok((datagrams(&wan, address(&client(nth))?, port)?, loss.from))
     };
     let pairs = kinds
@@ -191,7 +192,7 @@ pub fn loss() -> Result<Outcome> {
     Ok(Outcome { rows, notes })
 }
 
-/// A link that loses what this end sends.
+/// A link that loses packets sent by one end.
 struct Lossy {
     name: &'static str,
     from: Sender,
@@ -230,7 +231,7 @@ fn losses() -> [Lossy; 5] {
 }
 
 impl Lossy {
-    /// The part of the datagrams that was lost, and how long bursts were, if there are any.
+    /// The share of lost datagrams and, for a bursty link, the length of its bursts.
     fn rows(&self, seen: &[bool]) -> Result<Vec<Row>> {
         let p = plan::profile(&self.link)
             .map_err(LabError::Setup)?
@@ -258,7 +259,7 @@ pub fn client(nth: usize) -> String {
     format!("10.1.{}.{}", nth / 200, nth % 200 + 1)
 }
 
-/// The first so many of them.
+/// Addresses of the first `count` of them.
 pub fn clients(count: usize) -> Result<Vec<IpAddr>> {
     (0..count).map(|nth| address(&client(nth))).collect()
 }
@@ -274,7 +275,7 @@ fn sigmas(what: String, expected: f64, got: f64, sigma: f64) -> Row {
     }
 }
 
-/// Times of one byte there and back, in ms, one after the other.
+/// Round-trip times of one byte there and back, in ms, one after the other.
 fn echo(pair: &Pair, lasting: Duration) -> Result<Vec<f64>> {
     let what = || "an echo".to_owned();
     for end in [&pair.server, &pair.client] {
@@ -304,7 +305,7 @@ fn echo(pair: &Pair, lasting: Duration) -> Result<Vec<f64>> {
     })
 }
 
-/// Sends numbered datagrams at an even pace; which arrived.
+/// Sends numbered datagrams at an even pace; returns which of them arrived.
 fn number_and_count(pairs: &[(Pair, Sender)]) -> Result<Vec<Vec<bool>>> {
     let mut seen = vec![vec![false; DATAGRAMS as usize]; pairs.len()];
     fn ends(pair: &(Pair, Sender)) -> (&OwnedFd, &OwnedFd) {
@@ -322,7 +323,7 @@ fn number_and_count(pairs: &[(Pair, Sender)]) -> Result<Vec<Vec<bool>>> {
         number += DATAGRAMS_IN_A_TURN;
         std::thread::sleep(Duration::from_millis(2).saturating_sub(turn.elapsed()));
     }
-    std::thread::sleep(Duration::from_millis(300)); // the last ones are under way
+    std::thread::sleep(Duration::from_millis(300)); // the last ones are in flight
     let mut bytes = [0; 4];
     for (pair, seen) in pairs.iter().zip(&mut seen) {
         while let Ok((4, _)) = recv(ends(pair).1, &mut bytes, RecvFlags::DONTWAIT) {

@@ -1,5 +1,5 @@
-//! `ackpace-lab wan check`: the emulator measured with the kernel's own TCP and UDP, against what it
-//! promises. A row a promise, code 1 if one is missed.
+//! `ackpace-lab wan check`: measures the emulator with the kernel's own TCP and UDP, and compares it with its
+//! specification. One row for each requirement; exit code 1 if one is missed.
 
 mod links;
 mod reno;
@@ -53,33 +53,34 @@ const PARTS: [Part; 6] = [
     Part::Paths,
 ];
 
-/// One promise and how it was kept.
+/// One requirement and its result.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// What was measured.
     pub what: String,
-    /// What should come out, with its unit.
+    /// The expected value, with its unit.
     pub expected: String,
-    /// What came out.
+    /// The measured value.
     pub got: String,
-    /// The difference, in the promise's terms.
+    /// The deviation, in the terms of the requirement.
     pub off: String,
-    /// What is allowed.
+    /// The allowed deviation.
     pub allowed: String,
-    /// Whether it was kept; `None` where nothing was promised.
+    /// Whether it was met; `None` where nothing is required.
     pub kept: Option<bool>,
 }
 
-/// Rows of a part, with what has to be known to judge them.
+/// The rows of a part, with the information needed to judge them.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Outcome {
     /// The part's rows.
     pub rows: Vec<Row>,
-    /// Conditions, and how the emulator did.
+    /// Conditions of the measurement, and the emulator's own lateness.
     pub notes: Vec<String>,
 }
 
-/// Measures all parts, one after the other, and prints a table for each.
+/// Measures all parts, one after the other, and prints a table for each. Exit code 1 if a requirement was
+/// missed.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut all = Vec::new();
     for part in PARTS {
@@ -142,7 +143,7 @@ impl Row {
         ]
     }
 
-    /// A promise about a ratio: within so much of what was expected.
+    /// A requirement on a ratio: `got / expected` may differ from 1 by at most `allowed`.
     fn ratio(what: String, expected: f64, got: f64, unit: &str, allowed: f64) -> Row {
         let off = got / expected - 1.0;
         Row {
@@ -156,7 +157,7 @@ impl Row {
     }
 }
 
-/// What the emulator says about itself, for the notes.
+/// The emulator's own report of its lateness, for the notes.
 fn punctuality(counters: &Counters) -> String {
     format!(
         "emulator: frames late by {:.0} us on average, {} at most; overruns {} + {}, refused {}",

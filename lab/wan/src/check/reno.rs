@@ -1,7 +1,7 @@
-//! Reno's throughput on lossy paths against the square-root law (Mathis et al. 1997):
-//! MSS/RTT sqrt(1.5/p), for one acknowledgement a packet: 1/p packets are sent from one loss to the next, the lost
-//! one among them, so it is a rate of sending and not of what arrives (at 3 % the difference is 3 %). PFTK (Padhye et al. 1998, eq. 30), which
-//! knows timeouts, is only reported.
+//! Reno's throughput on lossy paths against the square-root law (Mathis et al. 1997): MSS/RTT sqrt(1.5/p), for
+//! one acknowledgement a packet. The law counts 1/p packets sent from one loss to the next, including the lost
+//! one. It therefore gives the rate of sending and not of delivery (at 3 % loss they differ by 3 %). PFTK
+//! (Padhye et al. 1998, eq. 30), which models timeouts, is only reported.
 
 use super::links::{client, clients};
 use super::tcp_info::tcp_info;
@@ -16,12 +16,12 @@ use std::time::Duration;
 
 const PORT: u16 = 5002;
 const RTTS_MS: [f64; 3] = [12.0, 50.0, 100.0];
-/// Loss, and connections for each round trip: enough for about a thousand losses in a cell in 90 s, and
-/// no more, since a busy emulator is late, and that lengthens the round trip.
+/// Loss, and connections for each round trip. They give about a thousand losses in a cell in 90 s. More
+/// connections would make the emulator late, which lengthens the round trip.
 const LOSSES: [(f64, [usize; 3]); 3] =
     [(0.001, [3, 8, 20]), (0.01, [4, 8, 16]), (0.03, [4, 8, 16])];
 const ALLOWED: f64 = 0.10;
-/// Linux's least retransmission timeout.
+/// Linux's minimum retransmission timeout.
 const RTO_MIN_S: f64 = 0.2;
 
 struct Cell {
@@ -31,8 +31,9 @@ struct Cell {
     count: usize,
 }
 
-/// The nine cells, those of one round trip at once, for so many seconds: all together keep the emulator so busy
-/// that the shortest round trips are longer by some percent, which is what reno is slower by.
+/// Runs the nine cells for `seconds` each; only cells with the same round trip run together. All nine at once
+/// would keep the emulator so busy that the shortest round trips grow by some percent and slow Reno down as
+/// much.
 pub fn run(seconds: u64) -> Result<Outcome> {
     let mut all = Outcome {
         rows: Vec::new(),
@@ -88,7 +89,7 @@ fn at_rtt(nth: usize, seconds: u64) -> Result<Outcome> {
     Ok(Outcome { rows, notes })
 }
 
-/// Every live connection must use the congestion control that was asked for.
+/// Every live connection must use the requested congestion control.
 fn check_used(pairs: &[Pair], wanted: &str) -> Result<()> {
     for pair in pairs {
         let used = tcp_congestion(&pair.server).doing(|| "TCP_CONGESTION".into())?;
@@ -100,7 +101,7 @@ fn check_used(pairs: &[Pair], wanted: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel tells of the connections of a cell, in sum.
+/// Sums of the kernel's TCP_INFO over the connections of a cell.
 #[derive(Default)]
 struct Told {
     mss_bytes: u32,
@@ -124,7 +125,7 @@ impl Told {
 }
 
 impl Cell {
-    /// What came out beside the law, and a note of what else there is to know.
+    /// The measured rate compared with the law, and a note with further figures.
     fn judged(&self, told: &Told, moved: &[Moved], paths: &[PathCounters]) -> (Row, String) {
         let goodput: f64 = moved.iter().map(|m| m.bytes as f64 / m.seconds).sum();
         let rtt_s = self.rtt_ms / 1e3;
@@ -135,7 +136,7 @@ impl Cell {
         let what = format!("{:.1} %, {} ms", self.p * 100.0, self.rtt_ms);
         let entered: u64 = paths.iter().map(|path| path.down.entered_packets).sum();
         let lost: u64 = paths.iter().map(|path| path.down.lost_packets).sum();
-        // The law is of what is sent, the lost included.
+        // The law counts what is sent, including the lost packets.
         let sent = entered as f64 / (entered - lost).max(1) as f64;
         let got = goodput * sent * 8.0 / 1e6 / self.count as f64;
         let note = format!(
@@ -149,7 +150,7 @@ impl Cell {
     }
 }
 
-/// Those of the nth round trip.
+/// The cells of the nth round trip.
 fn cells(nth: usize) -> Vec<Cell> {
     let mut first = 0;
     let cell = |(p, counts): (f64, [usize; 3])| {
@@ -167,7 +168,7 @@ fn cells(nth: usize) -> Vec<Cell> {
 
 fn topology(cells: &[Cell]) -> Topology {
     let mut topology = Topology {
-        mode: Mode::Packets, // a run would lose nothing in its middle without being cut anyway
+        mode: Mode::Packets, // each loss would cut a run anyway
         ecn: Ecn::Off,
         quickack: true,
         ..Topology::default()
@@ -187,9 +188,9 @@ fn topology(cells: &[Cell]) -> Topology {
     topology
 }
 
-/// PFTK's approximation for one acknowledgement a packet and an unlimited window.
+/// PFTK's approximation for one acknowledgement a packet and an unlimited window, in packets per round trip.
 fn pftk_packets_per_rtt(p: f64, rtt_s: f64) -> f64 {
-    let timeout_s = RTO_MIN_S + rtt_s; // Linux: the variance's term alone is at least that
+    let timeout_s = RTO_MIN_S + rtt_s; // Linux: the variance term alone is at least RTO_MIN_S
     let often = (3.0 * (3.0 * p / 8.0).sqrt()).min(1.0);
     rtt_s / (rtt_s * (2.0 * p / 3.0).sqrt() + timeout_s * often * p * (1.0 + 32.0 * p * p))
 }

@@ -1,4 +1,4 @@
-//! How much goes through one path, and through a thousand.
+//! Throughput of one path, and of a thousand.
 
 use super::links::{HEADERS_LEN_BYTES, client, clients};
 use super::tcp_info::tcp_info;
@@ -15,11 +15,11 @@ const PORT: u16 = 5003;
 const SPEED_GBIT_PER_S: f64 = 10.0;
 const PATHS: usize = 1000;
 const PATH_MBIT_PER_S: f64 = 1.0;
-/// Two packets at that rate: each frame of the emulator costs both ends' whole TCP, and at this rate
-/// hosts send and receive in pairs anyway.
+/// The time of two packets at that rate. Each frame of the emulator costs a pass through TCP at both ends, and
+/// hosts send and receive in pairs at this rate anyway.
 const PATHS_RUN_US: u32 = 25_000;
 
-/// One connection through a perfect path, in both modes; only the fast one has a promise.
+/// One connection through a perfect path, in both modes; only the fast mode has a requirement.
 pub fn one_path() -> Result<Outcome> {
     let mut outcome = Outcome {
         rows: Vec::new(),
@@ -52,7 +52,7 @@ pub fn one_path() -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A thousand saturated paths at once, each against its own rate.
+/// A thousand saturated paths at once, each compared with its own rate.
 pub fn many_paths() -> Result<Outcome> {
     let mut path = PathSpec::new("many", "10.1.0.1-10.1.3.232");
     path.per_client = true;
@@ -63,7 +63,7 @@ pub fn many_paths() -> Result<Outcome> {
         ..LinkSpec::default()
     };
     path.up.delay_ms = Some(10.0);
-    path.delay_spread = 0.5; // else all thousand would be due at the same moments
+    path.delay_spread = 0.5; // otherwise all thousand paths are due at the same moments
     let topology = Topology {
         run_us: PATHS_RUN_US,
         path: vec![path],
@@ -112,7 +112,7 @@ pub fn many_paths() -> Result<Outcome> {
     })
 }
 
-/// Payload of one connection, in Gbit/s: a thread that sends, this one receives.
+/// Goodput of one connection in Gbit/s: another thread sends, this one receives.
 fn flat_out(pair: &Pair) -> Result<f64> {
     let what = || "sending flat out".to_owned();
     for end in [&pair.server, &pair.client] {
@@ -124,7 +124,7 @@ fn flat_out(pair: &Pair) -> Result<f64> {
             let chunk = vec![0x5a; 256 << 10];
             while !stop.load(Ordering::Relaxed) {
                 if send(&pair.server, &chunk, SendFlags::NOSIGNAL).is_err() {
-                    break; // the receiver then says how little came
+                    break; // the receiver then reports how little arrived
                 }
             }
             let _ = rustix::net::shutdown(&pair.server, rustix::net::Shutdown::Write);

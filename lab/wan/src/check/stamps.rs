@@ -1,5 +1,5 @@
-//! A path's own round trip: datagrams there and back, timed by the kernel where they arrive (SO_TIMESTAMPNS,
-//! socket(7)), so that the time to wake a thread is not taken for the network's.
+//! A path's own round-trip time. The kernel timestamps datagrams on arrival in both directions (SO_TIMESTAMPNS,
+//! socket(7)), so the time to wake a thread does not count.
 
 use super::traffic::Pair;
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -8,12 +8,12 @@ use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Nothing is lost here, but an emulator that hangs shall be told of.
+/// No datagram is lost here; this limit detects an emulator that hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// Round trips of one datagram after the other, in ms: the time of the way there and of the way back, without
-/// what the other end does between them.
+/// Round-trip times of one datagram after the other, in ms: the sum of both one-way times, without the work of
+/// the far end between them.
 pub fn round_trips(pair: &Pair, lasting: Duration) -> Result<Vec<f64>> {
     let what = || "timed datagrams".to_owned();
     for end in [&pair.server, &pair.client] {
@@ -30,7 +30,7 @@ pub fn round_trips(pair: &Pair, lasting: Duration) -> Result<Vec<f64>> {
     while Instant::now() < until {
         let there = one_way_ns(&pair.server, &pair.client)?;
         let back = one_way_ns(&pair.client, &pair.server)?;
-        // The kernel begins to stamp a moment after it was asked to.
+        // The kernel starts to stamp a moment after the request.
         if let Some((there, back)) = there.zip(back) {
             times_ms.push((there + back) as f64 / 1e6);
         }
@@ -38,7 +38,7 @@ pub fn round_trips(pair: &Pair, lasting: Duration) -> Result<Vec<f64>> {
     Ok(times_ms)
 }
 
-/// From just before it is sent until it is in the other end's kernel.
+/// Time from just before the send until the datagram is in the other end's kernel.
 fn one_way_ns(from: &OwnedFd, to: &OwnedFd) -> Result<Option<i64>> {
     let sent_ns = now_ns();
     send(from, &[1], SendFlags::empty()).doing(|| "sending a timed datagram".into())?;
@@ -46,14 +46,14 @@ fn one_way_ns(from: &OwnedFd, to: &OwnedFd) -> Result<Option<i64>> {
     Ok(arrived_ns.map(|arrived_ns| arrived_ns - sent_ns))
 }
 
-/// Takes a datagram; when it arrived, by the clock of [`now_ns`], if the kernel stamped it.
+/// Receives a datagram; returns its time of arrival on the clock of [`now_ns`], if the kernel stamped it.
 fn receive(end: &OwnedFd) -> Result<Option<i64>> {
     let mut byte = 0u8;
     let mut part = libc::iovec {
         iov_base: (&raw mut byte).cast(),
         iov_len: 1,
     };
-    let mut control = [0u64; 16]; // aligned as control messages have to be
+    let mut control = [0u64; 16]; // aligned as control messages require
     // SAFETY: msghdr is plain data, for which all zeros are valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut part;
@@ -85,7 +85,7 @@ fn receive(end: &OwnedFd) -> Result<Option<i64>> {
     Ok(stamp_ns)
 }
 
-/// The clock by which the kernel stamps.
+/// The clock of the kernel's timestamps.
 fn now_ns() -> i64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec * NS_PER_S + now.tv_nsec

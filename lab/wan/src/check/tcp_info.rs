@@ -1,10 +1,10 @@
-//! Asks the kernel what it knows about a connection.
+//! Reads the kernel's TCP_INFO of a connection.
 
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_wire::tcp_info::{LEN_BYTES, TcpInfo};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Asks about a connected socket.
+/// TCP_INFO of a connected socket.
 pub fn tcp_info(socket: impl AsFd) -> Result<TcpInfo> {
     let mut bytes = [0u8; LEN_BYTES];
     let mut len = LEN_BYTES as libc::socklen_t;

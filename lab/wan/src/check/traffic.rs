@@ -1,5 +1,5 @@
-//! Small senders and receivers, in one thread: all connections are looked at every few ms, so that
-//! a thousand of them cost little and acknowledgements never wait for a reader.
+//! Small senders and receivers in one thread. It polls all connections every few ms, so a thousand of them cost
+//! little, and acknowledgements never wait for a reader.
 
 use crate::Wan;
 use ackpace_lab_base::error::{Doing, LabError, Result};
@@ -12,12 +12,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Between two looks. Buffers hold what comes meanwhile.
+/// Interval between two polls. Buffers hold the data that arrives in between.
 const TURN: Duration = Duration::from_millis(4);
 const PATIENCE: Duration = Duration::from_secs(20);
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A connection, both ends in our hands.
+/// A connection of which we hold both ends.
 pub struct Pair {
     /// The server's end.
     pub server: OwnedFd,
@@ -25,26 +25,26 @@ pub struct Pair {
     pub client: OwnedFd,
 }
 
-/// Which end sends.
+/// The sending end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// Downloads.
+    /// A download.
     Server,
-    /// Uploads.
+    /// An upload.
     Client,
 }
 
-/// What a connection moved while it was measured.
+/// Data that a connection transferred during the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
     /// Bytes that arrived.
     pub bytes: u64,
-    /// Between the two looks at this connection.
+    /// Time between the two readings of this connection.
     pub seconds: f64,
 }
 
 impl Pair {
-    /// The end that sends, and the other.
+    /// The sending end, then the receiving one.
     pub fn ends(&self, sender: Sender) -> (&OwnedFd, &OwnedFd) {
         match sender {
             Sender::Server => (&self.server, &self.client),
@@ -53,16 +53,16 @@ impl Pair {
     }
 }
 
-/// Socket buffers. TCP's memory is the machine's: when it is short, all connections starve.
+/// Sizes of socket buffers. All connections share the machine's TCP memory: when it is short, all starve.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// To send: more than what is in flight, for what is sent between two looks.
+    /// Send buffer: more than the data in flight, to cover the interval between two polls.
     pub send_bytes: usize,
-    /// To receive: about half of the window that the kernel makes of it.
+    /// Receive buffer: about half of the window that the kernel derives from it.
     pub receive_bytes: usize,
 }
 
-/// Connects each client address to the server, all at once; in the same order.
+/// Connects each client address to the server, all at once; returns them in the same order.
 pub fn connect_all(
     wan: &Wan,
     clients: &[IpAddr],
@@ -121,7 +121,7 @@ pub fn connect_all(
     ends.into_iter().enumerate().map(pair).collect()
 }
 
-/// A UDP socket of the client and one of the server, connected to each other.
+/// A UDP socket of the client and one of the server, connected to each other. `port` is the server's.
 pub fn datagrams(wan: &Wan, client: IpAddr, port: u16) -> Result<Pair> {
     let what = || format!("UDP between {client} and port {port}");
     let ends = [
@@ -142,7 +142,7 @@ pub fn datagrams(wan: &Wan, client: IpAddr, port: u16) -> Result<Pair> {
 }
 
 impl Buffers {
-    /// So much each way.
+    /// The same size for both directions.
     pub fn both(bytes: usize) -> Buffers {
         Buffers {
             send_bytes: bytes,
@@ -150,8 +150,8 @@ impl Buffers {
         }
     }
 
-    /// For a window of up to 200 ms at a rate, to be used with a queue of `QUEUE_MS`: it fills the link and
-    /// never overflows it, so that no hole in the stream hides bytes that have arrived.
+    /// For a window of up to 200 ms at a rate, with a queue of `QUEUE_MS`. The window fills the link and never
+    /// overflows the queue, so no gap in the stream hides bytes that have arrived.
     pub fn filling(mbit_per_s: f64) -> Buffers {
         let receive_bytes = (mbit_per_s * 12_500.0) as usize;
         Buffers {
@@ -161,14 +161,14 @@ impl Buffers {
     }
 }
 
-/// Queue of a link that [`Buffers::filling`] is to fill.
+/// Length of the queue of a link that [`Buffers::filling`] is to fill.
 pub const QUEUE_MS: f64 = 400.0;
 
-/// Sends as much as TCP takes on all connections; measures for a while after a warm-up.
+/// Sends as much as TCP accepts on all connections; measures for `measured` after the warm-up.
 pub fn pump(pairs: &[(Pair, Sender)], warm_up: Duration, measured: Duration) -> Result<Vec<Moved>> {
     let chunk = vec![0x5a; CHUNK_BYTES];
     let mut sink = vec![0; CHUNK_BYTES];
-    let pause = TURN * (1 + pairs.len() as u32 / 200); // a thousand are not looked at so often
+    let pause = TURN * (1 + pairs.len() as u32 / 200); // poll a thousand connections less often
     let began = Instant::now();
     let mut arrived = vec![0u64; pairs.len()];
     let mut marks: Vec<Option<(u64, Instant)>> = vec![None; pairs.len()];
@@ -197,11 +197,11 @@ pub fn pump(pairs: &[(Pair, Sender)], warm_up: Duration, measured: Duration) -> 
     }
 }
 
-/// Discards all that has arrived; how much.
+/// Discards all data that has arrived; returns its length in bytes.
 pub fn drain(receiver: &OwnedFd, sink: &mut [u8]) -> Result<u64> {
     let mut bytes = 0;
     loop {
-        // MSG_TRUNC: the kernel throws it away instead of copying it (tcp(7)).
+        // MSG_TRUNC: the kernel discards the data instead of copying it (tcp(7)).
         match recv(receiver, &mut *sink, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
             Ok((_, 0)) => return Ok(bytes),
             Ok((_, len)) => bytes += len as u64,

@@ -4,7 +4,7 @@ use crate::topology::{LinkSpec, PathSpec, Topology};
 
 const MS: u64 = 1_000_000;
 
-/// From the server (10.0.0.1, port 8080) to 10.1.2.3, as many segments of 1,000 bytes as fit.
+/// A frame from the server (10.0.0.1, port 8080) to 10.1.2.3, with as many segments of 1,000 bytes as fit.
 fn made(payload_len: usize, ecn: u8) -> Vec<u8> {
     let made = Made {
         v6: false,
@@ -38,7 +38,7 @@ fn give(engine: &mut Engine, now_ns: u64, direction: Direction, frame: &[u8]) {
     engine.receive(now_ns, direction, &mut buffer, frame.len());
 }
 
-/// Everything that arrives by a time, as (when, segments, length).
+/// Everything that arrives by a time, as (time, segments, length).
 fn arrivals(engine: &mut Engine, until_ns: u64) -> Vec<(u64, usize, usize)> {
     let mut arrivals = Vec::new();
     while let Some(at_ns) = engine.deadline_ns().filter(|at_ns| *at_ns <= until_ns) {
@@ -146,7 +146,7 @@ fn a_shared_link_is_shared_and_comes_first_on_the_way_down() {
 #[test]
 fn a_faster_link_sends_what_waits_faster() {
     let mut engine = engine(None, &[path(8.416, 5.0)], &[]);
-    give(&mut engine, 0, Direction::Down, &made(10_000, 0)); // ten times 1 ms
+    give(&mut engine, 0, Direction::Down, &made(10_000, 0)); // ten packets of 1 ms each
     assert_eq!(arrivals(&mut engine, 7 * MS).len(), 2);
     let mut faster = path(84.16, 5.0).down;
     faster.queue_ms = Some(100.0);

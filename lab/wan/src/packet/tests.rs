@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A TCP frame as the kernel would give it. Odd options and values, so that nothing is right by chance.
+/// A TCP frame as the kernel would give it. Unusual options and values, so that no test passes by chance.
 #[derive(Clone, Debug)]
 pub struct Made {
     pub v6: bool,
@@ -64,7 +64,8 @@ impl Made {
     }
 }
 
-/// What the receiving kernel does with NEEDS_CSUM: the sum over the transport, with the seed in place.
+/// Completes the checksum as the receiving kernel does for NEEDS_CSUM: the sum over the transport, with the
+/// seed in place.
 fn completed(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     assert_eq!(frame[0], NEEDS_CSUM);
@@ -75,7 +76,7 @@ fn completed(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Sums to all ones over pseudo-header and transport, as a receiver checks it.
+/// True if pseudo-header and transport sum to all ones, as a receiver checks it.
 fn checksums_hold(frame: &[u8]) -> bool {
     let head = parse(frame).unwrap();
     let whole = completed(frame);

@@ -63,7 +63,7 @@ fn a_topology_becomes_links_and_paths() {
     assert!(rates.iter().any(|rate| *rate > 24_000_000));
 }
 
-/// What is replaced in the good topology, by what, and what is said of it.
+/// The text replaced in the good topology, its replacement, and a part of the error.
 const WRONG: &[(&str, &str, &str)] = &[
     ("seed = 7", "sead = 7", "unknown field `sead`"),
     (

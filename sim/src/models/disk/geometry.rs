@@ -1,8 +1,8 @@
-//! Where a byte is on the platters, and how long the arm takes.
+//! Where a byte lies on the platters, and how long the arm takes to reach it.
 //!
-//! A place is a time: how long the medium would take to pass the head from offset 0 to there without
-//! a pause. Its rest modulo a revolution is the angle, its quotient the track, and a difference of
-//! places is a transfer time. The platter's angle at time t is t modulo a revolution.
+//! A place is a time: how long the head would take to read from offset 0 to there without a pause. The place modulo a
+//! revolution is the angle, its quotient is the track, and a difference of places is a transfer time. The platter's
+//! angle at time t is t modulo a revolution.
 
 use super::profile::{DiskProfile, Seek};
 
@@ -11,7 +11,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Zones, tracks and cylinders of one disk.
 #[derive(Clone, Debug)]
 pub struct Geometry {
-    /// Time of one turn.
+    /// Time of one revolution.
     pub revolution_ns: u64,
     zones: Vec<Zone>,
     cylinder_ns: u64,
@@ -27,7 +27,7 @@ struct Zone {
 }
 
 impl Geometry {
-    /// Lays the zones out.
+    /// Computes the zones of a profile.
     pub fn new(profile: &DiskProfile) -> Self {
         let revolution_ns = 60 * NS_PER_S / profile.rpm;
         let (outer, inner) = (
@@ -67,14 +67,14 @@ impl Geometry {
         zone.start_ns + (within / u128::from(zone.track_bytes)) as u64
     }
 
-    /// The byte that is wholly before a place: the inverse of [`Self::place_ns`], rounded down.
+    /// The offset at a place, rounded down: the inverse of [`Self::place_ns`].
     pub fn offset_bytes(&self, place_ns: u64) -> u64 {
         let zone = self.zone(|zone| zone.start_ns <= place_ns);
         let within = u128::from(place_ns - zone.start_ns) * u128::from(zone.track_bytes);
         zone.start_bytes + (within / u128::from(self.revolution_ns)) as u64
     }
 
-    /// Time of the arm from one place to another.
+    /// Seek time from one place to another.
     pub fn seek_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
         let cylinders = (from_ns / self.cylinder_ns).abs_diff(to_ns / self.cylinder_ns);
         if cylinders == 0 {
@@ -89,13 +89,13 @@ impl Geometry {
         settle_ns + (sqrt_ns as f64 * distance.sqrt() + linear_ns as f64 * distance) as u64
     }
 
-    /// Wait at time `now_ns` until the place comes under the head.
+    /// Rotational delay at `now_ns`: the time until the place comes under the head.
     pub fn rotation_ns(&self, place_ns: u64, now_ns: u64) -> u64 {
         let (place, angle) = (place_ns % self.revolution_ns, now_ns % self.revolution_ns);
         (place + self.revolution_ns - angle) % self.revolution_ns
     }
 
-    /// The last zone that begins at or before something.
+    /// The last zone for which `begins` holds.
     fn zone(&self, begins: impl Fn(&Zone) -> bool) -> &Zone {
         &self.zones[self.zones.partition_point(begins) - 1]
     }

@@ -1,25 +1,25 @@
-//! The drive's own memory: segments that hold what was read, and the read-ahead that fills one of them.
+//! The drive's own cache: segments that hold what was read, and the read-ahead that fills one of them.
 //!
-//! After a read the head stays on the track and goes on reading until a segment's length beyond what
-//! the host has asked for. The host that follows finds its bytes there, or under the head.
+//! After a read the head stays on the track and reads on, up to a segment's length beyond the host's last byte. A host
+//! that reads on finds its bytes in the segment or under the head.
 
 use super::geometry::Geometry;
 use super::request::Request;
 
-/// What follows from an answer of the memory, kept apart so that asking changes nothing.
+/// How the cache would answer a read. [`Memory::find`] changes nothing; [`Memory::take`] applies the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// When the last byte is in the memory: in the past where it is there already.
+    /// When the last byte is in the cache; in the past if it is there already.
     pub ready_ns: u64,
-    /// When the first byte passes under the head, had it to be waited for.
+    /// When the first byte passes under the head, for a read that has to wait for it.
     pub under_head_ns: u64,
-    /// When the head begins to read on, where it had stopped at the end of the read-ahead.
+    /// When the head resumes reading, if it had stopped at the end of the read-ahead.
     pub resumes_ns: u64,
     segment: usize,
     stream: Option<Stream>,
 }
 
-/// The read-ahead under way (or stopped at its limit): the head passes `from_ns` at `since_ns`.
+/// The read-ahead under way, or stopped at its limit. The head passes `from_ns` at `since_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     segment: usize,
@@ -35,7 +35,7 @@ struct Segment {
     used: u64,
 }
 
-/// Segments and the head's place.
+/// The segments and the position of the head.
 #[derive(Clone, Debug)]
 pub struct Memory {
     segments: Vec<Segment>,
@@ -47,7 +47,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Empty segments, the head at offset 0. With none of them, nothing is ever found.
+    /// Empty segments, and the head at offset 0. Without segments every read is a miss.
     pub fn new(segments: usize, segment_bytes: u64, size_bytes: u64) -> Self {
         Self {
             segments: vec![Segment::default(); if segment_bytes == 0 { 0 } else { segments }],
@@ -59,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// Where the head is at `now_ns`, as a place.
+    /// The place of the head at `now_ns`.
     pub fn head_ns(&self, geometry: &Geometry, now_ns: u64) -> u64 {
         match self.stream {
             None => self.head_ns,
@@ -67,7 +67,7 @@ impl Memory {
         }
     }
 
-    /// Whether and when the memory can answer a read without moving the arm.
+    /// How the cache can answer a read without moving the arm; `None`: it can't.
     pub fn find(&self, geometry: &Geometry, request: &Request, now_ns: u64) -> Option<Answer> {
         if let Some(stream) = &self.stream {
             let start_bytes = self.segments[stream.segment].start_bytes;
@@ -92,7 +92,7 @@ impl Memory {
         })
     }
 
-    /// The host takes an answer.
+    /// Applies an answer that the host takes.
     pub fn take(&mut self, answer: &Answer) {
         self.uses += 1;
         self.segments[answer.segment].used = self.uses;
@@ -101,8 +101,8 @@ impl Memory {
         }
     }
 
-    /// The arm goes to a read, whose first byte passes the head at `under_head_ns`; it left its old
-    /// track at `now_ns`. The head reads on behind it.
+    /// Moves the arm to a read. It leaves its track at `now_ns`, and the first byte passes the head at `under_head_ns`.
+    /// Behind the read, the head reads on.
     pub fn read(
         &mut self,
         geometry: &Geometry,
@@ -128,7 +128,7 @@ impl Memory {
         });
     }
 
-    /// The arm goes to `request` and stays at its end: a write, or a read that failed.
+    /// Moves the arm to the end of `request`, without read-ahead: a write, or a read that failed.
     pub fn disturb(&mut self, geometry: &Geometry, request: &Request, now_ns: u64) {
         self.stop(geometry, now_ns);
         self.head_ns = geometry.place_ns(request.end_bytes());
@@ -144,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// Ends the read-ahead: its segment keeps the last of what was read.
+    /// Ends the read-ahead. Its segment keeps the last bytes that were read.
     pub fn stop(&mut self, geometry: &Geometry, now_ns: u64) {
         let Some(stream) = self.stream.take() else {
             return;
@@ -172,7 +172,7 @@ impl Memory {
             next.since_ns = now_ns + geometry.rotation_ns(limit_ns, now_ns);
         }
         next.limit_bytes = stream.limit_bytes.max(self.limit_bytes(request));
-        // The reading that went on until now passed every place up to the limit in one go.
+        // A read-ahead that never stopped passed every place up to the limit without a pause.
         let passes_ns = |offset_bytes: u64| {
             let place_ns = geometry.place_ns(offset_bytes);
             match place_ns.checked_sub(next.from_ns) {

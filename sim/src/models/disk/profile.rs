@@ -1,4 +1,4 @@
-//! The figures that make a device: what a data sheet says of it.
+//! The parameters of a device, as its data sheet gives them.
 
 /// Any device that the models know.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,24 +24,24 @@ pub struct DiskProfile {
     pub rate_inner_bytes_per_s: u64,
     /// Zones of equally many tracks; their rates fall evenly from outer to inner.
     pub zones: u64,
-    /// Tracks of a cylinder: between these the arm does not move (track skew hides the head switch).
+    /// Tracks per cylinder. The arm does not move between them (track skew hides the head switch).
     pub heads: u64,
-    /// Arm movement.
+    /// Seek curve.
     pub seek: Seek,
-    /// Processing of one command.
+    /// Processing time of one command.
     pub overhead_ns: u64,
-    /// Rate at which the drive's memory reaches the host.
+    /// Rate from the drive's cache to the host.
     pub bus_bytes_per_s: u64,
-    /// Read-ahead segments of the drive's memory.
+    /// Read-ahead segments of the drive's cache.
     pub segments: usize,
-    /// Length of a segment; the drive reads that far ahead of the host while it is idle. 0: no read-ahead.
+    /// Length of a segment: an idle drive reads that far ahead of the host. 0: no read-ahead.
     pub segment_bytes: u64,
     /// Order of service.
     pub queue: QueueProfile,
 }
 
-/// Seek time by distance d, a fraction of the full stroke: `settle + sqrt * d^0.5 + linear * d`.
-/// Nothing within a cylinder.
+/// Seek time by distance d, a fraction of the full stroke: `settle + sqrt * d^0.5 + linear * d`. A seek within a
+/// cylinder takes no time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seek {
     /// Constant part.
@@ -52,12 +52,12 @@ pub struct Seek {
     pub linear_ns: u64,
 }
 
-/// Which request of the queue is next.
+/// Which request of the queue is served next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// The oldest.
     Fifo,
-    /// The next one upwards; from the last back to the lowest.
+    /// The next higher offset; after the highest, back to the lowest.
     Clook,
     /// The one with the shortest positioning time, seek and rotation together.
     Sptf,
@@ -68,35 +68,36 @@ pub enum Discipline {
 pub struct QueueProfile {
     /// Order of service.
     pub discipline: Discipline,
-    /// The drive chooses among the oldest so many; the others wait in the host.
+    /// The drive chooses among this many of the oldest requests; the others wait in the host.
     pub depth: usize,
-    /// A request older than this is served first whatever the discipline says, the oldest of them before.
+    /// A request older than this is served first whatever the discipline says, the oldest of such requests before the
+    /// others.
     pub age_max_ns: u64,
 }
 
-/// Equal disks side by side.
+/// Equal disks, striped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayProfile {
-    /// Each of them.
+    /// One of them.
     pub disk: DiskProfile,
-    /// How many; an even number when mirrored.
+    /// Number of disks; even when mirrored.
     pub disks: usize,
-    /// Bytes on one column before the next follows.
+    /// Bytes on one column before the next column follows.
     pub chunk_bytes: u64,
     /// RAID-10 (pairs of equal disks) instead of RAID-0.
     pub mirrored: bool,
 }
 
-/// Flash: channels side by side, each does one thing at a time in the order of arrival.
+/// Flash: parallel channels, each of which serves one request at a time in the order of arrival.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashProfile {
     /// Capacity.
     pub size_bytes: u64,
     /// Number of channels.
     pub channels: usize,
-    /// Bytes on one channel before the next follows.
+    /// Bytes on one channel before the next channel follows.
     pub stripe_bytes: u64,
-    /// Time before the first byte.
+    /// Latency before the first byte.
     pub latency_ns: u64,
     /// Rate of one channel.
     pub channel_bytes_per_s: u64,
@@ -131,8 +132,8 @@ impl Profile {
     }
 }
 
-/// A disk of 10,000 rpm, 73.4 GB, SCSI, about 2003. The tests of the models measure it;
-/// the lab's own file of the same name says the same.
+/// A SCSI disk of 10,000 rpm and 73.4 GB, about 2003. The tests of the models measure it; the lab's profile of the same
+/// name has the same values.
 #[cfg(test)]
 pub(crate) fn scsi_2003() -> DiskProfile {
     DiskProfile {

@@ -1,17 +1,17 @@
-//! The requests that wait for a disk's arm, and which is next.
+//! Requests that wait for a disk's arm, and the choice of the next one.
 
 use super::profile::{Discipline, QueueProfile};
 use super::request::Request;
 use std::collections::VecDeque;
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     /// The request.
     pub request: Request,
-    /// When it came.
+    /// When it arrived.
     pub arrived_ns: u64,
-    /// How many were under way then.
+    /// How many requests were under way then.
     pub queued_before: usize,
 }
 
@@ -31,23 +31,23 @@ impl Queue {
         }
     }
 
-    /// Puts one at the end.
+    /// Appends a request.
     pub fn push(&mut self, waiting: Waiting) {
         self.waiting.push_back(waiting);
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// When the oldest came.
+    /// When the oldest request arrived.
     pub fn oldest_ns(&self) -> Option<u64> {
         self.waiting.front().map(|waiting| waiting.arrived_ns)
     }
 
-    /// Takes the next one to serve at `now_ns`, out of those that came by then. `last_end_bytes` is
-    /// where the last service ended; `positioning_ns` tells how long a request would take to reach.
+    /// Removes the next request to serve at `now_ns` among those that arrived by then. `last_end_bytes` is where the
+    /// last service ended; `positioning_ns` returns the time to reach a request.
     pub fn take(
         &mut self,
         now_ns: u64,

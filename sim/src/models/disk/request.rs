@@ -1,4 +1,4 @@
-//! What a device is asked and what it answers.
+//! Requests to a device, and their completions.
 
 /// Direction of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Kind {
 /// One request of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The host's name for it; unique among the requests that are under way.
+    /// The host's identifier; unique among the requests under way.
     pub id: u64,
     /// First byte on the device.
     pub offset_bytes: u64,
@@ -23,7 +23,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The byte behind the last.
+    /// First byte after the range.
     pub fn end_bytes(&self) -> u64 {
         self.offset_bytes + self.len_bytes
     }
@@ -43,7 +43,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// All of it.
+    /// The sum.
     pub fn busy_ns(&self) -> u64 {
         self.overhead_ns + self.seek_ns + self.rotation_ns + self.transfer_ns
     }
@@ -57,41 +57,41 @@ impl Split {
     }
 }
 
-/// The answer to a request.
+/// Completion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request.
     pub request: Request,
     /// When it was submitted.
     pub arrived_ns: u64,
-    /// When the device began with it (an array: its first member).
+    /// When the device started it (an array: its first member).
     pub started_ns: u64,
-    /// When it was done (an array: its last member).
+    /// When it finished (an array: its last member).
     pub finished_ns: u64,
-    /// Where the time went; of an array, summed over its members.
+    /// Where the time went; summed over the members of an array.
     pub split: Split,
-    /// Requests that were under way when it arrived, itself not counted.
+    /// Other requests under way when it arrived.
     pub queued_before: usize,
-    /// Whether the drive's memory had it, without the medium (an array: all parts).
+    /// Whether the drive's cache had all of it (an array: all parts).
     pub hit: bool,
-    /// A bad region was touched: the host sees EIO.
+    /// It touched a bad region: the host sees EIO.
     pub failed: bool,
 }
 
-/// What a device did since it was made.
+/// Totals of a device since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Reads that completed.
     pub reads: u64,
     /// Writes that completed.
     pub writes: u64,
-    /// Bytes of completed reads, failed ones left out.
+    /// Bytes of completed reads, without failed ones.
     pub read_bytes: u64,
-    /// Bytes of completed writes, failed ones left out.
+    /// Bytes of completed writes, without failed ones.
     pub written_bytes: u64,
-    /// Requests that a bad region failed.
+    /// Requests that failed in a bad region.
     pub failed: u64,
-    /// Reads that the drive's memory answered.
+    /// Reads that the drive's cache answered.
     pub hits: u64,
     /// Where busy time went, summed over members.
     pub split: Split,
@@ -100,7 +100,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts one answer.
+    /// Counts one completion.
     pub fn count(&mut self, completion: &Completion) {
         let (number, bytes) = match completion.request.kind {
             Kind::Read => (&mut self.reads, &mut self.read_bytes),

@@ -1,4 +1,4 @@
-//! What a wire loses: nothing, each packet by a coin, or packets in bursts.
+//! Loss on a wire: none, independent, or in bursts.
 
 use super::unit;
 use rand_pcg::rand_core::RngCore;
@@ -8,13 +8,13 @@ use rand_pcg::rand_core::RngCore;
 pub enum Loss {
     /// Nothing is lost.
     None,
-    /// Each packet is lost with the same probability, whatever happened to others.
+    /// Each packet is lost with the same probability, independently of the others.
     Bernoulli {
         /// Probability of a loss.
         p: f64,
     },
-    /// Two states, each with a loss of its own, which change from packet to packet (Gilbert 1960,
-    /// Elliott 1963). A state lasts a geometric number of packets: 1/r is the mean length of a bad one.
+    /// Two states, each with its own loss probability. The state may change before each packet (Gilbert 1960, Elliott
+    /// 1963). A state lasts a geometric number of packets: 1/r is the mean length of a bad one.
     GilbertElliott {
         /// Probability that the good state ends before a packet.
         to_bad: f64,
@@ -28,7 +28,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Part of all packets that is lost in the long run.
+    /// Fraction of all packets that is lost in the long run.
     pub fn mean(&self) -> f64 {
         match *self {
             Loss::None => 0.0,
@@ -39,7 +39,7 @@ impl Loss {
                 loss_good,
                 loss_bad,
             } => {
-                // Without a way back it stays where it went; without any it stays good.
+                // Without `to_good` a bad state never ends; without either probability the state stays good.
                 let bad = if to_bad > 0.0 {
                     to_bad / (to_bad + to_good)
                 } else {

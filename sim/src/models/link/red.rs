@@ -1,5 +1,5 @@
-//! Random early detection (Floyd and Jacobson 1993): drops or marks before the queue is full, by the
-//! average of its length.
+//! Random early detection (Floyd and Jacobson 1993): drops or marks packets before the queue is full, by its average
+//! length.
 
 use super::unit;
 use rand_pcg::rand_core::RngCore;
@@ -7,32 +7,32 @@ use rand_pcg::rand_core::RngCore;
 /// Parameters of a RED queue; `min_bytes < max_bytes <= limit_bytes`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Red {
-    /// Average from which packets are picked (min_th).
+    /// Average length from which packets are picked (min_th).
     pub min_bytes: u64,
-    /// Average from which every packet is dropped (max_th).
+    /// Average length from which every packet is dropped (max_th).
     pub max_bytes: u64,
     /// Probability just below `max_bytes` (max_p), above 0 to 1.
     pub p_max: f64,
     /// Weight of a new sample in the average (w_q), above 0 to 1.
     pub weight: f64,
-    /// Bytes that the queue holds at most, whatever the average says.
+    /// Most bytes that the queue holds, whatever the average.
     pub limit_bytes: u64,
-    /// Packets that allow it are marked instead of dropped, up to `max_bytes` (RFC 3168, section 7).
+    /// Marks ECN-capable packets instead of dropping them, up to `max_bytes` (RFC 3168, section 7).
     pub ecn: bool,
     /// From `max_bytes` to twice that, the probability rises from `p_max` to 1 instead of jumping
     /// (Floyd 2000, "gentle").
     pub gentle: bool,
 }
 
-/// A packet by which the average ages while the queue is empty: one of this length could have been sent.
+/// An empty queue ages the average once for each packet of this length that could have been sent.
 const TYPICAL_PACKET_BYTES: f64 = 1500.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     Pass,
-    /// Picked: to be marked where that is possible.
+    /// Picked: mark it if possible, else drop it.
     Congested,
-    /// Too much to mark.
+    /// Too much congestion to mark: drop it.
     Overloaded,
 }
 
@@ -48,7 +48,7 @@ impl RedState {
         self.average_bytes
     }
 
-    /// Judges one arrival. `idle_bytes`: what could have been sent since the queue became empty.
+    /// Judges one arrival. `idle_bytes`: bytes that could have been sent since the queue became empty.
     pub(super) fn judge(
         &mut self,
         red: &Red,

@@ -31,7 +31,7 @@ fn red() -> Red {
     }
 }
 
-/// Offers packets at a multiple of the link's rate, with gaps drawn by the seed; calls with each fate.
+/// Offers packets at a multiple of the link's rate, with seeded random gaps, and calls `with` for each fate.
 fn flood(link: &mut Link, packets: u64, load: f64, mut with: impl FnMut(u64, &Link, Verdict)) {
     let rate = link.profile().rate_bits_per_s.unwrap() as f64;
     let mean_gap_ns = 1500.0 * 8e9 / rate / load;
@@ -177,7 +177,7 @@ fn gilbert_elliott_loses_its_part_in_bursts_of_its_length() {
             before = lost;
         });
         let lost = link.totals().lost_packets as f64;
-        // The variance of a sum over a two-state chain grows by (1 + c) / (1 - c), c its correlation.
+        // The variance of a sum over a two-state chain grows by (1 + c) / (1 - c), where c is its correlation.
         let c = 1.0 - to_bad - to_good;
         let variance = mean * (1.0 - mean) / PACKETS as f64 * (1.0 + c) / (1.0 - c);
         within("loss", lost / PACKETS as f64, mean, variance.sqrt());
@@ -192,7 +192,7 @@ fn red_keeps_its_average_between_the_thresholds_and_marks_before_it_drops() {
         let queue = Queue::Red(red());
         let mut link = Link::new(Profile { queue, ..plain() }, SEED);
         let (mut sum, mut samples) = (0.0, 0u32);
-        // Marks do not slow these packets, so only drops can hold the queue: no ECN here.
+        // Marks do not slow these packets, so only drops can bound the queue: no ECN here.
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         let mut now_ns = 0.0;
         for nth in 0..200_000 {
@@ -208,7 +208,7 @@ fn red_keeps_its_average_between_the_thresholds_and_marks_before_it_drops() {
             (15_000.0..45_000.0).contains(&mean),
             "seed {SEED}, load {load}: mean queue {mean}"
         );
-        // In balance it drops the excess, p = 1 - 1/load, and little more: it is seldom empty.
+        // In equilibrium it drops the excess, p = 1 - 1/load, and little more: the queue is seldom empty.
         let totals = link.totals();
         let p = totals.dropped_red_packets as f64 / totals.offered_packets as f64;
         assert!((p - (1.0 - 1.0 / load)).abs() < 0.008, "load {load}: {p}");
@@ -279,8 +279,8 @@ fn a_change_of_rate_moves_what_waits_and_nothing_else() {
     };
     let mut retime = link.set(4 * MS + MS / 2, faster);
     let moved: Vec<(u64, u64)> = times.iter().map(|t| retime.apply(t.0, t.1)).collect();
-    assert_eq!(moved[3], (4 * MS, 9 * MS)); // on the wire already
-    assert_eq!(moved[4], (4 * MS + MS * 55 / 100, 9 * MS + MS * 55 / 100)); // half of it was sent
+    assert_eq!(moved[3], (4 * MS, 9 * MS)); // already on the wire
+    assert_eq!(moved[4], (4 * MS + MS * 55 / 100, 9 * MS + MS * 55 / 100)); // half of it had been sent
     assert_eq!(moved[9], (5 * MS + MS / 20, 10 * MS + MS / 20));
     assert_eq!(link.queue_bytes(4 * MS + MS / 2), 6875);
     assert_eq!(link.busy_ns(20 * MS), 5 * MS + MS / 20);
@@ -336,8 +336,7 @@ fn jitter_overtakes_only_where_it_may() {
     }
 }
 
-/// What 20,000 packets of 1500 bytes meet at 10 Mbit/s, by kind of link and load. A change of the model
-/// shows here.
+/// The fates of 20,000 packets of 1500 bytes at 10 Mbit/s, by kind of link and load. A change of the model shows here.
 #[test]
 fn the_table_of_fates() {
     let loss = Loss::GilbertElliott {

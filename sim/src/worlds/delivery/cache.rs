@@ -1,10 +1,10 @@
-//! A page cache of some size: what was neither read nor sent for longest gives way first.
+//! A page cache of a fixed size. It evicts the block whose last read or send is longest ago.
 
 use std::collections::BTreeMap;
 
 use ackpace_core::conn::Span;
 
-/// In pieces of this size, whole or not at all.
+/// Granularity: a block is in memory whole or not at all.
 const BLOCK_BYTES: u64 = 16 << 10;
 
 /// See the module.
@@ -17,7 +17,7 @@ pub(super) struct PageCache {
 }
 
 impl PageCache {
-    /// Nothing is cached.
+    /// An empty cache.
     pub fn new(max_bytes: u64) -> PageCache {
         PageCache {
             blocks_max: max_bytes / BLOCK_BYTES,
@@ -27,7 +27,7 @@ impl PageCache {
         }
     }
 
-    /// These bytes were read into it.
+    /// Inserts bytes that were read from the disk.
     pub fn fill(&mut self, file: u32, span: Span) {
         for block in blocks(span) {
             self.touch((file, block));
@@ -48,7 +48,7 @@ impl PageCache {
         bytes.min(span.len_bytes)
     }
 
-    /// These bytes, which are in memory, are sent from it.
+    /// Marks bytes in memory as used: they are being sent.
     pub fn send(&mut self, file: u32, span: Span) {
         for block in blocks(span) {
             self.touch((file, block));

@@ -1,7 +1,7 @@
-//! The clients' sides of all connections: when something happens on which, in the order of time.
+//! The client side of all connections: their events in the order of time.
 //!
-//! A socket is looked at only when something happens on it, so that a world of ten thousand costs no more for each event
-//! than one of ten.
+//! A socket is visited only when something happens on it, so an event costs no more among ten thousand clients than
+//! among ten.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::worlds::socket::Socket;
 pub(super) enum Deed {
     Connects,
     Resets,
-    /// Its socket takes more.
+    /// Its socket becomes writable.
     Calls,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Paths {
     sockets: Vec<Socket>,
     resets_at: Vec<Option<Instant>>,
     gone: Vec<bool>,
-    /// What happens next on whom, and the same by connection.
+    /// The next event of each connection, by time and by connection.
     events: BTreeSet<(Instant, usize)>,
     next_at: Vec<Option<Instant>>,
     counted_from: Instant,
@@ -32,7 +32,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Nobody has connected. What arrives counts from `counted_from` on.
+    /// No client has connected yet. Bytes that arrive count from `counted_from` on.
     pub fn new(downloads: &[Download], counted_from: Instant) -> Paths {
         let count = downloads.len();
         let sockets = downloads.iter().map(|d| Socket::new(d.client));
@@ -49,12 +49,12 @@ impl Paths {
         paths
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     pub fn next_at(&self) -> Option<Instant> {
         self.events.first().map(|(at, _)| *at)
     }
 
-    /// What happens by `now`, one after the other.
+    /// Returns the next event that is due by `now`.
     pub fn next_deed(&mut self, now: Instant) -> Option<(usize, Deed)> {
         while let Some((_, n)) = self.events.first().copied().filter(|(at, _)| *at <= now) {
             let deed = self.deed(n, now);
@@ -83,7 +83,7 @@ impl Paths {
         })
     }
 
-    /// A socket as it is now, for a change that does not concern when something happens.
+    /// A socket, drained up to now. The caller may change it in ways that do not move its next event.
     pub fn drained(&mut self, n: usize, now: Instant) -> &mut Socket {
         if !self.gone[n] {
             self.drain(n, now);
@@ -91,7 +91,7 @@ impl Paths {
         &mut self.sockets[n]
     }
 
-    /// Bytes are given to a socket: what it takes, and whether it is full now.
+    /// Gives bytes to a socket. Returns how many it takes, and whether it is full now.
     pub fn give(
         &mut self,
         n: usize,
@@ -106,7 +106,7 @@ impl Paths {
         (taken_bytes, full)
     }
 
-    /// Bytes that arrived at each client, when all is over at `now`.
+    /// Bytes that arrived at each client when the run ends at `now`.
     pub fn finish(mut self, now: Instant) -> Vec<u64> {
         (0..self.sockets.len()).for_each(|n| {
             self.drained(n, now);
@@ -114,7 +114,7 @@ impl Paths {
         self.counted_bytes
     }
 
-    /// Cut where counting begins and where its rate changes.
+    /// Drains a socket in steps, split where counting begins and where its rate changes.
     fn drain(&mut self, n: usize, until: Instant) {
         let socket = &mut self.sockets[n];
         while socket.drained_at < until {

@@ -1,4 +1,4 @@
-//! The shell of both machines: it does what they order, and counts.
+//! The shell of both machines: it executes their orders, and counts.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,7 +41,7 @@ pub(super) struct Run<'a> {
     disk: Disk,
     device: Device,
     paths: Paths,
-    /// Clients that still want each file.
+    /// Number of clients that still want each file.
     alive: Vec<u32>,
     read_by_file_bytes: Vec<u64>,
     asked_at: Vec<Instant>,
@@ -57,7 +57,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Nothing has happened yet.
+    /// A run at its start.
     pub fn new(world: &'a World) -> Run<'a> {
         let count = world.downloads.len();
         let mut alive = vec![0; world.files as usize];
@@ -88,7 +88,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What came of it.
+    /// Ends the run at `now` and returns its results.
     pub fn finish(mut self, now: Instant) -> Outcome {
         self.outcome.by_client_bytes = self.paths.finish(now);
         let files = self.world.downloads.iter().map(|d| d.file as usize);
@@ -102,7 +102,8 @@ impl<'a> Run<'a> {
         self.outcome
     }
 
-    /// The next events of clients and device, and what the machines make of them. `false`: there are none by `ends_at`.
+    /// Handles the next events of clients and device, and what the machines order then. Returns `false` if there are
+    /// none by `ends_at`.
     pub fn turn(&mut self, ends_at: Instant) -> bool {
         let device = self.device.next_ns().map(|ns| Instant {
             us: ns.div_ceil(1000),
@@ -127,7 +128,7 @@ impl<'a> Run<'a> {
             self.read_done(ReadId(done.request.id));
         }
         self.disk_turn();
-        // Between two rings the worker hears its news when it wakes for another reason.
+        // Messages that do not wake the worker wait until it wakes for another reason.
         while woken || std::mem::take(&mut self.rung) {
             woken = false;
             while let Some(news) = self.news.pop_front() {
@@ -329,7 +330,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Slots come back one by one, as what is in them is sent.
+    /// Returns slots to the pool one by one, as their bytes are sent.
     fn release(&mut self, stream: StreamId, before_bytes: u64) {
         let Some(leases) = self.leases.get_mut(&stream.conn.index) else {
             return;

@@ -1,4 +1,4 @@
-//! What the bytes of an input make happen, one after the other.
+//! The events that the bytes of an input cause, one after the other.
 
 use ackpace_core::conn::{ConnId, Span, StreamId, TcpEvent};
 use ackpace_core::disk::{self, Layout, ReadId};
@@ -10,15 +10,15 @@ use super::bench::Fate;
 use super::response::{Shape, object, request};
 use super::shell::{PLACES, Run};
 
-/// Acts of one input: a longer one is cut.
+/// Events per input; the rest of a longer one is ignored.
 const ACTS_MAX: u32 = 1_000;
-/// More orders than one act can ever cause: beyond, the worker turns in circles.
+/// More orders than one event can ever cause: beyond this, the worker is in a loop.
 pub(super) const OUTS_MAX: u32 = 20_000;
-/// Requests that lie in one client's input.
+/// Requests waiting in one client's input.
 const REQUESTS_MAX: usize = 4;
 
 impl Run<'_> {
-    /// All that the input says.
+    /// Executes the whole input.
     pub fn act(&mut self) {
         for _ in 0..ACTS_MAX {
             if self.input.is_empty() {
@@ -36,7 +36,7 @@ impl Run<'_> {
         }
     }
 
-    /// One of the threads has a turn, or a part of one.
+    /// One of the threads takes a turn, or a part of one.
     fn act_of_turns(&mut self, act: u8) {
         match act {
             0..6 => self.worker_turn(),
@@ -59,7 +59,7 @@ impl Run<'_> {
         }
     }
 
-    /// As the server's: first what was heard, then what is to be done.
+    /// A turn as in the server: it hears messages first, then executes orders.
     pub fn worker_turn(&mut self) {
         self.worker_rung = false;
         while self.hear_one() {}
@@ -173,7 +173,7 @@ impl Run<'_> {
         self.bench.reads.keys().nth(nth).copied()
     }
 
-    /// A window of a file, a part of one, or where somebody waits for the disk.
+    /// A window of a file, a part of one, or several.
     fn some_pages(&mut self) -> (usize, Span) {
         let nth = self.input.below(self.files.len() as u64) as usize;
         let windows = 1 + self.files[nth].len_bytes / WINDOW_BYTES;
@@ -212,7 +212,7 @@ impl Run<'_> {
         }
     }
 
-    /// What happens rarely.
+    /// An event that is rare.
     fn mishap(&mut self) {
         match self.input.below(6) {
             0 => {
@@ -241,7 +241,7 @@ impl Run<'_> {
         }
     }
 
-    /// A message comes a second time, or long after its stream has ended: nobody may mind.
+    /// Repeats a message, or delivers it long after its stream has ended. The machines must tolerate both.
     fn echo(&mut self) {
         if !self.echoes {
             return;
@@ -277,7 +277,7 @@ impl Run<'_> {
     }
 }
 
-/// The response before this one, on its connection or on the one that had its place.
+/// The previous response of this connection, or of the one that had its place before.
 fn before(stream: StreamId) -> StreamId {
     let mut before = stream;
     if stream.nth > 0 {

@@ -1,4 +1,4 @@
-//! A disk machine that hears wishes of anybody, in any order, and to which reads come back as they like.
+//! A disk machine without a worker: any stream sends wants in any order, and reads complete as the input says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,10 @@ use super::words::{self, News};
 const OUTS_MAX: u32 = 1_000;
 const MESSAGES_MAX: u32 = 2_000;
 
-/// The disk machine and messages of anybody.
+/// Drives the disk machine with arbitrary messages.
 ///
 /// # Panics
-/// When it does, or answers what nobody wished for, or orders what can't be read, or without end.
+/// When the machine panics, answers a want that nobody sent, orders an impossible read, or orders without end.
 pub fn disk_alone(data: &[u8]) {
     let mut input = Input::new(data);
     let mut alone = Alone {
@@ -49,13 +49,13 @@ struct Alone<'a> {
     disk: Disk,
     input: Input<'a>,
     now: Instant,
-    /// The wishes of each stream: it may be any of them that is answered.
+    /// The wants of each stream; an answer may be to any of them.
     wants: BTreeMap<StreamId, Vec<Want>>,
-    /// How often each was answered.
+    /// Number of answers to each stream.
     told: BTreeMap<StreamId, u32>,
-    /// Reads that have not come back.
+    /// Reads under way.
     reads: BTreeMap<ReadId, Span>,
-    /// Reads into slots that somebody got.
+    /// Reads into slots that a stream has received.
     filled: BTreeSet<ReadId>,
     story: Story,
 }

@@ -1,5 +1,5 @@
-//! A worker machine to which anything may be said at any time: answers to each of its last orders, wrong ones too, twice
-//! and late, and messages about strangers.
+//! A worker machine without a disk machine. It may hear anything at any time: answers to each of its last orders, also
+//! wrong, repeated or late ones, and messages about unknown connections.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ const ORDERS_KEPT: usize = 24;
 /// More orders than one message can ever cause.
 const OUTS_MAX: u32 = 1_000;
 const MESSAGES_MAX: u32 = 2_000;
-/// The longest file that a kernel knows.
+/// The longest file that the kernel supports.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 const FILES: [Shape; 3] = [
     Shape {
@@ -42,10 +42,10 @@ const FILES: [Shape; 3] = [
     },
 ];
 
-/// The worker machine and messages of anybody.
+/// Drives the worker machine with arbitrary messages.
 ///
 /// # Panics
-/// When it does, or orders what is not in a response, or orders without end.
+/// When the machine panics, orders bytes that are not in a response, or orders without end.
 pub fn worker_alone(data: &[u8]) {
     let mut input = Input::new(data);
     let mut alone = Alone {
@@ -104,7 +104,7 @@ impl Alone<'_> {
         }
     }
 
-    /// What is sent, asked and wished for lies in the response that it is for.
+    /// Every send, probe and want must lie in the response that it is for.
     fn check(&self, out: &Out) {
         let (stream, inside) = match *out {
             Out::Send {
@@ -147,7 +147,7 @@ impl Alone<'_> {
     fn message(&mut self) {
         match self.input.byte() % 32 {
             0..20 => {
-                // Often the last order, sometimes one of long ago; of a stranger, rarely.
+                // Often the last order, sometimes one of long ago; rarely that of another connection.
                 let back = self.input.below(4) * self.input.below(7);
                 let nth = self.orders.len().checked_sub(1 + back as usize);
                 if let Some(out) = nth.and_then(|nth| self.orders.get(nth)) {
@@ -274,7 +274,7 @@ impl Alone<'_> {
         }
     }
 
-    /// The wish, or its start, or what begins before it, behind it, or ends beyond it.
+    /// The wanted span, or its start, or a span that begins before it, begins behind it, or ends beyond it.
     fn span_near(&mut self, wish: Span) -> Span {
         let by_bytes = self.input.pick(&[16_384, 1, 1 << 20, 5_000]);
         let Span {
@@ -338,7 +338,7 @@ impl Alone<'_> {
     }
 }
 
-/// Counters of a kernel that may be wrong, wrap or stand still.
+/// Kernel counters that may be wrong, wrap or stand still.
 fn flow(input: &mut Input<'_>) -> Flow {
     Flow {
         acked_bytes: number(input),

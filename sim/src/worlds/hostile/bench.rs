@@ -1,11 +1,11 @@
-//! What the disk thread has: its machine, reads under way, slots, and its bell.
+//! State of the disk thread: its machine, reads under way, slots, and whether it is to be woken.
 
 use std::collections::BTreeMap;
 
 use ackpace_core::conn::{ObjectId, Span, StreamId, Want};
 use ackpace_core::disk::{self, Disk, ReadId};
 
-/// What a worker asks.
+/// A message of a worker to the disk thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
     Want(Want),
@@ -25,9 +25,9 @@ impl Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Whole,
-    /// The file ended after so many bytes.
+    /// The file ended after this many bytes.
     Short(u64),
-    /// A byte so far behind its start can't be read.
+    /// The byte this far behind the start can't be read.
     Broken(u64),
 }
 
@@ -38,43 +38,44 @@ pub(super) struct Flight {
     pub slots: u32,
 }
 
-/// The memory of the read that has just come back.
+/// The memory of the read that has just completed.
 pub(super) struct Landed {
     pub read: ReadId,
     pub flight: Flight,
-    /// What of it is there.
+    /// The part that was read.
     pub good: Span,
     pub taken: bool,
 }
 
-/// What the disk machine should know of a place: kept from what it was told and has answered.
+/// What the disk machine should know of a connection's place, from what it was told and has answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
-    /// The last wish that it took.
+    /// The last want that it accepted.
     pub want: Want,
     /// Answers given to its stream.
     pub answers: u32,
-    /// It is not answered.
+    /// The want is not answered yet.
     pub holds: bool,
 }
 
-/// The disk machine and what its shell has.
+/// The disk machine and the state of its shell.
 pub(super) struct Bench {
     pub disk: Disk,
     pub settings: disk::Settings,
     pub reads: BTreeMap<ReadId, Flight>,
-    /// Files whose layout is being looked for.
+    /// Files whose layout is being looked up.
     pub maps: Vec<ObjectId>,
     pub landed: Option<Landed>,
     pub standing: BTreeMap<u32, Standing>,
-    /// Slots that are lent, and those that came back and of which the machine has not heard.
+    /// Slots that are lent out.
     pub used: u32,
+    /// Slots that came back and that the machine has not heard of yet.
     pub freed: u32,
-    /// So many slots have to come back before it rings; 0: it does not.
+    /// Slots that must come back before the thread is woken; 0: it does not wait for any.
     pub hungry: u32,
-    /// Its bell rings.
+    /// A wake-up is pending.
     pub rung: bool,
-    /// The machine has heard nothing since it had nothing to order.
+    /// The machine has heard nothing since it last had no orders.
     pub quiet: bool,
 }
 
@@ -95,7 +96,7 @@ impl Bench {
         }
     }
 
-    /// Slots come back to the pool; it rings when those are there that the next read lacks.
+    /// Returns slots to the pool, and wakes the thread once the next read has those that it lacks.
     pub fn free(&mut self, slots: u32) {
         assert!(slots <= self.used, "slots come back twice");
         self.used -= slots;
@@ -103,7 +104,7 @@ impl Bench {
         self.feed();
     }
 
-    /// Ring if those have come back that the next read lacks.
+    /// Wakes the thread if the slots that the next read lacks have come back.
     pub fn feed(&mut self) {
         if self.hungry > 0 && self.freed >= self.hungry {
             (self.hungry, self.rung) = (0, true);

@@ -1,4 +1,4 @@
-//! Progress: whoever stands still is waited for by somebody.
+//! Progress: for every stalled stream some part is at work.
 
 use ackpace_core::Machine;
 use ackpace_core::conn::StreamId;
@@ -9,8 +9,8 @@ use super::bench::Ask;
 use super::shell::{Client, Run};
 
 impl Run<'_> {
-    /// Once the worker has nothing to order, each of its streams waits for exactly what will come: its socket calls, its
-    /// slice is made, or the disk has its wish or has answered.
+    /// Once the worker has no more orders, each of its streams waits for exactly one event that will come: its socket
+    /// becomes writable, its slice is made, or the disk has its want or has answered it.
     pub fn check(&self) {
         let orders = self.worker.deadline().is_some_and(|at| at <= self.now);
         if orders {
@@ -50,7 +50,7 @@ impl Run<'_> {
         );
     }
 
-    /// Whether a stream that waits for the disk will hear of it.
+    /// Whether a stream that waits for the disk will get an answer.
     fn disk_owes(&self, stream: StreamId) -> bool {
         let place = stream.conn.index;
         let asked = self.asks.get(place);
@@ -63,13 +63,13 @@ impl Run<'_> {
         let standing = self.bench.standing.get(&place);
         let holds = standing.is_some_and(|s| s.want.stream == stream && s.holds);
         assert!(!(answered && holds), "a wish that is answered stands");
-        // An answer does not ring for who has bytes in his socket: the worker wakes soon, by itself.
+        // An answer does not wake the worker for a stream with bytes in its socket; the worker wakes soon by itself.
         let soon = self.now.plus_us(SAMPLE_QUIET_US + SCAN_PERIOD_US);
         let wakes = self.worker_rung || self.worker.deadline().is_some_and(|at| at <= soon);
         asked || holds || answered && wakes
     }
 
-    /// The disk machine does not sit on wishes: it waits for a read, a layout, memory or a time.
+    /// The disk machine must not hold wants for no reason: it waits for a read, a layout, memory or a time.
     fn check_disk(&self) {
         let bench = &self.bench;
         let holds = bench.standing.values().any(|standing| standing.holds);

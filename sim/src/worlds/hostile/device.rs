@@ -1,4 +1,4 @@
-//! The disk thread: it hears what is asked, reads as it is ordered, and leaves its news.
+//! The disk thread: it hears messages, executes reads, and leaves answers for the worker.
 
 use ackpace_core::Machine;
 use ackpace_core::conn::{Held, ObjectId, Span};
@@ -11,7 +11,7 @@ use super::shell::Run;
 use super::words::{self, Answer, News};
 
 impl Run<'_> {
-    /// What the disk thread does when it is woken.
+    /// A turn of the disk thread after it was woken.
     pub fn disk_turn(&mut self) {
         self.bench.rung = false;
         self.memory_came_back();
@@ -34,7 +34,7 @@ impl Run<'_> {
         }
     }
 
-    /// What was asked first of what is left; `false`: nothing is.
+    /// Passes the oldest message to the disk machine; `false` if there is none.
     pub fn hear_ask(&mut self) -> bool {
         let Some(ask) = self.asks.take() else {
             return false;
@@ -63,7 +63,7 @@ impl Run<'_> {
         true
     }
 
-    /// The disk machine is obeyed until it has nothing to order.
+    /// Executes the disk machine's orders until it has none.
     pub fn pump_disk(&mut self) {
         let mut outs = 0;
         while let Some(out) = self.bench.disk.poll(self.now) {
@@ -118,7 +118,7 @@ impl Run<'_> {
         assert!(bench.reads.len() <= READS_IN_FLIGHT_MAX);
     }
 
-    /// A wish is answered, with what its read has brought.
+    /// Answers a want, with the bytes that its read has brought.
     fn answer(&mut self, out: &Out) {
         let landed = &mut self.bench.landed;
         let news = News::of(out, |told| {
@@ -161,7 +161,7 @@ impl Run<'_> {
         }
     }
 
-    /// A read comes back, and who waits for it is told.
+    /// Completes a read and tells the streams that wait for it.
     pub fn read_done(&mut self, read: ReadId, fate: Fate) {
         let Some(flight) = self.bench.reads.remove(&read) else {
             return;
@@ -221,7 +221,7 @@ impl Run<'_> {
         }
     }
 
-    /// A layout is found, or it is found that nobody knows it.
+    /// Answers one layout look-up: found or unknown. `false` if none is under way.
     pub fn map_one(&mut self) -> bool {
         let Some(object) = self.bench.maps.pop() else {
             return false;

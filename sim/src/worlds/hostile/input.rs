@@ -1,6 +1,6 @@
-//! Bytes that decide: each choice of a run takes one or two of them.
+//! Bytes that decide: a choice of a run takes one or two of them, a 64-bit number eight.
 
-/// What is left of an input. At its end every choice is the first one.
+/// The rest of an input. Once it is empty, every choice is the first one.
 pub(super) struct Input<'a> {
     bytes: &'a [u8],
 }
@@ -28,7 +28,7 @@ impl<'a> Input<'a> {
         (u64::from(high) << 8 | u64::from(self.byte())) % bound.max(1)
     }
 
-    /// `true` once in `rarity` times, if the bytes are random; never at the end.
+    /// `true` in one of `rarity` cases if the bytes are random; never at the end of the input.
     pub fn once_in(&mut self, rarity: u8) -> bool {
         self.byte() % rarity == rarity - 1
     }
@@ -37,7 +37,7 @@ impl<'a> Input<'a> {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Eight bytes as a number: any.
+    /// Any 64-bit number, from eight bytes.
     pub fn any(&mut self) -> u64 {
         let bytes = std::array::from_fn(|_| self.byte());
         u64::from_le_bytes(bytes)

@@ -1,5 +1,5 @@
-//! The boxes between a worker and a disk thread: one cell a place, a later message replaces an earlier one that nobody
-//! has taken, and keeps its turn. As the server's, without threads.
+//! The mailboxes between a worker and a disk thread, as in the server, without threads. There is one cell for each
+//! place: a later message replaces an earlier one that nobody has taken, and keeps its position in the queue.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ impl<T> Mailboxes<T> {
         }
     }
 
-    /// Returns the message that is replaced.
+    /// Stores a message and returns the one that it replaces.
     pub fn put(&mut self, place: u32, message: T) -> Option<T> {
         let replaced = self.cells[place as usize].replace(message);
         if replaced.is_none() {

@@ -1,4 +1,4 @@
-//! Where bytes of files are: the page cache, which forgets, and the slots of the pool.
+//! Where bytes of files are: in the page cache, which evicts pages, or in slots of the pool.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ const PAGE_BYTES: u64 = 16 * KIB;
 #[derive(Debug)]
 pub(super) struct Piece {
     pub object: ObjectId,
-    /// Where in the file their first byte is.
+    /// Offset in the file of their first byte.
     pub from_bytes: u64,
-    /// What is in them.
+    /// The bytes that they hold.
     pub span: Span,
     slots: u32,
     released: u32,
@@ -32,18 +32,18 @@ impl Piece {
         }
     }
 
-    /// Slots that it still has.
+    /// Slots not released yet.
     pub fn slots(&self) -> u32 {
         self.slots - self.released
     }
 
-    /// Whether the byte at this place of the file is in it.
+    /// Whether it holds the byte at this offset of the file.
     pub fn holds(&self, object: ObjectId, at_bytes: u64) -> bool {
         let gone_bytes = self.from_bytes + u64::from(self.released) * SLOT_BYTES;
         self.object == object && self.span.contains(at_bytes) && at_bytes >= gone_bytes
     }
 
-    /// All before this place of the file is sent; returned are the slots that come free.
+    /// Releases the slots whose bytes are sent, all those before this offset of the file; returns how many.
     pub fn release(&mut self, before_bytes: u64) -> u32 {
         let sent_bytes = before_bytes.saturating_sub(self.from_bytes);
         let whole = if before_bytes >= self.span.end_bytes() {
@@ -62,7 +62,7 @@ pub(super) struct File {
     pub len_bytes: u64,
     pub residency: ResidencySource,
     resident: Vec<bool>,
-    /// When the worker was last told that they are.
+    /// When the worker was last told that each page is in memory.
     told_at: BTreeMap<u64, Instant>,
 }
 
@@ -82,14 +82,14 @@ impl File {
         span.offset_bytes / PAGE_BYTES..end.min(self.resident.len() as u64)
     }
 
-    /// They are in memory from now on.
+    /// Puts the pages into memory.
     pub fn keep(&mut self, span: Span) {
         for page in self.pages(span) {
             self.resident[page as usize] = true;
         }
     }
 
-    /// The kernel needs their memory for something else.
+    /// Evicts the pages, as the kernel does when it needs the memory.
     pub fn drop_pages(&mut self, span: Span) {
         if self.residency != ResidencySource::Always {
             for page in self.pages(span) {
@@ -98,7 +98,7 @@ impl File {
         }
     }
 
-    /// How much of the span is in memory, from its start.
+    /// Bytes in memory from the start of the span.
     pub fn resident_bytes(&self, span: Span) -> u64 {
         let cold = self.pages(span).find(|page| !self.resident[*page as usize]);
         cold.map_or(span.len_bytes, |page| {
@@ -106,14 +106,14 @@ impl File {
         })
     }
 
-    /// The worker was told that they are in memory.
+    /// Records that the worker was told of the pages.
     pub fn told(&mut self, span: Span, now: Instant) {
         for page in self.pages(span) {
             self.told_at.insert(page, now);
         }
     }
 
-    /// Whether a worker that sends these bytes may believe that they are in memory: they are, or it was told so a moment ago.
+    /// Whether a worker may send these bytes: they are in memory, or it was told so less than `RESIDENCY_TRUST_US` ago.
     pub fn may_be_believed(&self, span: Span, now: Instant) -> bool {
         let trusted = |page: &u64| {
             let told_at = self.told_at.get(page);

@@ -1,19 +1,19 @@
-//! Both machines under a shell that does whatever the bytes of an input say: which message is heard when, how much a
-//! socket takes, which read fails, which page is dropped, who leaves. What a real server meets once in a million requests
-//! is an input of some hundred bytes.
+//! Both machines under a shell that does whatever the bytes of an input say: the order of messages, how much a socket
+//! takes, which read fails, which page is evicted, which client leaves. An event that a real server meets once in a
+//! million requests takes an input of some hundred bytes.
 //!
-//! Three worlds. In [`both`] the machines talk by latest-wins mailboxes as in the server, and three laws hold for every
-//! input:
+//! There are three worlds. In [`both`] the machines talk through latest-wins mailboxes as in the server, and three laws
+//! hold for every input:
 //!
-//! - *Framing*: what is sent is the plan, byte by byte, and nothing else; a response that ends early is the last one of
+//! - *Framing*: the bytes sent are exactly those of the plan, in order. A response that ends early is the last one of
 //!   its connection, and only a failure ends it early.
 //! - *Memory*: bytes of a file are sent only from where they are: from slots that were read for this stream and are not
 //!   given back, or from pages that are in memory, or were a moment ago.
-//! - *Progress*: who stands still is waited for by somebody (`check.rs`), and when the input ends and everybody does his
-//!   part, all that was asked for is sent, and nothing is kept.
+//! - *Progress*: for every stalled stream some part is at work (`check.rs`). When the input ends and every part does
+//!   its work, all that was asked for is sent, and nothing is kept.
 //!
-//! In [`worker_alone`] and [`disk_alone`] there is no other side: messages are as the input likes, late, doubled and of
-//! strangers.
+//! In [`worker_alone`] and [`disk_alone`] one machine runs without the other. Messages are as the input says: late,
+//! duplicated, or about unknown connections.
 
 mod acts;
 mod alone_disk;
@@ -36,17 +36,17 @@ pub use self::alone_worker::worker_alone;
 use self::input::Input;
 use self::shell::Run;
 
-/// Worker and disk machine together. See the module.
+/// Runs the worker and the disk machine together. See the module.
 ///
 /// # Panics
-/// When a law is broken; the orders that led there are printed.
+/// When a law is broken. With `ACKPACE_STORY` set, the events that led there are printed.
 pub fn both(data: &[u8]) {
     let mut run = Run::new(Input::new(data));
     run.act();
     run.settle();
 }
 
-/// Bytes that look random, the same for the same seed: an input for each of the worlds.
+/// Pseudo-random bytes, the same for the same seed: an input for each of the worlds.
 pub fn random_input(seed: u64, len_bytes: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {

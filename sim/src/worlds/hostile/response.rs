@@ -1,4 +1,4 @@
-//! One response as its client sees it: which byte comes next, by its plan alone.
+//! One response as its client sees it: its plan alone says which byte comes next.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use ackpace_core::units::KIB;
 use super::input::Input;
 use super::words;
 
-/// What a client asks for, and what it is to get.
+/// A request, and the response that it should get.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub plan: Plan,
@@ -25,10 +25,10 @@ pub(super) struct Response {
     slice: Option<(u64, bool)>,
     /// A slice is being made.
     pub slicing: bool,
-    /// The next byte: of which part, and where in it.
+    /// The next byte: its part, and the offset in that part.
     at: (u16, u64),
     pub sent_bytes: u64,
-    /// It may end before its last byte: something failed, or its client left.
+    /// It may end early: something failed, or its client left.
     pub excused: bool,
 }
 
@@ -48,8 +48,8 @@ impl Response {
         response
     }
 
-    /// The length of the part that stands next, with the texts that follow if it is one, and how many parts these are;
-    /// `None`: nobody knows.
+    /// The length of the next part, and how many parts that covers: consecutive texts count together. `None`: the
+    /// length is not known yet.
     fn next_part(&self) -> Option<(u64, u16)> {
         match self.plan.parts.get(usize::from(self.at.0))? {
             Part::Bytes(_) => {
@@ -62,7 +62,7 @@ impl Response {
         }
     }
 
-    /// Go past what is finished: parts, and the last slice.
+    /// Advances past finished parts and past the last slice.
     fn settle(&mut self) {
         while let Some((len_bytes, parts)) = self.next_part() {
             let listed = matches!(self.plan.parts[usize::from(self.at.0)], Part::Slices);
@@ -74,12 +74,12 @@ impl Response {
         }
     }
 
-    /// Whether the kernel has its last byte.
+    /// Whether the kernel has taken its last byte.
     pub fn is_whole(&self) -> bool {
         usize::from(self.at.0) == self.plan.parts.len()
     }
 
-    /// The next slice of its listing is there; returned are its length and whether it is the last.
+    /// Records that the next slice of its listing is made; returns its length and whether it is the last.
     pub fn sliced(&mut self) -> (u64, bool) {
         if let Some((len_bytes, last)) = self.slice {
             assert!(
@@ -94,7 +94,7 @@ impl Response {
         (len_bytes, last)
     }
 
-    /// The ranges of a file that it is made of.
+    /// The ranges of this file that it contains.
     pub fn bodies(&self, of: ObjectId) -> Vec<Span> {
         let parts = self.plan.parts.iter();
         let spans = parts.filter_map(|part| match part {
@@ -104,8 +104,8 @@ impl Response {
         spans.collect()
     }
 
-    /// The law of framing: what is sent is the next byte of the plan and those that follow in its part, none else. Of a
-    /// file, which bytes of it these are.
+    /// Checks the law of framing: the bytes sent are the next ones of the plan and lie in one part. Returns their file
+    /// and range if they are of a file.
     pub fn check(&self, part: u16, from_bytes: u64, len_bytes: u64) -> Option<(ObjectId, Span)> {
         assert_eq!(
             (part, from_bytes),
@@ -133,7 +133,7 @@ impl Response {
         }
     }
 
-    /// The socket took so many.
+    /// Records that the socket took this many bytes.
     pub fn sent(&mut self, taken_bytes: u64) {
         self.sent_bytes += taken_bytes;
         self.at.1 += taken_bytes;
@@ -141,7 +141,7 @@ impl Response {
     }
 }
 
-/// Ranges begin at multiples of this, often.
+/// Many ranges begin at multiples of this.
 const STEP_BYTES: u64 = 16 * KIB;
 /// Bytes of the response's head.
 const HEAD_BYTES: usize = 300;
@@ -158,7 +158,7 @@ pub(super) struct Shape {
     pub residency: ResidencySource,
 }
 
-/// A request for anything that can be asked of a file, as the input says.
+/// A request of any kind for any of the files, as the input says.
 pub(super) fn request(input: &mut Input<'_>, files: &[Shape], generation: u32) -> Request {
     let nth = input.below(files.len() as u64) as u32;
     let (file, object) = (files[nth as usize], object(nth, generation));
@@ -213,7 +213,7 @@ pub(super) fn object(index: u32, generation: u32) -> ObjectId {
     }
 }
 
-/// Any bytes of a file; none of it, rarely.
+/// Any range of a file; rarely an empty one.
 fn span(input: &mut Input<'_>, file_bytes: u64) -> Span {
     const LENGTHS: [u64; 8] = [100, 1 << 20, 3 << 20, 1, 70_000, 16_384, 0, 1_300_000];
     let step_bytes = input.pick(&[STEP_BYTES, 1 << 20, 1]);
@@ -225,7 +225,7 @@ fn span(input: &mut Input<'_>, file_bytes: u64) -> Span {
     }
 }
 
-/// Whether its place in memory can be asked for at all.
+/// How the residency of a file's pages is found out, if at all.
 pub(super) fn residency(input: &mut Input<'_>) -> ResidencySource {
     input.pick(&[
         ResidencySource::Ask,

@@ -1,5 +1,5 @@
-//! The end of a run: nothing fails any more, everybody does his part, and nobody does more. Threads are woken only by what
-//! wakes the server's.
+//! The end of a run: nothing fails any more, and every part does its work and no more. Threads wake only for what wakes
+//! the server's.
 
 use ackpace_core::Machine;
 use ackpace_core::conn::TcpEvent;
@@ -8,14 +8,14 @@ use ackpace_core::units::Instant;
 use super::bench::Fate;
 use super::shell::Run;
 
-/// Rounds without any progress after which it is given up: more than any timer needs.
+/// Rounds without any progress after which the run has stalled: more than any timer needs.
 const ROUNDS_MAX: u32 = 3_000;
 
 impl Run<'_> {
-    /// All that was asked for is sent; then all clients leave, and nothing is kept.
+    /// Sends all that was asked for. Then all clients leave, and nothing may be kept.
     ///
     /// # Panics
-    /// If somebody stands still for ever, or something is kept.
+    /// If a stream stalls for ever, or something is kept.
     pub fn settle(&mut self) {
         self.story.note(self.now, "settle", &());
         for client in self.clients.iter_mut().flatten() {
@@ -71,7 +71,7 @@ impl Run<'_> {
         }
     }
 
-    /// Everybody does what he has to do now; `false`: nobody has anything to do.
+    /// Every part does its pending work; `false` if there was none.
     fn round(&mut self) -> bool {
         let mut busy = false;
         let conns: Vec<_> = self
@@ -100,7 +100,7 @@ impl Run<'_> {
         busy
     }
 
-    /// A client takes what its socket has; `false`: there was nothing to do.
+    /// A client takes what its socket has; `false` if there was nothing.
     fn client_turn(&mut self, conn: ackpace_core::conn::ConnId) -> bool {
         let Some(client) = self.client(conn) else {
             return false;
@@ -115,9 +115,9 @@ impl Run<'_> {
         busy
     }
 
-    /// Nobody is left: is nothing kept?
+    /// Checks that nothing is kept after the last client has left.
     fn check_empty(&mut self) {
-        // What was under way comes back, and a read that was made for who has left meanwhile, too.
+        // Reads under way come back, and so do those made for clients that have left since.
         for _ in 0..4 {
             self.worker_turn();
             while self.map_one() {}

@@ -1,4 +1,4 @@
-//! The worker's shell: it does what it is ordered, as badly as the input likes, and holds each order against the laws.
+//! The worker's shell: it executes each order as badly as the input likes, and checks it against the laws.
 
 use std::collections::VecDeque;
 
@@ -20,36 +20,36 @@ use super::response::{Request, Response, residency};
 use super::story::Story;
 use super::words::{Answer, News};
 
-/// Places of a worker.
+/// Connections of the worker.
 pub(super) const PLACES: u32 = 4;
-/// Longer than any run: no time limit ends what the laws say must go on.
+/// Longer than any run, so that no time limit ends a response that the laws require to go on.
 const NEVER_US: u64 = u64::MAX / 4;
 
-/// A client and what the shell has of its connection.
+/// A client, and the shell's state of its connection.
 pub(super) struct Client {
     pub id: ConnId,
     pub input: VecDeque<Request>,
-    /// The request that was just received.
+    /// The request that it has just received.
     received: Option<Request>,
-    /// It is being looked up.
+    /// The request that is being looked up.
     pub resolving: Option<(StreamId, Request)>,
     pub response: Option<(StreamId, Response)>,
     pub fin: bool,
     reset: bool,
-    /// What its socket takes at most.
+    /// Most bytes that its socket holds.
     socket_bytes: u64,
     pub unacked_bytes: u64,
-    /// The socket is full and will call.
+    /// The socket is full and will become writable.
     pub calls: bool,
     pub window_closed: bool,
     /// Signs of congestion so far.
     pub marks: u32,
-    /// The next bytes of a file can't be sent.
+    /// The next send of file bytes fails.
     pub fails_next: bool,
     pub pieces: VecDeque<Piece>,
-    /// The disk may hold a wish of it.
+    /// The disk may hold a want of it.
     asked: bool,
-    /// A response ended before its last byte: nothing may follow on this connection.
+    /// A response ended early: nothing may follow on this connection.
     torn: bool,
     shut: bool,
 }
@@ -63,20 +63,20 @@ pub(super) struct Run<'a> {
     generations: Vec<u32>,
     pub backlog: u32,
     pub files: Vec<File>,
-    /// How often the files have been opened: another number of theirs.
+    /// How often the files have been opened; each time they get a new generation.
     pub opened: u32,
     pub asks: Mailboxes<Ask>,
     pub news: Mailboxes<News>,
-    /// The worker's bell rings.
+    /// A wake-up of the worker is pending.
     pub worker_rung: bool,
-    /// The worker has asked something and will ring the disk's bell at the end of its turn.
+    /// The worker has sent the disk thread a message and will wake it at the end of its turn.
     pub asked: bool,
-    /// Messages come late and twice.
+    /// Messages may come late and twice.
     pub echoes: bool,
-    /// What the worker was last told by the disk.
+    /// The last message of the disk that the worker heard.
     pub last_news: Option<News>,
     pub bench: Bench,
-    /// Bytes sent, responses ended, reads done: goes up with all that is progress.
+    /// Bytes sent, responses ended and reads done: any progress increases it.
     pub progress: u64,
     pub story: Story,
 }
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
         &mut self.files[object.index as usize]
     }
 
-    /// The connection of this name, if it is still there.
+    /// The connection with this id, if it is still there.
     pub fn client(&mut self, id: ConnId) -> Option<&mut Client> {
         let client = self.clients.get_mut(id.index as usize)?.as_mut();
         client.filter(|client| client.id == id)
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
         client.unwrap_or_else(|| panic!("an order for the dead: {out:?}"))
     }
 
-    /// The worker obeys `most` times, or until it has nothing to order.
+    /// Executes up to `most` orders of the worker; returns how many there were.
     pub fn obey_worker(&mut self, most: u32) -> u32 {
         let mut outs = 0;
         while outs < most {
@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
         outs
     }
 
-    /// What came first of the disk's news; `false`: none is there.
+    /// Hears the oldest message of the disk; `false` if there is none.
     pub fn hear_one(&mut self) -> bool {
         let Some(mut news) = self.news.take() else {
             return false;
@@ -321,7 +321,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The request that is being looked up has its answer.
+    /// Answers the look-up of a request.
     pub fn resolve(&mut self, conn: ConnId) {
         let Some(client) = self.client(conn) else {
             return;
@@ -331,14 +331,14 @@ impl<'a> Run<'a> {
         };
         let plan = request.plan.clone();
         self.on(In::Resolved { stream, plan });
-        // Its client may have gone meanwhile.
+        // Its client may have left in the meantime.
         if self.worker.plan(stream).is_some() {
             let client = self.client(conn).expect("it was there");
             client.response = Some((stream, Response::new(request)));
         }
     }
 
-    /// The slice that is being made is there, or can't be made.
+    /// Completes the slice that is being made, or fails it.
     pub fn slice(&mut self, conn: ConnId, fails: bool) {
         let client = self
             .client(conn)
@@ -396,7 +396,7 @@ impl<'a> Run<'a> {
         self.release_all(stream.conn);
     }
 
-    /// All slots of a connection come back.
+    /// Returns all slots of a connection to the pool.
     fn release_all(&mut self, conn: ConnId) {
         let pieces = self
             .client(conn)
@@ -447,7 +447,7 @@ impl<'a> Run<'a> {
         let offered_bytes = if cut { len_bytes / 3 } else { len_bytes }.max(1);
         let kernel_bytes = client.socket_bytes.saturating_sub(client.unacked_bytes);
         let taken_bytes = offered_bytes.min(kernel_bytes);
-        // What sendfile(2) leaves does not fit; of other bytes no more were offered.
+        // A short sendfile(2) means a full socket. Other sends are judged by the bytes that were offered.
         let blocked = taken_bytes
             < if by_sendfile {
                 len_bytes
@@ -505,7 +505,7 @@ impl<'a> Run<'a> {
         self.tcp(conn, TcpEvent::Sample(sample));
     }
 
-    /// A client acknowledges one in `share` of what it has not yet; its socket calls when it has room.
+    /// A client acknowledges one in `share` of its outstanding bytes. Its socket becomes writable when it has room.
     pub fn acknowledge(&mut self, conn: ConnId, share: u64) {
         let Some(client) = self.client(conn) else {
             return;
@@ -556,7 +556,7 @@ impl Client {
     }
 }
 
-/// The slots hold every byte.
+/// Checks that the slots hold every byte of the span.
 fn check_slots(pieces: &VecDeque<Piece>, object: ObjectId, span: Span) {
     let mut at_bytes = span.offset_bytes;
     for piece in pieces {

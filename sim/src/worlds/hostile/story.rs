@@ -1,12 +1,12 @@
-//! What happened before a law was broken: told if `ACKPACE_STORY` is set. Drivers try thousands of inputs; a story is for
-//! the one that is looked at again.
+//! The events before a law was broken, printed if `ACKPACE_STORY` is set. Drivers try thousands of inputs; a story is
+//! for the one that is looked at again.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use ackpace_core::units::Instant;
 
-/// Notes kept: enough to see how a stream came to where it stands.
+/// Notes kept: enough to see how a stream came to its state.
 const NOTES_MAX: usize = 400;
 
 /// The last notes; printed if their world ends by a panic.
@@ -24,7 +24,7 @@ impl Default for Story {
 }
 
 impl Story {
-    /// This happened.
+    /// Records an event.
     pub fn note(&mut self, now: Instant, what: &str, detail: &dyn Debug) {
         let Some(notes) = &mut self.notes else { return };
         if notes.len() == NOTES_MAX {

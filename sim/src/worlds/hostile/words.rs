@@ -1,4 +1,4 @@
-//! How an answer of the disk machine becomes news of the worker: the one place that knows what both are made of.
+//! Turns answers of the disk machine into messages for the worker: the one place that knows both types.
 
 use ackpace_core::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want,
@@ -12,7 +12,7 @@ use ackpace_core::worker::{In, Worker};
 use super::bench::Standing;
 use super::memory::Piece;
 
-/// What the disk thread leaves for a worker.
+/// A message of the disk thread to a worker.
 #[derive(Debug)]
 pub(super) struct News {
     pub stream: StreamId,
@@ -22,15 +22,15 @@ pub(super) struct News {
 
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// With the slots, if it was read into some.
+    /// With the slots, if the bytes were read into any.
     Filled(Span, Option<Piece>, Chosen),
     Failed(Why),
 }
 
-/// What the disk machine says of a wish.
+/// The disk machine's answer to a want.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
-    /// By which read, if bytes are there.
+    /// The read that brought the bytes, if there are any.
     pub read: Option<ReadId>,
     pub stream: StreamId,
     pub span: Span,
@@ -39,7 +39,7 @@ pub(super) struct Told {
 }
 
 impl News {
-    /// The disk machine's answer to a wish; `None`: the order is none.
+    /// The message for an order that answers a want; `None` for any other order.
     pub fn of(out: &disk::Out, piece: impl FnOnce(Told) -> Option<Piece>) -> Option<(News, Told)> {
         match *out {
             disk::Out::Filled {
@@ -97,12 +97,12 @@ impl News {
         }
     }
 
-    /// Whether its stream waits for it. If not, it is late, and the slots that come with it are free.
+    /// Whether its stream waits for it. If not, it is late, and its slots are free.
     pub fn is_awaited(&self, worker: &Worker) -> bool {
         worker.awaits(self.stream, self.seq)
     }
 
-    /// What the worker hears.
+    /// The event for the worker's machine.
     pub fn heard(&self) -> In {
         let (stream, seq) = (self.stream, self.seq);
         match &self.answer {
@@ -125,13 +125,13 @@ impl News {
     }
 }
 
-/// Whether the disk machine takes this wish, or waits for one that knows its last answer.
+/// Whether the disk machine accepts this want, or waits for a later one that knows its last answer.
 pub(super) fn is_taken(want: &Want, standing: &Standing) -> bool {
     let newer = want.seq.wrapping_sub(standing.want.seq) as i32;
     standing.want.stream != want.stream || newer > 0 || newer == 0 && standing.holds
 }
 
-/// A range of a file that stays as it is.
+/// A range of a file that does not change.
 pub(super) fn body(
     object: ObjectId,
     file_bytes: u64,
@@ -151,7 +151,7 @@ pub(super) fn body(
     }
 }
 
-/// A response of these parts.
+/// A response made of these parts.
 pub(super) fn plan(parts: Vec<Part>, head_len_bytes: u64, keep_alive: bool) -> Plan {
     let lengths = parts.iter().map(|part| match part {
         Part::Bytes(text) => Some(text.len() as u64),
@@ -167,10 +167,10 @@ pub(super) fn plan(parts: Vec<Part>, head_len_bytes: u64, keep_alive: bool) -> P
     }
 }
 
-/// An answer to a wish, of whatever span; `false` in `there`: its bytes can't be read.
+/// An answer to a want, for any span. `there` is `false` if its bytes can't be read.
 pub(super) fn answer(want: &Want, span: Span, held: Held, chosen: Chosen, there: bool) -> In {
     let stream = want.stream;
-    // Bytes that it did not wish for are another wish's.
+    // Bytes outside this want belong to another want.
     let own = want.span.covers(span) && want.span.offset_bytes == span.offset_bytes;
     let seq = want.seq.wrapping_sub(u32::from(!own));
     if there {
@@ -187,7 +187,7 @@ pub(super) fn answer(want: &Want, span: Span, held: Held, chosen: Chosen, there:
     }
 }
 
-/// A wish of anything.
+/// An arbitrary want.
 pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32; 3]) -> Want {
     let [seq, heard, signals] = numbers;
     Want {
@@ -203,7 +203,7 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
     }
 }
 
-/// Where a read was chosen by nobody.
+/// Stands for the choice of a read that no scheduler made.
 pub(super) const CHOSEN: Chosen = Chosen {
     turn: Turn::First,
     bound: Bound::First,

@@ -1,4 +1,4 @@
-//! Broken streams, each of which the oracle must not pass; and sound ones, which it must.
+//! Broken streams, which the oracle must reject, and sound ones, which it must accept.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const RULES: Rules = Rules {
     in_buffers_bytes: u64::MAX,
 };
 
-/// A file, a clock, and the judge of one connection.
+/// A file, a clock, and the oracle of one connection.
 struct Bench {
     oracle: Oracle,
     history: History,
@@ -107,7 +107,7 @@ fn whole(state: &State) -> Vec<u8> {
     [head(200, len, ""), content(state, 0, len)].concat()
 }
 
-/// A multipart answer whose parts are as long as these say, whatever they promise.
+/// A multipart response whose parts are this long, whatever they promise.
 fn multipart(parts: &[(u64, u64, u64)]) -> Vec<u8> {
     let state = State::new(0, 1, LEN);
     let mut body = Vec::new();
@@ -199,7 +199,7 @@ fn parts_that_were_not_asked_for_or_do_not_come_are_found() {
 
 #[test]
 fn a_head_that_took_long_may_be_given_up_and_no_other_one() {
-    // When the last byte left, and when the server hung up.
+    // Times at which the last byte left and the server closed.
     let given_up = |sent_ms: Option<u64>, ended_ms| {
         let mut bench = Bench::new();
         bench.ask(&[]);
@@ -213,7 +213,7 @@ fn a_head_that_took_long_may_be_given_up_and_no_other_one() {
     assert_eq!(given_up(Some(9_000), 9_001), None);
     assert_eq!(given_up(None, 1_000), Some(Kind::Cut));
     assert_eq!(given_up(Some(1_000), 30_000), Some(Kind::Cut));
-    // An answer that has begun is owed, however long its request took.
+    // A response that has begun is owed, however long its request took.
     let state = State::new(0, 1, LEN);
     let mut bench = Bench::new();
     bench.ask(&[]);
@@ -233,12 +233,12 @@ fn an_answer_that_ends_early_is_excused_by_a_change_of_its_file_alone() {
     assert_eq!(bench.ask(&[]).feed(&answer[..20_000]), None);
     bench.changes(Change::InPlace, Some(State::new(0, 2, LEN)), 2);
     assert_eq!((bench.ended(), bench.oracle.sums.cut), (None, 1));
-    // Before its head, too.
+    // Also before its head.
     assert_eq!(Bench::new().ask(&[]).ended(), Some(Kind::Cut));
     assert_eq!(Bench::new().ended(), None);
 }
 
-/// A download of which so much had come when the file was written over; the socket was empty so many ms later; then the rest came, of the
+/// A download during which the file was overwritten. The socket was empty at `empty_at_ms`; then the rest came, of the
 /// new version.
 fn written_over(tag: &str, new_len: u64, empty_at_ms: u64) -> Option<Kind> {
     let (old, new) = (State::new(0, 1, LEN), State::new(0, 2, new_len));
@@ -258,7 +258,7 @@ fn written_over(tag: &str, new_len: u64, empty_at_ms: u64) -> Option<Kind> {
 fn two_versions_in_a_complete_answer_are_found_if_the_server_could_know() {
     for (tag, new_len) in [(STRONG, LEN), (STRONG, LEN + 4096), ("W/\"1-9c40\"", LEN)] {
         assert_eq!(written_over(tag, new_len, 1500), Some(Kind::Mixed), "{tag}");
-        // What it had given away by then refers to the pages of the file.
+        // What the server had sent by then refers to the pages of the file.
         assert_eq!(written_over(tag, new_len, 500), None, "{tag}");
     }
     let growing = written_over("W/\"1-9c40\"", LEN + 4096, 1500);

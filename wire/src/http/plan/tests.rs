@@ -29,7 +29,7 @@ fn head_of(plan: &Plan) -> String {
     }
 }
 
-/// The value of a field that may stand there once at most.
+/// The value of a field that may occur once at most.
 fn field(plan: &Plan, name: &str) -> Option<String> {
     let head = head_of(plan);
     let mut values = head.split("\r\n").filter_map(|line| {
@@ -41,7 +41,7 @@ fn field(plan: &Plan, name: &str) -> Option<String> {
     value
 }
 
-/// What goes over the wire after the head, for a file whose byte n is n mod 251.
+/// The bytes sent after the head, for a file whose byte n is n mod 251.
 fn body_of(plan: &Plan) -> Vec<u8> {
     let mut wire = Vec::new();
     for part in &plan.parts {

@@ -7,7 +7,7 @@ use crate::limits::{
     FIELDS_MAX, HEAD_BYTES_MAX, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX, TARGET_BYTES_MAX,
 };
 
-/// The status that these bytes are refused with.
+/// The status with which these bytes are rejected.
 fn refused(bytes: &[u8]) -> Status {
     match parse(bytes) {
         Parsed::Reject(reject) => reject.status,
@@ -15,7 +15,7 @@ fn refused(bytes: &[u8]) -> Status {
     }
 }
 
-/// The status of a request that is understood but not served.
+/// The status of a well-formed request that the server does not serve.
 fn refusal(head: &str) -> Option<Status> {
     request(head.as_bytes())
         .refusal()
