@@ -65,9 +65,8 @@ impl HandOver {
         self.handed.push(client)?;
         // Either we see that the worker ends, or it sees what we pushed. If both, whoever takes it serves it.
         fence(Ordering::SeqCst);
-        if self.ended.load(Ordering::Relaxed)
-            && let Some(client) = self.handed.pop()
-        {
+        let ended = self.ended.load(Ordering::Relaxed);
+        if let Some(client) = ended.then(|| self.handed.pop()).flatten() {
             return Err(client);
         }
         self.opened();

@@ -64,7 +64,7 @@ impl Pool {
     pub fn new(slots: u32, waker: Arc<ThreadWaker>) -> io::Result<Pool> {
         let slots = slots.max(1);
         // The kernel takes back whole pages, and with larger ones it would clear a slot next to the one that is retired.
-        if !SLOT_BYTES.is_multiple_of(rustix::param::page_size() as u64) {
+        if SLOT_BYTES % rustix::param::page_size() as u64 != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "memory for reading ahead comes in slots of 16 KiB, and this machine's pages are larger: a kernel with pages of 4 or 16 KiB is needed",

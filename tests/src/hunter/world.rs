@@ -297,7 +297,7 @@ impl World {
         } else {
             (at, 4 << 20)
         };
-        // No pointers. Dirty pages stay.
+        // SAFETY: no pointers. Dirty pages stay.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), at, count, libc::POSIX_FADV_DONTNEED) };
     }
 
