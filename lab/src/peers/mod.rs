@@ -328,7 +328,7 @@ fn bare(program: &str) -> Command {
 }
 
 /// Fills the places that all templates share and writes the configuration to `NAME` in the scratch directory.
-fn write_config(site: &Site, name: &str, config: &str) -> Result<std::path::PathBuf> {
+fn write_config(site: &Site, name: &str, config: &str) -> Result<PathBuf> {
     let path = site.scratch.join(name);
     // Probes and listeners beside; and nginx closes idle ones when it has less than a sixteenth left.
     let connections = site.connections + site.connections / 8 + 1024;
