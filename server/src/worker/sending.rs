@@ -106,6 +106,8 @@ impl Worker {
                     version,
                     promise: *promise,
                     proven: conn.proven.take(),
+                    now,
+                    clock: self.shared.clock,
                 };
                 match held {
                     Held::PageCache => {
@@ -116,16 +118,9 @@ impl Worker {
                             sure: conn.sure,
                             unconfirmed: order.unconfirmed,
                         };
-                        let (reach, copied) = (&mut conn.reach, &mut self.copied[..]);
-                        send_cached(
-                            &conn.socket,
-                            &cached,
-                            reach,
-                            copied,
-                            (now, self.shared.clock),
-                        )
+                        send_cached(&conn.socket, &cached, &mut conn.reach, &mut self.copied)
                     }
-                    Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, &of, span, now),
+                    Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, &of, span),
                 }
             }
             (Part::Body { .. }, None) => Sent::Broken(Why::ReadFailed),

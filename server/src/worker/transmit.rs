@@ -40,18 +40,26 @@ pub(super) struct Promised<'a> {
     pub promise: Promise,
     /// It was found to be that version, while its response was made: in the same turn it is not looked at again.
     pub proven: Option<Confirmation>,
+    /// The turn, and its clock.
+    pub now: Instant,
+    pub clock: Clock,
 }
 
 impl Promised<'_> {
-    fn checked(&self, now: Instant) -> Holds {
-        self.file.holds(self.version, self.promise, now)
+    fn checked(&self) -> Holds {
+        self.file.holds(self.version, self.promise, self.now)
     }
 
-    fn holds(&self, now: Instant, clock: Clock) -> Holds {
+    fn holds(&self) -> Holds {
         match self.proven {
-            Some(look) if look.holds(now, clock.now()) => Holds::Yes,
-            _ => self.checked(now),
+            Some(look) if self.still(look) => Holds::Yes,
+            _ => self.checked(),
         }
+    }
+
+    /// Whether what was found in this turn may still be relied on.
+    fn still(&self, look: Confirmation) -> bool {
+        look.holds(self.now, self.clock.now())
     }
 }
 
@@ -103,10 +111,10 @@ pub(super) fn send_cached(
     cached: &Cached,
     reach: &mut Reach,
     copied: &mut [u8],
-    (now, clock): (Instant, Clock),
 ) -> Sent {
     let Cached { of, span, .. } = cached;
-    let sure = cached.sure.filter(|(look, _)| look.holds(now, clock.now()));
+    let now = of.now;
+    let sure = cached.sure.filter(|(look, _)| of.still(*look));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
     let resident_bytes = resident_bytes(of.file, *span, sure_bytes);
     if resident_bytes < span.len_bytes {
@@ -117,7 +125,7 @@ pub(super) fn send_cached(
         ..*span
     };
     if means(cached.unconfirmed, residency::in_doubt(now)) == Means::Copy {
-        let sent = send_copied(socket, of.file, || of.checked(now), here, copied, now);
+        let sent = send_copied(socket, of.file, || of.checked(), here, copied, now);
         if let Some(sent) = sent {
             return sent;
         }
@@ -125,7 +133,7 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let sent = send_body(socket, of.file, || of.holds(now, clock), here);
+    let sent = send_body(socket, of.file, || of.holds(), here);
     if let Sent::Taken {
         taken_bytes,
         blocked,
@@ -226,10 +234,9 @@ pub(super) fn send_pieces(
     pieces: &mut VecDeque<Piece>,
     of: &Promised,
     span: Span,
-    now: Instant,
 ) -> Sent {
     if pieces.iter().any(|piece| !piece.proven) {
-        match of.checked(now) {
+        match of.checked() {
             Holds::Yes => {}
             Holds::NotYet => return Sent::Missing,
             Holds::No => return Sent::Broken(Why::FileChanged),
