@@ -34,7 +34,7 @@ pub struct Args {
     /// Only points with this value on an axis, as "mix=2" (kinds by number, from 0); of several on one axis, any
     #[arg(long, value_name = "AXIS=VALUE", value_parser = at)]
     at: Vec<(String, f64)>,
-    /// Contenders, separated by commas; "ackpace --option value" is ackpace with options
+    /// Contenders, separated by commas; "ackpace --option value" is ackpace with options, "ackpace@PATH" another build
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     contenders: Vec<String>,
     /// Where to write NAME-DATE.json and NAME-DATE.html

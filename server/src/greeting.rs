@@ -83,7 +83,7 @@ fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<S
     match (device.residency(&file), asked) {
         (ResidencySource::Always, _) => ("from memory (tmpfs), by sendfile".to_owned(), None),
         (ResidencySource::Ask, _) | (ResidencySource::Remember, Ok(_)) => (
-            format!("cached windows by sendfile, {cold}; cachestat(2) tells which"),
+            format!("cached windows by sendfile, {cold}; mincore(2) tells which"),
             None,
         ),
         (ResidencySource::Remember, Err(error)) => (
