@@ -258,6 +258,15 @@ pub const OBJECTS_REMEMBERED_MIN: usize = 512;
 /// How long the kernel's answer that bytes are in memory holds within its turn, microseconds; most turns are shorter.
 /// Longer: it is asked again.
 pub const CONFIRMED_US: u64 = 1_000;
+/// How long the kernel's count of scanned pages is relied on at least, microseconds. Shorter: reading it costs more than it saves.
+pub const SCANS_HOLD_US_MIN: u64 = 20_000;
+/// How long at most, microseconds. Longer: pages could be dropped and read again by another program meanwhile.
+pub const SCANS_HOLD_US_MAX: u64 = 100_000;
+/// How long windows that were entered in page tables count as resident without a question, microseconds. Longer: pages that
+/// are taken out by DAMON are not missed.
+pub const EPOCH_US_MAX: u64 = 10 * US_PER_S;
+/// One in so many microseconds of a processor may go into reading that count. Fewer: it is noticeable on large machines.
+pub const SCANS_SHARE: u64 = 200;
 /// How long sends from the page cache are copied, which never waits, after pages went missing that had just been there,
 /// microseconds. Longer: one wait for the disk is risked again.
 pub const DOUBT_US: u64 = 10 * US_PER_S;

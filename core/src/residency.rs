@@ -7,7 +7,10 @@
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
 use crate::conn::{ResidencySource, Span};
-use crate::limits::{CONFIRMED_US, DOUBT_US, REACH_BYTES_MIN, SAMPLE_BYTES, SEND_BYTES_MAX};
+use crate::limits::{
+    CONFIRMED_US, DOUBT_US, REACH_BYTES_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX, SCANS_HOLD_US_MIN,
+    SCANS_SHARE, SEND_BYTES_MAX,
+};
 use crate::units::Instant;
 
 /// How the kernel is asked which bytes of a span are in memory.
@@ -66,6 +69,14 @@ impl Confirmation {
     pub fn holds(&self, turn: Instant, now: Instant) -> bool {
         self.turn == turn && now.since_us(self.given_at) < CONFIRMED_US
     }
+}
+
+/// How long the number of pages that the kernel has scanned may be relied on, microseconds, if reading it took `cost_us`: as
+/// long as keeps the reader's share of a processor at one in [`SCANS_SHARE`], within bounds.
+pub fn scans_hold_us(cost_us: u64) -> u64 {
+    cost_us
+        .saturating_mul(SCANS_SHARE)
+        .clamp(SCANS_HOLD_US_MIN, SCANS_HOLD_US_MAX)
 }
 
 /// How many bytes of the span need no further question, from its start. `confirmed`: what was confirmed in this turn.
@@ -172,6 +183,19 @@ mod tests {
         assert!(!confirmation.holds(TURN, late), "off its processor");
         let next = TURN.plus_us(1);
         assert!(!confirmation.holds(next, given_at), "another turn");
+    }
+
+    #[test]
+    fn a_reading_that_costs_more_is_relied_on_longer() {
+        for (cost_us, hold_us) in [
+            (0, SCANS_HOLD_US_MIN),
+            (40, SCANS_HOLD_US_MIN),
+            (200, 200 * SCANS_SHARE),
+            (100_000, SCANS_HOLD_US_MAX),
+            (u64::MAX, SCANS_HOLD_US_MAX),
+        ] {
+            assert_eq!(scans_hold_us(cost_us), hold_us, "{cost_us}");
+        }
     }
 
     #[test]

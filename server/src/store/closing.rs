@@ -56,7 +56,7 @@ pub fn later(st_dev: u64, thing: impl Send + 'static) {
     }
 }
 
-/// Does this within a second, in the thread for this file system, which wakes once for many chores. A chore that finds
+/// Does this within [`CHORES_EACH`], in the thread for this file system, which wakes once for many chores. A chore that finds
 /// [`CHORES_MAX`] waiting is forgotten.
 pub fn at_leisure(st_dev: u64, chore: impl FnOnce() + Send + 'static) {
     match MOST.load(Ordering::Relaxed) {

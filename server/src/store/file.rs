@@ -226,7 +226,7 @@ impl File {
     }
 
     fn pages(&self) -> Option<&Pages> {
-        let new = || Pages::new(&self.fd, self.st_dev, self.version().ok()?.len_bytes).ok();
+        let new = || Pages::new(&self.fd, self.st_dev, &fstat(&self.fd).ok()?).ok();
         self.pages.get_or_init(new).as_ref()
     }
 

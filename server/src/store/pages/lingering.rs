@@ -1,0 +1,66 @@
+//! Mappings of files that nobody has open, kept for a few seconds: the next client often asks for the same file, and what is in
+//! the page tables need not be entered again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use super::super::closing::{at_leisure, later};
+use super::whole::{Identity, Whole};
+use crate::limits::{LINGERING_MAX, LINGERS};
+
+/// What lingers, and since when; the oldest comes first.
+static LINGERING: Mutex<Vec<Lingering>> = Mutex::new(Vec::new());
+
+/// A mapping of a file of this file system that nobody has open.
+struct Lingering {
+    since: Instant,
+    st_dev: u64,
+    whole: Arc<Whole>,
+}
+
+/// Keeps the mapping of a file of this file system for a while.
+pub fn keep(st_dev: u64, whole: Arc<Whole>) {
+    let Ok(mut lingering) = LINGERING.try_lock() else {
+        return later(st_dev, whole); // no worker waits
+    };
+    let is_first = lingering.is_empty();
+    let too_many = (lingering.len() >= LINGERING_MAX).then(|| lingering.remove(0));
+    lingering.push(Lingering {
+        since: Instant::now(),
+        st_dev,
+        whole,
+    });
+    drop(lingering);
+    too_many.into_iter().for_each(end);
+    if is_first {
+        at_leisure(st_dev, move || sweep(st_dev));
+    }
+}
+
+/// The mapping of that file, if it lingers.
+pub fn take(identity: Identity) -> Option<Arc<Whole>> {
+    let mut lingering = LINGERING.try_lock().ok()?; // no worker waits
+    let place = lingering
+        .iter()
+        .position(|kept| kept.whole.identity() == identity)?;
+    Some(lingering.remove(place).whole)
+}
+
+/// Ends those whose time is over, and comes again while there are others.
+fn sweep(st_dev: u64) {
+    let (over, is_left) = {
+        let mut lingering = LINGERING.lock().unwrap_or_else(PoisonError::into_inner);
+        let young = lingering.partition_point(|kept| kept.since.elapsed() >= LINGERS);
+        let over: Vec<Lingering> = lingering.drain(..young).collect();
+        (over, !lingering.is_empty())
+    };
+    over.into_iter().for_each(end);
+    if is_left {
+        at_leisure(st_dev, move || sweep(st_dev));
+    }
+}
+
+/// Each in the thread for its own file system: the last mapping of a deleted file frees its blocks.
+fn end(kept: Lingering) {
+    later(kept.st_dev, kept.whole);
+}

@@ -1,0 +1,327 @@
+//! A file that is mapped whole, and its windows that are entered in our page tables.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use ackpace_core::conn::Span;
+use rustix::fs::Stat;
+use rustix::mm::{Advice, madvise};
+
+use super::map::Map;
+use super::reclaim;
+use super::windows::{WINDOW_BYTES, Window};
+use crate::limits::{
+    ENTERED_WINDOWS_MAX, MAPPED_BYTES_MAX, MAPPED_EACH_BYTES_MAX, MAPPED_FILES_MAX,
+};
+
+/// A window is entered together with those behind it, so many in all.
+const ENTER_AHEAD: u64 = 16;
+
+/// Windows in our page tables, of all files.
+static ENTERED: AtomicU32 = AtomicU32::new(0);
+
+/// Files that are mapped whole, and their bytes.
+static MAPPED: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
+
+/// A file as it was at some time. Its inode can't become another file's while it is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    st_dev: u64,
+    st_ino: u64,
+    ctime: (i64, i64),
+    /// Its length.
+    pub len_bytes: u64,
+}
+
+impl Identity {
+    /// The identity that a stat shows.
+    #[allow(
+        clippy::useless_conversion,
+        reason = "these numbers are shorter on other architectures"
+    )]
+    pub fn of(stat: &Stat) -> Identity {
+        Identity {
+            st_dev: stat.st_dev.into(),
+            st_ino: stat.st_ino.into(),
+            ctime: (stat.st_ctime.into(), stat.st_ctime_nsec as i64),
+            len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        }
+    }
+
+    fn hash(&self) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(self)
+    }
+}
+
+/// A file that is mapped whole.
+#[derive(Debug)]
+pub struct Whole {
+    identity: Identity,
+    map: Map,
+    /// Where the windows begin that are in the page tables.
+    entered: Mutex<BTreeSet<u64>>,
+    /// Some window was asked about often.
+    is_hot: AtomicBool,
+}
+
+impl Whole {
+    /// The file with this identity, mapped anew. `None`: it is too long, too many are mapped already, or the kernel refuses.
+    pub fn new(file: &impl AsFd, identity: Identity) -> Option<Whole> {
+        let len_bytes = identity.len_bytes;
+        let (files, bytes) = (&MAPPED.0, &MAPPED.1);
+        let is_room = files.fetch_add(1, Ordering::Relaxed) < MAPPED_FILES_MAX
+            && len_bytes <= MAPPED_EACH_BYTES_MAX
+            && bytes.load(Ordering::Relaxed) < MAPPED_BYTES_MAX;
+        let map = is_room.then(|| Map::new(file, 0, len_bytes).ok()).flatten();
+        let Some(map) = map else {
+            files.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        };
+        bytes.fetch_add(len_bytes, Ordering::Relaxed);
+        let entered = Mutex::default();
+        Some(Whole {
+            identity,
+            map,
+            entered,
+            is_hot: AtomicBool::new(false),
+        })
+    }
+
+    /// The windows that the span touches, as spans: what it has of each, and all of it.
+    fn windows(&self, span: Span) -> impl Iterator<Item = (Span, Span)> + use<> {
+        let file_bytes = self.map.len_bytes as u64;
+        let end_bytes = span.end_bytes().min(file_bytes);
+        let first_bytes = span.offset_bytes / WINDOW_BYTES * WINDOW_BYTES;
+        (first_bytes..end_bytes)
+            .step_by(WINDOW_BYTES as usize)
+            .map(move |offset_bytes| {
+                let from_bytes = offset_bytes.max(span.offset_bytes);
+                let until_bytes = end_bytes.min(offset_bytes + WINDOW_BYTES);
+                let touched = Span {
+                    offset_bytes: from_bytes,
+                    len_bytes: until_bytes - from_bytes,
+                };
+                let window = Span {
+                    offset_bytes,
+                    len_bytes: (file_bytes - offset_bytes).min(WINDOW_BYTES),
+                };
+                (touched, window)
+            })
+    }
+
+    /// Which file it is, as it was when it was mapped.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// How many bytes of the span, from its start, are in memory and hold what they should; `None` where the kernel does not say.
+    pub fn look(&self, span: Span) -> Option<u64> {
+        self.map.look(span)
+    }
+
+    /// Whether it is worth keeping: some of it is in the page tables, or soon will be.
+    pub fn is_hot(&self) -> bool {
+        self.is_hot.load(Ordering::Relaxed)
+    }
+
+    /// Windows in the page tables.
+    #[cfg(test)]
+    pub fn entered(&self) -> usize {
+        self.entered.lock().expect("no panic").len()
+    }
+
+    /// Forgets all proofs.
+    #[cfg(test)]
+    pub fn forget(&self) {
+        let all = Span {
+            offset_bytes: 0,
+            len_bytes: self.map.len_bytes as u64,
+        };
+        for (_, window) in self.windows(all) {
+            self.window(window).forget();
+        }
+    }
+
+    fn window(&self, window: Span) -> Window {
+        let address = self.map.address(window.offset_bytes);
+        Window {
+            address: address.map_or(0, |address| address as usize as u64),
+            len_bytes: window.len_bytes,
+            place: self
+                .identity
+                .hash()
+                .wrapping_add(window.offset_bytes / WINDOW_BYTES),
+        }
+    }
+
+    /// Whether all of the span was entered, in this epoch of the page cache.
+    pub fn is_proven(&self, span: Span) -> bool {
+        if span.end_bytes() > self.map.len_bytes as u64 {
+            return false;
+        }
+        let mut windows = self.windows(span).map(|(_, window)| self.window(window));
+        windows.next().is_some_and(|first| {
+            first.is_entered()
+                && reclaim::epoch().is_some_and(|epoch| {
+                    first.is_proven(epoch) && windows.all(|window| window.is_proven(epoch))
+                })
+        })
+    }
+
+    /// Counts what is asked for, and says where the windows begin that it is time to enter now.
+    pub fn asked_often(&self, span: Span) -> impl Iterator<Item = Span> {
+        let windows = self.windows(span);
+        let is_due = |(touched, window): &(Span, Span)| {
+            let asked = self.window(*window);
+            let is_due = asked.asked(touched.len_bytes);
+            self.is_hot.fetch_or(is_due, Ordering::Relaxed);
+            is_due
+        };
+        windows.filter(is_due).map(|(_, window)| window)
+    }
+
+    /// Enters a window in our page tables, and those behind it, up to one that is not wholly in memory: who asks for this one
+    /// often will soon ask for them. Waits for the disk if a page goes in this moment.
+    pub fn enter(&self, window: Span) {
+        let ahead = Span {
+            len_bytes: ENTER_AHEAD * WINDOW_BYTES,
+            ..window
+        };
+        self.windows(ahead)
+            .all(|(_, window)| self.enter_one(window));
+    }
+
+    /// `false`: it can't be entered.
+    fn enter_one(&self, window: Span) -> bool {
+        let Some(epoch) = reclaim::epoch() else {
+            return false;
+        };
+        if self.window(window).is_entered_in(epoch) {
+            return true;
+        }
+        // Pages that are missing would be waited for.
+        let is_here = self.map.look(window) == Some(window.len_bytes);
+        let Some(from) = self.map.address(window.offset_bytes).filter(|_| is_here) else {
+            return false;
+        };
+        if !self.count(window) {
+            return false;
+        }
+        // SAFETY: the window lies inside the mapping, and no memory of ours changes. Linux before 5.14 refuses.
+        let entered =
+            unsafe { madvise(from, window.len_bytes as usize, Advice::LinuxPopulateRead) };
+        if entered.is_ok() {
+            self.window(window).prove(epoch);
+        }
+        entered.is_ok()
+    }
+
+    /// Counts the window, once; `false`: as many as may be are entered.
+    fn count(&self, window: Span) -> bool {
+        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        if entered.contains(&window.offset_bytes) {
+            return true;
+        }
+        let is_room = ENTERED.fetch_add(1, Ordering::Relaxed) < ENTERED_WINDOWS_MAX;
+        match is_room {
+            true => _ = entered.insert(window.offset_bytes),
+            false => _ = ENTERED.fetch_sub(1, Ordering::Relaxed),
+        }
+        is_room
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        let entered = self.entered.get_mut();
+        let entered = std::mem::take(entered.unwrap_or_else(PoisonError::into_inner));
+        // Window by window: while one is taken out of the page tables nobody can map another file.
+        for &offset_bytes in &entered {
+            let len_bytes = (self.map.len_bytes as u64 - offset_bytes).min(WINDOW_BYTES);
+            let window = Span {
+                offset_bytes,
+                len_bytes,
+            };
+            self.window(window).forget(); // other bytes will have its addresses
+            if let Some(from) = self.map.address(offset_bytes) {
+                // SAFETY: the window lies inside the mapping, which nobody reads.
+                let _ = unsafe { madvise(from, len_bytes as usize, Advice::LinuxDontNeed) };
+            }
+        }
+        ENTERED.fetch_sub(entered.len() as u32, Ordering::Relaxed);
+        MAPPED.0.fetch_sub(1, Ordering::Relaxed);
+        MAPPED
+            .1
+            .fetch_sub(self.map.len_bytes as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_entered_is_not_asked_about_in_its_epoch() {
+        let path = std::env::temp_dir().join(format!("ackpace-proven-{}", std::process::id()));
+        let len_bytes = 5 * WINDOW_BYTES / 2;
+        std::fs::write(&path, vec![7; len_bytes as usize]).expect("room for 2.5 MB");
+        let file = std::fs::File::open(&path).expect("our own file");
+        std::fs::remove_file(&path).expect("our own file");
+        let stat = rustix::fs::fstat(&file).expect("an open file");
+        let whole = Whole::new(&file, Identity::of(&stat)).expect("a short file");
+        let span = |offset_bytes, len_bytes| Span {
+            offset_bytes,
+            len_bytes,
+        };
+        let windows: Vec<Span> = whole
+            .windows(span(0, len_bytes))
+            .map(|(_, all)| all)
+            .collect();
+        assert_eq!(windows.len(), 3);
+        assert!(!whole.is_proven(span(0, 10)), "nothing is entered");
+        windows[..2].iter().for_each(|window| {
+            whole.enter_one(*window);
+        });
+        let Some(epoch) = reclaim::epoch() else {
+            println!("skipped: no pgscan_file in /proc/vmstat here");
+            return;
+        };
+        // Another epoch may begin at any time, so the proof is given for this one.
+        let prove = || {
+            let prove = |window: &Span| whole.window(*window).prove(epoch);
+            windows[..2].iter().for_each(prove);
+            reclaim::epoch() == Some(epoch)
+        };
+        if prove() {
+            let is_proven = |span| whole.is_proven(span) || reclaim::epoch() != Some(epoch);
+            assert!(is_proven(span(5, 10)));
+            assert!(is_proven(span(0, 2 * WINDOW_BYTES)), "two windows");
+        }
+        prove();
+        assert!(
+            !whole.is_proven(span(WINDOW_BYTES, WINDOW_BYTES + 1)),
+            "a third one"
+        );
+        assert!(
+            !whole.is_proven(span(0, 3 * WINDOW_BYTES)),
+            "beyond the file"
+        );
+        whole.window(windows[0]).prove(epoch.wrapping_sub(1));
+        assert!(!whole.is_proven(span(5, 10)), "another epoch has begun");
+        prove();
+        let addresses = windows
+            .iter()
+            .map(|window| whole.window(*window))
+            .collect::<Vec<_>>();
+        drop(whole);
+        for window in addresses {
+            assert!(
+                !window.is_proven(epoch),
+                "other bytes may have its addresses"
+            );
+        }
+    }
+}
