@@ -49,16 +49,26 @@ use crate::model::Model;
 use crate::prefetch::PoolController;
 use crate::units::Instant;
 
-/// A worker and a slot in its table of connections, which has one stream at a time: a message of a later stream supersedes
-/// those of earlier ones.
-type Place = (u16, u32);
-
-fn place(stream: StreamId) -> Place {
-    (stream.worker, stream.conn.index)
+/// Who reads from this device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ReaderId {
+    /// A stream, by its worker and its slot in the table of connections. A slot has one stream at a time: a message of a later
+    /// stream supersedes those of earlier ones.
+    Stream(u16, u32),
+    /// A stream that left and whose read is made all the same (`cancel` off), by a number of its own.
+    Left(u64),
 }
 
-/// Worker of streams that left and whose reads are not cancelled (`cancel` off).
-const UNCANCELLED: u16 = u16::MAX;
+impl ReaderId {
+    fn of(stream: StreamId) -> ReaderId {
+        ReaderId::Stream(stream.worker, stream.conn.index)
+    }
+
+    /// Whether it is gone, and nobody waits for its read.
+    fn is_gone(self) -> bool {
+        matches!(self, ReaderId::Left(_))
+    }
+}
 
 /// A stream that reads from this device.
 struct Reader {
@@ -79,9 +89,9 @@ struct Reader {
     filled_bytes_per_s: u64,
 }
 
-/// What a device's machine keeps of a stream that reads from it: the stream, its turn, and its place among those of its file.
+/// What a device's machine keeps of a stream that reads from it: the stream, its turn, and its entry among those of its file.
 pub const STREAM_BYTES: u64 =
-    2 * (size_of::<(Place, Reader)>() + size_of::<Entry>() + 4 * size_of::<Place>()) as u64;
+    2 * (size_of::<(ReaderId, Reader)>() + size_of::<Entry>() + 4 * size_of::<ReaderId>()) as u64;
 
 /// A read in the device and who waits for it.
 struct Flight {
@@ -92,8 +102,8 @@ struct Flight {
     /// The first one of its stream.
     urgent: bool,
     /// For whom it was chosen first, why, and when.
-    chosen: (Place, Chosen, Instant),
-    waiters: Vec<Place>,
+    chosen: (ReaderId, Chosen, Instant),
+    waiters: Vec<ReaderId>,
 }
 
 /// Chooses reads for one device. See the module.
@@ -101,7 +111,7 @@ pub struct Disk {
     settings: Settings,
     model: Model,
     pool_controller: PoolController,
-    readers: BTreeMap<Place, Reader>,
+    readers: BTreeMap<ReaderId, Reader>,
     /// What those take together whose rate is known, and how many these are.
     rates_bytes_per_s: u64,
     rates_known: u64,
@@ -219,9 +229,9 @@ impl Disk {
 
     fn want(&mut self, mut want: Want, now: Instant) {
         want.rate_bytes_per_s = want.rate_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
-        let at = place(want.stream);
+        let id = ReaderId::of(want.stream);
         let (mut answered, mut new) = (None, true);
-        match self.readers.get(&at) {
+        match self.readers.get(&id) {
             Some(reader) if is_before(want.stream, reader.want.stream) => return,
             Some(reader) if reader.want.stream == want.stream => {
                 let before = reader.want.seq;
@@ -238,50 +248,50 @@ impl Disk {
                 (answered, new) = (reader.answered, want.seq != before);
                 if reader.want.object != want.object {
                     answered = None;
-                    self.objects.leave(reader.want.object, at);
-                    self.enter_object(at, &want, now);
+                    self.objects.leave(reader.want.object, id);
+                    self.enter_object(id, &want, now);
                 }
             }
             _ => {
-                self.leave(at, now);
-                self.enter(at, want, now);
+                self.leave(id, now);
+                self.enter(id, want, now);
             }
         }
-        let congested = self.congested(at, &want, now);
-        self.renew(at, want);
+        let congested = self.congested(id, &want, now);
+        self.renew(id, want);
         if new {
             self.learn(answered, &want, now);
         }
         if let Some(standing) = congested {
-            self.delay(at, &standing, now);
+            self.delay(id, &standing, now);
         }
-        if !self.join_flight(at, &want) {
-            self.enqueue(at);
+        if !self.join_flight(id, &want) {
+            self.enqueue(id);
         }
     }
 
     /// Joins the stream to a read under way that brings what it wants, and to no other; `false`: there is none.
-    fn join_flight(&mut self, at: Place, want: &Want) -> bool {
+    fn join_flight(&mut self, id: ReaderId, want: &Want) -> bool {
         let mut waits = false;
         for flight in &mut self.flights {
-            let waiting = flight.waiters.contains(&at);
+            let waiting = flight.waiters.contains(&id);
             let brings =
                 flight.object == want.object && flight.span.contains(want.span.offset_bytes);
             if !waits && brings && (waiting || flight.held == Held::PageCache) {
                 waits = true;
                 if !waiting {
-                    flight.waiters.push(at);
+                    flight.waiters.push(id);
                 }
             } else {
-                flight.waiters.retain(|waiter| *waiter != at);
+                flight.waiters.retain(|waiter| *waiter != id);
             }
         }
         waits
     }
 
     /// A stream begins to read from this device.
-    fn enter(&mut self, at: Place, want: Want, now: Instant) {
-        self.enter_object(at, &want, now);
+    fn enter(&mut self, id: ReaderId, want: Want, now: Instant) {
+        self.enter_object(id, &want, now);
         self.add_rate(want.rate_bytes_per_s);
         let reader = Reader {
             want,
@@ -293,41 +303,41 @@ impl Disk {
             way: None,
             filled_bytes_per_s: 0,
         };
-        self.readers.insert(at, reader);
+        self.readers.insert(id, reader);
     }
 
-    fn enter_object(&mut self, at: Place, want: &Want, now: Instant) {
+    fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
         let begins = Begins {
             from_bytes: want.span.offset_bytes,
             anew: want.heard > 0,
             read_bytes: self.page_cache.read_bytes(),
             room_bytes: self.page_cache.bytes(now),
         };
-        self.objects.enter(want.object, at, &begins, now);
+        self.objects.enter(want.object, id, &begins, now);
     }
 
-    /// A stream is gone, and those before it at its place. One that came after it stays.
+    /// A stream is gone, and those before it in its slot. One that came after it stays.
     fn forget(&mut self, stream: StreamId, now: Instant) {
-        let at = place(stream);
+        let id = ReaderId::of(stream);
         let stays = |reader: &Reader| is_before(stream, reader.want.stream);
-        if !self.readers.get(&at).is_some_and(stays) {
-            self.leave(at, now);
+        if !self.readers.get(&id).is_some_and(stays) {
+            self.leave(id, now);
         }
     }
 
-    /// The stream of this place is gone, if there is one.
-    fn leave(&mut self, at: Place, now: Instant) {
-        let Some(reader) = self.readers.remove(&at) else {
+    /// This reader is gone, if there is one.
+    fn leave(&mut self, id: ReaderId, now: Instant) {
+        let Some(reader) = self.readers.remove(&id) else {
             return;
         };
         self.remove_rate(reader.want.rate_bytes_per_s);
         self.filled_bytes_per_s -= reader.filled_bytes_per_s;
-        self.objects.leave(reader.want.object, at);
+        self.objects.leave(reader.want.object, id);
         if let Some(position) = reader.position {
-            self.scheduler.remove(at, position);
+            self.scheduler.remove(id, position);
         }
         for flight in &mut self.flights {
-            flight.waiters.retain(|waiter| *waiter != at);
+            flight.waiters.retain(|waiter| *waiter != id);
         }
         let due = matches!(
             reader.position,
@@ -339,18 +349,16 @@ impl Disk {
     }
 
     /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
-    fn read_uncancelled(&mut self, mut want: Want, now: Instant) {
+    fn read_uncancelled(&mut self, want: Want, now: Instant) {
         self.next += 1;
-        want.stream.worker = UNCANCELLED;
-        want.stream.conn.index = self.next as u32;
-        let at = place(want.stream);
-        self.enter(at, want, now);
-        self.enqueue(at);
+        let id = ReaderId::Left(self.next);
+        self.enter(id, want, now);
+        self.enqueue(id);
     }
 
     /// A want is new, or has a new date.
-    fn renew(&mut self, at: Place, want: Want) {
-        let Some(reader) = self.readers.get_mut(&at) else {
+    fn renew(&mut self, id: ReaderId, want: Want) {
+        let Some(reader) = self.readers.get_mut(&id) else {
             return;
         };
         let before = core::mem::replace(&mut reader.want, want);
@@ -358,39 +366,39 @@ impl Disk {
             reader.put_off_to = None; // until the next sample, at most
         }
         if let Some(position) = reader.position.take() {
-            self.scheduler.remove(at, position);
+            self.scheduler.remove(id, position);
         }
         self.remove_rate(before.rate_bytes_per_s);
         self.add_rate(want.rate_bytes_per_s);
-        self.refill(at);
+        self.refill(id);
     }
 
     /// Queues a want, once it is known where its file lies.
-    fn enqueue(&mut self, at: Place) {
-        let Some(object) = self.readers.get(&at).map(|reader| reader.want.object) else {
+    fn enqueue(&mut self, id: ReaderId) {
+        let Some(object) = self.readers.get(&id).map(|reader| reader.want.object) else {
             return;
         };
         let mut ask = false;
-        if !self.objects.is_mapped(object, at, &mut ask) {
+        if !self.objects.is_mapped(object, id, &mut ask) {
             if ask {
                 self.outs.push_back(Out::Map(object));
             }
             return;
         }
-        if let Some(entry) = self.entry(at) {
+        if let Some(entry) = self.entry(id) {
             let position = self.scheduler.add(&entry);
-            self.set_position(at, position);
+            self.set_position(id, position);
         }
     }
 
-    fn set_position(&mut self, at: Place, position: Position) {
-        if let Some(reader) = self.readers.get_mut(&at) {
+    fn set_position(&mut self, id: ReaderId, position: Position) {
+        if let Some(reader) = self.readers.get_mut(&id) {
             reader.position = Some(position);
         }
     }
 
-    fn entry(&self, at: Place) -> Option<Entry> {
-        let reader = self.readers.get(&at)?;
+    fn entry(&self, id: ReaderId) -> Option<Entry> {
+        let reader = self.readers.get(&id)?;
         let Want {
             object,
             span,
@@ -399,20 +407,20 @@ impl Disk {
             ..
         } = reader.want;
         Some(Entry {
-            place: at,
+            reader: id,
             due_at: reader
                 .put_off_to
                 .unwrap_or_else(|| self.settings.prefetch.due_at(dry_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
-            urgent: reader.want.heard == 0 && at.0 != UNCANCELLED,
-            short: is_short_rest(&reader.want) && at.0 != UNCANCELLED,
+            urgent: reader.want.heard == 0 && !id.is_gone(),
+            short: is_short_rest(&reader.want) && !id.is_gone(),
         })
     }
 
     fn mapped(&mut self, object: ObjectId, layout: Layout) {
-        for at in self.objects.mapped(object, layout) {
-            let waits = self.readers.get(&at).is_some_and(|reader| {
+        for id in self.objects.mapped(object, layout) {
+            let waits = self.readers.get(&id).is_some_and(|reader| {
                 reader.want.object == object
                     && reader.position.is_none()
                     && reader.answered.is_none()
@@ -420,9 +428,9 @@ impl Disk {
             let flies = self
                 .flights
                 .iter()
-                .any(|flight| flight.waiters.contains(&at));
+                .any(|flight| flight.waiters.contains(&id));
             if waits && !flies {
-                self.enqueue(at);
+                self.enqueue(id);
             }
         }
     }
@@ -466,7 +474,7 @@ impl Machine for Disk {
     }
 }
 
-/// Whether a stream is an earlier one of the place of `other`.
+/// Whether a stream is an earlier one of the slot of `other`.
 fn is_before(stream: StreamId, other: StreamId) -> bool {
     let (conn, of) = (stream.conn.generation, other.conn.generation);
     match conn.wrapping_sub(of) as i32 {

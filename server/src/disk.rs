@@ -217,7 +217,7 @@ pub fn start(index: u16, equipment: &Context) -> io::Result<Arc<Handle>> {
     equipment.ledger.enter(usize::from(index), waker);
     let shell = Shell {
         disk: Disk::new(settings),
-        files: Wanted::default(),
+        files: Wanted::new(settings.cancel),
         landed: None,
         handle: Arc::clone(&handle),
         questions: asked,
@@ -231,7 +231,6 @@ pub fn start(index: u16, equipment: &Context) -> io::Result<Arc<Handle>> {
         budget_slots: None,
         divided_at: None,
         divide_at: None,
-        cancel: settings.cancel,
         indirect: !settings.direct,
     };
     thread::Builder::new()

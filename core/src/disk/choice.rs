@@ -2,8 +2,7 @@
 
 use super::scheduler::Position;
 use super::{
-    Chosen, Destination, DeviceChange, Disk, Flight, Out, Place, ReadId, Turn, UNCANCELLED, Way,
-    first,
+    Chosen, Destination, DeviceChange, Disk, Flight, Out, ReadId, ReaderId, Turn, Way, first,
 };
 use crate::conn::{Held, Span, Want};
 use crate::limits::{
@@ -30,23 +29,23 @@ impl Disk {
         }
         let target_us = self.target_us();
         let horizon = now.plus_us(target_us / 2);
-        while let Some(at) = self.scheduler.next_due(horizon) {
-            let Some(entry) = self.entry(at) else { break };
+        while let Some(id) = self.scheduler.next_due(horizon) {
+            let Some(entry) = self.entry(id) else { break };
             let position = self.scheduler.ripen(&entry);
-            self.set_position(at, position);
+            self.set_position(id, position);
         }
         let holds_back = self.holds_back();
         let candidates = self.scheduler.candidates();
         self.unasked |= candidates[0].is_none() || holds_back;
         let mut passed = false;
-        for at in candidates.into_iter().flatten() {
-            let position = self.readers.get(&at)?.position?;
+        for id in candidates.into_iter().flatten() {
+            let position = self.readers.get(&id)?.position?;
             let patient = self.bypassed < BYPASSES_MAX;
             if holds_back && patient && !matches!(position, Position::Urgent(_)) {
                 passed = true;
                 continue;
             }
-            if let Some(read) = self.read_for(at, target_us, now) {
+            if let Some(read) = self.read_for(id, target_us, now) {
                 self.bypassed = if passed { self.bypassed + 1 } else { 0 };
                 return Some(read);
             }
@@ -77,12 +76,12 @@ impl Disk {
         READS_IN_FLIGHT_MIN * self.settings.spindles.max(1) as usize
     }
 
-    fn read_for(&mut self, at: Place, target_us: u64, now: Instant) -> Option<Out> {
-        let reader = self.readers.get(&at)?;
+    fn read_for(&mut self, id: ReaderId, target_us: u64, now: Instant) -> Option<Out> {
+        let reader = self.readers.get(&id)?;
         let (want, position) = (reader.want, reader.position?);
         let (read_bytes, bound) =
             (self.settings.prefetch).read_bytes(&self.asked(&want, target_us, now));
-        let way = self.way(at, &want, now);
+        let way = self.way(id, &want, now);
         let (span, into, bound) = match way {
             Way::Followed | Way::Popular | Way::Cached => (
                 rest_of_window(want.span),
@@ -98,11 +97,11 @@ impl Disk {
             }
             Way::Indirect => (first(want.span, read_bytes), Destination::PageCache, bound),
         };
-        self.note_way(at, way, now);
+        self.note_way(id, way, now);
         let ends = span.end_bytes() >= want.span.end_bytes();
         let chosen = Chosen {
             turn: match position {
-                _ if at.0 == UNCANCELLED => Turn::Left,
+                _ if id.is_gone() => Turn::Left,
                 Position::Urgent(_) => Turn::First,
                 _ if is_dry(&want, now) => Turn::Late,
                 _ => Turn::Due,
@@ -114,17 +113,17 @@ impl Disk {
             rate_bytes_per_s: want.rate_bytes_per_s,
             took_us: 0,
         };
-        Some(self.read(at, (position, chosen), span, into, now))
+        Some(self.read(id, (position, chosen), span, into, now))
     }
 
     /// A stream whose reads take another way than before is told of; its first way goes without saying.
-    fn note_way(&mut self, at: Place, to: Way, now: Instant) {
-        let Some(reader) = self.readers.get_mut(&at) else {
+    fn note_way(&mut self, id: ReaderId, to: Way, now: Instant) {
+        let Some(reader) = self.readers.get_mut(&id) else {
             return;
         };
         let Want { stream, object, .. } = reader.want;
         let before = reader.way.replace(to);
-        if before.is_some_and(|before| before != to) && at.0 != UNCANCELLED {
+        if before.is_some_and(|before| before != to) && !id.is_gone() {
             let change = DeviceChange::Way { stream, object, to };
             self.journal.record(change, now);
         }
@@ -183,7 +182,7 @@ impl Disk {
 
     fn read(
         &mut self,
-        at: Place,
+        id: ReaderId,
         (position, chosen): (Position, Chosen),
         span: Span,
         into: Destination,
@@ -191,10 +190,10 @@ impl Disk {
     ) -> Out {
         self.next += 1;
         let (read, idle) = (ReadId(self.next), self.flights.is_empty());
-        let object = self.readers[&at].want.object;
+        let object = self.readers[&id].want.object;
         let end_bytes = self.objects.device_bytes(object, span.end_bytes());
-        let sweep = self.scheduler.take(at, position, end_bytes);
-        if let Some(reader) = self.readers.get_mut(&at) {
+        let sweep = self.scheduler.take(id, position, end_bytes);
+        if let Some(reader) = self.readers.get_mut(&id) {
             (reader.position, reader.served) = (None, Some(sweep));
         }
         let mut flight = Flight {
@@ -203,23 +202,23 @@ impl Disk {
             span,
             held: Held::PageCache,
             urgent: matches!(position, Position::Urgent(_)),
-            chosen: (at, chosen, now),
-            waiters: alloc::vec![at],
+            chosen: (id, chosen, now),
+            waiters: alloc::vec![id],
         };
         match into {
             Destination::Slots(slots) => {
                 self.slots_used += slots;
-                self.fill_or_not(at, now);
+                self.fill_or_not(id, now);
                 flight.held = Held::Slots;
             }
             Destination::PageCache => self.join(&mut flight),
         }
-        if let Some(reader) = self.readers.get_mut(&at) {
+        if let Some(reader) = self.readers.get_mut(&id) {
             reader.fills = into == Destination::PageCache;
         }
-        self.refill(at);
+        self.refill(id);
         self.objects.read(object, span);
-        let want = self.readers.get(&at).map(|reader| reader.want);
+        let want = self.readers.get(&id).map(|reader| reader.want);
         if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
             self.depth.turn(is_dry(&want, now));
         }
@@ -234,8 +233,8 @@ impl Disk {
     }
 
     /// Where memory bounds the length of reads, it shall be used.
-    fn fill_or_not(&mut self, at: Place, now: Instant) {
-        let (load, want) = (self.load(), self.readers[&at].want);
+    fn fill_or_not(&mut self, id: ReaderId, now: Instant) {
+        let (load, want) = (self.load(), self.readers[&id].want);
         if self.settings.prefetch.lacks_memory(&load, &self.model) {
             let (used, max) = (self.slots_used, self.slots_max());
             self.pool_controller
@@ -245,8 +244,8 @@ impl Disk {
 
     /// All whose next bytes are in the window join its read.
     fn join(&mut self, flight: &mut Flight) {
-        for at in self.objects.readers(flight.object) {
-            let Some(reader) = self.readers.get_mut(&at) else {
+        for id in self.objects.readers(flight.object) {
+            let Some(reader) = self.readers.get_mut(&id) else {
                 continue;
             };
             if !flight.span.contains(reader.want.span.offset_bytes) {
@@ -254,12 +253,12 @@ impl Disk {
             }
             if let Some(position) = reader.position.take() {
                 reader.fills = false;
-                self.scheduler.remove(at, position);
-                flight.waiters.push(at);
+                self.scheduler.remove(id, position);
+                flight.waiters.push(id);
             }
         }
         let joined = flight.waiters.iter().skip(1);
-        joined.for_each(|at| self.refill(*at));
+        joined.for_each(|id| self.refill(*id));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Completions: a read completes, and each stream that waits for it gets its answer.
 
 use super::sharing::Answer;
-use super::{Chosen, DeviceChange, Disk, Flight, Out, Place, ReadError, ReadId, Turn, UNCANCELLED};
+use super::{Chosen, DeviceChange, Disk, Flight, Out, ReadError, ReadId, ReaderId, Turn};
 use crate::conn::{Span, Want};
 use crate::depth::Served;
 use crate::limits::{READ_ALIGN_BYTES, WAKE_US};
@@ -15,7 +15,7 @@ struct Landed {
     span: Span,
     result: Result<u64, ReadError>,
     /// For which stream it was chosen, and why.
-    chosen: (Place, Chosen),
+    chosen: (ReaderId, Chosen),
 }
 
 impl Disk {
@@ -27,11 +27,11 @@ impl Disk {
         let flight = self.flights.swap_remove(nth);
         self.learn_service(flight.span.len_bytes, now);
         let landed = self.land(&flight, result, now);
-        for at in flight.waiters {
-            if at.0 == UNCANCELLED {
-                self.leave(at, now);
+        for id in flight.waiters {
+            if id.is_gone() {
+                self.leave(id, now);
             } else {
-                self.answer(at, &landed, now);
+                self.answer(id, &landed, now);
             }
         }
     }
@@ -67,25 +67,25 @@ impl Disk {
 
     /// A stream that waited for the read gets its bytes, or the error. If the bytes that it wants were not tried, it is
     /// scheduled for a read of its own.
-    fn answer(&mut self, at: Place, landed: &Landed, now: Instant) {
-        let Some(reader) = self.readers.get_mut(&at) else {
+    fn answer(&mut self, id: ReaderId, landed: &Landed, now: Instant) {
+        let Some(reader) = self.readers.get_mut(&id) else {
             return;
         };
         let want = reader.want;
-        let Some(out) = landed.answer(at, &want, now) else {
-            return self.enqueue(at);
+        let Some(out) = landed.answer(id, &want, now) else {
+            return self.enqueue(id);
         };
         let there = common(want.span, landed.span);
         let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
-        reader.answered = Some(Answer { at: now, end_bytes });
-        self.refill(at);
+        reader.answered = Some(Answer { id: now, end_bytes });
+        self.refill(id);
         self.outs.push_back(out);
     }
 }
 
 impl Landed {
     /// The answer to a want; `None`: its bytes were not tried.
-    fn answer(&self, at: Place, want: &Want, now: Instant) -> Option<Out> {
+    fn answer(&self, id: ReaderId, want: &Want, now: Instant) -> Option<Out> {
         let Want { stream, seq, .. } = *want;
         let failed = |error| Out::Failed { stream, seq, error };
         if let Some(span) = common(want.span, self.span) {
@@ -95,7 +95,7 @@ impl Landed {
                 seq,
                 span,
                 held: self.held,
-                chosen: self.chosen_for(at),
+                chosen: self.chosen_for(id),
                 urgent: want.dry_at <= now.plus_us(WAKE_US),
             });
         }
@@ -109,9 +109,9 @@ impl Landed {
         }
     }
 
-    fn chosen_for(&self, at: Place) -> Chosen {
+    fn chosen_for(&self, id: ReaderId) -> Chosen {
         let (chosen_for, chosen) = self.chosen;
-        let turn = if at == chosen_for {
+        let turn = if id == chosen_for {
             chosen.turn
         } else {
             Turn::Shared

@@ -1,7 +1,7 @@
 //! What congestion of a stream's path does to its want: TPF's EDRC for duplicate ACKs and ECN (3.3, 4.6).
 
 use super::scheduler::Position;
-use super::{Disk, Place};
+use super::{Disk, ReaderId};
 use crate::congestion::Delay;
 use crate::conn::Want;
 use crate::units::Instant;
@@ -33,8 +33,8 @@ impl Disk {
 
     /// The stream's pending want, if `want`, which is to replace it, is the first since a congestion signal. First
     /// reads are not concerned, nor is what the device already has.
-    pub(super) fn congested(&self, at: Place, want: &Want, now: Instant) -> Option<Standing> {
-        let reader = self.readers.get(&at)?;
+    pub(super) fn congested(&self, id: ReaderId, want: &Want, now: Instant) -> Option<Standing> {
+        let reader = self.readers.get(&id)?;
         let before = reader.want;
         let sign = before.stream == want.stream && before.signals != want.signals;
         let due = match reader.position.filter(|_| sign)? {
@@ -46,17 +46,17 @@ impl Disk {
         let (read_bytes, _) = self.settings.prefetch.read_bytes(&asked);
         Some(Standing {
             due,
-            due_at: self.entry(at)?.due_at,
+            due_at: self.entry(id)?.due_at,
             read_bytes: read_bytes.min(before.span.len_bytes),
         })
     }
 
     /// The want was replaced after a congestion signal. The paper's rule: one that is due is postponed by T_D/2, any
     /// other is due T_D/2 later; only once, and only if the disk has something else to do.
-    pub(super) fn delay(&mut self, at: Place, before: &Standing, now: Instant) {
+    pub(super) fn delay(&mut self, id: ReaderId, before: &Standing, now: Instant) {
         let target_us = self.target_us();
         let paper = self.settings.delay == Delay::Paper && self.is_busy();
-        if let Some(reader) = self.readers.get_mut(&at).filter(|_| paper) {
+        if let Some(reader) = self.readers.get_mut(&id).filter(|_| paper) {
             let later = if before.due {
                 now.plus_us(target_us)
             } else {
@@ -64,7 +64,7 @@ impl Disk {
             };
             reader.put_off_to.get_or_insert(later);
         }
-        let due_at = self.entry(at).map(|entry| entry.due_at);
+        let due_at = self.entry(id).map(|entry| entry.due_at);
         if before.due && due_at.is_some_and(|due_at| due_at > now.plus_us(target_us / 2)) {
             self.delayed.wishes += 1;
             self.delayed.bytes += before.read_bytes;

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::Place;
+use super::ReaderId;
 use super::layout::Layout;
 use super::page_cache::Gone;
 use crate::conn::{ObjectId, Span};
@@ -18,8 +18,8 @@ use crate::units::Instant;
 struct Object {
     layout: Option<Layout>,
     /// Readers that wait for the layout.
-    waiting: Vec<Place>,
-    readers: BTreeSet<Place>,
+    waiting: Vec<ReaderId>,
+    readers: BTreeSet<ReaderId>,
     /// When the last reader came.
     last_reader_at: Option<Instant>,
     /// What was read for them since: a span per starting point, the newest first.
@@ -142,12 +142,12 @@ impl Objects {
 
     /// A stream begins to read a file. The file becomes popular if another reader had these bytes so recently that they
     /// could still be in the page cache. A client that resumes, or plays a file request by request, is one reader.
-    pub fn enter(&mut self, id: ObjectId, place: Place, begins: &Begins, now: Instant) {
+    pub fn enter(&mut self, id: ObjectId, reader: ReaderId, begins: &Begins, now: Instant) {
         let object = self.known.entry(id).or_insert_with(|| {
             self.by_age.push_back(id);
             Object::default()
         });
-        object.readers.insert(place);
+        object.readers.insert(reader);
         let before = object.last_reader_at.replace(now);
         if before.is_some_and(|before| now.since_us(before) >= POPULAR_US) {
             object.had.clear();
@@ -176,15 +176,15 @@ impl Objects {
     }
 
     /// A stream no longer reads the file.
-    pub fn leave(&mut self, id: ObjectId, place: Place) {
+    pub fn leave(&mut self, id: ObjectId, reader: ReaderId) {
         if let Some(object) = self.known.get_mut(&id) {
-            object.readers.remove(&place);
-            object.waiting.retain(|waiting| *waiting != place);
+            object.readers.remove(&reader);
+            object.waiting.retain(|waiting| *waiting != reader);
         }
     }
 
     /// The readers of the file.
-    pub fn readers(&self, id: ObjectId) -> impl Iterator<Item = Place> + '_ {
+    pub fn readers(&self, id: ObjectId) -> impl Iterator<Item = ReaderId> + '_ {
         let object = self.known.get(&id);
         object
             .into_iter()
@@ -236,9 +236,9 @@ impl Objects {
         known.unwrap_or_else(|| (u64::from(id.index) << 36).saturating_add(file_bytes))
     }
 
-    /// Whether the layout that `place` needs is known. If not, `place` waits for it, and `asked` is set for the first
+    /// Whether the layout that `reader` needs is known. If not, `reader` waits for it, and `asked` is set for the first
     /// to ask.
-    pub fn is_mapped(&mut self, id: ObjectId, place: Place, asked: &mut bool) -> bool {
+    pub fn is_mapped(&mut self, id: ObjectId, reader: ReaderId, asked: &mut bool) -> bool {
         let Some(object) = self.known.get_mut(&id) else {
             return true;
         };
@@ -246,20 +246,20 @@ impl Objects {
             return true;
         }
         *asked = object.waiting.is_empty();
-        if !object.waiting.contains(&place) {
-            object.waiting.push(place);
+        if !object.waiting.contains(&reader) {
+            object.waiting.push(reader);
         }
         false
     }
 
     /// Whether a reader waits for the layout.
-    pub fn waits_for_layout(&self, id: ObjectId, place: Place) -> bool {
+    pub fn waits_for_layout(&self, id: ObjectId, reader: ReaderId) -> bool {
         let object = self.known.get(&id);
-        object.is_some_and(|object| object.waiting.contains(&place))
+        object.is_some_and(|object| object.waiting.contains(&reader))
     }
 
     /// The layout is known. Returns the readers that waited for it.
-    pub fn mapped(&mut self, id: ObjectId, layout: Layout) -> Vec<Place> {
+    pub fn mapped(&mut self, id: ObjectId, layout: Layout) -> Vec<ReaderId> {
         let Some(object) = self.known.get_mut(&id) else {
             return Vec::new();
         };
@@ -329,6 +329,10 @@ impl Objects {
 mod tests {
     use super::*;
 
+    fn stream(slot: u32) -> ReaderId {
+        ReaderId::Stream(0, slot)
+    }
+
     fn id(index: u32) -> ObjectId {
         ObjectId {
             device: 0,
@@ -352,17 +356,17 @@ mod tests {
     #[test]
     fn a_second_reader_makes_a_file_shared_at_once_or_within_the_window() {
         let mut objects = Objects::default();
-        objects.enter(id(1), (0, 0), &from(0), AT(0));
+        objects.enter(id(1), stream(0), &from(0), AT(0));
         assert!(!objects.is_popular(id(1), AT(0)));
-        objects.enter(id(1), (0, 1), &from(0), AT(1));
+        objects.enter(id(1), stream(1), &from(0), AT(1));
         assert!(objects.is_popular(id(1), AT(1)));
         let mut objects = Objects::default();
-        objects.enter(id(1), (0, 0), &from(0), AT(0));
-        objects.leave(id(1), (0, 0));
-        objects.enter(id(1), (0, 0), &from(0), AT(4000));
+        objects.enter(id(1), stream(0), &from(0), AT(0));
+        objects.leave(id(1), stream(0));
+        objects.enter(id(1), stream(0), &from(0), AT(4000));
         assert!(!objects.is_popular(id(1), AT(4000)), "too long ago");
-        objects.leave(id(1), (0, 0));
-        objects.enter(id(1), (0, 0), &from(0), AT(5000));
+        objects.leave(id(1), stream(0));
+        objects.enter(id(1), stream(0), &from(0), AT(5000));
         assert!(objects.is_popular(id(1), AT(5000)));
         assert!(!objects.is_popular(id(1), AT(9000)));
     }
@@ -371,8 +375,8 @@ mod tests {
     /// gone.
     fn download(objects: &mut Objects, from_mib: u64, to_mib: u64) {
         let (from_bytes, to_bytes) = (from_mib << 20, to_mib << 20);
-        let place = (0, from_mib as u32);
-        objects.enter(id(1), place, &from(from_bytes), AT(from_mib));
+        let reader = stream(from_mib as u32);
+        objects.enter(id(1), reader, &from(from_bytes), AT(from_mib));
         for offset_bytes in (from_bytes..to_bytes).step_by(1 << 20) {
             let len_bytes = 1 << 20;
             objects.read(
@@ -383,7 +387,7 @@ mod tests {
                 },
             );
         }
-        objects.leave(id(1), place);
+        objects.leave(id(1), reader);
     }
 
     #[test]
@@ -415,10 +419,10 @@ mod tests {
     #[test]
     fn the_table_is_bounded_and_keeps_who_is_read() {
         let mut objects = Objects::default();
-        objects.enter(id(0), (0, 0), &from(0), AT(0));
+        objects.enter(id(0), stream(0), &from(0), AT(0));
         for n in 1..3 * OBJECTS_REMEMBERED_MAX as u32 {
-            objects.enter(id(n), (0, n), &from(0), AT(0));
-            objects.leave(id(n), (0, n));
+            objects.enter(id(n), stream(n), &from(0), AT(0));
+            objects.leave(id(n), stream(n));
         }
         assert!(objects.known.len() <= OBJECTS_REMEMBERED_MAX);
         assert_eq!(objects.known.len(), objects.by_age.len());
@@ -430,8 +434,8 @@ mod tests {
         let mut objects = Objects::default();
         objects.remember_by(4 << 20);
         for n in 0..3 * OBJECTS_REMEMBERED_MAX as u32 {
-            objects.enter(id(n), (0, n), &from(0), AT(0));
-            objects.leave(id(n), (0, n));
+            objects.enter(id(n), stream(n), &from(0), AT(0));
+            objects.leave(id(n), stream(n));
         }
         assert_eq!(objects.known.len(), OBJECTS_REMEMBERED_MIN);
         objects.remember_by(u64::MAX);
@@ -449,10 +453,10 @@ mod tests {
         };
         for n in 0..5_000 {
             let fragmented = Layout::new((0..64).map(extent).collect());
-            objects.enter(id(n), (0, n), &from(0), AT(0));
+            objects.enter(id(n), stream(n), &from(0), AT(0));
             objects.mapped(id(n), fragmented);
             if n % 2 == 1 {
-                objects.leave(id(n), (0, n));
+                objects.leave(id(n), stream(n));
             }
             let held = objects
                 .known
@@ -475,11 +479,11 @@ mod tests {
         let far = objects.device_bytes(id(0), 63 << 20);
         assert_eq!(far, (48 << 30) + (15 << 20), "one of four extents is known");
         for n in 0..5_000 {
-            objects.leave(id(n), (0, n));
+            objects.leave(id(n), stream(n));
         }
         for n in 5_000..20_000 {
-            objects.enter(id(n), (0, n), &from(0), AT(0));
-            objects.leave(id(n), (0, n));
+            objects.enter(id(n), stream(n), &from(0), AT(0));
+            objects.leave(id(n), stream(n));
         }
         assert_eq!((objects.extents, objects.fragmented.len()), (0, 0));
     }
@@ -487,11 +491,14 @@ mod tests {
     #[test]
     fn a_layout_is_asked_for_once_and_all_hear_of_it() {
         let mut objects = Objects::default();
-        objects.enter(id(1), (0, 0), &from(0), AT(0));
+        objects.enter(id(1), stream(0), &from(0), AT(0));
         let mut asked = false;
-        assert!(!objects.is_mapped(id(1), (0, 1), &mut asked) && asked);
-        assert!(!objects.is_mapped(id(1), (0, 2), &mut asked) && !asked);
-        assert_eq!(objects.mapped(id(1), Layout::default()), [(0, 1), (0, 2)]);
-        assert!(objects.is_mapped(id(1), (0, 3), &mut asked));
+        assert!(!objects.is_mapped(id(1), stream(1), &mut asked) && asked);
+        assert!(!objects.is_mapped(id(1), stream(2), &mut asked) && !asked);
+        assert_eq!(
+            objects.mapped(id(1), Layout::default()),
+            [stream(1), stream(2)]
+        );
+        assert!(objects.is_mapped(id(1), stream(3), &mut asked));
     }
 }

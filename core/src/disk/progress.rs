@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Disk, Place};
+use super::{Disk, ReaderId};
 use crate::conn::StreamId;
 use crate::limits::AWAITED_CHECK_US;
 use crate::units::Instant;
@@ -12,9 +12,9 @@ impl Disk {
     /// Streams whose want is neither answered nor pending in a read, a lookup or the scheduler: lost wakeups, bugs of
     /// ours that should never occur. For asserts; the machine itself checks every [`AWAITED_CHECK_US`].
     pub fn forgotten(&self) -> Vec<StreamId> {
-        let places = self.forgotten_places();
-        let stream = |at: Place| Some(self.readers.get(&at)?.want.stream);
-        places.into_iter().filter_map(stream).collect()
+        let readers = self.forgotten_readers();
+        let stream = |id: ReaderId| Some(self.readers.get(&id)?.want.stream);
+        readers.into_iter().filter_map(stream).collect()
     }
 
     /// Lost wakeups mended: wants that nobody worked for, and that were scheduled again.
@@ -29,9 +29,9 @@ impl Disk {
         self.checked_at = now;
         debug_assert_eq!(self.sums(), self.summed_up(), "sums drift from streams");
         self.observe(now);
-        for at in self.forgotten_places() {
+        for id in self.forgotten_readers() {
             self.mended += 1;
-            self.enqueue(at);
+            self.enqueue(id);
         }
     }
 
@@ -64,17 +64,17 @@ impl Disk {
         self.checked_at.plus_us(AWAITED_CHECK_US)
     }
 
-    fn forgotten_places(&self) -> Vec<Place> {
+    fn forgotten_readers(&self) -> Vec<ReaderId> {
         let flights = self.flights.iter();
-        let read_for: BTreeSet<Place> = flights
+        let read_for: BTreeSet<ReaderId> = flights
             .flat_map(|flight| flight.waiters.iter().copied())
             .collect();
-        let forgotten = self.readers.iter().filter(|(at, reader)| {
+        let forgotten = self.readers.iter().filter(|(id, reader)| {
             let object = reader.want.object;
             let at_work =
-                reader.answered.is_some() || reader.position.is_some() || read_for.contains(at);
-            !at_work && !self.objects.waits_for_layout(object, **at)
+                reader.answered.is_some() || reader.position.is_some() || read_for.contains(id);
+            !at_work && !self.objects.waits_for_layout(object, **id)
         });
-        forgotten.map(|(at, _)| *at).collect()
+        forgotten.map(|(id, _)| *id).collect()
     }
 }

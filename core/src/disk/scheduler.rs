@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use super::Place;
+use super::ReaderId;
 use crate::limits::URGENT_IN_A_ROW_MAX;
 use crate::units::Instant;
 
@@ -35,9 +35,9 @@ type Key = (u64, u64);
 /// See the module.
 pub(super) struct Scheduler {
     order: Order,
-    later: BTreeSet<(Instant, Place)>,
-    due: BTreeSet<(Key, Place)>,
-    urgent: BTreeSet<(Key, Place)>,
+    later: BTreeSet<(Instant, ReaderId)>,
+    due: BTreeSet<(Key, ReaderId)>,
+    urgent: BTreeSet<(Key, ReaderId)>,
     /// The current sweep.
     sweep: u64,
     /// The arm's position in it.
@@ -50,7 +50,7 @@ pub(super) struct Scheduler {
 /// A want as the scheduler sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    pub place: Place,
+    pub reader: ReaderId,
     pub due_at: Instant,
     /// Where its bytes lie.
     pub device_bytes: u64,
@@ -84,25 +84,25 @@ impl Scheduler {
     pub fn add(&mut self, entry: &Entry) -> Position {
         if entry.urgent {
             let key = self.key(entry);
-            self.urgent.insert((key, entry.place));
+            self.urgent.insert((key, entry.reader));
             return Position::Urgent(key);
         }
-        self.later.insert((entry.due_at, entry.place));
+        self.later.insert((entry.due_at, entry.reader));
         Position::Later(entry.due_at)
     }
 
-    pub fn remove(&mut self, place: Place, position: Position) {
+    pub fn remove(&mut self, reader: ReaderId, position: Position) {
         match position {
-            Position::Later(due_at) => self.later.remove(&(due_at, place)),
-            Position::Due(key) => self.due.remove(&(key, place)),
-            Position::Urgent(key) => self.urgent.remove(&(key, place)),
+            Position::Later(due_at) => self.later.remove(&(due_at, reader)),
+            Position::Due(key) => self.due.remove(&(key, reader)),
+            Position::Urgent(key) => self.urgent.remove(&(key, reader)),
         };
     }
 
     /// The next want that is due by `horizon`; to be given to [`Scheduler::ripen`].
-    pub fn next_due(&self, horizon: Instant) -> Option<Place> {
-        let (_, place) = self.later.first().filter(|(at, _)| *at <= horizon)?;
-        Some(*place)
+    pub fn next_due(&self, horizon: Instant) -> Option<ReaderId> {
+        let (_, reader) = self.later.first().filter(|(at, _)| *at <= horizon)?;
+        Some(*reader)
     }
 
     /// When the next want becomes due with a horizon of `ahead_us`.
@@ -115,21 +115,21 @@ impl Scheduler {
 
     /// The want is due now.
     pub fn ripen(&mut self, entry: &Entry) -> Position {
-        self.later.remove(&(entry.due_at, entry.place));
+        self.later.remove(&(entry.due_at, entry.reader));
         let key = self.key(entry);
         if entry.short {
-            self.urgent.insert((key, entry.place));
+            self.urgent.insert((key, entry.reader));
             return Position::Urgent(key);
         }
-        self.due.insert((key, entry.place));
+        self.due.insert((key, entry.reader));
         Position::Due(key)
     }
 
     /// The next two candidates, best first. Urgent wants go first, but the sweep has its turn after each few of them,
     /// so that neither starves.
-    pub fn candidates(&self) -> [Option<Place>; 2] {
-        let place = |set: &BTreeSet<(Key, Place)>| set.first().map(|(_, place)| *place);
-        let (urgent, due) = (place(&self.urgent), place(&self.due));
+    pub fn candidates(&self) -> [Option<ReaderId>; 2] {
+        let first = |set: &BTreeSet<(Key, ReaderId)>| set.first().map(|(_, reader)| *reader);
+        let (urgent, due) = (first(&self.urgent), first(&self.due));
         if urgent.is_none() || self.urgent_in_a_row >= URGENT_IN_A_ROW_MAX && due.is_some() {
             [due, urgent]
         } else {
@@ -138,8 +138,8 @@ impl Scheduler {
     }
 
     /// Takes a candidate; the arm moves to the end of what is read for it. Returns the sweep.
-    pub fn take(&mut self, place: Place, position: Position, end_bytes: u64) -> u64 {
-        self.remove(place, position);
+    pub fn take(&mut self, reader: ReaderId, position: Position, end_bytes: u64) -> u64 {
+        self.remove(reader, position);
         self.urgent_in_a_row = match position {
             Position::Urgent(_) => self.urgent_in_a_row + 1,
             _ => 0,
@@ -178,9 +178,16 @@ mod tests {
     use alloc::collections::BTreeMap;
     use proptest::prelude::*;
 
+    fn slot(reader: ReaderId) -> u32 {
+        match reader {
+            ReaderId::Stream(_, slot) => slot,
+            ReaderId::Left(_) => panic!("no test has one that left"),
+        }
+    }
+
     fn entry(n: u32, device_bytes: u64, served: Option<u64>) -> Entry {
         Entry {
-            place: (0, n),
+            reader: ReaderId::Stream(0, n),
             due_at: Instant { us: 0 },
             device_bytes,
             served,
@@ -196,23 +203,23 @@ mod tests {
         for (n, at) in [(1, 500), (2, 100), (3, 900)] {
             let entry = entry(n, at, None);
             scheduler.add(&entry);
-            positions.insert(entry.place, scheduler.ripen(&entry));
+            positions.insert(entry.reader, scheduler.ripen(&entry));
         }
         let mut order = Vec::new();
         for round in 0..5 {
-            let [Some(place), None] = scheduler.candidates() else {
+            let [Some(reader), None] = scheduler.candidates() else {
                 break;
             };
-            let position = positions[&place];
+            let position = positions[&reader];
             let Position::Due((_, at)) = position else {
                 panic!()
             };
-            scheduler.take(place, position, at + 10);
-            order.push(place.1);
+            scheduler.take(reader, position, at + 10);
+            order.push(slot(reader));
             if round == 0 {
                 let late = entry(4, 50, None); // behind the arm: next time
                 scheduler.add(&late);
-                positions.insert(late.place, scheduler.ripen(&late));
+                positions.insert(late.reader, scheduler.ripen(&late));
             }
         }
         assert_eq!(order, [2, 1, 3, 4]);
@@ -225,19 +232,19 @@ mod tests {
         for n in 0..2 {
             let due = entry(n, u64::from(n), None);
             scheduler.add(&due);
-            positions.insert(due.place, scheduler.ripen(&due));
+            positions.insert(due.reader, scheduler.ripen(&due));
         }
         for n in 0..5 {
             let urgent = Entry {
                 urgent: true,
                 ..entry(10 + n, 0, None)
             };
-            positions.insert(urgent.place, scheduler.add(&urgent));
+            positions.insert(urgent.reader, scheduler.add(&urgent));
         }
         let mut order = Vec::new();
-        while let Some(place) = scheduler.candidates()[0] {
-            scheduler.take(place, positions[&place], 0);
-            order.push(place.1);
+        while let Some(reader) = scheduler.candidates()[0] {
+            scheduler.take(reader, positions[&reader], 0);
+            order.push(slot(reader));
         }
         assert_eq!(order, [10, 11, 12, 13, 0, 14, 1]);
     }
@@ -253,22 +260,22 @@ mod tests {
             for (n, device_bytes) in at.iter().enumerate() {
                 let entry = entry(n as u32, *device_bytes, None);
                 scheduler.add(&entry);
-                positions.insert(entry.place, scheduler.ripen(&entry));
+                positions.insert(entry.reader, scheduler.ripen(&entry));
             }
             let mut served: BTreeMap<u32, u64> = BTreeMap::new();
             let streams = at.len();
             let mut last_turn = vec![0usize; streams];
             for turn in 0..streams * 6 {
-                let place = scheduler.candidates()[0].expect("all are due");
-                let n = place.1 as usize;
+                let reader = scheduler.candidates()[0].expect("all are due");
+                let n = slot(reader) as usize;
                 at[n] += len;
-                let sweep = scheduler.take(place, positions[&place], at[n]);
-                prop_assert_ne!(served.insert(place.1, sweep), Some(sweep), "twice in a sweep");
+                let sweep = scheduler.take(reader, positions[&reader], at[n]);
+                prop_assert_ne!(served.insert(slot(reader), sweep), Some(sweep), "twice in a sweep");
                 prop_assert!(turn - last_turn[n] <= 2 * streams, "starved");
                 last_turn[n] = turn;
-                let again = entry(place.1, at[n], Some(sweep));
+                let again = entry(slot(reader), at[n], Some(sweep));
                 scheduler.add(&again);
-                positions.insert(place, scheduler.ripen(&again));
+                positions.insert(reader, scheduler.ripen(&again));
             }
         }
     }

@@ -6,7 +6,7 @@
 //! it holds ([`super::page_cache`]), the two are near each other and share. So the nearest pairs share, and one more
 //! pair that does may end it for the pair that is farthest apart.
 
-use super::{Disk, Flight, Place, ReadError, Way, first};
+use super::{Disk, Flight, ReadError, ReaderId, Way, first};
 use crate::conn::{Held, Span, Want};
 use crate::limits::WINDOW_BYTES;
 use crate::units::{Instant, US_PER_S};
@@ -14,7 +14,7 @@ use crate::units::{Instant, US_PER_S};
 /// The last answer to a reader that has sent no want since.
 #[derive(Clone, Copy)]
 pub(super) struct Answer {
-    pub at: Instant,
+    pub id: Instant,
     /// The reader has all bytes before this one.
     pub end_bytes: u64,
 }
@@ -22,7 +22,7 @@ pub(super) struct Answer {
 impl Disk {
     /// Which way a read for this stream takes: into the page cache if it will stay there for others, past it if
     /// possible.
-    pub(super) fn way(&self, at: Place, want: &Want, now: Instant) -> Way {
+    pub(super) fn way(&self, id: ReaderId, want: &Want, now: Instant) -> Way {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if !want.absent && self.page_cache.may_hold(object, from_bytes, now) {
             return Way::Cached; // the page cache was not asked, and it may be there
@@ -30,7 +30,7 @@ impl Disk {
         if self.objects.is_popular(object, now) {
             return Way::Popular;
         }
-        if self.is_followed(at, want, now) {
+        if self.is_followed(id, want, now) {
             return Way::Followed;
         }
         match self.settings.direct {
@@ -41,8 +41,8 @@ impl Disk {
 
     /// Whether another reader of the file follows closely enough to need these bytes while they are in the page cache.
     /// A crowd at one place always does, whatever memory there is: a few reads are fewer than one for each.
-    fn is_followed(&self, at: Place, want: &Want, now: Instant) -> bool {
-        let Some(reader) = self.readers.get(&at) else {
+    fn is_followed(&self, id: ReaderId, want: &Want, now: Instant) -> bool {
+        let Some(reader) = self.readers.get(&id) else {
             return false;
         };
         let rate = self.rate_or_mean(want);
@@ -59,7 +59,7 @@ impl Disk {
             bytes / u128::from(US_PER_S) <= u128::from(room_bytes)
         };
         let mut crowd = 0;
-        let mut others = self.objects.readers(want.object).filter(|of| *of != at);
+        let mut others = self.objects.readers(want.object).filter(|of| *of != id);
         others.any(|other| {
             let comes = self.comes_in_us(other, want.span.offset_bytes, now);
             comes.is_some_and(|(behind_bytes, us)| {
@@ -71,11 +71,11 @@ impl Disk {
 
     /// How far a reader is from this byte of its file, in bytes, and how long until it has taken all before it, in
     /// microseconds; `None`: it has that byte's window already or does not want the byte.
-    fn comes_in_us(&self, at: Place, to_bytes: u64, now: Instant) -> Option<(u64, u64)> {
-        let reader = self.readers.get(&at)?;
+    fn comes_in_us(&self, id: ReaderId, to_bytes: u64, now: Instant) -> Option<(u64, u64)> {
+        let reader = self.readers.get(&id)?;
         let wish = reader.want.span;
         let (since, has_bytes) = match reader.answered {
-            Some(answer) => (answer.at, answer.end_bytes),
+            Some(answer) => (answer.id, answer.end_bytes),
             None => (now, wish.offset_bytes),
         };
         let window_end_bytes = (to_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES);
@@ -101,12 +101,12 @@ impl Disk {
 
     /// Updates the rate at which the stream's reads fill the page cache, after something has changed for it. A stream
     /// that finds all its bytes there wants nothing, and fills nothing.
-    pub(super) fn refill(&mut self, at: Place) {
-        let Some(want) = self.readers.get(&at).map(|reader| reader.want) else {
+    pub(super) fn refill(&mut self, id: ReaderId) {
+        let Some(want) = self.readers.get(&id).map(|reader| reader.want) else {
             return;
         };
         let rate = self.rate_or_mean(&want);
-        if let Some(reader) = self.readers.get_mut(&at) {
+        if let Some(reader) = self.readers.get_mut(&id) {
             let fills = reader.fills && reader.answered.is_none();
             let before = reader.filled_bytes_per_s;
             reader.filled_bytes_per_s = if fills { rate } else { 0 };

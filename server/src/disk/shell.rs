@@ -43,7 +43,6 @@ pub(super) struct Shell {
     /// When the memory was last divided, and when it is to be divided again if no other event comes first.
     pub divided_at: Option<Instant>,
     pub divide_at: Option<Instant>,
-    pub cancel: bool,
     /// The device can't be read past the page cache; the log says so.
     pub indirect: bool,
 }
@@ -229,11 +228,7 @@ impl Shell {
                 self.disk.on(In::Want(want), now);
             }
             Ask::Forget(stream) => {
-                if self.cancel {
-                    self.files.remove(stream);
-                } else {
-                    self.files.keep_uncancelled(stream);
-                }
+                self.files.remove(stream);
                 self.disk.on(In::Forget(stream), now);
             }
         }
@@ -312,7 +307,7 @@ impl Shell {
         let Some(file) = file else {
             debug_assert!(
                 false,
-                "a read is ordered for a living wish and with free slots only"
+                "a read is ordered for a file that is wanted, and with free slots only"
             );
             // A bug, but nothing is lost: the streams that wait are told, and the read's place in the device is free.
             let error = ReadError {

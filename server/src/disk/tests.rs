@@ -55,7 +55,7 @@ impl Bench {
         let (readers, work, done) = Readers::by_hand();
         let shell = Shell {
             disk: Disk::new(settings),
-            files: Wanted::default(),
+            files: Wanted::new(true),
             landed: None,
             handle: Arc::new(handle),
             questions: asked,
@@ -69,7 +69,6 @@ impl Bench {
             budget_slots: None,
             divided_at: None,
             divide_at: None,
-            cancel: true,
             indirect: false,
         };
         Bench { shell, work, done }
