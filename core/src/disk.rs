@@ -20,6 +20,8 @@ mod messages;
 mod objects;
 mod page_cache;
 mod progress;
+mod reader;
+mod reading;
 mod scheduler;
 mod sharing;
 #[cfg(test)]
@@ -36,9 +38,11 @@ pub use self::layout::{Extent, Layout};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::{Begins, Objects};
 use self::page_cache::PageCacheModel;
+use self::reader::{ReaderId, is_before};
+use self::reading::Reader;
+pub use self::reading::STREAM_BYTES;
 pub use self::scheduler::Order;
 use self::scheduler::{Entry, Position, Scheduler};
-use self::sharing::Answer;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
 use crate::depth::{Depth, DepthBound};
 use crate::limits::{
@@ -48,50 +52,6 @@ use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::PoolController;
 use crate::units::Instant;
-
-/// Who reads from this device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ReaderId {
-    /// A stream, by its worker and its slot in the table of connections. A slot has one stream at a time: a message of a later
-    /// stream supersedes those of earlier ones.
-    Stream(u16, u32),
-    /// A stream that left and whose read is made all the same (`cancel` off), by a number of its own.
-    Left(u64),
-}
-
-impl ReaderId {
-    fn of(stream: StreamId) -> ReaderId {
-        ReaderId::Stream(stream.worker, stream.conn.index)
-    }
-
-    /// Whether it is gone, and nobody waits for its read.
-    fn is_gone(self) -> bool {
-        matches!(self, ReaderId::Left(_))
-    }
-}
-
-/// A stream that reads from this device.
-struct Reader {
-    want: Want,
-    /// Where its want is queued; `None`: it waits for its file's layout, or is being read, or is answered.
-    position: Option<Position>,
-    /// Its want is answered, and it has no new one.
-    answered: Option<Answer>,
-    /// The sweep in which it was last read.
-    served: Option<u64>,
-    /// Its want is put off: it becomes due as if the stream ran dry then.
-    put_off_to: Option<Instant>,
-    /// The last read of its bytes was made for it, into the page cache.
-    fills: bool,
-    /// The way of its last read.
-    way: Option<Way>,
-    /// What it counts for in [`Disk::filled_bytes_per_s`].
-    filled_bytes_per_s: u64,
-}
-
-/// What a device's machine keeps of a stream that reads from it: the stream, its turn, and its entry among those of its file.
-pub const STREAM_BYTES: u64 =
-    2 * (size_of::<(ReaderId, Reader)>() + size_of::<Entry>() + 4 * size_of::<ReaderId>()) as u64;
 
 /// A read in the device and who waits for it.
 struct Flight {
@@ -293,17 +253,7 @@ impl Disk {
     fn enter(&mut self, id: ReaderId, want: Want, now: Instant) {
         self.enter_object(id, &want, now);
         self.add_rate(want.rate_bytes_per_s);
-        let reader = Reader {
-            want,
-            position: None,
-            answered: None,
-            served: None,
-            put_off_to: None,
-            fills: false,
-            way: None,
-            filled_bytes_per_s: 0,
-        };
-        self.readers.insert(id, reader);
+        self.readers.insert(id, Reader::new(want));
     }
 
     fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
@@ -471,15 +421,6 @@ impl Machine for Disk {
         }
         let due_at = self.scheduler.next_at(self.target_us() / 2);
         [due_at, check_at].into_iter().flatten().min()
-    }
-}
-
-/// Whether a stream is an earlier one of the slot of `other`.
-fn is_before(stream: StreamId, other: StreamId) -> bool {
-    let (conn, of) = (stream.conn.generation, other.conn.generation);
-    match conn.wrapping_sub(of) as i32 {
-        0 => (stream.nth.wrapping_sub(other.nth) as i16) < 0,
-        ahead => ahead < 0,
     }
 }
 

@@ -3,8 +3,9 @@
 //! Levels (T_D, K, the pool) are compared once a second with those of the last decision; a change of a quarter counts
 //! as a decision. What happens once, or to one stream, is recorded when it happens.
 
+mod sentences;
+
 use alloc::vec::Vec;
-use core::fmt;
 
 use super::Disk;
 use crate::conn::{ObjectId, StreamId};
@@ -12,7 +13,7 @@ use crate::depth::{DepthBound, Verdict};
 use crate::history::History;
 use crate::limits::{DEVICE_DECISIONS_MAX, NOTICE_EACH_US};
 use crate::prefetch::{Load, TargetBound};
-use crate::units::{Bytes, Instant, Time};
+use crate::units::Instant;
 
 /// One decision about a device: when, what, and the numbers that it was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,102 +110,6 @@ impl Way {
             Way::Indirect => "through the page cache, as all of its device",
         }
     }
-}
-
-impl fmt::Display for DeviceChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            DeviceChange::Target {
-                from_us,
-                to_us,
-                bound,
-                streams,
-                rates_bytes_per_s,
-            } => {
-                let (from, to) = (Time(from_us), Time(to_us));
-                let (why, rates) = (bound.sentence(), Bytes(rates_bytes_per_s));
-                write!(
-                    f,
-                    "T_D goes from {from} to {to}, since {why}; {streams} streams take {rates}/s together"
-                )
-            }
-            DeviceChange::Depth { from, to, bound } => write!(
-                f,
-                "the device gets {to} reads at once (K), not {from}, since {}",
-                bound.sentence()
-            ),
-            DeviceChange::Tried(verdict) => tried(&verdict, f),
-            DeviceChange::Memory {
-                from_bytes,
-                to_bytes,
-            } => {
-                let why = match from_bytes < to_bytes {
-                    true => "which nobody else uses now",
-                    false => "since others want the rest",
-                };
-                let (from, to) = (Bytes(from_bytes), Bytes(to_bytes));
-                write!(
-                    f,
-                    "memory for reading ahead goes from {from} to {to}, {why}"
-                )
-            }
-            DeviceChange::Fill {
-                from_percent,
-                to_percent,
-                used_bytes,
-                memory_bytes,
-            } => {
-                let why = match from_percent < to_percent {
-                    true => "streams run dry while the pool has room",
-                    false => "the pool is full",
-                };
-                let (used, all) = (Bytes(used_bytes), Bytes(memory_bytes));
-                write!(
-                    f,
-                    "memory is taken to hold {to_percent} % of what is calculated, not {from_percent} %, since {why}; \
-                     {used} of {all} are in use"
-                )
-            }
-            DeviceChange::Way { stream, to, .. } => {
-                let (worker, conn) = (stream.worker, stream.conn);
-                let way = to.sentence();
-                write!(
-                    f,
-                    "connection {worker}.{}.{} is now read for {way}",
-                    conn.index, conn.generation
-                )
-            }
-            DeviceChange::Indirect => f.write_str(
-                "all reads go through the page cache from now on, since the device can't be read past it",
-            ),
-            DeviceChange::Blind => f.write_str(
-                "the kernel does not tell what is cached of the device's files; a window counts as cached after the \
-                 server has read it once",
-            ),
-        }
-    }
-}
-
-fn tried(verdict: &Verdict, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Verdict {
-        from,
-        to,
-        gain_permille,
-        adopted,
-    } = *verdict;
-    let (whole, tenth) = (
-        gain_permille.unsigned_abs() / 10,
-        gain_permille.unsigned_abs() % 10,
-    );
-    let less = if gain_permille < 0 { "less" } else { "more" };
-    let then = match adopted {
-        true => "so it gets them from now on",
-        false => "so nothing changes",
-    };
-    write!(
-        f,
-        "{to} reads at once (K) were measured against {from}: the device brings {whole}.{tenth} % {less}, {then}"
-    )
 }
 
 /// The values that are compared to find decisions.
@@ -452,146 +357,4 @@ impl DeviceChange {
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::string::{String, ToString};
-
-    use super::super::tests::{NOW, SETTINGS, done, orders, want};
-    use super::super::{In, Out};
-    use super::*;
-    use crate::machine::Machine;
-
-    fn told(disk: &Disk) -> Vec<String> {
-        let decisions = disk.decisions(64);
-        decisions
-            .map(|decision| decision.change.to_string())
-            .collect()
-    }
-
-    /// Many streams whose rates are known.
-    fn loaded(streams: u32) -> Disk {
-        let mut disk = Disk::new(SETTINGS);
-        for n in 0..streams {
-            disk.on(In::Want(want(n, n, 0, 1)), NOW);
-        }
-        orders(&mut disk, NOW);
-        disk
-    }
-
-    #[test]
-    fn t_d_is_a_decision_when_it_changes_by_a_quarter_and_a_notice_when_it_doubles() {
-        let mut disk = loaded(200);
-        let told = told(&disk);
-        assert!(
-            told[0].starts_with("T_D goes from 1.0 s to ")
-                && told[0].ends_with(" s, since memory has room for no more (memory_max); 200 streams take 200 MB/s together"),
-            "{told:?}"
-        );
-        let notice = disk.take_notice().expect("it more than doubled");
-        assert!(matches!(notice.change, DeviceChange::Target { .. }));
-        assert_eq!(disk.take_notice(), None, "told once");
-        let count = disk.decisions(64).count();
-        orders(&mut disk, NOW.plus_us(2_000_000));
-        assert_eq!(disk.decisions(64).count(), count, "nothing has changed");
-        // The others leave: that is recorded as a decision at once, and logged when the next line may be written.
-        for n in 1..200 {
-            disk.on(In::Forget(want(n, n, 0, 1).stream), NOW);
-        }
-        let soon = NOW.plus_us(NOTICE_EACH_US / 2);
-        orders(&mut disk, soon);
-        assert!(disk.decisions(64).count() > count);
-        assert_eq!(disk.take_notice(), None, "too soon");
-        orders(&mut disk, NOW.plus_us(NOTICE_EACH_US));
-        let notice = disk.take_notice().expect("T_D is a second again");
-        let text = notice.change.to_string();
-        assert!(
-            text.contains(" to 1.0 s, since two sweeps take less"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn a_second_reader_changes_the_way_of_the_first_and_that_is_told() {
-        let mut disk = Disk::new(SETTINGS);
-        for next in [want(0, 5, 0, 0), want(1, 5, 0, 0), want(0, 5, 8 << 20, 1)] {
-            disk.on(In::Want(next), NOW);
-            for read in orders(&mut disk, NOW) {
-                if matches!(read, Out::Read { .. }) {
-                    disk.on(done(&read), NOW);
-                    orders(&mut disk, NOW);
-                }
-            }
-        }
-        let told = told(&disk);
-        let way =
-            "connection 0.0.0 is now read for through the page cache, since the file is popular";
-        assert_eq!(told, [way]);
-    }
-
-    #[test]
-    fn what_happens_once_is_told_once() {
-        let mut disk = loaded(1);
-        for _ in 0..2 {
-            disk.on(In::Indirect, NOW);
-            disk.on(In::Blind, NOW);
-        }
-        let told = told(&disk);
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].contains("can't be read past it") && told[1].contains("does not tell"));
-        assert!(disk.state().blind && !disk.state().direct);
-        orders(&mut disk, NOW.plus_us(2_000_000));
-        let notice = disk.take_notice().map(|notice| notice.change);
-        assert_eq!(notice, Some(DeviceChange::Blind));
-    }
-
-    #[test]
-    fn a_decision_is_a_plain_sentence_with_its_numbers() {
-        let verdict = Verdict {
-            from: 4,
-            to: 8,
-            gain_permille: 31,
-            adopted: true,
-        };
-        for (change, text) in [
-            (
-                DeviceChange::Depth {
-                    from: 8,
-                    to: 4,
-                    bound: DepthBound::FirstRead,
-                },
-                "the device gets 4 reads at once (K), not 8, since a new client's first read waits for no more",
-            ),
-            (
-                DeviceChange::Tried(verdict),
-                "8 reads at once (K) were measured against 4: the device brings 3.1 % more, so it gets them from now on",
-            ),
-            (
-                DeviceChange::Tried(Verdict {
-                    to: 2,
-                    gain_permille: -205,
-                    adopted: false,
-                    ..verdict
-                }),
-                "2 reads at once (K) were measured against 4: the device brings 20.5 % less, so nothing changes",
-            ),
-            (
-                DeviceChange::Memory {
-                    from_bytes: 64_000_000,
-                    to_bytes: 26_000_000,
-                },
-                "memory for reading ahead goes from 64 MB to 26 MB, since others want the rest",
-            ),
-            (
-                DeviceChange::Fill {
-                    from_percent: 100,
-                    to_percent: 150,
-                    used_bytes: 20_000_000,
-                    memory_bytes: 64_000_000,
-                },
-                "memory is taken to hold 150 % of what is calculated, not 100 %, since streams run dry while the pool has \
-                 room; 20 MB of 64 MB are in use",
-            ),
-        ] {
-            assert_eq!(change.to_string(), text);
-        }
-    }
-}
+mod tests;

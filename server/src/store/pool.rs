@@ -7,17 +7,22 @@
 //! Slots are in circulation, or retired: these occupy nothing and are lent to nobody. A huge page with retired slots gets
 //! MADV_NOHUGEPAGE, or khugepaged would fill the retired part again.
 
-use std::io::{self, IoSlice, IoSliceMut};
+mod lease;
+mod runs;
+
+use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ackpace_core::limits::SLOT_BYTES;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
 use smallvec::SmallVec;
 
-use crate::limits::IOVECS_MAX;
 use crate::mailbox::ThreadWaker;
+pub use lease::Lease;
+use runs::{Run, Runs, lowest, mask, push, runs_of, take_bits, take_high_bits};
 
 /// What a huge page is on x86-64, and on aarch64 with pages of 4 KiB.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -115,12 +120,7 @@ impl Pool {
             .ok()?;
         let runs = self.take(count);
         runs.iter().for_each(|run| self.touch(*run));
-        Some(Lease {
-            runs,
-            pool: Arc::clone(self),
-            slots: count,
-            released: 0,
-        })
+        Some(Lease::new(Arc::clone(self), runs, count))
     }
 
     /// Slots that came back since the last call.
@@ -307,207 +307,6 @@ impl Drop for Pool {
     }
 }
 
-/// Some slots of a pool, for one owner. What it holds is one row of bytes, wherever the slots lie; all offsets count from
-/// its first byte, also after some of it was given back.
-#[derive(Debug)]
-pub struct Lease {
-    pool: Arc<Pool>,
-    runs: Runs,
-    /// Slots that it had at first.
-    slots: u32,
-    /// Those of them that went back.
-    released: u32,
-}
-
-impl Lease {
-    /// The bytes that it had room for at first.
-    pub fn len_bytes(&self) -> u64 {
-        u64::from(self.slots) * SLOT_BYTES
-    }
-
-    /// The slots that it has now.
-    pub fn slots(&self) -> u32 {
-        self.slots - self.released
-    }
-
-    /// Give back the slots that end within the first `bytes`: these are sent.
-    pub fn release_front(&mut self, bytes: u64) {
-        let whole = (bytes / SLOT_BYTES).min(u64::from(self.slots)) as u32;
-        while self.released < whole {
-            let count = self.runs[0].count.min(whole - self.released);
-            let gone = self.runs[0].split_front(count);
-            if self.runs[0].count == 0 {
-                self.runs.remove(0);
-            }
-            self.released += count;
-            self.pool.give_back(gone);
-        }
-    }
-
-    /// Whether the byte at this place is in a slot that it still has.
-    pub fn has(&self, at_bytes: u64) -> bool {
-        let gone_bytes = u64::from(self.released) * SLOT_BYTES;
-        (gone_bytes..self.len_bytes()).contains(&at_bytes)
-    }
-
-    /// The memory of `len_bytes` from `from_bytes` on, for sending; slots that lie side by side are one slice. Of more
-    /// than [`IOVECS_MAX`] slices these come first.
-    ///
-    /// # Panics
-    /// If that is more than it has: the numbers are our own.
-    pub fn slices(&self, from_bytes: u64, len_bytes: u64) -> SmallVec<[IoSlice<'_>; 4]> {
-        let slice = |(at, len): (*mut u8, usize)| {
-            // SAFETY: the bytes are ours, inside the mapping, and were zeroed by the kernel at first; whoever writes to
-            // them has `&mut self`, or owns the lease and is the kernel.
-            IoSlice::new(unsafe { std::slice::from_raw_parts(at, len) })
-        };
-        self.pieces(from_bytes, len_bytes).map(slice).collect()
-    }
-
-    /// As [`Lease::slices`], for reading into it.
-    ///
-    /// # Panics
-    /// As there.
-    pub fn iovecs(&mut self, from_bytes: u64, len_bytes: u64) -> SmallVec<[IoSliceMut<'_>; 4]> {
-        let slice = |(at, len): (*mut u8, usize)| {
-            // SAFETY: as for `slices`; the pieces do not overlap, and `&mut self` keeps all others away.
-            IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(at, len) })
-        };
-        self.pieces(from_bytes, len_bytes).map(slice).collect()
-    }
-
-    fn pieces(&self, from_bytes: u64, len_bytes: u64) -> impl Iterator<Item = (*mut u8, usize)> {
-        let gone_bytes = u64::from(self.released) * SLOT_BYTES;
-        let room_bytes = self.len_bytes().checked_sub(from_bytes);
-        let inside = from_bytes >= gone_bytes && room_bytes.is_some_and(|room| len_bytes <= room);
-        assert!(inside, "{len_bytes} bytes at {from_bytes} of {self:?}");
-        let (mut skip_bytes, mut left_bytes) = (from_bytes - gone_bytes, len_bytes);
-        let runs = self.runs.iter().filter_map(move |run| {
-            let skipped_bytes = skip_bytes.min(run.len_bytes());
-            let here_bytes = left_bytes.min(run.len_bytes() - skipped_bytes);
-            skip_bytes -= skipped_bytes;
-            left_bytes -= here_bytes;
-            let at_bytes = run.start_bytes() + skipped_bytes;
-            (here_bytes > 0).then(|| (self.pool.at(at_bytes), here_bytes as usize))
-        });
-        runs.take(IOVECS_MAX)
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        for run in std::mem::take(&mut self.runs) {
-            self.pool.give_back(run);
-        }
-    }
-}
-
-type Runs = SmallVec<[Run; 4]>;
-
-/// Slots side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    first: u32,
-    count: u32,
-}
-
-impl Run {
-    fn start_bytes(self) -> u64 {
-        u64::from(self.first) * SLOT_BYTES
-    }
-
-    fn len_bytes(self) -> u64 {
-        u64::from(self.count) * SLOT_BYTES
-    }
-
-    /// Its words of a map of slots, and its bits in each.
-    fn words(self) -> impl Iterator<Item = (usize, u64)> {
-        let (mut first, end) = (self.first, self.first + self.count);
-        std::iter::from_fn(move || {
-            let (word, bit) = (first / u64::BITS, first % u64::BITS);
-            let count = (end - first).min(u64::BITS - bit);
-            first += count;
-            (count > 0).then(|| (word as usize, mask(bit, count)))
-        })
-    }
-
-    fn split_front(&mut self, count: u32) -> Run {
-        let front = Run {
-            first: self.first,
-            count,
-        };
-        self.first += count;
-        self.count -= count;
-        front
-    }
-}
-
-fn push(runs: &mut Runs, run: Run) {
-    match runs.last_mut() {
-        Some(last) if last.first + last.count == run.first => last.count += run.count,
-        _ => runs.push(run),
-    }
-}
-
-/// Takes up to `count` of a word's bits, the lowest first. Acquire: their last owner is done.
-fn take_bits(word: &AtomicU64, count: u32) -> u64 {
-    let mut taken = 0u64;
-    loop {
-        let bits = word.load(Ordering::Relaxed) & !taken;
-        let wanted = lowest(bits, count - taken.count_ones());
-        if wanted == 0 {
-            return taken;
-        }
-        taken |= word.fetch_and(!wanted, Ordering::Acquire) & wanted;
-    }
-}
-
-/// As [`take_bits`], the highest first.
-fn take_high_bits(word: &AtomicU64, count: u32) -> u64 {
-    let mut taken = 0u64;
-    loop {
-        let bits = word.load(Ordering::Relaxed) & !taken;
-        let wanted = lowest(bits.reverse_bits(), count - taken.count_ones()).reverse_bits();
-        if wanted == 0 {
-            return taken;
-        }
-        taken |= word.fetch_and(!wanted, Ordering::Acquire) & wanted;
-    }
-}
-
-fn lowest(bits: u64, count: u32) -> u64 {
-    let mut rest = bits;
-    for _ in 0..count.min(bits.count_ones()) {
-        rest &= rest - 1;
-    }
-    bits & !rest
-}
-
-/// The bits from `first` on, `count` of them.
-fn mask(first: u32, count: u32) -> u64 {
-    match count {
-        0 => 0,
-        count => (u64::MAX >> (u64::BITS - count)) << first,
-    }
-}
-
-/// The runs of set bits, where bit 0 is slot `first`.
-fn runs_of(first: u32, bits: u64) -> impl Iterator<Item = Run> {
-    let mut left = bits;
-    std::iter::from_fn(move || {
-        if left == 0 {
-            return None;
-        }
-        let start = left.trailing_zeros();
-        let count = (left >> start).trailing_ones();
-        left &= !mask(start, count);
-        Some(Run {
-            first: first + start,
-            count,
-        })
-    })
-}
-
 /// Address space for the slots, aligned for huge pages: what is mapped in front and behind for that is unmapped again, so
 /// that no huge page reaches beyond the slots.
 fn map(slots: u32) -> io::Result<NonNull<u8>> {
@@ -539,5 +338,4 @@ fn slots_bytes(slots: u32) -> usize {
 }
 
 #[cfg(test)]
-#[path = "pool_tests.rs"]
 mod tests;
