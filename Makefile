@@ -14,7 +14,7 @@ run: ## build the release and serve DIR=path (default: a generated ./demo); ARGS
 test: ## everything that CI runs: set-up, format, lints, licences, tidy, all tests
 	@sh scripts/test.sh
 
-check: ## the quick loop: format, lints, tidy, unit tests
+check: ## the quick loop: format, lints, tidy, unit tests, the simulator's tables
 	@sh scripts/check.sh
 
 lab: ## list the lab's experiments; RUN=name [ROUNDS=n] runs one beside its peers
