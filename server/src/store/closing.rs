@@ -7,10 +7,12 @@
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::thread::{self, Thread};
 use std::time::Instant;
+
+use crossbeam_queue::SegQueue;
 
 use crate::limits::{
     CHORES_EACH, CHORES_MAX, CLOSING_EACH, CLOSING_LANES, CLOSING_MAX, CLOSING_STANDS_MS,
@@ -23,23 +25,18 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 /// Work that may be delayed.
 type Chore = Box<dyn FnOnce() + Send>;
 
-/// Things to be dropped by one thread, and its chores.
+/// Things to be dropped by one thread, and its chores. Nobody who brings some takes a lock.
 struct Lane {
-    waiting: Mutex<Waiting>,
-    called: Condvar,
-    /// Those that wait, and those that are being dropped.
+    things: SegQueue<Box<dyn Send>>,
+    chores: SegQueue<Chore>,
+    /// Things that wait, and those that are being dropped.
     pending: AtomicUsize,
-    started: AtomicBool,
-    /// When one was last dropped, milliseconds of [`now_ms`].
+    /// Chores that wait.
+    chores_waiting: AtomicUsize,
+    is_started: AtomicBool,
+    thread: OnceLock<Thread>,
+    /// When a thing was last dropped, milliseconds of [`now_ms`].
     done_ms: AtomicU64,
-}
-
-/// The work of a lane.
-struct Waiting {
-    things: Vec<Box<dyn Send>>,
-    chores: Vec<Chore>,
-    /// When the chores are due; `None`: there are none.
-    chores_at: Option<Instant>,
 }
 
 /// From now on threads drop things, with room for so many descriptors in the process. Before that, things are dropped
@@ -92,14 +89,12 @@ fn lane_of(st_dev: u64) -> &'static Lane {
 impl Lane {
     const fn new() -> Lane {
         Lane {
-            waiting: Mutex::new(Waiting {
-                things: Vec::new(),
-                chores: Vec::new(),
-                chores_at: None,
-            }),
-            called: Condvar::new(),
+            things: SegQueue::new(),
+            chores: SegQueue::new(),
             pending: AtomicUsize::new(0),
-            started: AtomicBool::new(false),
+            chores_waiting: AtomicUsize::new(0),
+            is_started: AtomicBool::new(false),
+            thread: OnceLock::new(),
             done_ms: AtomicU64::new(0),
         }
     }
@@ -109,16 +104,12 @@ impl Lane {
         now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) >= CLOSING_STANDS_MS
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts the thread if need be; `false`: no thread can be had. The next thing tries again.
     fn starts(&'static self) -> bool {
-        if !self.started.swap(true, Ordering::Relaxed) {
+        if !self.is_started.swap(true, Ordering::Relaxed) {
             let thread = thread::Builder::new().name("closing".to_owned());
             if thread.spawn(|| self.run()).is_err() {
-                self.started.store(false, Ordering::Relaxed);
+                self.is_started.store(false, Ordering::Relaxed);
                 return false;
             }
         }
@@ -129,79 +120,82 @@ impl Lane {
         if !self.starts() {
             return; // it is dropped here
         }
-        self.pending.fetch_add(1, Ordering::Relaxed);
-        let mut waiting = self.lock();
-        waiting.things.push(thing);
-        let first = waiting.things.len() == 1;
-        drop(waiting);
-        if first {
-            self.called.notify_one();
+        self.things.push(thing);
+        if self.pending.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.wake();
         }
     }
 
     fn push_chore(&'static self, chore: Chore) {
-        if !self.starts() {
+        if self.chores_waiting.load(Ordering::Relaxed) >= CHORES_MAX || !self.starts() {
             return;
         }
-        let mut waiting = self.lock();
-        if waiting.chores.len() >= CHORES_MAX {
-            return;
-        }
-        waiting.chores.push(chore);
-        let first = waiting.chores_at.is_none();
-        waiting
-            .chores_at
-            .get_or_insert(Instant::now() + CHORES_EACH);
-        drop(waiting);
-        if first {
-            self.called.notify_one();
+        self.chores.push(chore);
+        if self.chores_waiting.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.wake();
         }
     }
 
-    /// Waits for things, or chores that are due.
-    fn wait(&self) {
-        let mut waiting = self.lock();
-        while waiting.things.is_empty() {
-            let poisoned = PoisonError::into_inner;
-            waiting = match waiting.chores_at {
-                None => self.called.wait(waiting).unwrap_or_else(poisoned),
-                Some(at) => {
-                    let left = at.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return;
-                    }
-                    let timed = self.called.wait_timeout(waiting, left);
-                    timed.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+    fn wake(&self) {
+        // A thread that is still starting looks for work before it waits: one of both sees what the other wrote.
+        fence(Ordering::SeqCst);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
     }
 
-    /// Never ends. It takes all that came in [`CLOSING_EACH`] at once, so that a busy server does not wake it for each
-    /// file.
+    /// Never ends. It takes all that came in [`CLOSING_EACH`] at once, and the chores of [`CHORES_EACH`], so that a busy
+    /// server does not wake it for each of them.
     fn run(&self) {
+        let _ = self.thread.set(thread::current());
+        fence(Ordering::SeqCst);
+        let mut chores_at = None;
         loop {
-            self.wait();
+            self.wait(&mut chores_at);
             self.done_ms.store(now_ms(), Ordering::Relaxed);
-            // Few descriptors are used up soon.
-            if self.pending.load(Ordering::Relaxed) < MOST.load(Ordering::Relaxed) / 4 {
-                thread::sleep(CLOSING_EACH);
+            if self.pending.load(Ordering::SeqCst) > 0 {
+                self.drop_things();
             }
-            let (things, chores) = {
-                let mut waiting = self.lock();
-                waiting.chores_at = None;
-                let things = std::mem::take(&mut waiting.things);
-                (things, std::mem::take(&mut waiting.chores))
-            };
-            for thing in things {
-                drop(thing);
-                self.pending.fetch_sub(1, Ordering::Relaxed);
-                self.done_ms.store(now_ms(), Ordering::Relaxed);
+            if chores_at.is_some_and(|at| at <= Instant::now()) {
+                chores_at = None;
+                self.do_chores();
             }
-            for chore in chores {
-                chore();
-                self.done_ms.store(now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for things, or until chores are due; chores that came are due from [`CHORES_EACH`] on.
+    fn wait(&self, chores_at: &mut Option<Instant>) {
+        while self.pending.load(Ordering::SeqCst) == 0 {
+            if chores_at.is_none() && self.chores_waiting.load(Ordering::SeqCst) > 0 {
+                *chores_at = Some(Instant::now() + CHORES_EACH);
             }
+            match chores_at.map(|at| at.saturating_duration_since(Instant::now())) {
+                None => thread::park(),
+                Some(left) if left.is_zero() => return,
+                Some(left) => thread::park_timeout(left),
+            }
+        }
+    }
+
+    fn drop_things(&self) {
+        // Few descriptors are used up soon.
+        if self.pending.load(Ordering::Relaxed) < MOST.load(Ordering::Relaxed) / 4 {
+            thread::sleep(CLOSING_EACH);
+        }
+        let count = self.things.len();
+        for thing in (0..count).map_while(|_| self.things.pop()) {
+            drop(thing);
+            self.pending.fetch_sub(1, Ordering::SeqCst);
+            self.done_ms.store(now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    fn do_chores(&self) {
+        let count = self.chores.len();
+        for chore in (0..count).map_while(|_| self.chores.pop()) {
+            self.chores_waiting.fetch_sub(1, Ordering::SeqCst);
+            chore();
+            self.done_ms.store(now_ms(), Ordering::Relaxed);
         }
     }
 }
