@@ -1,5 +1,5 @@
-//! Disks, flash devices and links as state machines. The caller submits work with the current time and gets back the
-//! time at which it completes.
+//! Disks, flash devices, links and TCP connections as state machines. The caller submits work with the current time and
+//! gets back the time at which it completes.
 
 pub mod array;
 pub mod closed;
@@ -8,3 +8,4 @@ pub mod disk;
 mod disk_tests;
 pub mod flash;
 pub mod link;
+pub mod tcp;

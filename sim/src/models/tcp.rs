@@ -1,0 +1,197 @@
+//! One direction of a TCP connection without loss: the sender's socket with its counters, a path, and a receiver that
+//! may limit itself ([`receiver`]). It proceeds in steps of a millisecond.
+//!
+//! The counters are Linux's (tcp(7), `struct tcp_info`): `tcpi_busy_time` runs while the socket holds bytes, sent or
+//! not, and `tcpi_rwnd_limited` while the window is what stops them (net/ipv4/tcp_output.c, `tcp_chrono`).
+
+pub mod receiver;
+
+use self::receiver::{Ack, Program, Receiver};
+use std::collections::VecDeque;
+
+const US_PER_MS: u64 = 1_000;
+/// Congestion window at the start, in segments (RFC 6928).
+const FIRST_WINDOW_SEGMENTS: u64 = 10;
+/// How long a cork holds at most (tcp(7), TCP_CORK).
+const CORKED_MS: u64 = 200;
+
+/// Who receives, and over which path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// What the program reads.
+    pub program: Program,
+    /// Its receive buffer.
+    pub buffer_bytes: u64,
+    /// What the path carries.
+    pub link_bytes_per_s: u64,
+    /// Round trip time, at least one millisecond.
+    pub rtt_ms: u64,
+    /// Payload of a full segment. TCP sends none larger than half of the largest window.
+    pub segment_bytes: u64,
+}
+
+/// What the sender's TCP has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// `tcpi_bytes_acked`.
+    pub acked_bytes: u64,
+    /// `tcpi_busy_time`.
+    pub busy_us: u64,
+    /// `tcpi_rwnd_limited`.
+    pub window_limited_us: u64,
+    /// `tcpi_snd_wnd`: the window, from the last byte that is acknowledged.
+    pub window_bytes: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    profile: Profile,
+    receiver: Receiver,
+    /// Given to the socket and not sent.
+    unsent_bytes: u64,
+    sent_bytes: u64,
+    heard: Ack,
+    congestion_window_bytes: u64,
+    counters: Counters,
+    /// Until when a segment that is not full waits for more.
+    corked_until_ms: u64,
+    /// What the path may carry in this millisecond beyond what it has, in thousandths of a byte.
+    credit: u64,
+    /// On their way: the time of arrival, and bytes.
+    data: VecDeque<(u64, u64)>,
+    acks: VecDeque<(u64, Ack)>,
+}
+
+impl Connection {
+    /// A connection that carries nothing yet.
+    pub fn new(profile: Profile) -> Connection {
+        let segment_bytes = profile.segment_bytes.min(profile.buffer_bytes / 2);
+        let profile = Profile {
+            segment_bytes,
+            ..profile
+        };
+        let receiver = Receiver::new(profile.program, profile.buffer_bytes, segment_bytes);
+        Connection {
+            profile,
+            receiver,
+            unsent_bytes: 0,
+            sent_bytes: 0,
+            heard: receiver.told(),
+            congestion_window_bytes: FIRST_WINDOW_SEGMENTS * segment_bytes,
+            counters: Counters::default(),
+            corked_until_ms: 0,
+            credit: 0,
+            data: VecDeque::new(),
+            acks: VecDeque::new(),
+        }
+    }
+
+    /// What it was made of; the segment is the one in use.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Its receiver.
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// Bytes given to the socket and not sent (SIOCOUTQNSD).
+    pub fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes
+    }
+
+    /// Bytes given to the socket and not acknowledged (SIOCOUTQ).
+    pub fn unacked_bytes(&self) -> u64 {
+        self.unsent_bytes + self.in_flight_bytes()
+    }
+
+    /// Congestion window.
+    pub fn congestion_window_bytes(&self) -> u64 {
+        self.congestion_window_bytes
+    }
+
+    /// The counters as they stand.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            acked_bytes: self.heard.acked_bytes,
+            window_bytes: self.heard.edge_bytes - self.heard.acked_bytes,
+            ..self.counters
+        }
+    }
+
+    /// The socket is given bytes. `corked`: a segment that is not full waits for more (tcp(7), TCP_CORK).
+    pub fn give(&mut self, bytes: u64, corked: bool, now_ms: u64) {
+        self.unsent_bytes += bytes;
+        self.corked_until_ms = now_ms + if corked { CORKED_MS } else { 0 };
+    }
+
+    /// The millisecond that ends at `now_ms` passes.
+    pub fn pass(&mut self, now_ms: u64) {
+        let mut arrived_bytes = 0;
+        while let Some(bytes) = arrival(&mut self.data, now_ms) {
+            arrived_bytes += bytes;
+        }
+        let back_ms = self.profile.rtt_ms / 2;
+        if let Some(ack) = self.receiver.pass(arrived_bytes, now_ms) {
+            self.acks.push_back((now_ms + back_ms, ack));
+        }
+        while let Some(ack) = arrival(&mut self.acks, now_ms) {
+            self.congestion_window_bytes += ack.acked_bytes - self.heard.acked_bytes;
+            self.heard = ack;
+        }
+        let busy = self.unacked_bytes() > 0;
+        let limited = self.send(now_ms);
+        self.counters.busy_us += if busy { US_PER_MS } else { 0 };
+        self.counters.window_limited_us += if busy && limited { US_PER_MS } else { 0 };
+    }
+
+    fn in_flight_bytes(&self) -> u64 {
+        self.sent_bytes - self.heard.acked_bytes
+    }
+
+    /// Sends what path and windows allow. Returns whether the receiver's window stopped it.
+    fn send(&mut self, now_ms: u64) -> bool {
+        let segment_bytes = self.profile.segment_bytes;
+        // An idle path saves nothing up, except for a segment that is not complete.
+        let carried = self.profile.link_bytes_per_s;
+        self.credit = (self.credit + carried).min(carried.max(segment_bytes * 1000) + carried);
+        let congestion_bytes = self
+            .congestion_window_bytes
+            .saturating_sub(self.in_flight_bytes());
+        let path_bytes = (self.credit / 1000).min(congestion_bytes);
+        let window_bytes = self.heard.edge_bytes.saturating_sub(self.sent_bytes);
+        let corked = now_ms < self.corked_until_ms;
+        let whole = |bytes: u64| bytes - bytes % segment_bytes;
+        // Without a cork, the rest is sent although it is no full segment, and so is the rest of a window.
+        let could_bytes = match self.unsent_bytes <= path_bytes && !corked {
+            true => self.unsent_bytes,
+            false => whole(self.unsent_bytes.min(path_bytes)),
+        };
+        let bytes = match window_bytes {
+            _ if could_bytes <= window_bytes => could_bytes,
+            _ if window_bytes < segment_bytes => 0,
+            _ if corked => whole(window_bytes),
+            _ => window_bytes,
+        };
+        if bytes > 0 {
+            self.unsent_bytes -= bytes;
+            self.sent_bytes += bytes;
+            self.credit -= bytes * 1000;
+            let there_ms = self.profile.rtt_ms - self.profile.rtt_ms / 2;
+            self.data.push_back((now_ms + there_ms, bytes));
+        }
+        let window_bytes = window_bytes - bytes;
+        self.unsent_bytes > window_bytes && window_bytes < segment_bytes
+    }
+}
+
+/// The next of what is on its way, if it is there by now.
+fn arrival<T>(way: &mut VecDeque<(u64, T)>, now_ms: u64) -> Option<T> {
+    let due = way.front().is_some_and(|(at_ms, _)| *at_ms <= now_ms);
+    due.then(|| way.pop_front().map(|(_, what)| what)).flatten()
+}
+
+#[cfg(test)]
+mod tests;
