@@ -3,5 +3,6 @@
 
 pub mod delivery;
 pub mod hostile;
+pub mod reading;
 pub mod sending;
 mod socket;

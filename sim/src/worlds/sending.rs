@@ -196,7 +196,7 @@ impl Run {
                 self.worker.on(In::Received { conn, received }, now);
             }
             Out::Resolve { stream, .. } => {
-                let plan = plan();
+                let plan = plan(1 << 50, ResidencySource::Always);
                 self.worker.on(In::Resolved { stream, plan }, now);
             }
             Out::Send {
@@ -245,15 +245,14 @@ impl Run {
     }
 }
 
-/// A head and an endless file, both in memory.
-fn plan() -> Plan {
+/// A head, and a file of this length.
+pub(super) fn plan(len_bytes: u64, residency: ResidencySource) -> Plan {
     const HEAD: &[u8] = &[b'h'; 300];
     let object = ObjectId {
         device: 0,
         index: 0,
         generation: 0,
     };
-    let len_bytes = 1 << 50;
     Plan {
         parts: smallvec![
             Part::Bytes(HEAD.into()),
@@ -264,7 +263,7 @@ fn plan() -> Plan {
                     ..Version::default()
                 },
                 promise: Promise::OneVersion,
-                residency: ResidencySource::Always,
+                residency,
                 span: Span {
                     offset_bytes: 0,
                     len_bytes

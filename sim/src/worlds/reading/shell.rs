@@ -1,0 +1,415 @@
+//! The shell of the world: sockets, a disk that is late, and the worker's orders.
+
+use ackpace_core::Machine;
+use ackpace_core::congestion::{Delay, Path};
+use ackpace_core::conn::{Held, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Want};
+use ackpace_core::disk::{Chosen, Turn};
+use ackpace_core::prefetch::Bound;
+use ackpace_core::rate::flow::Flow;
+use ackpace_core::send::Room;
+use ackpace_core::worker::{In, Out, Received, Worker};
+
+use super::{Asks, BEGINNING_MS, Client, NOTED_EACH_MS, Outcome, Reader, Supply, World, instant};
+use crate::models::tcp::Connection;
+use crate::worlds::sending::plan;
+use crate::worlds::socket::{conn_id, settings};
+
+/// What a socket holds at most, sent or not (tcp_wmem).
+const SOCKET_BYTES: u64 = 4 << 20;
+/// Size of the kernel's send buffers (skbs).
+const SKB_BYTES: u64 = 64 << 10;
+/// How long a disk takes for a first piece, milliseconds.
+const DISK_MS: u64 = 10;
+/// How long before its client would run dry a want is due, milliseconds.
+const AHEAD_MS: u64 = 1_000;
+const FILE_BYTES: u64 = 1 << 50;
+
+/// Stands for the choice of a read that no scheduler made.
+const CHOSEN: Chosen = Chosen {
+    turn: Turn::First,
+    bound: Bound::First,
+    len_bytes: 0,
+    margin_us: 0,
+    target_us: 0,
+    rate_bytes_per_s: 0,
+    took_us: 0,
+};
+
+/// A client, its socket, and what the disk owes it.
+struct Peer {
+    client: Client,
+    tcp: Connection,
+    connected: bool,
+    /// A request waits to be received.
+    asks: bool,
+    /// Requests so far.
+    requests: u64,
+    /// A response to it is under way.
+    responding: bool,
+    room: Option<Room>,
+    full: bool,
+    want: Option<Want>,
+    piece_ms: u64,
+    believed_bytes_per_s: Vec<[u64; 2]>,
+    /// What it had read when [`BEGINNING_MS`] were over.
+    begun_bytes: u64,
+    underrun_ms: u64,
+}
+
+/// See the module.
+pub(super) struct Shell<'a> {
+    world: &'a World,
+    worker: Worker,
+    peers: Vec<Peer>,
+    now_ms: u64,
+    queue_byte_ms: u128,
+    top_ups_before: u64,
+    read_before_bytes: u64,
+    outcome: Outcome,
+}
+
+impl Shell<'_> {
+    pub fn new(world: &World) -> Shell<'_> {
+        Shell {
+            world,
+            worker: Worker::new(settings(world.send, Delay::Rate)),
+            peers: world
+                .clients
+                .iter()
+                .map(|client| Peer::new(*client))
+                .collect(),
+            now_ms: 0,
+            queue_byte_ms: 0,
+            top_ups_before: 0,
+            read_before_bytes: 0,
+            outcome: Outcome {
+                readers: Vec::new(),
+                wakes: 0,
+                top_ups: 0,
+                read_bytes: 0,
+                queue_mean_bytes: 0,
+                queue_max_bytes: 0,
+                socket_max_bytes: 0,
+            },
+        }
+    }
+
+    pub fn run(mut self) -> Outcome {
+        while self.now_ms < self.world.ends_ms {
+            if self.now_ms == self.world.measured_from_ms {
+                self.top_ups_before = self.top_ups();
+                self.read_before_bytes = self.read_bytes();
+            }
+            self.turn();
+            self.note();
+            self.now_ms += 1;
+        }
+        let ms = self.world.ends_ms - self.world.measured_from_ms;
+        let mut outcome = self.outcome.clone();
+        outcome.queue_mean_bytes = (self.queue_byte_ms / u128::from(ms.max(1))) as u64;
+        outcome.top_ups = self.top_ups() - self.top_ups_before;
+        outcome.read_bytes = self.read_bytes() - self.read_before_bytes;
+        let now_ms = self.now_ms;
+        outcome.readers = self
+            .peers
+            .into_iter()
+            .map(|peer| peer.end(now_ms))
+            .collect();
+        outcome
+    }
+
+    fn counts(&self) -> bool {
+        self.now_ms >= self.world.measured_from_ms
+    }
+
+    fn top_ups(&self) -> u64 {
+        self.worker.counts().top_ups.iter().sum()
+    }
+
+    fn read_bytes(&self) -> u64 {
+        let peers = self.peers.iter();
+        peers.map(|peer| peer.tcp.receiver().read_bytes()).sum()
+    }
+
+    /// A millisecond passes on all paths, and the worker takes its turn if something happened.
+    fn turn(&mut self) {
+        let now = instant(self.now_ms);
+        let mut woken = self.worker.deadline().is_some_and(|at| at <= now);
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            for event in peer.pass(index, self.now_ms) {
+                woken = true;
+                self.worker.on(event, now);
+            }
+        }
+        self.outcome.wakes += u64::from(woken && self.counts());
+        while let Some(out) = self.worker.poll(now) {
+            self.execute(out);
+        }
+    }
+
+    /// Notes what the sockets hold and what is believed.
+    fn note(&mut self) {
+        let mut queue_bytes = 0;
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            let unsent_bytes = peer.tcp.unsent_bytes();
+            queue_bytes += unsent_bytes;
+            self.outcome.socket_max_bytes = self.outcome.socket_max_bytes.max(unsent_bytes);
+            let Some(age_ms) = self.now_ms.checked_sub(peer.client.starts_ms) else {
+                continue;
+            };
+            if age_ms % NOTED_EACH_MS == 0 {
+                let look = self.worker.look_into(conn_id(index), instant(self.now_ms));
+                let believed = look.map_or([0; 2], |look| {
+                    [look.believed_bytes_per_s, look.prefetch_bytes_per_s]
+                });
+                peer.believed_bytes_per_s.push(believed);
+            }
+        }
+        self.outcome.queue_max_bytes = self.outcome.queue_max_bytes.max(queue_bytes);
+        if self.counts() {
+            self.queue_byte_ms += u128::from(queue_bytes);
+        }
+    }
+
+    fn execute(&mut self, out: Out) {
+        let now = instant(self.now_ms);
+        match out {
+            Out::Receive { conn, .. } => {
+                let peer = &mut self.peers[conn.index as usize];
+                let (body, more) = (false, false);
+                let received = match std::mem::take(&mut peer.asks) {
+                    true => Received::Request { body, more },
+                    false => Received::Nothing,
+                };
+                self.worker.on(In::Received { conn, received }, now);
+            }
+            Out::Resolve { stream, .. } => {
+                let plan = self.peers[stream.conn.index as usize].plan();
+                self.worker.on(In::Resolved { stream, plan }, now);
+            }
+            Out::Send {
+                stream,
+                len_bytes,
+                more,
+                room,
+                ..
+            } => self.send(stream, len_bytes, more, room),
+            Out::Sample(conn) => {
+                let sample = self.peers[conn.index as usize].sample();
+                let event = TcpEvent::Sample(sample);
+                self.worker.on(In::Tcp { conn, event }, now);
+            }
+            Out::Probe { stream, .. } => {
+                let resident_bytes = 0;
+                let probed = In::Probed {
+                    stream,
+                    resident_bytes,
+                };
+                self.worker.on(probed, now);
+            }
+            Out::Want(want) => {
+                let peer = &mut self.peers[want.stream.conn.index as usize];
+                let new = peer.want.replace(want).is_none();
+                if new {
+                    peer.piece_ms = peer.piece_ms.max(self.now_ms + DISK_MS);
+                }
+            }
+            Out::Forget(stream) => self.peers[stream.conn.index as usize].want = None,
+            Out::Ended(stream) => self.peers[stream.conn.index as usize].responding = false,
+            // Nobody is accepted, listed, logged or paced, and nobody leaves.
+            Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Release(_) => {}
+            Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
+            Out::Close { conn, why, .. } => panic!("{conn:?} was closed: {why:?}"),
+        }
+    }
+
+    fn send(&mut self, stream: StreamId, len_bytes: u64, more: bool, room: Option<Room>) {
+        let peer = &mut self.peers[stream.conn.index as usize];
+        let taken_bytes = peer.give(len_bytes, more, room, self.now_ms);
+        let full = peer.full;
+        let unsent_bytes = (full || more).then_some(peer.tcp.unsent_bytes());
+        let sent = In::Sent {
+            stream,
+            taken_bytes,
+            full,
+            unsent_bytes,
+        };
+        self.worker.on(sent, instant(self.now_ms));
+    }
+}
+
+impl Peer {
+    fn new(client: Client) -> Peer {
+        Peer {
+            client,
+            tcp: Connection::new(client.profile),
+            connected: false,
+            asks: false,
+            requests: 0,
+            responding: false,
+            room: None,
+            full: false,
+            want: None,
+            piece_ms: 0,
+            believed_bytes_per_s: Vec::new(),
+            begun_bytes: 0,
+            underrun_ms: 0,
+        }
+    }
+
+    /// A millisecond passes. Returns what happened on its connection.
+    fn pass(&mut self, index: usize, now_ms: u64) -> impl Iterator<Item = In> + use<> {
+        let (conn, address) = (conn_id(index), None);
+        let age_ms = now_ms.checked_sub(self.client.starts_ms);
+        let mut asked = None;
+        let mut accepted = None;
+        if let Some(age_ms) = age_ms {
+            if !std::mem::replace(&mut self.connected, true) {
+                accepted = Some(In::Accepted { conn, address });
+            }
+            if self.asks_now(age_ms) {
+                (self.asks, self.responding) = (true, true);
+                self.requests += 1;
+                let event = TcpEvent::Readable;
+                asked = Some(In::Tcp { conn, event }).filter(|_| accepted.is_none());
+            }
+            self.tcp.pass(age_ms);
+            self.judge(age_ms);
+        }
+        let writable = (self.full && self.calls()).then(|| {
+            self.full = false;
+            let event = TcpEvent::Writable;
+            In::Tcp { conn, event }
+        });
+        [accepted, asked, writable, self.filled(now_ms)]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Whether it sends a request now. A player whose segment is late waits for it.
+    fn asks_now(&self, age_ms: u64) -> bool {
+        match self.client.asks {
+            Asks::File => self.requests == 0,
+            Asks::Segments { every_ms, .. } => {
+                !self.responding && !self.asks && age_ms >= self.requests * every_ms
+            }
+        }
+    }
+
+    /// Whether it ran dry in the last millisecond: its program wanted bytes, and its socket had none for its path. While
+    /// the disk is late, that is no news.
+    fn judge(&mut self, age_ms: u64) {
+        if age_ms == BEGINNING_MS {
+            self.begun_bytes = self.tcp.receiver().read_bytes();
+        }
+        let response_ms = match (self.client.asks, self.client.supply) {
+            (Asks::Segments { every_ms, .. }, _) => age_ms % every_ms,
+            (Asks::File, Supply::Late { until_ms, .. }) => age_ms.saturating_sub(until_ms),
+            (Asks::File, Supply::Cached) => age_ms,
+        };
+        let begun = self.responding && response_ms >= BEGINNING_MS;
+        let dry = self.tcp.unsent_bytes() < self.tcp.profile().segment_bytes;
+        self.underrun_ms += u64::from(begun && dry && self.tcp.receiver().is_hungry());
+    }
+
+    fn filled(&mut self, now_ms: u64) -> Option<In> {
+        let Supply::Late {
+            piece_bytes,
+            every_ms,
+            until_ms,
+        } = self.client.supply
+        else {
+            return None;
+        };
+        let fed = now_ms >= self.client.starts_ms + until_ms;
+        let due = |want: &Want| want.dry_at <= instant(now_ms + AHEAD_MS);
+        let want = self
+            .want
+            .take_if(|want| due(want) && (fed || now_ms >= self.piece_ms))?;
+        self.piece_ms = now_ms + every_ms;
+        Some(In::Filled {
+            stream: want.stream,
+            seq: want.seq,
+            span: Span {
+                len_bytes: piece_bytes.min(want.span.len_bytes),
+                ..want.span
+            },
+            held: Held::Slots,
+            chosen: CHOSEN,
+        })
+    }
+
+    fn plan(&self) -> ackpace_core::conn::Plan {
+        let len_bytes = match self.client.asks {
+            Asks::File => FILE_BYTES,
+            Asks::Segments { len_bytes, .. } => len_bytes,
+        };
+        let residency = match self.client.supply {
+            Supply::Cached => ResidencySource::Always,
+            Supply::Late { .. } => ResidencySource::Ask,
+        };
+        plan(len_bytes, residency)
+    }
+
+    /// Gives the socket bytes. With a lowat, it takes whole kernel buffers until the lowat is reached.
+    fn give(&mut self, len_bytes: u64, more: bool, room: Option<Room>, now_ms: u64) -> u64 {
+        self.room = room.or(self.room);
+        let unsent_bytes = self.tcp.unsent_bytes();
+        let memory_bytes = SOCKET_BYTES.saturating_sub(self.tcp.unacked_bytes());
+        let room_bytes = match self.room.map(|room| u64::from(room.lowat_bytes)) {
+            Some(lowat) if unsent_bytes >= lowat => 0,
+            Some(lowat) => (lowat - unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
+            None => memory_bytes,
+        };
+        let taken_bytes = len_bytes.min(room_bytes).min(memory_bytes);
+        let filled = room.is_some_and(|room| taken_bytes >= room.bytes);
+        self.full = filled || taken_bytes < len_bytes;
+        let age_ms = now_ms - self.client.starts_ms;
+        self.tcp.give(taken_bytes, more && !self.full, age_ms);
+        taken_bytes
+    }
+
+    /// Whether a full socket is writable (tcp(7), sk_stream_write_space).
+    fn calls(&self) -> bool {
+        let below_bytes = self
+            .room
+            .map_or(SOCKET_BYTES * 2 / 3, |room| room.call_bytes.into());
+        self.tcp.unsent_bytes() < below_bytes && self.tcp.unacked_bytes() <= SOCKET_BYTES * 2 / 3
+    }
+
+    /// What TCP_INFO and the two ioctls say (`server/src/tcp.rs`).
+    fn sample(&self) -> TcpSample {
+        let (counters, profile) = (self.tcp.counters(), self.tcp.profile());
+        TcpSample {
+            unacked_bytes: self.tcp.unacked_bytes(),
+            unsent_bytes: Some(self.tcp.unsent_bytes()),
+            window_closed: counters.window_bytes == 0,
+            probes_unanswered: 0,
+            rtt_us: profile.rtt_ms * 1_000,
+            path: Path {
+                cwnd_bytes: self.tcp.congestion_window_bytes(),
+                rtt_min_us: profile.rtt_ms * 1_000,
+                ..Path::default()
+            },
+            flow: Some(Flow {
+                acked_bytes: counters.acked_bytes,
+                busy_us: counters.busy_us,
+                window_limited_us: counters.window_limited_us,
+                window_bytes: counters.window_bytes,
+                segment_bytes: profile.segment_bytes,
+            }),
+        }
+    }
+
+    fn end(self, now_ms: u64) -> Reader {
+        let ms = now_ms.saturating_sub(self.client.starts_ms + BEGINNING_MS);
+        let bytes = self.tcp.receiver().read_bytes() - self.begun_bytes;
+        let got_bytes_per_s = bytes * 1_000 / ms.max(1);
+        Reader {
+            believed_bytes_per_s: self.believed_bytes_per_s,
+            true_bytes_per_s: self.client.own_bytes_per_s().unwrap_or(got_bytes_per_s),
+            got_bytes_per_s,
+            underrun_ms: self.underrun_ms,
+        }
+    }
+}

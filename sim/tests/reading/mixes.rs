@@ -1,0 +1,112 @@
+//! All kinds of clients at once, and the loads of many equal ones that issue 17 names.
+
+use super::*;
+use ackpace_core::limits::SEND_QUEUE_BYTES;
+
+/// Clients of each kind and each receive buffer in a mix.
+const EACH: usize = 3;
+/// When the many are counted from, seconds: until then, their sockets may hold what bursts into empty receive buffers
+/// called for.
+const MANY_FROM_S: u64 = 14;
+/// The issue's claim for them.
+const WAKES_PER_GB_MAX: f64 = 40.0;
+
+#[test]
+fn in_a_mix_each_kind_is_found_as_if_it_were_alone() {
+    let mut table = String::from(
+        "               after 3 s: sending, prefetch   after 10 s: sending, prefetch      found\n\
+         kind            err %   x95  err %   x95       err %   x95  err %   x95   half   .95 s\n",
+    );
+    let outcomes = SEEDS.map(mix);
+    for (nth, (_, name)) in KINDS.into_iter().enumerate() {
+        let each = EACH * BUFFERS_KIB.len();
+        let readers = outcomes
+            .each_ref()
+            .map(|outcome| outcome.readers[nth * each..][..each].iter().collect());
+        let [early, late] = [3_000, 10_000].map(|age_ms| errors(&readers, age_ms));
+        let found_s = found(&readers);
+        table += &format!("{name:13} {}     {}", cells(&early), cells(&late));
+        table += &(cell(found_s[0], 6, 2) + &cell(found_s[1], 7, 2) + "\n");
+        check(name, &early, &late);
+    }
+    compare("mix", &table);
+}
+
+/// What holds of a kind, whatever its receive buffers: a quarter of them are of 6 MiB.
+fn check(name: &str, early: &[Error; 2], late: &[Error; 2]) {
+    let case = format!("seeds {SEEDS:?}: {name}: {early:?}, {late:?}");
+    match name {
+        "steady" | "bursty" => {
+            let medians = early.iter().map(|error| error.median_percent);
+            assert!(medians.max_by(f64::total_cmp) <= Some(15.0), "{case}");
+            assert!(late.iter().all(Error::is_small), "{case}");
+        }
+        "link" | "fast" => assert!(early.iter().all(Error::is_small), "{case}"),
+        "pausing" => assert!(late.iter().all(Error::is_small), "{case}"),
+        "starved" | "starved link" => assert!(late[1].factor <= 1.6, "{case}"),
+        _ => {}
+    }
+}
+
+/// As many clients of each kind and each receive buffer.
+fn mix(seed: u64) -> Outcome {
+    let mut dice = Pcg64Mcg::seed_from_u64(seed);
+    let mut clients = Vec::new();
+    for (kind, _) in KINDS {
+        for buffer_kib in BUFFERS_KIB {
+            clients
+                .extend((0..EACH).map(|_| kind.client(any_rate(&mut dice), buffer_kib, &mut dice)));
+        }
+    }
+    world(clients, 10, 30).run()
+}
+
+#[test]
+fn many_clients_that_read_at_a_pace_of_their_own_cost_few_wake_ups() {
+    let mut table = String::from(
+        "clients           wake-ups/GB  top-ups/GB  queue MB  queue max MB  underrun ms\n",
+    );
+    for (clients, kb_per_s) in [(100, 1_000), (300, 250), (1_000, 100)] {
+        let outcomes = SEEDS.map(|seed| many(clients, kb_per_s, seed));
+        let wakes = median(&outcomes, Outcome::wakes_per_gb);
+        let queue_bytes = median(&outcomes, |outcome| outcome.queue_mean_bytes as f64);
+        let underrun_ms = |outcome: &Outcome| {
+            let each = outcome.readers.iter().map(|reader| reader.underrun_ms);
+            each.sum::<u64>() as f64
+        };
+        table += &format!("{clients:5} x {kb_per_s:5} KB/s {wakes:12.1}");
+        table += &cell(median(&outcomes, Outcome::top_ups_per_gb), 11, 0);
+        table += &cell(queue_bytes / 1e6, 9, 1);
+        table += &cell(median(&outcomes, |o| o.queue_max_bytes as f64 / 1e6), 13, 1);
+        table += &(cell(median(&outcomes, underrun_ms), 12, 0) + "\n");
+        assert!(
+            wakes <= WAKES_PER_GB_MAX,
+            "seeds {SEEDS:?}: too many wake-ups\n{table}"
+        );
+        assert!(
+            queue_bytes <= (STEADY_QUEUE_BYTES + SEND_QUEUE_BYTES) as f64,
+            "seeds {SEEDS:?}: above the budget\n{table}"
+        );
+        assert_eq!(
+            median(&outcomes, underrun_ms),
+            0.0,
+            "seeds {SEEDS:?}: somebody waited\n{table}"
+        );
+    }
+    compare("many", &table);
+}
+
+/// Clients that start within a second, at .9 to 1.1 times this rate.
+fn many(clients: usize, kb_per_s: u64, seed: u64) -> Outcome {
+    let mut dice = Pcg64Mcg::seed_from_u64(seed);
+    let client = |_| {
+        let rate_bytes_per_s = kb_per_s * (900 + dice.next_u64() % 201);
+        Kind::Steady.client(rate_bytes_per_s, 256, &mut dice)
+    };
+    world(
+        (0..clients).map(client).collect(),
+        MANY_FROM_S,
+        MANY_FROM_S + 4,
+    )
+    .run()
+}
