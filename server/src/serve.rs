@@ -39,7 +39,7 @@ use crate::shares::{self, Shares};
 use crate::signals::Caught;
 use crate::store::closing;
 use crate::store::device::Devices;
-use crate::store::file::Files;
+use crate::store::file::FileTable;
 use crate::store::root::Root;
 use crate::tally::Tally;
 use crate::turns::Turns;
@@ -52,7 +52,8 @@ use crate::worker::{Equipment, Shared, Worker};
 pub fn check(options: &ServeOptions) -> Result<(), Failure> {
     let workers = workers(options);
     let shares = shares(options, workers)?;
-    site(options, &shares, &Arc::new(shares.ledger())).map(drop)
+    let process = Process::new(&shares, &Arc::new(shares.ledger()));
+    site(options, &process).map(drop)
 }
 
 /// The text of `ackpace limits`.
@@ -73,7 +74,8 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     raise_descriptor_limit();
     let shares = shares(&options, workers)?;
     let ledger = Arc::new(shares.ledger());
-    let site = Arc::new(site(&options, &shares, &ledger)?);
+    let process = Process::new(&shares, &ledger);
+    let site = Arc::new(site(&options, &process)?);
     let listeners = Listeners::bind(&options.listen, workers, &options.congestion_control)
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
@@ -294,7 +296,25 @@ fn what_hangs(shared: &Shared) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-fn site(options: &ServeOptions, shares: &Shares, ledger: &Arc<Ledger>) -> Result<Site, Failure> {
+/// What all sites of the process share: each of these is made once.
+struct Process {
+    files: Arc<FileTable>,
+    devices: Arc<Devices>,
+    shelf: Shelf,
+}
+
+impl Process {
+    fn new(shares: &Shares, ledger: &Arc<Ledger>) -> Process {
+        Process {
+            files: Arc::default(),
+            devices: Arc::new(Devices::default().at_most(shares.devices)),
+            shelf: Shelf::new(shares.listing_bytes).on(Arc::clone(ledger), shares.readmes_bytes),
+        }
+    }
+}
+
+/// One more site of the process.
+fn site(options: &ServeOptions, process: &Process) -> Result<Site, Failure> {
     let mend = |error: String| Failure::operator(error);
     let hide = Hide::new(&options.hide).map_err(|error| mend(format!("--hide: {error}")))?;
     let (follow, allowed) = (options.follow_symlinks, &options.allow_roots);
@@ -305,8 +325,8 @@ fn site(options: &ServeOptions, shares: &Shares, ledger: &Arc<Ledger>) -> Result
         .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
     Ok(Site {
         root: root.map_err(|error| mend(error.to_string()))?,
-        files: Files::default(),
-        devices: Arc::new(Devices::default().at_most(shares.devices)),
+        files: process.files.site(),
+        devices: Arc::clone(&process.devices),
         types: Overrides::new(types).map_err(|error| mend(format!("--types: {error}")))?,
         index: options.index.clone(),
         listing: options.listing,
@@ -315,7 +335,7 @@ fn site(options: &ServeOptions, shares: &Shares, ledger: &Arc<Ledger>) -> Result
             .iter()
             .map(|sibling| coding(*sibling))
             .collect(),
-        shelf: Shelf::new(shares.listing_bytes).on(Arc::clone(ledger), shares.readmes_bytes),
+        shelf: process.shelf.clone(),
     })
 }
 

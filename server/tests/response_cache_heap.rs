@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ackpace::limits::{RESPONSE_CACHE_TABLES_BYTES, WATCHES_MAX};
 use ackpace::response_cache::changes::Change;
 use ackpace::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
-use ackpace::store::file::version;
+use ackpace::store::file::{Files, version};
 use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
 use ackpace_core::units::Instant;
@@ -55,6 +55,7 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
         },
         version: version(&stat),
     };
+    let site = Files::default().site();
     let before_bytes = NOW.load(Ordering::Relaxed);
     let mut response_cache = ResponseCache::new(BUDGET_BYTES);
     let mut under_way = Vec::with_capacity(1000);
@@ -88,6 +89,7 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
                 sight: response_cache.changes().sight(watch, moment),
             };
             let key = Key {
+                site,
                 path: path[..].into(),
                 keep_alive: nth % 2 == 0,
             };

@@ -27,6 +27,7 @@ use super::site::{Answer, Query, Site};
 use crate::clock::unix_ms;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
+use crate::store::file::SiteId;
 use crate::tcp;
 
 /// A buffer for a request head and what follows it.
@@ -245,9 +246,9 @@ impl Front {
         }
     }
 
-    /// The cache key of the request at the start of the buffer, if it is plain.
-    pub fn plain(&self) -> Option<Key<'_>> {
-        self.plain?.key(self.unused())
+    /// The cache key of the request at the start of the buffer, if it is plain. It was sent to this site.
+    pub fn plain(&self, site: SiteId) -> Option<Key<'_>> {
+        self.plain?.key(self.unused(), site)
     }
 
     /// The plan of a cached response to that request.
@@ -258,7 +259,7 @@ impl Front {
         content: &Content,
         around: &Surroundings<'_>,
     ) -> CorePlan {
-        let keep_alive = self.plain().is_some_and(|key| key.keep_alive);
+        let keep_alive = self.plain.is_some_and(|place| place.keep_alive());
         self.recorded(nth, Status::Ok.code(), around);
         let text = |text: &Arc<[u8]>| CorePart::Bytes(Arc::clone(text));
         let (parts, head_len_bytes) = match ready {

@@ -10,6 +10,7 @@ use ackpace_wire::http::{Parsed, Request, parse};
 use super::planning::{context, core_plan, planned, query_of};
 use super::site::{Answer, Served, Site};
 use crate::response_cache::Key;
+use crate::store::file::SiteId;
 use crate::store::root::Wait;
 
 /// The position of a plain request's path in its head.
@@ -43,11 +44,17 @@ impl KeyPlace {
         })
     }
 
-    /// The cache key of the request at the start of `bytes`.
-    pub fn key(self, bytes: &[u8]) -> Option<Key<'_>> {
+    /// Whether the connection stays open after the response.
+    pub fn keep_alive(self) -> bool {
+        self.keep_alive
+    }
+
+    /// The cache key of the request at the start of `bytes`, which was sent to this site.
+    pub fn key(self, bytes: &[u8], site: SiteId) -> Option<Key<'_>> {
         let start = usize::from(self.start);
         let path = bytes.get(start..start + usize::from(self.len))?;
         Some(Key {
+            site,
             path: match self.normal {
                 true => path.into(),
                 false => target::resolve(path).ok()?.path,
@@ -57,9 +64,12 @@ impl KeyPlace {
     }
 }
 
-/// The file that a request for `key` would get now, and the plan of the response; `None` if there is no such file or
-/// the look-up would wait.
+/// The file that a request for `key` would get now, and the plan of the response; `None` if there is no such file, the
+/// look-up would wait, or the key is of another site.
 pub fn answer_again(key: &Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
+    if key.site != site.files.site() {
+        return None;
+    }
     let head = head(key);
     let Parsed::Complete { request, .. } = parse(&head) else {
         return None;
@@ -96,6 +106,7 @@ fn head(key: &Key<'_>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::file::Files;
 
     fn place(head: &[u8]) -> Option<KeyPlace> {
         match parse(head) {
@@ -105,12 +116,21 @@ mod tests {
     }
 
     fn key(head: &str) -> Option<Key<'_>> {
-        place(head.as_bytes())?.key(head.as_bytes())
+        place(head.as_bytes())?.key(head.as_bytes(), site())
+    }
+
+    /// The first of any process.
+    fn site() -> SiteId {
+        Files::default().site()
     }
 
     fn kept(keep_alive: bool) -> Option<Key<'static>> {
         let path = (&b"/a b"[..]).into();
-        Some(Key { path, keep_alive })
+        Some(Key {
+            site: site(),
+            path,
+            keep_alive,
+        })
     }
 
     #[test]
@@ -158,9 +178,14 @@ mod tests {
         for keep_alive in [true, false] {
             for path in [&b"/a b"[..], b"/", b"/a/", b"/%41", b"/\xff?#\r\n"] {
                 let path = path.into();
-                let key = Key { path, keep_alive };
+                let key = Key {
+                    site: site(),
+                    path,
+                    keep_alive,
+                };
                 let head = head(&key);
-                assert_eq!(place(&head).and_then(|place| place.key(&head)), Some(key));
+                let again = place(&head).and_then(|place| place.key(&head, site()));
+                assert_eq!(again, Some(key));
             }
         }
     }

@@ -23,9 +23,9 @@ use crate::store::root::{Found, Miss, Root, Wait};
 pub struct Site {
     /// The directory or file.
     pub root: Root,
-    /// The open files.
+    /// Its open files, in the table of the process. They know the number of the site.
     pub files: Files,
-    /// The disks below.
+    /// The disks below all sites of the process.
     pub devices: Arc<Devices>,
     /// The operator's own content types.
     pub types: Overrides,
@@ -35,7 +35,7 @@ pub struct Site {
     pub listing: bool,
     /// Precompressed siblings that are looked for, by coding.
     pub siblings: Vec<Coding>,
-    /// The memory of the listings under way.
+    /// The memory of the listings under way, of all sites of the process.
     pub shelf: Shelf,
 }
 
@@ -263,3 +263,7 @@ fn name_of(asked: &[u8], path: &[u8], coding: Option<Coding>) -> Box<[u8]> {
         .unwrap_or(path)
         .into()
 }
+
+#[cfg(test)]
+#[path = "site_tests.rs"]
+mod tests;

@@ -21,7 +21,7 @@ use self::changes::{Changes, Moment, Sight};
 use self::table::{ResponseTable, Slot};
 use crate::ledger::Ledger;
 use crate::limits::RESPONSES_SHED_MAX;
-use crate::store::file::File;
+use crate::store::file::{File, SiteId};
 
 /// A response, head and body, that can be sent at once.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ impl CachedResponse {
 /// The cache key: all that the response to a plain request depends on, besides the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
+    /// The site that was asked: the same path is another file in another one.
+    pub site: SiteId,
     /// The decoded and normalised path of the request target, so that all its spellings share one response.
     pub path: Cow<'a, [u8]>,
     /// The connection stays open after the response; if not, the response says so.
@@ -73,6 +75,7 @@ pub struct Key<'a> {
 impl Key<'_> {
     fn into_owned(self) -> Key<'static> {
         Key {
+            site: self.site,
             path: self.path.into_owned().into(),
             keep_alive: self.keep_alive,
         }
@@ -218,6 +221,7 @@ impl ResponseCache {
         self.table.sweep(|slot| is_old(changes, slot));
         self.table.insert(Slot {
             hash: self.hash(key),
+            site: key.site,
             path: (*key.path).into(),
             keep_alive: key.keep_alive,
             content: made.content,
@@ -245,7 +249,7 @@ impl ResponseCache {
     }
 
     fn hash(&self, key: &Key<'_>) -> u64 {
-        self.hasher.hash_one((&*key.path, key.keep_alive))
+        self.hasher.hash_one((&*key.path, key.site, key.keep_alive))
     }
 }
 

@@ -8,11 +8,12 @@ use ackpace_core::response_cache::{Cost, Costly, Freshness, SecondChance, Space}
 use super::changes::Sight;
 use super::{CachedResponse, Content, Key};
 use crate::limits::RESPONSES_SWEPT_MAX;
-use crate::store::file::File;
+use crate::store::file::{File, SiteId};
 
 /// A cached response with its key.
 pub(super) struct Slot {
     pub hash: u64,
+    pub site: SiteId,
     pub path: Box<[u8]>,
     pub keep_alive: bool,
     pub content: Content,
@@ -75,7 +76,7 @@ impl ResponseTable {
     pub fn find(&self, hash: u64, key: &Key<'_>) -> Option<usize> {
         let mut at = self.chains[self.chain(hash)];
         while let Some(slot) = self.slots.get(at as usize) {
-            if slot.hash == hash && *slot.path == *key.path && slot.keep_alive == key.keep_alive {
+            if slot.hash == hash && slot.is_for(key) {
                 return Some(at as usize);
             }
             at = slot.next;
@@ -206,6 +207,10 @@ impl Costly for Slot {
 }
 
 impl Slot {
+    fn is_for(&self, key: &Key<'_>) -> bool {
+        *self.path == *key.path && self.site == key.site && self.keep_alive == key.keep_alive
+    }
+
     /// What the response costs without its bytes.
     fn own_bytes(&self) -> usize {
         let file_bytes = match &self.ready {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use super::changes::Change;
 use super::*;
 use crate::store::closing::Descriptor;
-use crate::store::file::version;
+use crate::store::file::{Files, version};
 use ackpace_core::limits::{
     CACHED_COPY_BYTES_MAX, CACHED_FILE_BYTES_MAX, CACHED_FRESH_US, CACHED_OPEN_MAX,
     REVALIDATIONS_PER_TURN_MAX,
@@ -29,6 +29,7 @@ fn ready(fill: u8, len: usize) -> CachedResponse {
 
 fn kept_by(path: &[u8]) -> Key<'_> {
     Key {
+        site: Files::default().site(),
         path: path.into(),
         keep_alive: true,
     }
@@ -321,7 +322,7 @@ proptest! {
         let mut under_way = Vec::new();
         for (name, len, act) in acts {
             let path = [b'/', name];
-            let key = Key { path: (&path).into(), keep_alive: act == 1 };
+            let key = Key { keep_alive: act == 1, ..kept_by(&path) };
             match act {
                 2 => response_cache.forget(&key),
                 3 => under_way.extend(response_cache.get(&key, at(1)).map(|found| found.ready.clone())),
@@ -336,7 +337,7 @@ proptest! {
                 let slot = response_cache.table.slot(at).expect("below its length");
                 prop_assert!(body(&slot.ready).iter().all(|byte| [*byte] == slot.path[1..]));
                 let (hash, path) = (slot.hash, slot.path.clone());
-                let key = Key { path: (&*path).into(), keep_alive: slot.keep_alive };
+                let key = Key { keep_alive: slot.keep_alive, ..kept_by(&path) };
                 prop_assert_eq!(response_cache.table.find(hash, &key), Some(at));
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
@@ -259,19 +259,26 @@ pub fn version(stat: &Stat) -> Version {
     }
 }
 
+/// The number of a site in its process. [`FileTable::site`] gives each out once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SiteId(u16);
+
 /// Two opens with the same identity are the same file with the same content. Inode numbers are reused; the time of the
-/// inode's last change tells the files apart.
+/// inode's last change tells the files apart. A file that two sites serve is two: its path is relative to the root of
+/// its site, and what one site knows of it is not for the other. The price: their readers share no reads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Identity {
     st_dev: u64,
     st_ino: u64,
-    ctime: (i64, i64),
+    changed_s: i64,
+    changed_ns: u32,
+    site: SiteId,
 }
 
-/// All files that are open or were lately. The ids of closed ones are kept, so that what is known of their residency is
-/// found again.
+/// All files of the process that are open or were lately. It names them, so no two sites share an [`ObjectId`]. The ids
+/// of closed files are kept, so that what is known of their residency is found again.
 #[derive(Default)]
-pub struct Files {
+pub struct FileTable {
     inner: Mutex<Inner>,
 }
 
@@ -279,18 +286,60 @@ pub struct Files {
 struct Inner {
     known: HashMap<Identity, (ObjectId, Weak<File>)>,
     by_age: VecDeque<Identity>,
-    next: u64,
+    /// Files that were named.
+    named: u64,
+    /// Sites that were numbered.
+    sites: u16,
+}
+
+impl FileTable {
+    /// The files of one more site.
+    pub fn site(self: &Arc<Self>) -> Files {
+        let mut inner = self.lock();
+        assert!(inner.sites < u16::MAX, "a process has few sites, made once");
+        let site = SiteId(inner.sites);
+        inner.sites += 1;
+        drop(inner);
+        Files {
+            table: Arc::clone(self),
+            site,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The files of one site, in the table of its process.
+pub struct Files {
+    table: Arc<FileTable>,
+    site: SiteId,
+}
+
+/// Of the only site of a table of its own.
+impl Default for Files {
+    fn default() -> Files {
+        Arc::<FileTable>::default().site()
+    }
 }
 
 impl Files {
+    /// Whose files they are.
+    pub fn site(&self) -> SiteId {
+        self.site
+    }
+
     /// The file of a descriptor that was just opened: the one that is open already, if there is one.
     pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
         let key = Identity {
             st_dev: stat.st_dev,
             st_ino: stat.st_ino,
-            ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),
+            changed_s: stat.st_ctime,
+            changed_ns: stat.st_ctime_nsec as u32, // less than a second
+            site: self.site,
         };
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.table.lock();
         let known = inner.known.get(&key);
         if let Some(open) = known.and_then(|(_, file)| file.upgrade()) {
             return open;
@@ -318,11 +367,11 @@ impl Files {
 
 impl Inner {
     fn name(&mut self, device: u16) -> ObjectId {
-        self.next += 1;
+        self.named += 1;
         ObjectId {
             device,
-            index: self.next as u32,
-            generation: (self.next >> 32) as u32,
+            index: self.named as u32,
+            generation: (self.named >> 32) as u32,
         }
     }
 
@@ -344,149 +393,5 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::io::Seek;
-
-    use super::*;
-
-    const START: Instant = Instant { us: 7 };
-
-    fn open(files: &Files, devices: &Devices, path: &std::path::Path) -> Arc<super::File> {
-        let fd = OwnedFd::from(File::open(path).expect("the file is there"));
-        let stat = fstat(&fd).expect("an open descriptor");
-        files.intern(Descriptor::new(fd, stat.st_dev), &stat, b"name", devices)
-    }
-
-    #[test]
-    fn one_file_has_one_name_while_it_is_open_and_after() {
-        let dir = std::env::temp_dir().join(format!("ackpace-files-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a directory");
-        let (path, other) = (dir.join("a"), dir.join("b"));
-        std::fs::write(&path, "one").expect("a file");
-        std::fs::write(&other, "two").expect("a file");
-        let (files, devices) = (Files::default(), Devices::default());
-        let first = open(&files, &devices, &path);
-        assert!(Arc::ptr_eq(&first, &open(&files, &devices, &path)));
-        assert_ne!(first.id, open(&files, &devices, &other).id);
-        let id = first.id;
-        drop(first);
-        assert_eq!(
-            open(&files, &devices, &path).id,
-            id,
-            "remembered after its last stream"
-        );
-        std::fs::remove_dir_all(&dir).expect("our own directory");
-    }
-
-    #[test]
-    fn a_file_that_is_sent_may_lose_its_name_and_not_its_content() {
-        use std::os::unix::fs::MetadataExt;
-        let dir = std::env::temp_dir().join(format!("ackpace-holds-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a directory");
-        let (path, other) = (dir.join("a"), dir.join("b"));
-        let devices = Devices::default();
-        let begun = |promise| {
-            let _ = std::fs::remove_file(&other);
-            std::fs::write(&path, "0123456789").expect("a file");
-            let file = open(&Files::default(), &devices, &path);
-            let promised = file.version().expect("open");
-            let holds = move || file.holds(&promised, promise, START) == Holds::Yes;
-            assert!(holds());
-            holds
-        };
-        let rewrite = |text: &str| {
-            let before = std::fs::metadata(&path).expect("there");
-            let mut file = File::options().write(true).open(&path).expect("ours");
-            // The clock of the file system is coarse: until it has ticked, a change has no new time.
-            loop {
-                file.rewind().expect("a file");
-                file.write_all(text.as_bytes()).expect("room");
-                let now = std::fs::metadata(&path).expect("there");
-                if (now.ctime(), now.ctime_nsec()) != (before.ctime(), before.ctime_nsec()) {
-                    break;
-                }
-            }
-            file.set_modified(before.modified().expect("a time"))
-                .expect("our own file");
-        };
-        for promise in [Promise::OneVersion, Promise::Prefix] {
-            let holds = begun(promise);
-            std::fs::rename(&path, &other).expect("renamed");
-            assert!(holds(), "moved away");
-            std::fs::remove_file(&other).expect("removed");
-            assert!(holds(), "removed");
-            let holds = begun(promise);
-            std::fs::write(&other, "another").expect("a file");
-            std::fs::rename(&other, &path).expect("renamed");
-            assert!(holds(), "replaced");
-            let holds = begun(promise);
-            rewrite("9876543210");
-            assert!(!holds(), "its time was put back");
-            let holds = begun(promise);
-            rewrite("short");
-            std::fs::rename(&path, &other).expect("renamed");
-            File::options()
-                .write(true)
-                .open(&other)
-                .and_then(|file| file.set_len(4))
-                .expect("truncated");
-            assert!(!holds(), "truncated");
-            let holds = begun(promise);
-            rewrite("01234567890");
-            std::fs::write(&path, "01234567890").expect("grown");
-            assert_eq!(holds(), promise == Promise::Prefix, "grown");
-        }
-        std::fs::remove_dir_all(&dir).expect("our own directory");
-    }
-
-    #[test]
-    fn a_file_that_is_about_to_grow_is_asked_about_again_for_a_while() {
-        let dir = std::env::temp_dir().join(format!("ackpace-grows-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a directory");
-        let path = dir.join("a");
-        std::fs::write(&path, "0123456789").expect("a file");
-        let file = open(&Files::default(), &Devices::default(), &path);
-        let promised = file.version().expect("open");
-        let holds = |promise, us| file.holds(&promised, promise, START.plus_us(us));
-        let changed = File::options().write(true).open(&path).expect("ours");
-        let later = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1);
-        changed.set_modified(later).expect("our own file");
-        assert_eq!(holds(Promise::OneVersion, 0), Holds::No);
-        assert_eq!(holds(Promise::Prefix, 0), Holds::NotYet);
-        assert_eq!(holds(Promise::Prefix, UNSETTLED_US - 1), Holds::NotYet);
-        assert_eq!(holds(Promise::Prefix, UNSETTLED_US), Holds::No, "in place");
-        changed.set_len(11).expect("our own file");
-        assert_eq!(holds(Promise::Prefix, UNSETTLED_US), Holds::Yes, "it grew");
-        std::fs::remove_dir_all(&dir).expect("our own directory");
-    }
-
-    #[test]
-    fn cached_bytes_are_copied_without_waiting() {
-        let path = std::env::temp_dir().join(format!("ackpace-cached-{}", std::process::id()));
-        std::fs::write(&path, "0123456789").expect("a file");
-        let file = open(&Files::default(), &Devices::default(), &path);
-        let mut bytes = [0; 20];
-        match file.read_cached(3, &mut bytes) {
-            Ok(read) => assert_eq!(&bytes[..read], b"3456789"),
-            Err(error) => assert_eq!(error, rustix::io::Errno::OPNOTSUPP, "overlayfs"),
-        }
-        std::fs::remove_file(&path).expect("our own file");
-    }
-
-    #[test]
-    fn closed_files_are_forgotten_in_the_end() {
-        let (files, devices) = (Files::default(), Devices::default());
-        let fd = || OwnedFd::from(File::open("/dev/null").expect("a device"));
-        let stat = fstat(fd()).expect("an open descriptor");
-        for ino in 0..2 * OBJECTS_REMEMBERED_MAX as u64 {
-            let mut stat = stat;
-            stat.st_ino = ino;
-            files.intern(Descriptor::new(fd(), 0), &stat, b"", &devices);
-        }
-        let inner = files.inner.lock().expect("no panic while locked");
-        assert!(
-            inner.known.len() <= OBJECTS_REMEMBERED_MAX && inner.by_age.len() == inner.known.len()
-        );
-    }
-}
+#[path = "file_tests.rs"]
+mod tests;

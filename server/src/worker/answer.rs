@@ -29,7 +29,8 @@ impl Worker {
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
         };
-        let plain = conn.front.plain().filter(|_| !refuse && !self.draining);
+        let plain = conn.front.plain(around.site.files.site());
+        let plain = plain.filter(|_| !refuse && !self.draining);
         if let Some(found) = plain
             .as_ref()
             .and_then(|key| self.response_cache.get(key, now))
@@ -135,7 +136,8 @@ impl Worker {
         };
         let plan = conn.front.plan(stream.nth, &answer, conn.format, &around);
         self.tally.answered(conn.front.status());
-        let plain = conn.front.plain().filter(|_| !self.draining);
+        let plain = conn.front.plain(around.site.files.site());
+        let plain = plain.filter(|_| !self.draining);
         if let (Some(key), Answer::File(served)) = (plain, &answer) {
             let site = &self.shared.site;
             keep_ready(
