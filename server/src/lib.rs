@@ -29,5 +29,6 @@ pub mod signals;
 pub mod store;
 pub mod tally;
 pub mod tcp;
+pub mod transport;
 pub mod turns;
 pub mod worker;

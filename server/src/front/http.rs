@@ -4,7 +4,6 @@
 //! keeps is copied. The worker lends the buffers for heads; a connection between two requests holds none.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ackpace_core::conn::{Part as CorePart, Plan as CorePlan, Promise};
@@ -28,7 +27,7 @@ use crate::clock::unix_ms;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
 use crate::store::file::SiteId;
-use crate::tcp;
+use crate::transport::Transport;
 
 /// A buffer for a request head and what follows it.
 pub type HeadBuffer = Box<[u8; HEAD_BYTES_MAX]>;
@@ -121,7 +120,7 @@ impl Front {
     /// Looks for a request head: first in the buffer, then in the socket.
     pub fn receive(
         &mut self,
-        socket: &OwnedFd,
+        transport: &Transport,
         pool: &mut HeadPool,
     ) -> rustix::io::Result<Received> {
         loop {
@@ -132,7 +131,7 @@ impl Front {
             buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             let room = buffer.len() - self.end;
-            let read = tcp::receive(socket, &mut buffer[self.end..]);
+            let read = transport.receive(&mut buffer[self.end..]);
             if let Ok(read) = read {
                 self.end += read;
             }
@@ -190,7 +189,7 @@ impl Front {
     /// Skips the body of the request that was answered.
     pub fn skip_body(
         &mut self,
-        socket: &OwnedFd,
+        transport: &Transport,
         pool: &mut HeadPool,
     ) -> rustix::io::Result<Received> {
         let Some(skip) = &mut self.body else {
@@ -202,7 +201,7 @@ impl Front {
         let buffer = self.buffer.get_or_insert_with(|| pool.lend());
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            match tcp::receive(socket, &mut buffer[..]) {
+            match transport.receive(&mut buffer[..]) {
                 Ok(0) => return Ok(Received::End),
                 Ok(read) => self.end = read,
                 Err(Errno::AGAIN) => {
@@ -228,11 +227,11 @@ impl Front {
     /// Reads and discards whatever comes.
     pub fn discard(
         &mut self,
-        socket: &OwnedFd,
+        transport: &Transport,
         pool: &mut HeadPool,
     ) -> rustix::io::Result<Received> {
         let buffer = self.buffer.get_or_insert_with(|| pool.lend());
-        let read = tcp::receive(socket, &mut buffer[..]);
+        let read = transport.receive(&mut buffer[..]);
         (self.start, self.end) = (0, 0);
         self.release(pool);
         match read {

@@ -14,6 +14,7 @@ use super::{INTEREST, LISTENER, Worker, data_of};
 use crate::handover::HandOver;
 use crate::limits::HANDED_MAX;
 use crate::tcp;
+use crate::transport::Transport;
 
 impl Worker {
     pub(super) fn accept(&mut self, most: u32, now: Instant) {
@@ -100,7 +101,7 @@ impl Worker {
         let address = client.peer.map(|peer| tcp::counted(peer.ip()));
         let added = match self.room() {
             0 => None,
-            _ => self.conns.add(client.socket, client.peer),
+            _ => self.conns.add(Transport::Plain(client.socket), client.peer),
         };
         let Some(conn) = added else {
             tracing::warn!("a client is turned away: no place is left in any worker");
@@ -109,7 +110,7 @@ impl Worker {
         let Some(added) = self.conns.get(conn) else {
             return;
         };
-        if let Err(error) = epoll::add(&self.epoll, &added.socket, data_of(conn), INTEREST) {
+        if let Err(error) = epoll::add(&self.epoll, &added.transport, data_of(conn), INTEREST) {
             tracing::warn!("epoll: {error}; a client is turned away");
             self.conns.remove(conn);
             return self.closed();

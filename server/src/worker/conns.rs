@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ackpace_core::conn::{ConnId, Span};
@@ -16,14 +15,14 @@ use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::response_cache::changes::Moment;
 use crate::store::file::File;
-use crate::tcp;
+use crate::transport::{PlainBytes, Transport};
 
 /// A connection as the shell sees it.
 pub struct Conn {
     /// Its name.
     pub id: ConnId,
     /// Its socket.
-    pub socket: OwnedFd,
+    pub transport: Transport,
     /// Its client, for the log.
     pub remote: Remote,
     /// The client's port; 0 on a unix socket.
@@ -87,7 +86,7 @@ impl Conn {
     /// The socket keeps back a last small segment from now on.
     pub fn cork(&mut self) {
         if !self.corked {
-            tcp::cork(&self.socket, true);
+            self.transport.cork(true);
             self.corked = true;
         }
     }
@@ -95,7 +94,7 @@ impl Conn {
     /// What it kept back leaves.
     pub fn uncork(&mut self) {
         if self.corked {
-            tcp::cork(&self.socket, false);
+            self.transport.cork(false);
             self.corked = false;
         }
     }
@@ -103,7 +102,7 @@ impl Conn {
     /// Gives the socket this TCP_NOTSENT_LOWAT; one that knows none, such as a unix socket, goes without.
     pub fn set_lowat(&mut self, bytes: u32) {
         if self.lowat_bytes != Some(bytes) {
-            tcp::set_lowat(&self.socket, bytes);
+            self.transport.set_lowat(PlainBytes(bytes.into()));
             self.lowat_bytes = Some(bytes);
         }
     }
@@ -127,7 +126,7 @@ impl Conns {
     }
 
     /// Puts a new connection into a free place; `None`, and the socket closes, if there is none.
-    pub fn add(&mut self, socket: OwnedFd, peer: Option<SocketAddr>) -> Option<ConnId> {
+    pub fn add(&mut self, transport: Transport, peer: Option<SocketAddr>) -> Option<ConnId> {
         if self.room() == 0 {
             return None;
         }
@@ -142,7 +141,7 @@ impl Conns {
         };
         place.conn = Some(Conn {
             id,
-            socket,
+            transport,
             remote: peer.map_or(Remote::Unix, |peer| Remote::Ip(peer.ip())),
             port: peer.map_or(0, |peer| peer.port()),
             ready: false,
@@ -200,16 +199,16 @@ impl Conns {
 mod tests {
     use super::*;
 
-    fn socket() -> OwnedFd {
-        std::fs::File::open("/dev/null").expect("a device").into()
+    fn transport() -> Transport {
+        Transport::Plain(std::fs::File::open("/dev/null").expect("a device").into())
     }
 
     #[test]
     fn a_place_is_used_again_under_another_name() {
         let mut conns = Conns::new(1, None);
-        let first = conns.add(socket(), None).expect("a place");
+        let first = conns.add(transport(), None).expect("a place");
         assert!(conns.remove(first).is_some());
-        let second = conns.add(socket(), None).expect("a place");
+        let second = conns.add(transport(), None).expect("a place");
         assert_eq!(
             (first.index, first.generation + 1),
             (second.index, second.generation)
@@ -217,7 +216,7 @@ mod tests {
         assert!(conns.get(first).is_none() && conns.remove(first).is_none());
         assert!(conns.get(second).is_some());
         assert!(
-            conns.add(socket(), None).is_none(),
+            conns.add(transport(), None).is_none(),
             "the only place is taken"
         );
         assert_eq!((conns.room(), second.index), (0, 0));

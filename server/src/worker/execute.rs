@@ -7,7 +7,6 @@ use ackpace_core::residency::Confirmation;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Outcome};
-use rustix::net::Shutdown;
 
 use super::Worker;
 use super::sending::Order;
@@ -15,7 +14,6 @@ use crate::clock::unix_ms;
 use crate::disk::Ask;
 use crate::front::http::Ended;
 use crate::resolver::Job;
-use crate::tcp;
 
 impl Worker {
     pub(super) fn execute(&mut self, out: Out, now: Instant) {
@@ -67,11 +65,11 @@ impl Worker {
                 rate_bytes_per_s,
             } => {
                 if let Some(conn) = self.conns.get(conn) {
-                    tcp::set_pace(&conn.socket, rate_bytes_per_s);
+                    conn.transport.set_pace(rate_bytes_per_s);
                 }
             }
             Out::Sample(conn) => {
-                if let Some(sample) = self.conns.get(conn).map(|conn| tcp::sample(&conn.socket)) {
+                if let Some(sample) = self.conns.get(conn).map(|conn| conn.transport.sample()) {
                     self.decider.on(
                         In::Tcp {
                             conn,
@@ -84,7 +82,7 @@ impl Worker {
             Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
             Out::Shutdown(conn) => {
                 if let Some(conn) = self.conns.get(conn) {
-                    let _ = rustix::net::shutdown(&conn.socket, Shutdown::Write);
+                    conn.transport.shutdown();
                 }
             }
             Out::Close { conn, abort, why } => self.close(conn, abort, why),
@@ -96,9 +94,9 @@ impl Worker {
             return;
         };
         let received = match expect {
-            Expect::Head => conn.front.receive(&conn.socket, &mut self.heads),
-            Expect::Body => conn.front.skip_body(&conn.socket, &mut self.heads),
-            Expect::Rest => conn.front.discard(&conn.socket, &mut self.heads),
+            Expect::Head => conn.front.receive(&conn.transport, &mut self.heads),
+            Expect::Body => conn.front.skip_body(&conn.transport, &mut self.heads),
+            Expect::Rest => conn.front.discard(&conn.transport, &mut self.heads),
         };
         let event = match received {
             Ok(received) => In::Received { conn: id, received },
@@ -225,7 +223,7 @@ impl Worker {
         };
         self.closed();
         if abort {
-            tcp::abort(&conn.socket);
+            conn.transport.abort();
         }
         conn.front.release(&mut self.heads);
         tracing::debug!(remote = ?conn.remote, "closed: {why}");

@@ -9,7 +9,6 @@ use ackpace_wire::access_log::Remote;
 use super::Worker;
 use crate::answers::{Answer, Ask, Connection, Question, Response, Target, Told, WorkerRow};
 use crate::count::Count;
-use crate::tcp;
 
 impl Worker {
     pub(super) fn tell(&mut self, question: &Question, now: Instant) {
@@ -99,7 +98,7 @@ impl Worker {
     /// The state of a connection in the machine and in the kernel.
     fn connection(&mut self, look: Look, now: Instant) -> Option<Connection> {
         let conn = self.conns.get(look.conn)?;
-        let sample = tcp::sample(&conn.socket);
+        let sample = conn.transport.sample();
         let look = look.seen_with(&sample, now);
         let (path, flow) = (sample.path, sample.flow);
         let peer = match conn.remote {

@@ -12,7 +12,6 @@ use rustix::event::epoll;
 use super::transmit::{Cached, Promised, Sent, send_cached, send_pieces, send_texts};
 use super::{INTEREST, Worker, data_of};
 use crate::tally::Way;
-use crate::tcp;
 
 /// Bytes of a response that a socket is to be offered.
 pub(super) struct Order {
@@ -87,10 +86,13 @@ impl Worker {
             conn.cork(); // sendfile(2) has no MSG_MORE: each window would end in a small segment
         }
         let sent = match (part, &conn.file) {
-            (Part::Bytes(_), _) => send_texts(&conn.socket, plan.texts(order.part), span, more),
-            (Part::Slices, _) => {
-                send_texts(&conn.socket, std::iter::once(&conn.slice[..]), span, more)
-            }
+            (Part::Bytes(_), _) => send_texts(&conn.transport, plan.texts(order.part), span, more),
+            (Part::Slices, _) => send_texts(
+                &conn.transport,
+                std::iter::once(&conn.slice[..]),
+                span,
+                more,
+            ),
             (
                 Part::Body {
                     version, promise, ..
@@ -118,9 +120,9 @@ impl Worker {
                             sure: conn.sure,
                             unconfirmed: order.unconfirmed,
                         };
-                        send_cached(&conn.socket, &cached, &mut conn.reach, &mut self.copied)
+                        send_cached(&conn.transport, &cached, &mut conn.reach, &mut self.copied)
                     }
-                    Held::Slots => send_pieces(&conn.socket, &mut conn.pieces, &of, span),
+                    Held::Slots => send_pieces(&conn.transport, &mut conn.pieces, &of, span),
                 }
             }
             (Part::Body { .. }, None) => Sent::Broken(Why::ReadFailed),
@@ -147,11 +149,11 @@ impl Worker {
                 if !blocked {
                     self.this_turn.top_up_bytes += taken_bytes.max(TOP_UP_BYTES_MIN);
                     // A socket calls only after it has refused something. Being asked by epoll and saying no is that, too.
-                    let _ = epoll::modify(&self.epoll, &conn.socket, data_of(conn.id), INTEREST);
+                    let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
                 }
             }
             if full || within_body {
-                unsent_bytes = tcp::unsent_bytes(&conn.socket);
+                unsent_bytes = conn.transport.unsent().map(|unsent| unsent.0);
             }
         }
         self.this_turn.bytes += taken_bytes;

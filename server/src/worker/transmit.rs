@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
 
 use ackpace_core::conn::{Promise, Span, Version};
 use ackpace_core::residency::{Confirmation, Means, Reach, means, trusted_bytes};
@@ -16,7 +15,7 @@ use crate::disk::Piece;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
 use crate::store::file::{File, Holds};
 use crate::store::residency;
-use crate::tcp;
+use crate::transport::{PlainBytes, Transport};
 
 /// What came of an attempt to send.
 pub(super) enum Sent {
@@ -75,7 +74,7 @@ pub(super) struct Cached<'a> {
 
 /// Send the span of texts that follow each other, several in one call.
 pub(super) fn send_texts<'a>(
-    socket: &OwnedFd,
+    transport: &Transport,
     texts: impl Iterator<Item = &'a [u8]>,
     span: Span,
     more: bool,
@@ -96,10 +95,10 @@ pub(super) fn send_texts<'a>(
         (offered, left) = (offered + text.len(), left - text.len());
     }
     let more = more || left > 0;
-    match tcp::send_texts(socket, &pieces[..count], more) {
+    match transport.send_texts(&pieces[..count], more) {
         Ok(taken) => Sent::Taken {
-            taken_bytes: taken as u64,
-            blocked: taken < offered,
+            taken_bytes: taken.0,
+            blocked: taken.0 < offered as u64,
         },
         Err(error) => send_error(error),
     }
@@ -107,7 +106,7 @@ pub(super) fn send_texts<'a>(
 
 /// Send what is in memory now, by the means that suits; `reach` learns how much the socket takes, `copied` is a buffer.
 pub(super) fn send_cached(
-    socket: &OwnedFd,
+    transport: &Transport,
     cached: &Cached,
     reach: &mut Reach,
     copied: &mut [u8],
@@ -125,7 +124,7 @@ pub(super) fn send_cached(
         ..*span
     };
     if means(cached.unconfirmed, residency::in_doubt(now)) == Means::Copy {
-        let sent = send_copied(socket, of.file, || of.checked(), here, copied, now);
+        let sent = send_copied(transport, of.file, || of.checked(), here, copied, now);
         if let Some(sent) = sent {
             return sent;
         }
@@ -133,7 +132,7 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let sent = send_body(socket, of.file, || of.holds(), here);
+    let sent = send_body(transport, of.file, || of.holds(), here);
     if let Sent::Taken {
         taken_bytes,
         blocked,
@@ -161,7 +160,7 @@ fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
 /// Send a piece of the file by way of our own memory: sendfile(2) would wait for the disk if somebody dropped it in this moment.
 /// `None` where the file system can't do that without waiting.
 fn send_copied(
-    socket: &OwnedFd,
+    transport: &Transport,
     file: &File,
     holds: impl Fn() -> Holds,
     span: Span,
@@ -195,10 +194,10 @@ fn send_copied(
             Holds::NotYet => return Some(Sent::Missing),
             Holds::No => return Some(Sent::Broken(Why::FileChanged)),
         }
-        match tcp::send_texts(socket, &[IoSlice::new(&copied[..read])], false) {
+        match transport.send_texts(&[IoSlice::new(&copied[..read])], false) {
             Ok(taken) => {
-                taken_bytes += taken as u64;
-                blocked = taken < read;
+                taken_bytes += taken.0;
+                blocked = taken.0 < read as u64;
             }
             Err(error) if taken_bytes == 0 => return Some(send_error(error)),
             Err(_) => blocked = true, // it says so again
@@ -212,17 +211,17 @@ fn send_copied(
 
 /// Send a piece of the file, if the file is still what was promised. A file that is truncated just
 /// behind that look ends the piece early, as a full socket does; the next look tells them apart.
-fn send_body(socket: &OwnedFd, file: &File, holds: impl Fn() -> Holds, span: Span) -> Sent {
+fn send_body(transport: &Transport, file: &File, holds: impl Fn() -> Holds, span: Span) -> Sent {
     match holds() {
         Holds::Yes => {}
         Holds::NotYet => return Sent::Missing,
         Holds::No => return Sent::Broken(Why::FileChanged),
     }
-    match tcp::send_file(socket, &file.fd, span.offset_bytes, span.len_bytes) {
-        Ok(0) => Sent::Broken(Why::FileChanged),
+    match transport.send_file(&file.fd, span) {
+        Ok(PlainBytes(0)) => Sent::Broken(Why::FileChanged),
         Ok(taken) => Sent::Taken {
-            taken_bytes: taken as u64,
-            blocked: (taken as u64) < span.len_bytes,
+            taken_bytes: taken.0,
+            blocked: taken.0 < span.len_bytes,
         },
         Err(error) => send_error(error),
     }
@@ -230,7 +229,7 @@ fn send_body(socket: &OwnedFd, file: &File, holds: impl Fn() -> Holds, span: Spa
 
 /// As [`send_body`], from the memory into which the piece was read; what is sent of that goes back at once.
 pub(super) fn send_pieces(
-    socket: &OwnedFd,
+    transport: &Transport,
     pieces: &mut VecDeque<Piece>,
     of: &Promised,
     span: Span,
@@ -266,11 +265,11 @@ pub(super) fn send_pieces(
     if slices.is_empty() {
         return Sent::Broken(Why::ReadFailed);
     }
-    let sent = tcp::send_texts(socket, &slices, false);
+    let sent = transport.send_texts(&slices, false);
     drop(slices);
     match sent {
         Ok(taken) => {
-            let until_bytes = span.offset_bytes + taken as u64;
+            let until_bytes = span.offset_bytes + taken.0;
             while let Some(piece) = pieces.front_mut() {
                 if until_bytes < piece.span.end_bytes() {
                     piece
@@ -281,8 +280,8 @@ pub(super) fn send_pieces(
                 pieces.pop_front();
             }
             Sent::Taken {
-                taken_bytes: taken as u64,
-                blocked: taken < offered,
+                taken_bytes: taken.0,
+                blocked: taken.0 < offered as u64,
             }
         }
         Err(error) => send_error(error),
@@ -303,6 +302,7 @@ fn send_error(error: Errno) -> Sent {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     use ackpace_core::conn::{ObjectId, ResidencySource};
@@ -318,10 +318,10 @@ mod tests {
     fn copied(file: &File, span: Span) -> (Option<Sent>, Vec<u8>) {
         let (socket, mut client) = UnixStream::pair().expect("two descriptors");
         socket.set_nonblocking(true).expect("a socket");
-        let socket = OwnedFd::from(socket);
+        let transport = Transport::Plain(socket.into());
         let mut room = vec![0; 16 << 10];
-        let sent = send_copied(&socket, file, || Holds::Yes, span, &mut room, NOW);
-        drop(socket);
+        let sent = send_copied(&transport, file, || Holds::Yes, span, &mut room, NOW);
+        drop(transport);
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
         (sent, came)
