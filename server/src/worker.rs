@@ -9,6 +9,7 @@ mod conns;
 mod execute;
 mod look;
 mod sending;
+mod source;
 mod transmit;
 
 use std::io;
@@ -422,13 +423,13 @@ impl Worker {
     fn read_failed(&mut self, (stream, seq): (StreamId, u32), error: ReadError, now: Instant) {
         let awaited = self.decider.awaits(stream, seq);
         let conn = self.conns.get(stream.conn).filter(|_| awaited);
-        let file = conn.and_then(|conn| conn.file.as_ref());
+        let source = conn.and_then(|conn| conn.source.as_ref());
         let why = match error.errno {
             0 => Why::FileChanged, // it ended before the promised length
             _ => Why::ReadFailed,
         };
-        if let Some(file) = file {
-            let file = self.shared.site.shown(&file.path);
+        if let Some(source) = source {
+            let file = self.shared.site.shown(source.path());
             let offset_bytes = error.offset_bytes;
             if why == Why::ReadFailed {
                 let error = io::Error::from_raw_os_error(error.errno);

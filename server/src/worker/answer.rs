@@ -10,6 +10,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
+use super::source::Source;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
@@ -36,7 +37,7 @@ impl Worker {
             .and_then(|key| self.response_cache.get(key, now))
         {
             if let CachedResponse::Open { file, .. } = found.ready {
-                conn.file = Some(Arc::clone(file));
+                conn.source = Some(Source::File(Arc::clone(file)));
                 conn.proven = found
                     .proven_now
                     .then(|| Confirmation::new(now, self.shared.clock.now()));
@@ -152,7 +153,7 @@ impl Worker {
             count_ready(&self.tally, &self.response_cache);
         }
         match answer {
-            Answer::File(served) => conn.file = Some(served.file),
+            Answer::File(served) => conn.source = Some(Source::File(served.file)),
             Answer::Listing(listing) => conn.listing = listing,
             Answer::Astray(why) => tracing::debug!(remote = ?conn.remote, "404: {why}"),
             Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use ackpace_core::conn::{ConnId, Span};
 use ackpace_core::limits::FETCHED_MAX;
@@ -10,11 +9,11 @@ use ackpace_core::residency::{Confirmation, Reach};
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
+use super::source::Source;
 use crate::disk::Piece;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::response_cache::changes::Moment;
-use crate::store::file::File;
 use crate::transport::{PlainBytes, Transport};
 
 /// A connection as the shell sees it.
@@ -33,8 +32,8 @@ pub struct Conn {
     pub looked_up: Moment,
     /// Its input and what was made of it.
     pub front: Front,
-    /// The file that is being sent.
-    pub file: Option<Arc<File>>,
+    /// What the body that is being sent comes from.
+    pub source: Option<Source>,
     /// What was read for its client past the page cache and is not sent yet, in the order of the file.
     pub pieces: VecDeque<Piece>,
     /// The listing that is being sent, between two slices, and in which form.
@@ -147,7 +146,7 @@ impl Conns {
             ready: false,
             looked_up: Moment::default(),
             front: Front::default(),
-            file: None,
+            source: None,
             pieces: VecDeque::new(),
             listing: None,
             format: Format::Html,

@@ -1,6 +1,8 @@
 //! Executes the machine's orders, one by one. New connections are in `accept`, finding and planning in `answer`,
 //! sending in `sending`.
 
+use std::sync::Arc;
+
 use ackpace_core::conn::{ConnId, Span, StreamId, TcpEvent, Want};
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::Confirmation;
@@ -10,6 +12,7 @@ use ackpace_core::worker::{Expect, In, Out, Outcome};
 
 use super::Worker;
 use super::sending::Order;
+use super::source::Source;
 use crate::clock::unix_ms;
 use crate::disk::Ask;
 use crate::front::http::Ended;
@@ -112,9 +115,9 @@ impl Worker {
         let mut resident_bytes = 0;
         if let Some(conn) = self.conns.get(stream.conn) {
             let told = conn
-                .file
+                .source
                 .as_ref()
-                .and_then(|file| file.resident_bytes(span));
+                .and_then(|source| source.resident_bytes(span));
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
                 conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));
@@ -133,7 +136,8 @@ impl Worker {
         let Some(conn) = self.conns.get(want.stream.conn) else {
             return;
         };
-        let Some(file) = conn.file.clone() else {
+        let source = conn.source.as_ref();
+        let Some(file) = source.and_then(Source::on_disk).map(Arc::clone) else {
             return;
         };
         let device = want.object.device;
@@ -184,7 +188,7 @@ impl Worker {
             conn.uncork();
             conn.pieces.clear();
             (conn.sure, conn.proven) = (None, None); // later sends of this turn may be of another file
-            (conn.file, conn.listing, conn.slice) = (None, None, Vec::new());
+            (conn.source, conn.listing, conn.slice) = (None, None, Vec::new());
         }
     }
 

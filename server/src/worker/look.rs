@@ -106,9 +106,9 @@ impl Worker {
             Remote::Unix => "unix".to_owned(),
         };
         let object = conn
-            .file
+            .source
             .as_ref()
-            .map(|file| self.shared.site.shown(&file.path));
+            .map(|source| self.shared.site.shown(source.path()));
         let response = look.response.map(|response| Response {
             wait: response.wait.name().to_owned(),
             wait_us: response.wait_us,

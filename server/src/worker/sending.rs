@@ -85,7 +85,7 @@ impl Worker {
         if more && !fills && matches!(part, Part::Body { .. }) {
             conn.cork(); // sendfile(2) has no MSG_MORE: each window would end in a small segment
         }
-        let sent = match (part, &conn.file) {
+        let sent = match (part, &conn.source) {
             (Part::Bytes(_), _) => send_texts(&conn.transport, plan.texts(order.part), span, more),
             (Part::Slices, _) => send_texts(
                 &conn.transport,
@@ -97,14 +97,14 @@ impl Worker {
                 Part::Body {
                     version, promise, ..
                 },
-                Some(file),
+                Some(source),
             ) => {
                 let span = Span {
                     offset_bytes: at_bytes,
                     ..span
                 };
                 let of = Promised {
-                    file,
+                    source,
                     version,
                     promise: *promise,
                     proven: conn.proven.take(),
@@ -173,8 +173,8 @@ impl Worker {
 
     fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why) {
         let conn = self.conns.get(stream.conn);
-        if let Some(file) = conn.and_then(|conn| conn.file.as_ref()) {
-            let file = self.shared.site.shown(&file.path);
+        if let Some(source) = conn.and_then(|conn| conn.source.as_ref()) {
+            let file = self.shared.site.shown(source.path());
             tracing::error!(
                 file,
                 at_bytes,

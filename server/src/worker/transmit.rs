@@ -10,10 +10,11 @@ use ackpace_core::why::Why;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
+use super::source::Source;
 use crate::clock::Clock;
 use crate::disk::Piece;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
-use crate::store::file::{File, Holds};
+use crate::store::file::Holds;
 use crate::store::residency;
 use crate::transport::{PlainBytes, Transport};
 
@@ -32,9 +33,9 @@ pub(super) enum Sent {
     Reset,
 }
 
-/// A file and the version of it that a response promises.
+/// The source of a body, and the version of it that a response promises.
 pub(super) struct Promised<'a> {
-    pub file: &'a File,
+    pub source: &'a Source,
     pub version: &'a Version,
     pub promise: Promise,
     /// It was found to be that version, while its response was made: in the same turn it is not looked at again.
@@ -46,7 +47,7 @@ pub(super) struct Promised<'a> {
 
 impl Promised<'_> {
     fn checked(&self) -> Holds {
-        self.file.holds(self.version, self.promise, self.now)
+        self.source.holds(self.version, self.promise, self.now)
     }
 
     fn holds(&self) -> Holds {
@@ -115,7 +116,7 @@ pub(super) fn send_cached(
     let now = of.now;
     let sure = cached.sure.filter(|(look, _)| of.still(*look));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
-    let resident_bytes = resident_bytes(of.file, *span, sure_bytes);
+    let resident_bytes = resident_bytes(of.source, *span, sure_bytes);
     if resident_bytes < span.len_bytes {
         residency::missed(now);
     }
@@ -124,7 +125,7 @@ pub(super) fn send_cached(
         ..*span
     };
     if means(cached.unconfirmed, residency::in_doubt(now)) == Means::Copy {
-        let sent = send_copied(transport, of.file, || of.checked(), here, copied, now);
+        let sent = send_copied(transport, of.source, || of.checked(), here, copied, now);
         if let Some(sent) = sent {
             return sent;
         }
@@ -132,7 +133,7 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let sent = send_body(transport, of.file, || of.holds(), here);
+    let sent = send_body(transport, of.source, || of.holds(), here);
     if let Sent::Taken {
         taken_bytes,
         blocked,
@@ -144,7 +145,7 @@ pub(super) fn send_cached(
 }
 
 /// How many bytes of the span are in memory now, if the first `sure_bytes` are.
-fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
+fn resident_bytes(source: &Source, span: Span, sure_bytes: u64) -> u64 {
     let sure_bytes = sure_bytes.min(span.len_bytes);
     let rest = Span {
         offset_bytes: span.offset_bytes + sure_bytes,
@@ -153,7 +154,7 @@ fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
     if rest.len_bytes == 0 {
         return sure_bytes;
     }
-    let told = file.resident_bytes(rest);
+    let told = source.resident_bytes(rest);
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
@@ -161,7 +162,7 @@ fn resident_bytes(file: &File, span: Span, sure_bytes: u64) -> u64 {
 /// `None` where the file system can't do that without waiting.
 fn send_copied(
     transport: &Transport,
-    file: &File,
+    source: &Source,
     holds: impl Fn() -> Holds,
     span: Span,
     copied: &mut [u8],
@@ -176,7 +177,7 @@ fn send_copied(
         let most = copied
             .len()
             .min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
-        let read = file.read_cached(span.offset_bytes + taken_bytes, &mut copied[..most]);
+        let read = source.read_resident(span.offset_bytes + taken_bytes, &mut copied[..most]);
         if read == Err(Errno::AGAIN) {
             residency::missed(now);
         }
@@ -211,13 +212,18 @@ fn send_copied(
 
 /// Send a piece of the file, if the file is still what was promised. A file that is truncated just
 /// behind that look ends the piece early, as a full socket does; the next look tells them apart.
-fn send_body(transport: &Transport, file: &File, holds: impl Fn() -> Holds, span: Span) -> Sent {
+fn send_body(
+    transport: &Transport,
+    source: &Source,
+    holds: impl Fn() -> Holds,
+    span: Span,
+) -> Sent {
     match holds() {
         Holds::Yes => {}
         Holds::NotYet => return Sent::Missing,
         Holds::No => return Sent::Broken(Why::FileChanged),
     }
-    match transport.send_file(&file.fd, span) {
+    match source.send_to(transport, span) {
         Ok(PlainBytes(0)) => Sent::Broken(Why::FileChanged),
         Ok(taken) => Sent::Taken {
             taken_bytes: taken.0,
@@ -304,23 +310,25 @@ mod tests {
     use std::io::Read;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
 
     use ackpace_core::conn::{ObjectId, ResidencySource};
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;
     use crate::store::closing::Descriptor;
+    use crate::store::file::File;
 
     const LEN: u64 = 256 << 10;
     const NOW: Instant = Instant { us: 5_000_000 };
 
     /// What becomes of these bytes, and what arrives of them.
-    fn copied(file: &File, span: Span) -> (Option<Sent>, Vec<u8>) {
+    fn copied(source: &Source, span: Span) -> (Option<Sent>, Vec<u8>) {
         let (socket, mut client) = UnixStream::pair().expect("two descriptors");
         socket.set_nonblocking(true).expect("a socket");
         let transport = Transport::Plain(socket.into());
         let mut room = vec![0; 16 << 10];
-        let sent = send_copied(&transport, file, || Holds::Yes, span, &mut room, NOW);
+        let sent = send_copied(&transport, source, || Holds::Yes, span, &mut room, NOW);
         drop(transport);
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
@@ -342,7 +350,8 @@ mod tests {
             generation: 0,
         };
         let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
-        let file = File::new(fd, id, ResidencySource::Ask, b"a", stat.st_dev);
+        let file = Arc::new(File::new(fd, id, ResidencySource::Ask, b"a", stat.st_dev));
+        let source = Source::File(Arc::clone(&file));
         let drop_from = |offset_bytes: u64| {
             fadvise(&file.fd, offset_bytes, None, Advice::Random).expect("an open file");
             fadvise(&file.fd, offset_bytes, None, Advice::DontNeed).expect("an open file");
@@ -351,7 +360,7 @@ mod tests {
             offset_bytes,
             len_bytes,
         };
-        let (sent, came) = copied(&file, span(0, 40_000));
+        let (sent, came) = copied(&source, span(0, 40_000));
         assert!(matches!(
             sent,
             Some(Sent::Taken {
@@ -364,7 +373,7 @@ mod tests {
         if file.resident_bytes(span(128 << 10, 1)) != Some(0) {
             return; // a file system in memory: nothing can be missing
         }
-        let (sent, came) = copied(&file, span(0, 100_000));
+        let (sent, came) = copied(&source, span(0, 100_000));
         assert!(matches!(
             sent,
             Some(Sent::Taken {
@@ -378,7 +387,7 @@ mod tests {
             "a page is missing that was thought to be there"
         );
         drop_from(128 << 10);
-        let (sent, came) = copied(&file, span(200 << 10, 4096));
+        let (sent, came) = copied(&source, span(200 << 10, 4096));
         assert!(matches!(sent, Some(Sent::Missing)) && came.is_empty());
     }
 }
