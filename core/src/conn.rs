@@ -210,6 +210,21 @@ impl Plan {
 }
 
 /// The memory in which bytes wait to be sent. Part of the contract with the disk machine.
+///
+/// Both variants are done with a byte when the kernel has taken it: sendfile(2) holds the pages itself, and slots are
+/// copied. A variant whose memory the kernel only refers to (MSG_ZEROCOPY; memory counted by references) is done with it
+/// when the client has acknowledged it, and has to bring:
+///
+/// - a release by acknowledged bytes: the shell frees what was sent in one function, by a position in the file, and the
+///   position becomes that of the acknowledged byte (`TcpSample::unacked_bytes`, or the socket's error queue);
+/// - a holder that outlives the stream: `Out::Ended` comes when the kernel has taken the last byte, and `Out::Close` may
+///   leave bytes in flight. Until they are acknowledged, or the socket is gone, the memory belongs to the connection;
+/// - an `Out::Release` that frees only what was not sent;
+/// - its bytes in flight in the account of the pool, whose size counts on slots that come back with the send: a window
+///   for each client, not the part of a read that it has not been sent.
+///
+/// No rule of this crate depends on when the shell frees memory. Where one asks for the variant, it asks whether the bytes
+/// are the stream's own, as slots are, or may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// The kernel's page cache, sent by sendfile(2). Nobody holds the bytes: they may be evicted before they are sent.

@@ -275,22 +275,27 @@ pub(super) fn send_pieces(
     drop(slices);
     match sent {
         Ok(taken) => {
-            let until_bytes = span.offset_bytes + taken.0;
-            while let Some(piece) = pieces.front_mut() {
-                if until_bytes < piece.span.end_bytes() {
-                    piece
-                        .lease
-                        .release_front(until_bytes.saturating_sub(piece.from_bytes));
-                    break;
-                }
-                pieces.pop_front();
-            }
+            release_until(pieces, span.offset_bytes + taken.0);
             Sent::Taken {
                 taken_bytes: taken.0,
                 blocked: taken.0 < offered as u64,
             }
         }
         Err(error) => send_error(error),
+    }
+}
+
+/// Gives back the memory of a file's bytes before `until_bytes`. Nothing else frees what was sent. The kernel has copied
+/// what it took, so that is where slots end; memory that it only refers to would end where the client has acknowledged it
+/// ([`Held`](ackpace_core::conn::Held)).
+fn release_until(pieces: &mut VecDeque<Piece>, until_bytes: u64) {
+    while let Some(piece) = pieces.front_mut() {
+        if until_bytes < piece.span.end_bytes() {
+            let sent_bytes = until_bytes.saturating_sub(piece.from_bytes);
+            piece.lease.release_front(sent_bytes);
+            break;
+        }
+        pieces.pop_front();
     }
 }
 
@@ -313,11 +318,14 @@ mod tests {
     use std::sync::Arc;
 
     use ackpace_core::conn::{ObjectId, ResidencySource};
+    use ackpace_core::limits::SLOT_BYTES;
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;
+    use crate::mailbox::ThreadWaker;
     use crate::store::closing::Descriptor;
     use crate::store::file::File;
+    use crate::store::pool::Pool;
 
     const LEN: u64 = 256 << 10;
     const NOW: Instant = Instant { us: 5_000_000 };
@@ -333,6 +341,39 @@ mod tests {
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
         (sent, came)
+    }
+
+    #[test]
+    fn memory_comes_back_slot_by_slot_whatever_says_how_far() {
+        let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
+        let pool = Arc::new(Pool::new(8, waker).expect("address space"));
+        let lent = |from_slot: u64, slots: u32| Piece {
+            lease: pool.lease(slots).expect("free"),
+            from_bytes: from_slot * SLOT_BYTES,
+            span: Span {
+                offset_bytes: from_slot * SLOT_BYTES,
+                len_bytes: u64::from(slots) * SLOT_BYTES,
+            },
+            proven: true,
+        };
+        let free = pool.free_slots();
+        let mut pieces = VecDeque::from([lent(10, 3), lent(13, 5)]);
+        // How far the client has acknowledged is far behind what the kernel took, and may stand still or jump.
+        for (until_bytes, held) in [
+            (0, 8),
+            (10 * SLOT_BYTES, 8),
+            (11 * SLOT_BYTES - 1, 8),
+            (11 * SLOT_BYTES, 7),
+            (11 * SLOT_BYTES, 7),
+            (13 * SLOT_BYTES, 5),
+            (17 * SLOT_BYTES + 1, 1),
+            (18 * SLOT_BYTES, 0),
+            (u64::MAX, 0),
+        ] {
+            release_until(&mut pieces, until_bytes);
+            assert_eq!(free - pool.free_slots(), held, "until {until_bytes}");
+        }
+        assert!(pieces.is_empty());
     }
 
     #[test]
