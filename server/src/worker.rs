@@ -6,6 +6,7 @@
 mod accept;
 mod answer;
 mod conns;
+mod events;
 mod execute;
 mod look;
 mod sending;
@@ -17,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent};
+use ackpace_core::conn::{ConnId, Held, Span, StreamId};
 use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::{
     EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TURN_BYTES_MAX,
@@ -34,6 +35,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
+use self::events::EventSource;
 use crate::answers::Question;
 use crate::clock::Clock;
 use crate::disk::{Channel, Completion, Fill};
@@ -279,7 +281,7 @@ impl Worker {
                     }
                 }
                 LISTENER => self.decider.on(In::Incoming, now),
-                of => self.tcp_event(conn_of(of), event.flags, now),
+                of => self.tcp_event(conn_of(of), &EventSource::Epoll(event.flags), now),
             }
         }
         self.hear_disks(now);
@@ -342,20 +344,6 @@ impl Worker {
         self.tally
             .target_us
             .set(self.decider.target_us().unwrap_or(0));
-    }
-
-    fn tcp_event(&mut self, conn: ConnId, flags: EventFlags, now: Instant) {
-        let kinds = [
-            (EventFlags::ERR, TcpEvent::Reset),
-            (EventFlags::IN, TcpEvent::Readable),
-            (EventFlags::RDHUP | EventFlags::HUP, TcpEvent::Fin),
-            (EventFlags::OUT | EventFlags::HUP, TcpEvent::Writable),
-        ];
-        for (flag, event) in kinds {
-            if flags.intersects(flag) {
-                self.decider.on(In::Tcp { conn, event }, now);
-            }
-        }
     }
 
     /// Takes the completions of the disks, which wake this thread only for streams that are stalled or soon will be.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ackpace_core::conn::{Part, Plan, StreamId, TcpEvent};
+use ackpace_core::conn::{Part, Plan, StreamId};
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::Confirmation;
 use ackpace_core::response_cache::{Candidate, Form};
@@ -10,6 +10,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker as Decider};
 
+use super::events::EventSource;
 use super::source::Source;
 use super::{Shared, Worker};
 use crate::clock::unix_ms;
@@ -88,14 +89,10 @@ impl Worker {
                 "an answer is not what its head promises; its connection ends. Please report this"
             );
         }
-        let event = match whole {
-            true => In::Resolved { stream, plan },
-            false => In::Tcp {
-                conn: stream.conn,
-                event: TcpEvent::Reset,
-            },
-        };
-        self.decider.on(event, now);
+        match whole {
+            true => self.decider.on(In::Resolved { stream, plan }, now),
+            false => self.tcp_event(stream.conn, &EventSource::PromiseBroken, now),
+        }
     }
 
     pub(super) fn resolver_done(&mut self, stream: StreamId, done: Done, now: Instant) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ackpace_core::conn::{ConnId, Span, StreamId, TcpEvent, Want};
+use ackpace_core::conn::{ConnId, Span, StreamId, Want};
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::Confirmation;
 use ackpace_core::units::Instant;
@@ -11,6 +11,7 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Outcome};
 
 use super::Worker;
+use super::events::EventSource;
 use super::sending::Order;
 use super::source::Source;
 use crate::clock::unix_ms;
@@ -73,13 +74,7 @@ impl Worker {
             }
             Out::Sample(conn) => {
                 if let Some(sample) = self.conns.get(conn).map(|conn| conn.transport.sample()) {
-                    self.decider.on(
-                        In::Tcp {
-                            conn,
-                            event: TcpEvent::Sample(sample),
-                        },
-                        now,
-                    );
+                    self.tcp_event(conn, &EventSource::TcpInfo(sample), now);
                 }
             }
             Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
@@ -101,14 +96,10 @@ impl Worker {
             Expect::Body => conn.front.skip_body(&conn.transport, &mut self.heads),
             Expect::Rest => conn.front.discard(&conn.transport, &mut self.heads),
         };
-        let event = match received {
-            Ok(received) => In::Received { conn: id, received },
-            Err(_) => In::Tcp {
-                conn: id,
-                event: TcpEvent::Reset,
-            },
-        };
-        self.decider.on(event, now);
+        match received {
+            Ok(received) => self.decider.on(In::Received { conn: id, received }, now),
+            Err(_) => self.tcp_event(id, &EventSource::SocketError, now),
+        }
     }
 
     fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {

@@ -1,6 +1,6 @@
 //! Sending: what the machine orders, offered to a socket (`transmit`), and what came of it.
 
-use ackpace_core::conn::{Held, Part, Span, StreamId, TcpEvent};
+use ackpace_core::conn::{Held, Part, Span, StreamId};
 use ackpace_core::limits::TOP_UP_BYTES_MIN;
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Room;
@@ -9,6 +9,7 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 use rustix::event::epoll;
 
+use super::events::EventSource;
 use super::transmit::{Cached, Promised, Sent, send_cached, send_pieces, send_texts};
 use super::{INTEREST, Worker, data_of};
 use crate::tally::Way;
@@ -54,10 +55,9 @@ impl Worker {
                 In::Failed { stream, why }
             }
             Sent::Missing => In::Missing { stream },
-            Sent::Reset => In::Tcp {
-                conn: stream.conn,
-                event: TcpEvent::Reset,
-            },
+            Sent::Reset => {
+                return self.tcp_event(stream.conn, &EventSource::SocketError, now);
+            }
         };
         self.decider.on(event, now);
     }
