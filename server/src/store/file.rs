@@ -203,6 +203,11 @@ impl File {
         residency::resident_bytes(&self.fd, pages.flatten(), self.residency, span)
     }
 
+    /// Whether all of the span is in the page cache, and nobody can drop it in this moment.
+    pub fn stays_resident(&self, span: Span) -> bool {
+        self.residency == ResidencySource::Ask && self.pages().is_some_and(|pages| pages.stay(span))
+    }
+
     /// Copies bytes of the page cache, as many as are there. Never waits for a disk, but may start to read what is
     /// missing.
     ///

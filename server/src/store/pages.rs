@@ -90,6 +90,13 @@ impl Pages {
             }
         }
     }
+
+    /// Whether all of the span is in memory, and nobody can drop it in this moment.
+    pub fn stay(&self, span: Span) -> bool {
+        self.whole
+            .as_ref()
+            .is_some_and(|whole| whole.is_proven(span))
+    }
 }
 
 impl Drop for Pages {

@@ -30,6 +30,13 @@ impl Source {
         }
     }
 
+    /// Whether the span is resident for certain, also a moment later.
+    pub fn stays_resident(&self, span: Span) -> bool {
+        match self {
+            Source::File(file) => file.stays_resident(span),
+        }
+    }
+
     /// Copies bytes that are in memory, as many as are there. Never waits.
     ///
     /// # Errors

@@ -124,7 +124,8 @@ pub(super) fn send_cached(
         len_bytes: resident_bytes,
         ..*span
     };
-    if means(cached.unconfirmed, residency::in_doubt(now)) == Means::Copy {
+    let in_doubt = residency::in_doubt(now) && !of.source.stays_resident(here);
+    if means(cached.unconfirmed, in_doubt) == Means::Copy {
         let sent = send_copied(transport, of.source, || of.checked(), here, copied, now);
         if let Some(sent) = sent {
             return sent;
