@@ -19,12 +19,23 @@ pub struct Rate {
     send_bytes_per_s: u64,
     mean_bytes_per_s: u64,
     congested: Congested,
-    source: Source,
+    source: RateSource,
+}
+
+/// What is believed of a client's rate, for the machine that takes its connection over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BelievedRate {
+    /// B_n for the send margin; 0: not known yet.
+    pub send_bytes_per_s: u64,
+    /// B_n for prefetch; 0: not known yet.
+    pub prefetch_bytes_per_s: u64,
+    /// Where they come from.
+    pub source: RateSource,
 }
 
 /// Where a rate comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Source {
+pub enum RateSource {
     /// From what left the socket; TCP's counters have not contradicted it.
     #[default]
     Socket,
@@ -47,6 +58,25 @@ enum Congested {
 }
 
 impl Rate {
+    /// The rate that another machine believed. It may come from another node, so it is bounded here, too.
+    pub fn believed(rate: BelievedRate) -> Rate {
+        Rate {
+            send_bytes_per_s: rate.send_bytes_per_s.min(RATE_BYTES_PER_S_MAX),
+            mean_bytes_per_s: rate.prefetch_bytes_per_s.min(RATE_BYTES_PER_S_MAX),
+            congested: Congested::No,
+            source: rate.source,
+        }
+    }
+
+    /// What is believed, for another machine.
+    pub fn belief(&self) -> BelievedRate {
+        BelievedRate {
+            send_bytes_per_s: self.send_bytes_per_s,
+            prefetch_bytes_per_s: self.mean_bytes_per_s,
+            source: self.source,
+        }
+    }
+
     /// B_n for the send margin, bytes per second. It rises fast, since an empty send buffer idles the client's link,
     /// and falls slowly, since a margin that is too large costs only memory.
     pub fn send_bytes_per_s(&self) -> u64 {
@@ -61,17 +91,17 @@ impl Rate {
 
     /// Whether TCP's counters have not told yet what holds the client up.
     pub fn is_guess(&self) -> bool {
-        self.source == Source::Socket
+        self.source == RateSource::Socket
     }
 
     /// Whether the client reads at its own pace, as TCP's counters have shown.
     pub fn is_own_pace(&self) -> bool {
-        self.source == Source::Itself
+        self.source == RateSource::Itself
     }
 
     /// Whether the client's path holds it up, so that what leaves the socket tells its rate.
     pub fn is_of_path(&self) -> bool {
-        self.source == Source::Path
+        self.source == RateSource::Path
     }
 
     /// Evidence over less time than this says nothing, microseconds. The first piece may be shorter.
@@ -91,8 +121,8 @@ impl Rate {
             } => {
                 let bytes_per_s = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
                 let source = match by_itself {
-                    true => Source::Itself,
-                    false => Source::Path,
+                    true => RateSource::Itself,
+                    false => RateSource::Path,
                 };
                 self.source = source;
                 if by_itself {
@@ -102,7 +132,7 @@ impl Rate {
             Evidence::AtMost { .. } if self.send_bytes_per_s == 0 => {} // a bound is not a rate
             Evidence::AtMost { bytes_per_s } => {
                 let most = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
-                self.source = Source::Itself;
+                self.source = RateSource::Itself;
                 self.send_bytes_per_s = self.send_bytes_per_s.min(most);
                 self.mean_bytes_per_s = match self.mean_bytes_per_s {
                     0 => self.send_bytes_per_s,
@@ -110,7 +140,7 @@ impl Rate {
                 };
             }
             // What leaves the socket says as much.
-            Evidence::AtLeast { .. } if self.source != Source::Itself => {}
+            Evidence::AtLeast { .. } if self.source != RateSource::Itself => {}
             Evidence::AtLeast { bytes_per_s: least } => {
                 let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
                 let least = least.min(RATE_BYTES_PER_S_MAX);
@@ -128,7 +158,7 @@ impl Rate {
     /// The client is faster than estimated, by an unknown amount; for prefetch, a quarter more is enough to find out. A
     /// client that reads at its own pace has only taken more into its buffer.
     pub fn raise(&mut self) {
-        if self.source == Source::Itself {
+        if self.source == RateSource::Itself {
             return;
         }
         let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
@@ -140,7 +170,7 @@ impl Rate {
     /// and the next stretch tells whether the rate is less. `true`: that stretch begins now. About a client that reads
     /// at its own pace, congestion says nothing.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) -> bool {
-        if self.mean_bytes_per_s == 0 || self.source == Source::Itself {
+        if self.mean_bytes_per_s == 0 || self.source == RateSource::Itself {
             return false;
         }
         let most_bytes_per_s = most_bytes_per_s.unwrap_or(u64::MAX).max(1);
@@ -154,7 +184,7 @@ impl Rate {
 
     /// Like [`Rate::sample`], over a longer time, for prefetch.
     pub fn stretch(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
-        if self.source == Source::Itself {
+        if self.source == RateSource::Itself {
             return true;
         }
         let mean = self.mean_bytes_per_s;
@@ -187,7 +217,7 @@ impl Rate {
         if us < RATE_SAMPLE_US_MIN {
             return false;
         }
-        if self.source == Source::Itself {
+        if self.source == RateSource::Itself {
             return true;
         }
         if dry && self.send_bytes_per_s == 0 && taken_bytes < FIRST_SAMPLE_BYTES_MIN {
@@ -312,7 +342,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_steady_rate_is_found(taken in 1u64..1 << 40, us in RATE_SAMPLE_US_MIN..10_000_000, before in 0..=RATE_BYTES_PER_S_MAX) {
-            let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before, congested: Congested::No, source: Source::Socket };
+            let mut rate = Rate { send_bytes_per_s: before, mean_bytes_per_s: before, congested: Congested::No, source: RateSource::Socket };
             prop_assert!((0..200).all(|_| rate.sample(taken, us, false)));
             let steady = (u128::from(taken) * 1_000_000 / u128::from(us)).min(RATE_BYTES_PER_S_MAX.into()) as u64;
             prop_assert!(rate.send_bytes_per_s().abs_diff(steady) <= 4, "{rate:?} for {steady}");

@@ -19,8 +19,8 @@ use crate::limits::{
     UNKNOWN_MARGIN_US,
 };
 use crate::prefetch::us_for;
-use crate::rate::Rate;
 use crate::rate::flow::{Flow, Gauge};
+use crate::rate::{BelievedRate, Rate};
 use crate::units::{Instant, KIB, US_PER_S};
 
 /// An empty socket says something about its client only if more than this should still be in it.
@@ -114,6 +114,19 @@ impl Margin {
             called: false,
             short: false,
         }
+    }
+
+    /// A connection that another machine gave away, of which this rate is believed.
+    pub fn adopted(rate: BelievedRate, now: Instant) -> Margin {
+        Margin {
+            rate: Rate::believed(rate),
+            ..Margin::new(now)
+        }
+    }
+
+    /// What is believed of its rate, for another machine.
+    pub fn believed(&self) -> BelievedRate {
+        self.rate.belief()
     }
 
     /// Whether it is worth a long margin: its client reads at its own pace, and the bytes come from memory that it does

@@ -28,6 +28,14 @@ impl Instant {
         }
     }
 
+    /// This instant less `us` microseconds; stays at the start of time instead of wrapping.
+    #[must_use]
+    pub fn minus_us(self, us: u64) -> Instant {
+        Instant {
+            us: self.us.saturating_sub(us),
+        }
+    }
+
     /// Microseconds from `earlier` until this instant; 0 if `earlier` is later.
     pub fn since_us(self, earlier: Instant) -> u64 {
         self.us.saturating_sub(earlier.us)

@@ -5,8 +5,8 @@
 //! go to [`crate::disk`] as a `Want` and come back as `Filled`.
 //!
 //! Each duty has a file of its own: [`accept`], [`requests`], [`sending`], [`reading`], [`evidence`] (what TCP says),
-//! [`ending`] and [`time`]. Each file also defines the state that its duty keeps, per worker and per connection. They
-//! build on [`table`] (connections by slot), [`turns`] (whose turn it is), [`stream`] (what comes next in one
+//! [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps, per
+//! worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is), [`stream`] (what comes next in one
 //! response), [`patience`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`look`] report on
 //! the machine.
 
@@ -15,6 +15,7 @@ mod arrivals;
 mod counts;
 mod ending;
 mod evidence;
+mod export;
 mod look;
 mod messages;
 mod pace;
@@ -39,6 +40,7 @@ use self::arrivals::{Arrivals, Unsettled};
 pub use self::counts::{Census, Counts, PHASES};
 use self::ending::Drain;
 use self::evidence::Evidence;
+pub use self::export::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
 pub use self::look::{Look, Response};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Settings};
 use self::patience::Patience;
@@ -97,6 +99,24 @@ struct Conn {
 }
 
 impl Conn {
+    /// A connection that has just come.
+    fn new(id: ConnId, settings: &Settings, admitted: Admitted, now: Instant) -> Conn {
+        Conn {
+            id,
+            worker: settings.worker,
+            nth: 0,
+            admitted,
+            phase: Phase::Open,
+            request: Request::new(now),
+            stream: None,
+            output: Output::new(now),
+            evidence: Evidence::new(now),
+            arrivals: Arrivals::default(),
+            patience: Patience::new(settings, now),
+            queued: false,
+        }
+    }
+
     /// The response under way, or the next one.
     fn stream_id(&self) -> StreamId {
         StreamId {
@@ -297,6 +317,15 @@ impl Machine for Worker {
             }
             In::Unfilled { stream, seq, why } => self.unfilled(stream, seq, why),
             In::Failed { stream, why } => self.failed(stream, why, now),
+            In::Export {
+                conn,
+                unacked_bytes,
+            } => self.export(conn, unacked_bytes, now),
+            In::Adopt {
+                conn,
+                address,
+                exported,
+            } => self.adopt(conn, address, &exported, now),
             In::Drain => self.begin_drain(now),
         }
         if let Some(index) = index {

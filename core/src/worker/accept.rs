@@ -2,14 +2,8 @@
 
 use alloc::collections::BTreeMap;
 
-use super::arrivals::Arrivals;
-use super::evidence::Evidence;
 use super::messages::{Address, Out};
-use super::patience::Patience;
-use super::requests::Request;
-use super::sending::Output;
-use super::{Conn, Phase};
-use super::{Settings, Worker};
+use super::{Conn, Settings, Worker};
 use crate::conn::ConnId;
 use crate::limits::{ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX};
 use crate::units::Instant;
@@ -67,7 +61,8 @@ impl Door {
         self.closed = true;
     }
 
-    fn admit(&mut self, address: Option<Address>) -> Admitted {
+    /// A connection came, by accept(2) or from another machine.
+    pub fn admit(&mut self, address: Option<Address>) -> Admitted {
         let refused = address.is_some_and(|address| {
             let count = self.by_address.entry(address).or_insert(0);
             *count += 1;
@@ -132,20 +127,9 @@ impl Door {
 
 impl Worker {
     pub(super) fn accepted(&mut self, id: ConnId, address: Option<Address>, now: Instant) {
-        self.table.insert(Conn {
-            id,
-            worker: self.settings.worker,
-            nth: 0,
-            admitted: self.door.admit(address),
-            phase: Phase::Open,
-            request: Request::new(now),
-            stream: None,
-            output: Output::new(now),
-            evidence: Evidence::new(now),
-            arrivals: Arrivals::default(),
-            patience: Patience::new(&self.settings, now),
-            queued: false,
-        });
+        let admitted = self.door.admit(address);
+        self.table
+            .insert(Conn::new(id, &self.settings, admitted, now));
         self.wake(id.index, false);
     }
 

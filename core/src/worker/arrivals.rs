@@ -152,6 +152,21 @@ impl Unsettled {
 }
 
 impl Arrivals {
+    /// Of a connection that another machine gave away.
+    pub fn adopted(sent_bytes: u64, acked_bytes: u64) -> Arrivals {
+        Arrivals {
+            sent_bytes,
+            acked_bytes,
+            ..Arrivals::default()
+        }
+    }
+
+    /// A response under way goes on after so many of its bytes. Those before count as well: whoever ends it logs all of
+    /// it.
+    pub fn goes_on(&mut self, response_bytes: u64, head_len_bytes: u64) {
+        self.body_from_bytes = (self.sent_bytes - response_bytes).saturating_add(head_len_bytes);
+    }
+
     /// Size of the log's record of the request under way.
     fn recorded(&mut self, all: &mut Unsettled, record_bytes: u64) {
         all.under_way_bytes -= self.record_bytes;

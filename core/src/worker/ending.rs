@@ -1,8 +1,8 @@
 //! How a response ends, a connection, and the worker.
 
-use super::Phase;
 use super::Worker;
 use super::messages::Out;
+use super::{Conn, Phase};
 use crate::conn::{ConnId, StreamId};
 use crate::limits::{DRAIN_SILENT_US, PIPELINED_MAX};
 use crate::units::Instant;
@@ -189,23 +189,28 @@ impl Worker {
         let Some(mut conn) = self.table.remove(id) else {
             return;
         };
-        while let Some(arrived) = conn.arrivals.close(&mut self.unsettled) {
-            self.outs.push_back(arrived);
-        }
+        self.leave(&mut conn);
         if conn.phase == Phase::Resolving {
             self.outs.push_back(Out::Forget(conn.stream_id()));
         }
-        self.door.leave(conn.admitted);
         self.counts.closed(why);
         if !matches!(why, Why::Done | Why::PeerClosed | Why::Idle) {
             self.decisions.record(now, Some(id), What::Closed { why });
         }
-        self.wheel.remove(id.index);
-        self.send.unpaced(id, conn.output.paced_until);
         self.outs.push_back(Out::Close {
             conn: id,
             abort,
             why,
         });
+    }
+
+    /// Nothing is kept of a connection that has left its slot. Its ended responses are settled with what is known.
+    pub(super) fn leave(&mut self, conn: &mut Conn) {
+        while let Some(arrived) = conn.arrivals.close(&mut self.unsettled) {
+            self.outs.push_back(arrived);
+        }
+        self.door.leave(conn.admitted);
+        self.wheel.remove(conn.id.index);
+        self.send.unpaced(conn.id, conn.output.paced_until);
     }
 }

@@ -33,6 +33,14 @@ impl Evidence {
             gone: false,
         }
     }
+
+    /// A connection that another machine gave away, of which so much has arrived.
+    pub fn adopted(acked_bytes: u64, now: Instant) -> Evidence {
+        Evidence {
+            shown: Pace::from_here(now, acked_bytes),
+            ..Evidence::new(now)
+        }
+    }
 }
 
 impl Worker {

@@ -1,5 +1,8 @@
 //! What the worker machine is told and what it orders: its whole contract with the shell.
 
+use alloc::boxed::Box;
+
+use super::export::{Exported, Kept, LocalFile};
 use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
 use crate::disk::Chosen;
@@ -187,6 +190,26 @@ pub enum In {
         /// The reason.
         why: Why,
     },
+    /// Give this connection away; answered by `Export` or `Keep` in this turn. Its socket is frozen: it sends nothing and
+    /// acknowledges nothing until it is restored elsewhere, or thawed. Nothing orders this yet: it is the seam for
+    /// handing live connections to other nodes (docs/decisions/0023-handing-over-a-connection.md).
+    Export {
+        /// The connection.
+        conn: ConnId,
+        /// What the frozen socket holds that its client has not acknowledged (SIOCOUTQ); `None`: not known.
+        unacked_bytes: Option<u64>,
+    },
+    /// Go on with a connection that was given away, here or by another machine. The shell has room for it, as for an
+    /// accepted one; its files are open and are the promised versions; its unparsed input is what `Receive` finds
+    /// first. If there is a log, `Recorded` follows.
+    Adopt {
+        /// Its id: a slot that the shell knows to be free.
+        conn: ConnId,
+        /// Its client; `None` for clients without an address.
+        address: Option<Address>,
+        /// All that the other machine knew of it.
+        exported: Box<Exported<LocalFile>>,
+    },
     /// Stop: no new connections, end those under way within the drain timeout.
     Drain,
 }
@@ -196,9 +219,11 @@ impl In {
     pub fn conn(&self) -> Option<ConnId> {
         match self {
             In::Incoming | In::AcceptFailed | In::Drain => None,
-            In::Accepted { conn, .. } | In::Tcp { conn, .. } | In::Received { conn, .. } => {
-                Some(*conn)
-            }
+            In::Accepted { conn, .. }
+            | In::Tcp { conn, .. }
+            | In::Received { conn, .. }
+            | In::Export { conn, .. }
+            | In::Adopt { conn, .. } => Some(*conn),
             In::Recorded { stream, .. }
             | In::Resolved { stream, .. }
             | In::Probed { stream, .. }
@@ -232,7 +257,7 @@ pub struct Outcome {
 }
 
 /// What the worker orders. The shell executes it at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Out {
     /// Accept up to this many connections.
     Accept(u32),
@@ -309,6 +334,22 @@ pub enum Out {
         stream: StreamId,
         /// Its outcome.
         outcome: Outcome,
+    },
+    /// The answer to `Export`: the connection has left this machine. No order about it follows, as after `Close`, and
+    /// what the shell has open for its response is closed. Its bytes up to `given_bytes` are the socket's; the next one
+    /// is the next machine's.
+    Export {
+        /// The connection.
+        conn: ConnId,
+        /// All that this machine knows of it.
+        exported: Box<Exported<LocalFile>>,
+    },
+    /// The answer to `Export`: the connection stays, and nothing has changed.
+    Keep {
+        /// The connection.
+        conn: ConnId,
+        /// The reason.
+        why: Kept,
     },
     /// Send FIN; the input stays open.
     Shutdown(ConnId),

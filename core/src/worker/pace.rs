@@ -36,7 +36,8 @@ impl Pace {
         Pace::from_here(now, 0)
     }
 
-    fn from_here(at: Instant, acked_bytes: u64) -> Pace {
+    /// A connection of which so much has arrived; it says nothing about the rate from now on.
+    pub fn from_here(at: Instant, acked_bytes: u64) -> Pace {
         let mark = Mark { at, acked_bytes };
         Pace {
             from: mark,

@@ -79,6 +79,32 @@ impl Patience {
         }
     }
 
+    /// A connection that another machine gave away. Being handed over counts as progress.
+    pub fn adopted(
+        settings: &Settings,
+        sent_bytes: u64,
+        acked_bytes: u64,
+        now: Instant,
+    ) -> Patience {
+        Patience {
+            sent_bytes,
+            acked_bytes,
+            stretch: (now, acked_bytes),
+            ..Patience::new(settings, now)
+        }
+    }
+
+    /// What the client of an adopted connection owed already, and for how long.
+    pub fn was(&mut self, silent: bool, owes_head: bool, for_us: u64, now: Instant) {
+        (self.silent, self.owes_head) = (silent, owes_head);
+        self.since = now.minus_us(for_us);
+    }
+
+    /// How long the connection has been in its phase.
+    pub fn for_us(&self, now: Instant) -> u64 {
+        now.since_us(self.since)
+    }
+
     /// The first bytes of a head have arrived. On a new connection the clock runs on.
     pub fn head_begun(&mut self, now: Instant) {
         self.silent = false;

@@ -51,6 +51,19 @@ impl Request {
         }
     }
 
+    /// The input of a connection that another machine gave away. Some of it may wait in the shell.
+    pub fn adopted(body: bool, now: Instant) -> Request {
+        Request {
+            body,
+            ..Request::new(now)
+        }
+    }
+
+    /// Whether the peer may send more, as far as is known.
+    pub fn is_open(&self) -> bool {
+        self.end == End::Open
+    }
+
     /// The kernel says that input is there.
     pub fn readable(&mut self) {
         self.readable = true;

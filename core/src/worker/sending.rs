@@ -8,6 +8,7 @@ use super::messages::Out;
 use super::stream::{Piece, Step};
 use super::{Worker, reading};
 use crate::conn::{ConnId, StreamId, TcpSample};
+use crate::rate::BelievedRate;
 use crate::send::control::{Filled, Offer, Taken};
 use crate::send::{Margin, Supply};
 use crate::units::Instant;
@@ -34,6 +35,14 @@ impl Output {
             top_up: TopUp::First,
             pace_asked: false,
             paced_until: None,
+        }
+    }
+
+    /// The socket of a connection that another machine gave away. What it holds is not known yet.
+    pub fn adopted(rate: BelievedRate, now: Instant) -> Output {
+        Output {
+            margin: Margin::adopted(rate, now),
+            ..Output::new(now)
         }
     }
 

@@ -6,6 +6,7 @@ mod arrivals;
 mod chaos;
 mod congestion;
 mod ending;
+mod export;
 mod files;
 mod framing;
 mod margins;
@@ -174,9 +175,13 @@ impl Bench {
                 self.ended.push(stream);
                 continue;
             }
+            let sampled = match out {
+                Out::Sample(conn) => Some(conn),
+                _ => None,
+            };
             outs.push(out);
             assert!(outs.len() < 10_000, "the worker turns in circles");
-            if let Out::Sample(conn) = out {
+            if let Some(conn) = sampled {
                 // What a socket just took is not acknowledged in the same moment.
                 let mut sample = self.sample;
                 if fills {

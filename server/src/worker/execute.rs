@@ -84,6 +84,13 @@ impl Worker {
                 }
             }
             Out::Close { conn, abort, why } => self.close(conn, abort, why),
+            // Never ordered: nothing here says `In::Export`, and no node could take the connection over. A cut is the
+            // only honest end of a connection that no machine has.
+            Out::Export { conn, .. } => {
+                debug_assert!(false, "nobody asked to export {conn:?}");
+                self.close(conn, true, Why::Misframed);
+            }
+            Out::Keep { .. } => {}
         }
     }
 

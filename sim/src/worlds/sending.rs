@@ -223,6 +223,7 @@ impl Run {
             | Out::Release(_) => {}
             Out::Ended(_) | Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Close { .. } => {}
+            Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
         }
     }
 

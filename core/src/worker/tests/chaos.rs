@@ -17,6 +17,8 @@ enum Act {
     Evict,
     Wait(u64),
     Drain,
+    Export(u8),
+    Adopt,
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -31,6 +33,8 @@ fn act() -> impl Strategy<Value = Act> {
         3 => Just(Act::Evict),
         6 => (0u64..400_000).prop_map(Act::Wait),
         1 => (0u64..90_000_000).prop_map(Act::Wait),
+        4 => any::<u8>().prop_map(Act::Export),
+        4 => Just(Act::Adopt),
     ]
 }
 
@@ -128,6 +132,12 @@ fn perform(shell: &mut Shell, act: Act) {
         Act::Evict => shell.evict(),
         Act::Wait(us) => shell.wait_us(us),
         Act::Drain => shell.on(In::Drain),
+        Act::Export(who) => {
+            if let Some(conn) = someone(shell, who) {
+                shell.export(conn);
+            }
+        }
+        Act::Adopt => shell.adopt(),
     }
     shell.turn();
 }
@@ -143,10 +153,11 @@ fn finish(shell: &mut Shell) {
             }
         }
         perform(shell, Act::Resolve);
+        perform(shell, Act::Adopt);
         shell.read_done(false);
         shell.turn();
         shell.wait_us(100_000);
-        if shell.worker.finished() && shell.reading.is_empty() {
+        if shell.worker.finished() && shell.reading.is_empty() && shell.away.is_empty() {
             return;
         }
     }

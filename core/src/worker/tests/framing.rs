@@ -7,7 +7,7 @@ use crate::conn::Want;
 const PART_2: u64 = 3 * WINDOW + WINDOW / 2;
 
 /// A stream of two parts with a pending want for the end of the first, while another stream had these bytes read.
-fn overtaken() -> (Bench, StreamId) {
+pub(super) fn overtaken() -> (Bench, StreamId) {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);

@@ -139,6 +139,15 @@ pub(super) struct Shell {
     pub mishaps: bool,
     /// Responses that the kernel has all of.
     pub wholes: u32,
+    /// Connections that were given away and not adopted yet.
+    pub away: Vec<Away>,
+}
+
+/// A connection without a machine: what its shells send each other.
+pub(super) struct Away {
+    client: Client,
+    response: Option<Response>,
+    exported: Box<Exported<LocalFile>>,
 }
 
 impl Shell {
@@ -169,6 +178,7 @@ impl Shell {
             connections_max: settings.connections_max as usize,
             mishaps: true,
             wholes: 0,
+            away: Vec::new(),
         }
     }
 
@@ -204,9 +214,9 @@ impl Shell {
                 self.on(In::Incoming);
             }
             while let Some(out) = self.worker.poll(self.now) {
-                self.obey(out);
                 outs += 1;
                 assert!(outs < OUTS_MAX, "the worker turns in circles: {out:?}");
+                self.obey(out);
             }
             let waiting = self.listening && !self.backlog.is_empty();
             if !self.disk_turn() && !waiting {
@@ -427,6 +437,10 @@ impl Shell {
                 assert!(!client.shut, "our FIN twice");
                 client.shut = true;
             }
+            Out::Export { conn, exported } => self.exported(conn, exported),
+            Out::Keep { conn, .. } => {
+                self.client(conn, &out);
+            }
             Out::Close { conn, .. } => {
                 self.client(conn, &out);
                 self.clients.remove(&conn);
@@ -445,15 +459,79 @@ impl Shell {
                 self.backlog.push_front(address);
                 return self.on(In::AcceptFailed);
             }
-            let used = |index: &u32| self.clients.keys().any(|conn| conn.index == *index);
-            let index = (0..).find(|index| !used(index)).expect("a free place");
-            let generation = self.generations.entry(index).or_insert(0);
-            *generation += 1;
-            let generation = *generation;
-            let conn = ConnId { index, generation };
+            let conn = self.place();
             self.clients.insert(conn, Client::default());
             self.on(In::Accepted { conn, address });
         }
+    }
+
+    fn place(&mut self) -> ConnId {
+        let used = |index: &u32| self.clients.keys().any(|conn| conn.index == *index);
+        let index = (0..).find(|index| !used(index)).expect("a free place");
+        let generation = self.generations.entry(index).or_insert(0);
+        *generation += 1;
+        let generation = *generation;
+        ConnId { index, generation }
+    }
+
+    /// Somebody wants this connection. The kernel may know what its client has acknowledged.
+    pub fn export(&mut self, conn: ConnId) {
+        let unacked_bytes = self.clients[&conn].unacked_bytes;
+        let unacked_bytes = (self.dice.below(2) == 0).then_some(unacked_bytes);
+        self.on(In::Export {
+            conn,
+            unacked_bytes,
+        });
+    }
+
+    /// Nothing is left of it here but what goes along.
+    fn exported(&mut self, conn: ConnId, exported: Box<Exported<LocalFile>>) {
+        let client = self.clients.remove(&conn).expect("an export of the living");
+        assert!(!client.fin || self.mishaps, "a half-closed one");
+        let other = |stream: &StreamId| stream.conn != conn;
+        assert!(self.untold.keys().all(other), "never told to the log");
+        assert!(self.wishes.iter().all(other) && self.leases.keys().all(other));
+        assert!(self.resolving.keys().all(other) && self.listings.iter().all(other));
+        let nth = exported.nth;
+        let response = self.responses.remove(&stream_id(conn, nth));
+        assert_eq!(exported.given_bytes, client.taken_bytes);
+        assert!(exported.acked_bytes <= client.taken_bytes - client.unacked_bytes);
+        match (&exported.stage, &response) {
+            (Stage::Response(cursor), Some(response)) => {
+                assert_eq!(cursor.sent_bytes, response.sent_bytes);
+            }
+            (Stage::Response(_), None) | (_, Some(_)) => panic!("{exported:?}"),
+            _ => {}
+        }
+        self.away.push(Away {
+            client,
+            response,
+            exported,
+        });
+    }
+
+    /// A connection that is away comes (back) to this machine.
+    pub fn adopt(&mut self) {
+        if self.worker.room() == 0 {
+            return;
+        }
+        let Some(away) = self.away.pop() else {
+            return;
+        };
+        let (conn, nth) = (self.place(), away.exported.nth);
+        let client = Client {
+            full: false, // as far as the machine knows
+            ..away.client
+        };
+        self.clients.insert(conn, client);
+        if let Some(response) = away.response {
+            self.responses.insert(stream_id(conn, nth), response);
+        }
+        self.on(In::Adopt {
+            conn,
+            address: None,
+            exported: away.exported,
+        });
     }
 
     fn receive(&mut self, conn: ConnId, expect: Expect) -> Received {
@@ -707,7 +785,7 @@ impl Shell {
         assert!(self.worker.turns.is_empty() && self.worker.outs.is_empty());
         assert!(self.worker.door.is_empty());
         assert_eq!(self.worker.table.iter().count(), 0);
-        assert!(self.responses.is_empty() && self.untold.is_empty());
+        assert!(self.responses.is_empty() && self.untold.is_empty() && self.away.is_empty());
         assert!(self.wishes.is_empty() && self.reading.is_empty());
         assert!(self.leases.is_empty() && self.slots == 0, "slots are lost");
         assert!(self.disk.idle(), "the disk machine keeps something");

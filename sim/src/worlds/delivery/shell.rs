@@ -327,6 +327,7 @@ impl<'a> Run<'a> {
             }
             Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Slice(_) => {}
             Out::Arrived { .. } | Out::Shutdown(_) | Out::Close { .. } => {}
+            Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
         }
     }
 

@@ -12,7 +12,7 @@ use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Address, In, Out, Received, Worker};
+use ackpace_core::worker::{Address, Exported, In, LocalFile, Out, Received, Stage, Worker};
 
 use super::input::Input;
 use super::response::{Shape, request};
@@ -89,7 +89,7 @@ impl Alone<'_> {
         while let Some(out) = self.worker.poll(self.now) {
             self.story.note(self.now, "worker", &out);
             self.check(&out);
-            if let Out::Close { conn, .. } = out {
+            if let Out::Close { conn, .. } | Out::Export { conn, .. } = out {
                 let index = conn.index as usize;
                 assert!(self.open[index], "closed twice");
                 self.open[index] = false;
@@ -98,9 +98,9 @@ impl Alone<'_> {
             if self.orders.len() == ORDERS_KEPT {
                 self.orders.pop_front();
             }
-            self.orders.push_back(out);
             outs += 1;
             assert!(outs < OUTS_MAX, "the worker turns in circles: {out:?}");
+            self.orders.push_back(out);
         }
     }
 
@@ -150,8 +150,8 @@ impl Alone<'_> {
                 // Often the last order, sometimes one of long ago; rarely that of another connection.
                 let back = self.input.below(4) * self.input.below(7);
                 let nth = self.orders.len().checked_sub(1 + back as usize);
-                if let Some(out) = nth.and_then(|nth| self.orders.get(nth)) {
-                    self.answer(*out);
+                if let Some(out) = nth.and_then(|nth| self.orders.get(nth)).cloned() {
+                    self.answer(out);
                 }
             }
             20..22 => self.on(In::Incoming),
@@ -181,6 +181,14 @@ impl Alone<'_> {
                 self.on(In::Failed { stream, why });
             }
             27 if self.input.once_in(8) => self.on(In::Drain),
+            27 => {
+                let conn = self.someone();
+                let unacked_bytes = self.input.once_in(2).then(|| number(&mut self.input));
+                self.on(In::Export {
+                    conn,
+                    unacked_bytes,
+                });
+            }
             28 => self.on(In::AcceptFailed),
             _ => {
                 let us = self
@@ -270,6 +278,7 @@ impl Alone<'_> {
                 });
             }
             Out::Sample(conn) => self.sample(conn),
+            Out::Export { exported, .. } => self.adopt(exported),
             _ => {}
         }
     }
@@ -295,17 +304,46 @@ impl Alone<'_> {
         }
     }
 
-    fn accept(&mut self) {
-        let Some(index) = self.open.iter().position(|open| !open) else {
-            return;
-        };
+    fn place(&mut self) -> Option<ConnId> {
+        let index = self.open.iter().position(|open| !open)?;
         if self.worker.room() == 0 {
-            return;
+            return None;
         }
         self.open[index] = true;
-        let conn = ConnId {
+        Some(ConnId {
             index: index as u32,
             generation: self.generations[index],
+        })
+    }
+
+    /// A connection that this machine gave away comes back, perhaps twice, perhaps with other numbers.
+    fn adopt(&mut self, mut exported: Box<Exported<LocalFile>>) {
+        let Some(conn) = self.place() else {
+            return;
+        };
+        match self.input.below(8) {
+            0 => exported.given_bytes = number(&mut self.input),
+            1 => exported.acked_bytes = u64::MAX,
+            2 => exported.rate.send_bytes_per_s = u64::MAX,
+            3 => {
+                if let Stage::Response(response) = &mut exported.stage {
+                    response.sent_bytes = number(&mut self.input);
+                    response.waited_net_us = u64::MAX;
+                }
+            }
+            _ => {}
+        }
+        let address = self.input.pick(&[None, Some(Address(1))]);
+        self.on(In::Adopt {
+            conn,
+            address,
+            exported,
+        });
+    }
+
+    fn accept(&mut self) {
+        let Some(conn) = self.place() else {
+            return;
         };
         let address = self.input.pick(&[None, Some(Address(1))]);
         self.on(In::Accepted { conn, address });
