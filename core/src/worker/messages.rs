@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::export::{Exported, Kept, LocalFile};
+use super::exported::{Exported, Kept, LocalFile};
 use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
 use crate::disk::Chosen;

@@ -72,11 +72,7 @@ impl Worker {
                     conn.transport.set_pace(rate_bytes_per_s);
                 }
             }
-            Out::Sample(conn) => {
-                if let Some(sample) = self.conns.get(conn).map(|conn| conn.transport.sample()) {
-                    self.tcp_event(conn, &EventSource::TcpInfo(sample), now);
-                }
-            }
+            Out::Sample(conn) => self.sample(conn, now),
             Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
             Out::Shutdown(conn) => {
                 if let Some(conn) = self.conns.get(conn) {
@@ -91,6 +87,12 @@ impl Worker {
                 self.close(conn, true, Why::Misframed);
             }
             Out::Keep { .. } => {}
+        }
+    }
+
+    fn sample(&mut self, conn: ConnId, now: Instant) {
+        if let Some(sample) = self.conns.get(conn).map(|conn| conn.transport.sample()) {
+            self.tcp_event(conn, &EventSource::TcpInfo(sample), now);
         }
     }
 

@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
                 self.sample(conn);
             }
             Out::Arrived { .. } => {}
-            Out::Export { .. } | Out::Keep { .. } => panic!("nobody asked for {out:?}"),
+            Out::Export { .. } | Out::Keep { .. } => panic!("nobody asked"),
             Out::Shutdown(conn) => {
                 let client = self.living(conn, &out);
                 assert!(!client.shut, "our FIN twice");
