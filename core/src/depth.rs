@@ -127,7 +127,7 @@ struct Trial {
     /// It follows a trial that changed K.
     goes_on: bool,
     turns: u32,
-    turn: Turn,
+    turn: TrialTurn,
     /// The first turn of a pair: microseconds per read.
     first: f64,
     pairs: u32,
@@ -136,7 +136,7 @@ struct Trial {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Turn {
+struct TrialTurn {
     skipped: usize,
     reads: usize,
     lost: usize,
@@ -315,7 +315,7 @@ impl Trial {
             to,
             goes_on: false,
             turns: 0,
-            turn: Turn::default(),
+            turn: TrialTurn::default(),
             first: 0.0,
             pairs: 0,
             sum: 0.0,

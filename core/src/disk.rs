@@ -30,9 +30,9 @@ mod tests;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-pub use self::chosen::{Chosen, Turn};
+pub use self::chosen::{Chosen, Reason};
 use self::decisions::Journal;
-pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYTES, Way};
+pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYTES, ReadPath};
 pub use self::delay::Delayed;
 pub use self::layout::{Extent, Layout};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};

@@ -47,7 +47,7 @@ pub enum Prefetch {
 
 /// What the length of a read follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ReadNeed {
     /// T_D.
     pub target_us: u64,
     /// T_n: the stream runs dry in this time.
@@ -79,7 +79,7 @@ pub enum Bound {
     Fixed,
     /// [`READ_BYTES_MIN`].
     Floor,
-    /// H_max ([`Asked::most_bytes`]).
+    /// H_max ([`ReadNeed::most_bytes`]).
     Ceiling,
     /// What is free of the memory, or the largest part of it that one may have.
     Memory,
@@ -228,7 +228,7 @@ impl Prefetch {
 
     /// D4: how much to read for a stream, in bytes, and why. As long as its rate is not known, a short read finds that out; but what is
     /// left of its response is read whole, if that is short ([`SHORT_REST_BYTES`], for a first read a quarter of it).
-    pub fn read_bytes(self, asked: &Asked) -> (u64, Bound) {
+    pub fn read_bytes(self, asked: &ReadNeed) -> (u64, Bound) {
         match self {
             Prefetch::Fixed { read_bytes } => (read_bytes, Bound::Fixed),
             _ if asked.rate_bytes_per_s == 0 => unknown_bytes(asked),
@@ -251,7 +251,7 @@ impl Prefetch {
     }
 }
 
-impl Asked {
+impl ReadNeed {
     /// (T_D - T_n) B_n.
     fn lasting_bytes(&self) -> u64 {
         let us = u128::from(self.target_us.saturating_sub(self.margin_us));
@@ -268,7 +268,7 @@ impl Asked {
     }
 }
 
-fn unknown_bytes(asked: &Asked) -> (u64, Bound) {
+fn unknown_bytes(asked: &ReadNeed) -> (u64, Bound) {
     let rest_bytes = asked.rest_bytes;
     match asked.nth {
         0 if rest_bytes <= SHORT_REST_BYTES / 4 => (rest_bytes, Bound::End),
@@ -355,8 +355,8 @@ mod tests {
         }
     }
 
-    fn asked(target_us: u64, margin_us: u64, rate_bytes_per_s: u64, nth: u32) -> Asked {
-        Asked {
+    fn asked(target_us: u64, margin_us: u64, rate_bytes_per_s: u64, nth: u32) -> ReadNeed {
+        ReadNeed {
             target_us,
             margin_us,
             rate_bytes_per_s,
@@ -452,7 +452,7 @@ mod tests {
         let read = |rate| Prefetch::Paper.read_bytes(&asked(2_900_000, 1_430_000, rate, 1));
         assert_eq!(read(125_000), (183_750, Bound::Rate), "the paper's 184 KB");
         assert_eq!(read(1 << 40), (READ_BYTES_MAX, Bound::Ceiling));
-        let little = Asked {
+        let little = ReadNeed {
             free_bytes: 24_000_000,
             ..asked(2_900_000, 0, 125_000, 1)
         };

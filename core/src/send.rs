@@ -1,7 +1,7 @@
 //! Which socket is given bytes to send, and when: TPF's IDSR, clocked by the kernel's ACK path.
 //!
 //! A socket is filled with what its client takes in T ([`rounds::Target`]) plus [`CALL_US`]. Then the kernel is told to
-//! make it writable again when only that rest is left ([`Room`]). This needs no timer, and works whatever the rate has
+//! make it writable again when only that rest is left ([`Refill`]). This needs no timer, and works whatever the rate has
 //! become. One such notification tops up *every* socket that would become writable before the next round. So a worker
 //! wakes about once in T, however many connections it has.
 //!
@@ -28,7 +28,7 @@ const UNBELIEVED_BYTES_MIN: u64 = 4 * KIB;
 
 /// The send margin of one connection: D1, what its socket holds unsent, and B_n.
 #[derive(Clone, Copy, Debug)]
-pub struct Margin {
+pub struct SendQueue {
     rate: Rate,
     /// D1 at the last sample.
     level_bytes: u64,
@@ -62,7 +62,7 @@ pub struct Margin {
 /// much the socket takes, and, at half of that, when it becomes writable. So it has one value while the socket is being
 /// filled and another one afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct Refill {
     /// Having taken this much, it counts as full, as when it takes no more.
     pub bytes: u64,
     /// TCP_NOTSENT_LOWAT while it is being filled.
@@ -95,10 +95,10 @@ impl Supply {
     }
 }
 
-impl Margin {
+impl SendQueue {
     /// A connection that holds nothing.
-    pub fn new(now: Instant) -> Margin {
-        Margin {
+    pub fn new(now: Instant) -> SendQueue {
+        SendQueue {
             rate: Rate::default(),
             level_bytes: 0,
             looked_at: now,
@@ -117,10 +117,10 @@ impl Margin {
     }
 
     /// A connection that another machine gave away, of which this rate is believed.
-    pub fn adopted(rate: BelievedRate, now: Instant) -> Margin {
-        Margin {
+    pub fn adopted(rate: BelievedRate, now: Instant) -> SendQueue {
+        SendQueue {
             rate: Rate::believed(rate),
-            ..Margin::new(now)
+            ..SendQueue::new(now)
         }
     }
 
@@ -273,13 +273,13 @@ impl Margin {
     /// `own_bytes`: the bytes were read for this connection alone, and the socket takes at least this many. They go in
     /// as soon as possible, and the socket becomes writable when half of them are left, since others wait for their
     /// memory. `rest_bytes`: what is left of the response.
-    pub fn room(
+    pub fn refill(
         &mut self,
         own_bytes: Option<u64>,
         rest_bytes: u64,
         target: Target,
         now: Instant,
-    ) -> Room {
+    ) -> Refill {
         self.short = own_bytes.is_some() || rest_bytes <= STEADY_BYTES_MAX;
         let fill_bytes = self.fill_bytes(target);
         let room_bytes = fill_bytes.saturating_sub(self.level_bytes(now));
@@ -294,7 +294,7 @@ impl Margin {
             None => (None, self.call_bytes()),
         };
         self.told_bytes = call_bytes;
-        Room {
+        Refill {
             bytes: up_to_bytes.map_or(room_bytes, |_| u64::MAX),
             lowat_bytes: up_to_bytes.map_or(LOWAT_BYTES_MAX, |bytes| bytes as u32),
             call_bytes: call_bytes as u32, // both at most LOWAT_BYTES_MAX

@@ -17,7 +17,6 @@ mod ending;
 mod evidence;
 mod export;
 mod exported;
-mod look;
 mod messages;
 mod pace;
 mod patience;
@@ -25,7 +24,8 @@ mod reading;
 mod redate;
 mod requests;
 mod sending;
-mod stand;
+mod snapshot;
+mod stall;
 mod stream;
 mod table;
 #[cfg(test)]
@@ -42,12 +42,12 @@ pub use self::counts::{Census, Counts, PHASES};
 use self::ending::Drain;
 use self::evidence::Evidence;
 pub use self::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
-pub use self::look::{Look, Response};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Settings};
 use self::patience::Patience;
-use self::reading::Fill;
+use self::reading::ReadAnswer;
 use self::requests::Request;
 use self::sending::Output;
+pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
 use self::turns::Turns;
@@ -308,7 +308,7 @@ impl Machine for Worker {
                 held,
                 chosen,
             } => {
-                let fill = Fill {
+                let fill = ReadAnswer {
                     seq,
                     span,
                     held,

@@ -44,23 +44,23 @@ pub enum Ask {
 #[derive(Debug)]
 pub enum Completion {
     /// The want of this number is fulfilled, up to the end of the span, by a read that was chosen for this reason.
-    Filled(StreamId, u32, Span, Fill, Chosen),
+    Filled(StreamId, u32, Span, ReadBytes, Chosen),
     /// Its read failed.
     Failed(StreamId, u32, ReadError),
 }
 
 /// Where the bytes of a fulfilled want are.
 #[derive(Debug)]
-pub enum Fill {
+pub enum ReadBytes {
     /// In the page cache.
     PageCache,
     /// In slots, which now belong to the stream.
-    Piece(Piece),
+    Slots(SlotBytes),
 }
 
 /// Bytes of a file in slots of the pool.
 #[derive(Debug)]
-pub struct Piece {
+pub struct SlotBytes {
     /// The slots.
     pub lease: Lease,
     /// The offset in the file of their first byte.
@@ -74,7 +74,7 @@ pub struct Piece {
 /// The receiving side of one worker for the completions of all disks.
 pub struct Channel {
     /// The completions: one mailbox per connection, since a connection has one stream.
-    pub news: Mailboxes<Completion>,
+    pub completions: Mailboxes<Completion>,
     /// Woken when a stream of the worker is stalled for the bytes that came, or soon will be.
     pub waker: Arc<ThreadWaker>,
 }

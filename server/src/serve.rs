@@ -235,7 +235,7 @@ fn ends(workers: usize, places: u32) -> io::Result<Ends> {
         ends.returns.push(back);
         ends.inboxes.push(inbox);
         ends.channels.push(Channel {
-            news: Mailboxes::new(places),
+            completions: Mailboxes::new(places),
             waker,
         });
     }

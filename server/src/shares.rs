@@ -209,7 +209,7 @@ impl Shares {
                 connections * self.mailboxes_bytes(),
             ),
             // The names and watches of their directories (inotify) belong to this budget, not beside it.
-            ("small files kept ready", self.object_cache_bytes),
+            ("small files in the response cache", self.object_cache_bytes),
             (
                 "which of them are watched, changed or asked for again",
                 ready_tables_bytes(self.object_cache_bytes) * workers,

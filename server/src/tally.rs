@@ -14,28 +14,33 @@ use crate::turns::Turns;
 
 /// How bytes get into a socket: the index in [`Tally::sent_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum SendPath {
     /// From the page cache, by sendfile(2).
     Sendfile,
     /// From slots, into which they were read past the page cache.
     Direct,
     /// From the response cache, heads included.
-    KeptReady,
+    ResponseCache,
     /// Made for this response: heads, listings, errors, boundaries.
     Made,
 }
 
-impl Way {
+impl SendPath {
     /// Every way, each at the index of its number.
-    pub const ALL: [Way; 4] = [Way::Sendfile, Way::Direct, Way::KeptReady, Way::Made];
+    pub const ALL: [SendPath; 4] = [
+        SendPath::Sendfile,
+        SendPath::Direct,
+        SendPath::ResponseCache,
+        SendPath::Made,
+    ];
 
     /// Its label in the metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Sendfile => "sendfile",
-            Way::Direct => "direct",
-            Way::KeptReady => "kept_ready",
-            Way::Made => "made",
+            SendPath::Sendfile => "sendfile",
+            SendPath::Direct => "direct",
+            SendPath::ResponseCache => "response_cache",
+            SendPath::Made => "made",
         }
     }
 }
@@ -64,8 +69,8 @@ pub struct Tally {
     pub connections: Count,
     /// Responses by the first digit of their status; 0 is not used.
     pub answers: [Count; 6],
-    /// Bytes given to sockets, by [`Way`].
-    pub sent_bytes: [Count; Way::ALL.len()],
+    /// Bytes given to sockets, by [`SendPath`].
+    pub sent_bytes: [Count; SendPath::ALL.len()],
     /// Sends of which the socket took nothing (EAGAIN).
     pub sends_refused: Count,
     /// Sends of which the socket took a part.
@@ -223,7 +228,7 @@ mod tests {
         let classes: Vec<u64> = tally.answers.iter().map(Count::get).collect();
         assert_eq!(classes, [1, 0, 2, 0, 1, 0]);
         assert!(
-            Way::ALL
+            SendPath::ALL
                 .iter()
                 .enumerate()
                 .all(|(at, way)| *way as usize == at)

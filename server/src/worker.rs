@@ -38,7 +38,7 @@ pub use self::conns::PLACE_BYTES;
 use self::events::EventSource;
 use crate::answers::Question;
 use crate::clock::Clock;
-use crate::disk::{Channel, Completion, Fill};
+use crate::disk::{Channel, Completion, ReadBytes};
 use crate::disks::Disks;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
@@ -233,7 +233,7 @@ impl Worker {
                     .into(),
             );
             self.turn(&events, begun);
-            self.tell_load(begun);
+            self.report_load(begun);
             self.publish();
             let took_us = self.now().since_us(begun);
             self.tally.turns.add(took_us);
@@ -243,19 +243,19 @@ impl Worker {
 
     /// Whether the worker was told to stop, its last connection has ended, and no other worker leaves one more for it.
     fn is_over(&self) -> bool {
-        if self.decider.finished() && !self.desk_waits() {
+        if self.decider.finished() && !self.has_accepted_waiting() {
             self.shared.handovers[self.index].end();
         }
-        self.decider.finished() && !self.desk_waits()
+        self.decider.finished() && !self.has_accepted_waiting()
     }
 
     /// Whether connections that others accepted wait in the hand-over queue.
-    fn desk_waits(&self) -> bool {
+    fn has_accepted_waiting(&self) -> bool {
         !self.shared.handovers[self.index].is_empty()
     }
 
     /// Publishes this worker's load for the others.
-    fn tell_load(&self, now: Instant) {
+    fn report_load(&self, now: Instant) {
         if self.shared.handovers.len() > 1 {
             let (known, rate_bytes_per_s) = self.decider.rates(now);
             self.shared.handovers[self.index].measured(known, rate_bytes_per_s);
@@ -304,7 +304,7 @@ impl Worker {
             break;
         }
         self.look_up_again(now);
-        if self.desk_waits() && self.room() > 0 {
+        if self.has_accepted_waiting() && self.room() > 0 {
             self.waker.wake(); // a slot came free
         }
         // Answered after the orders: before them, a connection might be shown as it was before this turn's events took
@@ -334,7 +334,7 @@ impl Worker {
         if more > 0 {
             tracing::error!(
                 streams = more,
-                "streams waited for the disk and nobody was at work for them; they go on now. Please report this"
+                "streams waited for the disk and nothing worked for them; they go on now. Please report this"
             );
         }
         self.tally.decided.follow(self.decider.counts());
@@ -350,7 +350,7 @@ impl Worker {
     fn hear_disks(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
         for _ in 0..NEWS_PER_TURN_MAX {
-            match shared.channels[self.index].news.take() {
+            match shared.channels[self.index].completions.take() {
                 Some(Completion::Filled(stream, seq, span, fill, chosen)) => {
                     self.filled((stream, seq), span, (fill, chosen), now);
                 }
@@ -368,12 +368,12 @@ impl Worker {
         &mut self,
         (stream, seq): (StreamId, u32),
         span: Span,
-        (fill, chosen): (Fill, Chosen),
+        (fill, chosen): (ReadBytes, Chosen),
         now: Instant,
     ) {
         let held = match fill {
-            Fill::PageCache => Held::PageCache,
-            Fill::Piece(piece) => {
+            ReadBytes::PageCache => Held::PageCache,
+            ReadBytes::Slots(piece) => {
                 let awaited = self.decider.awaits(stream, seq);
                 if let Some(conn) = self.conns.get(stream.conn).filter(|_| awaited) {
                     // A re-read replaces the pieces from its offset on.

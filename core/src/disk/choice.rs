@@ -2,14 +2,14 @@
 
 use super::scheduler::Position;
 use super::{
-    Chosen, Destination, DeviceChange, Disk, Flight, Out, ReadId, ReaderId, Turn, Way, first,
+    Chosen, Destination, DeviceChange, Disk, Flight, Out, ReadId, ReadPath, ReaderId, Reason, first,
 };
 use crate::conn::{Held, Span, Want};
 use crate::limits::{
     BYPASSES_MAX, FIRST_READ_BYTES, READ_ALIGN_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MIN,
     SLOT_BYTES, WINDOW_BYTES,
 };
-use crate::prefetch::{Asked, Bound};
+use crate::prefetch::{Bound, ReadNeed};
 use crate::units::Instant;
 
 impl Disk {
@@ -83,28 +83,28 @@ impl Disk {
             (self.settings.prefetch).read_bytes(&self.asked(&want, target_us, now));
         let way = self.way(id, &want, now);
         let (span, into, bound) = match way {
-            Way::Followed | Way::Popular | Way::Cached => (
+            ReadPath::Followed | ReadPath::Popular | ReadPath::Cached => (
                 rest_of_window(want.span),
                 Destination::PageCache,
                 Bound::Window,
             ),
-            Way::Direct => {
+            ReadPath::Direct => {
                 let slots = self.slots_for(want.span, read_bytes)?;
                 let whole = (read_bytes / SLOT_BYTES).max(1);
                 let short = u64::from(slots) < whole;
                 let bound = if short { Bound::Memory } else { bound };
                 (in_slots(want.span, slots), Destination::Slots(slots), bound)
             }
-            Way::Indirect => (first(want.span, read_bytes), Destination::PageCache, bound),
+            ReadPath::Indirect => (first(want.span, read_bytes), Destination::PageCache, bound),
         };
         self.note_way(id, way, now);
         let ends = span.end_bytes() >= want.span.end_bytes();
         let chosen = Chosen {
-            turn: match position {
-                _ if id.is_gone() => Turn::Left,
-                Position::Urgent(_) => Turn::First,
-                _ if is_dry(&want, now) => Turn::Late,
-                _ => Turn::Due,
+            reason: match position {
+                _ if id.is_gone() => Reason::Left,
+                Position::Urgent(_) => Reason::First,
+                _ if is_dry(&want, now) => Reason::Late,
+                _ => Reason::Due,
             },
             bound: if ends { Bound::End } else { bound },
             len_bytes: span.len_bytes,
@@ -117,7 +117,7 @@ impl Disk {
     }
 
     /// A stream whose reads take another way than before is told of; its first way goes without saying.
-    fn note_way(&mut self, id: ReaderId, to: Way, now: Instant) {
+    fn note_way(&mut self, id: ReaderId, to: ReadPath, now: Instant) {
         let Some(reader) = self.readers.get_mut(&id) else {
             return;
         };
@@ -130,9 +130,9 @@ impl Disk {
     }
 
     /// What the length of a read for a want follows from.
-    pub(super) fn asked(&self, want: &Want, target_us: u64, now: Instant) -> Asked {
+    pub(super) fn asked(&self, want: &Want, target_us: u64, now: Instant) -> ReadNeed {
         let free = self.slots_max().saturating_sub(self.slots_used);
-        Asked {
+        ReadNeed {
             target_us,
             margin_us: want.dry_at.since_us(now),
             rate_bytes_per_s: self.rate_for(want, now),

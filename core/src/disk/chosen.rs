@@ -9,7 +9,7 @@ use crate::units::{Bytes, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// Why it was the stream's turn.
-    pub turn: Turn,
+    pub reason: Reason,
     /// What set the length.
     pub bound: Bound,
     /// The length.
@@ -26,7 +26,7 @@ pub struct Chosen {
 
 /// Why it was a stream's turn at the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Reason {
     /// It had received nothing yet: first reads don't wait for the sweep.
     First,
     /// It was due, and the sweep came by.
@@ -44,20 +44,20 @@ impl fmt::Display for Chosen {
         let (len, took) = (Bytes(self.len_bytes), Time(self.took_us));
         write!(f, "read {len} in {took}, ")?;
         let (margin, target) = (Time(self.margin_us), Time(self.target_us));
-        match self.turn {
-            Turn::First => {
+        match self.reason {
+            Reason::First => {
                 f.write_str("before all who have something, since it had nothing yet")?
             }
-            Turn::Due => write!(
+            Reason::Due => write!(
                 f,
                 "since it was due and the sweep came by: it had enough for {margin}, less than half of T_D, {target}"
             )?,
-            Turn::Late => write!(
+            Reason::Late => write!(
                 f,
                 "since it was due and the sweep came by: it had run dry; T_D is {target}"
             )?,
-            Turn::Shared => f.write_str("together with others who get the same file")?,
-            Turn::Left => f.write_str("though it had left (cancel = off)")?,
+            Reason::Shared => f.write_str("together with others who get the same file")?,
+            Reason::Left => f.write_str("though it had left (cancel = off)")?,
         }
         match self.bound {
             Bound::Rate => write!(
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_read_explains_itself() {
         let chosen = Chosen {
-            turn: Turn::Due,
+            reason: Reason::Due,
             bound: Bound::Rate,
             len_bytes: 1_400_000,
             margin_us: 1_200_000,
@@ -92,7 +92,7 @@ mod tests {
              4.0 s; so long that it has enough for 4.0 s at the 500 KB/s that it takes"
         );
         let first = Chosen {
-            turn: Turn::First,
+            reason: Reason::First,
             bound: Bound::First,
             len_bytes: 131_072,
             ..chosen

@@ -1,7 +1,7 @@
 //! Completions: a read completes, and each stream that waits for it gets its answer.
 
 use super::sharing::Answer;
-use super::{Chosen, DeviceChange, Disk, Flight, Out, ReadError, ReadId, ReaderId, Turn};
+use super::{Chosen, DeviceChange, Disk, Flight, Out, ReadError, ReadId, ReaderId, Reason};
 use crate::conn::{Span, Want};
 use crate::depth::Served;
 use crate::limits::{READ_ALIGN_BYTES, WAKE_US};
@@ -111,12 +111,12 @@ impl Landed {
 
     fn chosen_for(&self, id: ReaderId) -> Chosen {
         let (chosen_for, chosen) = self.chosen;
-        let turn = if id == chosen_for {
-            chosen.turn
+        let reason = if id == chosen_for {
+            chosen.reason
         } else {
-            Turn::Shared
+            Reason::Shared
         };
-        Chosen { turn, ..chosen }
+        Chosen { reason, ..chosen }
     }
 }
 

@@ -76,7 +76,7 @@ pub enum DeviceChange {
         /// Of which file.
         object: ObjectId,
         /// The way now.
-        to: Way,
+        to: ReadPath,
     },
     /// The device can't be read past the page cache.
     Indirect,
@@ -86,7 +86,7 @@ pub enum DeviceChange {
 
 /// Which way the reads of a stream take, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ReadPath {
     /// Past the page cache: nobody else needs the bytes soon.
     Direct,
     /// Through it: another reader of the file is near by.
@@ -99,15 +99,15 @@ pub enum Way {
     Indirect,
 }
 
-impl Way {
+impl ReadPath {
     /// The rest of the sentence "it is read".
     pub fn sentence(self) -> &'static str {
         match self {
-            Way::Direct => "past the page cache, since nobody else comes for these bytes soon",
-            Way::Followed => "through the page cache, since another reader follows near by",
-            Way::Popular => "through the page cache, since the file is popular",
-            Way::Cached => "through the page cache, since these bytes may still be there",
-            Way::Indirect => "through the page cache, as all of its device",
+            ReadPath::Direct => "past the page cache, since nobody else comes for these bytes soon",
+            ReadPath::Followed => "through the page cache, since another reader follows near by",
+            ReadPath::Popular => "through the page cache, since the file is popular",
+            ReadPath::Cached => "through the page cache, since these bytes may still be there",
+            ReadPath::Indirect => "through the page cache, as all of its device",
         }
     }
 }

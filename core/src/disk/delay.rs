@@ -11,7 +11,7 @@ use crate::units::Instant;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delayed {
     /// Their number.
-    pub wishes: u64,
+    pub wants: u64,
     /// Bytes that would have been read for them at that moment.
     pub bytes: u64,
 }
@@ -66,7 +66,7 @@ impl Disk {
         }
         let due_at = self.entry(id).map(|entry| entry.due_at);
         if before.due && due_at.is_some_and(|due_at| due_at > now.plus_us(target_us / 2)) {
-            self.delayed.wishes += 1;
+            self.delayed.wants += 1;
             self.delayed.bytes += before.read_bytes;
         }
     }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn by_the_paper_a_read_that_is_due_waits_for_half_of_t_d_once() {
         let (mut disk, reads) = congested(Delay::Paper, signal());
-        assert_eq!(disk.delayed().wishes, 1);
+        assert_eq!(disk.delayed().wants, 1);
         assert_eq!(disk.delayed().bytes, disk.target_us(), "T_D at 1 MB/s");
         let half_us = disk.target_us() / 2;
         disk.on(
@@ -134,7 +134,7 @@ mod tests {
             }),
             NOW.plus_us(half_us / 2),
         );
-        assert_eq!(disk.delayed().wishes, 1, "no further penalty");
+        assert_eq!(disk.delayed().wants, 1, "no further penalty");
         let read = files_read(&mut disk, reads, NOW);
         assert_eq!(read, ALL[..7], "the others go first");
         // T_D is the same again when all streams want more: those whose bytes last for long are not due.
@@ -170,7 +170,7 @@ mod tests {
         orders(&mut disk, NOW);
         let due_at = disk.deadline();
         disk.on(In::Want(soon(1)), NOW);
-        assert_eq!((disk.deadline(), disk.delayed().wishes), (due_at, 0));
+        assert_eq!((disk.deadline(), disk.delayed().wants), (due_at, 0));
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
             ..signal()
         };
         let (mut disk, reads) = congested(Delay::Rate, later(60_000_000));
-        assert_eq!(disk.delayed().wishes, 1);
+        assert_eq!(disk.delayed().wants, 1);
         assert_eq!(files_read(&mut disk, reads, NOW), ALL[..7]);
         let (mut disk, reads) = congested(Delay::Rate, later(1_000));
         assert_eq!(disk.delayed(), Delayed::default(), "it is due all the same");

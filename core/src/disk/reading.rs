@@ -1,6 +1,6 @@
 //! What is kept of a stream that reads from a device.
 
-use super::Way;
+use super::ReadPath;
 use super::reader::ReaderId;
 use super::scheduler::{Entry, Position};
 use super::sharing::Answer;
@@ -21,7 +21,7 @@ pub(super) struct Reader {
     /// The last read of its bytes was made for it, into the page cache.
     pub fills: bool,
     /// The way of its last read.
-    pub way: Option<Way>,
+    pub way: Option<ReadPath>,
     /// What it counts for in [`Disk::filled_bytes_per_s`].
     pub filled_bytes_per_s: u64,
 }

@@ -6,7 +6,7 @@
 //! it holds ([`super::page_cache`]), the two are near each other and share. So the nearest pairs share, and one more
 //! pair that does may end it for the pair that is farthest apart.
 
-use super::{Disk, Flight, ReadError, ReaderId, Way, first};
+use super::{Disk, Flight, ReadError, ReadPath, ReaderId, first};
 use crate::conn::{Held, Span, Want};
 use crate::limits::WINDOW_BYTES;
 use crate::units::{Instant, US_PER_S};
@@ -22,20 +22,20 @@ pub(super) struct Answer {
 impl Disk {
     /// Which way a read for this stream takes: into the page cache if it will stay there for others, past it if
     /// possible.
-    pub(super) fn way(&self, id: ReaderId, want: &Want, now: Instant) -> Way {
+    pub(super) fn way(&self, id: ReaderId, want: &Want, now: Instant) -> ReadPath {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if !want.absent && self.page_cache.may_hold(object, from_bytes, now) {
-            return Way::Cached; // the page cache was not asked, and it may be there
+            return ReadPath::Cached; // the page cache was not asked, and it may be there
         }
         if self.objects.is_popular(object, now) {
-            return Way::Popular;
+            return ReadPath::Popular;
         }
         if self.is_followed(id, want, now) {
-            return Way::Followed;
+            return ReadPath::Followed;
         }
         match self.settings.direct {
-            true => Way::Direct,
-            false => Way::Indirect,
+            true => ReadPath::Direct,
+            false => ReadPath::Indirect,
         }
     }
 
@@ -73,19 +73,19 @@ impl Disk {
     /// microseconds; `None`: it has that byte's window already or does not want the byte.
     fn comes_in_us(&self, id: ReaderId, to_bytes: u64, now: Instant) -> Option<(u64, u64)> {
         let reader = self.readers.get(&id)?;
-        let wish = reader.want.span;
+        let want = reader.want.span;
         let (since, has_bytes) = match reader.answered {
             Some(answer) => (answer.id, answer.end_bytes),
-            None => (now, wish.offset_bytes),
+            None => (now, want.offset_bytes),
         };
         let window_end_bytes = (to_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES);
-        if has_bytes >= window_end_bytes || wish.end_bytes() <= to_bytes {
+        if has_bytes >= window_end_bytes || want.end_bytes() <= to_bytes {
             return None;
         }
         // A reader answered long ago goes on with what it finds in the page cache.
         let from = reader.want.dry_at.max(since);
         let rate = self.rate_or_mean(&reader.want);
-        let takes_us = us_for(to_bytes.saturating_sub(wish.offset_bytes), rate);
+        let takes_us = us_for(to_bytes.saturating_sub(want.offset_bytes), rate);
         let us = from.plus_us(takes_us).since_us(now);
         Some((to_bytes.saturating_sub(has_bytes), us))
     }

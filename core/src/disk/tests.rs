@@ -231,21 +231,21 @@ fn an_answer_that_was_not_heard_voids_the_wish_and_wakes_who_stands_still() {
     assert_eq!(
         orders(&mut disk, NOW).len(),
         1,
-        "it heard, and wishes for more"
+        "it heard, and wants for more"
     );
 }
 
 #[test]
 fn an_unaligned_wish_is_read_from_its_block_and_told_as_wished() {
     let mut disk = Disk::new(SETTINGS);
-    let wish = Want {
+    let want = Want {
         span: Span {
             offset_bytes: 10_000,
             len_bytes: 100,
         },
         ..want(1, 1, 0, 0)
     };
-    disk.on(In::Want(wish), NOW);
+    disk.on(In::Want(want), NOW);
     let outs = orders(&mut disk, NOW);
     let (_, span, into) = read_of(&outs[0]);
     assert_eq!(
@@ -259,7 +259,7 @@ fn an_unaligned_wish_is_read_from_its_block_and_told_as_wished() {
         )
     );
     disk.on(done(&outs[0]), NOW);
-    assert!(matches!(orders(&mut disk, NOW)[..], [Out::Filled { span, .. }] if span == wish.span));
+    assert!(matches!(orders(&mut disk, NOW)[..], [Out::Filled { span, .. }] if span == want.span));
 }
 
 #[test]
@@ -525,7 +525,7 @@ struct Shell {
     device: BTreeMap<ReadId, (Span, u32)>,
     /// Slots that streams hold.
     held: BTreeMap<StreamId, u32>,
-    wishes: BTreeMap<StreamId, Want>,
+    wants: BTreeMap<StreamId, Want>,
     heard: BTreeMap<StreamId, u32>,
     landed: BTreeMap<ReadId, u32>,
     slots: u32,
@@ -537,7 +537,7 @@ impl Shell {
             now: NOW,
             device: BTreeMap::new(),
             held: BTreeMap::new(),
-            wishes: BTreeMap::new(),
+            wants: BTreeMap::new(),
             heard: BTreeMap::new(),
             landed: BTreeMap::new(),
             slots: 0,
@@ -562,7 +562,7 @@ impl Shell {
                 Out::Filled {
                     read, stream, span, ..
                 } => {
-                    let want = self.wishes.remove(&stream).expect("told what nobody asked");
+                    let want = self.wants.remove(&stream).expect("told what nobody asked");
                     assert!(span.offset_bytes == want.span.offset_bytes && want.span.covers(span));
                     *self.held.entry(stream).or_default() += self.landed.remove(&read).unwrap_or(0);
                     *self.heard.entry(stream).or_default() += 1;
@@ -575,7 +575,7 @@ impl Shell {
         self.free(disk, lost); // read for a stream that is gone
     }
 
-    fn wish(&mut self, disk: &mut Disk, index: u32, file: u32, offset: u64, rate: u64) {
+    fn want(&mut self, disk: &mut Disk, index: u32, file: u32, offset: u64, rate: u64) {
         let heard = self.heard.get(&stream(index)).copied().unwrap_or(0);
         let want = Want {
             rate_bytes_per_s: rate,
@@ -583,12 +583,12 @@ impl Shell {
             ..want(index, file, offset, heard)
         };
         disk.on(In::Want(want), self.now);
-        self.wishes.insert(want.stream, want);
+        self.wants.insert(want.stream, want);
     }
 
     fn forget(&mut self, disk: &mut Disk, stream: StreamId) {
         disk.on(In::Forget(stream), self.now);
-        self.wishes.remove(&stream);
+        self.wants.remove(&stream);
         self.heard.remove(&stream);
         self.send(disk, stream);
     }
@@ -630,12 +630,12 @@ proptest! {
                 0 => shell.forget(&mut disk, stream(index)),
                 1 => drop(shell.finish(&mut disk)),
                 2 => shell.send(&mut disk, stream(index)),
-                _ => shell.wish(&mut disk, index, file, offset, rate),
+                _ => shell.want(&mut disk, index, file, offset, rate),
             }
             shell.pump(&mut disk);
         }
         for _ in 0..10_000 {
-            if shell.wishes.is_empty() && shell.device.is_empty() {
+            if shell.wants.is_empty() && shell.device.is_empty() {
                 break;
             }
             if !shell.finish(&mut disk) {
@@ -643,7 +643,7 @@ proptest! {
                 shell.pump(&mut disk);
             }
         }
-        prop_assert!(shell.wishes.is_empty(), "never answered: {:?}", shell.wishes);
+        prop_assert!(shell.wants.is_empty(), "never answered: {:?}", shell.wants);
         (0..12).for_each(|index| shell.forget(&mut disk, stream(index)));
         prop_assert_eq!((shell.slots, disk.slots_used, disk.load().rates_bytes_per_s), (0, 0, 0));
         prop_assert!(disk.idle());

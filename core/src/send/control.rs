@@ -1,12 +1,12 @@
 //! The send controller: one owner for all that a worker decides about sockets. It says how much a socket is offered and
 //! when it becomes writable, whether it is full, which sockets are topped up together, and whose first flight is paced.
-//! [`super::Margin`] estimates one socket, [`super::rounds`] sets the target for all of them; whatever drives them goes
+//! [`super::SendQueue`] estimates one socket, [`super::rounds`] sets the target for all of them; whatever drives them goes
 //! through here.
 
 use alloc::collections::BTreeSet;
 
 use super::rounds::{Demand, Target, TopUps};
-use super::{Margin, Room, Supply, first_flight_rate_bytes_per_s};
+use super::{Refill, SendQueue, Supply, first_flight_rate_bytes_per_s};
 use crate::conn::{ConnId, Held, TcpSample};
 use crate::units::Instant;
 use crate::why::Wait;
@@ -66,7 +66,7 @@ pub struct Filled {
 /// A round of top-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Sockets that would become writable before then are topped up now ([`Margin::joins`]).
+    /// Sockets that would become writable before then are topped up now ([`SendQueue::joins`]).
     pub until: Instant,
     /// T before the round, microseconds.
     pub from_us: u64,
@@ -85,7 +85,7 @@ impl Round {
 
 /// A first flight that is spread over a round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flight {
+pub struct FirstFlight {
     /// No faster than this, bytes per second.
     pub rate_bytes_per_s: u64,
     /// When the pacing ends: after one round trip.
@@ -121,24 +121,24 @@ impl Controller {
 
     /// How much of an offer a socket should take now, and when it becomes writable; `None`: the kernel decides both.
     /// `open`: number of the worker's connections.
-    pub fn room(
+    pub fn refill(
         &self,
-        margin: &mut Margin,
+        margin: &mut SendQueue,
         offer: Offer,
         supply: &Supply,
         open: u32,
         now: Instant,
-    ) -> Option<Room> {
+    ) -> Option<Refill> {
         let top_ups = self.top_ups?;
         // A client that takes nothing is recognised by how little its socket holds.
         let own = offer.held == Held::Slots && supply.rate_bytes_per_s > 0;
         let own_bytes = own.then(|| top_ups.own_bytes(open));
-        Some(margin.room(own_bytes, offer.rest_bytes, top_ups.target(), now))
+        Some(margin.refill(own_bytes, offer.rest_bytes, top_ups.target(), now))
     }
 
     /// The result of an offer: the rate is measured. `Some`: the socket is full and will become writable; `None`: it
     /// may be offered more.
-    pub fn taken(&self, margin: &mut Margin, taken: Taken, now: Instant) -> Option<Filled> {
+    pub fn taken(&self, margin: &mut SendQueue, taken: Taken, now: Instant) -> Option<Filled> {
         let Taken {
             taken_bytes,
             full,
@@ -189,7 +189,7 @@ impl Controller {
     /// A round of top-ups begins, over the margins of all sending connections.
     pub fn round<'a>(
         &mut self,
-        sending: impl Iterator<Item = &'a Margin>,
+        sending: impl Iterator<Item = &'a SendQueue>,
         now: Instant,
     ) -> Option<Round> {
         let top_ups = self.top_ups.as_mut()?;
@@ -215,12 +215,12 @@ impl Controller {
         before: Option<Instant>,
         sample: &TcpSample,
         now: Instant,
-    ) -> Option<Flight> {
+    ) -> Option<FirstFlight> {
         let rate_bytes_per_s = first_flight_rate_bytes_per_s(sample)?;
         let until = now.plus_us(sample.rtt_us);
         self.unpaced(conn, before);
         self.paced.insert((until, conn));
-        Some(Flight {
+        Some(FirstFlight {
             rate_bytes_per_s,
             until,
         })

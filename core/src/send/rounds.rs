@@ -1,6 +1,6 @@
 //! When a worker tops up all of its connections in one go, and how far.
 
-use super::{Margin, bytes_in};
+use super::{SendQueue, bytes_in};
 use crate::limits::{
     CALL_US, DEMAND_US_MAX, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT,
     SLOW_TOP_UPS_PER_S, STEADY_BYTES_MAX, STEADY_QUEUE_BYTES, STEADY_US_MAX, TARGET_US_MAX,
@@ -65,7 +65,7 @@ pub struct Demand {
 
 impl Demand {
     /// Counts one more connection.
-    pub fn add(&mut self, margin: &Margin, target: Target) {
+    pub fn add(&mut self, margin: &SendQueue, target: Target) {
         let Some(us) = margin.lasts_us(target) else {
             return;
         };
@@ -210,13 +210,13 @@ mod tests {
         };
         let mut demand = Demand::default();
         for rate in [0, 65_536, 10_000_000] {
-            demand.add(&Margin::at_rate(rate), target);
+            demand.add(&SendQueue::at_rate(rate), target);
         }
         assert_eq!((demand.known, demand.rates_bytes_per_s), (2, 10_065_536));
         assert_eq!(demand.slow_bytes_per_s, 65_536);
         assert_eq!(demand.shortest_us, Some(100_000));
         let mut slow = Demand::default();
-        slow.add(&Margin::at_rate(65_536), target);
+        slow.add(&SendQueue::at_rate(65_536), target);
         assert_eq!(slow.shortest_us, Some(1_000_000), "64 KiB last a second");
     }
 

@@ -1,4 +1,4 @@
-//! One socket: its level, its rate, its room.
+//! One socket: its level, its rate, its refill.
 
 use super::rounds::Target;
 use super::*;
@@ -15,21 +15,21 @@ const TARGET: Target = Target {
     steady_per_root: 0,
 };
 
-impl Margin {
+impl SendQueue {
     /// An empty socket of a client whose rate is known.
-    pub(super) fn at_rate(bytes_per_s: u64) -> Margin {
-        let mut margin = Margin::new(AT(0));
+    pub(super) fn at_rate(bytes_per_s: u64) -> SendQueue {
+        let mut margin = SendQueue::new(AT(0));
         margin.rate.sample(bytes_per_s, US_PER_S, false);
         margin
     }
 }
 
 /// A socket is filled.
-fn fill(margin: &mut Margin, socket: &mut u64, now: Instant) {
+fn fill(margin: &mut SendQueue, socket: &mut u64, now: Instant) {
     loop {
-        let room = margin.room(None, u64::MAX, TARGET, now);
-        let taken_bytes = match room.bytes {
-            u64::MAX => u64::from(room.lowat_bytes).saturating_sub(*socket),
+        let refill = margin.refill(None, u64::MAX, TARGET, now);
+        let taken_bytes = match refill.bytes {
+            u64::MAX => u64::from(refill.lowat_bytes).saturating_sub(*socket),
             bytes => bytes,
         };
         margin.given(taken_bytes, AT(0));
@@ -42,12 +42,12 @@ fn fill(margin: &mut Margin, socket: &mut u64, now: Instant) {
 
 #[test]
 fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_calls() {
-    let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+    let (mut margin, mut socket) = (SendQueue::new(AT(0)), 0);
     let rate = 2_500_000; // 20 Mbit/s
     margin.begin(AT(0));
-    let room = margin.room(None, u64::MAX, TARGET, AT(0));
+    let refill = margin.refill(None, u64::MAX, TARGET, AT(0));
     let start = (u64::MAX, LOWAT_BYTES_START, LOWAT_BYTES_START / 2);
-    assert_eq!((room.bytes, room.lowat_bytes, room.call_bytes), start);
+    assert_eq!((refill.bytes, refill.lowat_bytes, refill.call_bytes), start);
     fill(&mut margin, &mut socket, AT(0));
     for round in 1..20 {
         socket = socket.saturating_sub(rate / 20);
@@ -56,41 +56,41 @@ fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_c
     let near = |bytes: u64, wanted: u64| bytes.abs_diff(wanted) < wanted / 50;
     assert!(near(margin.rate_bytes_per_s(), rate), "{margin:?}");
     assert!(near(socket, rate * 230 / 1000), "{socket}");
-    let mut room = |ms: u64| margin.room(None, u64::MAX, TARGET, AT(950 + ms));
-    assert!(near(room(0).call_bytes.into(), rate * 30 / 1000));
-    assert!(near(room(100).bytes, rate / 10));
+    let mut refill = |ms: u64| margin.refill(None, u64::MAX, TARGET, AT(950 + ms));
+    assert!(near(refill(0).call_bytes.into(), rate * 30 / 1000));
+    assert!(near(refill(100).bytes, rate / 10));
     assert!(!margin.joins(AT(950 + 190)) && margin.joins(AT(950 + 210)));
     assert_eq!(margin.margin_us(AT(950)).map(|us| us / MS / 10), Some(23));
 }
 
 #[test]
 fn a_slow_client_is_topped_up_by_a_buffer_of_the_kernel_and_a_very_slow_one_calls_in_time() {
-    let mut margin = Margin::at_rate(100_000);
-    let room = margin.room(None, u64::MAX, TARGET, AT(0));
+    let mut margin = SendQueue::at_rate(100_000);
+    let refill = margin.refill(None, u64::MAX, TARGET, AT(0));
     let fill_bytes = CALL_BYTES_MIN + TOP_UP_BYTES_MIN;
     assert_eq!(
-        (room.bytes, room.call_bytes),
+        (refill.bytes, refill.call_bytes),
         (fill_bytes, CALL_BYTES_MIN as u32)
     );
 }
 
 #[test]
 fn what_is_read_for_one_alone_goes_in_as_soon_as_it_can() {
-    let room =
-        |rate, own_bytes| Margin::at_rate(rate).room(Some(own_bytes), u64::MAX, TARGET, AT(0));
+    let refill =
+        |rate, own_bytes| SendQueue::at_rate(rate).refill(Some(own_bytes), u64::MAX, TARGET, AT(0));
     for (rate, bytes) in [(100_000, OWN_BYTES_MAX), (10_000_000, 2_300_000)] {
-        let room = room(rate, OWN_BYTES_MAX);
+        let refill = refill(rate, OWN_BYTES_MAX);
         let up_to = (u64::MAX, bytes as u32, bytes as u32 / 2);
-        assert_eq!((room.bytes, room.lowat_bytes, room.call_bytes), up_to);
+        assert_eq!((refill.bytes, refill.lowat_bytes, refill.call_bytes), up_to);
     }
 }
 
 #[test]
 fn the_kernels_call_is_believed_and_not_the_prediction() {
-    let mut margin = Margin::at_rate(1_000_000);
+    let mut margin = SendQueue::at_rate(1_000_000);
     margin.given(230_000, AT(0));
     margin.full(230_000, TARGET, AT(0));
-    let room_bytes = |margin: &mut Margin| margin.room(None, u64::MAX, TARGET, AT(50)).bytes;
+    let room_bytes = |margin: &mut SendQueue| margin.refill(None, u64::MAX, TARGET, AT(50)).bytes;
     assert_eq!(room_bytes(&mut margin), 50_000);
     margin.called(); // after 50 ms, though it should have lasted for 200
     assert_eq!(room_bytes(&mut margin), 200_000);
@@ -101,17 +101,17 @@ fn the_kernels_call_is_believed_and_not_the_prediction() {
 
 #[test]
 fn if_a_socket_should_be_full_the_kernel_is_asked() {
-    let mut margin = Margin::at_rate(1_000_000);
+    let mut margin = SendQueue::at_rate(1_000_000);
     margin.given(1_000_000, AT(0));
     margin.full(1_000_000, TARGET, AT(0));
-    let room = margin.room(None, u64::MAX, TARGET, AT(0));
+    let refill = margin.refill(None, u64::MAX, TARGET, AT(0));
     let asked = (u64::MAX, 230_000, 30_000);
-    assert_eq!((room.bytes, room.lowat_bytes, room.call_bytes), asked);
+    assert_eq!((refill.bytes, refill.lowat_bytes, refill.call_bytes), asked);
 }
 
 #[test]
 fn a_pause_between_two_responses_is_nobodys_rate() {
-    let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+    let (mut margin, mut socket) = (SendQueue::new(AT(0)), 0);
     margin.begin(AT(0));
     fill(&mut margin, &mut socket, AT(0));
     socket -= 50_000;
@@ -124,7 +124,7 @@ fn a_pause_between_two_responses_is_nobodys_rate() {
 
 #[test]
 fn a_client_that_calls_every_millisecond_is_measured_all_the_same() {
-    let (mut margin, mut socket) = (Margin::new(AT(0)), 0);
+    let (mut margin, mut socket) = (SendQueue::new(AT(0)), 0);
     margin.begin(AT(0));
     fill(&mut margin, &mut socket, AT(0));
     socket = 0; // slow at first: it waits for a disk
@@ -140,7 +140,7 @@ fn a_client_that_calls_every_millisecond_is_measured_all_the_same() {
 
 #[test]
 fn a_first_rate_is_measured_from_where_there_is_something_to_take() {
-    let mut margin = Margin::new(AT(0));
+    let mut margin = SendQueue::new(AT(0));
     margin.begin(AT(0));
     margin.taken(300, 300, AT(0)); // the head, into an empty socket
     margin.taken(131_072, 131_072, AT(200)); // it was empty before
@@ -152,7 +152,7 @@ fn a_first_rate_is_measured_from_where_there_is_something_to_take() {
 #[test]
 fn who_took_more_than_was_believed_is_called_faster_and_who_did_not_is_not() {
     let known = || {
-        let mut margin = Margin::new(AT(0));
+        let mut margin = SendQueue::new(AT(0));
         margin.begin(AT(0));
         margin.given(200_000, AT(0));
         margin.full(100_000, TARGET, AT(1_000)); // 100 KB/s, and a second's worth is left
@@ -189,7 +189,7 @@ fn a_stream_runs_dry_when_socket_and_memory_are_used_up() {
 
 #[test]
 fn nobody_is_near_before_its_rate_is_known() {
-    let mut margin = Margin::new(AT(0));
+    let mut margin = SendQueue::new(AT(0));
     margin.given(1000, AT(0));
     assert!(!margin.joins(AT(10_000)));
     assert_eq!(margin.margin_us(AT(1)), None);
@@ -236,19 +236,19 @@ fn a_window_after_a_pause_is_spread_over_its_round_trip() {
 proptest! {
     #[test]
     fn room_and_call_stay_in_their_bounds(looks in proptest::collection::vec((0u64..1 << 50, 0u64..1 << 50, 0u64..1 << 40), 1..50)) {
-        let mut margin = Margin::new(AT(0));
+        let mut margin = SendQueue::new(AT(0));
         let mut now = AT(0);
         for (given, unsent, us) in looks {
             now = now.plus_us(us);
             margin.given(given, AT(0));
             margin.full(unsent, TARGET, now);
-            let room = margin.room(None, u64::MAX, TARGET, now);
-            prop_assert!(room.lowat_bytes <= LOWAT_BYTES_MAX);
-            prop_assert!(room.bytes >= ROOM_BYTES_MIN && room.lowat_bytes >= LOWAT_BYTES_START / 2);
-            prop_assert!(room.bytes == u64::MAX || room.bytes <= LOWAT_BYTES_MAX.into());
+            let refill = margin.refill(None, u64::MAX, TARGET, now);
+            prop_assert!(refill.lowat_bytes <= LOWAT_BYTES_MAX);
+            prop_assert!(refill.bytes >= ROOM_BYTES_MIN && refill.lowat_bytes >= LOWAT_BYTES_START / 2);
+            prop_assert!(refill.bytes == u64::MAX || refill.bytes <= LOWAT_BYTES_MAX.into());
             // TCP_NOTSENT_LOWAT is twice that.
-            prop_assert!(room.call_bytes <= LOWAT_BYTES_MAX / 2);
-            prop_assert!(u64::from(room.call_bytes) >= CALL_BYTES_MIN);
+            prop_assert!(refill.call_bytes <= LOWAT_BYTES_MAX / 2);
+            prop_assert!(u64::from(refill.call_bytes) >= CALL_BYTES_MIN);
         }
     }
 }
@@ -259,12 +259,13 @@ fn the_end_of_a_response_goes_in_late_whoever_reads_it() {
         steady_per_root: 4_000,
         ..TARGET
     };
-    let mut margin = Margin::new(AT(0));
+    let mut margin = SendQueue::new(AT(0));
     margin.rate.learn(Evidence::Sample {
         bytes_per_s: 250_000,
         by_itself: true,
     });
-    let mut bytes = |own_bytes, rest_bytes| margin.room(own_bytes, rest_bytes, target, AT(0)).bytes;
+    let mut bytes =
+        |own_bytes, rest_bytes| margin.refill(own_bytes, rest_bytes, target, AT(0)).bytes;
     let short_bytes = bytes(None, STEADY_BYTES_MAX);
     assert_eq!(short_bytes, CALL_BYTES_MIN + TOP_UP_BYTES_MIN);
     assert_eq!(bytes(None, STEADY_BYTES_MAX + 1), 1_000_000, "4 s");

@@ -118,7 +118,7 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id).filter(|_| delay != Delay::Off) else {
             return;
         };
-        let rate = |margin: &crate::send::Margin| margin.supply(true, now).rate_bytes_per_s;
+        let rate = |margin: &crate::send::SendQueue| margin.supply(true, now).rate_bytes_per_s;
         let from_bytes_per_s = rate(&conn.output.margin);
         if delay == Delay::Rate {
             conn.output.margin.congest(path.most_bytes_per_s());

@@ -6,7 +6,7 @@ use super::exported::{Exported, Kept, LocalFile};
 use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
 use crate::disk::Chosen;
-use crate::send::Room;
+use crate::send::Refill;
 use crate::send::control::Policy;
 use crate::why::Why;
 
@@ -316,7 +316,7 @@ pub enum Out {
         unconfirmed: bool,
         /// How much the socket should take, of these bytes and those behind them, and when EPOLLOUT should fire;
         /// `None`: the kernel decides.
-        room: Option<Room>,
+        refill: Option<Refill>,
     },
     /// Send no faster than this (SO_MAX_PACING_RATE), bytes per second; `None`: as fast as TCP likes. It applies to
     /// what is sent from now on.

@@ -21,7 +21,7 @@ pub(super) fn undo(outs: &mut VecDeque<Out>, undo: Undo, stream: StreamId) {
 }
 
 /// The answer of the disk machine to a want.
-pub(super) struct Fill {
+pub(super) struct ReadAnswer {
     pub seq: u32,
     pub span: Span,
     pub held: Held,
@@ -68,7 +68,7 @@ impl Worker {
     }
 
     /// The disk has bytes for a stream.
-    pub(super) fn filled(&mut self, id: StreamId, fill: &Fill, now: Instant) {
+    pub(super) fn filled(&mut self, id: StreamId, fill: &ReadAnswer, now: Instant) {
         if !self.awaits(id, fill.seq) {
             return;
         }

@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 
 use super::Phase;
 use super::messages::Out;
-use super::stream::{Piece, Step};
+use super::stream::{SendSpan, Step};
 use super::{Worker, reading};
 use crate::conn::{ConnId, StreamId, TcpSample};
 use crate::rate::BelievedRate;
 use crate::send::control::{Filled, Offer, Taken};
-use crate::send::{Margin, Supply};
+use crate::send::{SendQueue, Supply};
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
 
@@ -18,7 +18,7 @@ use crate::why::{TopUp, Wait, What, Why};
 pub(super) struct Output {
     /// It takes bytes, as far as is known.
     pub writable: bool,
-    pub margin: Margin,
+    pub margin: SendQueue,
     /// Why it is being filled now, or was filled last.
     pub top_up: TopUp,
     /// The first window of this response may have to be paced; a TCP_INFO sample is asked for.
@@ -31,7 +31,7 @@ impl Output {
     pub fn new(now: Instant) -> Output {
         Output {
             writable: true,
-            margin: Margin::new(now),
+            margin: SendQueue::new(now),
             top_up: TopUp::First,
             pace_asked: false,
             paced_until: None,
@@ -41,7 +41,7 @@ impl Output {
     /// The socket of a connection that another machine gave away. What it holds is not known yet.
     pub fn adopted(rate: BelievedRate, now: Instant) -> Output {
         Output {
-            margin: Margin::adopted(rate, now),
+            margin: SendQueue::adopted(rate, now),
             ..Output::new(now)
         }
     }
@@ -125,7 +125,13 @@ impl Worker {
     }
 
     /// Offer a socket what it should take now.
-    fn offer(&mut self, id: StreamId, piece: Piece, supply: &Supply, now: Instant) -> Option<Out> {
+    fn offer(
+        &mut self,
+        id: StreamId,
+        piece: SendSpan,
+        supply: &Supply,
+        now: Instant,
+    ) -> Option<Out> {
         let open = self.table.open();
         let conn = self.table.with_mut(id)?;
         let offer = Offer {
@@ -133,8 +139,8 @@ impl Worker {
             rest_bytes: conn.stream.as_ref()?.left_bytes(),
         };
         let margin = &mut conn.output.margin;
-        let room = self.send.room(margin, offer, supply, open, now);
-        let room_bytes = room.map_or(u64::MAX, |room| room.bytes);
+        let refill = self.send.refill(margin, offer, supply, open, now);
+        let room_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
         Some(Out::Send {
             stream: id,
             part: piece.part,
@@ -143,7 +149,7 @@ impl Worker {
             held: piece.held,
             more: piece.more || room_bytes < piece.len_bytes,
             unconfirmed: piece.unconfirmed,
-            room,
+            refill,
         })
     }
 

@@ -3,7 +3,7 @@
 mod body;
 mod waiting;
 
-use super::stand::Stand;
+use super::stall::Stall;
 use crate::cache::ResidencyCache;
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want};
@@ -22,7 +22,7 @@ struct Body {
 
 /// Bytes to offer to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct SendSpan {
     pub part: u16,
     pub from_bytes: u64,
     pub len_bytes: u64,
@@ -38,7 +38,7 @@ pub(super) struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Hand these bytes to the socket.
-    Send(Piece),
+    Send(SendSpan),
     /// Ask whether these bytes of the file are in memory.
     Probe { object: ObjectId, span: Span },
     /// Have more of the file read, from the start of the want's span.
@@ -77,7 +77,7 @@ pub(super) struct Stream {
     /// Offset in the part, or in its current slice.
     at_bytes: u64,
     /// The page cache is being asked about this; the answer comes at once.
-    probe: Option<Asked>,
+    probe: Option<PendingProbe>,
     /// The want that the disk machine has and has not answered yet.
     want: Option<Want>,
     /// Number of the last want; 0: none was made yet.
@@ -98,7 +98,7 @@ pub(super) struct Stream {
     fetched: SmallVec<[(u64, Held); 2]>,
     slice: SliceState,
     /// Set while the response is stalled.
-    stand: Option<Stand>,
+    stall: Option<Stall>,
 }
 
 /// How far a response has come.
@@ -112,7 +112,7 @@ pub(super) struct Cursor {
 
 /// A question to the page cache: is `span` in memory?
 #[derive(Clone, Copy)]
-struct Asked {
+struct PendingProbe {
     object: ObjectId,
     span: Span,
     /// End of the range of the file that the response sends.
@@ -156,7 +156,7 @@ impl Stream {
             delay,
             fetched: SmallVec::new(),
             slice: SliceState::Empty,
-            stand: None,
+            stall: None,
         }
     }
 
@@ -281,7 +281,7 @@ impl Stream {
         if len_bytes == 0 {
             return Step::Broken(Why::Misframed);
         }
-        Step::Send(Piece {
+        Step::Send(SendSpan {
             part: self.part,
             from_bytes: self.at_bytes,
             len_bytes,

@@ -22,7 +22,7 @@ use crate::congestion::{CaState, Delay, Path};
 use crate::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, TcpEvent, TcpSample, Version,
 };
-use crate::disk::{Chosen, Turn};
+use crate::disk::{Chosen, Reason};
 use crate::limits::{
     ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, MISSES_MAX,
     PIPELINED_MAX, SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
@@ -45,7 +45,7 @@ const STANDING: u32 = u32::MAX;
 
 /// Why a read was made: it does not matter for what follows.
 const CHOSEN: Chosen = Chosen {
-    turn: Turn::Due,
+    reason: Reason::Due,
     bound: Bound::Rate,
     len_bytes: WINDOW,
     margin_us: 0,

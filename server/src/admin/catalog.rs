@@ -12,7 +12,7 @@ use super::task::thread;
 use super::{Board, Line};
 use crate::count::Count;
 use crate::disk;
-use crate::tally::Way;
+use crate::tally::SendPath;
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,10 +186,10 @@ pub const METRICS: [Metric; 52] = [
     counter(
         "sent_bytes",
         "bytes",
-        "Bytes given to sockets, heads included, by the way they take: from the page cache (sendfile), from memory read past it (direct), from small files kept ready, made for the answer.",
+        "Bytes given to sockets, heads included, by the way they take: from the page cache (sendfile), from memory read past it (direct), from small files in the response cache, made for the answer.",
         Source::WorkerBy(
             "way",
-            || Way::ALL.into_iter().map(Way::name).collect(),
+            || SendPath::ALL.into_iter().map(SendPath::name).collect(),
             |line, at| whole(&line.tally.sent_bytes[at]),
         ),
     ),
@@ -206,7 +206,7 @@ pub const METRICS: [Metric; 52] = [
     counter(
         "ready_hits",
         "hits",
-        "Requests that were answered from the small files kept ready.",
+        "Requests that were answered from the small files in the response cache.",
         Source::Worker(|line| whole(&line.tally.ready_hits)),
     ),
     counter(
@@ -218,13 +218,13 @@ pub const METRICS: [Metric; 52] = [
     gauge(
         "ready_files",
         "files",
-        "Small files kept ready.",
+        "Small files in the response cache.",
         Source::Worker(|line| whole(&line.tally.ready_files)),
     ),
     gauge(
         "ready_bytes",
         "bytes",
-        "Memory of the small files kept ready. At object_cache with many misses: raise it.",
+        "Memory of the small files in the response cache. At object_cache with many misses: raise it.",
         Source::Worker(|line| whole(&line.tally.ready_bytes)),
     ),
     gauge(
@@ -353,7 +353,7 @@ pub const METRICS: [Metric; 52] = [
     ),
     counter(
         "disk_delayed_wishes",
-        "wishes",
+        "wants",
         "Reads that were due and that signs of congestion put off (EDRC): others went first.",
         Source::Disk(|tally| Value::Whole(tally.delayed.load(Relaxed))),
     ),

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::readers::{Finished, Job, Readers};
 use super::wanted::Wanted;
-use super::{Ask, Channel, Completion, Fill, Handle, Piece, Question, SLOT_COST_BYTES};
+use super::{Ask, Channel, Completion, Handle, Question, ReadBytes, SLOT_COST_BYTES, SlotBytes};
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::memory;
@@ -260,7 +260,7 @@ impl Shell {
             } => {
                 let landed = self.landed.take_if(|(of, ..)| *of == read);
                 let fill = match (held, landed) {
-                    (Held::Slots, Some((_, lease, all))) => Fill::Piece(Piece {
+                    (Held::Slots, Some((_, lease, all))) => ReadBytes::Slots(SlotBytes {
                         lease,
                         from_bytes: all.offset_bytes,
                         span,
@@ -269,9 +269,9 @@ impl Shell {
                     // A bug, but the stream goes on: it asks where its bytes are, and wants again.
                     (Held::Slots, None) => {
                         debug_assert!(false, "a read into slots has one stream");
-                        Fill::PageCache
+                        ReadBytes::PageCache
                     }
-                    (Held::PageCache, _) => Fill::PageCache,
+                    (Held::PageCache, _) => ReadBytes::PageCache,
                 };
                 self.tell(
                     stream,
@@ -352,11 +352,11 @@ impl Shell {
         }
     }
 
-    fn tell(&self, stream: StreamId, news: Completion, wake: bool) {
+    fn tell(&self, stream: StreamId, completions: Completion, wake: bool) {
         let Some(line) = self.channels.get(usize::from(stream.worker)) else {
             return;
         };
-        line.news.put(stream.conn.index, news);
+        line.completions.put(stream.conn.index, completions);
         if wake {
             line.waker.wake();
         }
@@ -370,7 +370,7 @@ impl Shell {
             .rates_bytes_per_s
             .store(load.rates_bytes_per_s, Relaxed);
         let delayed = self.disk.delayed();
-        tally.delayed.store(delayed.wishes, Relaxed);
+        tally.delayed.store(delayed.wants, Relaxed);
         tally.delayed_bytes.store(delayed.bytes, Relaxed);
         tally.target_us.store(self.disk.target_us(), Relaxed);
         tally.positioning_us.store(model.positioning_us(), Relaxed);
@@ -391,7 +391,7 @@ impl Shell {
             tracing::error!(
                 device = self.index,
                 streams = more,
-                "streams waited for the disk and nobody was at work for them; they are read for now. Please report this"
+                "streams waited for the disk and nothing worked for them; they are read for now. Please report this"
             );
         }
         let waits = self.disk.slots_lacking() > 0;

@@ -25,7 +25,7 @@ impl Bench {
     fn new() -> Bench {
         let waker = || Arc::new(ThreadWaker::new().expect("a descriptor"));
         let line = Channel {
-            news: Mailboxes::new(4),
+            completions: Mailboxes::new(4),
             waker: waker(),
         };
         let settings = Settings {
@@ -110,8 +110,8 @@ impl Bench {
         self.shell.handle.pool.free_slots()
     }
 
-    fn news(&self) -> Option<Completion> {
-        self.shell.channels[0].news.take()
+    fn completions(&self) -> Option<Completion> {
+        self.shell.channels[0].completions.take()
     }
 }
 
@@ -127,7 +127,7 @@ fn file() -> Arc<File> {
     )
 }
 
-fn wish(index: u32, heard: u32, from_bytes: u64) -> Ask {
+fn want(index: u32, heard: u32, from_bytes: u64) -> Ask {
     let file = file();
     let conn = ConnId {
         index,
@@ -167,12 +167,13 @@ fn stream_of(ask: &Ask) -> StreamId {
 fn what_is_read_goes_to_the_stream_with_its_memory() {
     let mut bench = Bench::new();
     let all = bench.free_slots();
-    bench.shell.handle.ask(0, 1, wish(1, 0, 0));
+    bench.shell.handle.ask(0, 1, want(1, 0, 0));
     bench.shell.turn();
     let read = bench.read().expect("a read");
     assert!(bench.free_slots() < all);
     bench.fill(read);
-    let Some(Completion::Filled(_, 1, span, Fill::Piece(piece), _)) = bench.news() else {
+    let Some(Completion::Filled(_, 1, span, ReadBytes::Slots(piece), _)) = bench.completions()
+    else {
         panic!("the bytes are there");
     };
     assert_eq!((span.offset_bytes, piece.from_bytes), (0, 0));
@@ -183,14 +184,14 @@ fn what_is_read_goes_to_the_stream_with_its_memory() {
 #[test]
 fn a_wish_from_before_the_answer_is_void_and_the_next_is_not() {
     let mut bench = Bench::new();
-    bench.shell.handle.ask(0, 1, wish(1, 0, 0));
+    bench.shell.handle.ask(0, 1, want(1, 0, 0));
     bench.shell.turn();
     let read = bench.read().expect("a read");
     let end_bytes = read.1.end_bytes();
-    bench.shell.handle.ask(0, 1, wish(1, 0, 0));
+    bench.shell.handle.ask(0, 1, want(1, 0, 0));
     bench.fill(read);
     assert!(bench.read().is_none(), "it has not heard of the first");
-    bench.shell.handle.ask(0, 1, wish(1, 1, end_bytes));
+    bench.shell.handle.ask(0, 1, want(1, 1, end_bytes));
     bench.shell.turn();
     let next = bench.read().expect("it has");
     assert_eq!(next.1.offset_bytes, end_bytes);
@@ -199,19 +200,19 @@ fn a_wish_from_before_the_answer_is_void_and_the_next_is_not() {
 #[test]
 fn what_is_forgotten_before_its_read_costs_none() {
     let mut bench = Bench::new();
-    let ask = wish(2, 0, 0);
+    let ask = want(2, 0, 0);
     let stream = stream_of(&ask);
     bench.shell.handle.ask(0, 2, ask);
     bench.shell.handle.ask(0, 2, Ask::Forget(stream));
     bench.shell.turn();
-    assert!(bench.work.is_empty() && bench.shell.files.is_empty() && bench.news().is_none());
+    assert!(bench.work.is_empty() && bench.shell.files.is_empty() && bench.completions().is_none());
 }
 
 #[test]
 fn memory_of_a_read_for_one_who_left_comes_back() {
     let mut bench = Bench::new();
     let all = bench.free_slots();
-    let ask = wish(1, 0, 0);
+    let ask = want(1, 0, 0);
     let stream = stream_of(&ask);
     bench.shell.handle.ask(0, 1, ask);
     bench.shell.turn();
@@ -219,7 +220,7 @@ fn memory_of_a_read_for_one_who_left_comes_back() {
     bench.shell.handle.ask(0, 1, Ask::Forget(stream));
     bench.shell.turn();
     bench.fill(read);
-    assert!(bench.news().is_none() && bench.shell.files.is_empty());
+    assert!(bench.completions().is_none() && bench.shell.files.is_empty());
     assert_eq!(bench.free_slots(), all);
 }
 
@@ -239,7 +240,7 @@ fn a_smaller_budget_is_obeyed_from_the_next_read_on() {
             .ledger
             .claim_ahead(u64::from(pool.slots()) * SLOT_COST_BYTES)
     );
-    bench.shell.handle.ask(0, 1, wish(1, 0, 0));
+    bench.shell.handle.ask(0, 1, want(1, 0, 0));
     bench.shell.turn();
     let (_, span, _) = bench.read().expect("a read");
     assert_eq!(span.len_bytes, SLOT_BYTES, "a quarter of it");

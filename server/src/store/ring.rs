@@ -47,12 +47,12 @@ pub struct Done<T> {
 pub struct Ring<T> {
     ring: IoUring,
     /// By the number that the kernel returns.
-    flights: Box<[Option<Box<Flight<T>>>]>,
+    flights: Box<[Option<Box<Submitted<T>>>]>,
     free: Vec<u32>,
 }
 
 /// A read that the kernel is making.
-struct Flight<T> {
+struct Submitted<T> {
     order: Order<T>,
     progress: Progress,
     vectors: Vectors,
@@ -91,7 +91,7 @@ impl<T> Ring<T> {
         };
         let (progress, first) = Progress::new(order.span);
         let vectors = Vectors(Vec::new());
-        let flight = Flight {
+        let flight = Submitted {
             order,
             progress,
             vectors,
@@ -148,7 +148,7 @@ impl<T> Ring<T> {
     }
 
     /// Hands one piece of a read to the kernel.
-    fn start(&mut self, place: u32, mut flight: Box<Flight<T>>, piece: Piece) {
+    fn start(&mut self, place: u32, mut flight: Box<Submitted<T>>, piece: Piece) {
         let into = flight.order.lease.iovecs(piece.from_bytes, piece.len_bytes);
         let vectors = into.into_iter().map(|mut into| libc::iovec {
             iov_base: into.as_mut_ptr().cast(),

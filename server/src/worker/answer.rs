@@ -138,7 +138,7 @@ impl Worker {
         let plain = plain.filter(|_| !self.draining);
         if let (Some(key), Answer::File(served)) = (plain, &answer) {
             let site = &self.shared.site;
-            keep_ready(
+            cache_response(
                 &mut self.response_cache,
                 &mut self.watch,
                 site,
@@ -175,7 +175,7 @@ impl Worker {
             let moment = self.response_cache.changes().moment(now);
             let (key, site) = (&due, &self.shared.site);
             let kept = plain::answer_again(key, site).is_some_and(|(served, plan)| {
-                keep_ready(
+                cache_response(
                     &mut self.response_cache,
                     &mut self.watch,
                     site,
@@ -194,7 +194,7 @@ impl Worker {
 }
 
 /// Caches the response if it is the same for every client and the cache wants it; returns whether it is cached.
-fn keep_ready(
+fn cache_response(
     response_cache: &mut ResponseCache,
     watch: &mut Option<Watch>,
     site: &Site,

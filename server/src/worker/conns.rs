@@ -10,7 +10,7 @@ use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
 use super::source::Source;
-use crate::disk::Piece;
+use crate::disk::SlotBytes;
 use crate::front::http::Front;
 use crate::front::listing::Listing;
 use crate::response_cache::changes::Moment;
@@ -26,7 +26,7 @@ pub struct Conn {
     pub remote: Remote,
     /// The client's port; 0 on a unix socket.
     pub port: u16,
-    /// The answer under way is one of those kept ready.
+    /// The answer under way is from the response cache.
     pub ready: bool,
     /// When the file of the answer under way was about to be looked up.
     pub looked_up: Moment,
@@ -35,7 +35,7 @@ pub struct Conn {
     /// What the body that is being sent comes from.
     pub source: Option<Source>,
     /// What was read for its client past the page cache and is not sent yet, in the order of the file.
-    pub pieces: VecDeque<Piece>,
+    pub pieces: VecDeque<SlotBytes>,
     /// The listing that is being sent, between two slices, and in which form.
     pub listing: Option<Box<Listing>>,
     /// How a listing was asked for.
@@ -54,7 +54,7 @@ pub struct Conn {
     pub proven: Option<Confirmation>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
-    /// The device whose disk thread may hold a wish of the present stream: a wish that is repeated is answered twice, so
+    /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
 }
@@ -64,7 +64,7 @@ pub struct Conn {
 /// This table owns the places: all other tables have as many, and a place is given out again only after its connection was
 /// taken off it.
 pub struct Conns {
-    places: Vec<Place>,
+    places: Vec<Slot>,
     free: Vec<u32>,
     /// Places that there may be.
     places_max: u32,
@@ -73,10 +73,10 @@ pub struct Conns {
 
 /// What a place costs, with the pieces that may wait there.
 pub const PLACE_BYTES: u64 =
-    (size_of::<Place>() + 4 + 2 * FETCHED_MAX * size_of::<Piece>() + 64) as u64;
+    (size_of::<Slot>() + 4 + 2 * FETCHED_MAX * size_of::<SlotBytes>() + 64) as u64;
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     generation: u32,
     conn: Option<Conn>,
 }
@@ -131,7 +131,7 @@ impl Conns {
         }
         let index = self.free.pop().unwrap_or(self.places.len() as u32);
         if index as usize == self.places.len() {
-            self.places.push(Place::default());
+            self.places.push(Slot::default());
         }
         let place = self.places.get_mut(index as usize)?;
         let id = ConnId {

@@ -48,7 +48,7 @@ impl Worker {
                 held,
                 more,
                 unconfirmed,
-                room,
+                refill,
             } => {
                 let order = Order {
                     stream,
@@ -60,7 +60,7 @@ impl Worker {
                     held,
                     more,
                     unconfirmed,
-                    room,
+                    refill,
                 };
                 self.send(&order, now);
             }

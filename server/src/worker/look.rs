@@ -3,7 +3,7 @@
 use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Decision;
-use ackpace_core::worker::Look;
+use ackpace_core::worker::Snapshot;
 use ackpace_wire::access_log::Remote;
 
 use super::Worker;
@@ -26,7 +26,7 @@ impl Worker {
     }
 
     fn top(&mut self, most: usize, now: Instant) -> Answer {
-        let mut looks: Vec<Look> = self.decider.looks(0, now).collect();
+        let mut looks: Vec<Snapshot> = self.decider.snapshots(0, now).collect();
         let sending = looks.len() as u64;
         let believed = looks.iter().map(|look| look.believed_bytes_per_s);
         let believed_bytes_per_s = believed.fold(0, u64::saturating_add);
@@ -53,7 +53,7 @@ impl Worker {
     }
 
     fn piece(&mut self, from: u32, most: usize, now: Instant) -> Answer {
-        let looks: Vec<Look> = self.decider.looks(from, now).take(most).collect();
+        let looks: Vec<Snapshot> = self.decider.snapshots(from, now).take(most).collect();
         let full = looks.last().filter(|_| looks.len() == most);
         let next = full.map(|look| look.conn.index + 1);
         let connections = looks.into_iter().filter_map(|look| {
@@ -72,7 +72,7 @@ impl Worker {
             return Answer::Nothing;
         };
         let decisions = self.decisions_on(id, now);
-        let look = self.decider.look_into(id, now);
+        let look = self.decider.snapshot_of(id, now);
         let connection = look.and_then(|look| self.connection(look, now));
         match connection.is_none() && decisions.iter().all(|told| told.of_worker) {
             true => Answer::Nothing,
@@ -96,7 +96,7 @@ impl Worker {
     }
 
     /// The state of a connection in the machine and in the kernel.
-    fn connection(&mut self, look: Look, now: Instant) -> Option<Connection> {
+    fn connection(&mut self, look: Snapshot, now: Instant) -> Option<Connection> {
         let conn = self.conns.get(look.conn)?;
         let sample = conn.transport.sample();
         let look = look.seen_with(&sample, now);

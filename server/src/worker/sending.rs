@@ -3,7 +3,7 @@
 use ackpace_core::conn::{Held, Part, Span, StreamId};
 use ackpace_core::limits::TOP_UP_BYTES_MIN;
 use ackpace_core::machine::Machine;
-use ackpace_core::send::Room;
+use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
@@ -12,7 +12,7 @@ use rustix::event::epoll;
 use super::events::EventSource;
 use super::transmit::{Cached, Promised, Sent, send_cached, send_pieces, send_texts};
 use super::{INTEREST, Worker, data_of};
-use crate::tally::Way;
+use crate::tally::SendPath;
 
 /// Bytes of a response that a socket is to be offered.
 pub(super) struct Order {
@@ -28,13 +28,13 @@ pub(super) struct Order {
     /// The kernel says again and again that they are missing, just after they were read: a read that never waits decides.
     pub unconfirmed: bool,
     /// How it is filled; `None`: it takes what it likes.
-    pub room: Option<Room>,
+    pub refill: Option<Refill>,
 }
 
 /// An attempt to send, for who reports it.
 struct Attempt {
     sent: Sent,
-    way: Way,
+    way: SendPath,
     /// Where in the part, or in the file, the bytes lie.
     at_bytes: u64,
 }
@@ -72,8 +72,8 @@ impl Worker {
             debug_assert!(span.len_bytes <= owed_bytes, "more than was promised");
             span.len_bytes = span.len_bytes.min(owed_bytes);
         }
-        if let Some(room) = order.room {
-            conn.set_lowat(room.lowat_bytes);
+        if let Some(refill) = order.refill {
+            conn.set_lowat(refill.lowat_bytes);
         }
         let way = way_of(part, held, conn.ready);
         let at_bytes = match part {
@@ -81,7 +81,7 @@ impl Worker {
             Part::Bytes(_) | Part::Slices => span.offset_bytes,
         };
         // What fills the socket has to leave at once: on loopback a segment may hold a second of what its client takes.
-        let fills = (order.room).is_some_and(|room| span.len_bytes >= room.bytes);
+        let fills = (order.refill).is_some_and(|refill| span.len_bytes >= refill.bytes);
         if more && !fills && matches!(part, Part::Body { .. }) {
             conn.cork(); // sendfile(2) has no MSG_MORE: each window would end in a small segment
         }
@@ -138,13 +138,16 @@ impl Worker {
     }
 
     /// What the socket took, for the machine and for who watches. A full socket is told when to call.
-    fn taken(&mut self, order: &Order, way: Way, taken_bytes: u64, blocked: bool) -> In {
-        let full = blocked || order.room.is_some_and(|room| taken_bytes >= room.bytes);
-        let within_body = order.more && matches!(way, Way::Sendfile | Way::Direct);
+    fn taken(&mut self, order: &Order, way: SendPath, taken_bytes: u64, blocked: bool) -> In {
+        let full = blocked
+            || order
+                .refill
+                .is_some_and(|refill| taken_bytes >= refill.bytes);
+        let within_body = order.more && matches!(way, SendPath::Sendfile | SendPath::Direct);
         let mut unsent_bytes = None;
         if let Some(conn) = self.conns.get(order.stream.conn) {
-            if let Some(room) = order.room.filter(|_| full) {
-                conn.set_lowat(2 * room.call_bytes);
+            if let Some(refill) = order.refill.filter(|_| full) {
+                conn.set_lowat(2 * refill.call_bytes);
                 conn.uncork();
                 if !blocked {
                     self.this_turn.top_up_bytes += taken_bytes.max(TOP_UP_BYTES_MIN);
@@ -185,11 +188,11 @@ impl Worker {
 }
 
 /// The way that bytes of this part take; `ready`: the response is a cached one.
-fn way_of(part: &Part, held: Held, ready: bool) -> Way {
+fn way_of(part: &Part, held: Held, ready: bool) -> SendPath {
     match (part, held) {
-        (Part::Body { .. }, Held::Slots) => Way::Direct,
-        (Part::Body { .. }, Held::PageCache) => Way::Sendfile,
-        (Part::Bytes(_), _) if ready => Way::KeptReady,
-        (Part::Bytes(_) | Part::Slices, _) => Way::Made,
+        (Part::Body { .. }, Held::Slots) => SendPath::Direct,
+        (Part::Body { .. }, Held::PageCache) => SendPath::Sendfile,
+        (Part::Bytes(_), _) if ready => SendPath::ResponseCache,
+        (Part::Bytes(_) | Part::Slices, _) => SendPath::Made,
     }
 }

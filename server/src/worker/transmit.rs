@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::source::Source;
 use crate::clock::Clock;
-use crate::disk::Piece;
+use crate::disk::SlotBytes;
 use crate::limits::{SLICES_MAX, TEXTS_MAX};
 use crate::store::file::Holds;
 use crate::store::residency;
@@ -237,7 +237,7 @@ fn send_body(
 /// As [`send_body`], from the memory into which the piece was read; what is sent of that goes back at once.
 pub(super) fn send_pieces(
     transport: &Transport,
-    pieces: &mut VecDeque<Piece>,
+    pieces: &mut VecDeque<SlotBytes>,
     of: &Promised,
     span: Span,
 ) -> Sent {
@@ -289,7 +289,7 @@ pub(super) fn send_pieces(
 /// Gives back the memory of a file's bytes before `until_bytes`. Nothing else frees what was sent. The kernel has copied
 /// what it took, so that is where slots end; memory that it only refers to would end where the client has acknowledged it
 /// ([`Held`](ackpace_core::conn::Held)).
-fn release_until(pieces: &mut VecDeque<Piece>, until_bytes: u64) {
+fn release_until(pieces: &mut VecDeque<SlotBytes>, until_bytes: u64) {
     while let Some(piece) = pieces.front_mut() {
         if until_bytes < piece.span.end_bytes() {
             let sent_bytes = until_bytes.saturating_sub(piece.from_bytes);
@@ -348,7 +348,7 @@ mod tests {
     fn memory_comes_back_slot_by_slot_whatever_says_how_far() {
         let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
         let pool = Arc::new(Pool::new(8, waker).expect("address space"));
-        let lent = |from_slot: u64, slots: u32| Piece {
+        let lent = |from_slot: u64, slots: u32| SlotBytes {
             lease: pool.lease(slots).expect("free"),
             from_bytes: from_slot * SLOT_BYTES,
             span: Span {

@@ -9,7 +9,7 @@ use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{
     ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Version,
 };
-use ackpace_core::send::Room;
+use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Out, Policy, Received, Worker};
 use smallvec::smallvec;
@@ -202,9 +202,9 @@ impl Run {
             Out::Send {
                 stream,
                 len_bytes,
-                room,
+                refill,
                 ..
-            } => self.send(stream, len_bytes, room),
+            } => self.send(stream, len_bytes, refill),
             Out::Sample(conn) => {
                 let sample = TcpSample {
                     unacked_bytes: self.sockets[conn.index as usize].unsent_bytes(),
@@ -227,9 +227,9 @@ impl Run {
         }
     }
 
-    fn send(&mut self, stream: StreamId, len_bytes: u64, room: Option<Room>) {
+    fn send(&mut self, stream: StreamId, len_bytes: u64, refill: Option<Refill>) {
         let socket = &mut self.sockets[stream.conn.index as usize];
-        let taken_bytes = socket.give(len_bytes, room);
+        let taken_bytes = socket.give(len_bytes, refill);
         let full = socket.full;
         if self.now >= self.measured_from {
             self.outcome.sends += 1;

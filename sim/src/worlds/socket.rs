@@ -4,7 +4,7 @@
 use ackpace_core::congestion::{CaState, Delay, Path};
 use ackpace_core::conn::ConnId;
 use ackpace_core::limits::LOWAT_BYTES_START;
-use ackpace_core::send::Room;
+use ackpace_core::send::Refill;
 use ackpace_core::units::{Instant, US_PER_S};
 use ackpace_core::worker::{Policy, Settings};
 use rand_pcg::Pcg64Mcg;
@@ -66,8 +66,8 @@ pub(super) struct Socket {
     /// Drained up to this time; the fraction of a byte is carried along.
     pub drained_at: Instant,
     pub carry: u64,
-    /// Room and thresholds that it was given with the last bytes.
-    pub room: Option<Room>,
+    /// Refill and thresholds that it was given with the last bytes.
+    pub refill: Option<Refill>,
     /// It is full and will become writable.
     pub full: bool,
 }
@@ -81,7 +81,7 @@ impl Socket {
             held_bytes: 0,
             drained_at: Instant { us: 0 },
             carry: 0,
-            room: None,
+            refill: None,
             full: false,
         }
     }
@@ -138,7 +138,7 @@ impl Socket {
     /// Bytes that it takes now. With a lowat, it takes whole kernel buffers until the lowat is reached.
     pub fn room_bytes(&self) -> u64 {
         let unsent_bytes = self.unsent_bytes();
-        let own_bytes = match self.room.map(|room| u64::from(room.lowat_bytes)) {
+        let own_bytes = match self.refill.map(|refill| u64::from(refill.lowat_bytes)) {
             Some(lowat) if unsent_bytes >= lowat => 0,
             Some(lowat) => (lowat - unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
             None => self.client.socket_bytes.saturating_sub(unsent_bytes),
@@ -147,19 +147,19 @@ impl Socket {
     }
 
     /// Gives it bytes; returns how many it takes.
-    pub fn give(&mut self, len_bytes: u64, room: Option<Room>) -> u64 {
-        self.room = room.or(self.room);
+    pub fn give(&mut self, len_bytes: u64, refill: Option<Refill>) -> u64 {
+        self.refill = refill.or(self.refill);
         let taken_bytes = len_bytes.min(self.room_bytes());
         self.held_bytes += taken_bytes;
-        let filled = room.is_some_and(|room| taken_bytes >= room.bytes);
+        let filled = refill.is_some_and(|refill| taken_bytes >= refill.bytes);
         self.full = filled || taken_bytes < len_bytes;
         taken_bytes
     }
 
     /// Unsent bytes below which a full socket becomes writable: tcp(7), sk_stream_write_space.
     pub fn calls_below_bytes(&self) -> u64 {
-        match self.room {
-            Some(room) => room.call_bytes.into(),
+        match self.refill {
+            Some(refill) => refill.call_bytes.into(),
             None => self.client.socket_bytes * 2 / 3,
         }
     }

@@ -64,7 +64,7 @@ fn reads_for_who_meets_congestion_wait_and_the_others_gain() {
             };
             table += &format!(
                 "{load:5} {name:>9} {:9} {:6.1} {:23.1} {:6.1} {they:12.1} {mean:14.1} {min:5.1} {before:8.1}\n",
-                outcome.delayed.wishes,
+                outcome.delayed.wants,
                 outcome.delayed.bytes as f64 / 1e6,
                 read_for(&soon),
                 read_for(&outcome),
@@ -83,7 +83,7 @@ fn reads_for_who_meets_congestion_wait_and_the_others_gain() {
         let seed = format!("seed {SEED}, {load}\n{table}");
         assert_eq!(off.delayed, Delayed::default(), "{seed}");
         for (name, way) in [("rate", rate), ("paper", paper)] {
-            assert!(way.delayed.wishes > 0, "{name} puts nothing off; {seed}");
+            assert!(way.delayed.wants > 0, "{name} puts nothing off; {seed}");
             let less = way.read_soon_mb < 0.85 * off.read_soon_mb;
             assert!(less, "{name} reads on as before; {seed}");
             // Where all clients are served there is nothing to gain.

@@ -134,7 +134,7 @@ struct Crowd {
 const NEWCOMERS: u32 = 1_000;
 
 impl Crowd {
-    fn wish(&mut self, n: u32, rates: &[u64]) {
+    fn want(&mut self, n: u32, rates: &[u64]) {
         let heard = self.heard.get(&n).copied().unwrap_or(0);
         let rate = rates.get(n as usize).copied().unwrap_or(0);
         let from_bytes = u64::from(heard % 200) * MIB;
@@ -167,7 +167,7 @@ impl Crowd {
                     }
                     self.longest_wait = self.longest_wait.max(self.reads - since);
                     *self.heard.entry(n).or_default() += 1;
-                    self.wish(n, rates);
+                    self.want(n, rates);
                 }
                 out => panic!("{out:?}"),
             }
@@ -212,12 +212,12 @@ proptest! {
             longest_wait: 0,
         };
         let streams = rates.len() as u64;
-        (0..rates.len() as u32).for_each(|n| crowd.wish(n, &rates));
+        (0..rates.len() as u32).for_each(|n| crowd.want(n, &rates));
         for turn in 0..10_000 {
             for nth in 0..newcomers {
                 let n = NEWCOMERS + turn * 3 + nth;
                 if crowd.disk.readers.len() < 40 {
-                    crowd.wish(n, &[]);
+                    crowd.want(n, &[]);
                 }
             }
             crowd.turn(&rates);
@@ -263,14 +263,14 @@ proptest! {
                 0 => shell.forget(&mut disk, stream(index)),
                 1 => drop(shell.finish(&mut disk)),
                 2 => shell.send(&mut disk, stream(index)),
-                _ => shell.wish(&mut disk, index, index, offset, rate >> (24 + rate % 40)),
+                _ => shell.want(&mut disk, index, index, offset, rate >> (24 + rate % 40)),
             }
             shell.pump(&mut disk);
             disk.deadline();
         }
         shell.now = latest;
         for _ in 0..10_000 {
-            if shell.wishes.is_empty() && shell.device.is_empty() {
+            if shell.wants.is_empty() && shell.device.is_empty() {
                 break;
             }
             if !shell.finish(&mut disk) {
@@ -278,6 +278,6 @@ proptest! {
                 shell.pump(&mut disk);
             }
         }
-        prop_assert!(shell.wishes.is_empty(), "never answered: {:?}", shell.wishes);
+        prop_assert!(shell.wants.is_empty(), "never answered: {:?}", shell.wants);
     }
 }

@@ -184,8 +184,8 @@ fn windows_that_were_found_are_evidence_for_it() {
     in_vain(&mut disk, 80, NOW);
     // Of four windows it finds three: it wants each fourth.
     for nth in 0..20 {
-        let wish = reads_on(4, nth * 4 * WINDOW_BYTES, nth as u32);
-        disk.on(In::Want(wish), NOW);
+        let want = reads_on(4, nth * 4 * WINDOW_BYTES, nth as u32);
+        disk.on(In::Want(want), NOW);
         let outs = orders(&mut disk, NOW);
         assert_eq!(read_of(&outs[0]).2, Destination::PageCache, "{nth}");
         disk.on(done(&outs[0]), NOW);

@@ -1,7 +1,7 @@
 //! The file part of a response: which of its bytes can be sent now, and what to ask of the page cache and the disk for
 //! the rest.
 
-use super::{Asked, Body, Step, Stream, Undo};
+use super::{Body, PendingProbe, Step, Stream, Undo};
 use crate::cache::{ResidencyCache, Verdict};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Part, Span, Want};
@@ -117,7 +117,7 @@ impl Stream {
 
     fn ask(&mut self, body: &Body, span: Span) -> Step {
         let (object, end_bytes) = (body.object, body.span.end_bytes());
-        self.probe = Some(Asked {
+        self.probe = Some(PendingProbe {
             object,
             span,
             end_bytes,
@@ -232,7 +232,7 @@ impl Stream {
         supply: &Supply,
         now: Instant,
     ) -> Option<Want> {
-        let Asked {
+        let PendingProbe {
             object,
             span,
             end_bytes,

@@ -5,7 +5,7 @@ use crate::limits::THIN_BYTES_MAX;
 use crate::units::Instant;
 use crate::why::Wait;
 use crate::worker::counts::Counts;
-use crate::worker::stand::Stand;
+use crate::worker::stall::Stall;
 
 impl Stream {
     /// The stream waits for `wait` from now on; `true` if it did not before. Waiting times add up over the response.
@@ -17,23 +17,23 @@ impl Stream {
         counts: &mut Counts,
         now: Instant,
     ) -> bool {
-        if let Some(stand) = self.stand.as_mut().filter(|stand| stand.wait == wait) {
-            stand.stays();
+        if let Some(stall) = self.stall.as_mut().filter(|stall| stall.wait == wait) {
+            stall.stays();
             return false;
         }
         self.go_on(counts, now);
-        self.stand = Some(Stand::new(wait, socket_bytes <= THIN_BYTES_MAX, now));
+        self.stall = Some(Stall::new(wait, socket_bytes <= THIN_BYTES_MAX, now));
         true
     }
 
     /// The stream waits no longer.
     pub(in crate::worker) fn go_on(&mut self, counts: &mut Counts, now: Instant) {
-        let Some(stand) = self.stand.take() else {
+        let Some(stall) = self.stall.take() else {
             return;
         };
-        let (disk_us, net_us) = stand.times_us(now);
-        if stand.wait != Wait::Disk {
-            counts.waited(stand.wait, net_us);
+        let (disk_us, net_us) = stall.times_us(now);
+        if stall.wait != Wait::Disk {
+            counts.waited(stall.wait, net_us);
         } else {
             // Each counts as a wait of its own.
             if disk_us > 0 || net_us == 0 {
@@ -49,7 +49,7 @@ impl Stream {
 
     /// It could go on, but a TCP_INFO sample must tell first what it waited for; `true` once.
     pub(in crate::worker) fn asks_for_whom(&mut self) -> bool {
-        self.stand.as_mut().is_some_and(Stand::asks)
+        self.stall.as_mut().is_some_and(Stall::asks)
     }
 
     /// A TCP_INFO sample arrived: the socket is `dry` or not, and was empty for `idle_us` since the sample before.
@@ -60,32 +60,32 @@ impl Stream {
         idle_us: Option<u64>,
         now: Instant,
     ) -> bool {
-        self.stand
+        self.stall
             .as_mut()
-            .is_some_and(|stand| stand.heard(dry, idle_us, now))
+            .is_some_and(|stall| stall.heard(dry, idle_us, now))
     }
 
     /// What it waits for, and for how long already.
     pub(in crate::worker) fn waits(&self, now: Instant) -> (Wait, u64) {
-        match self.stand {
-            Some(stand) => (stand.wait, now.since_us(stand.since)),
+        match self.stall {
+            Some(stall) => (stall.wait, now.since_us(stall.since)),
             None => (Wait::Turn, 0),
         }
     }
 
     /// The same for operators' views: what it really waits for, as far as is known.
     pub(in crate::worker) fn seen(&self, now: Instant) -> (Wait, u64) {
-        self.stand.map_or((Wait::Turn, 0), |stand| stand.seen(now))
+        self.stall.map_or((Wait::Turn, 0), |stall| stall.seen(now))
     }
 
     /// The current stall, if any.
-    pub(in crate::worker) fn stand(&self) -> Option<Stand> {
-        self.stand
+    pub(in crate::worker) fn stall(&self) -> Option<Stall> {
+        self.stall
     }
 
     /// Total time stalled until now: for the disk, and for its client.
     pub(in crate::worker) fn waited_us(&self, now: Instant) -> (u64, u64) {
-        let (disk_us, net_us) = self.stand.map_or((0, 0), |stand| stand.times_us(now));
+        let (disk_us, net_us) = self.stall.map_or((0, 0), |stall| stall.times_us(now));
         (self.waited_disk_us + disk_us, self.waited_net_us + net_us)
     }
 }

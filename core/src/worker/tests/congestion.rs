@@ -84,12 +84,12 @@ impl Download {
 #[test]
 fn by_the_rate_a_wish_is_dated_by_what_the_cut_window_carries() {
     let (mut download, before) = Download::begun(Delay::Rate);
-    let before = before.last().expect("a wish");
+    let before = before.last().expect("a want");
     assert_eq!((before.rate_bytes_per_s, before.signals), (800_000, 0));
     download.bench.sample.path = CUT;
     let (wants, _) = download.goes_on(3, 100_000);
     let [want] = wants[..] else {
-        panic!("one wish for one sign: {wants:?}")
+        panic!("one want for one sign: {wants:?}")
     };
     assert_eq!((want.rate_bytes_per_s, want.signals), (600_000, 1));
     assert!(want.dry_at > before.dry_at.plus_us(5_000_000), "{want:?}");
@@ -109,7 +109,7 @@ fn by_the_rate_a_wish_is_dated_by_what_the_cut_window_carries() {
 #[test]
 fn by_the_paper_the_wish_keeps_its_date_and_tells_of_the_sign() {
     let (mut download, before) = Download::begun(Delay::Paper);
-    let before = before.last().expect("a wish");
+    let before = before.last().expect("a want");
     download.bench.sample.path = CUT;
     let (wants, _) = download.goes_on(30, 50_000);
     let told = Want {
@@ -124,7 +124,7 @@ fn without_delay_a_wish_is_never_dated_later_and_by_the_rate_it_is() {
     let slower = |delay| {
         let (mut download, before) = Download::begun(delay);
         let (wants, _) = download.goes_on(30, 50_000);
-        let before = before.last().expect("a wish").dry_at;
+        let before = before.last().expect("a want").dry_at;
         wants.iter().any(|want| want.dry_at > before)
     };
     assert!(!slower(Delay::Off));

@@ -266,13 +266,13 @@ impl Node {
             from_bytes,
             len_bytes,
             held,
-            room,
+            refill,
             ..
         } = out
         else {
             panic!("{out:?}")
         };
-        let room_bytes = room.map_or(u64::MAX, |room| room.bytes);
+        let room_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
         let left_bytes = client.cut_bytes - client.got.len() as u64;
         let kernel_bytes = left_bytes.min(1 + self.dice.below(2 * WINDOW));
         let taken_bytes = len_bytes.min(kernel_bytes).min(room_bytes);

@@ -307,7 +307,7 @@ fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
     assert_eq!(gives_back(&outs), [0, 0], "it may be just slow");
     let outs = bench.wait_s(60);
     assert_eq!(gives_back(&outs), [1, 1], "once");
-    assert_eq!(wants_of(&outs), [], "and it wishes for nothing");
+    assert_eq!(wants_of(&outs), [], "and it wants for nothing");
     assert_eq!(fill(&mut bench, READ), [], "too late");
     bench.sample.window_closed = false;
     let outs = bench.tcp(stream.conn, TcpEvent::Writable);

@@ -85,7 +85,7 @@ fn an_answer_that_crosses_a_newer_wish_leaves_that_one_standing() {
             Out::Want(want) => Some(*want),
             _ => None,
         });
-        want.expect("a wish")
+        want.expect("a want")
     };
     let early = want_of(&bench.probed(stream, 0));
     disk.on(crate::disk::In::Want(early), now);
@@ -121,7 +121,7 @@ fn an_answer_that_crosses_a_newer_wish_leaves_that_one_standing() {
     let next = disk.poll(now);
     assert!(
         matches!(next, Some(crate::disk::Out::Read { span, .. }) if span.offset_bytes == 5 * WINDOW),
-        "the newer wish is read: {next:?}"
+        "the newer want is read: {next:?}"
     );
 }
 

@@ -44,8 +44,8 @@ impl Bench {
 /// The connections whose `Send` is among the orders, and how much each socket should take.
 fn sends(outs: &[Out]) -> Vec<(u32, u64)> {
     let sends = outs.iter().filter_map(|out| match out {
-        Out::Send { stream, room, .. } => {
-            Some((stream.conn.index, room.expect("margins are on").bytes))
+        Out::Send { stream, refill, .. } => {
+            Some((stream.conn.index, refill.expect("margins are on").bytes))
         }
         _ => None,
     });
@@ -232,7 +232,7 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
     let rate = |conn| {
         bench
             .worker
-            .look_into(conn, bench.now)
+            .snapshot_of(conn, bench.now)
             .map(|look| look.believed_bytes_per_s)
     };
     assert_eq!(
@@ -279,7 +279,7 @@ fn a_client_whose_window_is_closed_is_said_to_be_what_is_waited_for() {
         ..TcpSample::default()
     };
     let wait = |bench: &Bench| {
-        let look = bench.worker.look_into(stream.conn, bench.now);
+        let look = bench.worker.snapshot_of(stream.conn, bench.now);
         look.and_then(|look| look.response)
             .map(|response| (response.wait, response.wait_us / MS))
     };
@@ -299,7 +299,7 @@ fn a_client_whose_window_is_closed_is_said_to_be_what_is_waited_for() {
     assert!(reason == Wait::Window && ms < 10_000, "{reason:?} {ms}");
     let look = bench
         .worker
-        .look_into(stream.conn, bench.now)
+        .snapshot_of(stream.conn, bench.now)
         .and_then(|look| look.response);
     assert_eq!(
         look.map(|response| response.waited_net_us),
@@ -311,7 +311,7 @@ fn a_client_whose_window_is_closed_is_said_to_be_what_is_waited_for() {
         .decisions()
         .filter(|decision| matches!(decision.what, What::Waits { .. }));
     assert_eq!(waits.count(), 1, "it is said once");
-    assert_eq!(bench.worker.looks(0, bench.now).count(), 1);
+    assert_eq!(bench.worker.snapshots(0, bench.now).count(), 1);
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn a_response_is_sent_part_by_part_and_the_connection_waits_for_the_next() {
         held: Held::PageCache,
         more,
         unconfirmed: false,
-        room: None,
+        refill: None,
     };
     assert_eq!(outs, [send(0, 0, 100, true)]);
     assert_eq!(bench.sent(stream, 60, false), [send(0, 60, 40, true)]);

@@ -10,7 +10,7 @@ use crate::disk::{self, Disk, ReadError, ReadId};
 use crate::limits::RESIDENCY_TRUST_US;
 use crate::limits::SLOT_BYTES;
 use crate::prefetch::Prefetch;
-use crate::send::Room;
+use crate::send::Refill;
 
 /// Residency is kept in quarters of a window, so that half-known windows occur.
 const CHUNK: u64 = WINDOW / 4;
@@ -123,7 +123,7 @@ pub(super) struct Shell {
     leases: BTreeMap<StreamId, Vec<(Span, u32)>>,
     slots: u32,
     listings: BTreeSet<StreamId>,
-    wishes: BTreeSet<StreamId>,
+    wants: BTreeSet<StreamId>,
     mailbox: Vec<In>,
     responses: BTreeMap<StreamId, Response>,
     /// Ended, not yet told to the log: where they end among the client's bytes, and how.
@@ -165,7 +165,7 @@ impl Shell {
             leases: BTreeMap::new(),
             slots: 0,
             listings: BTreeSet::new(),
-            wishes: BTreeSet::new(),
+            wants: BTreeSet::new(),
             mailbox: Vec::new(),
             responses: BTreeMap::new(),
             untold: BTreeMap::new(),
@@ -257,7 +257,7 @@ impl Shell {
                     chosen,
                     urgent,
                 } => {
-                    self.wishes.remove(&stream);
+                    self.wants.remove(&stream);
                     if let Some(slots) = self.landed.remove(&read) {
                         assert_eq!(held, Held::Slots);
                         self.leases.entry(stream).or_default().push((span, slots));
@@ -276,7 +276,7 @@ impl Shell {
                     woken = true;
                 }
                 disk::Out::Failed { stream, seq, .. } => {
-                    self.wishes.remove(&stream);
+                    self.wants.remove(&stream);
                     self.mailbox.push(In::Unfilled {
                         stream,
                         seq,
@@ -332,16 +332,16 @@ impl Shell {
     /// What holds whenever all is quiet.
     fn check(&self) {
         let alive = |stream: &StreamId| self.alive(*stream);
-        assert!(self.wishes.iter().all(alive), "a wish outlives its stream");
+        assert!(self.wants.iter().all(alive), "a want outlives its stream");
         assert!(self.leases.keys().all(alive), "a lease does");
         assert!(self.listings.iter().all(alive), "a listing does");
         assert!(self.resolving.keys().all(alive), "a request does");
         assert!(self.responses.keys().all(alive), "a response does");
-        let owners = self.wishes.iter().map(|s| s.conn).collect::<BTreeSet<_>>();
-        assert_eq!(owners.len(), self.wishes.len(), "two wishes at once");
+        let owners = self.wants.iter().map(|s| s.conn).collect::<BTreeSet<_>>();
+        assert_eq!(owners.len(), self.wants.len(), "two wants at once");
         assert_eq!(self.worker.connections() as usize, self.clients.len());
         assert!(self.clients.len() <= self.connections_max);
-        assert_eq!(self.disk.forgotten(), [], "nobody is at work for a wish");
+        assert_eq!(self.disk.forgotten(), [], "nobody is at work for a want");
         assert_eq!(self.disk.mended() + self.worker.counts().mended, 0);
         assert!(self.reading.len() <= crate::limits::READS_IN_FLIGHT_MAX);
         assert!(
@@ -387,12 +387,12 @@ impl Shell {
             }
             Out::Want(want) => {
                 self.client(want.stream.conn, &out);
-                self.wishes.insert(want.stream);
+                self.wants.insert(want.stream);
                 self.disk.on(disk::In::Want(want), self.now);
             }
             Out::Forget(stream) => {
                 self.client(stream.conn, &out);
-                self.wishes.remove(&stream);
+                self.wants.remove(&stream);
                 self.listings.remove(&stream);
                 self.resolving.remove(&stream);
                 self.disk.on(disk::In::Forget(stream), self.now);
@@ -417,11 +417,11 @@ impl Shell {
                 from_bytes,
                 len_bytes,
                 held,
-                room,
+                refill,
                 ..
             } => {
                 self.client(stream.conn, &out);
-                self.send(stream, (part, from_bytes, len_bytes), held, room);
+                self.send(stream, (part, from_bytes, len_bytes), held, refill);
             }
             Out::Pace { conn, .. } => {
                 self.client(conn, &out);
@@ -490,7 +490,7 @@ impl Shell {
         assert!(!client.fin || self.mishaps, "a half-closed one");
         let other = |stream: &StreamId| stream.conn != conn;
         assert!(self.untold.keys().all(other), "never told to the log");
-        assert!(self.wishes.iter().all(other) && self.leases.keys().all(other));
+        assert!(self.wants.iter().all(other) && self.leases.keys().all(other));
         assert!(self.resolving.keys().all(other) && self.listings.iter().all(other));
         let nth = exported.nth;
         let response = self.responses.remove(&stream_id(conn, nth));
@@ -616,9 +616,9 @@ impl Shell {
         stream: StreamId,
         (part, from_bytes, len_bytes): (u16, u64, u64),
         held: Held,
-        room: Option<Room>,
+        refill: Option<Refill>,
     ) {
-        let room_bytes = room.map_or(u64::MAX, |room| room.bytes);
+        let room_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
         assert!(len_bytes <= room_bytes, "more than the socket is to take");
         let response = self.responses.get_mut(&stream).expect("a response");
         assert_eq!(response.at, (part, from_bytes), "a byte twice or never");
@@ -786,7 +786,7 @@ impl Shell {
         assert!(self.worker.door.is_empty());
         assert_eq!(self.worker.table.iter().count(), 0);
         assert!(self.responses.is_empty() && self.untold.is_empty() && self.away.is_empty());
-        assert!(self.wishes.is_empty() && self.reading.is_empty());
+        assert!(self.wants.is_empty() && self.reading.is_empty());
         assert!(self.leases.is_empty() && self.slots == 0, "slots are lost");
         assert!(self.disk.idle(), "the disk machine keeps something");
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use ackpace_core::send::Room;
+use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 
 use super::Download;
@@ -96,11 +96,11 @@ impl Paths {
         &mut self,
         n: usize,
         len_bytes: u64,
-        room: Option<Room>,
+        refill: Option<Refill>,
         now: Instant,
     ) -> (u64, bool) {
         let socket = self.drained(n, now);
-        let taken_bytes = socket.give(len_bytes, room);
+        let taken_bytes = socket.give(len_bytes, refill);
         let full = socket.full;
         self.renew(n);
         (taken_bytes, full)

@@ -9,7 +9,7 @@ use ackpace_core::conn::{
 };
 use ackpace_core::disk::{self, Disk, Extent, Layout, ReadId};
 use ackpace_core::limits::SLOT_BYTES;
-use ackpace_core::send::Room;
+use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Out, Received, Worker};
 use smallvec::smallvec;
@@ -311,9 +311,9 @@ impl<'a> Run<'a> {
                 from_bytes,
                 len_bytes,
                 held,
-                room,
+                refill,
                 ..
-            } => self.send(stream, (part, from_bytes, len_bytes), held, room),
+            } => self.send(stream, (part, from_bytes, len_bytes), held, refill),
             Out::Sample(conn) => {
                 let socket = self.paths.drained(conn.index as usize, now);
                 let sample = TcpSample {
@@ -354,7 +354,7 @@ impl<'a> Run<'a> {
         stream: StreamId,
         (part, from_bytes, len_bytes): (u16, u64, u64),
         held: Held,
-        room: Option<Room>,
+        refill: Option<Refill>,
     ) {
         let n = stream.conn.index as usize;
         let download = self.world.downloads[n];
@@ -369,7 +369,7 @@ impl<'a> Run<'a> {
                 return self.worker.on(In::Missing { stream }, self.now);
             }
         }
-        let (taken_bytes, full) = self.paths.give(n, offered.len_bytes, room, self.now);
+        let (taken_bytes, full) = self.paths.give(n, offered.len_bytes, refill, self.now);
         if cached {
             offered.len_bytes = taken_bytes;
             self.cached.send(download.file, offered);

@@ -284,12 +284,12 @@ impl Alone<'_> {
     }
 
     /// The wanted span, or its start, or a span that begins before it, begins behind it, or ends beyond it.
-    fn span_near(&mut self, wish: Span) -> Span {
+    fn span_near(&mut self, want: Span) -> Span {
         let by_bytes = self.input.pick(&[16_384, 1, 1 << 20, 5_000]);
         let Span {
             offset_bytes,
             len_bytes,
-        } = wish;
+        } = want;
         let (offset_bytes, len_bytes) = match self.input.below(8) {
             0 => (offset_bytes + by_bytes, len_bytes),
             1 => (offset_bytes.saturating_sub(by_bytes), len_bytes),

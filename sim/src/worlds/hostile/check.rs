@@ -23,7 +23,7 @@ impl Run<'_> {
     }
 
     fn check_one(&self, client: &Client) {
-        let look = self.worker.look_into(client.id, self.now);
+        let look = self.worker.snapshot_of(client.id, self.now);
         let look = look.expect("who is not closed is known to the worker");
         let Some((stream, response)) = &client.response else {
             assert!(
@@ -62,7 +62,7 @@ impl Run<'_> {
             .is_some_and(|news| news.stream == stream && news.is_awaited(&self.worker));
         let standing = self.bench.standing.get(&place);
         let holds = standing.is_some_and(|s| s.want.stream == stream && s.holds);
-        assert!(!(answered && holds), "a wish that is answered stands");
+        assert!(!(answered && holds), "a want that is answered stands");
         // An answer does not wake the worker for a stream with bytes in its socket; the worker wakes soon by itself.
         let soon = self.now.plus_us(SAMPLE_QUIET_US + SCAN_PERIOD_US);
         let wakes = self.worker_rung || self.worker.deadline().is_some_and(|at| at <= soon);
@@ -78,7 +78,7 @@ impl Run<'_> {
         let busy = comes || memory || !self.asks.is_empty();
         assert!(
             !holds || busy || !bench.quiet || bench.disk.deadline().is_some(),
-            "the disk machine has a wish, and nothing to do: {:?}",
+            "the disk machine has a want, and nothing to do: {:?}",
             bench.standing
         );
     }

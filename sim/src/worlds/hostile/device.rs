@@ -148,7 +148,7 @@ impl Run<'_> {
         let standing = self.bench.standing.get_mut(&place);
         let standing = standing.filter(|s| s.want.stream == told.stream && s.holds);
         let Some(standing) = standing else {
-            panic!("an answer to nobody's wish: {out:?}");
+            panic!("an answer to nobody's want: {out:?}");
         };
         (standing.answers, standing.holds) = (standing.answers.wrapping_add(1), false);
         self.worker_rung |= told.urgent;

@@ -7,7 +7,7 @@ use ackpace_core::congestion::{CaState, Delay, Path};
 use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample};
 use ackpace_core::disk;
 use ackpace_core::limits::{SEND_BYTES_MAX, SLOT_BYTES};
-use ackpace_core::send::Room;
+use ackpace_core::send::Refill;
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Policy, Received, Settings, Worker};
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
                     let spans = response.bodies(want.object);
                     assert!(
                         spans.into_iter().any(|span| span.covers(want.span)),
-                        "a wish for what its response has not: {want:?}"
+                        "a want for what its response has not: {want:?}"
                     );
                     client.asked = true;
                     self.asks.put(want.stream.conn.index, Ask::Want(want));
@@ -234,12 +234,12 @@ impl<'a> Run<'a> {
                 len_bytes,
                 held,
                 unconfirmed,
-                room,
+                refill,
                 ..
             } => {
                 self.living(stream.conn, &out);
                 let bytes = (part, from_bytes, len_bytes);
-                self.send(stream, bytes, (held, unconfirmed), room);
+                self.send(stream, bytes, (held, unconfirmed), refill);
             }
             Out::Pace { conn, .. } => {
                 self.living(conn, &out);
@@ -411,7 +411,7 @@ impl<'a> Run<'a> {
         stream: StreamId,
         (part, from_bytes, mut len_bytes): (u16, u64, u64),
         (held, unconfirmed): (Held, bool),
-        room: Option<Room>,
+        refill: Option<Refill>,
     ) {
         let (cut, now) = (self.input.once_in(5), self.now);
         let client = self.clients[stream.conn.index as usize].as_mut();
@@ -420,7 +420,7 @@ impl<'a> Run<'a> {
         let response = client.response.as_mut().filter(|(of, _)| *of == stream);
         let (_, response) = response.expect("a response under way");
         let body = response.check(part, from_bytes, len_bytes);
-        let room_bytes = room.map_or(u64::MAX, |room| room.bytes);
+        let room_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
         assert!(len_bytes <= SEND_BYTES_MAX.min(room_bytes), "too much");
         if let Some((object, span)) = body {
             let file = &self.files[object.index as usize];

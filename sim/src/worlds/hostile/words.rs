@@ -3,7 +3,7 @@
 use ackpace_core::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want,
 };
-use ackpace_core::disk::{self, Chosen, ReadId, Turn};
+use ackpace_core::disk::{self, Chosen, ReadId, Reason};
 use ackpace_core::prefetch::Bound;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
@@ -205,7 +205,7 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
 
 /// Stands for the choice of a read that no scheduler made.
 pub(super) const CHOSEN: Chosen = Chosen {
-    turn: Turn::First,
+    reason: Reason::First,
     bound: Bound::First,
     len_bytes: 0,
     margin_us: 0,

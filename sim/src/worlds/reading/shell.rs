@@ -3,10 +3,10 @@
 use ackpace_core::Machine;
 use ackpace_core::congestion::{Delay, Path};
 use ackpace_core::conn::{Held, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Want};
-use ackpace_core::disk::{Chosen, Turn};
+use ackpace_core::disk::{Chosen, Reason};
 use ackpace_core::prefetch::Bound;
 use ackpace_core::rate::flow::Flow;
-use ackpace_core::send::Room;
+use ackpace_core::send::Refill;
 use ackpace_core::worker::{In, Out, Received, Worker};
 
 use super::{Asks, BEGINNING_MS, Client, NOTED_EACH_MS, Outcome, Reader, Supply, World, instant};
@@ -26,7 +26,7 @@ const FILE_BYTES: u64 = 1 << 50;
 
 /// Stands for the choice of a read that no scheduler made.
 const CHOSEN: Chosen = Chosen {
-    turn: Turn::First,
+    reason: Reason::First,
     bound: Bound::First,
     len_bytes: 0,
     margin_us: 0,
@@ -46,7 +46,7 @@ struct Peer {
     requests: u64,
     /// A response to it is under way.
     responding: bool,
-    room: Option<Room>,
+    refill: Option<Refill>,
     full: bool,
     want: Option<Want>,
     piece_ms: u64,
@@ -158,7 +158,9 @@ impl Shell<'_> {
                 continue;
             };
             if age_ms % NOTED_EACH_MS == 0 {
-                let look = self.worker.look_into(conn_id(index), instant(self.now_ms));
+                let look = self
+                    .worker
+                    .snapshot_of(conn_id(index), instant(self.now_ms));
                 let believed = look.map_or([0; 2], |look| {
                     [look.believed_bytes_per_s, look.prefetch_bytes_per_s]
                 });
@@ -191,9 +193,9 @@ impl Shell<'_> {
                 stream,
                 len_bytes,
                 more,
-                room,
+                refill,
                 ..
-            } => self.send(stream, len_bytes, more, room),
+            } => self.send(stream, len_bytes, more, refill),
             Out::Sample(conn) => {
                 let sample = self.peers[conn.index as usize].sample();
                 let event = TcpEvent::Sample(sample);
@@ -219,13 +221,14 @@ impl Shell<'_> {
             // Nobody is accepted, listed, logged or paced, and nobody leaves.
             Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Release(_) => {}
             Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
+            Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
             Out::Close { conn, why, .. } => panic!("{conn:?} was closed: {why:?}"),
         }
     }
 
-    fn send(&mut self, stream: StreamId, len_bytes: u64, more: bool, room: Option<Room>) {
+    fn send(&mut self, stream: StreamId, len_bytes: u64, more: bool, refill: Option<Refill>) {
         let peer = &mut self.peers[stream.conn.index as usize];
-        let taken_bytes = peer.give(len_bytes, more, room, self.now_ms);
+        let taken_bytes = peer.give(len_bytes, more, refill, self.now_ms);
         let full = peer.full;
         let unsent_bytes = (full || more).then_some(peer.tcp.unsent_bytes());
         let sent = In::Sent {
@@ -247,7 +250,7 @@ impl Peer {
             asks: false,
             requests: 0,
             responding: false,
-            room: None,
+            refill: None,
             full: false,
             want: None,
             piece_ms: 0,
@@ -352,17 +355,17 @@ impl Peer {
     }
 
     /// Gives the socket bytes. With a lowat, it takes whole kernel buffers until the lowat is reached.
-    fn give(&mut self, len_bytes: u64, more: bool, room: Option<Room>, now_ms: u64) -> u64 {
-        self.room = room.or(self.room);
+    fn give(&mut self, len_bytes: u64, more: bool, refill: Option<Refill>, now_ms: u64) -> u64 {
+        self.refill = refill.or(self.refill);
         let unsent_bytes = self.tcp.unsent_bytes();
         let memory_bytes = SOCKET_BYTES.saturating_sub(self.tcp.unacked_bytes());
-        let room_bytes = match self.room.map(|room| u64::from(room.lowat_bytes)) {
+        let room_bytes = match self.refill.map(|refill| u64::from(refill.lowat_bytes)) {
             Some(lowat) if unsent_bytes >= lowat => 0,
             Some(lowat) => (lowat - unsent_bytes).div_ceil(SKB_BYTES) * SKB_BYTES,
             None => memory_bytes,
         };
         let taken_bytes = len_bytes.min(room_bytes).min(memory_bytes);
-        let filled = room.is_some_and(|room| taken_bytes >= room.bytes);
+        let filled = refill.is_some_and(|refill| taken_bytes >= refill.bytes);
         self.full = filled || taken_bytes < len_bytes;
         let age_ms = now_ms - self.client.starts_ms;
         self.tcp.give(taken_bytes, more && !self.full, age_ms);
@@ -372,8 +375,8 @@ impl Peer {
     /// Whether a full socket is writable (tcp(7), sk_stream_write_space).
     fn calls(&self) -> bool {
         let below_bytes = self
-            .room
-            .map_or(SOCKET_BYTES * 2 / 3, |room| room.call_bytes.into());
+            .refill
+            .map_or(SOCKET_BYTES * 2 / 3, |refill| refill.call_bytes.into());
         self.tcp.unsent_bytes() < below_bytes && self.tcp.unacked_bytes() <= SOCKET_BYTES * 2 / 3
     }
 

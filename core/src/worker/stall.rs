@@ -10,7 +10,7 @@ use crate::why::Wait;
 
 /// One stalled response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stand {
+pub(super) struct Stall {
     pub wait: Wait,
     pub since: Instant,
     /// Until when the cause of the stall is known.
@@ -27,10 +27,10 @@ pub(super) struct Stand {
     awaited: bool,
 }
 
-impl Stand {
+impl Stall {
     /// The response is stalled from now on. `thin`: as far as is known, its socket holds next to nothing.
-    pub fn new(wait: Wait, thin: bool, now: Instant) -> Stand {
-        Stand {
+    pub fn new(wait: Wait, thin: bool, now: Instant) -> Stall {
+        Stall {
             wait,
             since: now,
             known_until: now,
@@ -55,7 +55,7 @@ impl Stand {
     }
 
     /// A sample arrived: the socket is `dry` or not, and was empty for `idle_us` since the sample before, if that is
-    /// known. `true`: [`Stand::asks`] asked for this sample.
+    /// known. `true`: [`Stall::asks`] asked for this sample.
     pub fn heard(&mut self, dry: bool, idle_us: Option<u64>, now: Instant) -> bool {
         if self.wait != Wait::Disk {
             return false;
@@ -111,37 +111,37 @@ mod tests {
 
     #[test]
     fn a_client_with_bytes_in_its_socket_does_not_wait_for_the_disk() {
-        let mut stand = Stand::new(Wait::Disk, false, at(0));
-        assert!(stand.asks() && !stand.asks());
-        assert!(stand.heard(false, Some(0), at(500)), "asked for");
-        assert_eq!(stand.times_us(at(500)), (0, 500 * MS));
-        assert_eq!(stand.seen(at(500)), (Wait::Margin, 500 * MS));
+        let mut stall = Stall::new(Wait::Disk, false, at(0));
+        assert!(stall.asks() && !stall.asks());
+        assert!(stall.heard(false, Some(0), at(500)), "asked for");
+        assert_eq!(stall.times_us(at(500)), (0, 500 * MS));
+        assert_eq!(stall.seen(at(500)), (Wait::Margin, 500 * MS));
         // It ran dry 200 ms later, and stays so.
-        assert!(!stand.heard(true, Some(300 * MS), at(1000)), "by itself");
-        assert_eq!(stand.times_us(at(1000)), (300 * MS, 700 * MS));
-        stand.heard(true, Some(1), at(2000));
-        assert_eq!(stand.times_us(at(2500)), (1_800 * MS, 700 * MS));
-        assert_eq!(stand.seen(at(2500)), (Wait::Disk, 1_800 * MS));
+        assert!(!stall.heard(true, Some(300 * MS), at(1000)), "by itself");
+        assert_eq!(stall.times_us(at(1000)), (300 * MS, 700 * MS));
+        stall.heard(true, Some(1), at(2000));
+        assert_eq!(stall.times_us(at(2500)), (1_800 * MS, 700 * MS));
+        assert_eq!(stall.seen(at(2500)), (Wait::Disk, 1_800 * MS));
     }
 
     #[test]
     fn a_corked_head_keeps_nobody_busy() {
-        let mut stand = Stand::new(Wait::Disk, true, at(0));
-        stand.heard(true, Some(0), at(150));
-        assert_eq!(stand.times_us(at(150)), (150 * MS, 0));
+        let mut stall = Stall::new(Wait::Disk, true, at(0));
+        stall.heard(true, Some(0), at(150));
+        assert_eq!(stall.times_us(at(150)), (150 * MS, 0));
         // The cork opens after 200 ms by itself.
-        let mut stand = Stand::new(Wait::Disk, true, at(0));
-        stand.heard(true, Some(100 * MS), at(300));
-        assert_eq!(stand.times_us(at(300)), (300 * MS, 0));
+        let mut stall = Stall::new(Wait::Disk, true, at(0));
+        stall.heard(true, Some(100 * MS), at(300));
+        assert_eq!(stall.times_us(at(300)), (300 * MS, 0));
     }
 
     #[test]
     fn where_nobody_counts_the_last_sample_tells() {
-        let mut stand = Stand::new(Wait::Disk, false, at(0));
-        stand.heard(false, None, at(400));
-        stand.heard(true, None, at(1000));
-        assert_eq!(stand.times_us(at(1000)), (600 * MS, 400 * MS));
-        let net = Stand::new(Wait::Window, true, at(0));
+        let mut stall = Stall::new(Wait::Disk, false, at(0));
+        stall.heard(false, None, at(400));
+        stall.heard(true, None, at(1000));
+        assert_eq!(stall.times_us(at(1000)), (600 * MS, 400 * MS));
+        let net = Stall::new(Wait::Window, true, at(0));
         assert_eq!(net.times_us(at(10)), (0, 10 * MS));
     }
 
@@ -152,14 +152,14 @@ mod tests {
             samples in proptest::collection::vec((0u64..1 << 40, any::<bool>(), proptest::option::of(0u64..1 << 50)), 0..20),
             rest_us in 0u64..1 << 40,
         ) {
-            let mut stand = Stand::new(Wait::Disk, thin, at(7));
+            let mut stall = Stall::new(Wait::Disk, thin, at(7));
             let mut now = at(7);
             for (us, dry, idle_us) in samples {
                 now = now.plus_us(us);
-                stand.heard(dry, idle_us, now);
+                stall.heard(dry, idle_us, now);
             }
             now = now.plus_us(rest_us);
-            let (disk_us, net_us) = stand.times_us(now);
+            let (disk_us, net_us) = stall.times_us(now);
             prop_assert_eq!(disk_us + net_us, now.since_us(at(7)));
         }
     }

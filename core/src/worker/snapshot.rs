@@ -3,7 +3,7 @@
 use super::Worker;
 use super::counts::{Census, Counts, PHASES, phase_index};
 use super::pace::{Pace, is_dry};
-use super::stand::Stand;
+use super::stall::Stall;
 use super::{Conn, Phase};
 use crate::conn::{ConnId, StreamId, TcpSample};
 use crate::units::Instant;
@@ -11,7 +11,7 @@ use crate::why::{Decision, TopUp, Wait, WindowFacts};
 
 /// A snapshot of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct Snapshot {
     /// The connection.
     pub conn: ConnId,
     /// Its phase, by its name in [`PHASES`].
@@ -31,7 +31,7 @@ pub struct Look {
     /// All bytes ever given to its socket.
     given_bytes: u64,
     pace: Pace,
-    stand: Option<Stand>,
+    stall: Option<Stall>,
 }
 
 /// A response under way.
@@ -39,7 +39,7 @@ pub struct Look {
 pub struct Response {
     /// Its name.
     pub stream: StreamId,
-    /// What its next bytes wait for, as far as is known without a fresh TCP_INFO sample ([`Look::seen_with`]).
+    /// What its next bytes wait for, as far as is known without a fresh TCP_INFO sample ([`Snapshot::seen_with`]).
     pub wait: Wait,
     /// For how long.
     pub wait_us: u64,
@@ -60,21 +60,21 @@ pub struct Response {
     pub waited_net_us: u64,
 }
 
-impl Look {
+impl Snapshot {
     /// The same snapshot, corrected by a fresh TCP_INFO sample.
     #[must_use]
-    pub fn seen_with(mut self, sample: &TcpSample, now: Instant) -> Look {
+    pub fn seen_with(mut self, sample: &TcpSample, now: Instant) -> Snapshot {
         let acked_bytes = self.given_bytes.saturating_sub(sample.unacked_bytes);
         let idle_us = self.pace.heard(sample, acked_bytes, now);
         self.rate_bytes_per_s = self.pace.bytes_per_s(now);
         let Some(response) = &mut self.response else {
             return self;
         };
-        if let Some(stand) = &mut self.stand {
-            response.stands(&stand.times_us(now), |waited, us| waited - us);
-            stand.heard(is_dry(sample), idle_us, now);
-            response.stands(&stand.times_us(now), |waited, us| waited + us);
-            (response.wait, response.wait_us) = stand.seen(now);
+        if let Some(stall) = &mut self.stall {
+            response.stands(&stall.times_us(now), |waited, us| waited - us);
+            stall.heard(is_dry(sample), idle_us, now);
+            response.stands(&stall.times_us(now), |waited, us| waited + us);
+            (response.wait, response.wait_us) = stall.seen(now);
         }
         let unsent_bytes = sample.unsent_bytes.unwrap_or(0);
         if let Some(flow) = sample.flow {
@@ -115,11 +115,11 @@ impl Worker {
 
     /// Snapshots of the connections that have a response under way, in the order of their slots, from slot `from` on.
     /// It visits every connection, so call it only when somebody asks.
-    pub fn looks(&self, from: u32, now: Instant) -> impl Iterator<Item = Look> {
+    pub fn snapshots(&self, from: u32, now: Instant) -> impl Iterator<Item = Snapshot> {
         let conns = self.table.from(from);
         conns
             .filter(|conn| conn.stream.is_some())
-            .map(move |conn| self.look_at(conn, now))
+            .map(move |conn| self.snapshot(conn, now))
     }
 
     /// The number of connections in each state. Call it only when somebody asks.
@@ -130,13 +130,13 @@ impl Worker {
     }
 
     /// A snapshot of one connection; `None` if it is gone.
-    pub fn look_into(&self, id: ConnId, now: Instant) -> Option<Look> {
-        Some(self.look_at(self.table.get(id)?, now))
+    pub fn snapshot_of(&self, id: ConnId, now: Instant) -> Option<Snapshot> {
+        Some(self.snapshot(self.table.get(id)?, now))
     }
 
-    fn look_at(&self, conn: &Conn, now: Instant) -> Look {
+    fn snapshot(&self, conn: &Conn, now: Instant) -> Snapshot {
         let margin = &conn.output.margin;
-        Look {
+        Snapshot {
             conn: conn.id,
             phase: PHASES[phase_index(conn.phase, conn.patience.idle())],
             rate_bytes_per_s: conn.evidence.shown.bytes_per_s(now),
@@ -162,7 +162,7 @@ impl Worker {
             }),
             given_bytes: conn.arrivals.given_bytes(),
             pace: conn.evidence.shown,
-            stand: conn.stream.as_ref().and_then(|stream| stream.stand()),
+            stall: conn.stream.as_ref().and_then(|stream| stream.stall()),
         }
     }
 }
