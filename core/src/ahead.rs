@@ -63,12 +63,12 @@ impl Ahead {
         let usable_bytes = i128::from(has_bytes) + i128::from(free_bytes);
         let reserve_bytes = i128::from(self.reserve_bytes);
         let calm = (reserve_bytes / 2..=reserve_bytes / 2 * 3).contains(&i128::from(free_bytes));
-        let wished_bytes = match calm {
+        let wanted_bytes = match calm {
             true => i128::from(has_bytes),
             false => usable_bytes - reserve_bytes,
         };
-        let wished_bytes = u64::try_from(wished_bytes.max(0)).unwrap_or(u64::MAX);
-        wished_bytes.clamp(self.least_bytes, self.most_bytes)
+        let wanted_bytes = u64::try_from(wanted_bytes.max(0)).unwrap_or(u64::MAX);
+        wanted_bytes.clamp(self.least_bytes, self.most_bytes)
     }
 }
 

@@ -249,16 +249,35 @@ pub struct Want {
     pub dry_at: Instant,
     /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
-    /// Number of the want in its stream, wrapping. A want that only gets a new deadline keeps its number. An answer
-    /// names the number, and is void for any other.
-    pub seq: u32,
+    /// Its number in its stream. A want that only gets a new deadline keeps its number.
+    pub seq: WantSeq,
     /// Number of answers that the stream has received.
-    pub heard: u32,
+    pub answers: u32,
     /// Number of congestion signals that the stream has had ([`crate::congestion::Signal`]). If it is higher than in
     /// the want that this one replaces, congestion is the reason for the new deadline.
     pub signals: u32,
     /// The page cache was asked and lacks part of the first window. `false`: it was not asked.
     pub absent: bool,
+}
+
+/// The number of a want in its stream. An answer bears the number of the want that it answers, and is void for any other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WantSeq(
+    /// 0: no want was made yet. It wraps, and leaves 0 out.
+    pub u32,
+);
+
+impl WantSeq {
+    /// The number of the next want.
+    #[must_use]
+    pub fn next(self) -> WantSeq {
+        WantSeq(self.0.wrapping_add(1).max(1))
+    }
+
+    /// Whether it is that of an earlier want of the same stream.
+    pub fn is_before(self, other: WantSeq) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) < 0
+    }
 }
 
 /// What the transport says about a connection: one vocabulary for epoll, TCP_INFO and any other source.

@@ -195,7 +195,7 @@ impl Disk {
             Some(reader) if is_before(want.stream, reader.want.stream) => return,
             Some(reader) if reader.want.stream == want.stream => {
                 let before = reader.want.seq;
-                if is_older(want.seq, before) {
+                if want.seq.is_before(before) {
                     return;
                 }
                 if want.seq == before && reader.answered.is_some() {
@@ -259,7 +259,7 @@ impl Disk {
     fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
         let begins = Begins {
             from_bytes: want.span.offset_bytes,
-            anew: want.heard > 0,
+            anew: want.answers > 0,
             read_bytes: self.page_cache.read_bytes(),
             room_bytes: self.page_cache.bytes(now),
         };
@@ -363,7 +363,7 @@ impl Disk {
                 .unwrap_or_else(|| self.settings.prefetch.due_at(dry_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
-            urgent: reader.want.heard == 0 && !id.is_gone(),
+            urgent: reader.want.answers == 0 && !id.is_gone(),
             short: is_short_rest(&reader.want) && !id.is_gone(),
         })
     }
@@ -422,11 +422,6 @@ impl Machine for Disk {
         let due_at = self.scheduler.next_at(self.target_us() / 2);
         [due_at, check_at].into_iter().flatten().min()
     }
-}
-
-/// Whether a want is from before another one of its stream.
-fn is_older(seq: u32, than: u32) -> bool {
-    (seq.wrapping_sub(than) as i32) < 0
 }
 
 /// Whether little is left of a response that has begun, and its client took all that it was given: nobody knows how fast it is.

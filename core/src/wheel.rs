@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_wish_counts() {
+    fn the_earliest_want_counts() {
         let mut wheel = Wheel::default();
         wheel.by(0, AT(9 * S), AT(0));
         wheel.by(0, AT(4 * S), AT(0));

@@ -13,7 +13,7 @@ pub const PORT: &str = "9100";
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// The counters, each summed over all labels, and the keys of the figures that they become.
 const COUNTERS: [(&str, &str); 3] = [
-    ("ackpace_disk_delayed_wishes_total", "delayed_reads"),
+    ("ackpace_disk_delayed_wants_total", "delayed_reads"),
     ("ackpace_disk_delayed_bytes_total", "delayed_read_bytes"),
     ("ackpace_congestion_signals_total", "congestion_signals"),
 ];
@@ -74,7 +74,7 @@ mod tests {
         let page = |first: u64| {
             format!(
                 "# TYPE ackpace_congestion_signals counter\nackpace_congestion_signals_total{{signal=\"ecn\"}} {first}\n\
-                 ackpace_congestion_signals_total{{signal=\"timeout\"}} 4\nackpace_disk_delayed_wishes_total{{device=\"0\"}} 7\n"
+                 ackpace_congestion_signals_total{{signal=\"timeout\"}} 4\nackpace_disk_delayed_wants_total{{device=\"0\"}} 7\n"
             )
         };
         let (before, after) = (Scrape::read(&page(3)), Scrape::read(&page(40)));

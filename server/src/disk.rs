@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use ackpace_core::conn::{Span, StreamId, Want};
+use ackpace_core::conn::{Span, StreamId, Want, WantSeq};
 use ackpace_core::disk::{Chosen, Disk, ReadError, Settings};
 use ackpace_core::limits::{READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use crossbeam_channel::{Sender, bounded};
@@ -44,9 +44,9 @@ pub enum Ask {
 #[derive(Debug)]
 pub enum Completion {
     /// The want of this number is fulfilled, up to the end of the span, by a read that was chosen for this reason.
-    Filled(StreamId, u32, Span, ReadBytes, Chosen),
+    Filled(StreamId, WantSeq, Span, ReadBytes, Chosen),
     /// Its read failed.
-    Failed(StreamId, u32, ReadError),
+    Failed(StreamId, WantSeq, ReadError),
 }
 
 /// Where the bytes of a fulfilled want are.

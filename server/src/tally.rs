@@ -76,13 +76,13 @@ pub struct Tally {
     /// Sends of which the socket took a part.
     pub sends_cut: Count,
     /// Requests answered from the response cache.
-    pub ready_hits: Count,
+    pub response_cache_hits: Count,
     /// Requests that could be cached, and were not in the response cache.
-    pub ready_misses: Count,
+    pub response_cache_misses: Count,
     /// Memory of the response cache.
-    pub ready_bytes: Count,
+    pub response_cache_bytes: Count,
     /// Responses in the cache.
-    pub ready_files: Count,
+    pub response_cache_files: Count,
     /// T in microseconds; 0 without margins.
     pub target_us: Count,
     /// The counters of the worker machine.

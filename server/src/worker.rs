@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ackpace_core::conn::{ConnId, Held, Span, StreamId};
+use ackpace_core::conn::{ConnId, Held, Span, StreamId, WantSeq};
 use ackpace_core::disk::{Chosen, ReadError};
 use ackpace_core::limits::{
     EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TURN_BYTES_MAX,
@@ -366,7 +366,7 @@ impl Worker {
     /// Bytes of a stream are in memory. Slots that come for a departed client are freed at once.
     fn filled(
         &mut self,
-        (stream, seq): (StreamId, u32),
+        (stream, seq): (StreamId, WantSeq),
         span: Span,
         (fill, chosen): (ReadBytes, Chosen),
         now: Instant,
@@ -408,7 +408,7 @@ impl Worker {
         }
     }
 
-    fn read_failed(&mut self, (stream, seq): (StreamId, u32), error: ReadError, now: Instant) {
+    fn read_failed(&mut self, (stream, seq): (StreamId, WantSeq), error: ReadError, now: Instant) {
         let awaited = self.decider.awaits(stream, seq);
         let conn = self.conns.get(stream.conn).filter(|_| awaited);
         let source = conn.and_then(|conn| conn.source.as_ref());

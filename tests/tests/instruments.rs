@@ -121,8 +121,11 @@ fn metrics_show_the_bytes_of_a_download_while_it_runs_and_after() {
     let page = watched.scrape("/metrics", "").text();
     assert_eq!(sum(&page, "ackpace_requests_total", &["2xx"]), 5.0);
     assert_eq!(sum(&page, "ackpace_requests_total", &["4xx"]), 1.0);
-    assert!(sum(&page, "ackpace_ready_hits_total", &[]) >= 1.0, "{page}");
-    assert!(sum(&page, "ackpace_sent_bytes_total", &["kept_ready"]) > 10.0);
+    assert!(
+        sum(&page, "ackpace_response_cache_hits_total", &[]) >= 1.0,
+        "{page}"
+    );
+    assert!(sum(&page, "ackpace_sent_bytes_total", &["response_cache"]) > 10.0);
     assert!(sum(&page, "ackpace_waited_seconds_total", &[]) > 0.0);
     assert!(sum(&page, "ackpace_topups_total", &["called"]) >= 1.0);
     assert!(sum(&page, "ackpace_full_sends_total", &[]) >= 1.0);
@@ -193,14 +196,14 @@ fn the_page_is_good_for_prometheus_own_parser_in_both_formats() {
 fn a_small_file_is_ready_for_who_opens_a_connection_for_each_request() {
     let watched = Watched::start(&["--workers", "1"]);
     eventually("the third within a second of the second", || {
-        let hits = watched.sum("ackpace_ready_hits_total", &[]);
+        let hits = watched.sum("ackpace_response_cache_hits_total", &[]);
         for _ in 0..3 {
             let mut conn = watched.server.connect();
             let response = conn.get("/a", "Connection: close\r\n");
             assert_eq!(response.text(), "0123456789");
             conn.ends();
         }
-        watched.sum("ackpace_ready_hits_total", &[]) > hits
+        watched.sum("ackpace_response_cache_hits_total", &[]) > hits
     });
 }
 

@@ -71,7 +71,7 @@ fn ready_files(server: &Server) -> String {
         .get("/metrics", "")
         .text();
     let mut lines = page.lines();
-    let line = lines.find(|line| line.starts_with("ackpace_ready_files{"));
+    let line = lines.find(|line| line.starts_with("ackpace_response_cache_files{"));
     let value = line.and_then(|line| line.split(' ').nth(1));
     value.expect("the metric").to_owned()
 }

@@ -136,7 +136,7 @@ impl Disk {
             target_us,
             margin_us: want.dry_at.since_us(now),
             rate_bytes_per_s: self.rate_for(want, now),
-            nth: want.heard,
+            nth: want.answers,
             rest_bytes: want.span.len_bytes,
             most_bytes: self.model.read_bytes_max(),
             free_bytes: u64::from(free) * SLOT_BYTES,

@@ -4,7 +4,7 @@ use super::chosen::Chosen;
 use super::layout::Layout;
 use super::scheduler::Order;
 use crate::congestion::Delay;
-use crate::conn::{Held, ObjectId, Span, StreamId, Want};
+use crate::conn::{Held, ObjectId, Span, StreamId, Want, WantSeq};
 use crate::prefetch::Prefetch;
 
 /// What the operator may choose, and what is known about the device.
@@ -120,7 +120,7 @@ pub enum Out {
         /// The stream.
         stream: StreamId,
         /// Which of its wants ([`Want::seq`]).
-        seq: u32,
+        seq: WantSeq,
         /// Which bytes.
         span: Span,
         /// Where they are; slots go to this stream.
@@ -136,7 +136,7 @@ pub enum Out {
         /// The stream.
         stream: StreamId,
         /// Which of its wants.
-        seq: u32,
+        seq: WantSeq,
         /// The reason.
         error: ReadError,
     },

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_that_crossed_its_answer_says_nothing() {
+    fn a_want_that_crossed_its_answer_says_nothing() {
         let mut room = room_after(9, 1 << 30);
         assert_eq!(
             room.gone(FILE, WINDOW_BYTES, NOW),

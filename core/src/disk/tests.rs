@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::congestion::Delay;
-use crate::conn::ConnId;
+use crate::conn::{ConnId, WantSeq};
 use crate::limits::{FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, WINDOW_BYTES};
 use crate::prefetch::Prefetch;
 use crate::units::{KIB, MIB};
@@ -61,8 +61,8 @@ pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
         },
         dry_at: NOW,
         rate_bytes_per_s: if heard == 0 { 0 } else { 1_000_000 },
-        seq: heard + 1,
-        heard,
+        seq: WantSeq(heard + 1),
+        answers: heard,
         signals: 0,
         absent: true,
     }
@@ -221,7 +221,7 @@ fn the_last_reader_of_a_shared_file_cancels_its_read() {
 }
 
 #[test]
-fn an_answer_that_was_not_heard_voids_the_wish_and_wakes_who_stands_still() {
+fn an_answer_that_was_not_heard_voids_the_want_and_wakes_who_stands_still() {
     let (mut disk, first) = disk_with(SETTINGS, 1);
     disk.on(done(&first[0]), NOW);
     assert!(matches!(orders(&mut disk, NOW)[..], [Out::Filled { .. }]));
@@ -236,7 +236,7 @@ fn an_answer_that_was_not_heard_voids_the_wish_and_wakes_who_stands_still() {
 }
 
 #[test]
-fn an_unaligned_wish_is_read_from_its_block_and_told_as_wished() {
+fn an_unaligned_want_is_read_from_its_block_and_told_as_wanted() {
     let mut disk = Disk::new(SETTINGS);
     let want = Want {
         span: Span {
@@ -619,7 +619,7 @@ proptest! {
     /// Whatever happens: the pool is never exceeded, every want of a living stream is answered once, and one of an
     /// ended stream never.
     #[test]
-    fn every_living_wish_is_answered_once_within_the_pool(
+    fn every_living_want_is_answered_once_within_the_pool(
         steps in prop::collection::vec((0u32..12, 0u32..4, 0u64..3 << 20, 0u8..5, 0u64..2_000_000), 1..200),
         mib in 1u64..32,
     ) {

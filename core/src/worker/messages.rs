@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use super::exported::{Exported, Kept, LocalFile};
 use crate::congestion::Delay;
-use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want};
+use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, WantSeq};
 use crate::disk::Chosen;
 use crate::send::Refill;
 use crate::send::control::Policy;
@@ -166,7 +166,7 @@ pub enum In {
         /// The response.
         stream: StreamId,
         /// Which of its wants ([`Want::seq`]).
-        seq: u32,
+        seq: WantSeq,
         /// What is in memory now.
         span: Span,
         /// What holds it.
@@ -179,7 +179,7 @@ pub enum In {
         /// The response.
         stream: StreamId,
         /// Which of its wants.
-        seq: u32,
+        seq: WantSeq,
         /// The reason.
         why: Why,
     },

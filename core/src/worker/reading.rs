@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use super::Worker;
 use super::messages::Out;
 use super::stream::Undo;
-use crate::conn::{Held, Span, StreamId};
+use crate::conn::{Held, Span, StreamId, WantSeq};
 use crate::disk::Chosen;
 use crate::units::Instant;
 use crate::why::{What, Why};
@@ -22,7 +22,7 @@ pub(super) fn undo(outs: &mut VecDeque<Out>, undo: Undo, stream: StreamId) {
 
 /// The answer of the disk machine to a want.
 pub(super) struct ReadAnswer {
-    pub seq: u32,
+    pub seq: WantSeq,
     pub span: Span,
     pub held: Held,
     pub chosen: Chosen,
@@ -31,7 +31,7 @@ pub(super) struct ReadAnswer {
 impl Worker {
     /// Whether the stream awaits an answer to the want of this number. If not, the answer is late, and its slots are
     /// free.
-    pub fn awaits(&self, stream: StreamId, seq: u32) -> bool {
+    pub fn awaits(&self, stream: StreamId, seq: WantSeq) -> bool {
         let stream = self.table.stream(stream);
         stream.is_some_and(|stream| stream.awaits(seq))
     }
@@ -89,7 +89,7 @@ impl Worker {
     }
 
     /// The disk can't read a stream's next bytes: the response ends when what it has is sent.
-    pub(super) fn unfilled(&mut self, id: StreamId, seq: u32, why: Why) {
+    pub(super) fn unfilled(&mut self, id: StreamId, seq: WantSeq, why: Why) {
         if !self.awaits(id, seq) {
             return;
         }

@@ -6,7 +6,7 @@ mod waiting;
 use super::stall::Stall;
 use crate::cache::ResidencyCache;
 use crate::congestion::Delay;
-use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want};
+use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want, WantSeq};
 use crate::limits::{MISSES_MAX, SEND_BYTES_MAX};
 use crate::send::Supply;
 use crate::units::Instant;
@@ -80,15 +80,15 @@ pub(super) struct Stream {
     probe: Option<PendingProbe>,
     /// The want that the disk machine has and has not answered yet.
     want: Option<Want>,
-    /// Number of the last want; 0: none was made yet.
-    seq: u32,
+    /// The number of the last want.
+    seq: WantSeq,
     undo: Undo,
     /// Where bytes were last found missing when they were to be sent, and how often in a row.
     missed: (u64, u32),
     /// Nothing can be read from this byte of the file on: a want for it failed, and no other was made since.
     broken: Option<(u64, Why)>,
     /// Number of answers from the disk machine so far.
-    heard: u32,
+    answers: u32,
     /// Number of congestion signals so far.
     signals: u32,
     /// What congestion does to the want.
@@ -147,11 +147,11 @@ impl Stream {
             at_bytes: 0,
             probe: None,
             want: None,
-            seq: 0,
+            seq: WantSeq::default(),
             undo: Undo::default(),
             missed: (0, 0),
             broken: None,
-            heard: 0,
+            answers: 0,
             signals: 0,
             delay,
             fetched: SmallVec::new(),

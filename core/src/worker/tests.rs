@@ -21,6 +21,7 @@ use super::*;
 use crate::congestion::{CaState, Delay, Path};
 use crate::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, TcpEvent, TcpSample, Version,
+    WantSeq,
 };
 use crate::disk::{Chosen, Reason};
 use crate::limits::{
@@ -41,7 +42,7 @@ const OBJECT: ObjectId = ObjectId {
 };
 
 /// The number of the pending want.
-const STANDING: u32 = u32::MAX;
+const STANDING: WantSeq = WantSeq(u32::MAX);
 
 /// Why a read was made: it does not matter for what follows.
 const CHOSEN: Chosen = Chosen {
@@ -197,9 +198,9 @@ impl Bench {
     /// An answer from the disk, to the pending want.
     fn tell(&mut self, mut event: In) -> Vec<Out> {
         if let In::Filled { stream, seq, .. } | In::Unfilled { stream, seq, .. } = &mut event {
-            let stands = |seq: &u32| self.worker.awaits(*stream, *seq);
+            let stands = |seq: &WantSeq| self.worker.awaits(*stream, *seq);
             if *seq == STANDING {
-                *seq = (1..1_000).find(stands).unwrap_or(0);
+                *seq = (1..1_000).map(WantSeq).find(stands).unwrap_or_default();
             }
         }
         let fills = matches!(event, In::Sent { full: true, .. });

@@ -9,17 +9,17 @@ use rustix::fs::{Mode, OFlags};
 #[derive(Debug)]
 pub struct Awake {
     /// The kernel drops the request when this file is closed.
-    _wish: Option<OwnedFd>,
+    _latency: Option<OwnedFd>,
 }
 
 impl Awake {
     /// Takes effect at once. Where the kernel refuses, wake-ups are just slower.
     pub fn keep() -> Self {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let wish = rustix::fs::open("/dev/cpu_dma_latency", flags, Mode::empty());
-        let tell = |wish: &OwnedFd| rustix::io::write(wish, &0i32.to_ne_bytes()).is_ok();
+        let latency = rustix::fs::open("/dev/cpu_dma_latency", flags, Mode::empty());
+        let tell = |latency: &OwnedFd| rustix::io::write(latency, &0i32.to_ne_bytes()).is_ok();
         Self {
-            _wish: wish.ok().filter(tell),
+            _latency: latency.ok().filter(tell),
         }
     }
 }

@@ -1,5 +1,5 @@
 use ackpace_core::congestion::Delay;
-use ackpace_core::conn::ConnId;
+use ackpace_core::conn::{ConnId, WantSeq};
 use ackpace_core::disk::{Layout, Order};
 use ackpace_core::prefetch::Prefetch;
 use crossbeam_channel::{Receiver, Sender};
@@ -148,8 +148,8 @@ fn want(index: u32, heard: u32, from_bytes: u64) -> Ask {
         span,
         dry_at: Instant { us: 0 },
         rate_bytes_per_s: 0,
-        seq: heard + 1,
-        heard,
+        seq: WantSeq(heard + 1),
+        answers: heard,
         signals: 0,
         absent: true,
     };
@@ -172,7 +172,8 @@ fn what_is_read_goes_to_the_stream_with_its_memory() {
     let read = bench.read().expect("a read");
     assert!(bench.free_slots() < all);
     bench.fill(read);
-    let Some(Completion::Filled(_, 1, span, ReadBytes::Slots(piece), _)) = bench.completions()
+    let Some(Completion::Filled(_, WantSeq(1), span, ReadBytes::Slots(piece), _)) =
+        bench.completions()
     else {
         panic!("the bytes are there");
     };
@@ -182,7 +183,7 @@ fn what_is_read_goes_to_the_stream_with_its_memory() {
 }
 
 #[test]
-fn a_wish_from_before_the_answer_is_void_and_the_next_is_not() {
+fn a_want_from_before_the_answer_is_void_and_the_next_is_not() {
     let mut bench = Bench::new();
     bench.shell.handle.ask(0, 1, want(1, 0, 0));
     bench.shell.turn();

@@ -45,13 +45,13 @@ impl Worker {
             }
             let plan = (conn.front).ready(stream.nth, found.ready, found.content, &around);
             conn.ready = true;
-            self.tally.ready_hits.add(1);
+            self.tally.response_cache_hits.add(1);
             self.tally.answered(conn.front.status());
             conn.front.used(&mut self.heads);
             return self.planned(stream, plan, now);
         }
         let missed = self.response_cache.is_on() && plain.is_some();
-        self.tally.ready_misses.add(missed.into());
+        self.tally.response_cache_misses.add(missed.into());
         conn.ready = false;
         conn.looked_up = self.response_cache.changes().moment(now);
         match conn.front.task(stream.nth, refuse, &around) {
@@ -250,8 +250,8 @@ fn cache_response(
 /// Publishes the size of the response cache.
 fn count_ready(tally: &Tally, response_cache: &ResponseCache) {
     let (files, bytes) = response_cache.held();
-    tally.ready_files.set(files);
-    tally.ready_bytes.set(bytes);
+    tally.response_cache_files.set(files);
+    tally.response_cache_bytes.set(bytes);
 }
 
 /// What a response depends on besides its request.

@@ -124,7 +124,7 @@ struct Crowd {
     /// Slots that clients hold, the oldest first.
     held: VecDeque<u32>,
     /// How many reads had been made when each sent its want.
-    wished: BTreeMap<u32, u64>,
+    wanted: BTreeMap<u32, u64>,
     heard: BTreeMap<u32, u32>,
     reads: u64,
     longest_wait: u64,
@@ -143,7 +143,7 @@ impl Crowd {
             ..want(n, n, from_bytes, heard)
         };
         self.disk.on(In::Want(want), NOW);
-        self.wished.insert(n, self.reads);
+        self.wanted.insert(n, self.reads);
     }
 
     fn turn(&mut self, rates: &[u64]) {
@@ -160,7 +160,7 @@ impl Crowd {
                 }
                 Out::Filled { stream, .. } => {
                     let n = stream.conn.index;
-                    let since = self.wished.remove(&n).expect("it wished");
+                    let since = self.wanted.remove(&n).expect("it wanted");
                     if n >= NEWCOMERS {
                         self.disk.on(In::Forget(stream), NOW);
                         continue;
@@ -206,7 +206,7 @@ proptest! {
             disk: Disk::new(Settings { memory_bytes, order, ..SETTINGS }),
             flying: VecDeque::new(),
             held: VecDeque::new(),
-            wished: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             heard: BTreeMap::new(),
             reads: 0,
             longest_wait: 0,
@@ -223,7 +223,7 @@ proptest! {
             crowd.turn(&rates);
             crowd.step(lag);
         }
-        for (n, since) in &crowd.wished {
+        for (n, since) in &crowd.wanted {
             if *n < NEWCOMERS {
                 crowd.longest_wait = crowd.longest_wait.max(crowd.reads - since);
             }
@@ -241,7 +241,7 @@ proptest! {
     /// A clock that does not move, leaps an hour ahead, or goes back, as a monotonic one never does: every want is
     /// answered when the clock is past where it ever was.
     #[test]
-    fn whatever_the_clock_does_every_wish_is_answered(
+    fn whatever_the_clock_does_every_want_is_answered(
         steps in prop::collection::vec((0u32..12, 0u64..3 << 20, 0u8..4, 0u64..u64::MAX, 0u8..8), 1..200),
         clook in any::<bool>(),
     ) {

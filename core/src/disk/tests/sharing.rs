@@ -1,6 +1,7 @@
 //! Which readers share a file: by position, by time, and by what the page cache was found to hold.
 
 use super::*;
+use crate::conn::WantSeq;
 use crate::limits::{UNSHARED_US, VAIN_WINDOWS_MAX};
 
 const MB: u64 = 1_000_000;
@@ -246,7 +247,7 @@ fn a_follower_who_is_slower_than_he_seems_ends_it_by_what_he_does_not_find() {
     }
     for (heard, window) in (2..).zip(400..400 + VAIN_WINDOWS_MAX as u64) {
         let absent = Want {
-            seq: heard + 1,
+            seq: WantSeq(heard + 1),
             span: Span {
                 offset_bytes: window * WINDOW_BYTES,
                 ..fast.span

@@ -4,7 +4,7 @@
 use super::{Body, PendingProbe, Step, Stream, Undo};
 use crate::cache::{ResidencyCache, Verdict};
 use crate::congestion::Delay;
-use crate::conn::{Held, ObjectId, Part, Span, Want};
+use crate::conn::{Held, ObjectId, Part, Span, Want, WantSeq};
 use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US, WINDOW_BYTES};
 use crate::send::Supply;
 use crate::units::Instant;
@@ -136,7 +136,7 @@ impl Stream {
         let dry_at = self.dry_at(span.offset_bytes, supply, now);
         self.broken = None;
         self.undo.want = false; // this one replaces it
-        self.seq = self.seq.wrapping_add(1).max(1); // 0: there was none
+        self.seq = self.seq.next();
         self.tell(Want {
             stream: self.id,
             object,
@@ -144,7 +144,7 @@ impl Stream {
             dry_at,
             rate_bytes_per_s: supply.rate_bytes_per_s,
             seq: self.seq,
-            heard: self.heard,
+            answers: self.answers,
             signals: self.signals,
             absent,
         })
@@ -153,7 +153,7 @@ impl Stream {
     /// The same want with a new deadline, if the change is worth telling the disk machine.
     fn redate(&mut self, told: Want, supply: &Supply, now: Instant) -> Option<Want> {
         let dry_at = self.dry_at(told.span.offset_bytes, supply, now);
-        let (heard, signals) = (self.heard, self.signals);
+        let (answers, signals) = (self.answers, self.signals);
         // Like a request already given to the kernel: the worker never postpones it, only the disk machine may.
         let keeps = self.delay != Delay::Rate && told.rate_bytes_per_s > 0;
         let anew = match keeps && dry_at >= told.dry_at {
@@ -167,7 +167,7 @@ impl Stream {
             false => return None,
         };
         Some(self.tell(Want {
-            heard,
+            answers,
             signals,
             ..anew
         }))
@@ -191,11 +191,11 @@ impl Stream {
 
     /// Whether the stream has ever had a want.
     pub(in crate::worker) fn reads_from_disk(&self) -> bool {
-        self.seq > 0
+        self.seq != WantSeq::default()
     }
 
     /// Whether an answer to the want of this number is awaited. Late answers, to any other number, are void.
-    pub(in crate::worker) fn awaits(&self, seq: u32) -> bool {
+    pub(in crate::worker) fn awaits(&self, seq: WantSeq) -> bool {
         self.want.is_some_and(|want| want.seq == seq)
     }
 
@@ -252,7 +252,7 @@ impl Stream {
     /// The disk machine answered a want: these bytes, from its start, are in memory. `false`: nobody waits for them.
     pub(in crate::worker) fn filled(
         &mut self,
-        seq: u32,
+        seq: WantSeq,
         span: Span,
         held: Held,
         residency_cache: &mut ResidencyCache,
@@ -261,7 +261,7 @@ impl Stream {
         let Some(want) = self.want.take_if(|want| want.seq == seq) else {
             return false;
         };
-        self.heard = self.heard.wrapping_add(1);
+        self.answers = self.answers.wrapping_add(1);
         let at_bytes = self.body_at_bytes();
         let ahead_bytes = self.fetched.last().map_or(at_bytes, |(end, _)| *end);
         let follows = span.offset_bytes <= ahead_bytes.max(at_bytes);
@@ -287,11 +287,11 @@ impl Stream {
 
     /// The disk machine answered: not even the first byte of the want can be read. `false`: nobody waits for the
     /// answer.
-    pub(in crate::worker) fn unfilled(&mut self, seq: u32, why: Why) -> bool {
+    pub(in crate::worker) fn unfilled(&mut self, seq: WantSeq, why: Why) -> bool {
         let Some(want) = self.want.take_if(|want| want.seq == seq) else {
             return false;
         };
-        self.heard = self.heard.wrapping_add(1);
+        self.answers = self.answers.wrapping_add(1);
         self.broken = Some((want.span.offset_bytes, why));
         true
     }

@@ -82,7 +82,7 @@ impl Download {
 }
 
 #[test]
-fn by_the_rate_a_wish_is_dated_by_what_the_cut_window_carries() {
+fn by_the_rate_a_want_is_dated_by_what_the_cut_window_carries() {
     let (mut download, before) = Download::begun(Delay::Rate);
     let before = before.last().expect("a want");
     assert_eq!((before.rate_bytes_per_s, before.signals), (800_000, 0));
@@ -107,7 +107,7 @@ fn by_the_rate_a_wish_is_dated_by_what_the_cut_window_carries() {
 }
 
 #[test]
-fn by_the_paper_the_wish_keeps_its_date_and_tells_of_the_sign() {
+fn by_the_paper_the_want_keeps_its_date_and_tells_of_the_sign() {
     let (mut download, before) = Download::begun(Delay::Paper);
     let before = before.last().expect("a want");
     download.bench.sample.path = CUT;
@@ -120,7 +120,7 @@ fn by_the_paper_the_wish_keeps_its_date_and_tells_of_the_sign() {
 }
 
 #[test]
-fn without_delay_a_wish_is_never_dated_later_and_by_the_rate_it_is() {
+fn without_delay_a_want_is_never_dated_later_and_by_the_rate_it_is() {
     let slower = |delay| {
         let (mut download, before) = Download::begun(delay);
         let (wants, _) = download.goes_on(30, 50_000);

@@ -109,7 +109,7 @@ fn a_window_that_is_partly_in_memory_is_wanted_whole() {
 }
 
 #[test]
-fn a_wish_says_whether_the_page_cache_was_asked_before() {
+fn a_want_says_whether_the_page_cache_was_asked_before() {
     let absent = |outs: &[Out]| {
         outs.iter()
             .any(|out| matches!(out, Out::Want(want) if want.absent))
@@ -184,14 +184,14 @@ fn what_is_needed_now_replaces_what_was_wanted_ahead() {
     assert_eq!(wants_of(&outs), [(0, bench.now)]);
     let late = In::Filled {
         stream,
-        seq: 2,
+        seq: WantSeq(2),
         span: window(1),
         held: Held::PageCache,
         chosen: CHOSEN,
     };
-    assert!(!bench.worker.awaits(stream, 2) && bench.worker.awaits(stream, 3));
+    assert!(!bench.worker.awaits(stream, WantSeq(2)) && bench.worker.awaits(stream, WantSeq(3)));
     assert_eq!(bench.tell(late), [], "too late");
-    assert!(bench.worker.awaits(stream, 3), "it still waits");
+    assert!(bench.worker.awaits(stream, WantSeq(3)), "it still waits");
     let rest = Span {
         offset_bytes: 1_000,
         len_bytes: WINDOW - 1_000,
@@ -213,7 +213,7 @@ fn the_last_bytes_of_a_window_do_not_vouch_for_its_first() {
 }
 
 #[test]
-fn a_stream_that_ends_while_the_disk_may_hold_its_wish_is_forgotten() {
+fn a_stream_that_ends_while_the_disk_may_hold_its_want_is_forgotten() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 2 * WINDOW);
     bench.filled(stream, window(0)); // window 1 is wanted now
     bench.sent(stream, WINDOW, false); // and now again, urgently
@@ -321,7 +321,7 @@ fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_wish_dated_anew() {
+fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_want_dated_anew() {
     let (mut bench, stream, _) = begun(ResidencySource::Remember, 0, 100 * WINDOW);
     let take = |bench: &mut Bench, offset_bytes, unsent_bytes| {
         let (span, held) = (

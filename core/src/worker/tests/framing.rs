@@ -39,7 +39,7 @@ pub(super) fn overtaken() -> (Bench, StreamId) {
 }
 
 #[test]
-fn a_wish_ends_with_its_part_and_its_late_answer_is_void() {
+fn a_want_ends_with_its_part_and_its_late_answer_is_void() {
     for held in [Held::PageCache, Held::Slots] {
         let (mut bench, stream) = overtaken();
         let outs = bench.sent(stream, WINDOW, false);
@@ -52,12 +52,15 @@ fn a_wish_ends_with_its_part_and_its_late_answer_is_void() {
         };
         let late = In::Filled {
             stream,
-            seq: 1,
+            seq: WantSeq(1),
             span,
             held,
             chosen: CHOSEN,
         };
-        assert!(!bench.worker.awaits(stream, 1), "its slots are free");
+        assert!(
+            !bench.worker.awaits(stream, WantSeq(1)),
+            "its slots are free"
+        );
         let outs = bench.tell(late);
         assert_eq!(send_of(&outs), None, "{outs:?}");
         let outs = bench.probed(stream, 100);
@@ -70,7 +73,7 @@ fn a_wish_ends_with_its_part_and_its_late_answer_is_void() {
 }
 
 #[test]
-fn an_answer_that_crosses_a_newer_wish_leaves_that_one_standing() {
+fn an_answer_that_crosses_a_newer_want_leaves_that_one_standing() {
     let mut disk = crate::disk::Disk::new(shell::DISK);
     let (mut bench, now) = (Bench::new(settings()), Instant { us: 0 });
     let conn = bench.client(0);
@@ -108,7 +111,7 @@ fn an_answer_that_crosses_a_newer_wish_leaves_that_one_standing() {
     disk.on(crate::disk::In::Done { read, result }, now);
     let answer = disk.poll(now);
     let late = Want {
-        seq: early.seq + 1,
+        seq: early.seq.next(),
         span: Span {
             offset_bytes: 5 * WINDOW,
             len_bytes: 3 * WINDOW,
@@ -201,7 +204,7 @@ fn a_socket_that_says_it_took_more_than_it_was_offered_is_not_believed() {
 }
 
 #[test]
-fn what_is_wished_for_behind_bytes_that_are_gone_is_void_with_them() {
+fn what_is_wanted_behind_bytes_that_are_gone_is_void_with_them() {
     let mut bench = Bench::new(settings());
     let conn = bench.client(0);
     let stream = bench.request(conn);
@@ -220,7 +223,10 @@ fn what_is_wished_for_behind_bytes_that_are_gone_is_void_with_them() {
     assert!(matches!(wants_of(&outs)[..], [(1, _)]), "{outs:?}");
     let outs = bench.tell(In::Missing { stream });
     assert!(outs.contains(&Out::Forget(stream)), "{outs:?}");
-    assert!(!bench.worker.awaits(stream, 2), "slots behind a gap");
+    assert!(
+        !bench.worker.awaits(stream, WantSeq(2)),
+        "slots behind a gap"
+    );
     let outs = bench.probed(stream, WINDOW);
     assert_eq!(send_of(&outs), Some((1, 0, WINDOW)), "{outs:?}");
 }

@@ -653,12 +653,12 @@ impl Shell {
         assert!(!(client.full && eager), "the socket is full");
         assert!(!client.shut, "bytes behind our FIN");
         let kernel_bytes = SOCKET_BYTES - client.unacked_bytes;
-        let wish_bytes = if cut {
+        let want_bytes = if cut {
             len_bytes.div_ceil(3)
         } else {
             len_bytes
         };
-        let taken_bytes = wish_bytes.min(kernel_bytes);
+        let taken_bytes = want_bytes.min(kernel_bytes);
         let full = taken_bytes == kernel_bytes || taken_bytes >= room_bytes;
         client.full = full;
         client.unacked_bytes += taken_bytes;

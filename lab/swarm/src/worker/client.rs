@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_counts_from_the_first_wish() {
+    fn waiting_counts_from_the_first_want() {
         let mut client = client();
         assert_eq!(client.fed(10), 0, "it did not wait");
         client.starve(10);

@@ -87,10 +87,10 @@ impl Alone<'_> {
                     offset_bytes,
                     len_bytes,
                 } = told.span;
-                let wished = wants.iter().any(|want| {
+                let wanted = wants.iter().any(|want| {
                     want.span.offset_bytes == offset_bytes && want.span.covers(told.span)
                 });
-                assert!(wished && len_bytes > 0, "nobody wished for {out:?}");
+                assert!(wanted && len_bytes > 0, "nobody wanted for {out:?}");
                 let first = told.held == Held::PageCache || self.filled.insert(read);
                 assert!(first, "slots that two streams get: {out:?}");
             }

@@ -46,7 +46,7 @@ impl Run<'_> {
                 if standing.is_none_or(|standing| words::is_taken(&want, &standing)) {
                     let standing = Standing {
                         want,
-                        answers: want.heard,
+                        answers: want.answers,
                         holds: true,
                     };
                     self.bench.standing.insert(place, standing);

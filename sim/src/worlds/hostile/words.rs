@@ -1,7 +1,7 @@
 //! Turns answers of the disk machine into messages for the worker: the one place that knows both types.
 
 use ackpace_core::conn::{
-    Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want,
+    Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want, WantSeq,
 };
 use ackpace_core::disk::{self, Chosen, ReadId, Reason};
 use ackpace_core::prefetch::Bound;
@@ -16,7 +16,7 @@ use super::memory::Piece;
 #[derive(Debug)]
 pub(super) struct News {
     pub stream: StreamId,
-    pub seq: u32,
+    pub seq: WantSeq,
     pub answer: Answer,
 }
 
@@ -127,8 +127,8 @@ impl News {
 
 /// Whether the disk machine accepts this want, or waits for a later one that knows its last answer.
 pub(super) fn is_taken(want: &Want, standing: &Standing) -> bool {
-    let newer = want.seq.wrapping_sub(standing.want.seq) as i32;
-    standing.want.stream != want.stream || newer > 0 || newer == 0 && standing.holds
+    let (seq, before) = (want.seq, standing.want.seq);
+    standing.want.stream != want.stream || before.is_before(seq) || seq == before && standing.holds
 }
 
 /// A range of a file that does not change.
@@ -172,7 +172,7 @@ pub(super) fn answer(want: &Want, span: Span, held: Held, chosen: Chosen, there:
     let stream = want.stream;
     // Bytes outside this want belong to another want.
     let own = want.span.covers(span) && want.span.offset_bytes == span.offset_bytes;
-    let seq = want.seq.wrapping_sub(u32::from(!own));
+    let seq = WantSeq(want.seq.0.wrapping_sub(u32::from(!own)));
     if there {
         In::Filled {
             stream,
@@ -196,8 +196,8 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
         span,
         dry_at: Instant::default(),
         rate_bytes_per_s: 0,
-        seq,
-        heard,
+        seq: WantSeq(seq),
+        answers: heard,
         signals,
         absent: heard % 2 == 0,
     }
