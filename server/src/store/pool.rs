@@ -141,16 +141,18 @@ impl Pool {
         let mut left = claimed;
         while left > 0 {
             for page in (0..self.small.len()).rev() {
-                let before = left;
+                let mut gone: SmallVec<[(usize, u64); HUGE_PAGE_WORDS]> = SmallVec::new();
                 for at in self.words(page).rev() {
                     let bits = take_high_bits(&self.free[at], left);
                     left -= bits.count_ones();
                     self.retired[at].fetch_or(bits, Ordering::Relaxed);
-                    self.clear(at, bits);
+                    gone.push((at, bits));
                 }
-                if left < before {
-                    self.advise(page);
+                if self.is_partly_retired(page) {
+                    self.advise(page); // first, or khugepaged may fill what is cleared
                 }
+                gone.iter().for_each(|(at, bits)| self.clear(*at, *bits));
+                self.advise(page);
                 if left == 0 {
                     break;
                 }
@@ -204,15 +206,23 @@ impl Pool {
         self.touched[word].fetch_and(!bits, Ordering::Relaxed);
     }
 
+    /// The slots of a huge page.
+    fn slots_of(&self, page: usize) -> u32 {
+        let each = HUGE_PAGE_WORDS as u32 * u64::BITS;
+        (self.slots - page as u32 * each).min(each)
+    }
+
+    fn is_partly_retired(&self, page: usize) -> bool {
+        let words = self.words(page);
+        let retired = words.map(|at| self.retired[at].load(Ordering::Relaxed).count_ones());
+        (1..self.slots_of(page)).contains(&retired.sum())
+    }
+
     /// A huge page some of whose slots are retired is told to be small pages.
     fn advise(&self, page: usize) {
         let first = (page * HUGE_PAGE_WORDS) as u32 * u64::BITS;
-        let slots = (self.slots - first).min(HUGE_PAGE_WORDS as u32 * u64::BITS);
-        let retired = self
-            .words(page)
-            .map(|at| self.retired[at].load(Ordering::Relaxed));
-        let retired: u32 = retired.map(u64::count_ones).sum();
-        let small = (1..slots).contains(&retired);
+        let slots = self.slots_of(page);
+        let small = self.is_partly_retired(page);
         if self.small[page].swap(small, Ordering::Relaxed) == small {
             return;
         }
