@@ -265,6 +265,8 @@ pub const SCANS_HOLD_US_MAX: u64 = 100_000;
 /// How long windows that were entered in page tables count as resident without a question, microseconds. Longer: pages that
 /// are taken out by DAMON are not missed.
 pub const EPOCH_US_MAX: u64 = 10 * US_PER_S;
+/// While pages are in doubt it is relied on for so long only, microseconds. Shorter: reading it costs as much as copying.
+pub const DOUBT_READ_US: u64 = 2_000;
 /// One in so many microseconds of a processor may go into reading that count. Fewer: it is noticeable on large machines.
 pub const SCANS_SHARE: u64 = 200;
 /// How long sends from the page cache are copied, which never waits, after pages went missing that had just been there,

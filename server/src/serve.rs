@@ -180,6 +180,7 @@ fn start(
             .current
             .unwrap_or(u64::MAX),
     );
+    crate::store::pages::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let shared = Arc::new(Shared {
         site,

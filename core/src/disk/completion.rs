@@ -77,7 +77,7 @@ impl Disk {
         };
         let there = common(want.span, landed.span);
         let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
-        reader.answered = Some(Answer { id: now, end_bytes });
+        reader.answered = Some(Answer { at: now, end_bytes });
         self.refill(id);
         self.outs.push_back(out);
     }

@@ -14,7 +14,7 @@ use crate::units::{Instant, US_PER_S};
 /// The last answer to a reader that has sent no want since.
 #[derive(Clone, Copy)]
 pub(super) struct Answer {
-    pub id: Instant,
+    pub at: Instant,
     /// The reader has all bytes before this one.
     pub end_bytes: u64,
 }
@@ -75,7 +75,7 @@ impl Disk {
         let reader = self.readers.get(&id)?;
         let want = reader.want.span;
         let (since, has_bytes) = match reader.answered {
-            Some(answer) => (answer.id, answer.end_bytes),
+            Some(answer) => (answer.at, answer.end_bytes),
             None => (now, want.offset_bytes),
         };
         let window_end_bytes = (to_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES);

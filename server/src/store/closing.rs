@@ -19,6 +19,8 @@ use crate::limits::{
 };
 
 static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
+/// For chores that wait for no disk.
+static DISKLESS: Lane = Lane::new();
 /// How many files may wait in a lane before no more are opened; 0: no thread was started.
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
@@ -53,13 +55,24 @@ pub fn later(st_dev: u64, thing: impl Send + 'static) {
     }
 }
 
-/// Does this within [`CHORES_EACH`], in the thread for this file system, which wakes once for many chores. A chore that finds
-/// [`CHORES_MAX`] waiting is forgotten.
+/// Does this some [`CHORES_EACH`] from now, in the thread for this file system, which wakes once for many chores. A chore
+/// that finds [`CHORES_MAX`] waiting is forgotten.
 pub fn at_leisure(st_dev: u64, chore: impl FnOnce() + Send + 'static) {
-    match MOST.load(Ordering::Relaxed) {
-        0 => chore(),
-        _ => lane_of(st_dev).push_chore(Box::new(chore)),
+    if is_started() {
+        lane_of(st_dev).push_chore(Box::new(chore));
+    } else {
+        chore();
     }
+}
+
+/// As [`at_leisure`], for what waits for no disk, in a thread that none can hold up. `false`: it is forgotten.
+pub fn soon(chore: impl FnOnce() + Send + 'static) -> bool {
+    DISKLESS.push_chore(Box::new(chore))
+}
+
+/// Whether threads do all this, and not the caller.
+pub fn is_started() -> bool {
+    MOST.load(Ordering::Relaxed) > 0
 }
 
 /// Whether so many files of this file system wait to be closed that no more should be opened: its disk hangs.
@@ -120,20 +133,25 @@ impl Lane {
         if !self.starts() {
             return; // it is dropped here
         }
+        // Counted first: its thread subtracts what it takes.
+        let is_first = self.pending.fetch_add(1, Ordering::SeqCst) == 0;
         self.things.push(thing);
-        if self.pending.fetch_add(1, Ordering::SeqCst) == 0 {
+        if is_first {
             self.wake();
         }
     }
 
-    fn push_chore(&'static self, chore: Chore) {
+    /// `false`: the chore is forgotten.
+    fn push_chore(&'static self, chore: Chore) -> bool {
         if self.chores_waiting.load(Ordering::Relaxed) >= CHORES_MAX || !self.starts() {
-            return;
+            return false;
         }
+        let is_first = self.chores_waiting.fetch_add(1, Ordering::SeqCst) == 0;
         self.chores.push(chore);
-        if self.chores_waiting.fetch_add(1, Ordering::SeqCst) == 0 {
+        if is_first {
             self.wake();
         }
+        true
     }
 
     fn wake(&self) {
@@ -165,9 +183,12 @@ impl Lane {
 
     /// Waits for things, or until chores are due; chores that came are due from [`CHORES_EACH`] on.
     fn wait(&self, chores_at: &mut Option<Instant>) {
-        while self.pending.load(Ordering::SeqCst) == 0 {
+        loop {
             if chores_at.is_none() && self.chores_waiting.load(Ordering::SeqCst) > 0 {
                 *chores_at = Some(Instant::now() + CHORES_EACH);
+            }
+            if self.pending.load(Ordering::SeqCst) > 0 {
+                return;
             }
             match chores_at.map(|at| at.saturating_duration_since(Instant::now())) {
                 None => thread::park(),

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 
 use super::closing::{at_leisure, later};
 use map::Map;
+pub use reclaim::start;
 use whole::{Identity, Whole};
 use windows::WINDOW_BYTES;
 
@@ -93,9 +94,8 @@ impl Pages {
 
     /// Whether all of the span is in memory, and nobody can drop it in this moment.
     pub fn stay(&self, span: Span) -> bool {
-        self.whole
-            .as_ref()
-            .is_some_and(|whole| whole.is_proven(span))
+        let whole = self.whole.as_ref();
+        whole.is_some_and(|whole| reclaim::is_fresh() && whole.is_proven(span))
     }
 }
 
@@ -149,6 +149,7 @@ mod tests {
 
     #[test]
     fn only_a_file_that_was_asked_for_often_and_did_not_change_stays_mapped() {
+        crate::store::closing::start(1024);
         let path = std::env::temp_dir().join(format!("ackpace-linger-{}", std::process::id()));
         std::fs::write(&path, [7; 4096]).expect("room for a page");
         let file = std::fs::File::open(&path).expect("our own file");

@@ -1,15 +1,18 @@
 //! Mappings of files that nobody has open, kept for a few seconds: the next client often asks for the same file, and what is in
 //! the page tables need not be entered again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::super::closing::{at_leisure, later};
+use super::super::closing::{is_started, later, soon};
 use super::whole::{Identity, Whole};
 use crate::limits::{LINGERING_MAX, LINGERS};
 
 /// What lingers, and since when; the oldest comes first.
 static LINGERING: Mutex<Vec<Lingering>> = Mutex::new(Vec::new());
+/// A sweep is ordered: one at a time.
+static SWEEP_ORDERED: AtomicBool = AtomicBool::new(false);
 
 /// A mapping of a file of this file system that nobody has open.
 struct Lingering {
@@ -20,10 +23,12 @@ struct Lingering {
 
 /// Keeps the mapping of a file of this file system for a while.
 pub fn keep(st_dev: u64, whole: Arc<Whole>) {
+    if !is_started() {
+        return later(st_dev, whole); // nobody would end it
+    }
     let Ok(mut lingering) = LINGERING.try_lock() else {
         return later(st_dev, whole); // no worker waits
     };
-    let is_first = lingering.is_empty();
     let too_many = (lingering.len() >= LINGERING_MAX).then(|| lingering.remove(0));
     lingering.push(Lingering {
         since: Instant::now(),
@@ -32,8 +37,12 @@ pub fn keep(st_dev: u64, whole: Arc<Whole>) {
     });
     drop(lingering);
     too_many.into_iter().for_each(end);
-    if is_first {
-        at_leisure(st_dev, move || sweep(st_dev));
+    order_sweep();
+}
+
+fn order_sweep() {
+    if !SWEEP_ORDERED.swap(true, Ordering::AcqRel) && !soon(sweep) {
+        SWEEP_ORDERED.store(false, Ordering::Release); // the next one tries again
     }
 }
 
@@ -47,7 +56,8 @@ pub fn take(identity: Identity) -> Option<Arc<Whole>> {
 }
 
 /// Ends those whose time is over, and comes again while there are others.
-fn sweep(st_dev: u64) {
+fn sweep() {
+    SWEEP_ORDERED.store(false, Ordering::Release);
     let (over, is_left) = {
         let mut lingering = LINGERING.lock().unwrap_or_else(PoisonError::into_inner);
         let young = lingering.partition_point(|kept| kept.since.elapsed() >= LINGERS);
@@ -56,7 +66,7 @@ fn sweep(st_dev: u64) {
     };
     over.into_iter().for_each(end);
     if is_left {
-        at_leisure(st_dev, move || sweep(st_dev));
+        order_sweep();
     }
 }
 

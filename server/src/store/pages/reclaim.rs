@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ackpace_core::limits::EPOCH_US_MAX;
+use ackpace_core::limits::{DOUBT_READ_US, EPOCH_US_MAX};
 use ackpace_core::residency::scans_hold_us;
 use ackpace_core::units::Instant;
 
@@ -18,12 +18,31 @@ use crate::clock::Clock;
 /// The last reading, for all threads.
 static LAST: Reading = Reading::new();
 
-/// The number of the epoch, which never comes back. `None`: the kernel does not count, or another thread is just reading.
+/// The number of the epoch; that of an earlier one does not come back for months. `None`: the kernel does not count, or another
+/// thread is just reading.
 pub fn epoch() -> Option<u64> {
     let now = now();
     let scanned = LAST.get(now).or_else(|| LAST.renew(now, read))?;
-    // Both only grow, so the sum stands still only while both do.
-    Some(scanned + now.us / EPOCH_US_MAX)
+    // Both only grow, and a page that was scanned weighs more than any number of tens of seconds.
+    Some(
+        scanned
+            .wrapping_mul(1_000_003)
+            .wrapping_add(now.us / EPOCH_US_MAX),
+    )
+}
+
+/// Opens what is read, so that no descriptor is lacking later.
+pub fn start() {
+    epoch();
+}
+
+/// Whether the number was read within [`DOUBT_READ_US`], or is now.
+pub fn is_fresh() -> bool {
+    let now = now();
+    let read_at = Instant {
+        us: LAST.read_at_us.load(Ordering::Acquire),
+    };
+    now.since_us(read_at) < DOUBT_READ_US || LAST.renew(now, read).is_some()
 }
 
 /// Microseconds since the first call.
@@ -58,6 +77,8 @@ fn field(text: &[u8], name: &[u8]) -> Option<u64> {
 struct Reading {
     /// The number plus 1; 0: there is none.
     number_and_one: AtomicU64,
+    /// When it was read, microseconds of [`now`].
+    read_at_us: AtomicU64,
     /// How long it may be relied on, microseconds of [`now`].
     until_us: AtomicU64,
     /// A thread is reading.
@@ -68,6 +89,7 @@ impl Reading {
     const fn new() -> Reading {
         Reading {
             number_and_one: AtomicU64::new(0),
+            read_at_us: AtomicU64::new(0),
             until_us: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
         }
@@ -89,6 +111,7 @@ impl Reading {
             let until = began.plus_us(scans_hold_us(now().since_us(began)));
             self.number_and_one
                 .store(number.saturating_add(1), Ordering::Release);
+            self.read_at_us.store(began.us, Ordering::Release);
             self.until_us.store(until.us, Ordering::Release);
         }
         self.is_busy.store(false, Ordering::Release);

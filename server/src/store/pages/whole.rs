@@ -219,11 +219,38 @@ impl Whole {
         entered.is_ok()
     }
 
+    /// Whether the window there has its proof still. If not, its pages leave the page tables.
+    fn is_still_entered(&self, offset_bytes: u64) -> bool {
+        let window = self.window(Span {
+            offset_bytes,
+            len_bytes: WINDOW_BYTES,
+        });
+        let is_entered = window.is_entered();
+        if !is_entered {
+            self.leave(offset_bytes);
+        }
+        is_entered
+    }
+
+    /// Takes the window there out of the page tables.
+    fn leave(&self, offset_bytes: u64) {
+        let len_bytes = (self.map.len_bytes as u64 - offset_bytes).min(WINDOW_BYTES);
+        if let Some(from) = self.map.address(offset_bytes) {
+            // SAFETY: the window lies inside the mapping, which nobody reads.
+            let _ = unsafe { madvise(from, len_bytes as usize, Advice::LinuxDontNeed) };
+        }
+    }
+
     /// Counts the window, once; `false`: as many as may be are entered.
     fn count(&self, window: Span) -> bool {
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         if entered.contains(&window.offset_bytes) {
             return true;
+        }
+        if ENTERED.load(Ordering::Relaxed) >= ENTERED_WINDOWS_MAX {
+            let before = entered.len();
+            entered.retain(|offset_bytes| self.is_still_entered(*offset_bytes));
+            ENTERED.fetch_sub((before - entered.len()) as u32, Ordering::Relaxed);
         }
         let is_room = ENTERED.fetch_add(1, Ordering::Relaxed) < ENTERED_WINDOWS_MAX;
         match is_room {
@@ -240,16 +267,12 @@ impl Drop for Whole {
         let entered = std::mem::take(entered.unwrap_or_else(PoisonError::into_inner));
         // Window by window: while one is taken out of the page tables nobody can map another file.
         for &offset_bytes in &entered {
-            let len_bytes = (self.map.len_bytes as u64 - offset_bytes).min(WINDOW_BYTES);
             let window = Span {
                 offset_bytes,
-                len_bytes,
+                len_bytes: WINDOW_BYTES,
             };
             self.window(window).forget(); // other bytes will have its addresses
-            if let Some(from) = self.map.address(offset_bytes) {
-                // SAFETY: the window lies inside the mapping, which nobody reads.
-                let _ = unsafe { madvise(from, len_bytes as usize, Advice::LinuxDontNeed) };
-            }
+            self.leave(offset_bytes);
         }
         ENTERED.fetch_sub(entered.len() as u32, Ordering::Relaxed);
         MAPPED.0.fetch_sub(1, Ordering::Relaxed);
