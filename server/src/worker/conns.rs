@@ -46,6 +46,9 @@ pub struct Conn {
     pub corked: bool,
     /// Bytes of the response under way that its head promises and the socket has not taken; `None`: only its end tells.
     pub owed_bytes: Option<u64>,
+    /// Some of the body went by sendfile(2), so the socket may still refer to pages of the file: who truncates it changes what is
+    /// on its way.
+    pub refers: bool,
     /// What was found to be in the page cache: in the same turn it is not asked again.
     pub sure: Option<(Confirmation, Span)>,
     /// How far the page cache is asked about before a long send.
@@ -156,6 +159,7 @@ impl Conns {
             sure: None,
             reach: Reach::default(),
             proven: None,
+            refers: false,
             lowat_bytes: self.lowat_bytes,
             asked: None,
         });

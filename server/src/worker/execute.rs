@@ -189,6 +189,7 @@ impl Worker {
             conn.pieces.clear();
             (conn.sure, conn.proven) = (None, None); // later sends of this turn may be of another file
             (conn.source, conn.listing, conn.slice) = (None, None, Vec::new());
+            conn.refers = false;
         }
     }
 

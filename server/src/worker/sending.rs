@@ -113,6 +113,7 @@ impl Worker {
                 };
                 match held {
                     Held::PageCache => {
+                        conn.refers = true;
                         let cached = Cached {
                             of,
                             // What fills a socket leaves whole, or its last segment would be a short one.
@@ -122,7 +123,14 @@ impl Worker {
                         };
                         send_cached(&conn.transport, &cached, &mut conn.reach, &mut self.copied)
                     }
-                    Held::Slots => send_pieces(&conn.transport, &mut conn.pieces, &of, span),
+                    Held::Slots => {
+                        // A response that the file's change has reached must not end as if it were whole.
+                        let prove_again = conn.refers;
+                        for piece in conn.pieces.iter_mut().filter(|_| prove_again) {
+                            piece.proven = false;
+                        }
+                        send_pieces(&conn.transport, &mut conn.pieces, &of, span)
+                    }
                 }
             }
             (Part::Body { .. }, None) => Sent::Broken(Why::ReadFailed),
