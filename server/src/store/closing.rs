@@ -19,7 +19,7 @@ use crate::limits::{
 };
 
 static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
-/// For chores that wait for no disk.
+/// For the chore that ends lingering mappings, which waits for no disk.
 static DISKLESS: Lane = Lane::new();
 /// How many files may wait in a lane before no more are opened; 0: no thread was started.
 static MOST: AtomicUsize = AtomicUsize::new(0);
@@ -50,7 +50,7 @@ pub fn start(descriptors_max: u64) {
 
 /// Drops the thing soon, in the thread for this file system (`st_dev`).
 pub fn later(st_dev: u64, thing: impl Send + 'static) {
-    if MOST.load(Ordering::Relaxed) > 0 {
+    if is_started() {
         lane_of(st_dev).push(Box::new(thing));
     }
 }
@@ -65,7 +65,7 @@ pub fn at_leisure(st_dev: u64, chore: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// As [`at_leisure`], for what waits for no disk, in a thread that none can hold up. `false`: it is forgotten.
+/// As [`at_leisure`], in a thread of its own that no disk can hold up, so the chore may sleep. `false`: it is forgotten.
 pub fn soon(chore: impl FnOnce() + Send + 'static) -> bool {
     DISKLESS.push_chore(Box::new(chore))
 }

@@ -55,18 +55,24 @@ pub fn take(identity: Identity) -> Option<Arc<Whole>> {
     Some(lingering.remove(place).whole)
 }
 
-/// Ends those whose time is over, and comes again while there are others.
+/// Ends each when its time is over, and itself when none is left. It sleeps until then: its thread has nothing else to do.
 fn sweep() {
-    SWEEP_ORDERED.store(false, Ordering::Release);
-    let (over, is_left) = {
-        let mut lingering = LINGERING.lock().unwrap_or_else(PoisonError::into_inner);
-        let young = lingering.partition_point(|kept| kept.since.elapsed() >= LINGERS);
-        let over: Vec<Lingering> = lingering.drain(..young).collect();
-        (over, !lingering.is_empty())
-    };
-    over.into_iter().for_each(end);
-    if is_left {
-        order_sweep();
+    loop {
+        let (over, next) = {
+            let mut lingering = LINGERING.lock().unwrap_or_else(PoisonError::into_inner);
+            let young = lingering.partition_point(|kept| kept.since.elapsed() >= LINGERS);
+            let over: Vec<Lingering> = lingering.drain(..young).collect();
+            let next = lingering.first().map(|kept| kept.since + LINGERS);
+            if next.is_none() {
+                SWEEP_ORDERED.store(false, Ordering::Release); // under the lock: who keeps one now orders the next
+            }
+            (over, next)
+        };
+        over.into_iter().for_each(end);
+        let Some(at) = next else {
+            return;
+        };
+        std::thread::sleep(at.saturating_duration_since(Instant::now()));
     }
 }
 
