@@ -511,3 +511,29 @@ fn an_ordinary_user_serves_files_of_others_and_is_told_what_is_lost() {
     drop(conn);
     server.stop();
 }
+
+#[test]
+fn room_for_all_descriptors_is_made_before_the_first_client_comes() {
+    // A worker that opens the next descriptor of a full table sleeps until the kernel has a larger one.
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let server = Setup::new(tree.path())
+        .args(&["--workers", "2", "--connections-max", "400"])
+        .start();
+    let table = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", server.pid()));
+        let status = status.expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        line.expect("FDSize")
+            .trim()
+            .parse::<u64>()
+            .expect("a number")
+    };
+    let before = table();
+    assert!(before >= 3 * 400, "room for {before} descriptors");
+    let clients: Vec<_> = (0..300).map(|_| server.connect()).collect();
+    assert_eq!(server.get("/a", "").body, b"a");
+    assert_eq!(table(), before);
+    drop(clients);
+    server.stop();
+}

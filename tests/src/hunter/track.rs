@@ -176,25 +176,42 @@ impl Track {
             .copied()
             .collect();
         let strong = !tag.starts_with("W/") && !tag.is_empty();
-        if !fit.is_empty() {
-            if strong && !life.tagged(tag, &fit) {
-                let text = format!(
-                    "{tag} was the tag of another version of {}; now it is of {:?}",
-                    life.target, life.stages[fit[0]].state
-                );
-                return Wrong::err(Kind::Tag, text);
-            }
-            return Ok(Judged::One);
-        }
-        let stages = &life.stages[self.oldest..];
-        // A change that the server had to notice: it began after the response did, and ended long before the response
-        // did. A strong tag says that the file had been unchanged for a second or more: a change shortly before the
-        // head came is later than that look. The request may have waited long behind others.
+        // The response began after this. A strong tag says that the file had been unchanged for a second or more: a
+        // change shortly before the head came is later than that look. The request may have waited long behind others.
         let looked = self.head_at.checked_sub(UNCHANGED);
         let since = match strong {
             true => looked.map_or(self.asked, |looked| looked.max(self.asked)),
             false => self.head_at,
         };
+        if !fit.is_empty() {
+            if !strong || life.tagged(tag, &fit) {
+                return Ok(Judged::One);
+            }
+            // A short response may lie in the socket whole while its file is written over: the socket refers to the
+            // file's pages, and nothing more is sent that the server could hold back.
+            let in_socket = |stage: &Stage| {
+                stage.change == Change::InPlace
+                    && stage.begun > since
+                    && !stage.ended.is_some_and(went_on)
+            };
+            if fit.iter().any(|nth| in_socket(&life.stages[*nth])) {
+                return Ok(Judged::Torn);
+            }
+            let stage = &life.stages[fit[0]];
+            let text = format!(
+                "{tag} was the tag of another version of {}; now it is of {:?} ({:?}, begun {:.3} s before the head came)",
+                life.target,
+                stage.state,
+                stage.change,
+                self.head_at
+                    .saturating_duration_since(stage.begun)
+                    .as_secs_f64()
+            );
+            return Wrong::err(Kind::Tag, text);
+        }
+        let stages = &life.stages[self.oldest..];
+        // A change that the server had to notice: it began after the response did, and ended long before the response
+        // did.
         // A weak tag promises a prefix of a file that is being written: a file overwritten by something longer has
         // grown.
         let len_bytes = |stage: &Stage| stage.state.as_ref().map(|state| state.len_bytes());

@@ -306,6 +306,29 @@ fn one_strong_tag_for_two_contents_is_found() {
 }
 
 #[test]
+fn a_response_that_is_written_over_while_it_lies_in_the_socket_is_torn() {
+    // Begun, the change, and when the bytes come; the response has one strong tag for both versions.
+    for (begun, came, expected) in [
+        (10, 20, None),              // the pages of the file were in the socket
+        (10, 5000, Some(Kind::Tag)), // asked long after the change
+    ] {
+        let mut bench = Bench::new();
+        assert_eq!(bench.ask(&[]).feed(whole(&State::new(0, 1, LEN))), None);
+        let new = State::new(0, 2, LEN);
+        if expected.is_none() {
+            bench.ask(&[]);
+        }
+        bench.changes(Change::InPlace, Some(Arc::clone(&new)), begun);
+        if expected.is_some() {
+            let asked = bench.at(came - 10);
+            bench.oracle.asked(Ask::get(Subject::File(0), "/a"), asked);
+        }
+        assert_eq!(bench.feed_at(came, &whole(&new)), expected, "{came} ms");
+        assert_eq!(bench.oracle.sums.torn, usize::from(expected.is_none()));
+    }
+}
+
+#[test]
 fn a_version_that_has_long_been_gone_is_not_served() {
     let mut bench = Bench::new();
     bench.changes(Change::Replace, Some(State::new(0, 2, LEN)), 0);
