@@ -165,6 +165,10 @@ pub const CONNECTIONS_MIN: u32 = 16;
 /// Open descriptors that are not connections or files of responses: listeners, wakers, logs, disk threads.
 pub const DESCRIPTORS_OWN: u64 = 64 + (DEVICES_MAX * (2 + READERS_MAX)) as u64;
 
+/// Descriptors for which the kernel makes room at the start: 2 MiB of its memory. More: a worker may have to wait while
+/// the kernel makes more.
+pub const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
+
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
 pub const CONTROL_CLIENTS_MAX: usize = 32;
 /// Bytes of the head of a request for metrics. More: 431.

@@ -25,7 +25,9 @@ use crate::front::site::Site;
 use crate::greeting;
 use crate::handover::HandOver;
 use crate::ledger::Ledger;
-use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_MAX};
+use crate::limits::{
+    DESCRIPTORS_READY_MAX, LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_MAX,
+};
 use crate::listeners::{Listeners, bind_metrics, remove_unix};
 use crate::log::{AccessLog, Diagnostics};
 use crate::mailbox::{Mailboxes, ThreadWaker};
@@ -73,6 +75,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let workers = workers(&options);
     raise_descriptor_limit();
     let shares = shares(&options, workers)?;
+    reserve_descriptors(shares.descriptors());
     let ledger = Arc::new(shares.ledger());
     let process = Process::new(&shares, &ledger);
     let site = Arc::new(site(&options, &process)?);
@@ -436,4 +439,16 @@ fn raise_descriptor_limit() {
             maximum: limit.maximum,
         },
     );
+}
+
+/// Has the kernel make room for so many descriptors now. It doubles a table that is full, and whoever needs the next
+/// descriptor then sleeps until every core has passed through the scheduler: a worker of a busy machine for 100 ms and
+/// more (expand_files() in fs/file.c).
+fn reserve_descriptors(wanted: u64) {
+    let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let most = wanted
+        .min(allowed.unwrap_or(u64::MAX))
+        .min(DESCRIPTORS_READY_MAX);
+    // The descriptor is closed at once; the table keeps its size.
+    let _ = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), most.saturating_sub(1) as _);
 }

@@ -10,11 +10,11 @@ use crate::disk::{Ask, Completion, SLOT_COST_BYTES};
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
-    CGROUP_PERCENT, CLOSING_LANES, CONNECTIONS_COMMON, CONNECTIONS_MIN, CONTROL_ANSWER_BYTES,
-    CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DEVICE_EACH_BYTES, DEVICES_MAX, LOG_BATCH_BYTES,
-    LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, MACHINE_PERCENT, MEMORY_LITTLE_BYTES, PROGRAM_BYTES,
-    QUERIES_BYTES_MAX, READERS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES,
-    UNCANCELLED_FILES_MAX,
+    CGROUP_PERCENT, CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN,
+    CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DESCRIPTORS_OWN,
+    DEVICE_EACH_BYTES, DEVICES_MAX, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX,
+    MACHINE_PERCENT, MEMORY_LITTLE_BYTES, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX,
+    RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES, UNCANCELLED_FILES_MAX,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
@@ -59,6 +59,14 @@ pub struct Shares {
 }
 
 impl Shares {
+    /// Descriptors that the process opens at worst: a connection with a response needs up to three (socket, file, and the
+    /// file past the page cache).
+    pub fn descriptors(&self) -> u64 {
+        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
+        let open_files = u64::from(self.workers) * core::CACHED_OPEN_MAX as u64;
+        3 * connections + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN
+    }
+
     /// Divides the memory: fixed owners first, the rest by connections.
     ///
     /// # Errors

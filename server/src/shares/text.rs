@@ -7,7 +7,6 @@ use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
 use super::Shares;
-use crate::limits::{CLOSING_MAX, DESCRIPTORS_OWN};
 use crate::options::{ServeOptions, display_duration};
 
 /// A bound, and its consequence.
@@ -53,9 +52,6 @@ fn mib(bytes: u64) -> String {
 }
 
 fn of_process(shares: &Shares) -> Vec<Bound> {
-    let connections = u64::from(shares.workers) * u64::from(shares.connections_per_worker);
-    let open_files = u64::from(shares.workers) * core::CACHED_OPEN_MAX as u64;
-    let wanted = 3 * connections + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN;
     let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     vec![
         (shares.workers.to_string(), "workers"),
@@ -64,7 +60,7 @@ fn of_process(shares: &Shares) -> Vec<Bound> {
             "connections of a worker; more wait in the listen backlog",
         ),
         (
-            wanted.to_string(),
+            shares.descriptors().to_string(),
             "descriptors wanted at worst; out of them: accepting pauses, requests get 503",
         ),
         (
