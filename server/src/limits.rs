@@ -54,15 +54,17 @@ pub const CLOSING_MAX: usize = 1024;
 pub const CLOSING_STANDS_MS: u64 = 200;
 /// Threads that close files, each for some file systems.
 pub const CLOSING_LANES: usize = 16;
+/// Threads that do chores for file systems (windows that are entered in the page tables).
+pub const CHORE_LANES: usize = 4;
 /// How long these threads collect files, so that closing does not wake one for each file.
 pub const CLOSING_EACH: Duration = Duration::from_millis(5);
-/// How long these threads collect chores (windows that are entered in the page tables).
+/// How long threads collect chores.
 pub const CHORES_EACH: Duration = Duration::from_millis(100);
 /// Chores that wait for a thread. Further ones are forgotten.
 pub const CHORES_MAX: usize = 1024;
-/// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left while files wait to be closed. More: it
-/// gets 503.
-pub const CLOSING_WAITS_MAX: usize = 20;
+/// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left while files wait to be closed, or that
+/// too many wait: a second. More: it gets 503.
+pub const CLOSING_WAITS_MAX: usize = 200;
 /// Bytes of the page cache that are copied at once: a piece that fits in the processor's cache.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.

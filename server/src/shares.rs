@@ -10,7 +10,7 @@ use crate::disk::{Ask, Completion, SLOT_COST_BYTES};
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
-    CGROUP_PERCENT, CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN,
+    CGROUP_PERCENT, CHORE_LANES, CLOSING_LANES, CLOSING_MAX, CONNECTIONS_COMMON, CONNECTIONS_MIN,
     CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DESCRIPTORS_OWN,
     DEVICE_EACH_BYTES, DEVICES_MAX, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX,
     MACHINE_PERCENT, MEMORY_LITTLE_BYTES, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX,
@@ -299,8 +299,8 @@ impl Shares {
     }
 }
 
-/// Threads other than the workers and those of devices: resolvers, logs, control, signals.
-const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 5 + CLOSING_LANES) as u64;
+/// Threads other than the workers and those of devices: resolvers, logs, control, signals, lingering mappings.
+const THREADS_BESIDE: u64 = (core::RESOLVERS_MAX + 6 + CLOSING_LANES + CHORE_LANES) as u64;
 
 /// Threads of a device.
 const DEVICE_THREADS: u64 = (1 + READERS_MAX) as u64;

@@ -15,10 +15,13 @@ use std::time::Instant;
 use crossbeam_queue::SegQueue;
 
 use crate::limits::{
-    CHORES_EACH, CHORES_MAX, CLOSING_EACH, CLOSING_LANES, CLOSING_MAX, CLOSING_STANDS_MS,
+    CHORE_LANES, CHORES_EACH, CHORES_MAX, CLOSING_EACH, CLOSING_LANES, CLOSING_MAX,
+    CLOSING_STANDS_MS,
 };
 
 static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
+/// For chores, which may wait long for the pages of a slow disk while files wait to be closed.
+static CHORES: [Lane; CHORE_LANES] = [const { Lane::new() }; CHORE_LANES];
 /// For the chore that ends lingering mappings, which waits for no disk.
 static DISKLESS: Lane = Lane::new();
 /// How many files may wait in a lane before no more are opened; 0: no thread was started.
@@ -51,15 +54,15 @@ pub fn start(descriptors_max: u64) {
 /// Drops the thing soon, in the thread for this file system (`st_dev`).
 pub fn later(st_dev: u64, thing: impl Send + 'static) {
     if is_started() {
-        lane_of(st_dev).push(Box::new(thing));
+        of(&LANES, st_dev).push(Box::new(thing));
     }
 }
 
-/// Does this some [`CHORES_EACH`] from now, in the thread for this file system, which wakes once for many chores. A chore
-/// that finds [`CHORES_MAX`] waiting is forgotten.
+/// Does this some [`CHORES_EACH`] from now, in a thread for this file system, which wakes once for many chores and closes
+/// no files. A chore that finds [`CHORES_MAX`] waiting is forgotten.
 pub fn at_leisure(st_dev: u64, chore: impl FnOnce() + Send + 'static) {
     if is_started() {
-        lane_of(st_dev).push_chore(Box::new(chore));
+        of(&CHORES, st_dev).push_chore(Box::new(chore));
     } else {
         chore();
     }
@@ -78,7 +81,7 @@ pub fn is_started() -> bool {
 /// Whether so many files of this file system wait to be closed that no more should be opened: its disk hangs.
 pub fn is_full(st_dev: u64) -> bool {
     let most = MOST.load(Ordering::Relaxed);
-    let lane = lane_of(st_dev);
+    let lane = of(&LANES, st_dev);
     most > 0 && lane.pending.load(Ordering::Relaxed) >= most && lane.stands()
 }
 
@@ -94,9 +97,9 @@ fn now_ms() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_millis() as u64
 }
 
-fn lane_of(st_dev: u64) -> &'static Lane {
+fn of(lanes: &'static [Lane], st_dev: u64) -> &'static Lane {
     // File systems are numbered consecutively.
-    &LANES[(st_dev ^ (st_dev >> 8)) as usize % CLOSING_LANES]
+    &lanes[(st_dev ^ (st_dev >> 8)) as usize % lanes.len()]
 }
 
 impl Lane {
@@ -306,6 +309,16 @@ mod tests {
                 let _ = told.send(nth);
             });
         }
+        // A chore that waits for its disk holds up no file.
+        let (hang, hangs) = channel::<()>();
+        at_leisure(12, move || {
+            let _ = hangs.recv();
+        });
+        thread::sleep(2 * CHORES_EACH);
+        let (file, closed) = channel();
+        later(12, Thing(file));
+        assert_eq!(closed.recv(), Ok(Some("closing".to_owned())));
+        drop(hang);
         drop(told);
         let done: Vec<usize> = by.iter().collect();
         assert!((CHORES_MAX..2 * CHORES_MAX).contains(&done.len()));
@@ -314,7 +327,7 @@ mod tests {
     }
 
     fn pending_in(st_dev: u64) -> usize {
-        lane_of(st_dev).pending.load(Ordering::Relaxed)
+        of(&LANES, st_dev).pending.load(Ordering::Relaxed)
     }
 
     #[test]

@@ -275,7 +275,10 @@ fn found(name: &VisibleName<'_>, wait: Wait) -> Result<Found, Miss> {
             _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
         }
         if closing::is_full(stat.st_dev) {
-            return Err(Miss::Exhausted);
+            return Err(match wait {
+                Wait::No => Miss::Cold, // a slow disk may go on in a moment
+                Wait::Yes => Miss::Exhausted,
+            });
         }
         let opened = name.open(READ, wait).map_err(|e| Miss::of(e, wait))?;
         let opened = Descriptor::new(opened, stat.st_dev);
