@@ -14,12 +14,17 @@ pub struct Body {
     /// Bytes that Content-Length promises and that have not come yet.
     left: u64,
     track: Option<Track>,
-    /// When the socket was last seen empty before the end.
+    /// When bytes came last after the socket had been empty for [`DRY`].
     drained: Option<Instant>,
+    /// Since when the socket has been empty, as far as its reader knows.
+    dry_since: Option<Instant>,
     /// How much was left at which time; at most one entry each [`MARK`].
     marks: Vec<(Instant, u64)>,
 }
 
+/// A reader that finds nothing for so long has emptied the server's socket, too. For shorter times the kernel of a busy
+/// machine may not have moved the bytes yet.
+const DRY: Duration = Duration::from_millis(100);
 /// See [`Body::marks`].
 const MARK: Duration = Duration::from_millis(100);
 
@@ -63,6 +68,7 @@ impl Body {
             left,
             track: None,
             drained: None,
+            dry_since: None,
             marks: Vec::new(),
         }
     }
@@ -145,7 +151,7 @@ impl Body {
 
     /// Notes that the socket is empty.
     pub fn drained(&mut self, now: Instant) {
-        self.drained = Some(now);
+        self.dry_since.get_or_insert(now);
     }
 
     /// Its position, as text.
@@ -167,6 +173,11 @@ impl Body {
     /// # Errors
     /// The promise that they break.
     pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<usize, Wrong> {
+        if let Some(since) = self.dry_since.take() {
+            if now.saturating_duration_since(since) >= DRY {
+                self.drained = Some(now);
+            }
+        }
         if self.track.is_some() && self.marks.last().is_none_or(|mark| now >= mark.0 + MARK) {
             self.marks.push((now, self.left));
         }

@@ -412,9 +412,6 @@ impl Client {
                     self.followed = false;
                     (self.moved, self.connected) = (now, true);
                     self.oracle.feed(&room[..read], now, history)?;
-                    if read < most {
-                        self.oracle.drained(now);
-                    }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error)

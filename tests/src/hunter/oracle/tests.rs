@@ -238,9 +238,9 @@ fn an_answer_that_ends_early_is_excused_by_a_change_of_its_file_alone() {
     assert_eq!(Bench::new().ended(), None);
 }
 
-/// A download during which the file was overwritten. The socket was empty at `empty_at_ms`; then the rest came, of the
-/// new version.
-fn written_over(tag: &str, new_len: u64, empty_at_ms: u64) -> Option<Kind> {
+/// A download during which the file was overwritten. The socket was empty from `empty_at_ms` on, for `empty_ms`; then
+/// the rest came, of the new version.
+fn written_over(tag: &str, new_len: u64, (empty_at_ms, empty_ms): (u64, u64)) -> Option<Kind> {
     let (old, new) = (State::new(0, 1, LEN), State::new(0, 2, new_len));
     let mut bench = Bench::new();
     let answer = String::from_utf8(whole(&old))
@@ -251,17 +251,19 @@ fn written_over(tag: &str, new_len: u64, empty_at_ms: u64) -> Option<Kind> {
     bench.changes(Change::InPlace, Some(Arc::clone(&new)), 10);
     let now = bench.at(empty_at_ms);
     bench.oracle.drained(now);
-    bench.feed_at(empty_at_ms + 1, &content(&new, 10_000, LEN))
+    bench.feed_at(empty_at_ms + empty_ms, &content(&new, 10_000, LEN))
 }
 
 #[test]
 fn two_versions_in_a_complete_answer_are_found_if_the_server_could_know() {
     for (tag, new_len) in [(STRONG, LEN), (STRONG, LEN + 4096), ("W/\"1-9c40\"", LEN)] {
-        assert_eq!(written_over(tag, new_len, 1500), Some(Kind::Mixed), "{tag}");
-        // What the server had sent by then refers to the pages of the file.
-        assert_eq!(written_over(tag, new_len, 500), None, "{tag}");
+        let found = written_over(tag, new_len, (1500, 200));
+        assert_eq!(found, Some(Kind::Mixed), "{tag}");
+        // What the server had sent by then refers to the pages of the file, and may come late on a busy machine.
+        assert_eq!(written_over(tag, new_len, (500, 200)), None, "{tag}");
+        assert_eq!(written_over(tag, new_len, (1500, 1)), None, "{tag}");
     }
-    let growing = written_over("W/\"1-9c40\"", LEN + 4096, 1500);
+    let growing = written_over("W/\"1-9c40\"", LEN + 4096, (1500, 200));
     assert_eq!(growing, None, "a weak tag promises a prefix of what grows");
 }
 
@@ -291,7 +293,7 @@ fn a_file_that_grows_may_be_sent_as_it_was() {
     bench.changes(Change::Grow, Some(old.grown(2, 5_000)), 10);
     let now = bench.at(3000);
     bench.oracle.drained(now);
-    assert_eq!(bench.feed_at(3001, &answer[20_000..]), None);
+    assert_eq!(bench.feed_at(3200, &answer[20_000..]), None);
     assert_eq!((bench.oracle.sums.complete, bench.oracle.sums.torn), (1, 0));
 }
 
