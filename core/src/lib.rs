@@ -22,6 +22,7 @@ pub mod conn;
 pub mod depth;
 pub mod disk;
 pub mod history;
+pub mod law;
 pub mod limits;
 pub mod machine;
 pub mod model;

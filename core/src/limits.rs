@@ -117,6 +117,14 @@ pub const RATE_SAMPLE_US_MIN: u64 = 2_000;
 /// The greatest rate believed of a client: 1 Tbit/s, more than any path carries today. Above: it counts as this fast.
 /// So the rates of all connections add up to something that a `u64` holds.
 pub const RATE_BYTES_PER_S_MAX: u64 = 125_000_000_000;
+/// The largest window that TCP can offer (RFC 7323, 2.3). No law promises more, whatever the path.
+pub const WINDOW_BYTES_MAX: u64 = 65_535 << 14;
+/// The least retransmission timeout of Linux, and of its papers. Below: it counts as this.
+pub const RTO_US_MIN: u64 = 200_000;
+/// That of RFC 6298, 2.4.
+pub const RTO_RFC_US_MIN: u64 = US_PER_S;
+/// The longest (RFC 6298, 2.5: at least 60 s). Above: it counts as this.
+pub const RTO_US_MAX: u64 = 120 * US_PER_S;
 /// Steps of requests and short answers before a waiting body has one, of up to [`SEND_BYTES_MAX`]: under a flood of
 /// small files, downloads still get most of the bytes.
 pub const SHORT_STEPS_MAX: u32 = 32;

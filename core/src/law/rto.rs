@@ -1,0 +1,202 @@
+//! T_0 of PFTK: when TCP gives up waiting for an ACK, in three forms.
+//!
+//! | form | method | least | most |
+//! |---|---|---|---|
+//! | Wu and Crawford, eqs. 9 to 11 | [`Smoothed::rto_paper_us`] | 200 ms in all | 120 s |
+//! | RFC 6298 | [`Smoothed::rto_rfc_us`] | 1 s in all | 120 s |
+//! | Linux | [`LinuxSmoothed::rto_us`] | 200 ms beyond the round trip | 120 s |
+//!
+//! A server reads the third from its kernel (`tcpi_rto`); a simulation has to compute it.
+
+use crate::limits::{RTO_RFC_US_MIN, RTO_US_MAX, RTO_US_MIN};
+
+/// SRTT and RTTVAR as RFC 6298 (2.2, 2.3) and Wu and Crawford's eqs. 9 and 10 keep them. A round trip above
+/// [`RTO_US_MAX`] counts as that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Smoothed {
+    srtt_us: u64,
+    rttvar_us: u64,
+}
+
+impl Smoothed {
+    /// After the first measured round trip.
+    pub fn first(rtt_us: u64) -> Smoothed {
+        let srtt_us = rtt_us.min(RTO_US_MAX);
+        Smoothed {
+            srtt_us,
+            rttvar_us: srtt_us / 2,
+        }
+    }
+
+    /// Another measured round trip. RTTVAR takes the old SRTT, so it comes first.
+    pub fn sample(&mut self, rtt_us: u64) {
+        let rtt_us = rtt_us.min(RTO_US_MAX);
+        let error_us = self.srtt_us.abs_diff(rtt_us);
+        self.rttvar_us = (3 * self.rttvar_us + error_us + 2) / 4;
+        self.srtt_us = (7 * self.srtt_us + rtt_us + 4) / 8;
+    }
+
+    /// Wu and Crawford's eq. 11: max(200 ms, min(SRTT + 4 RTTVAR, 120 s)).
+    pub fn rto_paper_us(&self) -> u64 {
+        (self.srtt_us + 4 * self.rttvar_us).clamp(RTO_US_MIN, RTO_US_MAX)
+    }
+
+    /// RFC 6298, 2.3 to 2.5: SRTT + max(G, 4 RTTVAR), at least a second. `clock_us` is G, the granularity of the clock.
+    pub fn rto_rfc_us(&self, clock_us: u64) -> u64 {
+        self.srtt_us
+            .saturating_add(clock_us.max(4 * self.rttvar_us))
+            .clamp(RTO_RFC_US_MIN, RTO_US_MAX)
+    }
+}
+
+/// The same as Linux keeps it (net/ipv4/tcp_input.c, `tcp_rtt_estimator`). It differs from RFC 6298 in three ways. The
+/// 200 ms are a floor of the deviation, not of the timeout. The deviation that counts is the largest of the last round
+/// trip: it rises at once, and falls by a quarter in a round trip. A round trip that is shorter than expected
+/// moves the deviation an eighth as much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinuxSmoothed {
+    /// Eight times SRTT.
+    srtt_eighths_us: u64,
+    /// Four times the mean deviation, like all that follow.
+    deviation_us: u64,
+    /// The largest in this round trip.
+    deviation_us_max: u64,
+    /// `tcpi_rttvar` is a quarter of it.
+    rttvar_us: u64,
+}
+
+impl LinuxSmoothed {
+    /// After the first measured round trip.
+    pub fn first(rtt_us: u64) -> LinuxSmoothed {
+        let rtt_us = rtt_us.clamp(1, RTO_US_MAX);
+        let rttvar_us = (2 * rtt_us).max(RTO_US_MIN); // RTO = 3 RTT
+        LinuxSmoothed {
+            srtt_eighths_us: 8 * rtt_us,
+            deviation_us: 2 * rtt_us,
+            deviation_us_max: rttvar_us,
+            rttvar_us,
+        }
+    }
+
+    /// Another measured round trip.
+    pub fn sample(&mut self, rtt_us: u64) {
+        let rtt_us = rtt_us.min(RTO_US_MAX);
+        let srtt_us = self.srtt_eighths_us / 8;
+        let error_us = srtt_us.abs_diff(rtt_us);
+        self.srtt_eighths_us = (self.srtt_eighths_us + rtt_us)
+            .saturating_sub(srtt_us)
+            .max(8);
+        let mean_us = self.deviation_us / 4;
+        match error_us.checked_sub(mean_us) {
+            Some(more_us) if rtt_us < srtt_us => self.deviation_us += more_us / 8,
+            Some(more_us) => self.deviation_us += more_us,
+            None => self.deviation_us -= mean_us - error_us,
+        }
+        self.deviation_us_max = self.deviation_us_max.max(self.deviation_us);
+        self.rttvar_us = self.rttvar_us.max(self.deviation_us_max);
+    }
+
+    /// All that was in flight when this was called last is acknowledged: a round trip is over.
+    pub fn round(&mut self) {
+        self.rttvar_us -= self.rttvar_us.saturating_sub(self.deviation_us_max) / 4;
+        self.deviation_us_max = RTO_US_MIN;
+    }
+
+    /// SRTT + max(200 ms, the deviation), at most 120 s (`__tcp_set_rto`).
+    pub fn rto_us(&self) -> u64 {
+        (self.srtt_eighths_us / 8 + self.rttvar_us).min(RTO_US_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_first_round_trip_makes_three_of_them() {
+        // RFC 6298, 2.2: 400 + 4 * 200 ms. Linux: the deviation starts at twice the round trip.
+        let (rfc, linux) = (Smoothed::first(400_000), LinuxSmoothed::first(400_000));
+        assert_eq!(rfc.rto_rfc_us(1_000), 1_200_000);
+        assert_eq!(rfc.rto_paper_us(), 1_200_000);
+        assert_eq!(linux.rto_us(), 1_200_000);
+    }
+
+    #[test]
+    fn a_second_sample_by_hand() {
+        // SRTT 100 ms, RTTVAR 50; then 180 ms: RTTVAR = (150 + 80) / 4 = 57.5, SRTT = (700 + 180) / 8 = 110.
+        let mut rfc = Smoothed::first(100_000);
+        rfc.sample(180_000);
+        assert_eq!(rfc.rto_paper_us(), 110_000 + 4 * 57_500);
+        // Linux: 4 * mdev = 200 + (80 - 50) = 230 ms, above the floor.
+        let mut linux = LinuxSmoothed::first(100_000);
+        linux.sample(180_000);
+        assert_eq!(linux.rto_us(), 110_000 + 230_000);
+    }
+
+    #[test]
+    fn a_steady_path_reaches_each_floor() {
+        let (mut rfc, mut linux) = (Smoothed::first(10_000), LinuxSmoothed::first(300_000));
+        for _ in 0..200 {
+            rfc.sample(10_000);
+            linux.sample(10_000);
+            linux.round();
+        }
+        assert_eq!(rfc.rto_paper_us(), 200_000, "the floor is the timeout's");
+        assert_eq!(rfc.rto_rfc_us(1_000), 1_000_000);
+        let linux_us = linux.rto_us();
+        assert!(
+            (210_000..210_100).contains(&linux_us),
+            "{linux_us}: the floor is the deviation's"
+        );
+    }
+
+    #[test]
+    fn linux_raises_the_deviation_at_once_and_lowers_it_by_the_round() {
+        let mut linux = LinuxSmoothed::first(100_000);
+        linux.sample(500_000); // SRTT 150; 4 mdev = 200 + (400 - 50) = 550
+        assert_eq!(linux.rto_us(), 150_000 + 550_000);
+        for _ in 0..20 {
+            linux.sample(150_000);
+        }
+        assert_eq!(linux.rttvar_us, 550_000, "not within the round trip");
+        linux.round();
+        assert_eq!(linux.rttvar_us, 550_000, "the largest was of that one");
+        linux.round();
+        assert_eq!(linux.rttvar_us, 550_000 - 350_000 / 4);
+        let before = linux.deviation_us;
+        linux.sample(0);
+        assert!(
+            linux.deviation_us <= before + 150_000 / 8,
+            "shorter is no danger"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_round_trips_give_a_timeout_within_bounds(rtts_us in prop::collection::vec(any::<u64>(), 1..40), clock_us: u64) {
+            let (mut rfc, mut linux) = (Smoothed::first(rtts_us[0]), LinuxSmoothed::first(rtts_us[0]));
+            for rtt_us in rtts_us {
+                rfc.sample(rtt_us);
+                linux.sample(rtt_us);
+                if rtt_us % 2 == 0 {
+                    linux.round();
+                }
+                prop_assert!((RTO_US_MIN..=RTO_US_MAX).contains(&rfc.rto_paper_us()));
+                prop_assert!((RTO_RFC_US_MIN..=RTO_US_MAX).contains(&rfc.rto_rfc_us(clock_us)));
+                prop_assert!((RTO_US_MIN..=RTO_US_MAX).contains(&linux.rto_us()));
+            }
+        }
+
+        #[test]
+        fn a_longer_round_trip_gives_no_shorter_timeout(rtt_us in 1u64..3_000_000, more_us in 0u64..3_000_000) {
+            let [short, long] = [rtt_us, rtt_us + more_us].map(|last_us| {
+                let mut of = (Smoothed::first(rtt_us), LinuxSmoothed::first(rtt_us));
+                of.0.sample(last_us);
+                of.1.sample(last_us);
+                (of.0.rto_paper_us(), of.1.rto_us())
+            });
+            prop_assert!(short.0 <= long.0 && short.1 <= long.1, "{short:?} {long:?}");
+        }
+    }
+}

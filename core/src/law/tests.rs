@@ -1,0 +1,212 @@
+use super::*;
+use proptest::prelude::*;
+
+const MSS_BYTES: u64 = 1_000;
+
+/// A path with segments of 1,000 bytes, so that bytes read as thousandths of a segment.
+fn path(rtt_us: u64, p: f64, acks: Acks) -> Conditions {
+    Conditions {
+        mss_bytes: MSS_BYTES,
+        rtt_us,
+        loss: Loss::new(p),
+        acks,
+    }
+}
+
+/// Each law, named; a timeout of a second, no bound by the receiver.
+fn laws(of: &Conditions) -> [(&'static str, Window); 4] {
+    [
+        ("square root", of.square_root()),
+        ("mathis", of.mathis(0.87)),
+        ("pftk", of.pftk(US_PER_S, u64::MAX)),
+        ("cubic", of.cubic()),
+    ]
+}
+
+#[test]
+fn reno_and_cubic_have_the_windows_of_the_rfcs() {
+    // RFC 9438, tables 1 and 2 (C = .4): loss, reno, cubic at 100 ms, cubic at 10 ms, in segments. RFC 3649 has the
+    // same numbers for reno. Both take 1.2 for sqrt(1.5) = 1.2247, so reno may differ by 2.1 %; where
+    // cubic equals reno, so does cubic.
+    for (p, reno, far, near) in [
+        (1e-2, 12, 12, 12),
+        (1e-3, 38, 38, 38),
+        (1e-4, 120, 187, 120),
+        (1e-5, 379, 1_054, 379),
+        (1e-6, 1_200, 5_926, 1_200),
+        (1e-7, 3_795, 33_325, 5_926),
+        (1e-8, 12_000, 187_400, 33_325),
+    ] {
+        let (at_100, at_10) = (path(100_000, p, Acks::Each), path(10_000, p, Acks::Each));
+        for (window, published) in [
+            (at_100.square_root(), reno),
+            (at_100.cubic(), far),
+            (at_10.cubic(), near),
+        ] {
+            let segments = window.bytes() / MSS_BYTES;
+            let leeway = if published == reno {
+                published / 48 + 1
+            } else {
+                published / 2_000 + 1
+            };
+            assert!(
+                segments.abs_diff(published) <= leeway,
+                "p = {p}: {segments}, not {published}"
+            );
+        }
+    }
+}
+
+#[test]
+fn mathis_by_hand() {
+    // 1,460 / .1 * .87 / sqrt(.0004) = 14,600 * 43.5 = 635,100.
+    let of = Conditions {
+        mss_bytes: 1_460,
+        ..path(100_000, 0.0004, Acks::Each)
+    };
+    assert!(of.mathis(0.87).bytes_per_s().abs_diff(635_100) <= 1);
+    assert_eq!(of.mathis(f64::NAN).bytes(), 0);
+    assert_eq!(of.mathis(-1.0).bytes(), 0);
+}
+
+#[test]
+fn pftk_by_hand() {
+    // Segments a second = 1 / (RTT sqrt(2bp/3) + T0 min(1, 3 sqrt(3bp/8)) p (1 + 32 p^2)), with thousandths of segments.
+    for (rtt_us, rto_us, p, acks, per_s) in [
+        // sqrt(.04 / 3) = .1154701, * .1 = .01154701; 3 sqrt(.0075) = .2598076, * .01 * 1.0032 = .002606390
+        (100_000, 1_000_000, 0.01, Acks::Delayed, 70_654), // 1 / .014153400
+        // sqrt(.02 / 3) = .08164966, * .1 = .008164966; 3 sqrt(.00375) = .1837117, * .0018429958 -> .2 * .001842996
+        (100_000, 200_000, 0.01, Acks::Each, 117_183), // 1 / (.008164966 + .000368599)
+        // sqrt(.4 / 3) = .3651484, * .05; min(1, 3 sqrt(.075) = .8215838) * .1 * 1.32 = .1084491, * 2
+        (50_000, 2_000_000, 0.1, Acks::Delayed, 4_252), // 1 / (.01825742 + .2168981)
+        // sqrt(4 / 3) = 1.154701, * .05; min(1, 3 sqrt(.75) = 2.6) * 1 * 33, * 2
+        (50_000, 2_000_000, 1.0, Acks::Delayed, 15), // 1 / (.05773503 + 66)
+    ] {
+        let rate = path(rtt_us, p, acks).pftk(rto_us, u64::MAX).bytes_per_s();
+        let leeway = per_s / 5_000 + 1;
+        assert!(
+            rate.abs_diff(per_s) <= leeway,
+            "p = {p}: {rate}, not {per_s}"
+        );
+    }
+}
+
+/// PFTK's full model (Padhye et al.), of which eq. 1 of SSBT is the approximation: segments a second.
+fn full_pftk(p: f64, b: f64, rtt: f64, t0: f64) -> f64 {
+    let q = 1.0 - p;
+    let mean = (2.0 + b) / (3.0 * b);
+    let w = mean + (8.0 * q / (3.0 * b * p) + mean * mean).sqrt();
+    let timeouts =
+        (1.0 - q.powi(3)) * (1.0 + q.powi(3) * (1.0 - q.powf(w - 3.0))) / (1.0 - q.powf(w));
+    let timeouts = timeouts.min(1.0);
+    let backoff = 1.0
+        + (0..6)
+            .map(|n| f64::from(1 << n) * p.powi(n + 1))
+            .sum::<f64>();
+    (q / p + w + timeouts / q) / (rtt * (b / 2.0 * w + 1.0) + timeouts * t0 * backoff / q)
+}
+
+#[test]
+fn pftk_follows_the_full_model_that_it_approximates() {
+    for p in [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1] {
+        for (rtt_us, rto_us) in [(50_000, 500_000), (100_000, 300_000), (250_000, 2_450_000)] {
+            let approximate = path(rtt_us, p, Acks::Delayed)
+                .pftk(rto_us, u64::MAX)
+                .bytes_per_s() as f64;
+            let seconds = |us: u64| us as f64 / 1e6;
+            let full = 1e3 * full_pftk(p, 2.0, seconds(rtt_us), seconds(rto_us));
+            assert!(
+                (0.75..1.35).contains(&(approximate / full)),
+                "p = {p}: {approximate}, full {full}"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_loss_only_the_largest_window_counts() {
+    let of = path(100_000, 0.0, Acks::Delayed);
+    for (law, window) in laws(&of) {
+        assert_eq!(window.bytes(), WINDOW_BYTES_MAX, "{law}");
+    }
+    assert_eq!(of.pftk(0, 64_000).bytes(), 64_000);
+    assert_eq!(of.pftk(0, 64_000).bytes_per_s(), 640_000);
+    assert_eq!(of.pftk(u64::MAX, 0).bytes(), 0);
+}
+
+#[test]
+fn a_loss_is_a_probability() {
+    for (given, taken) in [
+        (f64::NAN, 0.0),
+        (-1.0, 0.0),
+        (0.5, 0.5),
+        (7.0, 1.0),
+        (f64::INFINITY, 1.0),
+    ] {
+        assert_eq!(Loss::new(given).probability(), taken);
+    }
+}
+
+fn any_acks() -> impl Strategy<Value = Acks> {
+    prop_oneof![Just(Acks::Each), Just(Acks::Delayed)]
+}
+
+/// Losses of all magnitudes, the ends included.
+fn any_loss() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        Just(0.0),
+        Just(1.0),
+        Just(5e-324),
+        (0.0..12.0f64).prop_map(|x| 10f64.powf(-x))
+    ]
+}
+
+prop_compose! {
+    fn any_path()(mss_bytes in prop_oneof![0..3u64, 500..10_000u64, Just(u64::MAX)], rtt_us in prop_oneof![0..3u64, 1..3_000_000u64, Just(u64::MAX)], p in any_loss(), acks in any_acks()) -> Conditions {
+        Conditions { mss_bytes, rtt_us, loss: Loss::new(p), acks }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_law_is_defined_everywhere(of in any_path(), rto_us: u64, peer_window_bytes: u64) {
+        let pftk = of.pftk(rto_us, peer_window_bytes);
+        prop_assert!(pftk.bytes() <= peer_window_bytes, "above W_max");
+        for (law, window) in laws(&of).into_iter().chain([("pftk", pftk)]) {
+            prop_assert!(!window.segments.is_nan(), "{law}");
+            prop_assert!(window.bytes() <= WINDOW_BYTES_MAX, "{law}");
+            prop_assert!((1..=RATE_BYTES_PER_S_MAX).contains(&window.bytes_per_s()), "{law}");
+        }
+    }
+
+    #[test]
+    fn more_loss_is_never_faster(of in any_path(), p in any_loss()) {
+        let worse = Conditions { loss: Loss::new(of.loss.0.max(p)), ..of };
+        for ((law, before), (_, after)) in laws(&of).into_iter().zip(laws(&worse)) {
+            prop_assert!(after.bytes() <= before.bytes(), "{law}: {} < {}", before.bytes(), after.bytes());
+            prop_assert!(after.bytes_per_s() <= before.bytes_per_s(), "{law}");
+        }
+    }
+
+    #[test]
+    fn a_longer_round_trip_is_never_faster_and_holds_no_less(of in any_path(), more_us in 0..3_000_000u64) {
+        let longer = Conditions { rtt_us: of.rtt_us.saturating_add(more_us), ..of };
+        for ((law, before), (_, after)) in laws(&of).into_iter().zip(laws(&longer)) {
+            // One byte, and one part in 10^12, for the rounding of floats.
+            let leeway = |n: u64| 1 + n / 1_000_000_000_000;
+            let (rate, window) = (before.bytes_per_s(), before.bytes());
+            prop_assert!(after.bytes_per_s() <= rate + leeway(rate), "{law}: {rate} < {}", after.bytes_per_s());
+            prop_assert!(after.bytes() + leeway(window) >= window, "{law}: {window} > {}", after.bytes());
+        }
+    }
+
+    #[test]
+    fn a_little_more_loss_changes_little(rtt_us in 1..3_000_000u64, p in 1e-9..0.99f64, acks in any_acks()) {
+        let (of, near) = (path(rtt_us, p, acks), path(rtt_us, p * 1.0001, acks));
+        for ((law, before), (_, after)) in laws(&of).into_iter().zip(laws(&near)) {
+            let (before, after) = (before.bytes(), after.bytes());
+            // No law is steeper than p^-3, so .01 % more loss is .03 % less window.
+            prop_assert!(before - after <= before / 3_000 + 1, "{law}: a jump from {before} to {after}");
+        }
+    }
+}
