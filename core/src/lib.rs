@@ -31,6 +31,7 @@ pub mod rate;
 pub mod residency;
 pub mod response_cache;
 pub mod send;
+pub mod sndbuf;
 pub mod units;
 pub mod wheel;
 pub mod why;

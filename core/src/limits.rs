@@ -125,6 +125,29 @@ pub const RTO_US_MIN: u64 = 200_000;
 pub const RTO_RFC_US_MIN: u64 = US_PER_S;
 /// The longest (RFC 6298, 2.5: at least 60 s). Above: it counts as this.
 pub const RTO_US_MAX: u64 = 120 * US_PER_S;
+/// The largest pool of send memory. Above: it counts as this, more than a machine has.
+pub const SEND_POOL_BYTES_MAX: u64 = 1 << 40;
+/// The most that one connection claims of it in flight, and again unsent: the fastest rate believed, for T. Above: it
+/// counts as this.
+pub const NEED_BYTES_MAX: u64 = 1 << 36;
+/// A connection claims at least so many segments: with fewer in flight, each waits for a delayed ACK. With more, floors
+/// alone would fill a small pool, and all would have the same. Where an equal part of the pool is less, it gets that.
+pub const SHARE_SEGMENTS_MIN: u64 = 2;
+/// What a connection claims of which nothing is known, in segments: the first flight (RFC 6928).
+pub const SHARE_SEGMENTS_START: u64 = 10;
+/// Round trips in which a connection sent, until its estimates count.
+pub const ROUNDS_KNOWN_MIN: u64 = 10;
+/// Segments, lately, without which a connection's loss counts as none: one event in fewer says little.
+pub const LOSS_SEGMENTS_MIN: u64 = 50;
+/// Delivery rates of which the fastest counts, one a second. More: the oldest is forgotten.
+pub const DELIVERY_RATES_MAX: usize = 10;
+/// A share that holds its connection up in less of the time than this, in hundredths, does not have to grow.
+pub const CREDIT_LIMITED_PERCENT_MIN: u64 = 10;
+/// Addresses whose estimates are kept for their next connections, 40 bytes each. Full: the oldest of four is forgotten,
+/// and its client starts like a new one.
+pub const ADDRESSES_REMEMBERED_MAX: usize = 16_384;
+/// How long they are kept. Longer: the path may have changed.
+pub const ADDRESS_REMEMBERED_US: u64 = 600 * US_PER_S;
 /// Steps of requests and short answers before a waiting body has one, of up to [`SEND_BYTES_MAX`]: under a flood of
 /// small files, downloads still get most of the bytes.
 pub const SHORT_STEPS_MAX: u32 = 32;
@@ -416,4 +439,14 @@ const _: () = assert!(
     RATE_BYTES_PER_S_MAX < u64::MAX / (CONNECTIONS_MAX as u64 * 4096),
     "the rates of all connections of 4,096 workers add up without overflow"
 );
+const _: () = {
+    // A share is computed from products of a need, the number of connections and the sum of all needs.
+    let connections = CONNECTIONS_MAX as u128 * 4096;
+    let needs = NEED_BYTES_MAX as u128 * connections;
+    assert!(
+        needs <= u128::MAX / needs,
+        "send memory is divided without overflow"
+    );
+    assert!(needs < u64::MAX as u128 / 2, "and its claims add up");
+};
 const _: () = assert!(UNTAKEN_US > READ_TARGET_US_MAX, "who has enough is not due");

@@ -362,7 +362,7 @@ impl SendQueue {
 }
 
 /// Bytes taken in `us` at a rate.
-fn bytes_in(us: u64, rate_bytes_per_s: u64) -> u64 {
+pub(crate) fn bytes_in(us: u64, rate_bytes_per_s: u64) -> u64 {
     let bytes = u128::from(rate_bytes_per_s) * u128::from(us) / u128::from(US_PER_S);
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,185 @@
+//! How the memory for sending is divided among connections: SSBT's E-ATBT, and what it is compared with.
+//!
+//! A [`Divider`] gets a [`Demand`] of each connection that sends, and answers with a share of the pool for each: the
+//! most that it may have in flight and unsent together. How is the operator's choice ([`Policy`]), a file each:
+//! [`equal`] (EQ), [`atbt`] (by window) and [`eatbt`] (by need). Before that, [`estimate`] turns what TCP counts into
+//! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client.
+//!
+//! A division is computed each second, and when somebody joins. What holds of every one:
+//! - the shares never exceed the pool;
+//! - each is at least the smaller of its claim and an equal part of the pool;
+//! - a larger pool makes no share smaller, and the order of the demands does not matter.
+
+pub mod atbt;
+pub mod eatbt;
+pub mod equal;
+pub mod estimate;
+pub mod remembered;
+
+use alloc::vec::Vec;
+
+use self::atbt::Windows;
+use self::eatbt::Need;
+use crate::law::Conditions;
+use crate::limits::SEND_POOL_BYTES_MAX;
+
+/// How send memory is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// SSBT's E-ATBT: by what each connection can use.
+    ByNeed(Need),
+    /// ATBT (Semke, Mahdavi and Mathis, SIGCOMM 1998): by the present congestion window.
+    Window(Windows),
+    /// SSBT's EQ: the same for all.
+    Equal,
+}
+
+/// What a connection that sends asks for, and by which evidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demand {
+    /// Segment, smoothed round trip, loss; the segment bounds the claim from below.
+    pub path: Conditions,
+    /// `tcpi_rto`, T_0 of PFTK.
+    pub rto_us: u64,
+    /// `tcpi_min_rtt`.
+    pub rtt_min_us: u64,
+    /// `tcpi_snd_cwnd` in bytes.
+    pub cwnd_bytes: u64,
+    /// `tcpi_snd_wnd`, W_max of PFTK.
+    pub peer_window_bytes: u64,
+    /// The fastest that its path delivered lately ([`estimate::Estimate::delivered_bytes_per_s`]).
+    pub delivered_bytes_per_s: u64,
+    /// B_n for the send margin.
+    pub rate_bytes_per_s: u64,
+    /// Its congestion control.
+    pub control: Control,
+    /// What holds it up.
+    pub pace: Pace,
+    /// Whether its numbers say anything yet.
+    pub standing: Standing,
+    /// What became of its last share.
+    pub credit: Credit,
+}
+
+/// A congestion control, by the law that it follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Control {
+    /// Reno and what halves its window like it.
+    Reno,
+    /// Cubic.
+    #[default]
+    Cubic,
+    /// One that models its path, as bbr does: no law of loss holds for it.
+    Model,
+}
+
+/// What holds a client up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// Its path.
+    #[default]
+    Path,
+    /// The client reads at a pace of its own: it needs what it takes.
+    Itself,
+}
+
+/// Whether a connection takes part with its estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Too few round trips: it claims a share to start with, whatever its counters say (SSBT 3.3).
+    #[default]
+    New,
+    /// Its estimates hold.
+    Known,
+}
+
+/// How a connection used its last share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credit {
+    /// The share.
+    pub share_bytes: u64,
+    /// For how much of the time it held the connection up, in hundredths: nothing unsent, and the share in flight.
+    pub limited_percent: u64,
+}
+
+/// Divides a pool. It keeps its buffers, so a division allocates only when there are more connections than ever.
+#[derive(Clone, Debug)]
+pub struct Divider {
+    policy: Policy,
+    /// In flight, by the policy; the first round.
+    needs: Vec<u64>,
+    /// Unsent, B_n T; the second round.
+    margins: Vec<u64>,
+    /// Demands by increasing need.
+    order: Vec<u32>,
+    shares: Vec<u64>,
+}
+
+impl Divider {
+    /// One that divides by `policy`.
+    pub fn new(policy: Policy) -> Divider {
+        Divider {
+            policy,
+            needs: Vec::new(),
+            margins: Vec::new(),
+            order: Vec::new(),
+            shares: Vec::new(),
+        }
+    }
+
+    /// The share of each demand, in their order, bytes. `margin_us` is T, the time for which a socket holds unsent
+    /// bytes. A pool above [`SEND_POOL_BYTES_MAX`] counts as that. O(n log n).
+    pub fn divide(&mut self, demands: &[Demand], pool_bytes: u64, margin_us: u64) -> &[u64] {
+        let pool_bytes = pool_bytes.min(SEND_POOL_BYTES_MAX);
+        self.needs.clear();
+        self.margins.clear();
+        match self.policy {
+            Policy::Equal => equal::whole(demands.len(), pool_bytes, &mut self.shares),
+            Policy::Window(windows) => {
+                let needs = demands
+                    .iter()
+                    .map(|demand| atbt::need_bytes(demand, windows));
+                self.needs.extend(needs);
+                self.sort();
+                atbt::divide(&self.needs, &self.order, pool_bytes, &mut self.shares);
+            }
+            Policy::ByNeed(need) => {
+                for demand in demands {
+                    self.needs.push(eatbt::need_bytes(demand, need));
+                    self.margins
+                        .push(eatbt::margin_bytes(demand, need, margin_us));
+                }
+                self.sort();
+                let claims = eatbt::Claims {
+                    needs: &self.needs,
+                    margins: &self.margins,
+                };
+                eatbt::divide(claims, &self.order, pool_bytes, &mut self.shares);
+            }
+        }
+        &self.shares
+    }
+
+    fn sort(&mut self) {
+        order_by_need(&self.needs, &mut self.order);
+    }
+}
+
+/// The indices of `needs`, smallest need first. Equal needs get equal shares, so their order does not matter.
+fn order_by_need(needs: &[u64], order: &mut Vec<u32>) {
+    order.clear();
+    order.extend((0..).take(needs.len()));
+    order.sort_unstable_by_key(|&at| needs[at as usize]);
+}
+
+/// Adds to each share its part of `left_bytes`, in proportion to its weight.
+fn add_by_weight(shares: &mut [u64], weights: impl Iterator<Item = u64> + Clone, left_bytes: u64) {
+    let all: u128 = weights.clone().map(u128::from).sum();
+    for (share, weight) in shares.iter_mut().zip(weights) {
+        let part = (u128::from(left_bytes) * u128::from(weight)).checked_div(all);
+        *share += part.unwrap_or(0) as u64; // at most `left_bytes`
+    }
+}
+
+#[cfg(test)]
+mod tests;

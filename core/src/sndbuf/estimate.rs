@@ -1,0 +1,211 @@
+//! What E-ATBT believes of a connection's path: its loss, and the fastest that it delivered.
+//!
+//! Losses and segments fade, by 7 % in a second, so the estimate is of some fourteen seconds of sending. Time in which
+//! nothing was sent says nothing and fades nothing: an estimate survives between two requests.
+
+use libm::pow;
+
+use super::Standing;
+use crate::law::Loss;
+use crate::limits::{
+    DELIVERY_RATES_MAX, LOSS_SEGMENTS_MIN, RATE_BYTES_PER_S_MAX, ROUNDS_KNOWN_MIN,
+};
+use crate::units::{Instant, US_PER_S};
+
+/// What a second leaves of the weight of all before it.
+const FADE_PER_S: f64 = 0.93;
+
+/// What TCP has counted of a connection, in all (tcp(7), `struct tcp_info`). Counters may wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// `tcpi_data_segs_out`.
+    pub sent_segments: u32,
+    /// Loss events: how often it entered Recovery or Loss.
+    pub loss_events: u32,
+    /// `tcpi_delivery_rate`; 0: not known.
+    pub delivered_bytes_per_s: u64,
+    /// Smoothed round trip.
+    pub rtt_us: u64,
+}
+
+/// The estimate of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    last: Option<(Instant, Look)>,
+    /// Loss events and segments, faded.
+    lost: f64,
+    sent: f64,
+    rates: [u64; DELIVERY_RATES_MAX],
+    next: usize,
+    /// Round trips in which it sent.
+    rounds: u64,
+}
+
+/// What is kept of an estimate for the next connection of its client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Belief {
+    lost: f64,
+    sent: f64,
+    delivered_bytes_per_s: u64,
+}
+
+impl Estimate {
+    /// That of a connection whose client had another one lately. It counts at once, and gives way to what this
+    /// connection shows.
+    pub fn seeded(belief: Belief) -> Estimate {
+        Estimate {
+            lost: belief.lost,
+            sent: belief.sent,
+            rates: [belief.delivered_bytes_per_s; DELIVERY_RATES_MAX],
+            rounds: ROUNDS_KNOWN_MIN,
+            ..Estimate::default()
+        }
+    }
+
+    /// A look at its counters, one a second.
+    pub fn look(&mut self, look: Look, now: Instant) {
+        let (since, before) = self.last.unwrap_or((now, Look::default()));
+        self.last = Some((now, look));
+        let segments = look.sent_segments.wrapping_sub(before.sent_segments);
+        if segments == 0 {
+            return;
+        }
+        let us = now.since_us(since);
+        let faded = pow(FADE_PER_S, us as f64 / US_PER_S as f64);
+        let events = look.loss_events.wrapping_sub(before.loss_events);
+        self.sent = self.sent * faded + f64::from(segments);
+        self.lost = self.lost * faded + f64::from(events);
+        self.rates[self.next] = look.delivered_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
+        self.next = (self.next + 1) % DELIVERY_RATES_MAX;
+        self.rounds = self.rounds.saturating_add(us / look.rtt_us.max(1));
+    }
+
+    /// Whether it counts.
+    pub fn standing(&self) -> Standing {
+        match self.rounds >= ROUNDS_KNOWN_MIN {
+            true => Standing::Known,
+            false => Standing::New,
+        }
+    }
+
+    /// p, loss events for each segment.
+    pub fn loss(&self) -> Loss {
+        match self.sent >= LOSS_SEGMENTS_MIN as f64 {
+            true => Loss::new(self.lost / self.sent),
+            false => Loss::NONE,
+        }
+    }
+
+    /// The fastest of the last [`DELIVERY_RATES_MAX`] looks.
+    pub fn delivered_bytes_per_s(&self) -> u64 {
+        self.rates.iter().copied().max().unwrap_or(0)
+    }
+
+    /// What the client's next connection may start from; `None` if this one says nothing.
+    pub fn belief(&self) -> Option<Belief> {
+        (self.standing() == Standing::Known).then(|| Belief {
+            lost: self.lost,
+            sent: self.sent,
+            delivered_bytes_per_s: self.delivered_bytes_per_s(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant {
+            us: seconds * US_PER_S,
+        }
+    }
+
+    /// Looks each second at a connection with a thousand segments and `events` in each.
+    fn watched(seconds: u64, events: u32) -> Estimate {
+        let mut estimate = Estimate::default();
+        for n in 0..=seconds {
+            let look = Look {
+                sent_segments: n as u32 * 1_000,
+                loss_events: n as u32 * events,
+                delivered_bytes_per_s: 1_000_000,
+                rtt_us: 50_000,
+            };
+            estimate.look(look, at(n));
+        }
+        estimate
+    }
+
+    #[test]
+    fn a_steady_loss_is_found() {
+        let estimate = watched(20, 10);
+        assert!((estimate.loss().probability() - 0.01).abs() < 1e-12);
+        assert_eq!(estimate.standing(), Standing::Known);
+        assert_eq!(estimate.delivered_bytes_per_s(), 1_000_000);
+    }
+
+    #[test]
+    fn few_round_trips_and_few_segments_say_nothing() {
+        let mut estimate = Estimate::default();
+        for (us, sent_segments) in [(0, 10), (400_000, 40)] {
+            let look = Look {
+                sent_segments,
+                loss_events: 1,
+                delivered_bytes_per_s: 5,
+                rtt_us: 100_000,
+            };
+            estimate.look(look, Instant { us });
+        }
+        assert_eq!(estimate.standing(), Standing::New);
+        assert_eq!(estimate.loss(), Loss::NONE, "one event in 40 segments");
+        assert_eq!(estimate.belief(), None);
+    }
+
+    #[test]
+    fn a_pause_changes_nothing_and_a_loss_fades() {
+        let mut estimate = watched(20, 10);
+        let before = estimate;
+        let (_, look) = before.last.unwrap();
+        estimate.look(look, at(5_000));
+        assert_eq!(estimate.loss(), before.loss());
+        assert_eq!(estimate.delivered_bytes_per_s(), 1_000_000);
+        for n in 1..=30 {
+            let look = Look {
+                sent_segments: look.sent_segments + n * 1_000,
+                delivered_bytes_per_s: 10,
+                ..look
+            };
+            estimate.look(look, at(5_000 + u64::from(n)));
+        }
+        // .93^30 = .113 of the old weight is left.
+        let p = estimate.loss().probability();
+        assert!((0.0005..0.002).contains(&p), "{p}");
+        assert_eq!(
+            estimate.delivered_bytes_per_s(),
+            10,
+            "the old rates are gone"
+        );
+    }
+
+    #[test]
+    fn the_next_connection_starts_where_the_last_ended() {
+        let belief = watched(20, 10).belief().expect("known");
+        let next = Estimate::seeded(belief);
+        assert_eq!(next.standing(), Standing::Known);
+        assert_eq!(next.delivered_bytes_per_s(), 1_000_000);
+        assert!((next.loss().probability() - 0.01).abs() < 1e-12);
+    }
+
+    proptest! {
+        #[test]
+        fn any_counters_give_a_probability(looks in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..30)) {
+            let mut estimate = Estimate::default();
+            for (sent_segments, loss_events, delivered_bytes_per_s, rtt_us, us) in looks {
+                estimate.look(Look { sent_segments, loss_events, delivered_bytes_per_s, rtt_us }, Instant { us });
+                prop_assert!((0.0..=1.0).contains(&estimate.loss().probability()));
+                prop_assert!(estimate.delivered_bytes_per_s() <= RATE_BYTES_PER_S_MAX);
+            }
+        }
+    }
+}
