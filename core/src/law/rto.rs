@@ -102,6 +102,11 @@ impl LinuxSmoothed {
         self.deviation_us_max = RTO_US_MIN;
     }
 
+    /// SRTT, `tcpi_rtt`.
+    pub fn srtt_us(&self) -> u64 {
+        self.srtt_eighths_us / 8
+    }
+
     /// SRTT + max(200 ms, the deviation), at most 120 s (`__tcp_set_rto`).
     pub fn rto_us(&self) -> u64 {
         (self.srtt_eighths_us / 8 + self.rttvar_us).min(RTO_US_MAX)

@@ -1,10 +1,11 @@
 //! One direction of a TCP connection without loss: the sender's socket with its counters, a path, and a receiver that
-//! may limit itself ([`receiver`]). It proceeds in steps of a millisecond.
+//! may limit itself ([`receiver`]). It proceeds in steps of a millisecond. A sender that loses packets is [`reno`].
 //!
 //! The counters are Linux's (tcp(7), `struct tcp_info`): `tcpi_busy_time` runs while the socket holds bytes, sent or
 //! not, and `tcpi_rwnd_limited` while the window is what stops them (net/ipv4/tcp_output.c, `tcp_chrono`).
 
 pub mod receiver;
+pub mod reno;
 
 use self::receiver::{Ack, Program, Receiver};
 use std::collections::VecDeque;

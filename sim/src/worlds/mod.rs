@@ -4,5 +4,6 @@
 pub mod delivery;
 pub mod hostile;
 pub mod reading;
+pub mod send_memory;
 pub mod sending;
 mod socket;

@@ -1,0 +1,234 @@
+//! A reno sender by packets (RFC 5681), for worlds in which packets are lost. It always has bytes to send, and sends as
+//! many as its window and a bound of its caller allow.
+//!
+//! Paths do not reorder, so an ACK for a packet tells that all before it are lost which were not acknowledged (RACK
+//! without its waiting). A window that is not used does not grow (net/ipv4/tcp.h, `tcp_is_cwnd_limited`). What a lost packet
+//! carried is sent again as another packet, so only packets are counted.
+
+use ackpace_core::law::rto::LinuxSmoothed;
+use std::collections::VecDeque;
+
+/// Congestion window at the start, in packets (RFC 6928).
+const FIRST_WINDOW: u64 = 10;
+/// Timeout before the first round trip (RFC 6298, 2.1).
+const FIRST_TIMEOUT_US: u64 = 1_000_000;
+
+/// See the module. Windows are in packets.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    window: u64,
+    threshold: u64,
+    /// Packets acknowledged since the window grew by one.
+    toward_next: u64,
+    /// Not acknowledged: number and time.
+    out: VecDeque<(u64, u64)>,
+    sent: u64,
+    acked: u64,
+    loss_events: u32,
+    /// A loss before this packet belongs to an event that was counted.
+    recovery_until: u64,
+    /// The round trip ends with this packet's ACK.
+    round_until: u64,
+    smoothed: Option<LinuxSmoothed>,
+    rtt_min_us: u64,
+    /// The last ACK, or the first packet after silence.
+    heard_at_us: u64,
+    /// Timeouts in a row, each of which doubles the next.
+    backoff: u32,
+}
+
+impl Default for Sender {
+    fn default() -> Sender {
+        Sender {
+            window: FIRST_WINDOW,
+            threshold: u64::MAX,
+            toward_next: 0,
+            out: VecDeque::new(),
+            sent: 0,
+            acked: 0,
+            loss_events: 0,
+            recovery_until: 0,
+            round_until: 0,
+            smoothed: None,
+            rtt_min_us: u64::MAX,
+            heard_at_us: 0,
+            backoff: 0,
+        }
+    }
+}
+
+impl Sender {
+    /// cwnd, in packets.
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Packets that it believes to be in flight.
+    pub fn in_flight(&self) -> u64 {
+        self.out.len() as u64
+    }
+
+    /// Packets sent in all.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Packets acknowledged in all.
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// How often it cut its window.
+    pub fn loss_events(&self) -> u32 {
+        self.loss_events
+    }
+
+    /// Smoothed round trip; 0: not measured yet.
+    pub fn rtt_us(&self) -> u64 {
+        self.smoothed.map_or(0, |smoothed| smoothed.srtt_us())
+    }
+
+    /// The shortest round trip; 0: not measured yet.
+    pub fn rtt_min_us(&self) -> u64 {
+        self.smoothed.map_or(0, |_| self.rtt_min_us)
+    }
+
+    /// The retransmission timeout, without backoff.
+    pub fn rto_us(&self) -> u64 {
+        self.smoothed
+            .map_or(FIRST_TIMEOUT_US, |smoothed| smoothed.rto_us())
+    }
+
+    /// Another packet leaves: its number.
+    pub fn send(&mut self, now_us: u64) -> u64 {
+        if self.out.is_empty() {
+            self.heard_at_us = now_us;
+        }
+        let number = self.sent;
+        self.out.push_back((number, now_us));
+        self.sent += 1;
+        number
+    }
+
+    /// A packet is acknowledged. One that was given up counts for nothing.
+    pub fn ack(&mut self, number: u64, now_us: u64) {
+        let before = self.in_flight();
+        let Some(at) = self.out.iter().position(|&(out, _)| out == number) else {
+            return;
+        };
+        let first_lost = self.out.front().filter(|_| at > 0).map(|&(out, _)| out);
+        let sent_at_us = self.out[at].1;
+        self.out.drain(..=at);
+        self.measure(number, now_us - sent_at_us);
+        (self.heard_at_us, self.backoff) = (now_us, 0);
+        self.acked += 1;
+        match first_lost {
+            Some(lost) if lost >= self.recovery_until => self.cut((self.window / 2).max(2)),
+            _ if number < self.recovery_until => {} // repairing
+            _ => self.grow(before),
+        }
+    }
+
+    fn measure(&mut self, number: u64, rtt_us: u64) {
+        self.rtt_min_us = self.rtt_min_us.min(rtt_us);
+        match &mut self.smoothed {
+            Some(smoothed) => smoothed.sample(rtt_us),
+            None => self.smoothed = Some(LinuxSmoothed::first(rtt_us)),
+        }
+        if number >= self.round_until {
+            self.round_until = self.sent;
+            self.smoothed.iter_mut().for_each(LinuxSmoothed::round);
+        }
+    }
+
+    fn grow(&mut self, in_flight: u64) {
+        if self.window < self.threshold {
+            // Slow start: as long as half of the window is used.
+            self.window += u64::from(2 * in_flight >= self.window);
+        } else if in_flight >= self.window {
+            self.toward_next += 1;
+            if self.toward_next >= self.window {
+                (self.window, self.toward_next) = (self.window + 1, 0);
+            }
+        }
+    }
+
+    fn cut(&mut self, to: u64) {
+        (self.window, self.threshold, self.toward_next) = (to, to, 0);
+        self.recovery_until = self.sent;
+        self.loss_events += 1;
+    }
+
+    /// When it gives up all that is in flight, if no ACK comes.
+    pub fn timeout_at_us(&self) -> Option<u64> {
+        let us = self.rto_us() << self.backoff;
+        (!self.out.is_empty()).then_some(self.heard_at_us + us)
+    }
+
+    /// That time has come.
+    pub fn time_out(&mut self) {
+        self.cut((self.in_flight() / 2).max(2));
+        self.window = 1;
+        self.out.clear();
+        self.backoff = (self.backoff + 1).min(6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A round trip of 10 ms for all that the window allows, of which `lost` never arrive.
+    fn round(sender: &mut Sender, now_us: u64, lost: &[u64]) {
+        let numbers: Vec<_> = (sender.in_flight()..sender.window())
+            .map(|_| sender.send(now_us))
+            .collect();
+        for number in numbers.iter().filter(|number| !lost.contains(number)) {
+            sender.ack(*number, now_us + 10_000);
+        }
+    }
+
+    #[test]
+    fn it_doubles_then_halves_then_grows_by_one() {
+        let mut sender = Sender::default();
+        round(&mut sender, 0, &[]);
+        assert_eq!(sender.window(), 20);
+        round(&mut sender, 20_000, &[12, 15]);
+        assert_eq!(
+            (sender.window(), sender.loss_events()),
+            (11, 1),
+            "two more, one event"
+        );
+        round(&mut sender, 40_000, &[]);
+        round(&mut sender, 60_000, &[]);
+        assert!((11..=13).contains(&sender.window()), "{}", sender.window());
+        assert_eq!((sender.rtt_us(), sender.rtt_min_us()), (10_000, 10_000));
+    }
+
+    #[test]
+    fn silence_leaves_a_window_of_one_and_doubles_the_next_timeout() {
+        let mut sender = Sender::default();
+        round(&mut sender, 0, &[]);
+        let number = sender.send(20_000);
+        assert_eq!(sender.timeout_at_us(), Some(20_000 + sender.rto_us()));
+        sender.time_out();
+        assert_eq!(
+            (sender.window(), sender.in_flight(), sender.timeout_at_us()),
+            (1, 0, None)
+        );
+        sender.ack(number, 300_000);
+        assert_eq!(sender.acked(), 10, "it was given up");
+        sender.send(300_000);
+        assert_eq!(sender.timeout_at_us(), Some(300_000 + 2 * sender.rto_us()));
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut sender = Sender::default();
+        for n in 0..100 {
+            let number = sender.send(n * 20_000);
+            sender.ack(number, n * 20_000 + 10_000);
+        }
+        assert_eq!(sender.window(), FIRST_WINDOW);
+    }
+}

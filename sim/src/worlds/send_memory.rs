@@ -1,0 +1,329 @@
+//! Connections that share the memory for sending, as core's [`Divider`] divides it: SSBT's experiments without a kernel.
+//!
+//! Each connection is a reno [`Sender`] on a link that it may share. Its share bounds what it has in flight and unsent
+//! together. Since it always has more to send, what it may not have in flight by its window lies unsent, so the share
+//! bounds the packets in flight. It may always have one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ackpace_core::law::{Acks, Conditions};
+use ackpace_core::sndbuf::estimate::{Estimate, Look};
+use ackpace_core::sndbuf::{Control, Credit, Demand, Divider, Pace, Policy};
+use ackpace_core::units::{Instant, US_PER_S};
+
+use crate::models::link::{Link, Profile, Verdict};
+use crate::models::tcp::reno::Sender;
+
+/// Payload of a packet.
+pub const MSS_BYTES: u64 = 1_448;
+/// The packet with its headers.
+const PACKET_BYTES: u32 = 1_500;
+/// What clients offer as their window.
+const PEER_WINDOW_BYTES: u64 = 6 << 20;
+/// T, for the second round of a division by need.
+const MARGIN_US: u64 = 200_000;
+
+/// One connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Which link its packets take.
+    pub link: usize,
+    /// How long its ACKs take back.
+    pub back_us: u64,
+    /// When it begins.
+    pub starts_at_us: u64,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The links.
+    pub links: Vec<Profile>,
+    /// The connections.
+    pub flows: Vec<Flow>,
+    /// How the pool is divided, each second and when a connection begins.
+    pub policy: Policy,
+    /// The pool.
+    pub pool_bytes: u64,
+    /// Where measuring begins.
+    pub measured_from_us: u64,
+    /// Where it ends.
+    pub ends_at_us: u64,
+    /// For losses on the links.
+    pub seed: u64,
+}
+
+/// What became of a connection, from when measuring begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Its goodput.
+    pub bytes_per_s: u64,
+    /// The mean of its shares, one a second.
+    pub share_bytes: u64,
+    /// Their standard deviation over their mean: SSBT's stability of B_i.
+    pub share_cv: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Measure,
+    Start(usize),
+    Ack(usize, u64),
+    Timer(usize),
+    Divide,
+}
+
+struct Connection {
+    flow: Flow,
+    sender: Sender,
+    estimate: Estimate,
+    share_bytes: u64,
+    /// Since when its share alone holds it up.
+    held_from_us: Option<u64>,
+    held_us: u64,
+    looked_at_us: u64,
+    looked_acked: u64,
+    /// The fastest second counts by [`Estimate`], this is the last one.
+    rate_bytes_per_s: u64,
+    timer: bool,
+    measured_acked: u64,
+    shares: Vec<u64>,
+}
+
+struct Run {
+    now_us: u64,
+    links: Vec<Link>,
+    connections: Vec<Connection>,
+    /// Those that began, in the order of the last division.
+    begun: Vec<usize>,
+    divider: Divider,
+    pool_bytes: u64,
+    measuring: bool,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    scheduled: u64,
+}
+
+impl World {
+    /// Runs it; the outcomes are in the order of the connections.
+    pub fn run(&self) -> Vec<Outcome> {
+        let mut run = Run::new(self);
+        while let Some(Reverse((at_us, _, event))) = run.events.pop() {
+            if at_us >= self.ends_at_us {
+                break;
+            }
+            run.now_us = at_us;
+            run.happen(event);
+        }
+        let us = self.ends_at_us - self.measured_from_us;
+        let outcomes = run.connections.iter().map(|one| one.outcome(us));
+        outcomes.collect()
+    }
+}
+
+impl Run {
+    fn new(world: &World) -> Run {
+        let seeds = world.seed..;
+        let links = world.links.iter().zip(seeds);
+        let mut run = Run {
+            now_us: 0,
+            links: links
+                .map(|(link, seed)| Link::new(link.clone(), seed))
+                .collect(),
+            connections: world
+                .flows
+                .iter()
+                .map(|&flow| Connection::new(flow))
+                .collect(),
+            begun: Vec::new(),
+            divider: Divider::new(world.policy),
+            pool_bytes: world.pool_bytes,
+            measuring: false,
+            events: BinaryHeap::new(),
+            scheduled: 0,
+        };
+        for (nth, flow) in world.flows.iter().enumerate() {
+            run.schedule(flow.starts_at_us, Event::Start(nth));
+        }
+        run.schedule(world.measured_from_us, Event::Measure);
+        run.schedule(US_PER_S, Event::Divide);
+        run
+    }
+
+    fn schedule(&mut self, at_us: u64, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Reverse((at_us, self.scheduled, event)));
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Measure => {
+                self.measuring = true;
+                let all = self.connections.iter_mut();
+                all.for_each(|one| one.measured_acked = one.sender.acked());
+            }
+            Event::Start(nth) => {
+                self.begun.push(nth);
+                self.connections[nth].looked_at_us = self.now_us;
+                self.divide();
+            }
+            Event::Ack(nth, number) => {
+                self.connections[nth].sender.ack(number, self.now_us);
+                self.push(nth);
+            }
+            Event::Timer(nth) => {
+                let one = &mut self.connections[nth];
+                one.timer = false;
+                if one
+                    .sender
+                    .timeout_at_us()
+                    .is_some_and(|at_us| at_us <= self.now_us)
+                {
+                    one.sender.time_out();
+                }
+                self.push(nth);
+            }
+            Event::Divide => {
+                for &nth in &self.begun {
+                    self.connections[nth].look(self.now_us);
+                }
+                self.divide();
+                if self.measuring {
+                    let all = self.connections.iter_mut();
+                    all.for_each(|one| one.shares.push(one.share_bytes));
+                }
+                self.schedule(self.now_us + US_PER_S, Event::Divide);
+            }
+        }
+    }
+
+    fn divide(&mut self) {
+        let demands = self.begun.iter().map(|&nth| self.connections[nth].demand());
+        let demands: Vec<_> = demands.collect();
+        let shares = self
+            .divider
+            .divide(&demands, self.pool_bytes, MARGIN_US)
+            .to_vec();
+        assert!(
+            shares.iter().sum::<u64>() <= self.pool_bytes,
+            "more than the pool"
+        );
+        for (at, share_bytes) in shares.into_iter().enumerate() {
+            let nth = self.begun[at];
+            self.connections[nth].share_bytes = share_bytes;
+            self.push(nth);
+        }
+    }
+
+    /// Sends what window and share allow.
+    fn push(&mut self, nth: usize) {
+        let now_us = self.now_us;
+        while self.connections[nth].may_send() {
+            let one = &mut self.connections[nth];
+            let number = one.sender.send(now_us);
+            let back_us = one.flow.back_us;
+            let link = &mut self.links[one.flow.link];
+            if let Verdict::Deliver { at_ns, .. } = link.offer(now_us * 1_000, PACKET_BYTES, false)
+            {
+                self.schedule(at_ns / 1_000 + back_us, Event::Ack(nth, number));
+            }
+        }
+        let one = &mut self.connections[nth];
+        one.hold(now_us);
+        if let Some(at_us) = one.sender.timeout_at_us().filter(|_| !one.timer) {
+            one.timer = true;
+            self.schedule(at_us.max(now_us), Event::Timer(nth));
+        }
+    }
+}
+
+impl Connection {
+    fn new(flow: Flow) -> Connection {
+        Connection {
+            flow,
+            sender: Sender::default(),
+            estimate: Estimate::default(),
+            share_bytes: 0,
+            held_from_us: None,
+            held_us: 0,
+            looked_at_us: 0,
+            looked_acked: 0,
+            rate_bytes_per_s: 0,
+            timer: false,
+            measured_acked: 0,
+            shares: Vec::new(),
+        }
+    }
+
+    fn fits_share(&self) -> bool {
+        let in_flight = self.sender.in_flight();
+        in_flight == 0 || (in_flight + 1) * MSS_BYTES <= self.share_bytes
+    }
+
+    fn may_send(&self) -> bool {
+        self.sender.in_flight() < self.sender.window() && self.fits_share()
+    }
+
+    /// Counts the time in which its share alone holds it up.
+    fn hold(&mut self, now_us: u64) {
+        if let Some(from_us) = self.held_from_us.take() {
+            self.held_us += now_us - from_us;
+        }
+        let is_held = self.sender.in_flight() < self.sender.window() && !self.fits_share();
+        self.held_from_us = is_held.then_some(now_us);
+    }
+
+    fn look(&mut self, now_us: u64) {
+        self.hold(now_us);
+        let us = (now_us - self.looked_at_us).max(1);
+        let bytes = (self.sender.acked() - self.looked_acked) * MSS_BYTES;
+        self.rate_bytes_per_s = bytes * US_PER_S / us;
+        (self.looked_at_us, self.looked_acked) = (now_us, self.sender.acked());
+        let look = Look {
+            sent_segments: self.sender.sent() as u32,
+            loss_events: self.sender.loss_events(),
+            delivered_bytes_per_s: self.rate_bytes_per_s,
+            rtt_us: self.sender.rtt_us(),
+        };
+        self.estimate.look(look, Instant { us: now_us });
+    }
+
+    /// What it asks for. The time for which its share held it up is that since the last division.
+    fn demand(&mut self) -> Demand {
+        let held_us = std::mem::take(&mut self.held_us);
+        Demand {
+            path: Conditions {
+                mss_bytes: MSS_BYTES,
+                rtt_us: self.sender.rtt_us(),
+                loss: self.estimate.loss(),
+                acks: Acks::Each,
+            },
+            rto_us: self.sender.rto_us(),
+            rtt_min_us: self.sender.rtt_min_us(),
+            cwnd_bytes: self.sender.window() * MSS_BYTES,
+            peer_window_bytes: PEER_WINDOW_BYTES,
+            delivered_bytes_per_s: self.estimate.delivered_bytes_per_s(),
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            control: Control::Reno,
+            pace: Pace::Path,
+            standing: self.estimate.standing(),
+            credit: Credit {
+                share_bytes: self.share_bytes,
+                limited_percent: held_us * 100 / US_PER_S,
+            },
+        }
+    }
+
+    fn outcome(&self, us: u64) -> Outcome {
+        let count = self.shares.len().max(1) as f64;
+        let mean = self.shares.iter().sum::<u64>() as f64 / count;
+        let square = |&share: &u64| (share as f64 - mean) * (share as f64 - mean);
+        let variance = self.shares.iter().map(square).sum::<f64>() / count;
+        let bytes = (self.sender.acked() - self.measured_acked) * MSS_BYTES;
+        Outcome {
+            bytes_per_s: bytes * US_PER_S / us,
+            share_bytes: mean as u64,
+            share_cv: variance.sqrt() / mean.max(1.0),
+        }
+    }
+}
