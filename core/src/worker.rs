@@ -6,12 +6,14 @@
 //!
 //! Each duty has a file of its own: [`accept`], [`requests`], [`sending`], [`reading`], [`evidence`] (what TCP says),
 //! [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps, per
-//! worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is), [`stream`] (what comes next in one
+//! worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is),
+//! [`budget`] (when a turn of the shell is over), [`stream`] (what comes next in one
 //! response), [`patience`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`look`] report on
 //! the machine.
 
 mod accept;
 mod arrivals;
+mod budget;
 mod counts;
 mod ending;
 mod evidence;
@@ -38,6 +40,7 @@ use alloc::collections::VecDeque;
 
 use self::accept::{Admitted, Door};
 use self::arrivals::{Arrivals, Unsettled};
+pub use self::budget::{Budget, Cut};
 pub use self::counts::{Census, Counts, PHASES};
 use self::ending::Drain;
 use self::evidence::Evidence;

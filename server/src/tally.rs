@@ -7,7 +7,7 @@
 
 use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
-use ackpace_core::worker::{Census, Counts, PHASES};
+use ackpace_core::worker::{Census, Counts, Cut, PHASES};
 
 use crate::count::Count;
 use crate::turns::Turns;
@@ -55,12 +55,8 @@ pub struct Tally {
     pub wakeups: Count,
     /// The lengths of its turns.
     pub turns: Turns,
-    /// Turns that ended at the bound on orders.
-    pub turns_cut_by_orders: Count,
-    /// Turns that ended at the bound on bytes.
-    pub turns_cut_by_bytes: Count,
-    /// Turns that ended at the bound on bytes of top-ups.
-    pub turns_cut_by_top_ups: Count,
+    /// Turns that ended at a bound before their work did, by [`Cut`].
+    pub turns_cut: [Count; Cut::ALL.len()],
     /// Connections that were accepted.
     pub accepted: Count,
     /// Failures of accept(2) for want of descriptors or memory.

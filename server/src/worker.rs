@@ -20,14 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ackpace_core::conn::{ConnId, Held, Span, StreamId, WantSeq};
 use ackpace_core::disk::{Chosen, ReadError};
-use ackpace_core::limits::{
-    EVENTS_PER_TURN_MAX, LOWAT_BYTES_START, OUTS_PER_TURN_MAX, TURN_BYTES_MAX,
-    TURN_TOP_UP_BYTES_MAX,
-};
+use ackpace_core::limits::{EVENTS_PER_TURN_MAX, LOWAT_BYTES_START};
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::{In, Policy, Settings, Worker as Decider};
+use ackpace_core::worker::{Budget, In, Policy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -98,19 +95,11 @@ pub struct Worker {
     draining: bool,
     /// The disk threads to wake at the end of the turn, a bit each.
     disks_to_wake: u64,
-    this_turn: Turn,
+    /// What this turn may still do.
+    budget: Budget,
     tally: Arc<Tally>,
     /// Lost wakeups already reported.
     mended: u64,
-}
-
-/// The bytes sent in this turn, which are bounded.
-#[derive(Default)]
-struct Turn {
-    /// Body bytes that sockets took.
-    bytes: u64,
-    /// Of these, the bytes of top-ups that filled a socket to its target.
-    top_up_bytes: u64,
 }
 
 /// What a worker is given besides its settings.
@@ -201,7 +190,7 @@ impl Worker {
             watch,
             draining: false,
             disks_to_wake: 0,
-            this_turn: Turn::default(),
+            budget: Budget::default(),
             tally,
             mended: 0,
         })
@@ -285,23 +274,13 @@ impl Worker {
             }
         }
         self.hear_disks(now);
-        self.this_turn = Turn::default();
-        for nth in 1..=OUTS_PER_TURN_MAX {
-            let Some(out) = self.decider.poll(now) else {
-                break;
-            };
+        self.budget = Budget::default();
+        while let Some(out) = self.decider.poll(now) {
             self.execute(out, now);
-            let cut = if self.this_turn.bytes >= TURN_BYTES_MAX {
-                &self.tally.turns_cut_by_bytes
-            } else if self.this_turn.top_up_bytes >= TURN_TOP_UP_BYTES_MAX {
-                &self.tally.turns_cut_by_top_ups
-            } else if nth == OUTS_PER_TURN_MAX {
-                &self.tally.turns_cut_by_orders
-            } else {
-                continue;
-            };
-            cut.add(1);
-            break;
+            if let Some(cut) = self.budget.executed() {
+                self.tally.turns_cut[cut as usize].add(1);
+                break;
+            }
         }
         self.look_up_again(now);
         if self.has_accepted_waiting() && self.room() > 0 {

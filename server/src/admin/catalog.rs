@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
-use ackpace_core::worker::PHASES;
+use ackpace_core::worker::{Cut, PHASES};
 
 use super::task::thread;
 use super::{Board, Line};
@@ -123,16 +123,8 @@ pub const METRICS: [Metric; 52] = [
         "Turns that ended at a bound before the work did, so that new events had their look.",
         Source::By(
             "bound",
-            || vec!["orders", "bytes", "top_ups"],
-            |line, at| {
-                whole(
-                    [
-                        &line.tally.turns_cut_by_orders,
-                        &line.tally.turns_cut_by_bytes,
-                        &line.tally.turns_cut_by_top_ups,
-                    ][at],
-                )
-            },
+            || Cut::ALL.map(Cut::name).to_vec(),
+            |line, at| whole(&line.tally.turns_cut[at]),
         ),
     ),
     gauge(

@@ -1,7 +1,6 @@
 //! Sending: what the machine orders, offered to a socket (`transmit`), and what came of it.
 
 use ackpace_core::conn::{Held, Part, Span, StreamId};
-use ackpace_core::limits::TOP_UP_BYTES_MIN;
 use ackpace_core::machine::Machine;
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
@@ -158,7 +157,7 @@ impl Worker {
                 conn.set_lowat(2 * refill.call_bytes);
                 conn.uncork();
                 if !blocked {
-                    self.this_turn.top_up_bytes += taken_bytes.max(TOP_UP_BYTES_MIN);
+                    self.budget.topped_up(taken_bytes);
                     // A socket calls only after it has refused something. Being asked by epoll and saying no is that, too.
                     let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
                 }
@@ -167,7 +166,7 @@ impl Worker {
                 unsent_bytes = conn.transport.unsent().map(|unsent| unsent.0);
             }
         }
-        self.this_turn.bytes += taken_bytes;
+        self.budget.took(taken_bytes);
         self.tally.sent_bytes[way as usize].add(taken_bytes);
         if blocked {
             let none = taken_bytes == 0;
