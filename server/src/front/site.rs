@@ -96,16 +96,28 @@ impl Site {
     /// The device that a search for this path will wait for: that of the deepest directory above it that is in the
     /// kernel's caches. Never waits.
     pub fn device_of_search(&self, path: &[u8]) -> u16 {
+        let near = self.near(path);
+        near.map_or(0, |(_, st_dev)| self.devices.index(st_dev))
+    }
+
+    /// Makes the device of a search known, which may wait.
+    pub fn meet(&self, path: &[u8]) {
+        if let Some((place, st_dev)) = self.near(path) {
+            self.devices.of(&place, st_dev);
+        }
+    }
+
+    /// The deepest directory above the path that is in the kernel's caches, and its file system.
+    fn near(&self, path: &[u8]) -> Option<(OwnedFd, u64)> {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let slashes = path.iter().enumerate().rev();
         let slashes = slashes.filter(|(_, byte)| **byte == b'/');
         let above = slashes.map(|(at, _)| &path[..=at]).take(SEARCH_UP_MAX);
-        let near = above.chain([&b""[..]]).find_map(|above| {
+        above.chain([&b""[..]]).find_map(|above| {
             let place = self.root.cached_directory(above)?;
             let st_dev = cached_st_dev(&place)?;
-            Some(self.devices.of(&place, st_dev).index)
-        });
-        near.unwrap_or(0)
+            Some((place, st_dev))
+        })
     }
 
     /// Finds what `query` asks for; `None` if that would wait and `wait` is [`Wait::No`].
@@ -156,25 +168,31 @@ impl Site {
         let offered: Vec<Coding> = there.iter().map(|(coding, ..)| *coding).collect();
         let accept_encoding = query.accept_encoding.iter().map(|field| &**field);
         let chosen = choose_coding(accept_encoding, &offered);
-        let served = |fd: Descriptor, stat: &Stat, path: &[u8], coding: Option<Coding>| Served {
-            file: self.files.intern(fd, stat, path, &self.devices),
-            version: version(stat),
-            times: Times {
-                modified_unix_s: stat.st_mtime,
-                modified_ns: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-                changed_unix_s: stat.st_ctime,
-            },
-            name: name_of(&query.path, path, coding),
-            coding,
-            vary: !offered.is_empty(),
+        let served = |fd: Descriptor, stat: &Stat, path: &[u8], coding: Option<Coding>| {
+            let file = match wait {
+                Wait::No => self.files.try_intern(fd, stat, path, &self.devices),
+                Wait::Yes => Some(self.files.intern(fd, stat, path, &self.devices)),
+            };
+            Ok(Answer::File(Served {
+                file: file.ok_or(Miss::Cold)?,
+                version: version(stat),
+                times: Times {
+                    modified_unix_s: stat.st_mtime,
+                    modified_ns: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+                    changed_unix_s: stat.st_ctime,
+                },
+                name: name_of(&query.path, path, coding),
+                coding,
+                vary: !offered.is_empty(),
+            }))
         };
         for (coding, fd, stat) in there {
             if Some(coding) == chosen {
                 let path = sibling(path, coding);
-                return Ok(Answer::File(served(fd, &stat, &path, chosen)));
+                return served(fd, &stat, &path, chosen);
             }
         }
-        Ok(Answer::File(served(fd, stat, path, None)))
+        served(fd, stat, path, None)
     }
 
     fn directory(

@@ -17,6 +17,8 @@ use crate::store::file::FileTable;
 const NOW: Instant = Instant { us: 7 };
 
 fn site(table: &Arc<FileTable>, devices: &Arc<Devices>, root: &Path) -> Site {
+    let dir = fs::File::open(root).expect("a root");
+    devices.of(&dir, rustix::fs::fstat(&dir).expect("open").st_dev);
     Site {
         root: Root::open(root, FollowSymlinks::Inside, &[], Hide::default()).expect("a root"),
         files: table.site(),

@@ -159,19 +159,22 @@ impl Devices {
         }
     }
 
-    /// The device of a file with this `st_dev`.
+    /// The device of a file with this `st_dev`. Of a file system that nobody has met, the kernel is asked, which may wait for
+    /// a file server: nothing for a worker.
     pub fn of(&self, file: &impl AsFd, st_dev: u64) -> &Device {
         if let Some(known) = self.known(st_dev) {
             return known;
         }
+        // Asked before the lock is taken: a file server may not answer.
+        let below = leaves::below(&self.sysfs, st_dev);
+        let readahead_bytes = leaves::readahead_bytes(&self.sysfs, st_dev);
+        let memory = is_memory(file);
+        let base_bytes = below.as_ref().map_or(0, |below| below.base_bytes);
         let _meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = self.known(st_dev) {
             return known;
         }
-        let below = leaves::below(&self.sysfs, st_dev);
-        let readahead_bytes = leaves::readahead_bytes(&self.sysfs, st_dev);
-        let base_bytes = below.as_ref().map_or(0, |below| below.base_bytes);
-        let device = self.meet(file, below, readahead_bytes);
+        let device = self.meet(memory, below, readahead_bytes);
         device
             .readahead_bytes
             .fetch_min(readahead_bytes, Ordering::Relaxed);
@@ -202,7 +205,7 @@ impl Devices {
     }
 
     /// The device with these disks, or a new one.
-    fn meet(&self, file: &impl AsFd, below: Option<Below>, readahead_bytes: u64) -> &Device {
+    fn meet(&self, memory: bool, below: Option<Below>, readahead_bytes: u64) -> &Device {
         let disks: Box<[u64]> = below
             .as_ref()
             .map_or_else(Box::default, |below| below.disks.clone());
@@ -215,7 +218,6 @@ impl Devices {
         let places = &self.places[..self.places_max];
         let free = places.iter().position(|place| place.get().is_none());
         let index = free.unwrap_or(places.len() - 1);
-        let memory = is_memory(file);
         self.places[index].get_or_init(|| Device {
             index: index as u16,
             rotational: below.as_ref().map_or(!memory, |below| below.rotational),
@@ -231,8 +233,16 @@ impl Devices {
         })
     }
 
-    fn known(&self, st_dev: u64) -> Option<&Device> {
+    /// The device of a file system that was met. Never waits.
+    pub fn known(&self, st_dev: u64) -> Option<&Device> {
         self.get(self.met(st_dev)?.index)
+    }
+
+    /// The number of the device of a file system; of one that nobody has met, that of the last slot, which further ones
+    /// share. Never waits.
+    pub fn index(&self, st_dev: u64) -> u16 {
+        let last = self.places_max - 1;
+        self.met(st_dev).map_or(last as u16, |met| met.index)
     }
 
     fn met(&self, st_dev: u64) -> Option<&FileSystem> {

@@ -4,7 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
@@ -13,8 +14,9 @@ use rustix::fs::{Advice, CWD, Stat, fadvise, fstat, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::closing::Descriptor;
-use super::device::Devices;
+use super::device::{Device, Devices};
 use super::direct::{Direct, Why, open_direct};
+use super::door::Wait;
 use super::pages::Pages;
 use super::residency;
 use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
@@ -169,11 +171,11 @@ impl File {
         let Ok(version) = self.version() else {
             return Holds::No;
         };
-        let name = self.name.get_or_init(|| name_of(&self.fd));
+        let name = first_of(&self.name, || name_of(&self.fd));
         if version == *promised {
             return Holds::Yes;
         }
-        let Some(name) = *name else {
+        let Some(name) = name.copied().flatten() else {
             return Holds::No; // without /proc a rename looks like a time that was set back
         };
         let Ok(mut known) = self.known.try_lock() else {
@@ -232,7 +234,7 @@ impl File {
 
     fn pages(&self) -> Option<&Pages> {
         let new = || Pages::new(&self.fd, self.st_dev, &fstat(&self.fd).ok()?).ok();
-        self.pages.get_or_init(new).as_ref()
+        first_of(&self.pages, new)?.as_ref()
     }
 
     /// The first `len_bytes` of the file if they are in memory and are still `version`; never waits for a disk.
@@ -248,6 +250,15 @@ impl File {
         }
         (self.version().ok()? == *version).then_some(bytes)
     }
+}
+
+/// What the cell holds, made now if need be. Several threads may make it, and the first one's is kept: `get_or_init` would
+/// have the others wait for the first one's system calls.
+fn first_of<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
+    if cell.get().is_none() {
+        let _ = cell.set(make());
+    }
+    cell.get()
 }
 
 /// The version of the file that a stat shows.
@@ -282,37 +293,65 @@ struct Identity {
 
 /// All files of the process that are open or were lately. It names them, so no two sites share an [`ObjectId`]. The ids
 /// of closed files are kept, so that what is known of their residency is found again.
+///
+/// It has many parts, each with a lock of its own, so that threads seldom want the same one. A lock is held to look up or to
+/// enter a file, and never during a system call.
 #[derive(Default)]
 pub struct FileTable {
-    inner: Mutex<Inner>,
+    parts: [Mutex<Part>; PARTS],
+    /// Files that were named.
+    named: AtomicU64,
+    /// Sites that were numbered.
+    sites: AtomicU16,
 }
 
+/// Parts of the table: two of 16 busy workers seldom meet in one.
+const PARTS: usize = 32;
+const _: () = assert!(OBJECTS_REMEMBERED_MAX % PARTS == 0);
+
+/// Files whose identities have the same hash.
 #[derive(Default)]
-struct Inner {
+struct Part {
     known: HashMap<Identity, (ObjectId, Weak<File>)>,
     by_age: VecDeque<Identity>,
-    /// Files that were named.
-    named: u64,
-    /// Sites that were numbered.
-    sites: u16,
 }
 
 impl FileTable {
     /// The files of one more site.
     pub fn site(self: &Arc<Self>) -> Files {
-        let mut inner = self.lock();
-        assert!(inner.sites < u16::MAX, "a process has few sites, made once");
-        let site = SiteId(inner.sites);
-        inner.sites += 1;
-        drop(inner);
+        let site = self.sites.fetch_add(1, Relaxed);
+        assert!(site < u16::MAX, "a process has few sites, made once");
         Files {
             table: Arc::clone(self),
-            site,
+            site: SiteId(site),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn part(&self, key: &Identity) -> &Mutex<Part> {
+        // Inode numbers are consecutive, or multiples of a power of two: the upper bits of the product depend on all.
+        let mixed = (key.st_ino ^ key.st_dev.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.parts[(mixed >> 32) as usize % PARTS]
+    }
+
+    fn name(&self, device: u16) -> ObjectId {
+        let named = self.named.fetch_add(1, Relaxed) + 1;
+        ObjectId {
+            device,
+            index: named as u32,
+            generation: (named >> 32) as u32,
+        }
+    }
+}
+
+/// The lock; `None` if another thread has it and this one may not wait.
+fn lock(part: &Mutex<Part>, wait: Wait) -> Option<MutexGuard<'_, Part>> {
+    match (wait, part.try_lock()) {
+        (_, Ok(part)) => Some(part),
+        (_, Err(TryLockError::Poisoned(part))) => Some(part.into_inner()),
+        (Wait::No, Err(TryLockError::WouldBlock)) => None,
+        (Wait::Yes, Err(TryLockError::WouldBlock)) => {
+            Some(part.lock().unwrap_or_else(PoisonError::into_inner))
+        }
     }
 }
 
@@ -335,8 +374,35 @@ impl Files {
         self.site
     }
 
-    /// The file of a descriptor that was just opened: the one that is open already, if there is one.
+    /// The file of a descriptor that was just opened: the one that is open already, if there is one. May wait for other
+    /// threads, and for the file server of a file system that nobody has met before.
     pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
+        let device = devices.of(&fd, stat.st_dev);
+        let file = self.file(fd, stat, path, device, Wait::Yes);
+        file.unwrap_or_else(|| unreachable!("it waited"))
+    }
+
+    /// As [`Files::intern`], for a thread that must not wait. `None`: it would have to, since another thread is just looking
+    /// up or entering a file nearby, or since nobody has met the file system.
+    pub fn try_intern(
+        &self,
+        fd: Descriptor,
+        stat: &Stat,
+        path: &[u8],
+        devices: &Devices,
+    ) -> Option<Arc<File>> {
+        let device = devices.known(stat.st_dev)?;
+        self.file(fd, stat, path, device, Wait::No)
+    }
+
+    fn file(
+        &self,
+        fd: Descriptor,
+        stat: &Stat,
+        path: &[u8],
+        device: &Device,
+        wait: Wait,
+    ) -> Option<Arc<File>> {
         let key = Identity {
             st_dev: stat.st_dev,
             st_ino: stat.st_ino,
@@ -344,46 +410,59 @@ impl Files {
             changed_ns: stat.st_ctime_nsec as u32, // less than a second
             site: self.site,
         };
-        let mut inner = self.table.lock();
-        let known = inner.known.get(&key);
-        if let Some(open) = known.and_then(|(_, file)| file.upgrade()) {
-            return open;
-        }
-        let device = devices.of(&fd, stat.st_dev);
-        let id = match known {
-            Some((id, _)) => *id,
-            None => inner.name(device.index),
+        let part = self.table.part(&key);
+        let name = || self.table.name(device.index);
+        let id = match lock(part, wait)?.look_up(key, name) {
+            Ok(open) => return Some(open),
+            Err(id) => id,
         };
+        // No lock is held here.
         // The kernel's own readahead would read without the disk machine's knowledge.
         let _ = fadvise(&fd, 0, None, Advice::Random);
         let residency = device.residency(&fd);
         let file = Arc::new(File::new(fd, id, residency, path, stat.st_dev));
-        if inner
-            .known
-            .insert(key, (id, Arc::downgrade(&file)))
-            .is_none()
-        {
-            inner.by_age.push_back(key);
-        }
-        inner.forget_some();
-        file
+        let faster = lock(part, wait)?.enter(key, &file);
+        Some(faster.unwrap_or(file))
     }
 }
 
-impl Inner {
-    fn name(&mut self, device: u16) -> ObjectId {
-        self.named += 1;
-        ObjectId {
-            device,
-            index: self.named as u32,
-            generation: (self.named >> 32) as u32,
+impl Part {
+    /// The file, if it is open, and else its id.
+    fn look_up(
+        &mut self,
+        key: Identity,
+        name: impl FnOnce() -> ObjectId,
+    ) -> Result<Arc<File>, ObjectId> {
+        match self.known.get(&key) {
+            Some((id, file)) => file.upgrade().ok_or(*id),
+            None => {
+                let id = name();
+                self.put(key, id, Weak::new());
+                Err(id)
+            }
+        }
+    }
+
+    /// Enters an open file. Returns the one that another thread has entered meanwhile, if it is open still.
+    fn enter(&mut self, key: Identity, file: &Arc<File>) -> Option<Arc<File>> {
+        let other = self.known.get(&key).and_then(|(_, other)| other.upgrade());
+        if other.is_none() {
+            self.put(key, file.id, Arc::downgrade(file));
+        }
+        other
+    }
+
+    fn put(&mut self, key: Identity, id: ObjectId, file: Weak<File>) {
+        if self.known.insert(key, (id, file)).is_none() {
+            self.by_age.push_back(key);
+            self.forget_some();
         }
     }
 
     /// Checks two entries for each one added, so that the table shrinks again when files are closed.
     fn forget_some(&mut self) {
         for _ in 0..2 {
-            if self.known.len() <= OBJECTS_REMEMBERED_MAX {
+            if self.known.len() <= OBJECTS_REMEMBERED_MAX / PARTS {
                 return;
             }
             let Some(key) = self.by_age.pop_front() else {
