@@ -15,6 +15,7 @@ use super::charge::{Charge, Holding};
 use super::names::Names;
 use crate::ledger::Ledger;
 use crate::limits::PIECE_BYTES_MIN;
+use crate::store::closing;
 
 /// The pieces of listings between two slices, and the memory for all pieces, also those in use.
 #[derive(Clone, Debug)]
@@ -53,11 +54,12 @@ struct Lying {
     put: u64,
 }
 
-/// Gives a piece back; dropping it drops the piece.
+/// Gives a piece back; dropping it drops the piece, and never waits: workers drop the listings of clients that have left.
 #[derive(Debug)]
 pub struct Ticket {
     nth: u64,
-    lying: Arc<Mutex<Lying>>,
+    /// `None`: the piece was given back.
+    lying: Option<Arc<Mutex<Lying>>>,
     tickets: Arc<AtomicUsize>,
 }
 
@@ -152,24 +154,52 @@ impl Shelf {
         self.tickets.fetch_add(1, Relaxed);
         Ticket {
             nth,
-            lying: Arc::clone(&self.lying),
+            lying: Some(Arc::clone(&self.lying)),
             tickets: Arc::clone(&self.tickets),
         }
     }
 }
 
 impl Ticket {
-    /// The piece, if it is still there.
-    pub fn take(&self) -> Option<Names> {
-        lock(&self.lying).by_age.remove(&self.nth)
+    /// The piece, if it is still there. May wait for another thread.
+    pub fn take(&mut self) -> Option<Names> {
+        let lying = self.lying.take()?;
+        lock(&lying).by_age.remove(&self.nth)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let names = self.take();
-        drop(names); // after the lock is released
         self.tickets.fetch_sub(1, Relaxed);
+        let Some(lying) = self.lying.take() else {
+            return;
+        };
+        let nth = self.nth;
+        let names = match lying.try_lock() {
+            Ok(mut held) => held.by_age.remove(&nth),
+            Err(_) => {
+                let lying = Arc::clone(&lying);
+                closing::later(ANY, GivenUp { nth, lying });
+                None
+            }
+        };
+        drop(names); // after the lock is released
+    }
+}
+
+/// A piece that is dropped by a thread that may wait.
+struct GivenUp {
+    nth: u64,
+    lying: Arc<Mutex<Lying>>,
+}
+
+/// It is on no file system.
+const ANY: u64 = 0;
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        let names = lock(&self.lying).by_age.remove(&self.nth);
+        drop(names); // after the lock is released
     }
 }
 
@@ -207,14 +237,14 @@ mod tests {
     fn what_lies_longest_makes_room_and_what_is_taken_or_given_up_leaves_it() {
         let shelf = Shelf::new(4 * 1000);
         let put = |held_bytes| shelf.put(filled(shelf.piece(), held_bytes));
-        let [first, second, third] = [(); 3].map(|()| put(1000));
+        let [mut first, mut second, mut third] = [(); 3].map(|()| put(1000));
         assert!(first.take().is_some(), "there was room for all");
         assert!(first.take().is_none(), "it was taken");
-        let fourth = put(1001);
+        let mut fourth = put(1001);
         assert!(second.take().is_none(), "it lay longest");
         assert!(third.take().is_some() && fourth.take().is_some());
         assert!(put(3001).take().is_none(), "larger than the shelf");
-        let kept = put(3000);
+        let mut kept = put(3000);
         drop(put(3000));
         assert!(kept.take().is_none());
         assert_eq!(shelf.holding.used_bytes(), 0);
@@ -249,7 +279,21 @@ mod tests {
         for _ in 0..2 {
             tickets = tickets.into_iter().map(|_| put()).collect();
         }
-        let found = tickets.iter().filter(|ticket| ticket.take().is_some());
+        let found = tickets.iter_mut().filter_map(Ticket::take);
         assert!(found.count() > LISTINGS * 9 / 10);
+    }
+
+    #[test]
+    fn who_gives_a_listing_up_does_not_wait_for_a_thread_that_holds_the_shelf() {
+        closing::start(1024);
+        let shelf = Shelf::new(4 * 1000);
+        let ticket = shelf.put(filled(shelf.piece(), 1000));
+        let held = lock(&shelf.lying);
+        drop(ticket);
+        assert_eq!(held.by_age.len(), 1, "not yet");
+        drop(held);
+        while shelf.holding.used_bytes() > 0 {
+            std::thread::yield_now(); // the thread that closes files drops it
+        }
     }
 }
