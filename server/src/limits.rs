@@ -85,6 +85,8 @@ pub const NEWS_PER_TURN_MAX: usize = 1024;
 pub const QUESTIONS_PER_TURN_MAX: usize = 4;
 /// Results of resolvers that are turned into responses in one turn, some 10 us each. More: the next turn takes them.
 pub const RESULTS_PER_TURN_MAX: usize = 16;
+/// How long a thread of the pool rests before it tries again to add to a worker's full queue of results.
+pub const RESULTS_FULL_EACH: Duration = Duration::from_millis(1);
 /// Memory of the requests that wait for resolvers, less where memory is little; an ordinary one holds 300 bytes. More:
 /// the request is answered 503.
 pub const QUERIES_BYTES_MAX: u64 = 8 << 20;

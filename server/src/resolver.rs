@@ -1,20 +1,28 @@
 //! The thread pool for work that may block: finding files that are not in the kernel's caches, and reading directories.
+//!
+//! Its threads have a low priority, so one that holds a lock may stand for milliseconds. No worker waits for one: jobs come
+//! by a queue to which workers add without a lock, and results lie behind a lock that a worker only tries to take
+//! (docs/decisions/0025-what-a-worker-locks.md).
 
 mod lanes;
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 
 use ackpace_core::conn::StreamId;
 use ackpace_core::limits::RESOLVERS_MAX;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_queue::SegQueue;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
 use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
 use crate::front::site::{Answer, Query, Site};
-use crate::limits::{CLOSING_EACH, CLOSING_WAITS_MAX};
+use crate::limits::{CLOSING_EACH, CLOSING_WAITS_MAX, RESULTS_FULL_EACH};
 use crate::mailbox::ThreadWaker;
 use crate::sched;
 use crate::store::closing;
@@ -65,29 +73,76 @@ pub enum Done {
 /// The queue of results to a worker.
 pub struct Return {
     worker: usize,
-    results: Sender<(StreamId, Done)>,
+    results: Arc<Mutex<Results>>,
+    results_max: usize,
     waker: Arc<ThreadWaker>,
 }
+
+type Results = VecDeque<(StreamId, Done)>;
 
 /// Memory of a connection in the queue of results: two may be under way for it.
 pub const RESULT_BYTES: u64 = 2 * (size_of::<(StreamId, Done)>() + 16) as u64;
 
 /// A worker's end of its queue of results.
-pub type Inbox = Receiver<(StreamId, Done)>;
+pub struct Inbox {
+    results: Arc<Mutex<Results>>,
+    /// Those that were taken out of the queue, all at once.
+    taken: Results,
+}
 
 impl Return {
     /// A queue of results, and the worker's end of it. `places` bounds the jobs that a worker can have under way.
     pub fn new(worker: usize, places: u32, waker: Arc<ThreadWaker>) -> (Return, Inbox) {
-        // A connection that is closed and replaced while its job runs has two results under way.
-        let (results, inbox) = bounded(2 * places as usize + RESOLVERS_MAX);
-        (
-            Return {
-                worker,
-                results,
-                waker,
-            },
-            inbox,
-        )
+        let results = Arc::default();
+        let inbox = Inbox {
+            results: Arc::clone(&results),
+            taken: Results::new(),
+        };
+        let back = Return {
+            worker,
+            results,
+            // A connection that is closed and replaced while its job runs has two results under way.
+            results_max: 2 * places as usize + RESOLVERS_MAX,
+            waker,
+        };
+        (back, inbox)
+    }
+
+    /// Leaves a result. In a full queue the worker makes room in its next turns; one that has ended makes none.
+    fn put(&self, stream: StreamId, done: Done) {
+        let mut results = self.lock();
+        while results.len() >= self.results_max && Arc::strong_count(&self.results) > 1 {
+            drop(results);
+            thread::sleep(RESULTS_FULL_EACH);
+            results = self.lock();
+        }
+        results.push_back((stream, done));
+        drop(results);
+        self.waker.wake();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Results> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inbox {
+    /// The next result. Never waits: a thread of the pool that holds the lock in this moment wakes the worker afterwards.
+    pub fn take(&mut self) -> Option<(StreamId, Done)> {
+        if self.taken.is_empty() {
+            let mut results = match self.results.try_lock() {
+                Ok(results) => results,
+                Err(TryLockError::Poisoned(results)) => results.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            std::mem::swap(&mut self.taken, &mut results);
+        }
+        self.taken.pop_front()
+    }
+
+    /// Whether some were taken out of the queue that the worker has not heard yet.
+    pub fn has_more(&self) -> bool {
+        !self.taken.is_empty()
     }
 }
 
@@ -102,10 +157,7 @@ fn resolve_all(jobs: &Jobs, site: &Site, returns: &[Return]) {
         // A worker that has ended needs no result.
         let Some(back) = back else { continue };
         match run(site, taken, waiting.job) {
-            Ok(done) => {
-                let _ = back.results.send((waiting.stream, done));
-                back.waker.wake();
-            }
+            Ok(done) => back.put(waiting.stream, done),
             Err(job) => {
                 waiting.job = job;
                 jobs.put_off(taken.device, waiting);
@@ -128,10 +180,21 @@ struct Waiting {
     job: Job,
 }
 
-/// Jobs that wait and the threads that wait for them. The lock is held for a push or a pop only.
+/// Jobs that wait and the threads that wait for them.
 struct Jobs {
+    /// Jobs from workers, each with its device; not yet in a lane.
+    arrived: SegQueue<(u16, Waiting)>,
+    /// For the threads of the pool only, and held for a push or a pop.
     lanes: Mutex<Lanes<Waiting>>,
-    arrived: Condvar,
+    /// Wakes a thread for each time that it is signalled (eventfd(2), EFD_SEMAPHORE).
+    signal: OwnedFd,
+    /// Threads that wait, or are about to, and for which nobody has signalled yet.
+    idle: AtomicUsize,
+    /// A thread is waking up. It will look for all that has come until then, and wake the next one if there is more: so
+    /// a burst of short jobs does not wake all threads.
+    signalled: AtomicBool,
+    /// Jobs that wait, and may wait.
+    waiting: AtomicUsize,
     waiting_max: usize,
     /// Memory that the waiting jobs hold, and may hold.
     held_bytes: AtomicU64,
@@ -150,7 +213,7 @@ impl Resolver {
         held_bytes_max: u64,
     ) -> io::Result<Resolver> {
         let waiting_max = 2 * places as usize * returns.len().max(1);
-        let jobs = Arc::new(Jobs::new(waiting_max, held_bytes_max));
+        let jobs = Arc::new(Jobs::new(waiting_max, held_bytes_max)?);
         let returns = Arc::new(returns);
         for n in 0..RESOLVERS_MAX {
             let (jobs, site, returns) = (Arc::clone(&jobs), Arc::clone(site), Arc::clone(&returns));
@@ -179,73 +242,144 @@ impl Resolver {
 }
 
 impl Jobs {
-    fn new(waiting_max: usize, held_bytes_max: u64) -> Jobs {
-        Jobs {
+    fn new(waiting_max: usize, held_bytes_max: u64) -> io::Result<Jobs> {
+        Ok(Jobs {
+            arrived: SegQueue::new(),
             lanes: Mutex::new(Lanes::new(RESOLVERS_MAX)),
-            arrived: Condvar::new(),
+            signal: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
+            idle: AtomicUsize::new(0),
+            signalled: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             waiting_max,
             held_bytes: AtomicU64::new(0),
             held_bytes_max,
-        }
+        })
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes<Waiting>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a job, if there is room for it.
+    /// Queues a job, if there is room for it. Takes no lock.
     fn put(&self, device: u16, stream: StreamId, job: Job) -> bool {
-        let mut lanes = self.lanes();
-        let bytes = job.bytes();
-        let held_bytes = self.held_bytes.load(Ordering::Relaxed) + bytes;
-        let fits = held_bytes <= self.held_bytes_max || matches!(job, Job::Slice(_));
-        let accepted = fits && lanes.waiting() < self.waiting_max;
-        if accepted {
-            self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-            let waiting = Waiting {
-                worker: usize::from(stream.worker),
-                stream,
-                job,
-            };
-            lanes.put(device, false, waiting);
-            drop(lanes);
-            self.arrived.notify_one();
+        if !self.admit(&job) {
+            return false;
         }
-        accepted
+        let waiting = Waiting {
+            worker: usize::from(stream.worker),
+            stream,
+            job,
+        };
+        self.arrived.push((device, waiting));
+        self.wake_one();
+        true
+    }
+
+    /// Counts a job that comes from a worker, unless there are too many or they hold too much.
+    fn admit(&self, job: &Job) -> bool {
+        let one_more = |waiting| (waiting < self.waiting_max).then_some(waiting + 1);
+        let counted = (self.waiting).fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        if counted.is_err() {
+            return false;
+        }
+        let held_bytes_max = match job {
+            Job::Slice(_) => u64::MAX,
+            Job::Find(_) => self.held_bytes_max,
+        };
+        let with_it = |held: u64| Some(held + job.bytes()).filter(|held| *held <= held_bytes_max);
+        let held = (self.held_bytes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it);
+        if held.is_err() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        held.is_ok()
+    }
+
+    /// Wakes a thread of the pool, if one has nothing to do and none is waking up.
+    fn wake_one(&self) {
+        // A thread looks for jobs after it has counted itself as idle, and after it has woken up: it sees the job, or is
+        // seen here.
+        fence(Ordering::SeqCst);
+        if !self.signalled.load(Ordering::SeqCst) && self.claim_idle() {
+            self.signalled.store(true, Ordering::SeqCst);
+            // Never waits for room: one for each thread at most.
+            let _ = rustix::io::write(&self.signal, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Counts one idle thread less; `false` if there is none.
+    fn claim_idle(&self) -> bool {
+        let one_less = |idle: usize| idle.checked_sub(1);
+        let claimed = (self.idle).fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+        claimed.is_ok()
+    }
+
+    fn wait_for_signal(&self) {
+        while rustix::io::read(&self.signal, &mut [0u8; 8]) == Err(Errno::INTR) {}
+        self.signalled.store(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     /// Queues a job that has turned out to be a long one. The calling thread takes the next job at once, so none has to
     /// be woken.
     fn put_off(&self, device: u16, waiting: Waiting) {
-        let mut lanes = self.lanes();
         let bytes = waiting.job.bytes();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        lanes.put(device, true, waiting);
+        self.lanes().put(device, true, waiting);
     }
 
     /// The next job, after `before` is done; waits for one.
     fn next(&self, before: Option<Taken>) -> (Taken, Waiting) {
-        let mut lanes = self.lanes();
-        before.into_iter().for_each(|taken| lanes.done(taken));
+        if let Some(taken) = self.take(before) {
+            return taken;
+        }
         loop {
-            if let Some(taken) = lanes.take() {
-                let bytes = taken.1.job.bytes();
-                self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                // The job that ended may have made room for more than one.
-                if lanes.is_ready() {
-                    self.arrived.notify_one();
+            self.idle.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            let found = self.take(None);
+            if let Some(taken) = found {
+                if !self.claim_idle() {
+                    // Somebody signals for a job that came later: it is for another thread.
+                    self.wait_for_signal();
+                    self.wake_one();
                 }
                 return taken;
             }
-            let waited = self.arrived.wait(lanes);
-            lanes = waited.unwrap_or_else(PoisonError::into_inner);
+            self.wait_for_signal(); // who signals counts this thread as idle no more
+            if let Some(taken) = self.take(None) {
+                return taken;
+            }
         }
+    }
+
+    /// The next job that may begin, after `before` is done.
+    fn take(&self, before: Option<Taken>) -> Option<(Taken, Waiting)> {
+        let mut lanes = self.lanes();
+        before.into_iter().for_each(|taken| lanes.done(taken));
+        while let Some((device, waiting)) = self.arrived.pop() {
+            lanes.put(device, false, waiting);
+        }
+        let taken = lanes.take()?;
+        // The job that ended may have made room for more than one, and several may have arrived.
+        let more = lanes.is_ready();
+        drop(lanes);
+        if more {
+            self.wake_one();
+        }
+        let bytes = taken.1.job.bytes();
+        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(taken)
     }
 }
 
 /// Does a job, or gives it back to be queued as a long one.
 fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
-    let _under_way = site.devices.get(taken.device).map(Device::look_up);
+    let device = site.devices.get(taken.device);
+    if device.is_none() {
+        site.meet(job.path()); // no worker does
+    }
+    let _under_way = device.map(Device::look_up);
     match job {
         Job::Find(query) => Ok(Done::Found(find(site, &query))),
         Job::Slice(mut listing) => {
@@ -276,30 +410,112 @@ mod tests {
     use ackpace_core::conn::ConnId;
     use ackpace_wire::listing::Format;
 
+    fn stream(nth: u16) -> StreamId {
+        let (index, generation) = (0, 0);
+        StreamId {
+            worker: 0,
+            conn: ConnId { index, generation },
+            nth,
+        }
+    }
+
+    fn find(path_bytes: usize) -> Job {
+        Job::Find(Query {
+            path: vec![b'/'; path_bytes].into(),
+            accept_encoding: [Box::from(&b"gzip"[..])].into(),
+            format: Format::Html,
+            chunked: None,
+        })
+    }
+
     #[test]
     fn what_waits_is_bounded_by_what_it_holds_and_makes_room_when_it_is_taken() {
-        let jobs = Jobs::new(1_000, 10_000);
-        let put = |path_bytes: usize| {
-            let (index, generation) = (0, 0);
-            let stream = StreamId {
-                worker: 0,
-                conn: ConnId { index, generation },
-                nth: 0,
-            };
-            let query = Query {
-                path: vec![b'/'; path_bytes].into(),
-                accept_encoding: [Box::from(&b"gzip"[..])].into(),
-                format: Format::Html,
-                chunked: None,
-            };
-            jobs.put(0, stream, Job::Find(query))
-        };
+        let jobs = Jobs::new(1_000, 10_000).expect("a descriptor");
+        let put = |path_bytes: usize| jobs.put(0, stream(0), find(path_bytes));
         assert!(put(4_000) && put(4_000));
         assert!(!put(4_000), "a long one does not fit");
         assert!(put(100), "a short one does");
         let (device, _) = jobs.next(None);
         assert!(put(4_000), "one of them is being done");
         (0..3).for_each(|_| drop(jobs.next(Some(device))));
+        assert_eq!(jobs.held_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_worker_queues_a_job_and_hears_results_while_a_thread_holds_the_locks() {
+        let jobs = Jobs::new(10, 10_000).expect("a descriptor");
+        let lanes = jobs.lanes();
+        assert!(jobs.put(0, stream(1), find(1)));
+        drop(lanes);
+        assert_eq!(jobs.next(None).1.stream, stream(1));
+
+        let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
+        let (back, mut inbox) = Return::new(0, 9, waker);
+        for nth in 0..3 {
+            back.put(stream(nth), Done::Found(Answer::NotFound));
+        }
+        let next = |inbox: &mut Inbox| inbox.take().map(|(stream, _)| stream.nth);
+        let held = back.results.lock().expect("no panic");
+        assert_eq!(next(&mut inbox), None, "not now");
+        drop(held);
+        assert_eq!(next(&mut inbox), Some(0));
+        let held = back.results.lock().expect("no panic");
+        assert_eq!([(); 3].map(|()| next(&mut inbox)), [Some(1), Some(2), None]);
+        drop(held);
+        assert!(!inbox.has_more());
+    }
+
+    /// Workers add jobs in bursts while threads come and go: each job is done once, and no thread sleeps beside one that
+    /// could begin, or this would not end.
+    #[test]
+    fn every_job_wakes_somebody() {
+        const WORKERS: u16 = 3;
+        const THREADS: u16 = 4;
+        const EACH: u16 = 5_000;
+        let jobs = Jobs::new(50, u64::MAX).expect("a descriptor");
+        let done = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let (jobs, done) = (&jobs, &done);
+            for worker in 0..WORKERS {
+                scope.spawn(move || {
+                    for nth in 0..EACH {
+                        let device = nth % 3;
+                        while !jobs.put(device, stream(worker * EACH + nth), find(1)) {
+                            thread::yield_now();
+                        }
+                        while nth % 100 == 99 && jobs.waiting.load(Ordering::Relaxed) > 0 {
+                            thread::yield_now(); // until all threads are about to sleep
+                        }
+                    }
+                });
+            }
+            for _ in 0..THREADS {
+                scope.spawn(move || {
+                    let mut before = None;
+                    loop {
+                        let (taken, waiting) = jobs.next(before);
+                        before = Some(taken);
+                        if waiting.stream.nth == u16::MAX {
+                            break;
+                        }
+                        done.fetch_add(u64::from(waiting.stream.nth) + 1, Ordering::Relaxed);
+                    }
+                    // Its last job has ended, too.
+                    jobs.lanes().done(before.expect("a job"));
+                });
+            }
+            let all = u64::from(WORKERS * EACH);
+            while done.load(Ordering::Relaxed) < all * (all + 1) / 2 {
+                thread::yield_now();
+            }
+            for nth in 0..THREADS {
+                while !jobs.put(nth, stream(u16::MAX), find(1)) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let all = u64::from(WORKERS * EACH);
+        assert_eq!(done.load(Ordering::Relaxed), all * (all + 1) / 2);
         assert_eq!(jobs.held_bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -46,7 +46,7 @@ use crate::limits::{
 };
 use crate::log::AccessHandle;
 use crate::mailbox::ThreadWaker;
-use crate::resolver::{Done, Resolver};
+use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
 use crate::tally::Tally;
@@ -80,7 +80,7 @@ pub struct Worker {
     index: usize,
     shared: Arc<Shared>,
     waker: Arc<ThreadWaker>,
-    inbox: Receiver<(StreamId, Done)>,
+    inbox: Inbox,
     questions: Receiver<Question>,
     log: AccessHandle,
     epoll: OwnedFd,
@@ -105,7 +105,7 @@ pub struct Worker {
 /// What a worker is given besides its settings.
 pub struct Equipment {
     /// Results of the resolvers.
-    pub inbox: Receiver<(StreamId, Done)>,
+    pub inbox: Inbox,
     /// Questions of operators.
     pub questions: Receiver<Question>,
     /// The counters of this worker.
@@ -376,10 +376,13 @@ impl Worker {
     /// The waker was woken: by a disk, a resolver, another worker, the control thread, or to stop the server.
     fn hear(&mut self, now: Instant) {
         self.waker.awake();
-        for (stream, done) in self.inbox.clone().try_iter().take(RESULTS_PER_TURN_MAX) {
+        for _ in 0..RESULTS_PER_TURN_MAX {
+            let Some((stream, done)) = self.inbox.take() else {
+                break;
+            };
             self.resolver_done(stream, done, now);
         }
-        if !self.inbox.is_empty() {
+        if self.inbox.has_more() {
             self.waker.wake();
         }
         if self.shared.stopping.load(Ordering::Acquire) && !self.draining {

@@ -52,6 +52,7 @@ impl<J> Lanes<J> {
     }
 
     /// Jobs that wait for a thread.
+    #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
