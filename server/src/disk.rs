@@ -1,32 +1,37 @@
-//! The thread of one device: drives the disk machine, hands its reads to the kernel or to reading threads, and its
-//! completions to the workers.
+//! The thread of one device. It takes wants from the workers, tells the disk machine
+//! ([`ackpace_core::disk`]), hands the reads that it orders to the kernel (`store/ring.rs`) or to reading threads, and
+//! the completions to the workers. It decides nothing, and sleeps until the next event.
 
+mod budget;
 mod look;
 mod readers;
-mod shell;
+mod start;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
+use std::time::Duration;
 
-use ackpace_core::conn::{Span, StreamId, Want, WantSeq};
-use ackpace_core::disk::{Chosen, Disk, ReadError, Settings};
-use ackpace_core::limits::{READS_IN_FLIGHT_MAX, SLOT_BYTES};
-use crossbeam_channel::{Sender, bounded};
+use ackpace_core::conn::{Held, ObjectId, Span, StreamId, Want, WantSeq};
+use ackpace_core::disk::{Chosen, Destination, Disk, In, Out, ReadError, ReadId, Settings};
+use ackpace_core::machine::Machine;
+use ackpace_core::units::Instant;
+use crossbeam_channel::{Receiver, Sender};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::budget::Budget;
+pub use self::budget::SLOT_COST_BYTES;
 pub use self::look::{DeviceLook, ToldDecision};
-use self::readers::Readers;
-use self::shell::Shell;
+use self::readers::{Finished, Job, Readers};
+pub use self::start::start;
+pub use self::tally::Tally;
 use self::wanted::Wanted;
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::mailbox::{Mailboxes, ThreadWaker};
-use crate::sched;
-use crate::store::device::Devices;
+use crate::store::device::{Device, Devices};
 use crate::store::file::File;
 use crate::store::pool::{Lease, Pool};
 use crate::store::ring::{self, Ring};
@@ -91,48 +96,21 @@ pub struct Handle {
     questions: Sender<Question>,
 }
 
-/// Memory of a slot of the pool, with its entry in the list of slots that a stream holds.
-pub const SLOT_COST_BYTES: u64 = SLOT_BYTES + 32;
+impl Handle {
+    /// Leaves a message; [`Handle::wake`] wakes the disk thread for it.
+    pub fn ask(&self, worker: u16, place: u32, ask: Ask) {
+        self.asks[usize::from(worker)].put(place, ask);
+    }
 
-/// The counters of a device's thread.
-#[derive(Debug, Default)]
-pub struct Tally {
-    /// Reads that ended, failed ones too.
-    pub reads: AtomicU64,
-    /// Reads that failed.
-    pub failed: AtomicU64,
-    /// Bytes of the reads that did not fail.
-    pub bytes: AtomicU64,
-    /// The service time of all reads.
-    pub service_us: AtomicU64,
-    /// Reads that went past the page cache.
-    pub direct: AtomicU64,
-    /// Streams that read from the device now (N).
-    pub streams: AtomicU64,
-    /// The rate of all these together (B_net), bytes per second.
-    pub rates_bytes_per_s: AtomicU64,
-    /// Wants that were due and that signs of congestion deferred.
-    pub delayed: AtomicU64,
-    /// The bytes that would have been read for them.
-    pub delayed_bytes: AtomicU64,
-    /// T_D, the time for which a stream's bytes are to last after a read.
-    pub target_us: AtomicU64,
-    /// t_p, the time of positioning at the present load.
-    pub positioning_us: AtomicU64,
-    /// R, the rate of the medium.
-    pub media_bytes_per_s: AtomicU64,
-    /// K, reads given to the device at once.
-    pub reads_max: AtomicU64,
-    /// Reads in the device now.
-    pub in_flight: AtomicU64,
-    /// Memory of the pool in use, bytes.
-    pub memory_used_bytes: AtomicU64,
-    /// M, bytes.
-    pub memory_bytes: AtomicU64,
-    /// Turns after which the next read waited for memory.
-    pub memory_waits: AtomicU64,
-    /// Lost wakeups, mended: streams that waited and nobody worked for. Each is a bug of ours.
-    pub mended: AtomicU64,
+    /// The counters of the device.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Wakes the disk thread: once a turn is enough.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
 }
 
 /// What a disk thread is given.
@@ -157,97 +135,312 @@ pub struct Context {
     pub device_bytes: u64,
 }
 
-impl Handle {
-    /// Leaves a message; [`Handle::wake`] wakes the disk thread for it.
-    pub fn ask(&self, worker: u16, place: u32, ask: Ask) {
-        self.asks[usize::from(worker)].put(place, ask);
-    }
-
-    /// The counters of the device.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    /// Wakes the disk thread: once a turn is enough.
-    pub fn wake(&self) {
-        self.waker.wake();
-    }
+/// A disk's thread and its state.
+struct Shell {
+    disk: Disk,
+    files: Wanted,
+    /// The slots of the read that has just completed, until the machine says which stream gets them.
+    landed: Option<(ReadId, Lease, Span)>,
+    handle: Arc<Handle>,
+    questions: Receiver<Question>,
+    channels: Arc<Vec<Channel>>,
+    readers: Readers,
+    /// `None` where io_uring is refused: then the reading threads make all reads.
+    ring: Option<Ring<(ReadId, Instant)>>,
+    clock: Clock,
+    devices: Arc<Devices>,
+    index: u16,
+    budget: Budget,
+    /// The device can't be read past the page cache; the log says so.
+    indirect: bool,
 }
 
-/// Starts the thread of a device and its readers. They live as long as the process, since a read that hangs in the
-/// kernel can't be cancelled.
-///
-/// # Errors
-/// When threads, descriptors or address space are lacking.
-pub fn start(index: u16, equipment: &Context) -> io::Result<Arc<Handle>> {
-    let device = equipment
-        .devices
-        .get(index)
-        .ok_or(io::ErrorKind::NotFound)?;
-    let settings = Settings {
-        rotational: device.rotational,
-        spindles: device.spindles() as u32,
-        ..equipment.settings
-    };
-    let waker = Arc::new(ThreadWaker::new()?);
-    let slots = u32::try_from(equipment.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
-    let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
-    pool.retire(u32::MAX); // none of it is ours until it is claimed from the ledger
-    let (questions, asked) = bounded(1);
-    let handle = Arc::new(Handle {
-        questions,
-        asks: equipment
-            .channels
-            .iter()
-            .map(|_| Mailboxes::new(equipment.places))
-            .collect(),
-        pool,
-        waker: Arc::clone(&waker),
-        tally: Tally::default(),
-    });
-    let ring = match Ring::new(READS_IN_FLIGHT_MAX as u32) {
-        Ok(ring) => Some(ring),
-        Err(error) => {
-            tracing::warn!("{}", ring::refusal(&error));
-            None
+impl Shell {
+    /// Serves for ever.
+    fn run(mut self) {
+        loop {
+            self.wait();
+            self.turn();
         }
-    };
-    let readers = Readers::start(index, Arc::clone(&handle.waker), equipment)?;
-    equipment.ledger.take(equipment.device_bytes);
-    equipment.ledger.enter(usize::from(index), waker);
-    let shell = Shell {
-        disk: Disk::new(settings),
-        files: Wanted::new(settings.cancel),
-        landed: None,
-        handle: Arc::clone(&handle),
-        questions: asked,
-        channels: Arc::clone(&equipment.channels),
-        readers,
-        ring,
-        clock: equipment.clock,
-        devices: Arc::clone(&equipment.devices),
-        index,
-        ledger: Arc::clone(&equipment.ledger),
-        budget_slots: None,
-        divided_at: None,
-        divide_at: None,
-        indirect: !settings.direct,
-    };
-    thread::Builder::new()
-        .name(format!("disk-{index}"))
-        .spawn(move || {
-            sched::give_way();
-            shell.run();
-        })?;
-    Ok(handle)
-}
+    }
 
-impl Tally {
-    fn count(&self, result: Result<u64, ReadError>, service_us: u64, direct: bool) {
-        self.reads.fetch_add(1, Relaxed);
-        self.failed.fetch_add(result.is_err().into(), Relaxed);
-        self.bytes.fetch_add(result.unwrap_or(0), Relaxed);
-        self.service_us.fetch_add(service_us, Relaxed);
-        self.direct.fetch_add(direct.into(), Relaxed);
+    /// Waits for a message, the end of a read, a due want, or the time to divide the memory.
+    fn wait(&mut self) {
+        let due = [self.disk.deadline(), self.budget.again_at];
+        let due = due.into_iter().flatten().min();
+        let due = due.map(|at| Duration::from_micros(at.since_us(self.clock.now())));
+        let retry = self.ring.as_mut().and_then(Ring::retry_after);
+        let timeout = [due, retry]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|left| Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            });
+        let waker = PollFd::new(&*self.handle.waker, PollFlags::IN);
+        let _ = match &self.ring {
+            Some(ring) => poll(
+                &mut [waker, PollFd::new(ring, PollFlags::IN)],
+                timeout.as_ref(),
+            ),
+            None => poll(&mut [waker], timeout.as_ref()),
+        };
+        self.handle.waker.awake();
+    }
+
+    /// One turn: receive, decide, execute.
+    fn turn(&mut self) {
+        let now = self.clock.now();
+        self.memory_came_back(now);
+        self.look_at_device(now);
+        self.hear_ring(now);
+        while let Some(finished) = self.readers.finished() {
+            self.finished(finished, now);
+        }
+        // Completions go out before new wants come in, since they answer earlier wants.
+        self.pump(now);
+        self.hear_workers(now);
+        self.pump(now);
+        let slots_lacking = self.disk.slots_lacking();
+        self.handle.pool.set_hungry(slots_lacking);
+        if slots_lacking > 0 {
+            self.budget.lacks(now);
+        }
+        self.publish();
+        self.log_notice();
+        self.answer(now);
+    }
+
+    fn memory_came_back(&mut self, now: Instant) {
+        let freed = self.handle.pool.take_freed();
+        if freed > 0 {
+            self.disk.on(In::Freed(freed), now);
+        }
+        if let Some(memory_bytes) = self.budget.divide(&self.handle.pool, now) {
+            self.disk.on(In::Budget { memory_bytes }, now);
+        }
+    }
+
+    /// Nothing wakes this thread for look-ups: as long as they matter the device is reading, and its next read ends
+    /// soon.
+    fn look_at_device(&mut self, now: Instant) {
+        let device = self.devices.get(self.index);
+        let look_ups = device.map_or(0, Device::look_ups);
+        self.disk.on(In::LookUps(look_ups), now);
+        if device.is_some_and(Device::is_blind) {
+            self.disk.on(In::Blind, now);
+        }
+    }
+
+    fn hear_ring(&mut self, now: Instant) {
+        let Some(ring) = &mut self.ring else { return };
+        let done: Vec<_> = ring.completions().collect();
+        for done in done {
+            let (read, begun) = done.tag;
+            self.read_done(
+                read,
+                done.span,
+                Some(done.lease),
+                done.result,
+                now.since_us(begun),
+                now,
+            );
+        }
+    }
+
+    fn finished(&mut self, finished: Finished, now: Instant) {
+        match finished {
+            Finished::Mapped { object, layout } => self.disk.on(In::Mapped { object, layout }, now),
+            Finished::Refused(why) => {
+                if !std::mem::replace(&mut self.indirect, true) {
+                    tracing::info!("read through the page cache: {why}");
+                }
+                self.disk.on(In::Indirect, now);
+            }
+            Finished::Read {
+                read,
+                span,
+                lease,
+                result,
+                service_us,
+            } => self.read_done(read, span, lease, result, service_us, now),
+        }
+    }
+
+    fn read_done(
+        &mut self,
+        read: ReadId,
+        span: Span,
+        lease: Option<Lease>,
+        result: Result<u64, ReadError>,
+        service_us: u64,
+        now: Instant,
+    ) {
+        self.handle.tally.count(result, service_us, lease.is_some());
+        self.landed = lease.map(|lease| (read, lease, span));
+        self.disk.on(In::Done { read, result }, now);
+        self.pump(now);
+        self.landed = None; // its stream is gone
+    }
+
+    fn pump(&mut self, now: Instant) {
+        while let Some(out) = self.disk.poll(now) {
+            self.execute(out, now);
+        }
+    }
+
+    fn hear_workers(&mut self, now: Instant) {
+        let handle = Arc::clone(&self.handle);
+        for asks in &handle.asks {
+            while let Some(ask) = asks.take() {
+                self.hear(ask, now);
+            }
+        }
+    }
+
+    fn hear(&mut self, ask: Ask, now: Instant) {
+        match ask {
+            Ask::Want(want, file) => {
+                self.files.add(want.stream, file);
+                self.disk.on(In::Want(want), now);
+            }
+            Ask::Forget(stream) => {
+                self.files.remove(stream);
+                self.disk.on(In::Forget(stream), now);
+            }
+        }
+    }
+
+    fn execute(&mut self, out: Out, now: Instant) {
+        match out {
+            Out::Map(object) => match self.files.get(object) {
+                Some(file) => self.readers.submit(Job::Map(file)),
+                None => {
+                    let layout = ackpace_core::disk::Layout::default();
+                    self.disk.on(In::Mapped { object, layout }, now);
+                }
+            },
+            Out::Read {
+                read,
+                object,
+                span,
+                into,
+            } => self.read(read, object, span, into, now),
+            Out::Filled {
+                read,
+                stream,
+                seq,
+                span,
+                held,
+                chosen,
+                urgent,
+            } => {
+                let fill = self.landed_bytes(read, span, held);
+                let filled = Completion::Filled(stream, seq, span, fill, chosen);
+                self.tell(stream, filled, urgent);
+            }
+            Out::Failed { stream, seq, error } => {
+                self.tell(stream, Completion::Failed(stream, seq, error), true);
+            }
+            Out::Nudge(stream) => {
+                if let Some(line) = self.channels.get(usize::from(stream.worker)) {
+                    line.waker.wake();
+                }
+            }
+        }
+    }
+
+    /// Where the bytes of the read that has just completed are, for the stream that gets them.
+    fn landed_bytes(&mut self, read: ReadId, span: Span, held: Held) -> ReadBytes {
+        let landed = self.landed.take_if(|(of, ..)| *of == read);
+        match (held, landed) {
+            (Held::Slots, Some((_, lease, all))) => ReadBytes::Slots(SlotBytes {
+                lease,
+                from_bytes: all.offset_bytes,
+                span,
+                proven: false,
+            }),
+            // A bug, but the stream goes on: it asks where its bytes are, and wants again.
+            (Held::Slots, None) => {
+                debug_assert!(false, "a read into slots has one stream");
+                ReadBytes::PageCache
+            }
+            (Held::PageCache, _) => ReadBytes::PageCache,
+        }
+    }
+
+    fn read(
+        &mut self,
+        read: ReadId,
+        object: ObjectId,
+        span: Span,
+        into: Destination,
+        now: Instant,
+    ) {
+        let lease = match into {
+            Destination::PageCache => None,
+            Destination::Slots(slots) => self.handle.pool.lease(slots),
+        };
+        let lost = matches!(into, Destination::Slots(_)) && lease.is_none();
+        match (self.files.get(object).filter(|_| !lost), lease) {
+            (None, _) => self.read_lost(read, span, now),
+            (Some(file), None) => self.readers.submit(Job::Promote { read, file, span }),
+            (Some(file), Some(lease)) => self.read_direct((read, file), span, lease, now),
+        }
+    }
+
+    /// A bug, but nothing is lost: the streams that wait are told, and the read's place in the device is free.
+    fn read_lost(&mut self, read: ReadId, span: Span, now: Instant) {
+        debug_assert!(
+            false,
+            "a read is ordered for a file that is wanted, and with free slots only"
+        );
+        let result = Err(ReadError {
+            errno: libc::EBADF,
+            offset_bytes: span.offset_bytes,
+        });
+        self.disk.on(In::Done { read, result }, now);
+    }
+
+    /// Reads past the page cache: by the ring, or by a reading thread where the ring can't.
+    fn read_direct(
+        &mut self,
+        (read, file): (ReadId, Arc<File>),
+        span: Span,
+        lease: Lease,
+        now: Instant,
+    ) {
+        let lease = match (&mut self.ring, file.direct()) {
+            (Some(ring), Some(direct)) => {
+                let order = ring::Order {
+                    tag: (read, now),
+                    direct: Arc::clone(direct),
+                    span,
+                    lease,
+                };
+                match ring.submit(order) {
+                    Ok(()) => return,
+                    Err(refused) => refused.lease,
+                }
+            }
+            _ => lease,
+        };
+        self.readers.submit(Job::Direct {
+            read,
+            file,
+            span,
+            lease,
+        });
+    }
+
+    fn tell(&self, stream: StreamId, completions: Completion, wake: bool) {
+        let Some(line) = self.channels.get(usize::from(stream.worker)) else {
+            return;
+        };
+        line.completions.put(stream.conn.index, completions);
+        if wake {
+            line.waker.wake();
+        }
     }
 }

@@ -1,12 +1,14 @@
 use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ConnId, WantSeq};
-use ackpace_core::disk::{Layout, Order};
+use ackpace_core::disk::{Layout, Order, Settings};
+use ackpace_core::limits::SLOT_BYTES;
 use ackpace_core::prefetch::Prefetch;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
 use super::readers::{Finished, Job};
 use super::*;
+use crate::ledger::Ledger;
 use crate::store::closing::Descriptor;
 use crate::store::file::Files;
 use ackpace_core::disk::ReadId;
@@ -65,10 +67,7 @@ impl Bench {
             clock: Clock::start(),
             devices: Arc::default(),
             index: 0,
-            ledger: Arc::clone(&ledger),
-            budget_slots: None,
-            divided_at: None,
-            divide_at: None,
+            budget: Budget::new(ledger),
             indirect: false,
         };
         Bench { shell, work, done }
@@ -230,17 +229,10 @@ fn a_smaller_budget_is_obeyed_from_the_next_read_on() {
     let mut bench = Bench::new();
     // Others want all but this.
     let pool = Arc::clone(&bench.shell.handle.pool);
-    bench.shell.ledger = Arc::new(Ledger::new(32 << 20, 0, 4 * SLOT_COST_BYTES));
-    bench
-        .shell
-        .ledger
-        .enter(0, Arc::clone(&bench.shell.handle.waker));
-    assert!(
-        bench
-            .shell
-            .ledger
-            .claim_ahead(u64::from(pool.slots()) * SLOT_COST_BYTES)
-    );
+    let ledger = Arc::new(Ledger::new(32 << 20, 0, 4 * SLOT_COST_BYTES));
+    ledger.enter(0, Arc::clone(&bench.shell.handle.waker));
+    assert!(ledger.claim_ahead(u64::from(pool.slots()) * SLOT_COST_BYTES));
+    bench.shell.budget = Budget::new(ledger);
     bench.shell.handle.ask(0, 1, want(1, 0, 0));
     bench.shell.turn();
     let (_, span, _) = bench.read().expect("a read");

@@ -1,0 +1,97 @@
+//! What a device's thread counts, and the log line about lost wakeups.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ackpace_core::disk::ReadError;
+use ackpace_core::limits::SLOT_BYTES;
+
+use super::Shell;
+
+/// The counters of a device's thread.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Reads that ended, failed ones too.
+    pub reads: AtomicU64,
+    /// Reads that failed.
+    pub failed: AtomicU64,
+    /// Bytes of the reads that did not fail.
+    pub bytes: AtomicU64,
+    /// The service time of all reads.
+    pub service_us: AtomicU64,
+    /// Reads that went past the page cache.
+    pub direct: AtomicU64,
+    /// Streams that read from the device now (N).
+    pub streams: AtomicU64,
+    /// The rate of all these together (B_net), bytes per second.
+    pub rates_bytes_per_s: AtomicU64,
+    /// Wants that were due and that signs of congestion deferred.
+    pub delayed: AtomicU64,
+    /// The bytes that would have been read for them.
+    pub delayed_bytes: AtomicU64,
+    /// T_D, the time for which a stream's bytes are to last after a read.
+    pub target_us: AtomicU64,
+    /// t_p, the time of positioning at the present load.
+    pub positioning_us: AtomicU64,
+    /// R, the rate of the medium.
+    pub media_bytes_per_s: AtomicU64,
+    /// K, reads given to the device at once.
+    pub reads_max: AtomicU64,
+    /// Reads in the device now.
+    pub in_flight: AtomicU64,
+    /// Memory of the pool in use, bytes.
+    pub memory_used_bytes: AtomicU64,
+    /// M, bytes.
+    pub memory_bytes: AtomicU64,
+    /// Turns after which the next read waited for memory.
+    pub memory_waits: AtomicU64,
+    /// Lost wakeups, mended: streams that waited and nobody worked for. Each is a bug of ours.
+    pub mended: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn count(&self, result: Result<u64, ReadError>, service_us: u64, direct: bool) {
+        self.reads.fetch_add(1, Relaxed);
+        self.failed.fetch_add(result.is_err().into(), Relaxed);
+        self.bytes.fetch_add(result.unwrap_or(0), Relaxed);
+        self.service_us.fetch_add(service_us, Relaxed);
+        self.direct.fetch_add(direct.into(), Relaxed);
+    }
+}
+
+impl Shell {
+    /// Publishes the load of the device, and reports lost wakeups.
+    pub(super) fn publish(&self) {
+        let (tally, load, model) = (&self.handle.tally, self.disk.load(), self.disk.model());
+        tally.streams.store(load.streams, Relaxed);
+        tally
+            .rates_bytes_per_s
+            .store(load.rates_bytes_per_s, Relaxed);
+        let delayed = self.disk.delayed();
+        tally.delayed.store(delayed.wants, Relaxed);
+        tally.delayed_bytes.store(delayed.bytes, Relaxed);
+        tally.target_us.store(self.disk.target_us(), Relaxed);
+        tally.positioning_us.store(model.positioning_us(), Relaxed);
+        tally
+            .media_bytes_per_s
+            .store(model.media_bytes_per_s(), Relaxed);
+        tally.reads_max.store(self.disk.reads_max() as u64, Relaxed);
+        let in_flight = self.disk.reads_in_flight() as u64;
+        tally.in_flight.store(in_flight, Relaxed);
+        let pool = &self.handle.pool;
+        let used = pool.slots().saturating_sub(pool.free_slots());
+        let used_bytes = u64::from(used) * SLOT_BYTES;
+        tally.memory_used_bytes.store(used_bytes, Relaxed);
+        tally.memory_bytes.store(load.memory_bytes, Relaxed);
+        let mended = self.disk.mended();
+        let more = mended - tally.mended.swap(mended, Relaxed);
+        if more > 0 {
+            tracing::error!(
+                device = self.index,
+                streams = more,
+                "streams waited for the disk and nothing worked for them; they are read for now. Please report this"
+            );
+        }
+        let waits = self.disk.slots_lacking() > 0;
+        tally.memory_waits.fetch_add(waits.into(), Relaxed);
+    }
+}
