@@ -4,9 +4,9 @@
 //! window of the file `Probe` or `Want`, then `Send` → `Sent` until the plan is done → the next request. Cold windows
 //! go to [`crate::disk`] as a `Want` and come back as `Filled`.
 //!
-//! Each duty has a file of its own: [`accept`], [`requests`], [`sending`], [`reading`], [`evidence`] (what TCP says),
-//! [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps, per
-//! worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is),
+//! Each duty has a file of its own: [`accept`], [`requests`], [`sending`] (with what it reads), [`evidence`] (what TCP
+//! says), [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps,
+//! per worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is),
 //! [`budget`] (when a turn of the shell is over), [`stream`] (what comes next in one
 //! response), [`patience`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`look`] report on
 //! the machine.
@@ -22,7 +22,6 @@ mod exported;
 mod messages;
 mod pace;
 mod patience;
-mod reading;
 mod redate;
 mod requests;
 mod sending;
@@ -47,9 +46,8 @@ use self::evidence::Evidence;
 pub use self::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Settings};
 use self::patience::Patience;
-use self::reading::ReadAnswer;
 use self::requests::Request;
-use self::sending::Output;
+use self::sending::{Output, ReadAnswer};
 pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
