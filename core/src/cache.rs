@@ -93,6 +93,19 @@ impl ResidencyCache {
     }
 }
 
+/// From `offset_bytes` to the end of its window or to `end_bytes`, whichever comes first.
+pub(crate) fn rest_of_window(offset_bytes: u64, end_bytes: u64) -> Span {
+    let until_bytes = window_end_bytes(offset_bytes).min(end_bytes);
+    Span {
+        offset_bytes,
+        len_bytes: until_bytes.saturating_sub(offset_bytes),
+    }
+}
+
+fn window_end_bytes(offset_bytes: u64) -> u64 {
+    (offset_bytes / WINDOW_BYTES + 1).saturating_mul(WINDOW_BYTES)
+}
+
 fn window(span: Span) -> u64 {
     span.offset_bytes / WINDOW_BYTES
 }

@@ -22,7 +22,6 @@ mod exported;
 mod messages;
 mod pace;
 mod patience;
-mod redate;
 mod requests;
 mod sending;
 mod snapshot;
@@ -132,7 +131,7 @@ impl Conn {
     /// still holds, or the client's rate is not known yet.
     fn look_at(&self) -> Option<Instant> {
         let stream = self.stream.as_ref();
-        let fetched = stream.is_some_and(|stream| stream.reads_from_disk());
+        let fetched = stream.is_some_and(|stream| stream.outstanding.has_wanted());
         let stands = fetched && self.output.writable;
         let margin = &self.output.margin;
         margin

@@ -119,7 +119,7 @@ impl Worker {
             self.decisions.record(now, Some(id.conn), what);
         }
         self.outs.push_back(Out::Ended(id));
-        if why != Why::Done || stream.reads_from_disk() {
+        if why != Why::Done || stream.outstanding.has_wanted() {
             self.outs.push_back(Out::Forget(id));
         }
         if self.settings.arrivals {

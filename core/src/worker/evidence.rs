@@ -52,7 +52,7 @@ impl Worker {
             return;
         };
         let stream = conn.stream.as_deref();
-        let reads = stream.is_some_and(Stream::wants);
+        let reads = stream.is_some_and(|stream| stream.outstanding.get().is_some());
         let each_us = match reads && delay != Delay::Off {
             true => WATCH_US,
             false => FLOW_EACH_US,
@@ -81,7 +81,7 @@ impl Worker {
         }
         if !self.ends_by(id, sample, now) {
             let reads = self.table.get(id).and_then(|conn| conn.stream.as_deref());
-            if stalled || reads.is_some_and(Stream::reads_from_disk) {
+            if stalled || reads.is_some_and(|stream| stream.outstanding.has_wanted()) {
                 self.wake(id.index, false); // its want may need a new deadline
             }
         }
@@ -104,7 +104,10 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        let reads = conn.stream.as_deref().is_some_and(Stream::wants);
+        let reads = conn
+            .stream
+            .as_deref()
+            .is_some_and(|stream| stream.outstanding.get().is_some());
         if let Some(signal) = conn.evidence.watch.seen(*path).filter(|_| reads) {
             self.congested(id, signal, path, now);
         }
@@ -125,7 +128,7 @@ impl Worker {
         }
         let to_bytes_per_s = rate(&conn.output.margin);
         let stream = conn.stream.as_mut();
-        let wants = stream.is_some_and(|stream| stream.congested());
+        let wants = stream.is_some_and(|stream| stream.outstanding.congested());
         if wants && from_bytes_per_s > 0 {
             let what = What::Congested {
                 signal,
@@ -143,7 +146,10 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        let fetched = conn.stream.as_deref().is_some_and(Stream::reads_from_disk);
+        let fetched = conn
+            .stream
+            .as_deref()
+            .is_some_and(|stream| stream.outstanding.has_wanted());
         if let Some(flow) = sample.flow {
             conn.output.margin.counted(flow, now);
         }

@@ -84,7 +84,7 @@ impl Worker {
     /// Another machine sends the rest of this response: give back what was fetched for it, and cancel its want.
     fn let_go(&mut self, id: StreamId, mut stream: Box<Stream>, now: Instant) {
         stream.go_on(&mut self.counts, now);
-        if stream.reads_from_disk() {
+        if stream.outstanding.has_wanted() {
             self.outs.push_back(Out::Forget(id));
         }
         if stream.let_go() {

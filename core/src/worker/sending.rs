@@ -249,7 +249,7 @@ impl Worker {
     /// free.
     pub fn awaits(&self, stream: StreamId, seq: WantSeq) -> bool {
         let stream = self.table.stream(stream);
-        stream.is_some_and(|stream| stream.awaits(seq))
+        stream.is_some_and(|stream| stream.outstanding.awaits(seq))
     }
 
     /// The answer to a probe.

@@ -1,13 +1,19 @@
-//! One response under way: which bytes come next, and what has to happen before they can be sent.
+//! One response under way: which bytes come next, head, file or listing, and what has to happen before they can be
+//! sent. Of a file, what the worker believes of the page cache ([`crate::cache`]) decides: send, ask, want or wait.
 
-mod body;
+mod losses;
+mod outstanding;
+mod rest;
+mod resume;
 mod waiting;
 
+use self::outstanding::Outstanding;
+pub(super) use self::resume::Cursor;
 use super::stall::Stall;
-use crate::cache::ResidencyCache;
+use crate::cache::{ResidencyCache, Verdict, rest_of_window};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want, WantSeq};
-use crate::limits::{MISSES_MAX, SEND_BYTES_MAX};
+use crate::limits::{FETCHED_MAX, MISSES_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US};
 use crate::send::Supply;
 use crate::units::Instant;
 use crate::why::Why;
@@ -64,7 +70,6 @@ pub(super) struct Undo {
 
 /// The progress of one response.
 pub(super) struct Stream {
-    id: StreamId,
     pub plan: Plan,
     pub started_at: Instant,
     /// Bytes of the whole response, head included, that the kernel took. Never more than its head promises.
@@ -78,36 +83,18 @@ pub(super) struct Stream {
     at_bytes: u64,
     /// The page cache is being asked about this; the answer comes at once.
     probe: Option<PendingProbe>,
-    /// The want that the disk machine has and has not answered yet.
-    want: Option<Want>,
-    /// The number of the last want.
-    seq: WantSeq,
+    pub outstanding: Outstanding,
     undo: Undo,
     /// Where bytes were last found missing when they were to be sent, and how often in a row.
     missed: (u64, u32),
     /// Nothing can be read from this byte of the file on: a want for it failed, and no other was made since.
     broken: Option<(u64, Why)>,
-    /// Number of answers from the disk machine so far.
-    answers: u32,
-    /// Number of congestion signals so far.
-    signals: u32,
-    /// What congestion does to the want.
-    delay: Delay,
     /// Pieces fetched for the stream and not sent yet, in order from the next byte on: where each ends in the file, and
     /// what holds it.
     fetched: SmallVec<[(u64, Held); 2]>,
     slice: SliceState,
     /// Set while the response is stalled.
     stall: Option<Stall>,
-}
-
-/// How far a response has come.
-#[derive(Clone, Copy)]
-pub(super) struct Cursor {
-    pub sent_bytes: u64,
-    pub took_us: u64,
-    pub waited_disk_us: u64,
-    pub waited_net_us: u64,
 }
 
 /// A question to the page cache: is `span` in memory?
@@ -136,7 +123,6 @@ impl Stream {
         now: Instant,
     ) -> Stream {
         Stream {
-            id,
             plan,
             started_at,
             sent_bytes: 0,
@@ -146,54 +132,13 @@ impl Stream {
             part: 0,
             at_bytes: 0,
             probe: None,
-            want: None,
-            seq: WantSeq::default(),
+            outstanding: Outstanding::new(id, delay),
             undo: Undo::default(),
             missed: (0, 0),
             broken: None,
-            answers: 0,
-            signals: 0,
-            delay,
             fetched: SmallVec::new(),
             slice: SliceState::Empty,
             stall: None,
-        }
-    }
-
-    /// A response that another machine has begun.
-    pub fn resumed(
-        id: StreamId,
-        plan: Plan,
-        cursor: &Cursor,
-        delay: Delay,
-        now: Instant,
-    ) -> Stream {
-        let started_at = now.minus_us(cursor.took_us);
-        let mut stream = Stream {
-            waited_disk_us: cursor.waited_disk_us,
-            waited_net_us: cursor.waited_net_us,
-            ..Stream::new(id, plan, started_at, delay, now)
-        };
-        stream.seek(cursor.sent_bytes);
-        stream
-    }
-
-    /// Goes to the byte after `sent_bytes`.
-    fn seek(&mut self, sent_bytes: u64) {
-        (self.sent_bytes, self.at_bytes) = (sent_bytes, sent_bytes);
-        while let Some(part) = self.plan.parts.get(usize::from(self.part)) {
-            let texts = self.plan.texts(self.part);
-            let (len_bytes, parts) = match part {
-                Part::Bytes(_) => texts.fold((0, 0), |(bytes, texts), text| {
-                    (bytes + text.len() as u64, texts + 1)
-                }),
-                Part::Body { span, .. } => (span.len_bytes, 1),
-                Part::Slices => return,
-            };
-            if self.at_bytes < len_bytes {
-                return;
-            }
-            (self.part, self.at_bytes) = (self.part + parts, self.at_bytes - len_bytes);
         }
     }
 
@@ -265,7 +210,7 @@ impl Stream {
     /// void.
     fn leave_part(&mut self, parts: u16) {
         (self.part, self.at_bytes, self.slice) = (self.part + parts, 0, SliceState::Empty);
-        self.undo.want |= self.want.take().is_some();
+        self.undo.want |= self.outstanding.drop_it();
         self.drop_fetched();
         (self.probe, self.broken, self.missed) = (None, None, (0, 0));
     }
@@ -291,27 +236,9 @@ impl Stream {
         })
     }
 
-    /// Bytes that the head promises and the kernel has not taken; `None`: only the end of the response tells its
-    /// length.
-    fn owed_bytes(&self) -> Option<u64> {
-        let promised_bytes = self.plan.promised_bytes()?;
-        Some(promised_bytes.saturating_sub(self.sent_bytes))
-    }
-
-    /// Whether a non-empty part follows. Otherwise the kernel must not hold back the last byte to wait for more.
-    fn parts_follow(&self) -> bool {
-        let texts = self.plan.texts(self.part).count().max(1);
-        let mut behind = self.plan.parts.iter().skip(usize::from(self.part) + texts);
-        behind.any(|part| match part {
-            Part::Bytes(bytes) => !bytes.is_empty(),
-            Part::Body { span, .. } => span.len_bytes > 0,
-            Part::Slices => true,
-        })
-    }
-
     /// Whether a stream that waits for the disk will be resumed: by the disk machine, or by whoever makes its listing.
     pub fn is_awaited(&self) -> bool {
-        self.want.is_some() || self.slice == SliceState::Asked
+        self.outstanding.get().is_some() || self.slice == SliceState::Asked
     }
 
     /// Offset of the next byte to send, in the file.
@@ -336,27 +263,230 @@ impl Stream {
         taken_bytes
     }
 
-    /// The last check: whether exactly what the head promised was sent, so that another response may follow on the
-    /// connection.
-    pub fn is_whole(&self) -> bool {
-        match self.owed_bytes() {
-            Some(owed_bytes) => owed_bytes == 0,
-            None => usize::from(self.part) >= self.plan.parts.len(),
+    /// The next step within a file. What is fetched is sent, and what is believed to be in the page cache; of the rest
+    /// the page cache is asked, or the disk.
+    fn body_step(
+        &mut self,
+        residency_cache: &ResidencyCache,
+        body: &Body,
+        supply: &Supply,
+        now: Instant,
+    ) -> Step {
+        let span = body.span;
+        let at_bytes = span.offset_bytes + self.at_bytes;
+        self.fetched.retain(|(end_bytes, _)| *end_bytes > at_bytes);
+        if let Some(step) = self.look_ahead(residency_cache, body, supply, now) {
+            return step;
+        }
+        let broken = self
+            .broken
+            .filter(|(from_bytes, _)| *from_bytes <= at_bytes);
+        if let Some((_, why)) = broken.filter(|_| self.fetched.is_empty()) {
+            return Step::Broken(why);
+        }
+        let left_bytes = span.len_bytes - self.at_bytes;
+        let (end_bytes, held) = self
+            .fetched
+            .first()
+            .copied()
+            .unwrap_or((span.end_bytes(), Held::PageCache));
+        if held == Held::Slots {
+            return self.send(held, end_bytes - at_bytes, left_bytes, false);
+        }
+        let window = rest_of_window(at_bytes, end_bytes);
+        match residency_cache.verdict(body.object, body.residency, window, now) {
+            Verdict::Resident => {}
+            Verdict::Probe | Verdict::Cold if self.waits_at(at_bytes) => return Step::Wait,
+            Verdict::Probe => return self.ask(body, window),
+            Verdict::Cold => {
+                self.drop_fetched();
+                let absent = matches!(self.missed, (missed_bytes, 1..) if missed_bytes == at_bytes);
+                let rest = to_end(at_bytes, span.end_bytes());
+                return Step::Want(self.want(body.object, rest, absent, supply, now));
+            }
+        }
+        let ready_bytes = resident_bytes(residency_cache, body, window, end_bytes, now);
+        self.send(held, ready_bytes, left_bytes, false)
+    }
+
+    /// A stream that reads from the disk always has a want for the bytes after those that it has; the disk machine
+    /// decides when it is due. The want gets a new deadline when the client becomes faster or slower.
+    fn look_ahead(
+        &mut self,
+        residency_cache: &ResidencyCache,
+        body: &Body,
+        supply: &Supply,
+        now: Instant,
+    ) -> Option<Step> {
+        let at_bytes = body.span.offset_bytes + self.at_bytes;
+        let end_bytes = body.span.end_bytes();
+        if let Some(told) = self.outstanding.get() {
+            let dry_at = self.dry_at(told.span.offset_bytes, supply, now);
+            let rate_bytes_per_s = supply.rate_bytes_per_s;
+            let anew = self.outstanding.redate(dry_at, rate_bytes_per_s, now);
+            return anew.map(Step::Want);
+        }
+        if self.broken.is_some() {
+            return None;
+        }
+        let &(mut ahead_bytes, held) = self.fetched.last()?;
+        if held == Held::Slots && supply.rate_bytes_per_s == 0 && !supply.full {
+            return None; // what it has is offered first: whether all of it is taken says what to read
+        }
+        while ahead_bytes < end_bytes && self.fetched.len() < FETCHED_MAX {
+            let next = rest_of_window(ahead_bytes, end_bytes);
+            match residency_cache.verdict(body.object, body.residency, next, now) {
+                // Read for somebody else. Far ahead it may be evicted before it is sent.
+                Verdict::Resident if ahead_bytes - at_bytes < READ_BYTES_MAX => {
+                    ahead_bytes = next.end_bytes();
+                    self.fetch(ahead_bytes, Held::PageCache);
+                }
+                Verdict::Resident => return None,
+                Verdict::Probe => return Some(self.ask(body, next)),
+                Verdict::Cold => {
+                    let rest = to_end(ahead_bytes, end_bytes);
+                    let want = self.want(body.object, rest, false, supply, now);
+                    return Some(Step::Want(want));
+                }
+            }
+        }
+        None
+    }
+
+    fn ask(&mut self, body: &Body, span: Span) -> Step {
+        let (object, end_bytes) = (body.object, body.span.end_bytes());
+        self.probe = Some(PendingProbe {
+            object,
+            span,
+            end_bytes,
+        });
+        Step::Probe { object, span }
+    }
+
+    fn want(
+        &mut self,
+        object: ObjectId,
+        span: Span,
+        absent: bool,
+        supply: &Supply,
+        now: Instant,
+    ) -> Want {
+        let dry_at = self.dry_at(span.offset_bytes, supply, now);
+        self.broken = None;
+        self.undo.want = false; // this one replaces it
+        let rate_bytes_per_s = supply.rate_bytes_per_s;
+        (self.outstanding).begin(object, span, absent, dry_at, rate_bytes_per_s)
+    }
+
+    /// Whether the current want begins exactly here. A want that others' reads have overtaken is not waited for.
+    fn waits_at(&self, at_bytes: u64) -> bool {
+        let here = |want: Want| want.span.offset_bytes == at_bytes;
+        self.fetched.is_empty() && self.outstanding.get().is_some_and(here)
+    }
+
+    /// When the stream runs dry, if it has all bytes before `from_bytes`. While a client's rate is unknown, read ahead
+    /// for it no more than a third of what it has taken: it may take nothing more, and thousands of such clients would
+    /// fill the pool.
+    fn dry_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
+        let ahead_bytes = from_bytes.saturating_sub(self.body_at_bytes());
+        if supply.rate_bytes_per_s == 0 && supply.full && ahead_bytes >= self.sent_bytes / 3 {
+            return now.plus_us(UNTAKEN_US);
+        }
+        supply.dry_at(ahead_bytes, now)
+    }
+
+    fn fetch(&mut self, end_bytes: u64, held: Held) {
+        match self.fetched.last_mut() {
+            Some((end, before)) if *before == held => *end = end_bytes,
+            _ => self.fetched.push((end_bytes, held)),
         }
     }
 
-    /// Bytes that the kernel has not taken yet; of a listing, only those of the current slice.
-    pub fn left_bytes(&self) -> u64 {
-        let parts = self.plan.parts.iter().skip(usize::from(self.part));
-        let len_bytes = parts.map(|part| match part {
-            Part::Bytes(bytes) => bytes.len() as u64,
-            Part::Body { span, .. } => span.len_bytes,
-            Part::Slices => match self.slice {
-                SliceState::Ready { len_bytes, .. } => len_bytes,
-                SliceState::Empty | SliceState::Asked => 0,
-            },
-        });
-        let len_bytes = len_bytes.fold(0, u64::saturating_add);
-        len_bytes.saturating_sub(self.at_bytes)
+    /// The answer to a probe: how many bytes from the start of the span are in memory. If that is not all of them, the
+    /// rest becomes a want, which is returned.
+    pub fn probed(
+        &mut self,
+        resident_bytes: u64,
+        residency_cache: &mut ResidencyCache,
+        supply: &Supply,
+        now: Instant,
+    ) -> Option<Want> {
+        let PendingProbe {
+            object,
+            span,
+            end_bytes,
+        } = self.probe.take()?;
+        if resident_bytes >= span.len_bytes {
+            residency_cache.seen(object, span, now);
+            return None;
+        }
+        residency_cache.gone(object, span);
+        if self.body_at_bytes() == span.offset_bytes {
+            self.drop_fetched(); // dropped from the page cache before it was sent, if it was there
+        }
+        let rest = to_end(span.offset_bytes, end_bytes);
+        Some(self.want(object, rest, true, supply, now))
+    }
+
+    /// The disk machine answered a want: these bytes, from its start, are in memory. `false`: nobody waits for them.
+    pub fn filled(
+        &mut self,
+        seq: WantSeq,
+        span: Span,
+        held: Held,
+        residency_cache: &mut ResidencyCache,
+        now: Instant,
+    ) -> bool {
+        let Some(want) = self.outstanding.answered(seq) else {
+            return false;
+        };
+        let at_bytes = self.body_at_bytes();
+        let ahead_bytes = self.fetched.last().map_or(at_bytes, |(end, _)| *end);
+        let follows = span.offset_bytes <= ahead_bytes.max(at_bytes);
+        debug_assert!(
+            follows && want.span.covers(span),
+            "{span:?} of {:?}",
+            want.span
+        );
+        if !follows || !want.span.covers(span) {
+            self.drop_fetched(); // it wants again from where it stands
+            self.undo.slots |= held == Held::Slots;
+            return true;
+        }
+        self.fetch(span.end_bytes(), held);
+        let mut from_bytes = span.offset_bytes;
+        while held == Held::PageCache && from_bytes < span.end_bytes() {
+            let piece = rest_of_window(from_bytes, span.end_bytes());
+            residency_cache.seen(want.object, piece, now);
+            from_bytes = piece.end_bytes();
+        }
+        true
+    }
+}
+
+/// How many bytes from the start of this resident window on one send may take: those of the windows that follow, too,
+/// as long as they are believed resident.
+fn resident_bytes(
+    residency_cache: &ResidencyCache,
+    body: &Body,
+    window: Span,
+    end_bytes: u64,
+    now: Instant,
+) -> u64 {
+    let mut ready = window;
+    while ready.len_bytes < SEND_BYTES_MAX && ready.end_bytes() < end_bytes {
+        let next = rest_of_window(ready.end_bytes(), end_bytes);
+        if residency_cache.verdict(body.object, body.residency, next, now) != Verdict::Resident {
+            break;
+        }
+        ready.len_bytes += next.len_bytes;
+    }
+    ready.len_bytes
+}
+
+fn to_end(offset_bytes: u64, end_bytes: u64) -> Span {
+    Span {
+        offset_bytes,
+        len_bytes: end_bytes.saturating_sub(offset_bytes),
     }
 }

@@ -1,0 +1,57 @@
+//! Bytes that a stream will not send from where they are, or will never have.
+
+use super::{Stream, Undo};
+use crate::cache::{ResidencyCache, rest_of_window};
+use crate::conn::{Held, Part, WantSeq};
+use crate::why::Why;
+
+impl Stream {
+    /// The disk machine answered: not even the first byte of the want can be read. `false`: nobody waits for the
+    /// answer.
+    pub(in crate::worker) fn unfilled(&mut self, seq: WantSeq, why: Why) -> bool {
+        let Some(want) = self.outstanding.answered(seq) else {
+            return false;
+        };
+        self.broken = Some((want.span.offset_bytes, why));
+        true
+    }
+
+    /// Bytes that were to be sent from the page cache are not in memory: evicted, or somebody else is still reading
+    /// them.
+    pub(in crate::worker) fn missing(&mut self, residency_cache: &mut ResidencyCache) {
+        let Some(&Part::Body { object, span, .. }) = self.plan.parts.get(usize::from(self.part))
+        else {
+            return;
+        };
+        let at_bytes = self.body_at_bytes();
+        residency_cache.gone(object, rest_of_window(at_bytes, span.end_bytes()));
+        if self
+            .fetched
+            .first()
+            .is_none_or(|(_, held)| *held == Held::PageCache)
+        {
+            self.drop_fetched();
+        }
+        self.missed = match self.missed {
+            (before_bytes, times) if before_bytes == at_bytes => (at_bytes, times + 1),
+            _ => (at_bytes, 1),
+        };
+    }
+
+    /// Drops the fetched pieces: they will not be sent from where they are. A want behind them is dropped, too, since
+    /// it would leave a gap.
+    pub(super) fn drop_fetched(&mut self) {
+        self.undo.slots |= self.fetched.iter().any(|(_, held)| *held == Held::Slots);
+        self.fetched.clear();
+        let at_bytes = self.body_at_bytes();
+        self.undo.want |= self.outstanding.drop_behind(at_bytes);
+    }
+
+    /// Drop all fetched pieces and the want, since the client does not read. `false` if there were none.
+    pub(in crate::worker) fn let_go(&mut self) -> bool {
+        let held = self.outstanding.drop_it() || !self.fetched.is_empty();
+        self.fetched.clear();
+        self.undo = Undo::default();
+        held
+    }
+}

@@ -1,0 +1,48 @@
+//! What is left of a response, by its plan and by what its head promises.
+
+use super::{SliceState, Stream};
+use crate::conn::Part;
+
+impl Stream {
+    /// Bytes that the head promises and the kernel has not taken; `None`: only the end of the response tells its
+    /// length.
+    pub(super) fn owed_bytes(&self) -> Option<u64> {
+        let promised_bytes = self.plan.promised_bytes()?;
+        Some(promised_bytes.saturating_sub(self.sent_bytes))
+    }
+
+    /// Whether a non-empty part follows. Otherwise the kernel must not hold back the last byte to wait for more.
+    pub(super) fn parts_follow(&self) -> bool {
+        let texts = self.plan.texts(self.part).count().max(1);
+        let mut behind = self.plan.parts.iter().skip(usize::from(self.part) + texts);
+        behind.any(|part| match part {
+            Part::Bytes(bytes) => !bytes.is_empty(),
+            Part::Body { span, .. } => span.len_bytes > 0,
+            Part::Slices => true,
+        })
+    }
+
+    /// The last check: whether exactly what the head promised was sent, so that another response may follow on the
+    /// connection.
+    pub(in crate::worker) fn is_whole(&self) -> bool {
+        match self.owed_bytes() {
+            Some(owed_bytes) => owed_bytes == 0,
+            None => usize::from(self.part) >= self.plan.parts.len(),
+        }
+    }
+
+    /// Bytes that the kernel has not taken yet; of a listing, only those of the current slice.
+    pub(in crate::worker) fn left_bytes(&self) -> u64 {
+        let parts = self.plan.parts.iter().skip(usize::from(self.part));
+        let len_bytes = parts.map(|part| match part {
+            Part::Bytes(bytes) => bytes.len() as u64,
+            Part::Body { span, .. } => span.len_bytes,
+            Part::Slices => match self.slice {
+                SliceState::Ready { len_bytes, .. } => len_bytes,
+                SliceState::Empty | SliceState::Asked => 0,
+            },
+        });
+        let len_bytes = len_bytes.fold(0, u64::saturating_add);
+        len_bytes.saturating_sub(self.at_bytes)
+    }
+}
