@@ -1,5 +1,6 @@
-//! The thread of a worker: it reports events to the machine, executes the orders, and sleeps in epoll until the next
-//! event. It decides nothing.
+//! The thread of a worker: it reports events to the machine ([`ackpace_core::worker`]), executes the orders, and sleeps
+//! in epoll until the next event. It decides nothing. Finding and planning a response is in [`answer`], sending in
+//! [`sending`]; a cold byte goes to the thread of its disk (`server/src/disk.rs`) and comes back as a completion.
 //!
 //! The orders and bytes of a turn are bounded, so that new requests never wait long.
 
@@ -7,72 +8,47 @@ mod accept;
 mod answer;
 mod conns;
 mod events;
-mod execute;
 mod look;
+mod report;
 mod sending;
 mod source;
-mod transmit;
+mod start;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use ackpace_core::conn::{ConnId, Held, Span, StreamId, WantSeq};
+use ackpace_core::conn::{ConnId, Held, Span, StreamId, TcpEvent, Want, WantSeq};
 use ackpace_core::disk::{Chosen, ReadError};
-use ackpace_core::limits::{EVENTS_PER_TURN_MAX, LOWAT_BYTES_START};
+use ackpace_core::limits::EVENTS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
+use ackpace_core::residency::Confirmation;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Budget, In, Policy, Settings, Worker as Decider};
+use ackpace_core::worker::{Budget, Expect, In, Out, Outcome, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, Event};
 
 use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
-use self::events::EventSource;
+use self::events::{EventSource, LISTENER, WAKER, WATCH, conn_of};
+use self::sending::Order;
+use self::source::Source;
+pub use self::start::{Equipment, Shared};
 use crate::answers::Question;
-use crate::clock::Clock;
-use crate::disk::{Channel, Completion, ReadBytes};
-use crate::disks::Disks;
-use crate::front::http::HeadPool;
-use crate::front::site::Site;
-use crate::handover::HandOver;
-use crate::ledger::Ledger;
-use crate::limits::{
-    COPIED_BYTES_MAX, NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX,
-};
+use crate::clock::unix_ms;
+use crate::disk::{Ask, Completion, ReadBytes};
+use crate::front::http::{Ended, HeadPool};
+use crate::limits::{NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
 use crate::log::AccessHandle;
 use crate::mailbox::ThreadWaker;
-use crate::resolver::{Inbox, Resolver};
+use crate::resolver::Inbox;
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
 use crate::tally::Tally;
-use crate::tcp;
-
-/// What all workers share.
-pub struct Shared {
-    /// What is served.
-    pub site: Arc<Site>,
-    /// The disk threads.
-    pub disks: Arc<Disks>,
-    /// Each worker's mailboxes for completions from the disks, and its waker.
-    pub channels: Arc<Vec<Channel>>,
-    /// Each worker's hand-over queue and published load.
-    pub handovers: Vec<HandOver>,
-    /// The thread pool for work that may block.
-    pub resolver: Resolver,
-    /// Set when the server is to stop; the wakers are woken afterwards.
-    pub stopping: AtomicBool,
-    /// The clock of all machines.
-    pub clock: Clock,
-    /// The account of the memory that `memory_max` allows.
-    pub ledger: Arc<Ledger>,
-    /// Bytes that one connection is charged in `ledger`.
-    pub connection_bytes: u64,
-}
 
 /// A worker's thread and its state.
 pub struct Worker {
@@ -102,100 +78,7 @@ pub struct Worker {
     mended: u64,
 }
 
-/// What a worker is given besides its settings.
-pub struct Equipment {
-    /// Results of the resolvers.
-    pub inbox: Inbox,
-    /// Questions of operators.
-    pub questions: Receiver<Question>,
-    /// The counters of this worker.
-    pub tally: Arc<Tally>,
-    /// The access log.
-    pub log: AccessHandle,
-    /// Listening sockets.
-    pub listeners: Vec<OwnedFd>,
-    /// Memory for the response cache.
-    pub response_cache_bytes: u64,
-}
-
-/// User data of epoll events that are not about a connection. Connection ids, as `u64`, are below these.
-const WAKER: u64 = u64::MAX;
-const LISTENER: u64 = u64::MAX - 1;
-const WATCH: u64 = u64::MAX - 2;
-
 impl Worker {
-    /// A worker that is ready to run.
-    ///
-    /// # Errors
-    /// When descriptors are lacking.
-    pub fn new(
-        settings: Settings,
-        shared: Arc<Shared>,
-        equipment: Equipment,
-    ) -> io::Result<Worker> {
-        let Equipment {
-            inbox,
-            questions,
-            tally,
-            log,
-            listeners,
-            response_cache_bytes,
-        } = equipment;
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let decider = Decider::new(settings);
-        let places_max = decider.connections_max();
-        let index = usize::from(settings.worker);
-        let waker = Arc::clone(&shared.channels[index].waker);
-        epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
-        let lowat_bytes = match settings.send {
-            Policy::Margin { .. } => Some(LOWAT_BYTES_START),
-            Policy::Eager => None,
-        };
-        for listener in &listeners {
-            if let Some(bytes) = lowat_bytes {
-                // Inherited by accepted sockets.
-                tcp::set_lowat(listener, bytes);
-                tcp::open_send_buffer(listener);
-            }
-            epoll::add(
-                &epoll,
-                listener,
-                EventData::new_u64(LISTENER),
-                EventFlags::IN,
-            )?;
-        }
-        let ledger = Arc::clone(&shared.ledger);
-        let watch = if response_cache_bytes > 0 {
-            Watch::new().ok()
-        } else {
-            None
-        };
-        if let Some(watch) = &watch {
-            epoll::add(&epoll, watch, EventData::new_u64(WATCH), EventFlags::IN)?;
-        }
-        Ok(Worker {
-            decider,
-            index,
-            shared,
-            waker,
-            inbox,
-            questions,
-            log,
-            epoll,
-            listeners,
-            conns: Conns::new(places_max, lowat_bytes),
-            heads: HeadPool::default(),
-            copied: vec![0; COPIED_BYTES_MAX].into(),
-            response_cache: ResponseCache::new(response_cache_bytes).on(ledger),
-            watch,
-            draining: false,
-            disks_to_wake: 0,
-            budget: Budget::default(),
-            tally,
-            mended: 0,
-        })
-    }
-
     /// Serves until it is told to stop and the last connection has ended.
     ///
     /// # Errors
@@ -236,19 +119,6 @@ impl Worker {
             self.shared.handovers[self.index].end();
         }
         self.decider.finished() && !self.has_accepted_waiting()
-    }
-
-    /// Whether connections that others accepted wait in the hand-over queue.
-    fn has_accepted_waiting(&self) -> bool {
-        !self.shared.handovers[self.index].is_empty()
-    }
-
-    /// Publishes this worker's load for the others.
-    fn report_load(&self, now: Instant) {
-        if self.shared.handovers.len() > 1 {
-            let (known, rate_bytes_per_s) = self.decider.rates(now);
-            self.shared.handovers[self.index].measured(known, rate_bytes_per_s);
-        }
     }
 
     fn now(&self) -> Instant {
@@ -304,25 +174,6 @@ impl Worker {
         self.shared
             .disks
             .wake(std::mem::take(&mut self.disks_to_wake));
-    }
-
-    /// Publishes the machine's counters, and reports lost wakeups.
-    fn publish(&mut self) {
-        let mended = self.decider.counts().mended;
-        let more = mended - std::mem::replace(&mut self.mended, mended);
-        if more > 0 {
-            tracing::error!(
-                streams = more,
-                "streams waited for the disk and nothing worked for them; they go on now. Please report this"
-            );
-        }
-        self.tally.decided.follow(self.decider.counts());
-        self.tally
-            .connections
-            .set(self.decider.connections().into());
-        self.tally
-            .target_us
-            .set(self.decider.target_us().unwrap_or(0));
     }
 
     /// Takes the completions of the disks, which wake this thread only for streams that are stalled or soon will be.
@@ -390,57 +241,210 @@ impl Worker {
         }
     }
 
+    /// The bytes of a want can't be read. A late answer is void, and not worth a line of the log.
     fn read_failed(&mut self, (stream, seq): (StreamId, WantSeq), error: ReadError, now: Instant) {
-        let awaited = self.decider.awaits(stream, seq);
-        let conn = self.conns.get(stream.conn).filter(|_| awaited);
-        let source = conn.and_then(|conn| conn.source.as_ref());
         let why = match error.errno {
             0 => Why::FileChanged, // it ended before the promised length
             _ => Why::ReadFailed,
         };
-        if let Some(source) = source {
-            let file = self.shared.site.shown(source.path());
-            let offset_bytes = error.offset_bytes;
-            if why == Why::ReadFailed {
-                let error = io::Error::from_raw_os_error(error.errno);
-                tracing::error!(
-                    file,
-                    offset_bytes,
-                    "read failed: {error}; the response ends here"
-                );
-            } else {
-                tracing::error!(file, offset_bytes, "{why}: the response ends here");
-            }
+        if self.decider.awaits(stream, seq) {
+            self.tell_unfilled(stream, error, why);
         }
         self.decider.on(In::Unfilled { stream, seq, why }, now);
     }
 
-    /// Takes what waits in the backlogs, closes the listeners, and lets the machine end the rest.
-    fn drain(&mut self, now: Instant) {
-        self.draining = true;
-        self.accept(self.room(), now);
-        for listener in self.listeners.drain(..) {
-            let _ = epoll::delete(&self.epoll, &listener);
+    /// The one door by which the machine hears of TCP. Nothing else in the shell makes a [`TcpEvent`].
+    fn tcp_event(&mut self, conn: ConnId, source: &EventSource, now: Instant) {
+        source.each(|event| {
+            if event == TcpEvent::Reset {
+                tracing::debug!(?conn, "the connection is dead, by {source:?}");
+            }
+            self.decider.on(In::Tcp { conn, event }, now);
+        });
+    }
+
+    /// One arm for each order.
+    fn execute(&mut self, out: Out, now: Instant) {
+        match out {
+            Out::Accept(most) => self.accept(most, now),
+            Out::Listen(on) => self.listen(on),
+            Out::Receive { conn, expect } => self.receive(conn, expect, now),
+            Out::Resolve { stream, refuse } => self.resolve(stream, refuse, now),
+            Out::Probe {
+                stream,
+                span,
+                object: _,
+            } => self.probe(stream, span, now),
+            Out::Want(want) => self.want(want, now),
+            Out::Forget(stream) => self.forget(stream),
+            Out::Release(stream) => {
+                if let Some(conn) = self.conns.get(stream.conn) {
+                    conn.pieces.clear();
+                }
+            }
+            Out::Ended(stream) => self.ended(stream, now),
+            Out::Slice(stream) => self.slice(stream, now),
+            Out::Send {
+                stream,
+                part,
+                from_bytes,
+                len_bytes,
+                held,
+                more,
+                unconfirmed,
+                refill,
+            } => {
+                let order = Order {
+                    stream,
+                    part,
+                    span: Span {
+                        offset_bytes: from_bytes,
+                        len_bytes,
+                    },
+                    held,
+                    more,
+                    unconfirmed,
+                    refill,
+                };
+                self.send(&order, now);
+            }
+            Out::Pace {
+                conn,
+                rate_bytes_per_s,
+            } => {
+                if let Some(conn) = self.conns.get(conn) {
+                    conn.transport.set_pace(rate_bytes_per_s);
+                }
+            }
+            Out::Sample(conn) => self.sample(conn, now),
+            Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
+            Out::Shutdown(conn) => {
+                if let Some(conn) = self.conns.get(conn) {
+                    conn.transport.shutdown();
+                }
+            }
+            Out::Close { conn, abort, why } => self.close(conn, abort, why),
+            // Never ordered: nothing here says `In::Export`, and no node could take the connection over. A cut is the
+            // only honest end of a connection that no machine has.
+            Out::Export { conn, .. } => {
+                debug_assert!(false, "nobody asked to export {conn:?}");
+                self.close(conn, true, Why::Misframed);
+            }
+            Out::Keep { .. } => {}
         }
-        self.decider.on(In::Drain, now);
     }
-}
 
-fn conn_of(data: u64) -> ConnId {
-    ConnId {
-        index: data as u32,
-        generation: (data >> 32) as u32,
+    fn sample(&mut self, conn: ConnId, now: Instant) {
+        if let Some(sample) = self.conns.get(conn).map(|conn| conn.transport.sample()) {
+            self.tcp_event(conn, &EventSource::TcpInfo(sample), now);
+        }
     }
-}
 
-/// The events that epoll reports of a connection's socket.
-const INTEREST: EventFlags = EventFlags::IN
-    .union(EventFlags::OUT)
-    .union(EventFlags::RDHUP)
-    .union(EventFlags::ET);
+    fn receive(&mut self, id: ConnId, expect: Expect, now: Instant) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let received = match expect {
+            Expect::Head => conn.front.receive(&conn.transport, &mut self.heads),
+            Expect::Body => conn.front.skip_body(&conn.transport, &mut self.heads),
+            Expect::Rest => conn.front.discard(&conn.transport, &mut self.heads),
+        };
+        match received {
+            Ok(received) => self.decider.on(In::Received { conn: id, received }, now),
+            Err(_) => self.tcp_event(id, &EventSource::SocketError, now),
+        }
+    }
 
-fn data_of(conn: ConnId) -> EventData {
-    EventData::new_u64((u64::from(conn.generation) << 32) | u64::from(conn.index))
+    fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
+        let mut resident_bytes = 0;
+        if let Some(conn) = self.conns.get(stream.conn) {
+            let told = conn
+                .source
+                .as_ref()
+                .and_then(|source| source.resident_bytes(span));
+            resident_bytes = told.unwrap_or(0);
+            if resident_bytes == span.len_bytes {
+                conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));
+            }
+        }
+        self.decider.on(
+            In::Probed {
+                stream,
+                resident_bytes,
+            },
+            now,
+        );
+    }
+
+    fn want(&mut self, want: Want, now: Instant) {
+        let Some(conn) = self.conns.get(want.stream.conn) else {
+            return;
+        };
+        let source = conn.source.as_ref();
+        let Some(file) = source.and_then(Source::on_disk).map(Arc::clone) else {
+            return;
+        };
+        let device = want.object.device;
+        match self.shared.disks.get(device) {
+            Ok(disk) => {
+                conn.asked = Some(device);
+                disk.ask(
+                    want.stream.worker,
+                    want.stream.conn.index,
+                    Ask::Want(want, file),
+                );
+                self.disks_to_wake |= 1 << device;
+            }
+            Err(error) => {
+                tracing::error!("the threads of a disk could not be started: {error}");
+                self.decider.on(
+                    In::Failed {
+                        stream: want.stream,
+                        why: Why::ReadFailed,
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    fn forget(&mut self, stream: StreamId) {
+        let Some(device) = self
+            .conns
+            .get(stream.conn)
+            .and_then(|conn| conn.asked.take())
+        else {
+            return;
+        };
+        if let Ok(disk) = self.shared.disks.get(device) {
+            disk.ask(stream.worker, stream.conn.index, Ask::Forget(stream));
+            self.disks_to_wake |= 1 << device;
+        }
+    }
+
+    fn ended(&mut self, stream: StreamId, now: Instant) {
+        let clock = self.shared.clock;
+        if let Some(conn) = self.conns.get(stream.conn) {
+            conn.front.ended(stream.nth, || Ended {
+                unix_ms: unix_ms(),
+                later_us: clock.now().since_us(now),
+            });
+            conn.uncork();
+            conn.pieces.clear();
+            (conn.sure, conn.proven) = (None, None); // later sends of this turn may be of another file
+            (conn.source, conn.listing, conn.slice) = (None, None, Vec::new());
+            conn.refers = false;
+        }
+    }
+
+    fn arrived(&mut self, stream: StreamId, outcome: &Outcome) {
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        if let Some(record) = conn.front.record(stream.nth, conn.remote, outcome) {
+            self.log.log(record);
+        }
+    }
 }
 
 fn timespec(us: u64) -> Timespec {

@@ -1,16 +1,19 @@
-//! New connections: taken from the listeners, and by whom.
+//! How connections come and go: taken from the listeners, and by whom, until the worker drains.
 
 use std::sync::Arc;
 
 use ackpace_core::balance::{self, Load};
+use ackpace_core::conn::ConnId;
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::{INTEREST, LISTENER, Worker, data_of};
+use super::Worker;
+use super::events::{INTEREST, LISTENER, data_of};
 use crate::handover::HandOver;
 use crate::limits::HANDED_MAX;
 use crate::tcp;
@@ -134,5 +137,32 @@ impl Worker {
         for listener in &self.listeners {
             let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(LISTENER), flags);
         }
+    }
+
+    /// Whether connections that others accepted wait in the hand-over queue.
+    pub(super) fn has_accepted_waiting(&self) -> bool {
+        !self.shared.handovers[self.index].is_empty()
+    }
+
+    pub(super) fn close(&mut self, id: ConnId, abort: bool, why: Why) {
+        let Some(mut conn) = self.conns.remove(id) else {
+            return;
+        };
+        self.closed();
+        if abort {
+            conn.transport.abort();
+        }
+        conn.front.release(&mut self.heads);
+        tracing::debug!(remote = ?conn.remote, "closed: {why}");
+    }
+
+    /// Takes what waits in the backlogs, closes the listeners, and lets the machine end the rest.
+    pub(super) fn drain(&mut self, now: Instant) {
+        self.draining = true;
+        self.accept(self.room(), now);
+        for listener in self.listeners.drain(..) {
+            let _ = epoll::delete(&self.epoll, &listener);
+        }
+        self.decider.on(In::Drain, now);
     }
 }

@@ -126,6 +126,27 @@ impl Worker {
         }
     }
 
+    /// The next slice of a listing is made by a resolver.
+    pub(super) fn slice(&mut self, stream: StreamId, now: Instant) {
+        let Some(conn) = self.conns.get(stream.conn) else {
+            return;
+        };
+        conn.slice = Vec::new(); // it is sent
+        let submitted = conn
+            .listing
+            .take()
+            .is_some_and(|listing| self.shared.resolver.submit(stream, Job::Slice(listing)));
+        if !submitted {
+            self.decider.on(
+                In::Failed {
+                    stream,
+                    why: Why::ListingFailed,
+                },
+                now,
+            );
+        }
+    }
+
     /// Plans the response to a request whose path was looked up.
     fn answer(&mut self, stream: StreamId, answer: Answer, now: Instant) {
         let around = around(&self.shared, self.draining, &self.log, &self.decider);

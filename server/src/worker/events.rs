@@ -1,12 +1,8 @@
-//! The one door by which the machine hears of a connection's TCP, whoever noticed it.
+//! Events of sockets: what epoll(7) is asked, and what a connection's machine is told, whoever noticed it. The one door
+//! is [`Worker::tcp_event`](super::Worker::tcp_event).
 
 use ackpace_core::conn::{ConnId, TcpEvent, TcpSample};
-use ackpace_core::machine::Machine;
-use ackpace_core::units::Instant;
-use ackpace_core::worker::In;
-use rustix::event::epoll::EventFlags;
-
-use super::Worker;
+use rustix::event::epoll::{EventData, EventFlags};
 
 /// Who noticed something of a connection, and what. A new source (BPF, the error queue of a socket) is one more variant.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +27,7 @@ const EPOLL: [(EventFlags, TcpEvent); 4] = [
 
 impl EventSource {
     /// Tells what happened, one by one.
-    fn each(&self, mut tell: impl FnMut(TcpEvent)) {
+    pub(super) fn each(&self, mut tell: impl FnMut(TcpEvent)) {
         match self {
             EventSource::Epoll(flags) => {
                 for (flag, event) in EPOLL {
@@ -46,16 +42,26 @@ impl EventSource {
     }
 }
 
-impl Worker {
-    /// The door. Nothing else in the shell makes a [`TcpEvent`].
-    pub(super) fn tcp_event(&mut self, conn: ConnId, source: &EventSource, now: Instant) {
-        source.each(|event| {
-            if event == TcpEvent::Reset {
-                tracing::debug!(?conn, "the connection is dead, by {source:?}");
-            }
-            self.decider.on(In::Tcp { conn, event }, now);
-        });
+/// User data of epoll events that are not about a connection. Connection ids, as `u64`, are below these.
+pub(super) const WAKER: u64 = u64::MAX;
+pub(super) const LISTENER: u64 = u64::MAX - 1;
+pub(super) const WATCH: u64 = u64::MAX - 2;
+
+pub(super) fn conn_of(data: u64) -> ConnId {
+    ConnId {
+        index: data as u32,
+        generation: (data >> 32) as u32,
     }
+}
+
+/// The events that epoll reports of a connection's socket.
+pub(super) const INTEREST: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+
+pub(super) fn data_of(conn: ConnId) -> EventData {
+    EventData::new_u64((u64::from(conn.generation) << 32) | u64::from(conn.index))
 }
 
 #[cfg(test)]

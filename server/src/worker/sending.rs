@@ -1,17 +1,34 @@
-//! Sending: what the machine orders, offered to a socket (`transmit`), and what came of it.
+//! Sending: the last door. What the machine orders is offered to a socket, never more than the head promises, and the
+//! machine is told what came of it. Bytes are in slots, into which their disk read them; in texts, such as heads; or in
+//! the page cache ([`cached`]).
 
-use ackpace_core::conn::{Held, Part, Span, StreamId};
+mod cached;
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use ackpace_core::conn::{Held, Part, Promise, Span, StreamId, Version};
 use ackpace_core::machine::Machine;
+use ackpace_core::residency::Confirmation;
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 use rustix::event::epoll;
+use rustix::io::Errno;
+use smallvec::SmallVec;
 
-use super::events::EventSource;
-use super::transmit::{Cached, Promised, Sent, send_cached, send_pieces, send_texts};
-use super::{INTEREST, Worker, data_of};
+use self::cached::{Cached, send_cached};
+use super::Worker;
+use super::conns::Conn;
+use super::events::{EventSource, INTEREST, data_of};
+use super::source::Source;
+use crate::clock::Clock;
+use crate::disk::SlotBytes;
+use crate::limits::{SLICES_MAX, TEXTS_MAX};
+use crate::store::file::Holds;
 use crate::tally::SendPath;
+use crate::transport::Transport;
 
 /// Bytes of a response that a socket is to be offered.
 pub(super) struct Order {
@@ -30,12 +47,67 @@ pub(super) struct Order {
     pub refill: Option<Refill>,
 }
 
+/// Bytes of a file that are to be sent, and what the response promises of it.
+struct Body {
+    version: Version,
+    promise: Promise,
+    /// In the file.
+    span: Span,
+    /// They fill the socket to its target.
+    fills: bool,
+}
+
 /// An attempt to send, for who reports it.
 struct Attempt {
     sent: Sent,
     way: SendPath,
     /// Where in the part, or in the file, the bytes lie.
     at_bytes: u64,
+}
+
+/// What came of an attempt to send.
+enum Sent {
+    Taken {
+        taken_bytes: u64,
+        blocked: bool,
+    },
+    /// The file is not what was promised, or can't be read.
+    Broken(Why),
+    /// The first byte is not in memory, or not yet: sending it would wait for the disk. Or its file is being written in this
+    /// moment.
+    Missing,
+    /// The connection is dead.
+    Reset,
+}
+
+/// The source of a body, and the version of it that a response promises.
+struct Promised<'a> {
+    source: &'a Source,
+    version: &'a Version,
+    promise: Promise,
+    /// It was found to be that version, while its response was made: in the same turn it is not looked at again.
+    proven: Option<Confirmation>,
+    /// The turn, and its clock.
+    now: Instant,
+    clock: Clock,
+}
+
+impl Promised<'_> {
+    fn checked(&self) -> Holds {
+        self.source.holds(self.version, self.promise, self.now)
+    }
+
+    fn holds(&self) -> Holds {
+        match self.proven {
+            Some(look) if self.still(look) => Holds::Yes,
+            _ => self.checked(),
+        }
+    }
+
+    /// Whether what was found in this turn may still be relied on.
+    fn still(&self, look: Confirmation) -> bool {
+        look.holds(self.now, self.clock.now())
+    }
 }
 
 impl Worker {
@@ -75,64 +147,33 @@ impl Worker {
             conn.set_lowat(refill.lowat_bytes);
         }
         let way = way_of(part, held, conn.ready);
-        let at_bytes = match part {
-            Part::Body { span: body, .. } => body.offset_bytes + span.offset_bytes,
-            Part::Bytes(_) | Part::Slices => span.offset_bytes,
-        };
+        let at_bytes = at_bytes(part, span);
         // What fills the socket has to leave at once: on loopback a segment may hold a second of what its client takes.
         let fills = (order.refill).is_some_and(|refill| span.len_bytes >= refill.bytes);
         if more && !fills && matches!(part, Part::Body { .. }) {
             conn.cork(); // sendfile(2) has no MSG_MORE: each window would end in a small segment
         }
-        let sent = match (part, &conn.source) {
-            (Part::Bytes(_), _) => send_texts(&conn.transport, plan.texts(order.part), span, more),
-            (Part::Slices, _) => send_texts(
-                &conn.transport,
-                std::iter::once(&conn.slice[..]),
-                span,
-                more,
-            ),
-            (
-                Part::Body {
-                    version, promise, ..
-                },
-                Some(source),
-            ) => {
-                let span = Span {
-                    offset_bytes: at_bytes,
-                    ..span
-                };
-                let of = Promised {
-                    source,
-                    version,
-                    promise: *promise,
-                    proven: conn.proven.take(),
-                    now,
-                    clock: self.shared.clock,
-                };
-                match held {
-                    Held::PageCache => {
-                        conn.refers = true;
-                        let cached = Cached {
-                            of,
-                            // What fills a socket leaves whole, or its last segment would be a short one.
-                            span: if fills { span } else { conn.reach.of(span) },
-                            sure: conn.sure,
-                            unconfirmed: order.unconfirmed,
-                        };
-                        send_cached(&conn.transport, &cached, &mut conn.reach, &mut self.copied)
-                    }
-                    Held::Slots => {
-                        // A response that the file's change has reached must not end as if it were whole.
-                        let prove_again = conn.refers;
-                        for piece in conn.pieces.iter_mut().filter(|_| prove_again) {
-                            piece.proven = false;
-                        }
-                        send_pieces(&conn.transport, &mut conn.pieces, &of, span)
-                    }
-                }
+        let sent = match part {
+            Part::Bytes(_) => send_texts(&conn.transport, plan.texts(order.part), span, more),
+            Part::Slices => {
+                let text = std::iter::once(&conn.slice[..]);
+                send_texts(&conn.transport, text, span, more)
             }
-            (Part::Body { .. }, None) => Sent::Broken(Why::ReadFailed),
+            &Part::Body {
+                version, promise, ..
+            } => {
+                let body = Body {
+                    version,
+                    promise,
+                    span: Span {
+                        offset_bytes: at_bytes,
+                        ..span
+                    },
+                    fills,
+                };
+                let clocks = (now, self.shared.clock);
+                send_body(conn, &mut self.copied, order, &body, clocks)
+            }
         };
         if let (Sent::Taken { taken_bytes, .. }, Some(owed_bytes)) = (&sent, &mut conn.owed_bytes) {
             *owed_bytes = owed_bytes.saturating_sub(*taken_bytes);
@@ -180,17 +221,58 @@ impl Worker {
             unsent_bytes,
         }
     }
+}
 
-    fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why) {
-        let conn = self.conns.get(stream.conn);
-        if let Some(source) = conn.and_then(|conn| conn.source.as_ref()) {
-            let file = self.shared.site.shown(source.path());
-            tracing::error!(
-                file,
-                at_bytes,
-                "{why}: the response ends before its last byte"
-            );
+/// Sends bytes of a file from where they are.
+fn send_body(
+    conn: &mut Conn,
+    copied: &mut [u8],
+    order: &Order,
+    body: &Body,
+    (now, clock): (Instant, Clock),
+) -> Sent {
+    let Some(source) = &conn.source else {
+        return Sent::Broken(Why::ReadFailed);
+    };
+    let of = Promised {
+        source,
+        version: &body.version,
+        promise: body.promise,
+        proven: conn.proven.take(),
+        now,
+        clock,
+    };
+    match order.held {
+        Held::PageCache => {
+            conn.refers = true;
+            let cached = Cached {
+                of,
+                // What fills a socket leaves whole, or its last segment would be a short one.
+                span: match body.fills {
+                    true => body.span,
+                    false => conn.reach.of(body.span),
+                },
+                sure: conn.sure,
+                unconfirmed: order.unconfirmed,
+            };
+            send_cached(&conn.transport, &cached, &mut conn.reach, copied)
         }
+        Held::Slots => {
+            // A response that the file's change has reached must not end as if it were whole.
+            let prove_again = conn.refers;
+            for piece in conn.pieces.iter_mut().filter(|_| prove_again) {
+                piece.proven = false;
+            }
+            send_pieces(&conn.transport, &mut conn.pieces, &of, body.span)
+        }
+    }
+}
+
+/// Where in the part, or in the file, a span of the part lies.
+fn at_bytes(part: &Part, span: Span) -> u64 {
+    match part {
+        Part::Body { span: body, .. } => body.offset_bytes + span.offset_bytes,
+        Part::Bytes(_) | Part::Slices => span.offset_bytes,
     }
 }
 
@@ -201,5 +283,165 @@ fn way_of(part: &Part, held: Held, ready: bool) -> SendPath {
         (Part::Body { .. }, Held::PageCache) => SendPath::Sendfile,
         (Part::Bytes(_), _) if ready => SendPath::ResponseCache,
         (Part::Bytes(_) | Part::Slices, _) => SendPath::Made,
+    }
+}
+
+/// Send bytes of a file from the slots into which they were read, if the file is still what was promised. Slots whose last
+/// byte is sent go back at once.
+fn send_pieces(
+    transport: &Transport,
+    pieces: &mut VecDeque<SlotBytes>,
+    of: &Promised,
+    span: Span,
+) -> Sent {
+    if pieces.iter().any(|piece| !piece.proven) {
+        match of.checked() {
+            Holds::Yes => {}
+            Holds::NotYet => return Sent::Missing,
+            Holds::No => return Sent::Broken(Why::FileChanged),
+        }
+    }
+    // All of them were read before this look.
+    pieces.iter_mut().for_each(|piece| piece.proven = true);
+    let slices = slices_of(pieces, span);
+    if slices.is_empty() {
+        return Sent::Broken(Why::ReadFailed);
+    }
+    let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+    let sent = transport.send_texts(&slices, false);
+    drop(slices);
+    match sent {
+        Ok(taken) => {
+            release_until(pieces, span.offset_bytes + taken.0);
+            Sent::Taken {
+                taken_bytes: taken.0,
+                blocked: taken.0 < offered as u64,
+            }
+        }
+        Err(error) => send_error(error),
+    }
+}
+
+/// The span as it lies in slots, as far as one call takes it.
+fn slices_of(pieces: &VecDeque<SlotBytes>, span: Span) -> SmallVec<[IoSlice<'_>; 8]> {
+    let mut slices = SmallVec::<[IoSlice; 8]>::new();
+    let mut at_bytes = span.offset_bytes;
+    for piece in pieces {
+        let here = piece.span.contains(at_bytes) && piece.from_bytes <= at_bytes;
+        if !here || !piece.lease.has(at_bytes - piece.from_bytes) || slices.len() >= SLICES_MAX {
+            continue;
+        }
+        let len_bytes = piece.span.end_bytes().min(span.end_bytes()) - at_bytes;
+        let room = SLICES_MAX - slices.len();
+        let lent = piece.lease.slices(at_bytes - piece.from_bytes, len_bytes);
+        for slice in lent.into_iter().take(room) {
+            at_bytes += slice.len() as u64;
+            slices.push(slice);
+        }
+        if at_bytes >= span.end_bytes() {
+            break;
+        }
+    }
+    slices
+}
+
+/// Gives back the memory of a file's bytes before `until_bytes`. Nothing else frees what was sent. The kernel has copied
+/// what it took, so that is where slots end; memory that it only refers to would end where the client has acknowledged it
+/// ([`Held`](ackpace_core::conn::Held)).
+fn release_until(pieces: &mut VecDeque<SlotBytes>, until_bytes: u64) {
+    while let Some(piece) = pieces.front_mut() {
+        if until_bytes < piece.span.end_bytes() {
+            let sent_bytes = until_bytes.saturating_sub(piece.from_bytes);
+            piece.lease.release_front(sent_bytes);
+            break;
+        }
+        pieces.pop_front();
+    }
+}
+
+fn send_error(error: Errno) -> Sent {
+    match error {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::Taken {
+            taken_bytes: 0,
+            blocked: true,
+        },
+        Errno::IO => Sent::Broken(Why::ReadFailed),
+        _ => Sent::Reset,
+    }
+}
+
+/// Send the span of texts that follow each other, several in one call.
+fn send_texts<'a>(
+    transport: &Transport,
+    texts: impl Iterator<Item = &'a [u8]>,
+    span: Span,
+    more: bool,
+) -> Sent {
+    let mut pieces = [IoSlice::new(&[]); TEXTS_MAX];
+    let (mut skip, mut left) = (span.offset_bytes as usize, span.len_bytes as usize);
+    let (mut count, mut offered) = (0, 0);
+    for text in texts {
+        if count == TEXTS_MAX || left == 0 {
+            break;
+        }
+        let behind = skip.min(text.len());
+        skip -= behind;
+        let text = &text[behind..];
+        let text = &text[..text.len().min(left)];
+        pieces[count] = IoSlice::new(text);
+        count += usize::from(!text.is_empty());
+        (offered, left) = (offered + text.len(), left - text.len());
+    }
+    let more = more || left > 0;
+    match transport.send_texts(&pieces[..count], more) {
+        Ok(taken) => Sent::Taken {
+            taken_bytes: taken.0,
+            blocked: taken.0 < offered as u64,
+        },
+        Err(error) => send_error(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ackpace_core::limits::SLOT_BYTES;
+
+    use super::*;
+    use crate::mailbox::ThreadWaker;
+    use crate::store::pool::Pool;
+
+    #[test]
+    fn memory_comes_back_slot_by_slot_whatever_says_how_far() {
+        let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
+        let pool = Arc::new(Pool::new(8, waker).expect("address space"));
+        let lent = |from_slot: u64, slots: u32| SlotBytes {
+            lease: pool.lease(slots).expect("free"),
+            from_bytes: from_slot * SLOT_BYTES,
+            span: Span {
+                offset_bytes: from_slot * SLOT_BYTES,
+                len_bytes: u64::from(slots) * SLOT_BYTES,
+            },
+            proven: true,
+        };
+        let free = pool.free_slots();
+        let mut pieces = VecDeque::from([lent(10, 3), lent(13, 5)]);
+        // How far the client has acknowledged is far behind what the kernel took, and may stand still or jump.
+        for (until_bytes, held) in [
+            (0, 8),
+            (10 * SLOT_BYTES, 8),
+            (11 * SLOT_BYTES - 1, 8),
+            (11 * SLOT_BYTES, 7),
+            (11 * SLOT_BYTES, 7),
+            (13 * SLOT_BYTES, 5),
+            (17 * SLOT_BYTES + 1, 1),
+            (18 * SLOT_BYTES, 0),
+            (u64::MAX, 0),
+        ] {
+            release_until(&mut pieces, until_bytes);
+            assert_eq!(free - pool.free_slots(), held, "until {until_bytes}");
+        }
+        assert!(pieces.is_empty());
     }
 }

@@ -1,67 +1,17 @@
-//! Handing bytes to a socket: texts from memory, files from the page cache or from the memory into which they were read.
+//! Sending from the page cache: by sendfile(2), or by way of our own memory where that might wait for the disk.
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use ackpace_core::conn::{Promise, Span, Version};
+use ackpace_core::conn::Span;
 use ackpace_core::residency::{Confirmation, Means, Reach, means, trusted_bytes};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use rustix::io::Errno;
-use smallvec::SmallVec;
 
-use super::source::Source;
-use crate::clock::Clock;
-use crate::disk::SlotBytes;
-use crate::limits::{SLICES_MAX, TEXTS_MAX};
+use super::{Promised, Sent, Source, send_error};
 use crate::store::file::Holds;
 use crate::store::residency;
 use crate::transport::{PlainBytes, Transport};
-
-/// What came of an attempt to send.
-pub(super) enum Sent {
-    Taken {
-        taken_bytes: u64,
-        blocked: bool,
-    },
-    /// The file is not what was promised, or can't be read.
-    Broken(Why),
-    /// The first byte is not in memory, or not yet: sending it would wait for the disk. Or its file is being written in this
-    /// moment.
-    Missing,
-    /// The connection is dead.
-    Reset,
-}
-
-/// The source of a body, and the version of it that a response promises.
-pub(super) struct Promised<'a> {
-    pub source: &'a Source,
-    pub version: &'a Version,
-    pub promise: Promise,
-    /// It was found to be that version, while its response was made: in the same turn it is not looked at again.
-    pub proven: Option<Confirmation>,
-    /// The turn, and its clock.
-    pub now: Instant,
-    pub clock: Clock,
-}
-
-impl Promised<'_> {
-    fn checked(&self) -> Holds {
-        self.source.holds(self.version, self.promise, self.now)
-    }
-
-    fn holds(&self) -> Holds {
-        match self.proven {
-            Some(look) if self.still(look) => Holds::Yes,
-            _ => self.checked(),
-        }
-    }
-
-    /// Whether what was found in this turn may still be relied on.
-    fn still(&self, look: Confirmation) -> bool {
-        look.holds(self.now, self.clock.now())
-    }
-}
 
 /// Bytes of a file that are to be sent from the page cache.
 pub(super) struct Cached<'a> {
@@ -71,38 +21,6 @@ pub(super) struct Cached<'a> {
     pub sure: Option<(Confirmation, Span)>,
     /// The kernel says again and again that they are missing, just after they were read: a read that never waits decides.
     pub unconfirmed: bool,
-}
-
-/// Send the span of texts that follow each other, several in one call.
-pub(super) fn send_texts<'a>(
-    transport: &Transport,
-    texts: impl Iterator<Item = &'a [u8]>,
-    span: Span,
-    more: bool,
-) -> Sent {
-    let mut pieces = [IoSlice::new(&[]); TEXTS_MAX];
-    let (mut skip, mut left) = (span.offset_bytes as usize, span.len_bytes as usize);
-    let (mut count, mut offered) = (0, 0);
-    for text in texts {
-        if count == TEXTS_MAX || left == 0 {
-            break;
-        }
-        let behind = skip.min(text.len());
-        skip -= behind;
-        let text = &text[behind..];
-        let text = &text[..text.len().min(left)];
-        pieces[count] = IoSlice::new(text);
-        count += usize::from(!text.is_empty());
-        (offered, left) = (offered + text.len(), left - text.len());
-    }
-    let more = more || left > 0;
-    match transport.send_texts(&pieces[..count], more) {
-        Ok(taken) => Sent::Taken {
-            taken_bytes: taken.0,
-            blocked: taken.0 < offered as u64,
-        },
-        Err(error) => send_error(error),
-    }
 }
 
 /// Send what is in memory now, by the means that suits; `reach` learns how much the socket takes, `copied` is a buffer.
@@ -134,7 +52,7 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let sent = send_body(transport, of.source, || of.holds(), here);
+    let sent = send_resident(transport, of.source, || of.holds(), here);
     if let Sent::Taken {
         taken_bytes,
         blocked,
@@ -213,7 +131,7 @@ fn send_copied(
 
 /// Send a piece of the file, if the file is still what was promised. A file that is truncated just
 /// behind that look ends the piece early, as a full socket does; the next look tells them apart.
-fn send_body(
+fn send_resident(
     transport: &Transport,
     source: &Source,
     holds: impl Fn() -> Holds,
@@ -234,83 +152,6 @@ fn send_body(
     }
 }
 
-/// As [`send_body`], from the memory into which the piece was read; what is sent of that goes back at once.
-pub(super) fn send_pieces(
-    transport: &Transport,
-    pieces: &mut VecDeque<SlotBytes>,
-    of: &Promised,
-    span: Span,
-) -> Sent {
-    if pieces.iter().any(|piece| !piece.proven) {
-        match of.checked() {
-            Holds::Yes => {}
-            Holds::NotYet => return Sent::Missing,
-            Holds::No => return Sent::Broken(Why::FileChanged),
-        }
-    }
-    // All of them were read before this look.
-    pieces.iter_mut().for_each(|piece| piece.proven = true);
-    let mut slices = SmallVec::<[IoSlice; 8]>::new();
-    let (mut at_bytes, mut offered) = (span.offset_bytes, 0);
-    for piece in &*pieces {
-        let here = piece.span.contains(at_bytes) && piece.from_bytes <= at_bytes;
-        if !here || !piece.lease.has(at_bytes - piece.from_bytes) || slices.len() >= SLICES_MAX {
-            continue;
-        }
-        let len_bytes = piece.span.end_bytes().min(span.end_bytes()) - at_bytes;
-        let room = SLICES_MAX - slices.len();
-        let lent = piece.lease.slices(at_bytes - piece.from_bytes, len_bytes);
-        for slice in lent.into_iter().take(room) {
-            offered += slice.len();
-            at_bytes += slice.len() as u64;
-            slices.push(slice);
-        }
-        if at_bytes >= span.end_bytes() {
-            break;
-        }
-    }
-    if slices.is_empty() {
-        return Sent::Broken(Why::ReadFailed);
-    }
-    let sent = transport.send_texts(&slices, false);
-    drop(slices);
-    match sent {
-        Ok(taken) => {
-            release_until(pieces, span.offset_bytes + taken.0);
-            Sent::Taken {
-                taken_bytes: taken.0,
-                blocked: taken.0 < offered as u64,
-            }
-        }
-        Err(error) => send_error(error),
-    }
-}
-
-/// Gives back the memory of a file's bytes before `until_bytes`. Nothing else frees what was sent. The kernel has copied
-/// what it took, so that is where slots end; memory that it only refers to would end where the client has acknowledged it
-/// ([`Held`](ackpace_core::conn::Held)).
-fn release_until(pieces: &mut VecDeque<SlotBytes>, until_bytes: u64) {
-    while let Some(piece) = pieces.front_mut() {
-        if until_bytes < piece.span.end_bytes() {
-            let sent_bytes = until_bytes.saturating_sub(piece.from_bytes);
-            piece.lease.release_front(sent_bytes);
-            break;
-        }
-        pieces.pop_front();
-    }
-}
-
-fn send_error(error: Errno) -> Sent {
-    match error {
-        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::Taken {
-            taken_bytes: 0,
-            blocked: true,
-        },
-        Errno::IO => Sent::Broken(Why::ReadFailed),
-        _ => Sent::Reset,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Read;
@@ -319,14 +160,11 @@ mod tests {
     use std::sync::Arc;
 
     use ackpace_core::conn::{ObjectId, ResidencySource};
-    use ackpace_core::limits::SLOT_BYTES;
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;
-    use crate::mailbox::ThreadWaker;
     use crate::store::closing::Descriptor;
     use crate::store::file::File;
-    use crate::store::pool::Pool;
 
     const LEN: u64 = 256 << 10;
     const NOW: Instant = Instant { us: 5_000_000 };
@@ -342,39 +180,6 @@ mod tests {
         let mut came = Vec::new();
         client.read_to_end(&mut came).expect("what was sent");
         (sent, came)
-    }
-
-    #[test]
-    fn memory_comes_back_slot_by_slot_whatever_says_how_far() {
-        let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
-        let pool = Arc::new(Pool::new(8, waker).expect("address space"));
-        let lent = |from_slot: u64, slots: u32| SlotBytes {
-            lease: pool.lease(slots).expect("free"),
-            from_bytes: from_slot * SLOT_BYTES,
-            span: Span {
-                offset_bytes: from_slot * SLOT_BYTES,
-                len_bytes: u64::from(slots) * SLOT_BYTES,
-            },
-            proven: true,
-        };
-        let free = pool.free_slots();
-        let mut pieces = VecDeque::from([lent(10, 3), lent(13, 5)]);
-        // How far the client has acknowledged is far behind what the kernel took, and may stand still or jump.
-        for (until_bytes, held) in [
-            (0, 8),
-            (10 * SLOT_BYTES, 8),
-            (11 * SLOT_BYTES - 1, 8),
-            (11 * SLOT_BYTES, 7),
-            (11 * SLOT_BYTES, 7),
-            (13 * SLOT_BYTES, 5),
-            (17 * SLOT_BYTES + 1, 1),
-            (18 * SLOT_BYTES, 0),
-            (u64::MAX, 0),
-        ] {
-            release_until(&mut pieces, until_bytes);
-            assert_eq!(free - pool.free_slots(), held, "until {until_bytes}");
-        }
-        assert!(pieces.is_empty());
     }
 
     #[test]

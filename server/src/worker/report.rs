@@ -1,0 +1,73 @@
+//! What a worker tells: its load to the other workers, its counters to operators, and to the log what is wrong with a
+//! file.
+
+use std::io;
+
+use ackpace_core::conn::StreamId;
+use ackpace_core::disk::ReadError;
+use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
+
+use super::Worker;
+
+impl Worker {
+    /// Publishes this worker's load for the others.
+    pub(super) fn report_load(&self, now: Instant) {
+        if self.shared.handovers.len() > 1 {
+            let (known, rate_bytes_per_s) = self.decider.rates(now);
+            self.shared.handovers[self.index].measured(known, rate_bytes_per_s);
+        }
+    }
+
+    /// Publishes the machine's counters, and reports lost wakeups.
+    pub(super) fn publish(&mut self) {
+        let mended = self.decider.counts().mended;
+        let more = mended - std::mem::replace(&mut self.mended, mended);
+        if more > 0 {
+            tracing::error!(
+                streams = more,
+                "streams waited for the disk and nothing worked for them; they go on now. Please report this"
+            );
+        }
+        self.tally.decided.follow(self.decider.counts());
+        self.tally
+            .connections
+            .set(self.decider.connections().into());
+        self.tally
+            .target_us
+            .set(self.decider.target_us().unwrap_or(0));
+    }
+
+    /// A read for a response failed, or its file ended before the promised length.
+    pub(super) fn tell_unfilled(&mut self, stream: StreamId, error: ReadError, why: Why) {
+        let conn = self.conns.get(stream.conn);
+        let Some(source) = conn.and_then(|conn| conn.source.as_ref()) else {
+            return;
+        };
+        let file = self.shared.site.shown(source.path());
+        let offset_bytes = error.offset_bytes;
+        if why == Why::ReadFailed {
+            let error = io::Error::from_raw_os_error(error.errno);
+            tracing::error!(
+                file,
+                offset_bytes,
+                "read failed: {error}; the response ends here"
+            );
+        } else {
+            tracing::error!(file, offset_bytes, "{why}: the response ends here");
+        }
+    }
+
+    /// A response can't go on, since its file is not what was promised or can't be read.
+    pub(super) fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why) {
+        let conn = self.conns.get(stream.conn);
+        if let Some(source) = conn.and_then(|conn| conn.source.as_ref()) {
+            let file = self.shared.site.shown(source.path());
+            tracing::error!(
+                file,
+                at_bytes,
+                "{why}: the response ends before its last byte"
+            );
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a worker is given, and how it starts.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ackpace_core::limits::LOWAT_BYTES_START;
+use ackpace_core::worker::{Budget, Policy, Settings, Worker as Decider};
+use crossbeam_channel::Receiver;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::Worker;
+use super::conns::Conns;
+use super::events::{LISTENER, WAKER, WATCH};
+use crate::answers::Question;
+use crate::clock::Clock;
+use crate::disk::Channel;
+use crate::disks::Disks;
+use crate::front::http::HeadPool;
+use crate::front::site::Site;
+use crate::handover::HandOver;
+use crate::ledger::Ledger;
+use crate::limits::COPIED_BYTES_MAX;
+use crate::log::AccessHandle;
+use crate::resolver::{Inbox, Resolver};
+use crate::response_cache::ResponseCache;
+use crate::response_cache::watch::Watch;
+use crate::tally::Tally;
+use crate::tcp;
+
+/// What all workers share.
+pub struct Shared {
+    /// What is served.
+    pub site: Arc<Site>,
+    /// The disk threads.
+    pub disks: Arc<Disks>,
+    /// Each worker's mailboxes for completions from the disks, and its waker.
+    pub channels: Arc<Vec<Channel>>,
+    /// Each worker's hand-over queue and published load.
+    pub handovers: Vec<HandOver>,
+    /// The thread pool for work that may block.
+    pub resolver: Resolver,
+    /// Set when the server is to stop; the wakers are woken afterwards.
+    pub stopping: AtomicBool,
+    /// The clock of all machines.
+    pub clock: Clock,
+    /// The account of the memory that `memory_max` allows.
+    pub ledger: Arc<Ledger>,
+    /// Bytes that one connection is charged in `ledger`.
+    pub connection_bytes: u64,
+}
+
+/// What a worker is given besides its settings.
+pub struct Equipment {
+    /// Results of the resolvers.
+    pub inbox: Inbox,
+    /// Questions of operators.
+    pub questions: Receiver<Question>,
+    /// The counters of this worker.
+    pub tally: Arc<Tally>,
+    /// The access log.
+    pub log: AccessHandle,
+    /// Listening sockets.
+    pub listeners: Vec<OwnedFd>,
+    /// Memory for the response cache.
+    pub response_cache_bytes: u64,
+}
+
+impl Worker {
+    /// A worker that is ready to run.
+    ///
+    /// # Errors
+    /// When descriptors are lacking.
+    pub fn new(
+        settings: Settings,
+        shared: Arc<Shared>,
+        equipment: Equipment,
+    ) -> io::Result<Worker> {
+        let Equipment {
+            inbox,
+            questions,
+            tally,
+            log,
+            listeners,
+            response_cache_bytes,
+        } = equipment;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let decider = Decider::new(settings);
+        let places_max = decider.connections_max();
+        let index = usize::from(settings.worker);
+        let waker = Arc::clone(&shared.channels[index].waker);
+        epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
+        let lowat_bytes = match settings.send {
+            Policy::Margin { .. } => Some(LOWAT_BYTES_START),
+            Policy::Eager => None,
+        };
+        for listener in &listeners {
+            if let Some(bytes) = lowat_bytes {
+                // Inherited by accepted sockets.
+                tcp::set_lowat(listener, bytes);
+                tcp::open_send_buffer(listener);
+            }
+            epoll::add(
+                &epoll,
+                listener,
+                EventData::new_u64(LISTENER),
+                EventFlags::IN,
+            )?;
+        }
+        let ledger = Arc::clone(&shared.ledger);
+        let watch = if response_cache_bytes > 0 {
+            Watch::new().ok()
+        } else {
+            None
+        };
+        if let Some(watch) = &watch {
+            epoll::add(&epoll, watch, EventData::new_u64(WATCH), EventFlags::IN)?;
+        }
+        Ok(Worker {
+            decider,
+            index,
+            shared,
+            waker,
+            inbox,
+            questions,
+            log,
+            epoll,
+            listeners,
+            conns: Conns::new(places_max, lowat_bytes),
+            heads: HeadPool::default(),
+            copied: vec![0; COPIED_BYTES_MAX].into(),
+            response_cache: ResponseCache::new(response_cache_bytes).on(ledger),
+            watch,
+            draining: false,
+            disks_to_wake: 0,
+            budget: Budget::default(),
+            tally,
+            mended: 0,
+        })
+    }
+}
