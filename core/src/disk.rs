@@ -1,20 +1,20 @@
 //! The disk machine: which read goes to the device next, and how long it is. All data of files is read through it.
 //!
 //! There is no queue of requests, so TPF's EDRC has nothing to remove: each stream has one want, for the bytes that follow
-//! those it has. A want becomes a read (`disk/choice.rs`) when it is due ([`crate::prefetch`]), in the order of the device
-//! (`disk/scheduler.rs`), as soon as memory and the queue depth allow it. Its length is computed at that moment. Until
-//! then a stream that ends costs nothing, and one that slows down is simply due later.
+//! those it has. A want becomes a read when it is due ([`crate::prefetch`]), in the order of the device
+//! (`disk/scheduler.rs`), as soon as memory and the queue depth allow it (`disk/room.rs`). Its length is computed at that
+//! moment (`disk/length.rs`). Until then a stream that ends costs nothing, and one that slows down is simply due later.
 //!
 //! Bytes that nobody else will come for soon are read past the page cache into slots of a pool of fixed size: a one-time
 //! download displaces nothing. Where another reader follows near by, or a file is popular, they are read through the page
 //! cache, window by window, once for all (`disk/sharing.rs`, by what the page cache holds: `disk/page_cache.rs`).
 
-mod choice;
 mod chosen;
-mod completion;
 mod decisions;
 mod delay;
+mod landed;
 mod layout;
+mod length;
 mod load;
 mod messages;
 mod objects;
@@ -22,6 +22,7 @@ mod page_cache;
 mod progress;
 mod reader;
 mod reading;
+mod room;
 mod scheduler;
 mod sharing;
 #[cfg(test)]
@@ -34,20 +35,21 @@ pub use self::chosen::{Chosen, Reason};
 use self::decisions::Journal;
 pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYTES, ReadPath};
 pub use self::delay::Delayed;
+use self::landed::{Landed, common};
 pub use self::layout::{Extent, Layout};
+use self::length::{first, is_dry};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
-use self::objects::{Begins, Objects};
+use self::objects::Objects;
 use self::page_cache::PageCacheModel;
 use self::reader::{ReaderId, is_before};
 use self::reading::Reader;
 pub use self::reading::STREAM_BYTES;
 pub use self::scheduler::Order;
-use self::scheduler::{Entry, Position, Scheduler};
+use self::scheduler::{Position, Scheduler};
+use self::sharing::Answer;
 use crate::conn::{Held, ObjectId, Span, StreamId, Want};
-use crate::depth::{Depth, DepthBound};
-use crate::limits::{
-    RATE_BYTES_PER_S_MAX, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES, SLOT_BYTES, WAKE_US,
-};
+use crate::depth::Depth;
+use crate::limits::{BYPASSES_MAX, RATE_BYTES_PER_S_MAX, WAKE_US};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::prefetch::PoolController;
@@ -137,11 +139,6 @@ impl Disk {
         self.flights.is_empty() && self.outs.is_empty() && self.scheduler.is_empty()
     }
 
-    /// Slots that must come free before the next read can be made; 0: it waits for something else.
-    pub fn slots_lacking(&self) -> u32 {
-        self.slots_lacking
-    }
-
     /// What is known of the device.
     pub fn model(&self) -> &Model {
         &self.model
@@ -150,41 +147,6 @@ impl Disk {
     /// T_D now.
     pub fn target_us(&self) -> u64 {
         self.settings.prefetch.target_us(&self.load(), &self.model)
-    }
-
-    /// K: reads that the device gets at once. They shall not be all that fits into memory.
-    pub fn reads_max(&self) -> usize {
-        match self.settings.reads {
-            Some(reads) => reads as usize,
-            None => self.depth.reads().min(self.reads_in_memory_max()),
-        }
-    }
-
-    /// K but for a trial, and what sets it.
-    fn settled_reads(&self) -> (usize, DepthBound) {
-        if let Some(reads) = self.settings.reads {
-            return (reads as usize, DepthBound::Setting);
-        }
-        let most = self.reads_in_memory_max();
-        match self.depth.settled() {
-            (reads, _) if reads > most => (most, DepthBound::Memory),
-            settled => settled,
-        }
-    }
-
-    /// Reads of the present length that take a quarter of the memory.
-    fn reads_in_memory_max(&self) -> usize {
-        let most = self.settings.memory_bytes / 4 / self.depth.mean_read_bytes().max(1);
-        (most as usize).max(READS_IN_FLIGHT_MIN)
-    }
-
-    /// Reads that the device has now.
-    pub fn reads_in_flight(&self) -> usize {
-        self.flights.len()
-    }
-
-    fn slots_max(&self) -> u32 {
-        u32::try_from(self.settings.memory_bytes / SLOT_BYTES).unwrap_or(u32::MAX)
     }
 
     fn want(&mut self, mut want: Want, now: Instant) {
@@ -230,42 +192,6 @@ impl Disk {
         }
     }
 
-    /// Joins the stream to a read under way that brings what it wants, and to no other; `false`: there is none.
-    fn join_flight(&mut self, id: ReaderId, want: &Want) -> bool {
-        let mut waits = false;
-        for flight in &mut self.flights {
-            let waiting = flight.waiters.contains(&id);
-            let brings =
-                flight.object == want.object && flight.span.contains(want.span.offset_bytes);
-            if !waits && brings && (waiting || flight.held == Held::PageCache) {
-                waits = true;
-                if !waiting {
-                    flight.waiters.push(id);
-                }
-            } else {
-                flight.waiters.retain(|waiter| *waiter != id);
-            }
-        }
-        waits
-    }
-
-    /// A stream begins to read from this device.
-    fn enter(&mut self, id: ReaderId, want: Want, now: Instant) {
-        self.enter_object(id, &want, now);
-        self.add_rate(want.rate_bytes_per_s);
-        self.readers.insert(id, Reader::new(want));
-    }
-
-    fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
-        let begins = Begins {
-            from_bytes: want.span.offset_bytes,
-            anew: want.answers > 0,
-            read_bytes: self.page_cache.read_bytes(),
-            room_bytes: self.page_cache.bytes(now),
-        };
-        self.objects.enter(want.object, id, &begins, now);
-    }
-
     /// A stream is gone, and those before it in its slot. One that came after it stays.
     fn forget(&mut self, stream: StreamId, now: Instant) {
         let id = ReaderId::of(stream);
@@ -298,31 +224,6 @@ impl Disk {
         }
     }
 
-    /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
-    fn read_uncancelled(&mut self, want: Want, now: Instant) {
-        self.next += 1;
-        let id = ReaderId::Left(self.next);
-        self.enter(id, want, now);
-        self.enqueue(id);
-    }
-
-    /// A want is new, or has a new date.
-    fn renew(&mut self, id: ReaderId, want: Want) {
-        let Some(reader) = self.readers.get_mut(&id) else {
-            return;
-        };
-        let before = core::mem::replace(&mut reader.want, want);
-        if reader.answered.take().is_some() || before.dry_at != want.dry_at {
-            reader.put_off_to = None; // until the next sample, at most
-        }
-        if let Some(position) = reader.position.take() {
-            self.scheduler.remove(id, position);
-        }
-        self.remove_rate(before.rate_bytes_per_s);
-        self.add_rate(want.rate_bytes_per_s);
-        self.refill(id);
-    }
-
     /// Queues a want, once it is known where its file lies.
     fn enqueue(&mut self, id: ReaderId) {
         let Some(object) = self.readers.get(&id).map(|reader| reader.want.object) else {
@@ -341,48 +242,158 @@ impl Disk {
         }
     }
 
-    fn set_position(&mut self, id: ReaderId, position: Position) {
-        if let Some(reader) = self.readers.get_mut(&id) {
-            reader.position = Some(position);
+    /// The best want becomes a read, if the device and the pool have room for it.
+    fn choose(&mut self, now: Instant) -> Option<Out> {
+        let waited = core::mem::take(&mut self.slots_lacking) > 0;
+        let read = self.choose_candidate(now);
+        if self.slots_lacking > 0 && !waited {
+            self.pool_controller.short();
         }
+        read
     }
 
-    fn entry(&self, id: ReaderId) -> Option<Entry> {
+    fn choose_candidate(&mut self, now: Instant) -> Option<Out> {
+        if !self.has_room() {
+            return None;
+        }
+        let target_us = self.target_us();
+        let horizon = now.plus_us(target_us / 2);
+        while let Some(id) = self.scheduler.next_due(horizon) {
+            let Some(entry) = self.entry(id) else { break };
+            let position = self.scheduler.ripen(&entry);
+            self.set_position(id, position);
+        }
+        let holds_back = self.holds_back();
+        let candidates = self.scheduler.candidates();
+        self.unasked |= candidates[0].is_none() || holds_back;
+        let mut passed = false;
+        for id in candidates.into_iter().flatten() {
+            let position = self.readers.get(&id)?.position?;
+            let patient = self.bypassed < BYPASSES_MAX;
+            if holds_back && patient && !matches!(position, Position::Urgent(_)) {
+                passed = true;
+                continue;
+            }
+            if let Some(read) = self.read_for(id, target_us, now) {
+                self.bypassed = if passed { self.bypassed + 1 } else { 0 };
+                return Some(read);
+            }
+            if !patient {
+                return None;
+            }
+            passed = true;
+        }
+        None
+    }
+
+    /// The want of this reader becomes a read, unless its slots are lacking.
+    fn read_for(&mut self, id: ReaderId, target_us: u64, now: Instant) -> Option<Out> {
         let reader = self.readers.get(&id)?;
-        let Want {
+        let (want, position) = (reader.want, reader.position?);
+        let path = self.way(id, &want, now);
+        let (span, into, bound) = self.length(&want, path, target_us, now)?;
+        self.note_way(id, path, now);
+        let chosen = Chosen {
+            reason: match position {
+                _ if id.is_gone() => Reason::Left,
+                Position::Urgent(_) => Reason::First,
+                _ if is_dry(&want, now) => Reason::Late,
+                _ => Reason::Due,
+            },
+            bound,
+            len_bytes: span.len_bytes,
+            margin_us: want.dry_at.since_us(now),
+            target_us,
+            rate_bytes_per_s: want.rate_bytes_per_s,
+            took_us: 0,
+        };
+        Some(self.read(id, (position, chosen), span, into, now))
+    }
+
+    fn read(
+        &mut self,
+        id: ReaderId,
+        (position, chosen): (Position, Chosen),
+        span: Span,
+        into: Destination,
+        now: Instant,
+    ) -> Out {
+        self.next += 1;
+        let (read, idle) = (ReadId(self.next), self.flights.is_empty());
+        let object = self.readers[&id].want.object;
+        let end_bytes = self.objects.device_bytes(object, span.end_bytes());
+        let sweep = self.scheduler.take(id, position, end_bytes);
+        if let Some(reader) = self.readers.get_mut(&id) {
+            (reader.position, reader.served) = (None, Some(sweep));
+        }
+        let mut flight = Flight {
+            read,
             object,
             span,
-            dry_at,
-            rate_bytes_per_s,
-            ..
-        } = reader.want;
-        Some(Entry {
-            reader: id,
-            due_at: reader
-                .put_off_to
-                .unwrap_or_else(|| self.settings.prefetch.due_at(dry_at, rate_bytes_per_s)),
-            device_bytes: self.objects.device_bytes(object, span.offset_bytes),
-            served: reader.served,
-            urgent: reader.want.answers == 0 && !id.is_gone(),
-            short: is_short_rest(&reader.want) && !id.is_gone(),
-        })
+            held: Held::PageCache,
+            urgent: matches!(position, Position::Urgent(_)),
+            chosen: (id, chosen, now),
+            waiters: alloc::vec![id],
+        };
+        match into {
+            Destination::Slots(slots) => {
+                self.slots_used += slots;
+                self.fill_or_not(id, now);
+                flight.held = Held::Slots;
+            }
+            Destination::PageCache => self.join(&mut flight),
+        }
+        if let Some(reader) = self.readers.get_mut(&id) {
+            reader.fills = into == Destination::PageCache;
+        }
+        self.refill(id);
+        self.objects.read(object, span);
+        let want = self.readers.get(&id).map(|reader| reader.want);
+        if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
+            self.depth.turn(is_dry(&want, now));
+        }
+        self.model.begun(idle, now);
+        self.flights.push(flight);
+        Out::Read {
+            read,
+            object,
+            span,
+            into,
+        }
     }
 
-    fn mapped(&mut self, object: ObjectId, layout: Layout) {
-        for id in self.objects.mapped(object, layout) {
-            let waits = self.readers.get(&id).is_some_and(|reader| {
-                reader.want.object == object
-                    && reader.position.is_none()
-                    && reader.answered.is_none()
-            });
-            let flies = self
-                .flights
-                .iter()
-                .any(|flight| flight.waiters.contains(&id));
-            if waits && !flies {
-                self.enqueue(id);
+    /// A read completed. An unknown number is void.
+    fn done(&mut self, read: ReadId, result: Result<u64, ReadError>, now: Instant) {
+        let Some(nth) = self.flights.iter().position(|flight| flight.read == read) else {
+            return;
+        };
+        let flight = self.flights.swap_remove(nth);
+        self.learn_service(flight.span.len_bytes, now);
+        let landed = self.land(&flight, result, now);
+        for id in flight.waiters {
+            if id.is_gone() {
+                self.leave(id, now);
+            } else {
+                self.answer(id, &landed, now);
             }
         }
+    }
+
+    /// A stream that waited for the read gets its bytes, or the error. If the bytes that it wants were not tried, it is
+    /// scheduled for a read of its own.
+    fn answer(&mut self, id: ReaderId, landed: &Landed, now: Instant) {
+        let Some(reader) = self.readers.get_mut(&id) else {
+            return;
+        };
+        let want = reader.want;
+        let Some(out) = landed.answer(id, &want, now) else {
+            return self.enqueue(id);
+        };
+        let there = common(want.span, landed.span);
+        let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
+        reader.answered = Some(Answer { at: now, end_bytes });
+        self.refill(id);
+        self.outs.push_back(out);
     }
 }
 
@@ -421,18 +432,5 @@ impl Machine for Disk {
         }
         let due_at = self.scheduler.next_at(self.target_us() / 2);
         [due_at, check_at].into_iter().flatten().min()
-    }
-}
-
-/// Whether little is left of a response that has begun, and its client took all that it was given: nobody knows how fast it is.
-fn is_short_rest(want: &Want) -> bool {
-    want.rate_bytes_per_s == 0 && want.span.len_bytes <= SHORT_REST_BYTES
-}
-
-/// The first `len_bytes` of a span.
-fn first(span: Span, len_bytes: u64) -> Span {
-    Span {
-        len_bytes: span.len_bytes.min(len_bytes),
-        ..span
     }
 }

@@ -1,10 +1,12 @@
-//! What is kept of a stream that reads from a device.
+//! What is kept of a stream that reads from a device, and how it enters and changes.
 
-use super::ReadPath;
+use super::objects::Begins;
 use super::reader::ReaderId;
 use super::scheduler::{Entry, Position};
 use super::sharing::Answer;
-use crate::conn::Want;
+use super::{Disk, Layout, ReadPath};
+use crate::conn::{ObjectId, Want};
+use crate::limits::SHORT_REST_BYTES;
 use crate::units::Instant;
 
 /// A stream that reads from this device.
@@ -45,3 +47,96 @@ impl Reader {
 /// What a device's machine keeps of a stream that reads from it: the stream, its turn, and its entry among those of its file.
 pub const STREAM_BYTES: u64 =
     2 * (size_of::<(ReaderId, Reader)>() + size_of::<Entry>() + 4 * size_of::<ReaderId>()) as u64;
+
+impl Disk {
+    /// A stream begins to read from this device.
+    pub(super) fn enter(&mut self, id: ReaderId, want: Want, now: Instant) {
+        self.enter_object(id, &want, now);
+        self.add_rate(want.rate_bytes_per_s);
+        self.readers.insert(id, Reader::new(want));
+    }
+
+    pub(super) fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
+        let begins = Begins {
+            from_bytes: want.span.offset_bytes,
+            anew: want.answers > 0,
+            read_bytes: self.page_cache.read_bytes(),
+            room_bytes: self.page_cache.bytes(now),
+        };
+        self.objects.enter(want.object, id, &begins, now);
+    }
+
+    /// Keeps the read of a stream that left, as a server does that cannot cancel its requests.
+    pub(super) fn read_uncancelled(&mut self, want: Want, now: Instant) {
+        self.next += 1;
+        let id = ReaderId::Left(self.next);
+        self.enter(id, want, now);
+        self.enqueue(id);
+    }
+
+    /// A want is new, or has a new date.
+    pub(super) fn renew(&mut self, id: ReaderId, want: Want) {
+        let Some(reader) = self.readers.get_mut(&id) else {
+            return;
+        };
+        let before = core::mem::replace(&mut reader.want, want);
+        if reader.answered.take().is_some() || before.dry_at != want.dry_at {
+            reader.put_off_to = None; // until the next sample, at most
+        }
+        if let Some(position) = reader.position.take() {
+            self.scheduler.remove(id, position);
+        }
+        self.remove_rate(before.rate_bytes_per_s);
+        self.add_rate(want.rate_bytes_per_s);
+        self.refill(id);
+    }
+
+    pub(super) fn set_position(&mut self, id: ReaderId, position: Position) {
+        if let Some(reader) = self.readers.get_mut(&id) {
+            reader.position = Some(position);
+        }
+    }
+
+    pub(super) fn entry(&self, id: ReaderId) -> Option<Entry> {
+        let reader = self.readers.get(&id)?;
+        let Want {
+            object,
+            span,
+            dry_at,
+            rate_bytes_per_s,
+            ..
+        } = reader.want;
+        Some(Entry {
+            reader: id,
+            due_at: reader
+                .put_off_to
+                .unwrap_or_else(|| self.settings.prefetch.due_at(dry_at, rate_bytes_per_s)),
+            device_bytes: self.objects.device_bytes(object, span.offset_bytes),
+            served: reader.served,
+            urgent: reader.want.answers == 0 && !id.is_gone(),
+            short: is_short_rest(&reader.want) && !id.is_gone(),
+        })
+    }
+
+    pub(super) fn mapped(&mut self, object: ObjectId, layout: Layout) {
+        for id in self.objects.mapped(object, layout) {
+            let waits = self.readers.get(&id).is_some_and(|reader| {
+                reader.want.object == object
+                    && reader.position.is_none()
+                    && reader.answered.is_none()
+            });
+            let flies = self
+                .flights
+                .iter()
+                .any(|flight| flight.waiters.contains(&id));
+            if waits && !flies {
+                self.enqueue(id);
+            }
+        }
+    }
+}
+
+/// Whether little is left of a response that has begun, and its client took all that it was given: nobody knows how fast it is.
+fn is_short_rest(want: &Want) -> bool {
+    want.rate_bytes_per_s == 0 && want.span.len_bytes <= SHORT_REST_BYTES
+}

@@ -6,7 +6,7 @@
 //! it holds ([`super::page_cache`]), the two are near each other and share. So the nearest pairs share, and one more
 //! pair that does may end it for the pair that is farthest apart.
 
-use super::{Disk, Flight, ReadError, ReadPath, ReaderId, first};
+use super::{DeviceChange, Disk, Flight, ReadError, ReadPath, ReaderId, first};
 use crate::conn::{Held, Span, Want};
 use crate::limits::WINDOW_BYTES;
 use crate::units::{Instant, US_PER_S};
@@ -37,6 +37,57 @@ impl Disk {
             true => ReadPath::Direct,
             false => ReadPath::Indirect,
         }
+    }
+
+    /// A stream whose reads take another way than before is told of; its first way goes without saying.
+    pub(super) fn note_way(&mut self, id: ReaderId, to: ReadPath, now: Instant) {
+        let Some(reader) = self.readers.get_mut(&id) else {
+            return;
+        };
+        let Want { stream, object, .. } = reader.want;
+        let before = reader.way.replace(to);
+        if before.is_some_and(|before| before != to) && !id.is_gone() {
+            let change = DeviceChange::Way { stream, object, to };
+            self.journal.record(change, now);
+        }
+    }
+
+    /// Joins the stream to a read under way that brings what it wants, and to no other; `false`: there is none.
+    pub(super) fn join_flight(&mut self, id: ReaderId, want: &Want) -> bool {
+        let mut waits = false;
+        for flight in &mut self.flights {
+            let waiting = flight.waiters.contains(&id);
+            let brings =
+                flight.object == want.object && flight.span.contains(want.span.offset_bytes);
+            if !waits && brings && (waiting || flight.held == Held::PageCache) {
+                waits = true;
+                if !waiting {
+                    flight.waiters.push(id);
+                }
+            } else {
+                flight.waiters.retain(|waiter| *waiter != id);
+            }
+        }
+        waits
+    }
+
+    /// All whose next bytes are in the window join its read.
+    pub(super) fn join(&mut self, flight: &mut Flight) {
+        for id in self.objects.readers(flight.object) {
+            let Some(reader) = self.readers.get_mut(&id) else {
+                continue;
+            };
+            if !flight.span.contains(reader.want.span.offset_bytes) {
+                continue;
+            }
+            if let Some(position) = reader.position.take() {
+                reader.fills = false;
+                self.scheduler.remove(id, position);
+                flight.waiters.push(id);
+            }
+        }
+        let joined = flight.waiters.iter().skip(1);
+        joined.for_each(|id| self.refill(*id));
     }
 
     /// Whether another reader of the file follows closely enough to need these bytes while they are in the page cache.

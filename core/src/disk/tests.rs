@@ -11,7 +11,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::congestion::Delay;
 use crate::conn::{ConnId, WantSeq};
-use crate::limits::{FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, WINDOW_BYTES};
+use crate::limits::{
+    FIRST_READ_BYTES, READ_BYTES_MIN, READS_IN_FLIGHT_MAX, READS_IN_FLIGHT_MIN, SHORT_REST_BYTES,
+    SLOT_BYTES, WINDOW_BYTES,
+};
 use crate::prefetch::Prefetch;
 use crate::units::{KIB, MIB};
 

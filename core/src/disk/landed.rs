@@ -1,6 +1,5 @@
-//! Completions: a read completes, and each stream that waits for it gets its answer.
+//! A read that has completed: what is learned from it, and what it is to each stream that waits for it.
 
-use super::sharing::Answer;
 use super::{Chosen, DeviceChange, Disk, Flight, Out, ReadError, ReadId, ReaderId, Reason};
 use crate::conn::{Span, Want};
 use crate::depth::Served;
@@ -8,34 +7,17 @@ use crate::limits::{READ_ALIGN_BYTES, WAKE_US};
 use crate::units::Instant;
 
 /// A completed read, as its waiters see it.
-struct Landed {
+pub(super) struct Landed {
     read: ReadId,
     held: crate::conn::Held,
     /// The bytes that were read.
-    span: Span,
+    pub span: Span,
     result: Result<u64, ReadError>,
     /// For which stream it was chosen, and why.
     chosen: (ReaderId, Chosen),
 }
 
 impl Disk {
-    /// A read completed. An unknown number is void.
-    pub(super) fn done(&mut self, read: ReadId, result: Result<u64, ReadError>, now: Instant) {
-        let Some(nth) = self.flights.iter().position(|flight| flight.read == read) else {
-            return;
-        };
-        let flight = self.flights.swap_remove(nth);
-        self.learn_service(flight.span.len_bytes, now);
-        let landed = self.land(&flight, result, now);
-        for id in flight.waiters {
-            if id.is_gone() {
-                self.leave(id, now);
-            } else {
-                self.answer(id, &landed, now);
-            }
-        }
-    }
-
     /// Learns from a completed read how the device performs.
     pub(super) fn learn_service(&mut self, len_bytes: u64, now: Instant) {
         let us = self.model.done(len_bytes, now);
@@ -53,7 +35,12 @@ impl Disk {
         }
     }
 
-    fn land(&mut self, flight: &Flight, result: Result<u64, ReadError>, now: Instant) -> Landed {
+    pub(super) fn land(
+        &mut self,
+        flight: &Flight,
+        result: Result<u64, ReadError>,
+        now: Instant,
+    ) -> Landed {
         let (chosen_for, chosen, begun_at) = flight.chosen;
         let took_us = now.since_us(begun_at);
         Landed {
@@ -64,28 +51,11 @@ impl Disk {
             chosen: (chosen_for, Chosen { took_us, ..chosen }),
         }
     }
-
-    /// A stream that waited for the read gets its bytes, or the error. If the bytes that it wants were not tried, it is
-    /// scheduled for a read of its own.
-    fn answer(&mut self, id: ReaderId, landed: &Landed, now: Instant) {
-        let Some(reader) = self.readers.get_mut(&id) else {
-            return;
-        };
-        let want = reader.want;
-        let Some(out) = landed.answer(id, &want, now) else {
-            return self.enqueue(id);
-        };
-        let there = common(want.span, landed.span);
-        let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
-        reader.answered = Some(Answer { at: now, end_bytes });
-        self.refill(id);
-        self.outs.push_back(out);
-    }
 }
 
 impl Landed {
     /// The answer to a want; `None`: its bytes were not tried.
-    fn answer(&self, id: ReaderId, want: &Want, now: Instant) -> Option<Out> {
+    pub fn answer(&self, id: ReaderId, want: &Want, now: Instant) -> Option<Out> {
         let Want { stream, seq, .. } = *want;
         let failed = |error| Out::Failed { stream, seq, error };
         if let Some(span) = common(want.span, self.span) {
@@ -126,7 +96,7 @@ fn is_behind(span: Span, error: ReadError) -> bool {
 }
 
 /// What two spans share.
-fn common(a: Span, b: Span) -> Option<Span> {
+pub(super) fn common(a: Span, b: Span) -> Option<Span> {
     let offset_bytes = a.offset_bytes.max(b.offset_bytes);
     let end_bytes = a.end_bytes().min(b.end_bytes());
     (offset_bytes < end_bytes).then(|| Span {
