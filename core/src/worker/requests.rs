@@ -1,4 +1,5 @@
-//! Requests: what the worker looks for in a client's input, and how a response begins.
+//! Requests: what the worker looks for in a client's input, and how a response begins. The shell parses the input
+//! (`server/src/front/http.rs`).
 
 use super::Phase;
 use super::Worker;

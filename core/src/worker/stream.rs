@@ -1,5 +1,6 @@
 //! One response under way: which bytes come next, head, file or listing, and what has to happen before they can be
 //! sent. Of a file, what the worker believes of the page cache ([`crate::cache`]) decides: send, ask, want or wait.
+//! A want goes to the thread of its disk (`server/src/disk.rs`).
 
 mod losses;
 mod outstanding;

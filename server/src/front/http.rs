@@ -1,7 +1,8 @@
 //! One connection's side of HTTP: takes bytes, returns requests, and plans responses.
 //!
 //! A request is parsed where its bytes lie, and parsed again when its response is planned: only what the access log
-//! keeps is copied. The worker lends the buffers for heads; a connection between two requests holds none.
+//! keeps is copied. The worker lends the buffers for heads; a connection between two requests holds none. What a request
+//! asks for is found by `worker/answer.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Responses: finds what a request asks for, plans the response, and caches it for later requests.
+//! Responses: finds what a request asks for, plans the response, and caches it for later requests. The machine sends it
+//! by its plan (`core/src/worker/sending.rs`).
 
 use std::sync::Arc;
 
