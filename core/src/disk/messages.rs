@@ -74,9 +74,8 @@ pub enum In {
     Done {
         /// The read.
         read: ReadId,
-        /// Bytes from its start that were read: fewer than asked for if the file ends. Through the page cache, a file
-        /// that ends early is no error either; the sender notices. If the read failed, all bytes before the failure
-        /// were read.
+        /// Bytes from its start that were read: fewer than asked for if the file ends. If the read failed, all bytes
+        /// before the failure were read.
         result: Result<u64, ReadError>,
     },
     /// This many slots of the pool are free again.

@@ -142,14 +142,14 @@ impl Thread {
             }
             Job::Promote { read, file, span } => {
                 let device = self.devices.get(self.index);
-                let result = device.map_or(Ok(()), |device: &Device| {
+                let result = device.map_or(Ok(span.len_bytes), |device: &Device| {
                     self.reader.promote(&file, device, span)
                 });
                 Finished::Read {
                     read,
                     span,
                     lease: None,
-                    result: result.map(|()| span.len_bytes),
+                    result,
                     service_us: service_us(),
                 }
             }

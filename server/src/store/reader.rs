@@ -32,14 +32,15 @@ impl Reader {
         })
     }
 
-    /// Reads `span` into the page cache and waits until it is there. A file that ends early is no error.
+    /// Reads `span` into the page cache and waits until it is there. Returns the bytes read: fewer than asked for only
+    /// where the file ends.
     ///
     /// readahead(2) starts the transfer in the largest requests that the device takes; sendfile(2) to /dev/null waits
     /// for each page and copies none.
     ///
     /// # Errors
     /// The file system's error, with its offset.
-    pub fn promote(&self, file: &File, device: &Device, span: Span) -> Result<(), ReadError> {
+    pub fn promote(&self, file: &File, device: &Device, span: Span) -> Result<u64, ReadError> {
         let promoted = self.read_into_cache(file, device, span);
         if let Err(error) = promoted {
             // Pages that could not be read stay in the cache, empty: sending them would wait for the disk.
@@ -50,7 +51,7 @@ impl Reader {
         promoted
     }
 
-    fn read_into_cache(&self, file: &File, device: &Device, span: Span) -> Result<(), ReadError> {
+    fn read_into_cache(&self, file: &File, device: &Device, span: Span) -> Result<u64, ReadError> {
         let mut at_bytes = span.offset_bytes;
         while at_bytes < span.end_bytes() {
             let len_bytes = device.readahead_bytes().min(span.end_bytes() - at_bytes);
@@ -64,7 +65,10 @@ impl Reader {
             match sendfile(&self.null, &file.fd, Some(&mut at_bytes), left_bytes) {
                 Ok(0) => break,
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::INVAL) => at_bytes += read_away(&file.fd, at_bytes, left_bytes)?,
+                Err(Errno::INVAL) => match read_away(&file.fd, at_bytes, left_bytes)? {
+                    0 => break,
+                    read_bytes => at_bytes += read_bytes,
+                },
                 Err(error) => {
                     return Err(ReadError {
                         errno: error.raw_os_error(),
@@ -73,16 +77,14 @@ impl Reader {
                 }
             }
         }
-        if file.residency == ResidencySource::Ask && at_bytes > span.offset_bytes {
-            let read = Span {
-                offset_bytes: span.offset_bytes,
-                len_bytes: at_bytes - span.offset_bytes,
-            };
+        let len_bytes = at_bytes - span.offset_bytes;
+        if file.residency == ResidencySource::Ask && len_bytes > 0 {
+            let read = Span { len_bytes, ..span };
             if file.is_blind(read) {
                 device.mark_blind();
             }
         }
-        Ok(())
+        Ok(len_bytes)
     }
 
     /// Reads `span` of a file that is open past the page cache (or not, where that is refused) into `lease` from its
@@ -114,14 +116,12 @@ impl Reader {
     }
 }
 
-/// For file systems whose files can't be spliced: reads, and discards the copy.
+/// For file systems whose files can't be spliced: reads, and discards the copy. 0: the file ends here.
 fn read_away(file: &OwnedFd, offset_bytes: u64, len_bytes: usize) -> Result<u64, ReadError> {
     let mut scratch = [0u8; 16 << 10];
     let len_bytes = len_bytes.min(scratch.len());
     loop {
         return match rustix::io::pread(file, &mut scratch[..len_bytes], offset_bytes) {
-            // The file ends here: skips the rest of the span.
-            Ok(0) => Ok(u64::MAX - offset_bytes),
             Ok(read) => Ok(read as u64),
             Err(Errno::INTR) => continue,
             Err(error) => Err(ReadError {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promoted_span_is_in_memory_and_a_short_file_is_no_error() {
+    fn a_promoted_span_is_in_memory_and_ends_where_the_file_ends() {
         let path = std::env::temp_dir().join(format!("ackpace-reader-{}", std::process::id()));
         std::fs::write(&path, vec![7u8; 300_000]).expect("a file");
         let devices = Devices::default();
@@ -172,13 +172,14 @@ mod tests {
             offset_bytes: 4096,
             len_bytes: 1 << 20,
         };
-        reader
-            .promote(&file, device, span)
-            .expect("the span is read");
-        let there = Span {
-            offset_bytes: 4096,
-            len_bytes: 300_000 - 4096,
+        let len_bytes = 300_000 - 4096;
+        assert_eq!(reader.promote(&file, device, span), Ok(len_bytes));
+        let behind = Span {
+            offset_bytes: 304_096,
+            ..span
         };
+        assert_eq!(reader.promote(&file, device, behind), Ok(0));
+        let there = Span { len_bytes, ..span };
         // Unless the file system was found to be blind (overlayfs).
         if device.residency(&file.fd) == ResidencySource::Ask {
             assert_eq!(file.resident_bytes(there), Some(there.len_bytes));
