@@ -1,9 +1,12 @@
 //! A worker, a disk machine and a modelled disk, with clients that each download one long file at their own rate.
 //!
 //! The page cache starts empty. Each file is contiguous, and the files are spread over the whole disk. The world is the
-//! shell of both machines: it executes their orders, and counts.
+//! shell of both machines: it executes their orders, counts, and checks the laws that hold in every run (`laws.rs`),
+//! whatever goes wrong (`faults.rs`).
 
 mod cache;
+mod faults;
+mod laws;
 mod paths;
 mod shell;
 
@@ -11,6 +14,8 @@ use ackpace_core::disk::{self, Delayed};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::Policy;
 
+pub use self::faults::{Faults, Mishap};
+pub use self::laws::Ending;
 use self::shell::Run;
 use super::socket::Client;
 use crate::models::disk::profile::Profile;
@@ -49,6 +54,8 @@ pub struct World {
     pub measured_from: Instant,
     /// When it ends.
     pub ends_at: Instant,
+    /// What goes wrong until then.
+    pub faults: Faults,
 }
 
 /// Results of a run, from `measured_from` on.
@@ -78,6 +85,23 @@ pub struct Outcome {
     pub media_bytes_per_s: u64,
     /// K, the number of reads that the device is given at once, at the end.
     pub depth: usize,
+    /// How each download ended.
+    pub endings: Vec<Ending>,
+    /// What is still held at the end.
+    pub kept: Kept,
+}
+
+/// What the machines and their shell hold for somebody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Connections of the worker.
+    pub connections: u32,
+    /// Streams with a want at the disk.
+    pub streams: u64,
+    /// Reads in the device.
+    pub reads: usize,
+    /// Slots of the pool.
+    pub slots: u32,
 }
 
 impl Outcome {

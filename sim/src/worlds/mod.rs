@@ -6,4 +6,5 @@ pub mod hostile;
 pub mod reading;
 pub mod send_memory;
 pub mod sending;
+pub mod soak;
 mod socket;

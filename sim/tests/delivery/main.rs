@@ -21,7 +21,7 @@ use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::worker::Policy;
 use ackpace_sim::models::disk::profile::{Discipline, DiskProfile, Profile, QueueProfile, Seek};
-use ackpace_sim::worlds::delivery::{Download, Outcome, World};
+use ackpace_sim::worlds::delivery::{Download, Faults, Outcome, World};
 use ackpace_sim::worlds::sending::{Client, Pace, SOCKET_BYTES};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -121,6 +121,7 @@ fn world(downloads: Vec<Download>, disk: Settings) -> World {
         },
         measured_from: seconds(20),
         ends_at: seconds(60),
+        faults: Faults::default(),
     }
 }
 

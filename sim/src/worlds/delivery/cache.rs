@@ -27,6 +27,12 @@ impl PageCache {
         }
     }
 
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+        self.by_age.clear();
+    }
+
     /// Inserts bytes that were read from the disk.
     pub fn fill(&mut self, file: u32, span: Span) {
         for block in blocks(span) {

@@ -7,16 +7,19 @@ use ackpace_core::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent, TcpSample,
     Version,
 };
-use ackpace_core::disk::{self, Disk, Extent, Layout, ReadId};
+use ackpace_core::disk::{self, Disk, Extent, Layout, ReadError, ReadId};
 use ackpace_core::limits::SLOT_BYTES;
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
+use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Out, Received, Worker};
 use smallvec::smallvec;
 
 use super::cache::PageCache;
+use super::faults::{Files, Mishap};
+use super::laws::{Progress, check_slots};
 use super::paths::{Deed, Paths};
-use super::{Download, Outcome, World};
+use super::{Download, Kept, Outcome, World};
 use crate::models::array::Device;
 use crate::models::disk::request::{Kind, Request};
 use crate::worlds::socket::{conn_id, settings};
@@ -29,8 +32,10 @@ struct Flight {
     slots: u32,
 }
 
-struct Lease {
-    span: Span,
+/// Slots of one read, lent to one response.
+pub(super) struct Lease {
+    /// The bytes that it was answered with.
+    pub span: Span,
     slots: u32,
 }
 
@@ -51,7 +56,13 @@ pub(super) struct Run<'a> {
     landed: Option<(ReadId, u32)>,
     leases: BTreeMap<u32, Vec<Lease>>,
     slots: u32,
+    /// Size of the pool now.
+    memory_bytes: u64,
     cached: PageCache,
+    files: Files,
+    /// What will go wrong.
+    mishaps: VecDeque<(Instant, Mishap)>,
+    responses: Vec<Progress>,
     now: Instant,
     outcome: Outcome,
 }
@@ -64,11 +75,17 @@ impl<'a> Run<'a> {
         for download in &world.downloads {
             alive[download.file as usize] += 1;
         }
+        let mut device = Device::new(&world.profile);
+        device.set_bad(&world.faults.bad);
+        let bodies = world
+            .downloads
+            .iter()
+            .map(|d| world.file_bytes - d.from_bytes);
         Run {
             world,
             worker: Worker::new(settings(world.send, world.disk.delay)),
             disk: Disk::new(world.disk),
-            device: Device::new(&world.profile),
+            device,
             paths: Paths::new(&world.downloads, world.measured_from),
             read_by_file_bytes: vec![0; alive.len()],
             alive,
@@ -79,7 +96,13 @@ impl<'a> Run<'a> {
             landed: None,
             leases: BTreeMap::new(),
             slots: 0,
+            memory_bytes: world.disk.memory_bytes,
             cached: PageCache::new(world.page_cache_bytes),
+            files: Files::new(world.files, world.file_bytes),
+            mishaps: world.faults.mishaps.iter().copied().collect(),
+            responses: bodies
+                .map(|bytes| Progress::new(HEAD_BYTES, bytes))
+                .collect(),
             now: Instant { us: 0 },
             outcome: Outcome {
                 first_byte_us: vec![None; count],
@@ -99,6 +122,13 @@ impl<'a> Run<'a> {
         self.outcome.positioning_us = self.disk.model().positioning_us();
         self.outcome.media_bytes_per_s = self.disk.model().media_bytes_per_s();
         self.outcome.depth = self.disk.reads_max();
+        self.outcome.endings = self.responses.iter().map(|r| r.ending).collect();
+        self.outcome.kept = Kept {
+            connections: self.worker.connections(),
+            streams: self.disk.load().streams,
+            reads: self.flights.len(),
+            slots: self.slots,
+        };
         self.outcome
     }
 
@@ -113,19 +143,24 @@ impl<'a> Run<'a> {
             self.worker.deadline(),
             self.disk.deadline(),
             device,
+            self.mishaps.front().map(|(at, _)| *at),
         ];
         let next = next.into_iter().flatten().min().map(|at| at.max(self.now));
         let Some(now) = next.filter(|at| *at <= ends_at) else {
             return false;
         };
         self.now = now;
+        while self.mishaps.front().is_some_and(|(at, _)| *at <= now) {
+            let mishap = self.mishaps.pop_front();
+            mishap.map(|(_, mishap)| self.suffer(mishap));
+        }
         let mut woken = self.worker.deadline().is_some_and(|at| at <= now);
         while let Some((n, deed)) = self.paths.next_deed(now) {
             woken = true;
             self.client_turn(n, deed);
         }
         while let Some(done) = self.device.complete(now.us * 1000) {
-            self.read_done(ReadId(done.request.id));
+            self.read_done(ReadId(done.request.id), done.failed);
         }
         self.disk_turn();
         // Messages that do not wake the worker wait until it wakes for another reason.
@@ -155,6 +190,7 @@ impl<'a> Run<'a> {
             },
             Deed::Resets => {
                 self.alive[self.world.downloads[n].file as usize] -= 1;
+                self.responses[n].leaves();
                 let event = TcpEvent::Reset;
                 In::Tcp { conn, event }
             }
@@ -166,16 +202,50 @@ impl<'a> Run<'a> {
         self.worker.on(event, self.now);
     }
 
-    fn read_done(&mut self, read: ReadId) {
+    /// Something goes wrong.
+    fn suffer(&mut self, mishap: Mishap) {
+        match mishap {
+            Mishap::Hangs => self.device.hang(self.now.us * 1000),
+            Mishap::Resumes => self.device.resume(self.now.us * 1000),
+            Mishap::Truncated { file, len_bytes } => self.files.change(file, Some(len_bytes)),
+            Mishap::Written { file } => self.files.change(file, None),
+            Mishap::Evicted => self.cached.clear(),
+            Mishap::Pool { memory_bytes } => {
+                self.memory_bytes = memory_bytes;
+                self.disk.on(disk::In::Budget { memory_bytes }, self.now);
+            }
+        }
+    }
+
+    fn read_done(&mut self, read: ReadId, failed: bool) {
         let Some(flight) = self.flights.remove(&read) else {
             return;
         };
+        let (file, span) = (flight.object.index, flight.span);
+        // What is behind the end of the file is not asked of the device.
+        let there_bytes = self
+            .files
+            .there_bytes(file, span.offset_bytes, span.len_bytes);
+        let bad_bytes = failed.then(|| self.first_bad_bytes(flight.object, span));
+        let bad_bytes = bad_bytes.filter(|bad| *bad < span.offset_bytes + there_bytes);
+        let good_bytes = bad_bytes.map_or(there_bytes, |bad| bad - span.offset_bytes);
         if flight.slots > 0 {
             self.landed = Some((read, flight.slots));
         } else {
-            self.cached.fill(flight.object.index, flight.span);
+            let len_bytes = good_bytes;
+            self.cached.fill(file, Span { len_bytes, ..span });
         }
-        let result = Ok(flight.span.len_bytes);
+        let result = match bad_bytes {
+            Some(offset_bytes) => {
+                self.files.fail(file);
+                let errno = 5;
+                Err(ReadError {
+                    errno,
+                    offset_bytes,
+                })
+            }
+            None => Ok(there_bytes),
+        };
         self.disk.on(disk::In::Done { read, result }, self.now);
         self.disk_turn();
         if let Some((_, slots)) = self.landed.take() {
@@ -228,10 +298,27 @@ impl<'a> Run<'a> {
                     });
                     self.rung |= urgent;
                 }
-                disk::Out::Failed { .. } => unreachable!("no read fails here"),
+                disk::Out::Failed { stream, seq, error } => {
+                    let why = match error.errno {
+                        0 => Why::FileChanged,
+                        _ => Why::ReadFailed,
+                    };
+                    self.news.push_back(In::Unfilled { stream, seq, why });
+                    self.rung = true;
+                }
                 disk::Out::Nudge(_) => self.rung = true,
             }
         }
+    }
+
+    /// The first byte of a file's range that can't be read: its offset in the file. The range's end if all can.
+    fn first_bad_bytes(&self, object: ObjectId, span: Span) -> u64 {
+        let start_bytes = self.device_bytes(object) + span.offset_bytes;
+        let end_bytes = start_bytes + span.len_bytes;
+        let bad = self.world.faults.bad.iter();
+        let bad = bad.filter(|bad| bad.end > start_bytes && bad.start < end_bytes);
+        let first = bad.map(|bad| bad.start.max(start_bytes)).min();
+        first.unwrap_or(end_bytes) - start_bytes + span.offset_bytes
     }
 
     fn device_bytes(&self, object: ObjectId) -> u64 {
@@ -253,6 +340,10 @@ impl<'a> Run<'a> {
             self.outcome.dead_read_bytes += if alive == 0 { span.len_bytes } else { 0 };
         }
         let pool_bytes = u64::from(self.slots) * SLOT_BYTES;
+        assert!(
+            slots == 0 || pool_bytes <= self.memory_bytes,
+            "more slots than the pool has"
+        );
         self.outcome.pool_max_bytes = self.outcome.pool_max_bytes.max(pool_bytes);
         let request = Request {
             id: read.0,
@@ -304,7 +395,13 @@ impl<'a> Run<'a> {
             }
             Out::Want(want) => self.disk.on(disk::In::Want(want), now),
             Out::Forget(stream) => self.disk.on(disk::In::Forget(stream), now),
-            Out::Release(stream) | Out::Ended(stream) => self.release(stream, u64::MAX),
+            Out::Release(stream) => self.release(stream, u64::MAX),
+            Out::Ended(stream) => {
+                let n = stream.conn.index as usize;
+                let excused = self.files.excuses(self.world.downloads[n].file);
+                self.responses[n].ends(excused);
+                self.release(stream, u64::MAX);
+            }
             Out::Send {
                 stream,
                 part,
@@ -326,7 +423,8 @@ impl<'a> Run<'a> {
                 self.worker.on(In::Tcp { conn, event }, now);
             }
             Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Slice(_) => {}
-            Out::Arrived { .. } | Out::Shutdown(_) | Out::Close { .. } => {}
+            Out::Close { conn, why, .. } => self.responses[conn.index as usize].closes(why),
+            Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
         }
     }
@@ -362,7 +460,16 @@ impl<'a> Run<'a> {
             offset_bytes: download.from_bytes + from_bytes,
             len_bytes,
         };
+        self.responses[n].check(part, from_bytes, len_bytes);
         let cached = part == 1 && held == Held::PageCache;
+        if part == 1 && self.files.is_changed(download.file) {
+            let why = Why::FileChanged;
+            return self.worker.on(In::Failed { stream, why }, self.now);
+        }
+        if part == 1 && held == Held::Slots {
+            let leases = self.leases.get(&stream.conn.index);
+            check_slots(leases.map_or(&[], Vec::as_slice), offered);
+        }
         if cached {
             offered.len_bytes = self.cached.resident_bytes(download.file, offered);
             if offered.len_bytes == 0 {
@@ -374,6 +481,7 @@ impl<'a> Run<'a> {
             offered.len_bytes = taken_bytes;
             self.cached.send(download.file, offered);
         }
+        self.responses[n].sent(taken_bytes);
         let unsent_bytes = Some(self.paths.drained(n, self.now).unsent_bytes());
         if part == 1 && taken_bytes > 0 {
             let us = self.now.since_us(self.asked_at[n]);
