@@ -56,11 +56,14 @@ impl Disk {
     pub(super) fn delay(&mut self, id: ReaderId, before: &Standing, now: Instant) {
         let target_us = self.target_us();
         let paper = self.settings.delay == Delay::Paper && self.is_busy();
+        // A want that is dated anew for a client that became faster is due sooner than it was.
+        let due_at = self.entry(id).map(|entry| entry.due_at.min(before.due_at));
+        let due_at = due_at.unwrap_or(before.due_at);
         if let Some(reader) = self.readers.get_mut(&id).filter(|_| paper) {
             let later = if before.due {
                 now.plus_us(target_us)
             } else {
-                before.due_at.plus_us(target_us / 2)
+                due_at.plus_us(target_us / 2)
             };
             reader.put_off_to.get_or_insert(later);
         }
@@ -152,6 +155,33 @@ mod tests {
             matches!(late[..], [Out::Read { object, .. }] if object.index == 7),
             "{late:?}"
         );
+    }
+
+    #[test]
+    fn by_the_paper_a_client_that_became_faster_waits_for_half_of_t_d_from_its_new_date() {
+        // Its bytes would have lasted for hours at its old rate.
+        let slow = Want {
+            dry_at: NOW.plus_us(10_000_000_000),
+            rate_bytes_per_s: 2,
+            ..want(7, 7, 0, 1)
+        };
+        let mut disk = Disk::new(Settings {
+            delay: Delay::Paper,
+            ..SETTINGS
+        });
+        disk.on(In::Want(slow), NOW);
+        for n in 0..6 {
+            disk.on(In::Want(want(n, n, 0, 1)), NOW);
+        }
+        let reads = orders(&mut disk, NOW);
+        assert_eq!(reads.len(), disk.reads_max());
+        let half_us = disk.target_us() / 2;
+        let dry_at = NOW.plus_us(half_us);
+        disk.on(In::Want(Want { dry_at, ..signal() }), NOW);
+        let latest = dry_at.plus_us(half_us);
+        assert_eq!(files_read(&mut disk, reads, NOW), ALL[..6]);
+        let later = orders(&mut disk, latest);
+        assert_eq!(files_read(&mut disk, later, latest), [7]);
     }
 
     #[test]
