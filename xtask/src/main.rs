@@ -1,5 +1,5 @@
 //! Tasks of the tree. `cargo xtask tidy` checks the house rules and says how to fix each finding; `cargo xtask soak`
-//! hunts for broken promises of a server for minutes or hours.
+//! hunts for broken promises of a server for minutes or hours, or runs thousands of seeds of the simulator.
 
 mod soak;
 mod tidy;
@@ -15,7 +15,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy(),
         ["soak", ..] => soak::run(&arguments[1..]),
         _ => {
-            eprintln!("{USAGE}\n       {}", soak::USAGE);
+            let [hunt, seeds] = [soak::USAGE, soak::USAGE_OF_SEEDS];
+            eprintln!("{USAGE}\n       {hunt}\n       {seeds}");
             ExitCode::from(2)
         }
     }

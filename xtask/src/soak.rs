@@ -1,4 +1,5 @@
 //! `cargo xtask soak`: runs the hunter of `tests/` for minutes or hours, against a server of this tree or any other.
+//! With `--seeds N` it runs N seeds of the simulator's soak (`sim/src/worlds/soak/`) instead, without a server.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -6,6 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Usage line of the command.
 pub const USAGE: &str = "cargo xtask soak [--minutes M] [--each SECONDS] [--seed S] [--server PATH] [--workers N] [--weather NAME]";
+
+/// Usage line of the command on the simulator.
+pub const USAGE_OF_SEEDS: &str = "cargo xtask soak --seeds N [--seed S] [--minutes M]";
 
 /// Settings of the hunt.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -18,11 +22,15 @@ struct Soak {
 
 /// Builds what is needed and hunts. A file below the target directory receives a copy of all output.
 pub fn run(arguments: &[String]) -> ExitCode {
-    let Some(soak) = parse(arguments) else {
-        eprintln!("usage: {USAGE}");
+    let ended = if arguments.iter().any(|word| word == "--seeds") {
+        simulate(arguments)
+    } else if let Some(soak) = parse(arguments) {
+        hunt(&soak)
+    } else {
+        eprintln!("usage: {USAGE}\n       {USAGE_OF_SEEDS}");
         return ExitCode::from(2);
     };
-    match hunt(&soak) {
+    match ended {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -30,6 +38,26 @@ pub fn run(arguments: &[String]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the simulator's soak in a build that checks every sum and every claim. A failure names seed and commit.
+fn simulate(arguments: &[String]) -> std::io::Result<bool> {
+    let git = |words: &[&str]| Command::new("git").args(words).output();
+    let head = git(&["rev-parse", "--short", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    let mut commit = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+    if !changed.stdout.is_empty() {
+        commit += "+changes";
+    }
+    let mut soak = cargo();
+    soak.args(["run", "--quiet", "--locked", "--profile", "soak"]);
+    soak.args(["--package", "ackpace-sim", "--bin", "soak", "--"]);
+    soak.args(arguments).args(["--commit", &commit]);
+    Ok(soak.status()?.success())
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 fn parse(arguments: &[String]) -> Option<Soak> {
@@ -50,8 +78,7 @@ fn parse(arguments: &[String]) -> Option<Soak> {
 }
 
 fn hunt(soak: &Soak) -> std::io::Result<bool> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
+    let mut build = cargo();
     build.args([
         "build",
         "--quiet",

@@ -5,6 +5,7 @@
 //! whatever goes wrong (`faults.rs`).
 
 mod cache;
+mod device;
 mod faults;
 mod laws;
 mod paths;

@@ -4,7 +4,12 @@
 use ackpace_core::conn::Span;
 use ackpace_core::why::Why;
 
-use super::shell::Lease;
+/// Slots of one read, lent to one response.
+pub(super) struct Lease {
+    /// The bytes that it was answered with.
+    pub span: Span,
+    pub slots: u32,
+}
 
 /// How a download stands at the end of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The shell of both machines: it executes their orders, and counts.
+//! The shell of both machines: it executes their orders, and counts. The disk's side is in `device.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use ackpace_core::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent, TcpSample,
     Version,
 };
-use ackpace_core::disk::{self, Disk, Extent, Layout, ReadError, ReadId};
+use ackpace_core::disk::{self, Disk, ReadId};
 use ackpace_core::limits::SLOT_BYTES;
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
@@ -17,54 +17,47 @@ use smallvec::smallvec;
 
 use super::cache::PageCache;
 use super::faults::{Files, Mishap};
-use super::laws::{Progress, check_slots};
+use super::laws::{Lease, Progress, check_slots};
 use super::paths::{Deed, Paths};
 use super::{Download, Kept, Outcome, World};
 use crate::models::array::Device;
-use crate::models::disk::request::{Kind, Request};
 use crate::worlds::socket::{conn_id, settings};
 
 const HEAD_BYTES: u64 = 300;
 
-struct Flight {
-    object: ObjectId,
-    span: Span,
-    slots: u32,
-}
-
-/// Slots of one read, lent to one response.
-pub(super) struct Lease {
-    /// The bytes that it was answered with.
+/// A read in the device.
+pub(super) struct Flight {
+    pub object: ObjectId,
     pub span: Span,
-    slots: u32,
+    pub slots: u32,
 }
 
 /// One run of a world.
 pub(super) struct Run<'a> {
-    world: &'a World,
+    pub world: &'a World,
     worker: Worker,
-    disk: Disk,
-    device: Device,
+    pub disk: Disk,
+    pub device: Device,
     paths: Paths,
     /// Number of clients that still want each file.
-    alive: Vec<u32>,
-    read_by_file_bytes: Vec<u64>,
+    pub alive: Vec<u32>,
+    pub read_by_file_bytes: Vec<u64>,
     asked_at: Vec<Instant>,
-    news: VecDeque<In>,
-    rung: bool,
-    flights: BTreeMap<ReadId, Flight>,
-    landed: Option<(ReadId, u32)>,
-    leases: BTreeMap<u32, Vec<Lease>>,
-    slots: u32,
+    pub news: VecDeque<In>,
+    pub rung: bool,
+    pub flights: BTreeMap<ReadId, Flight>,
+    pub landed: Option<(ReadId, u32)>,
+    pub leases: BTreeMap<u32, Vec<Lease>>,
+    pub slots: u32,
     /// Size of the pool now.
-    memory_bytes: u64,
-    cached: PageCache,
-    files: Files,
+    pub memory_bytes: u64,
+    pub cached: PageCache,
+    pub files: Files,
     /// What will go wrong.
     mishaps: VecDeque<(Instant, Mishap)>,
     responses: Vec<Progress>,
-    now: Instant,
-    outcome: Outcome,
+    pub now: Instant,
+    pub outcome: Outcome,
 }
 
 impl<'a> Run<'a> {
@@ -177,7 +170,7 @@ impl<'a> Run<'a> {
         true
     }
 
-    fn counts(&self) -> bool {
+    pub fn counts(&self) -> bool {
         self.now >= self.world.measured_from
     }
 
@@ -217,147 +210,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn read_done(&mut self, read: ReadId, failed: bool) {
-        let Some(flight) = self.flights.remove(&read) else {
-            return;
-        };
-        let (file, span) = (flight.object.index, flight.span);
-        // What is behind the end of the file is not asked of the device.
-        let there_bytes = self
-            .files
-            .there_bytes(file, span.offset_bytes, span.len_bytes);
-        let bad_bytes = failed.then(|| self.first_bad_bytes(flight.object, span));
-        let bad_bytes = bad_bytes.filter(|bad| *bad < span.offset_bytes + there_bytes);
-        let good_bytes = bad_bytes.map_or(there_bytes, |bad| bad - span.offset_bytes);
-        if flight.slots > 0 {
-            self.landed = Some((read, flight.slots));
-        } else {
-            let len_bytes = good_bytes;
-            self.cached.fill(file, Span { len_bytes, ..span });
-        }
-        let result = match bad_bytes {
-            Some(offset_bytes) => {
-                self.files.fail(file);
-                let errno = 5;
-                Err(ReadError {
-                    errno,
-                    offset_bytes,
-                })
-            }
-            None => Ok(there_bytes),
-        };
-        self.disk.on(disk::In::Done { read, result }, self.now);
-        self.disk_turn();
-        if let Some((_, slots)) = self.landed.take() {
-            self.free(slots);
-        }
-    }
-
-    fn free(&mut self, slots: u32) {
+    pub fn free(&mut self, slots: u32) {
         self.slots -= slots;
         self.disk.on(disk::In::Freed(slots), self.now);
-    }
-
-    fn disk_turn(&mut self) {
-        while let Some(out) = self.disk.poll(self.now) {
-            match out {
-                disk::Out::Map(object) => {
-                    let extent = Extent {
-                        file_bytes: 0,
-                        device_bytes: self.device_bytes(object),
-                        len_bytes: self.world.file_bytes,
-                    };
-                    let layout = Layout::new(vec![extent]);
-                    self.disk.on(disk::In::Mapped { object, layout }, self.now);
-                }
-                disk::Out::Read {
-                    read,
-                    object,
-                    span,
-                    into,
-                } => self.read(read, object, span, into),
-                disk::Out::Filled {
-                    read,
-                    stream,
-                    seq,
-                    span,
-                    held,
-                    chosen,
-                    urgent,
-                } => {
-                    if let Some((_, slots)) = self.landed.take_if(|(of, _)| *of == read) {
-                        let leases = self.leases.entry(stream.conn.index).or_default();
-                        leases.push(Lease { span, slots });
-                    }
-                    self.news.push_back(In::Filled {
-                        stream,
-                        seq,
-                        span,
-                        held,
-                        chosen,
-                    });
-                    self.rung |= urgent;
-                }
-                disk::Out::Failed { stream, seq, error } => {
-                    let why = match error.errno {
-                        0 => Why::FileChanged,
-                        _ => Why::ReadFailed,
-                    };
-                    self.news.push_back(In::Unfilled { stream, seq, why });
-                    self.rung = true;
-                }
-                disk::Out::Nudge(_) => self.rung = true,
-            }
-        }
-    }
-
-    /// The first byte of a file's range that can't be read: its offset in the file. The range's end if all can.
-    fn first_bad_bytes(&self, object: ObjectId, span: Span) -> u64 {
-        let start_bytes = self.device_bytes(object) + span.offset_bytes;
-        let end_bytes = start_bytes + span.len_bytes;
-        let bad = self.world.faults.bad.iter();
-        let bad = bad.filter(|bad| bad.end > start_bytes && bad.start < end_bytes);
-        let first = bad.map(|bad| bad.start.max(start_bytes)).min();
-        first.unwrap_or(end_bytes) - start_bytes + span.offset_bytes
-    }
-
-    fn device_bytes(&self, object: ObjectId) -> u64 {
-        let each = self.device.size_bytes() / u64::from(self.world.files.max(1));
-        u64::from(object.index) * (each / 4096 * 4096)
-    }
-
-    fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: disk::Destination) {
-        let slots = match into {
-            disk::Destination::Slots(slots) => slots,
-            disk::Destination::PageCache => 0,
-        };
-        self.slots += slots;
-        if self.counts() {
-            self.outcome.reads += 1;
-            self.outcome.read_bytes += span.len_bytes;
-            self.read_by_file_bytes[object.index as usize] += span.len_bytes;
-            let alive = self.alive[object.index as usize];
-            self.outcome.dead_read_bytes += if alive == 0 { span.len_bytes } else { 0 };
-        }
-        let pool_bytes = u64::from(self.slots) * SLOT_BYTES;
-        assert!(
-            slots == 0 || pool_bytes <= self.memory_bytes,
-            "more slots than the pool has"
-        );
-        self.outcome.pool_max_bytes = self.outcome.pool_max_bytes.max(pool_bytes);
-        let request = Request {
-            id: read.0,
-            offset_bytes: self.device_bytes(object) + span.offset_bytes,
-            len_bytes: span.len_bytes,
-            kind: Kind::Read,
-        };
-        self.device.submit(self.now.us * 1000, request);
-        let flight = Flight {
-            object,
-            span,
-            slots,
-        };
-        self.flights.insert(read, flight);
     }
 
     fn execute(&mut self, out: Out) {
