@@ -39,10 +39,10 @@ use crate::options::{
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares};
 use crate::signals::Caught;
-use crate::store::closing;
 use crate::store::device::Devices;
 use crate::store::file::FileTable;
 use crate::store::root::Root;
+use crate::store::{closing, pages};
 use crate::tally::Tally;
 use crate::turns::Turns;
 use crate::worker::{Equipment, Shared, Worker};
@@ -183,7 +183,7 @@ fn start(
             .current
             .unwrap_or(u64::MAX),
     );
-    crate::store::pages::start();
+    pages::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let shared = Arc::new(Shared {
         site,
@@ -263,6 +263,7 @@ fn wait(threads: Threads) {
 fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut told = false;
+    pages::end_lingering();
     while let Some(hangs) = what_hangs(shared) {
         let waited = begun.elapsed();
         if waited >= LAST_READS_WAIT {

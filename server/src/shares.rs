@@ -21,7 +21,9 @@ use crate::mailbox::Mailboxes;
 use crate::memory::{self, Usable};
 use crate::options::{Cancel, LogTarget, ServeOptions, Size};
 use crate::resolver::RESULT_BYTES;
+use crate::store::closing::CHORES_BYTES;
 use crate::store::file::{FILE_BYTES, KNOWN_BYTES};
+use crate::store::pages::{PAGES_BYTES, WINDOWS_BYTES};
 
 /// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead
 /// ([`Ledger`]). The kernel's memory (page cache, sockets) is not in it.
@@ -250,8 +252,12 @@ impl Shares {
                     + self.parted_bytes,
             ),
             (
+                "windows of files: how often asked about, which are mapped, chores for them",
+                PAGES_BYTES + CHORES_BYTES,
+            ),
+            (
                 "the program and its threads",
-                PROGRAM_BYTES
+                PROGRAM_BYTES - WINDOWS_BYTES // they have a row of their own
                     + THREAD_BYTES * (workers + THREADS_BESIDE)
                     + THREAD_BYTES * DEVICE_THREADS * self.devices as u64
                     + COPIED_BYTES_MAX as u64 * workers,
@@ -418,7 +424,7 @@ mod tests {
 
     #[test]
     fn it_starts_in_little_memory_and_says_what_that_costs() {
-        for (mib, least) in [(38, 50), (48, 100), (64, 200), (115, 500)] {
+        for (mib, least) in [(38, 48), (48, 100), (64, 200), (115, 500)] {
             let max = format!("{mib}MiB");
             let options = options(&["--memory-max", &max, "--access-log", "/dev/null"]);
             let shares = Shares::divide(&options, 2, machine(64 << 30)).expect("enough");
@@ -433,6 +439,25 @@ mod tests {
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.cost(16_384), None);
+    }
+
+    #[test]
+    fn what_is_known_of_windows_is_an_owner_and_their_page_tables_are_named() {
+        use crate::limits::{ENTERED_WINDOWS_MAX, WINDOWS_COUNTED, WINDOWS_PROVEN};
+        let shares = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
+        let owners = shares.owners();
+        let windows = owners.iter().find(|(of, _)| of.starts_with("windows"));
+        let bytes = windows.map_or(0, |(_, bytes)| *bytes);
+        let tables = 2 * WINDOWS_COUNTED + 8 * WINDOWS_PROVEN;
+        assert_eq!(WINDOWS_BYTES, tables as u64);
+        // The lists of windows and the chores are more than their numbers and words.
+        let entered = 8 * ENTERED_WINDOWS_MAX as usize;
+        let chores = 16 * CHORE_LANES * crate::limits::CHORES_MAX;
+        assert!(bytes > (tables + entered + chores) as u64, "{bytes}");
+        assert!(bytes < 2 * MIB, "{bytes}");
+        let text = text::print(&options(&[]), 2).expect("enough memory for tests");
+        let kernel = "4.0 MiB  more, and the kernel's: page tables";
+        assert!(text.contains(kernel), "{text}");
     }
 
     #[test]

@@ -30,6 +30,12 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 /// Work that may be delayed.
 type Chore = Box<dyn FnOnce() + Send>;
 
+/// The most that a chore takes with it.
+const CHORE_HOLDS_BYTES: usize = 32;
+/// Memory of the chores that wait, at most: each in its box, with its place in a queue.
+pub const CHORES_BYTES: u64 =
+    ((CHORE_LANES + 1) * CHORES_MAX * (CHORE_HOLDS_BYTES + size_of::<Chore>() + 8)) as u64;
+
 /// Things to be dropped by one thread, and its chores. Nobody who brings some takes a lock.
 struct Lane {
     things: SegQueue<Box<dyn Send>>,
@@ -60,7 +66,8 @@ pub fn later(st_dev: u64, thing: impl Send + 'static) {
 
 /// Does this some [`CHORES_EACH`] from now, in a thread for this file system, which wakes once for many chores and closes
 /// no files. A chore that finds [`CHORES_MAX`] waiting is forgotten.
-pub fn at_leisure(st_dev: u64, chore: impl FnOnce() + Send + 'static) {
+pub fn at_leisure<C: FnOnce() + Send + 'static>(st_dev: u64, chore: C) {
+    const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
     if is_started() {
         of(&CHORES, st_dev).push_chore(Box::new(chore));
     } else {
@@ -69,7 +76,8 @@ pub fn at_leisure(st_dev: u64, chore: impl FnOnce() + Send + 'static) {
 }
 
 /// As [`at_leisure`], in a thread of its own that no disk can hold up, so the chore may sleep. `false`: it is forgotten.
-pub fn soon(chore: impl FnOnce() + Send + 'static) -> bool {
+pub fn soon<C: FnOnce() + Send + 'static>(chore: C) -> bool {
+    const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
     DISKLESS.push_chore(Box::new(chore))
 }
 

@@ -17,7 +17,7 @@ use super::closing::Descriptor;
 use super::device::{Device, Devices};
 use super::direct::{Direct, Why, open_direct};
 use super::door::Wait;
-use super::pages::Pages;
+use super::pages::{Pages, WHOLE_BYTES};
 use super::residency;
 use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
 
@@ -101,8 +101,9 @@ fn name_of(fd: &OwnedFd) -> Option<NameHash> {
     Some(hasher.finish())
 }
 
-/// Memory of an open file at worst, with its path and its descriptor for direct reads.
-pub const FILE_BYTES: u64 = (size_of::<File>() + size_of::<Direct>() + PATH_BYTES_MAX + 64) as u64;
+/// Memory of an open file at worst, with its path, its mapping and its descriptor for direct reads.
+pub const FILE_BYTES: u64 =
+    (size_of::<File>() + size_of::<Direct>() + PATH_BYTES_MAX + 64) as u64 + WHOLE_BYTES;
 
 /// Memory of what is known of a file, open or remembered.
 pub const KNOWN_BYTES: u64 = (2 * size_of::<(Identity, (ObjectId, Weak<File>))>()

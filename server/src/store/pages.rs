@@ -25,10 +25,21 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::closing::{at_leisure, later};
+use crate::limits::ENTERED_WINDOWS_MAX;
+use lingering::LINGERING_BYTES;
+pub use lingering::end_all as end_lingering;
 use map::Map;
 pub use reclaim::start;
-use whole::{Identity, Whole};
+pub use whole::WHOLE_BYTES;
+use whole::{ENTERED_BYTES, Identity, Whole};
 use windows::WINDOW_BYTES;
+pub use windows::WINDOWS_BYTES;
+
+/// Memory of what is known of the windows of all files, besides [`WHOLE_BYTES`] of each file.
+pub const PAGES_BYTES: u64 = WINDOWS_BYTES + ENTERED_BYTES + LINGERING_BYTES;
+/// The kernel's memory for the page tables of windows that are entered, at most: half a page for a window if its
+/// neighbour is entered, too, and a page if not.
+pub const PAGE_TABLES_BYTES: u64 = ENTERED_WINDOWS_MAX as u64 * 4096;
 
 /// The first bytes of a file as addresses.
 #[derive(Debug)]
@@ -176,10 +187,18 @@ mod tests {
         let again = mapped();
         assert_eq!(address(&again), first, "the same mapping");
         drop(again);
+        end_lingering();
+        assert!(lingering::take(identity()).is_none(), "the process ends");
+        let often = mapped();
+        for _ in 0..20 {
+            assert_eq!(often.resident_bytes(&file, page), Some(4096));
+        }
+        let second = address(&often);
+        drop(often);
 
         std::fs::write(&path, [8; 4096]).expect("room for a page");
         assert!(lingering::take(identity()).is_none(), "it changed");
-        assert_ne!(address(&mapped()), first);
+        assert_ne!(address(&mapped()), second);
         std::fs::remove_file(&path).expect("our own file");
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::super::closing::{is_started, later, soon};
-use super::whole::{Identity, Whole};
+use super::whole::{Identity, WHOLE_BYTES, Whole};
 use crate::limits::{LINGERING_MAX, LINGERS};
 
 /// What lingers, and since when; the oldest comes first.
@@ -20,6 +20,10 @@ struct Lingering {
     st_dev: u64,
     whole: Arc<Whole>,
 }
+
+/// Memory of what lingers at most, in a list that grew by doubling.
+pub const LINGERING_BYTES: u64 =
+    (LINGERING_MAX * (2 * size_of::<Lingering>())) as u64 + LINGERING_MAX as u64 * WHOLE_BYTES;
 
 /// Keeps the mapping of a file of this file system for a while.
 pub fn keep(st_dev: u64, whole: Arc<Whole>) {
@@ -74,6 +78,15 @@ fn sweep() {
         };
         std::thread::sleep(at.saturating_duration_since(Instant::now()));
     }
+}
+
+/// Ends all of them now: the process is about to end, and an unmapping that waits for a disk is to be among the files
+/// that wait to be closed.
+pub fn end_all() {
+    let mut lingering = LINGERING.lock().unwrap_or_else(PoisonError::into_inner);
+    let all: Vec<Lingering> = lingering.drain(..).collect();
+    drop(lingering);
+    all.into_iter().for_each(end);
 }
 
 /// Each in the thread for its own file system: the last mapping of a deleted file frees its blocks.

@@ -67,6 +67,12 @@ pub struct Whole {
     is_hot: AtomicBool,
 }
 
+/// Memory of a file that is mapped whole, with the counts of its `Arc`, without its windows that are entered.
+pub const WHOLE_BYTES: u64 = (size_of::<Whole>() + 2 * size_of::<usize>()) as u64;
+/// Memory of the lists of windows that are entered, at most: each in a file of its own, whose list is one node of a
+/// B-tree, for up to eleven.
+pub const ENTERED_BYTES: u64 = ENTERED_WINDOWS_MAX as u64 * (11 * size_of::<u64>() + 32) as u64;
+
 impl Whole {
     /// The file with this identity, mapped anew. `None`: it is too long, too many are mapped already, or the kernel refuses.
     pub fn new(file: &impl AsFd, identity: Identity) -> Option<Whole> {

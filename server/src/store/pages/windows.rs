@@ -25,6 +25,9 @@ static ASKED: [AtomicU16; WINDOWS_COUNTED] = [const { AtomicU16::new(0) }; WINDO
 /// Windows that are entered, each with its epoch. Of those that meet here one is left.
 static PROVEN: [AtomicU64; WINDOWS_PROVEN] = [const { AtomicU64::new(0) }; WINDOWS_PROVEN];
 
+/// Memory of these two.
+pub const WINDOWS_BYTES: u64 = (size_of_val(&ASKED) + size_of_val(&PROVEN)) as u64;
+
 /// A window of a mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
