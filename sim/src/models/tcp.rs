@@ -44,6 +44,16 @@ pub struct Counters {
     pub window_bytes: u64,
 }
 
+/// How much of the congestion window was in use. A window that is not used does not grow (net/ipv4/tcp_output.c,
+/// `tcp_cwnd_validate`).
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    /// The most in flight in this round trip.
+    most_bytes: u64,
+    /// The round trip ends when this is acknowledged, a number of bytes since the beginning.
+    until_bytes: u64,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Connection {
@@ -54,6 +64,7 @@ pub struct Connection {
     sent_bytes: u64,
     heard: Ack,
     congestion_window_bytes: u64,
+    usage: Usage,
     counters: Counters,
     /// Until when a segment that is not full waits for more.
     corked_until_ms: u64,
@@ -80,6 +91,7 @@ impl Connection {
             sent_bytes: 0,
             heard: receiver.told(),
             congestion_window_bytes: FIRST_WINDOW_SEGMENTS * segment_bytes,
+            usage: Usage::default(),
             counters: Counters::default(),
             corked_until_ms: 0,
             credit: 0,
@@ -139,13 +151,28 @@ impl Connection {
             self.acks.push_back((now_ms + back_ms, ack));
         }
         while let Some(ack) = arrival(&mut self.acks, now_ms) {
-            self.congestion_window_bytes += ack.acked_bytes - self.heard.acked_bytes;
+            // Slow start, which nothing ends here.
+            if self.congestion_window_bytes < 2 * self.usage.most_bytes {
+                self.congestion_window_bytes += ack.acked_bytes - self.heard.acked_bytes;
+            }
             self.heard = ack;
         }
         let busy = self.unacked_bytes() > 0;
         let limited = self.send(now_ms);
+        self.use_window();
         self.counters.busy_us += if busy { US_PER_MS } else { 0 };
         self.counters.window_limited_us += if busy && limited { US_PER_MS } else { 0 };
+    }
+
+    fn use_window(&mut self) {
+        let in_flight_bytes = self.in_flight_bytes();
+        if self.heard.acked_bytes >= self.usage.until_bytes {
+            self.usage = Usage {
+                most_bytes: in_flight_bytes,
+                until_bytes: self.sent_bytes,
+            };
+        }
+        self.usage.most_bytes = self.usage.most_bytes.max(in_flight_bytes);
     }
 
     fn in_flight_bytes(&self) -> u64 {

@@ -69,6 +69,8 @@ pub struct Reader {
     pub true_bytes_per_s: u64,
     /// All that its program read from [`BEGINNING_MS`] on, over that time, bytes per second.
     pub got_bytes_per_s: u64,
+    /// All that its program read.
+    pub read_bytes: u64,
     /// Time in which its program wanted bytes and its socket had none to send, milliseconds. It counts from
     /// [`BEGINNING_MS`] after the beginning of a response, and after the disk was late for the last time.
     pub underrun_ms: u64,

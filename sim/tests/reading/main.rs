@@ -4,6 +4,7 @@
 //! `UPDATE_TABLES=1 cargo test -p ackpace-sim` rewrites the tables. Each figure of a table is the median over the
 //! seeds.
 
+mod beginnings;
 mod kinds;
 mod laws;
 mod mixes;

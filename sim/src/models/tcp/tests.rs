@@ -115,3 +115,21 @@ fn a_cork_holds_back_a_part_of_a_segment_for_a_fifth_of_a_second() {
     (200..300).for_each(|ms| tcp.pass(ms));
     assert_eq!(tcp.receiver().read_bytes(), 2_000);
 }
+
+#[test]
+fn a_congestion_window_doubles_in_a_round_trip_and_grows_only_while_it_is_used() {
+    let first_bytes = FIRST_WINDOW_SEGMENTS * 1_448;
+    let mut tcp = Connection::new(profile(Program::All, 64 * MEGABYTE));
+    for round in 0..6 {
+        (round * 20..(round + 1) * 20).for_each(|ms| fed_once(&mut tcp, ms + 10));
+        assert_eq!(tcp.congestion_window_bytes(), first_bytes << round);
+    }
+    let mut tcp = Connection::new(profile(Program::All, 64 * MEGABYTE));
+    for ms in 0..1_000 {
+        if ms % 20 == 0 {
+            tcp.give(first_bytes / 2 - 1_448, false, ms);
+        }
+        tcp.pass(ms);
+    }
+    assert_eq!(tcp.congestion_window_bytes(), first_bytes);
+}

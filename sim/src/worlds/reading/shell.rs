@@ -406,12 +406,14 @@ impl Peer {
 
     fn end(self, now_ms: u64) -> Reader {
         let ms = now_ms.saturating_sub(self.client.starts_ms + BEGINNING_MS);
-        let bytes = self.tcp.receiver().read_bytes() - self.begun_bytes;
+        let read_bytes = self.tcp.receiver().read_bytes();
+        let bytes = read_bytes - self.begun_bytes;
         let got_bytes_per_s = bytes * 1_000 / ms.max(1);
         Reader {
             believed_bytes_per_s: self.believed_bytes_per_s,
             true_bytes_per_s: self.client.own_bytes_per_s().unwrap_or(got_bytes_per_s),
             got_bytes_per_s,
+            read_bytes,
             underrun_ms: self.underrun_ms,
         }
     }
