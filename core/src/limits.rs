@@ -99,6 +99,9 @@ pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
 pub const FLOW_STEPS: u64 = 4;
 /// A client that reads at its own pace is sampled at least this often, and more often while little is known about it.
 pub const FLOW_LOOK_US_MAX: u64 = 5 * US_PER_S;
+/// While a rate is a guess, samples of TCP's counters that are closer than this count as one. It fits into no second or
+/// half of a second a whole number of times: many programs read in such periods.
+pub const GUESS_LOOK_US: u64 = 330_000;
 /// A connection whose socket is full is sampled (TCP_INFO) when the last sample is older than this: two system calls of
 /// a microsecond each.
 pub const FLOW_EACH_US: u64 = 400_000;

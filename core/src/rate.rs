@@ -41,6 +41,9 @@ pub enum RateSource {
     Socket,
     /// From what left the socket; TCP's counters have confirmed that its path holds the client up.
     Path,
+    /// The client's window is closed, so it reads at its own pace. TCP's counters have told how fast at most, which may be
+    /// far too much: the rest is what its receive buffer took at once.
+    Bounded,
     /// From TCP's counters: the client reads at its own pace.
     Itself,
 }
@@ -96,7 +99,12 @@ impl Rate {
 
     /// Whether the client reads at its own pace, as TCP's counters have shown.
     pub fn is_own_pace(&self) -> bool {
-        self.source == RateSource::Itself
+        matches!(self.source, RateSource::Itself | RateSource::Bounded)
+    }
+
+    /// Whether TCP's counters have told how fast it is.
+    pub fn is_counted(&self) -> bool {
+        matches!(self.source, RateSource::Itself | RateSource::Path)
     }
 
     /// Whether the client's path holds it up, so that what leaves the socket tells its rate.
@@ -132,7 +140,9 @@ impl Rate {
             Evidence::AtMost { .. } if self.send_bytes_per_s == 0 => {} // a bound is not a rate
             Evidence::AtMost { bytes_per_s } => {
                 let most = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
-                self.source = RateSource::Itself;
+                if !self.is_own_pace() {
+                    self.source = RateSource::Bounded;
+                }
                 self.send_bytes_per_s = self.send_bytes_per_s.min(most);
                 self.mean_bytes_per_s = match self.mean_bytes_per_s {
                     0 => self.send_bytes_per_s,
@@ -140,7 +150,7 @@ impl Rate {
                 };
             }
             // What leaves the socket says as much.
-            Evidence::AtLeast { .. } if self.source != RateSource::Itself => {}
+            Evidence::AtLeast { .. } if !self.is_own_pace() => {}
             Evidence::AtLeast { bytes_per_s: least } => {
                 let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
                 let least = least.min(RATE_BYTES_PER_S_MAX);
@@ -158,7 +168,7 @@ impl Rate {
     /// The client is faster than estimated, by an unknown amount; for prefetch, a quarter more is enough to find out. A
     /// client that reads at its own pace has only taken more into its buffer.
     pub fn raise(&mut self) {
-        if self.source == RateSource::Itself {
+        if self.is_own_pace() {
             return;
         }
         let (send, mean) = (self.send_bytes_per_s, self.mean_bytes_per_s);
@@ -170,7 +180,7 @@ impl Rate {
     /// and the next stretch tells whether the rate is less. `true`: that stretch begins now. About a client that reads
     /// at its own pace, congestion says nothing.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) -> bool {
-        if self.mean_bytes_per_s == 0 || self.source == RateSource::Itself {
+        if self.mean_bytes_per_s == 0 || self.is_own_pace() {
             return false;
         }
         let most_bytes_per_s = most_bytes_per_s.unwrap_or(u64::MAX).max(1);
@@ -184,7 +194,7 @@ impl Rate {
 
     /// Like [`Rate::sample`], over a longer time, for prefetch.
     pub fn stretch(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
-        if self.source == RateSource::Itself {
+        if self.is_own_pace() {
             return true;
         }
         let mean = self.mean_bytes_per_s;
@@ -217,7 +227,7 @@ impl Rate {
         if us < RATE_SAMPLE_US_MIN {
             return false;
         }
-        if self.source == RateSource::Itself {
+        if self.is_own_pace() {
             return true;
         }
         if dry && self.send_bytes_per_s == 0 && taken_bytes < FIRST_SAMPLE_BYTES_MIN {
@@ -309,6 +319,11 @@ mod tests {
         let mut rate = Rate::default();
         rate.learn(Evidence::AtMost { bytes_per_s: 5 });
         assert_eq!(rate, Rate::default(), "a bound is no rate");
+        let mut guessed = Rate::default();
+        guessed.sample(1_000_000, 100 * MS, false);
+        guessed.learn(Evidence::AtMost { bytes_per_s: 5 });
+        assert!(guessed.is_own_pace() && !guessed.is_counted());
+        assert_eq!(guessed.send_bytes_per_s(), 5);
         rate.learn(Evidence::Sample {
             bytes_per_s: 300_000,
             by_itself: true,

@@ -8,18 +8,20 @@
 //! This file estimates one socket, [`rounds`] sets the target for all of them, and [`control`] decides for both:
 //! everything else goes through it.
 
+pub mod burst;
 pub mod control;
 pub mod rounds;
 
+use self::burst::Burst;
 use self::rounds::Target;
 use crate::conn::TcpSample;
 use crate::limits::{
-    CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, LOWAT_BYTES_MAX, LOWAT_BYTES_START,
-    PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN, STEADY_BYTES_MAX, STRETCH_US_MIN,
-    UNKNOWN_MARGIN_US,
+    CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_LOOK_US, LOWAT_BYTES_MAX,
+    LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
+    STRETCH_US_MIN, UNKNOWN_MARGIN_US,
 };
 use crate::prefetch::us_for;
-use crate::rate::flow::{Flow, Gauge};
+use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
 use crate::units::{Instant, KIB, US_PER_S};
 
@@ -47,6 +49,10 @@ pub struct SendQueue {
     stretch_dry: bool,
     /// The evidence from TCP's counters.
     gauge: Gauge,
+    /// What its client's window takes.
+    burst: Burst,
+    /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
+    most_bytes: u64,
     /// It was given bytes that its client may not have read yet.
     unsettled: bool,
     /// The level below which it becomes writable, as the kernel was last told.
@@ -109,6 +115,8 @@ impl SendQueue {
             stretch_bytes: 0,
             stretch_dry: false,
             gauge: Gauge::default(),
+            burst: Burst::default(),
+            most_bytes: u64::MAX,
             unsettled: false,
             told_bytes: 0,
             called: false,
@@ -181,8 +189,24 @@ impl SendQueue {
         self.is_counted() && !self.rate.is_of_path()
     }
 
+    /// Whether a sample of TCP's counters is wanted as soon as the socket is full: there was none yet, or what the socket
+    /// holds was bounded by what the last one told.
+    pub fn wants_counters(&self) -> bool {
+        !self.is_counted() || self.is_bounded(self.level_bytes + self.given_bytes)
+    }
+
     /// A sample of TCP's counters.
-    pub fn counted(&mut self, flow: Flow, now: Instant) {
+    pub fn counted(&mut self, sample: &TcpSample, now: Instant) {
+        self.burst.sampled(sample);
+        // Each filling of a bounded socket asks. Samples that are close together show the steps in which a window opens,
+        // and no rate.
+        let soon = |at: Instant| now.since_us(at) < GUESS_LOOK_US;
+        if self.wants_counters() && self.gauge.looked_at().is_some_and(soon) {
+            return;
+        }
+        let Some(flow) = sample.flow else {
+            return;
+        };
         if let Some(evidence) = self.gauge.look(flow, now, self.rate.least_us()) {
             self.rate.learn(evidence);
         }
@@ -244,8 +268,14 @@ impl SendQueue {
             rate => bytes_in(target.us + CALL_US, rate)
                 .max(self.call_bytes() + target.least_bytes)
                 .max(self.steady_bytes(target))
-                .min(LOWAT_BYTES_MAX.into()),
+                .min(LOWAT_BYTES_MAX.into())
+                .min(self.most_bytes),
         }
+    }
+
+    /// Whether a level is as high as the socket may be filled while its rate is a guess.
+    fn is_bounded(&self, level_bytes: u64) -> bool {
+        level_bytes >= self.most_bytes / 2
     }
 
     fn steady_bytes(&self, target: Target) -> u64 {
@@ -259,6 +289,7 @@ impl SendQueue {
     fn call_bytes(&self) -> u64 {
         bytes_in(CALL_US, self.rate.send_bytes_per_s())
             .clamp(CALL_BYTES_MIN, u64::from(LOWAT_BYTES_MAX) / 2)
+            .min(self.most_bytes / 2)
     }
 
     /// How long a full socket lasts until it becomes writable; `None` while B_n is not known.
@@ -281,6 +312,8 @@ impl SendQueue {
         now: Instant,
     ) -> Refill {
         self.short = own_bytes.is_some() || rest_bytes <= STEADY_BYTES_MAX;
+        self.burst.share(target.beyond_bytes);
+        self.most_bytes = self.most_bytes(self.level_bytes(now));
         let fill_bytes = self.fill_bytes(target);
         let room_bytes = fill_bytes.saturating_sub(self.level_bytes(now));
         let known = self.rate.send_bytes_per_s() > 0;
@@ -290,7 +323,10 @@ impl SendQueue {
                 (Some(bytes), bytes / 2)
             }
             None if !known => (Some(fill_bytes), fill_bytes / 2),
-            None if room_bytes < ROOM_BYTES_MIN => (Some(fill_bytes), self.call_bytes()),
+            // A prediction by a guess says nothing, so the kernel is asked.
+            None if room_bytes < ROOM_BYTES_MIN || fill_bytes == self.most_bytes => {
+                (Some(fill_bytes), self.call_bytes())
+            }
             None => (None, self.call_bytes()),
         };
         self.told_bytes = call_bytes;
@@ -299,6 +335,13 @@ impl SendQueue {
             lowat_bytes: up_to_bytes.map_or(LOWAT_BYTES_MAX, |bytes| bytes as u32),
             call_bytes: call_bytes as u32, // both at most LOWAT_BYTES_MAX
         }
+    }
+
+    /// What it may hold while its rate is a guess.
+    fn most_bytes(&self, level_bytes: u64) -> u64 {
+        let guess = !self.rate.is_counted();
+        let most_bytes = guess.then(|| self.burst.most_bytes(level_bytes)).flatten();
+        most_bytes.unwrap_or(u64::MAX)
     }
 
     /// D1 as predicted for now.
@@ -337,6 +380,7 @@ impl SendQueue {
             self.gauge.given(now);
             self.unsettled = true;
         }
+        self.burst.given(bytes);
         self.given_bytes += bytes;
         self.measured_bytes += bytes;
         self.called = false;

@@ -11,6 +11,9 @@ use crate::limits::{
 };
 use crate::units::Instant;
 
+/// A closed window opens when this part of the receive buffer is free.
+const WINDOW_OPENS_PART: u64 = 16;
+
 /// What TCP has counted of a connection (tcp(7), `struct tcp_info`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
@@ -38,7 +41,7 @@ pub enum Evidence {
     },
     /// The client has something to read, and its window is closed: it reads no faster than this.
     AtMost {
-        /// What it read until it paused, over the time until now, bytes per second.
+        /// What it may have read without its window telling, over the time until now, bytes per second.
         bytes_per_s: u64,
     },
     /// The client had nothing to read most of the time.
@@ -95,6 +98,8 @@ pub struct Gauge {
     pieces: u32,
     /// Bytes acknowledged, and not read by the client's program, as far as its window shows.
     unread_bytes: u64,
+    /// The client's receive buffer, as far as it was seen; 0: its window was never closed.
+    buffer_bytes: u64,
     /// The current stretch.
     now: Stretch,
     /// The stretch before it.
@@ -143,6 +148,7 @@ impl Gauge {
         *self = Gauge {
             last: self.last,
             unread_bytes: self.unread_bytes,
+            buffer_bytes: self.buffer_bytes,
             ..Gauge::default()
         };
     }
@@ -189,7 +195,7 @@ impl Gauge {
         let fed = self.add(before, flow, (us, now.since_us(fed_from)));
         (self.last, self.pieces) = (Some((now, flow)), 0);
         let evidence = match fed {
-            Some(fed) => self.count(fed, flow.segment_bytes, least_us),
+            Some(fed) => self.count(fed, flow, least_us),
             None => None,
         };
         evidence.or_else(|| self.at_least(least_us))
@@ -251,14 +257,15 @@ impl Gauge {
     }
 
     /// Counts what was read while the client had something to read. This may complete a piece of evidence.
-    fn count(&mut self, fed: Stretch, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
+    fn count(&mut self, fed: Stretch, flow: Flow, least_us: u64) -> Option<Evidence> {
+        let segment_bytes = flow.segment_bytes;
         let all = self.all().and(self.silent).and(fed);
         if all.us > 0 && !all.is_by_itself() {
             return self.of_path(fed, segment_bytes, least_us);
         }
         self.crumbs_bytes = self.crumbs_bytes.saturating_add(fed.bytes);
         if self.crumbs_bytes == 0 || self.crumbs_bytes < segment_bytes / 2 {
-            return self.silent(fed, least_us);
+            return self.silent(fed, flow, least_us);
         }
         if self.silent.us > 0 {
             self.resume();
@@ -269,7 +276,7 @@ impl Gauge {
         if self.now.uneven && self.step_looks < FLOW_STEPS {
             return None;
         }
-        let evidence = self.sample(least_us);
+        let evidence = self.sample(least_us, flow);
         self.turn();
         evidence
     }
@@ -298,15 +305,31 @@ impl Gauge {
         self.now.step_bytes = self.now.step_bytes.max(self.step_bytes);
     }
 
+    /// What the client may have read without its window telling. A receiver announces a window on its own when it is
+    /// twice the last one and a sixteenth of the receive buffer (Linux, `__tcp_select_window`), others when it is one
+    /// segment (RFC 9293, 3.8.6.2.2).
+    fn untold_bytes(&mut self, flow: Flow) -> u64 {
+        // At first, all that it took is in the buffer, or was read.
+        let held_bytes = match self.buffer_bytes {
+            0 => flow.acked_bytes,
+            _ => self.unread_bytes,
+        };
+        self.buffer_bytes = (self.buffer_bytes).max(held_bytes.saturating_add(flow.window_bytes));
+        (self.buffer_bytes / WINDOW_OPENS_PART)
+            .max(flow.window_bytes.saturating_mul(2))
+            .max(flow.segment_bytes.saturating_mul(2))
+    }
+
     /// The client had something to read, and nothing was read.
-    fn silent(&mut self, fed: Stretch, least_us: u64) -> Option<Evidence> {
+    fn silent(&mut self, fed: Stretch, flow: Flow, least_us: u64) -> Option<Evidence> {
+        let untold_bytes = self.untold_bytes(flow);
         let ends = self.silent.us == 0 && self.now.bytes > 0;
         self.silent = self.silent.and(Stretch {
             bytes: 0,
             uneven: true,
             ..fed
         });
-        let evidence = ends.then(|| self.sample(least_us)).flatten();
+        let evidence = ends.then(|| self.sample(least_us, flow)).flatten();
         if ends {
             self.turn();
         }
@@ -314,11 +337,12 @@ impl Gauge {
             return evidence;
         }
         let all = self.all().and(self.silent);
-        let burst_bytes = match self.begun {
-            true => 0,
+        // The first stretch begins with an empty buffer, a later one somewhere in a step.
+        let begin_bytes = match self.begun {
+            true => untold_bytes,
             false => self.burst_bytes,
         };
-        let bytes = (all.bytes.saturating_add(self.unread_bytes)).saturating_add(burst_bytes);
+        let bytes = (all.bytes.saturating_add(untold_bytes)).saturating_add(begin_bytes);
         let says = all.is_by_itself() && all.us >= least_us && bytes > 0;
         says.then(|| Evidence::AtMost {
             bytes_per_s: per_s(bytes, all.us),
@@ -330,7 +354,8 @@ impl Gauge {
     }
 
     /// The evidence at the end of a step, or at any time if there are no steps.
-    fn sample(&self, least_us: u64) -> Option<Evidence> {
+    fn sample(&mut self, least_us: u64, flow: Flow) -> Option<Evidence> {
+        let untold_bytes = self.untold_bytes(flow);
         let (all, now) = (self.all(), self.now);
         let first = !self.begun && self.before.us == 0;
         let stretch = match self.begun || !all.uneven && now.us < least_us {
@@ -340,6 +365,8 @@ impl Gauge {
         // The first step may be the one that filled the client's buffer.
         let says =
             stretch.is_by_itself() && stretch.us >= least_us && !(first && self.silent.us > 0);
+        // It may have read more than it told.
+        let says = says && stretch.bytes >= untold_bytes.min(self.unread_bytes);
         says.then(|| Evidence::Sample {
             bytes_per_s: per_s(stretch.bytes, stretch.us),
             by_itself: true,

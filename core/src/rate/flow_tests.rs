@@ -322,3 +322,35 @@ fn what_a_burst_of_two_seconds_takes_is_its_mean() {
     world.run(&mut rate, &mut gauge, 12, 4 << 20, 50);
     assert!(within(believed(&world, &rate), 125), "{rate:?}");
 }
+
+#[test]
+fn a_window_that_stays_closed_tells_that_little_of_a_large_buffer_was_read() {
+    const BUFFER: u64 = 6 << 20;
+    let flow = |ms: u64, acked_bytes| Flow {
+        acked_bytes,
+        busy_us: ms * MS,
+        window_limited_us: ms.saturating_sub(100) * MS,
+        window_bytes: BUFFER - acked_bytes,
+        segment_bytes: 1448,
+    };
+    let mut gauge = Gauge::default();
+    let looks = [
+        (10, 64 << 10),
+        (120, BUFFER),
+        (1_200, BUFFER),
+        (3_200, BUFFER),
+    ];
+    let evidence = looks.map(|(ms, acked_bytes)| {
+        let now = Instant { us: ms * MS };
+        gauge.given(now);
+        gauge.look(flow(ms, acked_bytes), now, 500 * MS)
+    });
+    let at_most = |part: &Option<Evidence>| match part {
+        Some(Evidence::AtMost { bytes_per_s }) => *bytes_per_s,
+        other => panic!("{other:?}"),
+    };
+    // A sixteenth, and what was acknowledged before the first sample, in 1.1 and in 3.1 s.
+    let bytes = BUFFER / 16 + (64 << 10);
+    assert!(at_most(&evidence[2]) <= bytes && at_most(&evidence[3]) <= bytes / 3);
+    assert!(at_most(&evidence[3]) >= BUFFER / 16 / 4);
+}

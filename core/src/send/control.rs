@@ -133,7 +133,7 @@ impl Controller {
         // A client that takes nothing is recognised by how little its socket holds.
         let own = offer.held == Held::Slots && supply.rate_bytes_per_s > 0;
         let own_bytes = own.then(|| top_ups.own_bytes(open));
-        Some(margin.refill(own_bytes, offer.rest_bytes, top_ups.target(), now))
+        Some(margin.refill(own_bytes, offer.rest_bytes, top_ups.target_of(open), now))
     }
 
     /// The result of an offer: the rate is measured. `Some`: the socket is full and will become writable; `None`: it

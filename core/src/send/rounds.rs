@@ -24,6 +24,9 @@ pub struct Target {
     /// A client that reads at its own pace is filled with this times the root of its rate. Of all ways to divide a
     /// queue this one needs the fewest top-ups: per second they are the sum of each rate over its fill.
     pub steady_per_root: u64,
+    /// What a socket holds at most, while its rate is a guess, of what its client's window does not take yet; or
+    /// [`LOWAT_BYTES_START`], if that is more.
+    pub beyond_bytes: u64,
 }
 
 impl Target {
@@ -44,6 +47,7 @@ impl Default for Target {
             us: TARGET_US_MAX,
             least_bytes: TOP_UP_BYTES_MIN,
             steady_per_root: 0,
+            beyond_bytes: 0,
         }
     }
 }
@@ -120,6 +124,14 @@ impl TopUps {
         (self.budget_bytes / u64::from(connections.max(1))).min(OWN_BYTES_MAX)
     }
 
+    /// How far the sockets of this many connections are filled.
+    pub fn target_of(&self, connections: u32) -> Target {
+        Target {
+            beyond_bytes: self.steady_bytes / u64::from(connections.max(1)),
+            ..self.target
+        }
+    }
+
     /// One connection became writable. If the last round is long enough ago, all connections have their turn.
     pub fn called(&mut self, now: Instant) {
         self.due |= now >= self.next_at;
@@ -153,6 +165,7 @@ impl TopUps {
             least_bytes: (demand.slow_bytes_per_s / SLOW_TOP_UPS_PER_S)
                 .clamp(TOP_UP_BYTES_MIN, TOP_UP_BYTES_MAX),
             steady_per_root: self.steady_bytes / demand.steady_roots.max(1),
+            ..self.target
         };
         let reach_us = demand.shortest_us.unwrap_or(self.target.us);
         let reach_us = reach_us.clamp(TARGET_US_MIN, REACH_US_MAX.max(reach_us / 2));

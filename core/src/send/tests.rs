@@ -13,12 +13,20 @@ const TARGET: Target = Target {
     us: 200 * MS,
     least_bytes: TOP_UP_BYTES_MIN,
     steady_per_root: 0,
+    beyond_bytes: 0,
 };
 
 impl SendQueue {
+    /// An empty socket, of which TCP counts nothing.
+    fn uncounted() -> SendQueue {
+        let mut margin = SendQueue::new(AT(0));
+        margin.counted(&TcpSample::default(), AT(0));
+        margin
+    }
+
     /// An empty socket of a client whose rate is known.
     pub(super) fn at_rate(bytes_per_s: u64) -> SendQueue {
-        let mut margin = SendQueue::new(AT(0));
+        let mut margin = SendQueue::uncounted();
         margin.rate.sample(bytes_per_s, US_PER_S, false);
         margin
     }
@@ -42,7 +50,7 @@ fn fill(margin: &mut SendQueue, socket: &mut u64, now: Instant) {
 
 #[test]
 fn a_socket_is_filled_with_what_its_client_takes_in_t_and_what_is_left_when_it_calls() {
-    let (mut margin, mut socket) = (SendQueue::new(AT(0)), 0);
+    let (mut margin, mut socket) = (SendQueue::uncounted(), 0);
     let rate = 2_500_000; // 20 Mbit/s
     margin.begin(AT(0));
     let refill = margin.refill(None, u64::MAX, TARGET, AT(0));
@@ -111,7 +119,7 @@ fn if_a_socket_should_be_full_the_kernel_is_asked() {
 
 #[test]
 fn a_pause_between_two_responses_is_nobodys_rate() {
-    let (mut margin, mut socket) = (SendQueue::new(AT(0)), 0);
+    let (mut margin, mut socket) = (SendQueue::uncounted(), 0);
     margin.begin(AT(0));
     fill(&mut margin, &mut socket, AT(0));
     socket -= 50_000;
@@ -124,7 +132,7 @@ fn a_pause_between_two_responses_is_nobodys_rate() {
 
 #[test]
 fn a_client_that_calls_every_millisecond_is_measured_all_the_same() {
-    let (mut margin, mut socket) = (SendQueue::new(AT(0)), 0);
+    let (mut margin, mut socket) = (SendQueue::uncounted(), 0);
     margin.begin(AT(0));
     fill(&mut margin, &mut socket, AT(0));
     socket = 0; // slow at first: it waits for a disk

@@ -59,7 +59,7 @@ impl Worker {
         };
         // A long response is sampled at once: from then on, what its client takes is counted.
         let long = |stream: &Stream| stream.sent_bytes >= FIRST_SAMPLE_BYTES_MIN;
-        let first = !conn.output.margin.is_counted() && stream.is_some_and(long);
+        let first = conn.output.margin.wants_counters() && stream.is_some_and(long);
         let due = now >= conn.evidence.watched_at.plus_us(each_us);
         if (reads || full) && (first || due) {
             conn.evidence.watched_at = now;
@@ -150,9 +150,7 @@ impl Worker {
             .stream
             .as_deref()
             .is_some_and(|stream| stream.outstanding.has_wanted());
-        if let Some(flow) = sample.flow {
-            conn.output.margin.counted(flow, now);
-        }
+        conn.output.margin.counted(sample, now);
         if let Some(unsent_bytes) = sample.unsent_bytes.filter(|_| fetched) {
             conn.output.margin.seen(unsent_bytes, now);
         }

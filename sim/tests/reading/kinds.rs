@@ -6,8 +6,9 @@ use ackpace_core::limits::STEADY_BYTES_MAX;
 const CLIENTS: usize = 20;
 /// What all clients of a kind may run dry together: a ten-thousandth of their time.
 const UNDERRUN_MS_MAX: f64 = 60.0;
-/// With larger receive buffers, it takes longer: a client that reads 100 KB/s from 6 MB opens its window for the first
-/// time after four seconds.
+/// With larger receive buffers, it takes longer until a rate is within a tenth for good: a client that reads 100 KB/s
+/// from 6 MB opens its window for the first time after four seconds. Until then, only this is known: a window that stays
+/// closed tells that less than a sixteenth of the buffer was read.
 const ORDINARY_KIB_MAX: u64 = 1_024;
 
 #[test]
@@ -76,12 +77,15 @@ fn check(kind: Kind, buffer_kib: u64, [early, late]: [&[Error; 2]; 2], [_, found
     let ordinary = buffer_kib <= ORDINARY_KIB_MAX;
     match kind {
         Kind::Steady | Kind::Bursty | Kind::Link | Kind::Fast => {
-            let errors = if ordinary { early } else { late };
+            let known = ordinary || kind != Kind::Bursty;
+            let errors = if known { early } else { late };
             assert!(errors.iter().all(Error::is_small), "{case}");
             let found_s_max = if ordinary { 5.0 } else { 20.0 };
             assert!(kind == Kind::Bursty || found_s <= found_s_max, "{case}");
         }
-        // A pause tells nothing until it has ended.
+        // It reads in one second what it needs for four. After three seconds, nobody can know that it will read nothing in
+        // the fourth: its mean until then is a third above the true one, and no counter tells more. Its rate is known when
+        // the second burst has shown in its window.
         Kind::Pausing => assert!(late.iter().all(Error::is_small), "{case}"),
         // Nobody can tell how fast a client reads that has a whole segment in its receive buffer.
         Kind::Player => {}
@@ -90,7 +94,7 @@ fn check(kind: Kind, buffer_kib: u64, [early, late]: [&[Error; 2]; 2], [_, found
             let prefetch = [early[1].factor, late[1].factor];
             assert!(prefetch.iter().all(|factor| *factor <= 1.6), "{case}");
             let late_s = LATE_UNTIL_MS as f64 / 1e3;
-            let found_s_max = late_s + if ordinary { 6.0 } else { 16.0 };
+            let found_s_max = late_s + if ordinary { 6.0 } else { 18.0 };
             assert!(found_s <= found_s_max, "{case}");
         }
     }

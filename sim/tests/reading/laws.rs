@@ -1,6 +1,9 @@
 //! A steady client is found, whatever its receive buffer, its path and its segments are, and whatever it was starved of.
 
 use super::*;
+use ackpace_core::rate::flow::{Evidence, Flow, Gauge};
+use ackpace_core::units::Instant;
+use ackpace_sim::models::tcp::Connection;
 
 const CLIENTS: usize = 40;
 
@@ -83,4 +86,61 @@ fn any_client(kind: Kind, segment_bytes: u64, dice: &mut Pcg64Mcg) -> Client {
     let rtt_ms = 1 + dice.next_u64() % 100;
     client.profile.rtt_ms = rtt_ms.min(rtt_ms_max.max(1));
     client
+}
+
+/// A bound of what a client reads, as TCP's counters gave it: when, milliseconds, and bytes per second.
+type Bound = (u64, u64);
+
+/// Windows open in whole segments, so a bound may be an eighth too low.
+const BOUND_PART: f64 = 0.875;
+/// After so many round trips, a path without loss carries more than any of the clients reads.
+const SLOW_START_TRIPS: u64 = 6;
+
+/// What is heard of a client alone, which always has something to read.
+fn bounds(client: &Client, each_ms: u64) -> Vec<Bound> {
+    let mut tcp = Connection::new(client.profile);
+    let mut gauge = Gauge::default();
+    let mut bounds = Vec::new();
+    for ms in 0..15_000 {
+        tcp.give((1 << 20) - tcp.unsent_bytes().min(1 << 20), false, ms);
+        tcp.pass(ms);
+        let now = Instant { us: ms * 1_000 };
+        gauge.given(now);
+        if ms % each_ms == each_ms - 1 {
+            let counters = tcp.counters();
+            let flow = Flow {
+                acked_bytes: counters.acked_bytes,
+                busy_us: counters.busy_us,
+                window_limited_us: counters.window_limited_us,
+                window_bytes: counters.window_bytes,
+                segment_bytes: tcp.profile().segment_bytes,
+            };
+            if let Some(Evidence::AtMost { bytes_per_s }) = gauge.look(flow, now, 500_000) {
+                bounds.push((ms, bytes_per_s));
+            }
+        }
+    }
+    bounds
+}
+
+#[test]
+fn a_closed_window_never_says_that_a_steady_client_is_slower_than_it_is() {
+    let mut dice = Pcg64Mcg::seed_from_u64(SEEDS[0]);
+    let mut told = 0;
+    for nth in 0..300 {
+        let segment_bytes = if nth % 3 == 0 { 65_483 } else { 1_448 };
+        let client = any_client(Kind::Steady, segment_bytes, &mut dice);
+        let rate_bytes_per_s = client.profile.program.mean_bytes_per_s().expect("its own");
+        for (ms, bytes_per_s) in bounds(&client, 100 + dice.next_u64() % 900) {
+            told += 1;
+            // In slow start its path brought less than it could read.
+            let fed_ms = ms.saturating_sub(SLOW_START_TRIPS * client.profile.rtt_ms);
+            assert!(
+                (bytes_per_s * ms) as f64 >= (rate_bytes_per_s * fed_ms) as f64 * BOUND_PART,
+                "seed {}: {bytes_per_s} after {ms} ms: {client:?}",
+                SEEDS[0]
+            );
+        }
+    }
+    assert!(told > 300, "{told}");
 }
