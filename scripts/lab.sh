@@ -1,6 +1,7 @@
 #!/bin/sh
 # `make lab`: builds the lab, and the server if experiments run, then starts the lab, which installs its peers itself.
-# RUN is an experiment or a set of them, ROUNDS a number, ARGS a line of options as typed in a shell.
+# RUN is an experiment or a set of them, ROUNDS a number. ARGS is a line of options as typed in a shell, quotes and all:
+# make lab RUN=paced ARGS="--contenders 'ackpace --send eager,nginx'"
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -12,5 +13,7 @@ if [ -z "${RUN:-}" ]; then
     exec "$lab" list
 fi
 cargo build --quiet --release --locked --package ackpace --package ackpace-lab
+# The caller's own words, so the shell that reads them may do with them what the caller's shell would.
+eval "set -- ${ARGS:-}"
 # shellcheck disable=SC2086
-exec "$lab" run $RUN ${ROUNDS:+--rounds "$ROUNDS"} ${ARGS:-}
+exec "$lab" run $RUN ${ROUNDS:+--rounds "$ROUNDS"} "$@"
