@@ -143,9 +143,9 @@ impl<'a> Run<'a> {
             return false;
         };
         self.now = now;
-        while self.mishaps.front().is_some_and(|(at, _)| *at <= now) {
-            let mishap = self.mishaps.pop_front();
-            mishap.map(|(_, mishap)| self.suffer(mishap));
+        while let Some((_, mishap)) = self.mishaps.front().copied().filter(|(at, _)| *at <= now) {
+            self.mishaps.pop_front();
+            self.suffer(mishap);
         }
         let mut woken = self.worker.deadline().is_some_and(|at| at <= now);
         while let Some((n, deed)) = self.paths.next_deed(now) {
