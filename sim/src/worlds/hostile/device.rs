@@ -6,7 +6,7 @@ use ackpace_core::disk::{self, Destination, Layout, Out, ReadError, ReadId};
 use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 
 use super::bench::{Ask, Fate, Flight, Landed, Standing};
-use super::memory::Piece;
+use super::memory::FilledSlots;
 use super::shell::Run;
 use super::words::{self, Answer, News};
 
@@ -141,7 +141,12 @@ impl Run<'_> {
                 span,
                 slots,
             } = landed.flight;
-            Some(Piece::new(object, span.offset_bytes, told.span, slots))
+            Some(FilledSlots::new(
+                object,
+                span.offset_bytes,
+                told.span,
+                slots,
+            ))
         });
         let (news, told) = news.expect("an answer");
         let place = told.stream.conn.index;

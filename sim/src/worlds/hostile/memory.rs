@@ -11,7 +11,7 @@ const PAGE_BYTES: u64 = 16 * KIB;
 
 /// Slots that were read for one stream.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct FilledSlots {
     pub object: ObjectId,
     /// Offset in the file of their first byte.
     pub from_bytes: u64,
@@ -21,9 +21,9 @@ pub(super) struct Piece {
     released: u32,
 }
 
-impl Piece {
-    pub fn new(object: ObjectId, from_bytes: u64, span: Span, slots: u32) -> Piece {
-        Piece {
+impl FilledSlots {
+    pub fn new(object: ObjectId, from_bytes: u64, span: Span, slots: u32) -> FilledSlots {
+        FilledSlots {
             object,
             from_bytes,
             span,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ackpace_core::Machine;
 use ackpace_core::congestion::{CaState, Delay, Path};
-use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample};
+use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample, Want};
 use ackpace_core::disk;
 use ackpace_core::limits::{SEND_BYTES_MAX, SLOT_BYTES};
 use ackpace_core::send::Refill;
@@ -15,7 +15,7 @@ use ackpace_core::worker::{Expect, In, Out, Policy, Received, Settings, Worker};
 use super::bench::{Ask, Bench};
 use super::input::Input;
 use super::mailbox::Mailboxes;
-use super::memory::{File, Piece};
+use super::memory::{File, FilledSlots};
 use super::response::{Request, Response, residency};
 use super::story::Story;
 use super::words::{Answer, News};
@@ -46,7 +46,7 @@ pub(super) struct Client {
     pub marks: u32,
     /// The next send of file bytes fails.
     pub fails_next: bool,
-    pub pieces: VecDeque<Piece>,
+    pub pieces: VecDeque<FilledSlots>,
     /// The disk may hold a want of it.
     asked: bool,
     /// A response ended early: nothing may follow on this connection.
@@ -166,7 +166,13 @@ impl<'a> Run<'a> {
         true
     }
 
-    fn place_piece(&mut self, stream: StreamId, span: Span, piece: Option<Piece>, kept: bool) {
+    fn place_piece(
+        &mut self,
+        stream: StreamId,
+        span: Span,
+        piece: Option<FilledSlots>,
+        kept: bool,
+    ) {
         let (now, mut freed) = (self.now, 0);
         let client = self.client(stream.conn).filter(|_| kept);
         match (client, piece) {
@@ -202,19 +208,7 @@ impl<'a> Run<'a> {
                 object,
                 span,
             } => self.probe(stream, object, span),
-            Out::Want(want) => {
-                let client = self.living(want.stream.conn, &out);
-                if let Some((_, response)) = &client.response {
-                    let spans = response.bodies(want.object);
-                    assert!(
-                        spans.into_iter().any(|span| span.covers(want.span)),
-                        "a want for what its response has not: {want:?}"
-                    );
-                    client.asked = true;
-                    self.asks.put(want.stream.conn.index, Ask::Want(want));
-                    self.asked = true;
-                }
-            }
+            Out::Want(want) => self.want(want, &out),
             Out::Forget(stream) => self.forget(stream, &out),
             Out::Release(stream) => {
                 self.living(stream.conn, &out);
@@ -255,14 +249,7 @@ impl<'a> Run<'a> {
                 assert!(!client.shut, "our FIN twice");
                 client.shut = true;
             }
-            Out::Close { conn, .. } => {
-                let client = self.living(conn, &out);
-                assert!(client.response.is_none(), "closed, but not ended: {out:?}");
-                self.release_all(conn);
-                self.clients[conn.index as usize] = None;
-                self.generations[conn.index as usize] += 1;
-                self.progress += 1;
-            }
+            Out::Close { conn, .. } => self.close(conn, &out),
         }
     }
 
@@ -374,6 +361,22 @@ impl<'a> Run<'a> {
         });
     }
 
+    /// Passes a want to the disk, if its response still stands.
+    fn want(&mut self, want: Want, out: &Out) {
+        let client = self.living(want.stream.conn, out);
+        let Some((_, response)) = &client.response else {
+            return;
+        };
+        let spans = response.bodies(want.object);
+        assert!(
+            spans.into_iter().any(|span| span.covers(want.span)),
+            "a want for what its response has not: {want:?}"
+        );
+        client.asked = true;
+        self.asks.put(want.stream.conn.index, Ask::Want(want));
+        self.asked = true;
+    }
+
     fn forget(&mut self, stream: StreamId, out: &Out) {
         let client = self.living(stream.conn, out);
         client.resolving.take_if(|(of, _)| *of == stream);
@@ -397,12 +400,21 @@ impl<'a> Run<'a> {
         self.release_all(stream.conn);
     }
 
+    fn close(&mut self, conn: ConnId, out: &Out) {
+        let client = self.living(conn, out);
+        assert!(client.response.is_none(), "closed, but not ended: {out:?}");
+        self.release_all(conn);
+        self.clients[conn.index as usize] = None;
+        self.generations[conn.index as usize] += 1;
+        self.progress += 1;
+    }
+
     /// Returns all slots of a connection to the pool.
     fn release_all(&mut self, conn: ConnId) {
         let pieces = self
             .client(conn)
             .map(|client| std::mem::take(&mut client.pieces));
-        let slots = pieces.iter().flatten().map(Piece::slots).sum();
+        let slots = pieces.iter().flatten().map(FilledSlots::slots).sum();
         self.bench.free(slots);
     }
 
@@ -459,17 +471,10 @@ impl<'a> Run<'a> {
         client.calls |= full;
         client.unacked_bytes += taken_bytes;
         response.sent(taken_bytes);
-        let mut freed = 0;
-        if let Some((_, span)) = body.filter(|_| held == Held::Slots) {
-            let until_bytes = span.offset_bytes + taken_bytes;
-            while let Some(piece) = client.pieces.front_mut() {
-                freed += piece.release(until_bytes);
-                if until_bytes < piece.span.end_bytes() {
-                    break;
-                }
-                client.pieces.pop_front();
-            }
-        }
+        let freed = match body.filter(|_| held == Held::Slots) {
+            Some((_, span)) => client.release_sent(span.offset_bytes + taken_bytes),
+            None => 0,
+        };
         let unsent_bytes = (full || body.is_some()).then_some(client.unacked_bytes / 2);
         self.progress += taken_bytes;
         self.bench.free(freed);
@@ -534,6 +539,19 @@ impl Client {
         self.torn
     }
 
+    /// Gives back the slots before this offset of its file; returns how many.
+    fn release_sent(&mut self, until_bytes: u64) -> u32 {
+        let mut freed = 0;
+        while let Some(piece) = self.pieces.front_mut() {
+            freed += piece.release(until_bytes);
+            if until_bytes < piece.span.end_bytes() {
+                break;
+            }
+            self.pieces.pop_front();
+        }
+        freed
+    }
+
     fn new(id: ConnId, socket_bytes: u64) -> Client {
         Client {
             id,
@@ -558,7 +576,7 @@ impl Client {
 }
 
 /// Checks that the slots hold every byte of the span.
-fn check_slots(pieces: &VecDeque<Piece>, object: ObjectId, span: Span) {
+fn check_slots(pieces: &VecDeque<FilledSlots>, object: ObjectId, span: Span) {
     let mut at_bytes = span.offset_bytes;
     for piece in pieces {
         if piece.holds(object, at_bytes) {

@@ -10,7 +10,7 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker};
 
 use super::bench::Standing;
-use super::memory::Piece;
+use super::memory::FilledSlots;
 
 /// A message of the disk thread to a worker.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct News {
 #[derive(Debug)]
 pub(super) enum Answer {
     /// With the slots, if the bytes were read into any.
-    Filled(Span, Option<Piece>, Chosen),
+    Filled(Span, Option<FilledSlots>, Chosen),
     Failed(Why),
 }
 
@@ -40,7 +40,10 @@ pub(super) struct Told {
 
 impl News {
     /// The message for an order that answers a want; `None` for any other order.
-    pub fn of(out: &disk::Out, piece: impl FnOnce(Told) -> Option<Piece>) -> Option<(News, Told)> {
+    pub fn of(
+        out: &disk::Out,
+        piece: impl FnOnce(Told) -> Option<FilledSlots>,
+    ) -> Option<(News, Told)> {
         match *out {
             disk::Out::Filled {
                 read,
