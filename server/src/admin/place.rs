@@ -23,13 +23,13 @@ pub struct Bound {
     /// Its path.
     pub path: PathBuf,
     /// Identifies the file.
-    file: Identity,
+    file: SocketIdentity,
 }
 
 /// Device, inode, and the time when it was made, since inode numbers are reused at once.
-type Identity = (u64, u64, i64, i64);
+type SocketIdentity = (u64, u64, i64, i64);
 
-fn identity(meta: &fs::Metadata) -> Identity {
+fn identity(meta: &fs::Metadata) -> SocketIdentity {
     (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec())
 }
 

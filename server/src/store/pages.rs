@@ -31,7 +31,7 @@ pub use lingering::end_all as end_lingering;
 use map::Map;
 pub use reclaim::start;
 pub use whole::WHOLE_BYTES;
-use whole::{ENTERED_BYTES, Identity, Whole};
+use whole::{ENTERED_BYTES, MappedVersion, Whole};
 use windows::WINDOW_BYTES;
 pub use windows::WINDOWS_BYTES;
 
@@ -56,7 +56,7 @@ impl Pages {
     /// # Errors
     /// As mmap(2): what can't be mapped (some FUSE files), or no address space.
     pub fn new(file: &impl AsFd, st_dev: u64, stat: &Stat) -> Result<Pages, Errno> {
-        let identity = Identity::of(stat);
+        let identity = MappedVersion::of(stat);
         let kept = lingering::take(identity);
         let whole = kept.or_else(|| Whole::new(file, identity).map(Arc::new));
         if whole.is_none() {
@@ -171,7 +171,7 @@ mod tests {
         };
         let mapped = || Pages::new(&file, 0, &stat(&file)).expect("a file of a temporary folder");
         let address = |pages: &Pages| pages.whole.as_ref().map(Arc::as_ptr);
-        let identity = || Identity::of(&stat(&file));
+        let identity = || MappedVersion::of(&stat(&file));
 
         let seldom = mapped();
         assert_eq!(seldom.resident_bytes(&file, page), Some(4096));

@@ -21,7 +21,7 @@ pub struct Progress {
 
 /// The next piece to read; it begins and ends at multiples of [`READ_ALIGN_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct NextRead {
     /// Its start, from that of the span.
     pub from_bytes: u64,
     /// Its length; not 0.
@@ -32,7 +32,7 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Read this.
-    Read(Piece),
+    Read(NextRead),
     /// The read is over. So many bytes from the start of the span are there, fewer only where the file ends. Or it
     /// failed at an offset of the file, and the bytes before that are there.
     Done(Result<u64, ReadError>),
@@ -44,7 +44,7 @@ impl Progress {
     /// # Panics
     /// If it is empty, or does not begin and end at multiples of [`READ_ALIGN_BYTES`]: the disk machine rounds its
     /// orders.
-    pub fn new(span: Span) -> (Progress, Piece) {
+    pub fn new(span: Span) -> (Progress, NextRead) {
         let len_bytes = span.len_bytes;
         let aligned = (span.offset_bytes | len_bytes) % READ_ALIGN_BYTES == 0;
         assert!(aligned && len_bytes > 0, "{span:?} can't be read as it is");
@@ -58,7 +58,7 @@ impl Progress {
         let from_bytes = 0;
         (
             progress,
-            Piece {
+            NextRead {
                 from_bytes,
                 len_bytes,
             },
@@ -97,7 +97,7 @@ impl Progress {
         let left_bytes = self.span.len_bytes - self.got_bytes;
         match left_bytes.min(self.piece_bytes) {
             0 => Next::Done(Ok(self.got_bytes)),
-            len_bytes => Next::Read(Piece {
+            len_bytes => Next::Read(NextRead {
                 from_bytes: self.got_bytes,
                 len_bytes,
             }),
@@ -161,7 +161,7 @@ mod tests {
         let (mut progress, mut piece) = Progress::new(span);
         let mut calls = 0;
         loop {
-            let Piece {
+            let NextRead {
                 from_bytes,
                 len_bytes,
             } = piece;
@@ -224,7 +224,7 @@ mod tests {
     fn a_file_that_grows_while_it_is_read_is_asked_again_once() {
         let (mut progress, _) = Progress::new(span(BLOCK, 4 * BLOCK));
         let next = progress.on(Ok(BLOCK + 7), || 10 * BLOCK);
-        let again = Next::Read(Piece {
+        let again = Next::Read(NextRead {
             from_bytes: BLOCK,
             len_bytes: 3 * BLOCK,
         });

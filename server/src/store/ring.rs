@@ -14,7 +14,7 @@ use io_uring::{IoUring, opcode, types};
 
 use super::direct::Direct;
 use super::pool::Lease;
-use super::progress::{Next, Piece, Progress};
+use super::progress::{Next, NextRead, Progress};
 use crate::limits::RING_RETRY;
 
 /// A read to make. `tag` comes back with the result.
@@ -148,7 +148,7 @@ impl<T> Ring<T> {
     }
 
     /// Hands one piece of a read to the kernel.
-    fn start(&mut self, place: u32, mut flight: Box<Submitted<T>>, piece: Piece) {
+    fn start(&mut self, place: u32, mut flight: Box<Submitted<T>>, piece: NextRead) {
         let into = flight.order.lease.iovecs(piece.from_bytes, piece.len_bytes);
         let vectors = into.into_iter().map(|mut into| libc::iovec {
             iov_base: into.as_mut_ptr().cast(),

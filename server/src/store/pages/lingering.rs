@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::super::closing::{is_started, later, soon};
-use super::whole::{Identity, WHOLE_BYTES, Whole};
+use super::whole::{MappedVersion, WHOLE_BYTES, Whole};
 use crate::limits::{LINGERING_MAX, LINGERS};
 
 /// What lingers, and since when; the oldest comes first.
@@ -51,7 +51,7 @@ fn order_sweep() {
 }
 
 /// The mapping of that file, if it lingers.
-pub fn take(identity: Identity) -> Option<Arc<Whole>> {
+pub fn take(identity: MappedVersion) -> Option<Arc<Whole>> {
     let mut lingering = LINGERING.try_lock().ok()?; // no worker waits
     let place = lingering
         .iter()

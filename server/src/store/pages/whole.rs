@@ -28,7 +28,7 @@ static MAPPED: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
 
 /// A file as it was at some time. Its inode can't become another file's while it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct MappedVersion {
     st_dev: u64,
     st_ino: u64,
     ctime: (i64, i64),
@@ -36,14 +36,14 @@ pub struct Identity {
     pub len_bytes: u64,
 }
 
-impl Identity {
+impl MappedVersion {
     /// The identity that a stat shows.
     #[allow(
         clippy::useless_conversion,
         reason = "these numbers are shorter on other architectures"
     )]
-    pub fn of(stat: &Stat) -> Identity {
-        Identity {
+    pub fn of(stat: &Stat) -> MappedVersion {
+        MappedVersion {
             st_dev: stat.st_dev.into(),
             st_ino: stat.st_ino.into(),
             ctime: (stat.st_ctime.into(), stat.st_ctime_nsec as i64),
@@ -59,7 +59,7 @@ impl Identity {
 /// A file that is mapped whole.
 #[derive(Debug)]
 pub struct Whole {
-    identity: Identity,
+    identity: MappedVersion,
     map: Map,
     /// Where the windows begin that are in the page tables.
     entered: Mutex<BTreeSet<u64>>,
@@ -75,7 +75,7 @@ pub const ENTERED_BYTES: u64 = ENTERED_WINDOWS_MAX as u64 * (11 * size_of::<u64>
 
 impl Whole {
     /// The file with this identity, mapped anew. `None`: it is too long, too many are mapped already, or the kernel refuses.
-    pub fn new(file: &impl AsFd, identity: Identity) -> Option<Whole> {
+    pub fn new(file: &impl AsFd, identity: MappedVersion) -> Option<Whole> {
         let len_bytes = identity.len_bytes;
         let (files, bytes) = (&MAPPED.0, &MAPPED.1);
         let is_room = files.fetch_add(1, Ordering::Relaxed) < MAPPED_FILES_MAX
@@ -119,7 +119,7 @@ impl Whole {
     }
 
     /// Which file it is, as it was when it was mapped.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> MappedVersion {
         self.identity
     }
 
@@ -300,7 +300,7 @@ mod tests {
         let file = std::fs::File::open(&path).expect("our own file");
         std::fs::remove_file(&path).expect("our own file");
         let stat = rustix::fs::fstat(&file).expect("an open file");
-        let whole = Whole::new(&file, Identity::of(&stat)).expect("a short file");
+        let whole = Whole::new(&file, MappedVersion::of(&stat)).expect("a short file");
         let span = |offset_bytes, len_bytes| Span {
             offset_bytes,
             len_bytes,
