@@ -88,8 +88,8 @@ pub fn over() -> Experiment {
     Experiment {
         name: "fig14-over",
         title: "The same mix with more demand than the disk can meet",
-        asks: "180 clients of 2.4 Mbit/s and 300 of 480 kbit/s: one and a half times what the disk can give. This is where the paper's \
-            server was: nobody gets his rate, and the question is who gets how much, and how much the disk brings in all.",
+        asks: "180 clients of 2.4 Mbit/s and 300 of 480 kbit/s: one and a half times what the disk can deliver. The paper's server worked \
+            in this range: no client gets its full rate. How much does each class get, and how much does the disk deliver in all?",
         sweep: Vec::new(),
         scene: |_| scene(LOW_MOST, OVER),
         judged: vec![
@@ -128,7 +128,10 @@ pub fn order() -> Experiment {
     Experiment {
         name: "fig14-order",
         title: "The same mix, and who orders the reads",
-        asks: "The mix of Figure 14, with demand that the disk can meet and with one and a half times what it has. Reads go to the disk as they come,             through the kernel's elevator (mq-deadline), or in the order in which the server makes them (C-LOOK), and all through the page cache: as a             conventional server, and with reading by rate. What does each order do by itself? The drive orders its own queue in all cases.",
+        asks: "The mix of Figure 14, with a demand that the disk can meet, and with one and a half times what it can deliver. Reads go to the \
+            disk as they arrive, through the kernel's elevator (mq-deadline), or in the order that the server chooses (C-LOOK); all go \
+            through the page cache. The server reads ahead as a conventional one does, or by rate. What does each order gain by itself? \
+            The drive reorders its own queue in all cases.",
         contenders: slow_disk::orders(),
         subjects: &["TDAP by C-LOOK"],
         sweep: vec![Axis::named(
