@@ -51,6 +51,8 @@ impl Stream {
     pub(in crate::worker) fn let_go(&mut self) -> bool {
         let held = self.outstanding.drop_it() || !self.fetched.is_empty();
         self.fetched.clear();
+        // An answer to a probe under way tells nothing any more: the stream asks again when its client reads again.
+        self.probe = None;
         self.undo = Undo::default();
         held
     }

@@ -117,13 +117,18 @@ impl Run<'_> {
 
     /// Checks that nothing is kept after the last client has left.
     fn check_empty(&mut self) {
-        // Reads under way come back, and so do those made for clients that have left since.
-        for _ in 0..4 {
+        // Reads under way come back, and so do those made for clients that have left since, when they are due.
+        for _ in 0..ROUNDS_MAX {
             self.worker_turn();
             while self.map_one() {}
             self.disk_turn();
             while let Some(read) = self.bench.reads.keys().next().copied() {
                 self.read_done(read, Fate::Whole);
+            }
+            let due = self.bench.disk.deadline().max(Some(self.now));
+            match due.filter(|_| self.bench.disk.load().streams > 0) {
+                Some(due) => self.now = due,
+                None => break,
             }
         }
         assert_eq!(self.worker.connections(), 0);

@@ -58,6 +58,9 @@ pub(super) struct Client {
 pub(super) struct Run<'a> {
     pub input: Input<'a>,
     pub now: Instant,
+    /// When the worker last had nothing to order. What it orders after a pause may rest on what it knew then; the shell
+    /// asks the kernel once more in any case.
+    idle_at: Instant,
     pub worker: Worker,
     pub clients: Vec<Option<Client>>,
     generations: Vec<u32>,
@@ -93,6 +96,7 @@ impl<'a> Run<'a> {
         });
         Run {
             now: Instant { us: 1 },
+            idle_at: Instant { us: 1 },
             worker: Worker::new(settings),
             clients: (0..PLACES).map(|_| None).collect(),
             generations: vec![0; PLACES as usize],
@@ -140,6 +144,7 @@ impl<'a> Run<'a> {
         let mut outs = 0;
         while outs < most {
             let Some(out) = self.worker.poll(self.now) else {
+                self.idle_at = self.now;
                 break;
             };
             self.story.note(self.now, "worker", &out);
@@ -425,7 +430,7 @@ impl<'a> Run<'a> {
         (held, unconfirmed): (Held, bool),
         refill: Option<Refill>,
     ) {
-        let (cut, now) = (self.input.once_in(5), self.now);
+        let cut = self.input.once_in(5);
         let client = self.clients[stream.conn.index as usize].as_mut();
         let client = client.expect("it lives");
         assert!(!client.torn && !client.shut, "bytes behind the end");
@@ -440,7 +445,7 @@ impl<'a> Run<'a> {
             let confirms = held == Held::PageCache && !unconfirmed;
             match held {
                 Held::PageCache => assert!(
-                    file.may_be_believed(span, now),
+                    file.may_be_believed(span, self.idle_at),
                     "a worker reads from the disk: {span:?}"
                 ),
                 Held::Slots => check_slots(&client.pieces, object, span),
