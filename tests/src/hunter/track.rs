@@ -153,6 +153,37 @@ impl Track {
         Ok(())
     }
 
+    /// The response is one version's, under the strong tag of another one.
+    fn judge_tag(
+        &self,
+        tag: &str,
+        fit: &[usize],
+        since: Instant,
+        went_on: &dyn Fn(Instant) -> bool,
+        life: &Life,
+    ) -> Result<Judged, Wrong> {
+        // A short response may lie in the socket whole while its file is written over: the socket refers to the file's
+        // pages, and nothing more is sent that the server could hold back.
+        let in_socket = |stage: &Stage| {
+            stage.change == Change::InPlace
+                && stage.begun > since
+                && !stage.ended.is_some_and(went_on)
+        };
+        if fit.iter().any(|nth| in_socket(&life.stages[*nth])) {
+            return Ok(Judged::Torn);
+        }
+        let stage = &life.stages[fit[0]];
+        let before = self.head_at.saturating_duration_since(stage.begun);
+        let text = format!(
+            "{tag} was the tag of another version of {}; now it is of {:?} ({:?}, begun {:.3} s before the head came)",
+            life.target,
+            stage.state,
+            stage.change,
+            before.as_secs_f64()
+        );
+        Wrong::err(Kind::Tag, text)
+    }
+
     /// Judges the complete response. `went_on`: whether the server sent more long after this time.
     ///
     /// # Errors
@@ -187,27 +218,7 @@ impl Track {
             if !strong || life.tagged(tag, &fit) {
                 return Ok(Judged::One);
             }
-            // A short response may lie in the socket whole while its file is written over: the socket refers to the
-            // file's pages, and nothing more is sent that the server could hold back.
-            let in_socket = |stage: &Stage| {
-                stage.change == Change::InPlace
-                    && stage.begun > since
-                    && !stage.ended.is_some_and(went_on)
-            };
-            if fit.iter().any(|nth| in_socket(&life.stages[*nth])) {
-                return Ok(Judged::Torn);
-            }
-            let stage = &life.stages[fit[0]];
-            let text = format!(
-                "{tag} was the tag of another version of {}; now it is of {:?} ({:?}, begun {:.3} s before the head came)",
-                life.target,
-                stage.state,
-                stage.change,
-                self.head_at
-                    .saturating_duration_since(stage.begun)
-                    .as_secs_f64()
-            );
-            return Wrong::err(Kind::Tag, text);
+            return self.judge_tag(tag, &fit, since, went_on, life);
         }
         let stages = &life.stages[self.oldest..];
         // A change that the server had to notice: it began after the response did, and ended long before the response
