@@ -101,6 +101,9 @@ fn name_of(fd: &OwnedFd) -> Option<NameHash> {
     Some(hasher.finish())
 }
 
+/// How often in a row a page is there and not reported, before the kernel counts as blind.
+const BLIND_LOOKS: u32 = 5;
+
 /// Memory of an open file at worst, with its path, its mapping and its descriptor for direct reads.
 pub const FILE_BYTES: u64 =
     (size_of::<File>() + size_of::<Direct>() + PATH_BYTES_MAX + 64) as u64 + WHOLE_BYTES;
@@ -222,15 +225,17 @@ impl File {
     }
 
     /// Whether the kernel does not report pages that are there: it does not report the first one of the span, and yet
-    /// that can be read without waiting.
+    /// that can be read without waiting. Both again and again, since another program may drop and read the same page in
+    /// this moment.
     pub fn is_blind(&self, span: Span) -> bool {
         let first = Span {
             len_bytes: 1,
             ..span
         };
+        let missing = || self.resident_bytes(first) == Some(0);
         let sampled =
             || residency::resident_bytes(&self.fd, None, ResidencySource::Remember, first);
-        self.resident_bytes(first) == Some(0) && sampled() == Some(1)
+        (0..BLIND_LOOKS).all(|_| missing() && sampled() == Some(1))
     }
 
     fn pages(&self) -> Option<&Pages> {
