@@ -7,7 +7,7 @@
 //!
 //! A division is computed each second, and when somebody joins. What holds of every one:
 //! - the shares never exceed the pool;
-//! - each is at least the smaller of its claim and an equal part of the pool;
+//! - each is at least the smaller of its claim in flight and an equal part of the pool;
 //! - a larger pool makes no share smaller, and the order of the demands does not matter.
 
 pub mod atbt;

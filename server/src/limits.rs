@@ -50,8 +50,10 @@ pub const LINGERING_MAX: usize = 64;
 /// Files of a file system that wait to be closed, or an eighth of the descriptors. More: its disk hangs, and requests
 /// for further ones get 503.
 pub const CLOSING_MAX: usize = 1024;
-/// If none of these was closed for so long, milliseconds, the disk hangs; otherwise there are only many.
+/// If none of these was closed for so long, milliseconds, requests wait; otherwise there are only many.
 pub const CLOSING_STANDS_MS: u64 = 200;
+/// If none of these was closed for so long, the disk hangs: requests get 503.
+pub const CLOSING_HANGS_MS: u64 = 1200;
 /// Threads that close files, each for some file systems.
 pub const CLOSING_LANES: usize = 16;
 /// Threads that do chores for file systems (windows that are entered in the page tables).
@@ -62,8 +64,8 @@ pub const CLOSING_EACH: Duration = Duration::from_millis(5);
 pub const CHORES_EACH: Duration = Duration::from_millis(100);
 /// Chores that wait for a thread. Further ones are forgotten.
 pub const CHORES_MAX: usize = 1024;
-/// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left while files wait to be closed, or that
-/// too many wait: a second. More: it gets 503.
+/// Waits, of [`CLOSING_EACH`] each, of a request that finds no descriptor left, or too many files waiting, while files
+/// may be closed soon: a second. More: it gets 503.
 pub const CLOSING_WAITS_MAX: usize = 200;
 /// Bytes of the page cache that are copied at once: a piece that fits in the processor's cache.
 pub const COPIED_BYTES_MAX: usize = 64 << 10;

@@ -115,6 +115,7 @@ impl Return {
         let mut results = self.lock();
         while results.len() >= self.results_max && Arc::strong_count(&self.results) > 1 {
             drop(results);
+            self.waker.wake(); // it may have met this lock
             thread::sleep(RESULTS_FULL_EACH);
             results = self.lock();
         }
@@ -399,7 +400,7 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
 fn find(site: &Site, query: &Query) -> Answer {
     for _ in 0..CLOSING_WAITS_MAX {
         match site.find(query, Wait::Yes) {
-            Some(Answer::Exhausted) if closing::pending() > 0 => thread::sleep(CLOSING_EACH),
+            Some(Answer::Exhausted) if closing::goes_on() => thread::sleep(CLOSING_EACH),
             answer => return answer.unwrap_or(Answer::Exhausted),
         }
     }

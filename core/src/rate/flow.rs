@@ -311,7 +311,7 @@ impl Gauge {
     fn untold_bytes(&mut self, flow: Flow) -> u64 {
         // At first, all that it took is in the buffer, or was read.
         let held_bytes = match self.buffer_bytes {
-            0 => flow.acked_bytes,
+            0 => self.unread_bytes.saturating_add(self.burst_bytes),
             _ => self.unread_bytes,
         };
         self.buffer_bytes = (self.buffer_bytes).max(held_bytes.saturating_add(flow.window_bytes));

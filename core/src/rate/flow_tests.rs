@@ -354,3 +354,18 @@ fn a_window_that_stays_closed_tells_that_little_of_a_large_buffer_was_read() {
     assert!(at_most(&evidence[2]) <= bytes && at_most(&evidence[3]) <= bytes / 3);
     assert!(at_most(&evidence[3]) >= BUFFER / 16 / 4);
 }
+
+#[test]
+fn a_client_that_becomes_slow_is_found_however_much_it_took_before() {
+    for fast_s in [1u64, 10, 100] {
+        let mut world = World::new(100_000_000, 1_000_000_000, 6 << 20);
+        let (mut rate, mut gauge) = (Rate::default(), Gauge::default());
+        rate.sample(10_000_000, 100 * MS, false); // what left the socket
+        world.run(&mut rate, &mut gauge, fast_s, 20 << 20, 100);
+        world.program_bytes_per_s = 100_000;
+        world.run(&mut rate, &mut gauge, 20, 20 << 20, 100);
+        let found = rate.send_bytes_per_s();
+        assert!((80_000..=120_000).contains(&found), "{fast_s} s: {found}");
+        assert!(rate.is_counted(), "{fast_s} s");
+    }
+}

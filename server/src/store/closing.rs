@@ -15,8 +15,8 @@ use std::time::Instant;
 use crossbeam_queue::SegQueue;
 
 use crate::limits::{
-    CHORE_LANES, CHORES_EACH, CHORES_MAX, CLOSING_EACH, CLOSING_LANES, CLOSING_MAX,
-    CLOSING_STANDS_MS,
+    CHORE_LANES, CHORES_EACH, CHORES_MAX, CLOSING_EACH, CLOSING_HANGS_MS, CLOSING_LANES,
+    CLOSING_MAX, CLOSING_STANDS_MS,
 };
 
 static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
@@ -86,11 +86,28 @@ pub fn is_started() -> bool {
     MOST.load(Ordering::Relaxed) > 0
 }
 
-/// Whether so many files of this file system wait to be closed that no more should be opened: its disk hangs.
-pub fn is_full(st_dev: u64) -> bool {
+/// A thread that closes no files, so that no more of them should be opened: its disk does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standstill {
+    /// For a moment: it may go on soon.
+    Short,
+    /// For long: its disk hangs.
+    Long,
+}
+
+/// Whether so many files of this file system wait to be closed that no more should be opened.
+pub fn standstill(st_dev: u64) -> Option<Standstill> {
     let most = MOST.load(Ordering::Relaxed);
     let lane = of(&LANES, st_dev);
-    most > 0 && lane.pending.load(Ordering::Relaxed) >= most && lane.stands()
+    let is_full = most > 0 && lane.pending.load(Ordering::Relaxed) >= most;
+    lane.standstill().filter(|_| is_full)
+}
+
+/// Whether files that wait to be closed may be closed soon.
+pub fn goes_on() -> bool {
+    let waits = |lane: &&Lane| lane.pending.load(Ordering::Relaxed) > 0;
+    let mut waiting = LANES.iter().filter(waits);
+    waiting.any(|lane| lane.standstill() != Some(Standstill::Long))
 }
 
 /// Files that wait to be closed.
@@ -124,8 +141,12 @@ impl Lane {
     }
 
     /// Whether its thread has dropped nothing for a while.
-    fn stands(&self) -> bool {
-        now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) >= CLOSING_STANDS_MS
+    fn standstill(&self) -> Option<Standstill> {
+        match now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) {
+            ms if ms >= CLOSING_HANGS_MS => Some(Standstill::Long),
+            ms if ms >= CLOSING_STANDS_MS => Some(Standstill::Short),
+            _ => None,
+        }
     }
 
     /// Starts the thread if need be; `false`: no thread can be had. The next thing tries again.
@@ -351,12 +372,14 @@ mod tests {
             }
         }
         later(8, Hung(hangs));
-        assert!(!is_full(8));
+        assert_eq!(standstill(8), None);
         (0..1024 / 8).for_each(|_| later(8, Thing(told.clone())));
-        while !is_full(8) {
-            thread::yield_now(); // until it has stood for a while
+        for stands in [Standstill::Short, Standstill::Long] {
+            while standstill(8) != Some(stands) {
+                thread::yield_now(); // until it has stood for a while
+            }
         }
-        assert!(!is_full(9) && pending() > 1024 / 8);
+        assert!(standstill(9).is_none() && pending() > 1024 / 8);
         let (other, by_other) = channel();
         later(9, Thing(other));
         assert!(by_other.recv().is_ok(), "it waits for nobody");

@@ -233,9 +233,11 @@ impl Devices {
         })
     }
 
-    /// The device of a file system that was met. Never waits.
+    /// The device of a file system that was met. Those for which the table has no room share the device of the last one
+    /// in it. Never waits.
     pub fn known(&self, st_dev: u64) -> Option<&Device> {
-        self.get(self.met(st_dev)?.index)
+        let last = || self.file_systems.last()?.get();
+        self.get(self.met(st_dev).or_else(last)?.index)
     }
 
     /// The number of the device of a file system; of one that nobody has met, that of the last slot, which further ones

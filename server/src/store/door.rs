@@ -125,7 +125,7 @@ impl Miss {
             Errno::ACCESS => Miss::Forbidden("permission denied"),
             Errno::LOOP => Miss::Astray("a symbolic link is in the way"),
             // Files that are being closed give theirs back.
-            Errno::MFILE | Errno::NFILE if wait == Wait::No && closing::pending() > 0 => Miss::Cold,
+            Errno::MFILE | Errno::NFILE if wait == Wait::No && closing::goes_on() => Miss::Cold,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Miss::Exhausted,
             error => Miss::Failed(error),
         }

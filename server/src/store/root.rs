@@ -15,7 +15,7 @@ use ackpace_wire::hide::Hide;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
 
-use super::closing::{self, Descriptor};
+use super::closing::{self, Descriptor, Standstill};
 use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
 use crate::limits::RACES_MAX;
@@ -274,11 +274,10 @@ fn found(name: &VisibleName<'_>, wait: Wait) -> Result<Found, Miss> {
             FileType::RegularFile => {}
             _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
         }
-        if closing::is_full(stat.st_dev) {
-            return Err(match wait {
-                Wait::No => Miss::Cold, // a slow disk may go on in a moment
-                Wait::Yes => Miss::Exhausted,
-            });
+        match (closing::standstill(stat.st_dev), wait) {
+            (None, _) => {}
+            (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
+            (Some(_), _) => return Err(Miss::Exhausted),
         }
         let opened = name.open(READ, wait).map_err(|e| Miss::of(e, wait))?;
         let opened = Descriptor::new(opened, stat.st_dev);

@@ -14,10 +14,10 @@ pub struct Body {
     /// Bytes that Content-Length promises and that have not come yet.
     left: u64,
     track: Option<Track>,
-    /// When bytes came last after the socket had been empty for [`DRY`].
+    /// When the socket was last found empty, after it had been so for [`DRY`].
     drained: Option<Instant>,
-    /// Since when the socket has been empty, as far as its reader knows.
-    dry_since: Option<Instant>,
+    /// The first and the last time at which its reader found the socket empty, since bytes came last.
+    dry: Option<(Instant, Instant)>,
     /// How much was left at which time; at most one entry each [`MARK`].
     marks: Vec<(Instant, u64)>,
 }
@@ -68,7 +68,7 @@ impl Body {
             left,
             track: None,
             drained: None,
-            dry_since: None,
+            dry: None,
             marks: Vec::new(),
         }
     }
@@ -151,7 +151,7 @@ impl Body {
 
     /// Notes that the socket is empty.
     pub fn drained(&mut self, now: Instant) {
-        self.dry_since.get_or_insert(now);
+        self.dry.get_or_insert((now, now)).1 = now;
     }
 
     /// Its position, as text.
@@ -173,9 +173,9 @@ impl Body {
     /// # Errors
     /// The promise that they break.
     pub fn feed(&mut self, bytes: &[u8], now: Instant, history: &History) -> Result<usize, Wrong> {
-        if let Some(since) = self.dry_since.take() {
-            if now.saturating_duration_since(since) >= DRY {
-                self.drained = Some(now);
+        if let Some((first, last)) = self.dry.take() {
+            if last.saturating_duration_since(first) >= DRY {
+                self.drained = Some(last);
             }
         }
         if self.track.is_some() && self.marks.last().is_none_or(|mark| now >= mark.0 + MARK) {
