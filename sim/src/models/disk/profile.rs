@@ -132,9 +132,8 @@ impl Profile {
     }
 }
 
-/// A SCSI disk of 10,000 rpm and 73.4 GB, about 2003. The tests of the models measure it; the lab's profile of the same
-/// name has the same values.
-#[cfg(test)]
+/// A SCSI disk of 10,000 rpm and 73.4 GB, about 2003. The tests of the models measure it, and the soak draws others from
+/// it; the lab's profile of the same name has the same values.
 pub(crate) fn scsi_2003() -> DiskProfile {
     DiskProfile {
         size_bytes: 73_400_000_000,

@@ -9,7 +9,7 @@ use ackpace_core::worker::Policy;
 
 use super::dice::Dice;
 use crate::models::disk::profile::{
-    ArrayProfile, Discipline, DiskProfile, FlashProfile, Profile, QueueProfile, Seek,
+    ArrayProfile, Discipline, DiskProfile, FlashProfile, Profile, QueueProfile, scsi_2003,
 };
 use crate::worlds::delivery::{Download, Faults, Mishap, World};
 use crate::worlds::socket::{Change, Client, Pace};
@@ -123,22 +123,13 @@ fn profile(dice: &mut Dice) -> Profile {
         rpm: dice.pick(&[5_400, 7_200, 15_000]),
         rate_outer_bytes_per_s: dice.between(20_000_000, 200_000_000),
         rate_inner_bytes_per_s: 20_000_000,
-        zones: 16,
-        heads: 8,
-        seek: Seek {
-            settle_ns: 400_000,
-            sqrt_ns: 6_000_000,
-            linear_ns: 3_300_000,
-        },
-        overhead_ns: 150_000,
-        bus_bytes_per_s: 200_000_000,
-        segments: 16,
         segment_bytes: dice.pick(&[0, 524_288]),
         queue: QueueProfile {
             discipline: dice.pick(&[Discipline::Fifo, Discipline::Clook, Discipline::Sptf]),
             depth: dice.pick(&[1, 4, 32]),
             age_max_ns: 1_000_000_000,
         },
+        ..scsi_2003()
     };
     match dice.below(4) {
         0 => Profile::Array(ArrayProfile {
