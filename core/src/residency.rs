@@ -3,13 +3,13 @@
 //! sendfile(2) waits for a page that is missing, and a worker must not wait. So the shell asks the kernel before each send, by the
 //! [`Question`] that suits the file; an answer holds for the turn in which it was given ([`Confirmation`]); and when
 //! pages go missing that had just been there, page cache is copied for a while instead, which never waits
-//! ([`in_doubt`], [`means`]). Which window to read is decided by what [`cache`](crate::cache) believes.
+//! ([`Doubt`], [`means`]). Which window to read is decided by what [`cache`](crate::cache) believes.
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
 use crate::conn::{ResidencySource, Span};
 use crate::limits::{
-    CONFIRMED_US, DOUBT_US, REACH_BYTES_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX, SCANS_HOLD_US_MIN,
-    SCANS_SHARE, SEND_BYTES_MAX,
+    CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, REACH_BYTES_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX,
+    SCANS_HOLD_US_MIN, SCANS_SHARE, SEND_BYTES_MAX,
 };
 use crate::units::Instant;
 
@@ -120,10 +120,36 @@ impl Reach {
     }
 }
 
-/// Whether answers are in doubt: pages went missing lately that had just been there, so what is found now may be gone a moment
-/// later, in this file or in another one.
-pub fn in_doubt(missed_at: Option<Instant>, now: Instant) -> bool {
-    missed_at.is_some_and(|missed_at| now.since_us(missed_at) < DOUBT_US)
+/// Pages that had just been there went missing: what is found in memory now may be gone a moment later, in this file or in
+/// another one. Whoever drops pages for an hour goes on doing so after a pause, so doubt lasts as long again as pages were
+/// missed, within bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// When the first one of this spell was missed.
+    pub first: Instant,
+    /// When the last one was missed.
+    pub last: Instant,
+}
+
+impl Doubt {
+    /// A process knows nothing of its machine when it starts, and so it begins in doubt.
+    pub const AT_START: Doubt = Doubt {
+        first: Instant { us: 0 },
+        last: Instant { us: 0 },
+    };
+
+    /// Whether answers are in doubt.
+    pub fn holds(&self, now: Instant) -> bool {
+        let missed_us = self.last.since_us(self.first);
+        now.since_us(self.last) < missed_us.clamp(DOUBT_US_MIN, DOUBT_US_MAX)
+    }
+
+    /// A page is missing now: the spell goes on, or a new one begins.
+    #[must_use]
+    pub fn missed(&self, now: Instant) -> Doubt {
+        let first = if self.holds(now) { self.first } else { now };
+        Doubt { first, last: now }
+    }
 }
 
 /// How bytes of the page cache reach the socket.
@@ -150,6 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::units::US_PER_S;
 
     const TURN: Instant = Instant { us: 7 };
 
@@ -231,14 +258,33 @@ mod tests {
 
     #[test]
     fn page_cache_is_copied_while_answers_are_in_doubt() {
-        assert!(!in_doubt(None, TURN), "nothing was missing");
-        assert!(in_doubt(Some(TURN), TURN));
-        assert!(in_doubt(Some(TURN), TURN.plus_us(DOUBT_US - 1)));
-        assert!(!in_doubt(Some(TURN), TURN.plus_us(DOUBT_US)));
         assert_eq!(means(false, false), Means::Sendfile);
         for (is_absent, in_doubt) in [(false, true), (true, false), (true, true)] {
             assert_eq!(means(is_absent, in_doubt), Means::Copy);
         }
+    }
+
+    #[test]
+    fn doubt_lasts_as_long_again_as_pages_were_missed() {
+        let at = |s: u64| Instant { us: s * US_PER_S };
+        let ends = |doubt: Doubt| (0..).find(|s| !doubt.holds(at(*s))).expect("an end");
+        assert_eq!(ends(Doubt::AT_START), 10, "nothing is known yet");
+        let once = Doubt::AT_START.missed(at(20));
+        assert_eq!(
+            (0..30).filter(|s| *s >= 20 && once.holds(at(*s))).count(),
+            10
+        );
+        // Until when it lasts if a page is missed every five seconds, for so long.
+        for (until_s, ends_s) in [(20, 30), (25, 35), (40, 60), (120, 220), (1_000, 1_600)] {
+            let missed = |doubt: Doubt, s: u64| doubt.missed(at(s));
+            let doubt = (20..=until_s).step_by(5).fold(Doubt::AT_START, missed);
+            assert!(doubt.holds(at(ends_s - 1)), "{until_s}: {doubt:?}");
+            assert!(!doubt.holds(at(ends_s)), "{until_s}: {doubt:?}");
+        }
+        let (long, later) = ((20..=120).step_by(5), at(240));
+        let over = long.fold(Doubt::AT_START, |doubt, s| doubt.missed(at(s)));
+        let Doubt { first, last } = over.missed(later);
+        assert_eq!((first, last), (later, later), "another spell");
     }
 
     proptest! {

@@ -5,24 +5,38 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ackpace_core::conn::{ResidencySource, Span};
-use ackpace_core::residency::{self, Question};
+use ackpace_core::residency::{self, Doubt, Question};
 use ackpace_core::units::Instant;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::pages::Pages;
 
-/// When pages of any file that had just been resident were last missing, microseconds; 0: never.
-static MISSED_US: AtomicU64 = AtomicU64::new(0);
+/// When pages of any file that had just been resident were first and last missing, microseconds.
+static FIRST_MISSED_US: AtomicU64 = AtomicU64::new(Doubt::AT_START.first.us);
+static LAST_MISSED_US: AtomicU64 = AtomicU64::new(Doubt::AT_START.last.us);
+
+/// Workers write them one after the other: a mixture of two spells ends too early or too late, and the next page that is
+/// missing mends it.
+fn doubt() -> Doubt {
+    let read = |us: &AtomicU64| Instant {
+        us: us.load(Ordering::Relaxed),
+    };
+    Doubt {
+        first: read(&FIRST_MISSED_US),
+        last: read(&LAST_MISSED_US),
+    }
+}
 
 /// Pages that had just been resident are missing: a program drops them, or memory is short.
 pub fn missed(now: Instant) {
-    MISSED_US.store(now.us.max(1), Ordering::Relaxed);
+    let Doubt { first, last } = doubt().missed(now);
+    FIRST_MISSED_US.store(first.us, Ordering::Relaxed);
+    LAST_MISSED_US.store(last.us, Ordering::Relaxed);
 }
 
 /// Whether pages that are resident now may be gone a moment later, in any file.
 pub fn in_doubt(now: Instant) -> bool {
-    let us = MISSED_US.load(Ordering::Relaxed);
-    residency::in_doubt((us > 0).then_some(Instant { us }), now)
+    doubt().holds(now)
 }
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
@@ -154,9 +168,9 @@ mod tests {
 
     #[test]
     fn after_a_page_was_missed_answers_are_in_doubt() {
-        let start = Instant { us: 0 };
-        missed(start); // 0 would mean "never"
-        assert!(in_doubt(start));
+        let now = Instant { us: 3_000_000_000 };
+        missed(now);
+        assert!(in_doubt(now));
     }
 
     #[test]

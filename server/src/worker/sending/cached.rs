@@ -167,7 +167,7 @@ mod tests {
     use crate::store::file::File;
 
     const LEN: u64 = 256 << 10;
-    const NOW: Instant = Instant { us: 5_000_000 };
+    const NOW: Instant = Instant { us: 50_000_000 };
 
     /// What becomes of these bytes, and what arrives of them.
     fn copied(source: &Source, span: Span) -> (Option<Sent>, Vec<u8>) {
