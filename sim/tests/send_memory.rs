@@ -9,6 +9,7 @@ use ackpace_sim::models::link::{Loss, Profile, Queue};
 use ackpace_sim::worlds::send_memory::{Flow, Outcome, World};
 use std::fmt::Write;
 
+const LOSSY: &str = "Fig 5, 7 at 2 %";
 const SEED: u64 = 20_260_101;
 const POLICIES: [(&str, Policy); 4] = [
     ("equal", Policy::Equal),
@@ -63,7 +64,7 @@ fn lossy() -> Case {
         starts_at_us: nth as u64 * 137_000,
     };
     Case {
-        name: "Fig 5, 7 at 2 %",
+        name: LOSSY,
         links: (0..8).map(|nth| link(100, 6_000, loss(nth))).collect(),
         flows: (0..8).map(flow).collect(),
         pool_bytes: 145_000,
@@ -122,7 +123,10 @@ fn a_fast_connection_keeps_its_rate_among_slow_ones() {
             let all = |of: Measured| of.first_mbits + of.others_mbits;
             assert!(all(law) >= 0.99 * all(equal), "{what}");
             assert!(law.first.share_cv <= 0.08, "{what}");
-            assert!(law.first.share_cv <= window.first.share_cv, "{what}");
+            if case.name == LOSSY {
+                assert!(law.first_mbits >= 1.03 * window.first_mbits, "{what}");
+                assert!(law.first.share_cv <= window.first.share_cv / 3.0, "{what}");
+            }
         }
         for (name, policy) in POLICIES {
             let of = run(&case, policy, SEED);

@@ -17,7 +17,8 @@ use crate::send::bytes_in;
 /// By which law a need is estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Need {
-    /// The least of three: the law of its congestion control, the bandwidth-delay product, the client's window.
+    /// The least of three: the law of its congestion control (PFTK for reno), the bandwidth-delay product, the client's
+    /// window.
     #[default]
     Law,
     /// SSBT's eq. 1 (PFTK), and the first round alone.
@@ -49,10 +50,14 @@ pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
     }
 }
 
+/// The least of law, product and window.
 fn law_bytes(demand: &Demand) -> u64 {
+    let path = &demand.path;
+    let (cubic, reno) = (path.cubic().bytes(), path.square_root().bytes());
     let by_loss = match demand.control {
-        Control::Reno => demand.path.square_root().bytes(),
-        Control::Cubic => demand.path.cubic().bytes(),
+        Control::Cubic if cubic > reno => cubic,
+        // On short or lossy paths cubic is as reno, and there timeouts count.
+        Control::Reno | Control::Cubic => path.pftk(demand.rto_us, u64::MAX).bytes(),
         Control::Model => u64::MAX,
     };
     by_loss

@@ -59,8 +59,8 @@ fn a_need_is_the_least_of_law_product_and_window() {
     let product_bytes = 125_000 + 2 * MSS_BYTES;
     let demand = link(100_000, 1_000_000);
     assert_eq!(need(demand), product_bytes);
-    // sqrt(1.5 / .0006) = 50 segments, sqrt(1.5 / .006) = 15.8.
-    assert_eq!(need(with_loss(0.0006, demand)), 50 * MSS_BYTES);
+    // PFTK with T_0 = .3 s: 100 ms / (2,000 + 8 us) = 49.8 segments, 100 ms / (6,325 + 256 us) = 15.2.
+    assert_eq!(need(with_loss(0.0006, demand)) / MSS_BYTES, 49);
     assert_eq!(need(with_loss(0.006, demand)) / MSS_BYTES, 15);
     let narrow = Demand {
         peer_window_bytes: 30_000,
@@ -87,6 +87,13 @@ fn a_need_is_the_least_of_law_product_and_window() {
         ..with_loss(1e-4, link(1_000_000, 100_000_000))
     };
     assert_eq!(need(cubic) / MSS_BYTES, 1_053);
+    // At 12 ms and 2 % it is as reno, timeouts included: 12 ms / (1,386 + 1,117 us).
+    let short = |control| Demand {
+        control,
+        ..with_loss(0.02, link(12_000, 100_000_000))
+    };
+    assert_eq!(need(short(Control::Cubic)) / MSS_BYTES, 4);
+    assert_eq!(need(short(Control::Cubic)), need(short(Control::Reno)));
 }
 
 #[test]
