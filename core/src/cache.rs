@@ -19,8 +19,8 @@ pub enum Verdict {
     Resident,
     /// Ask the kernel.
     Probe,
-    /// Want it from the disk; asking would start a read.
-    Cold,
+    /// Nothing is known, and asking would start a read: want it from the disk.
+    Unknown,
 }
 
 /// Memory of one sighting.
@@ -71,7 +71,7 @@ impl ResidencyCache {
             (ResidencySource::Always, _) => Verdict::Resident,
             (_, Some(sighting)) if sighting.is_fresh(now) => Verdict::Resident,
             (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => Verdict::Probe,
-            (ResidencySource::Remember, None) => Verdict::Cold,
+            (ResidencySource::Remember, None) => Verdict::Unknown,
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
         residency_cache.seen(FILE, tail, START);
         for (residency, whole) in [
             (ResidencySource::Ask, Verdict::Probe),
-            (ResidencySource::Remember, Verdict::Cold),
+            (ResidencySource::Remember, Verdict::Unknown),
         ] {
             assert_eq!(
                 residency_cache.verdict(FILE, residency, tail, START),
@@ -180,12 +180,12 @@ mod tests {
         let mut residency_cache = ResidencyCache::default();
         let verdict =
             |b: &ResidencyCache, now| b.verdict(FILE, ResidencySource::Remember, WINDOW, now);
-        assert_eq!(verdict(&residency_cache, START), Verdict::Cold);
+        assert_eq!(verdict(&residency_cache, START), Verdict::Unknown);
         residency_cache.seen(FILE, WINDOW, START);
         let later = START.plus_us(RESIDENCY_TRUST_US);
         assert_eq!(verdict(&residency_cache, later), Verdict::Probe);
         residency_cache.gone(FILE, WINDOW);
-        assert_eq!(verdict(&residency_cache, later), Verdict::Cold);
+        assert_eq!(verdict(&residency_cache, later), Verdict::Unknown);
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         };
         let verdict =
             |b: &ResidencyCache, file| b.verdict(file, ResidencySource::Remember, WINDOW, START);
-        assert_eq!(verdict(&residency_cache, next), Verdict::Cold);
+        assert_eq!(verdict(&residency_cache, next), Verdict::Unknown);
         residency_cache.gone(next, WINDOW);
         assert_eq!(verdict(&residency_cache, FILE), Verdict::Resident);
     }

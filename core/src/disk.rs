@@ -61,7 +61,7 @@ struct Flight {
     object: ObjectId,
     span: Span,
     held: Held,
-    /// The first one of its stream.
+    /// It was queued as urgent: the first read of its stream, or the short rest of a response.
     urgent: bool,
     /// For whom it was chosen first, why, and when.
     chosen: (ReaderId, Chosen, Instant),
@@ -87,11 +87,12 @@ pub struct Disk {
     slots_used: u32,
     /// Slots that the next read lacks.
     slots_lacking: u32,
-    /// Bypass count: reads in a row made before one whose turn it was, which lacked slots or was held back.
+    /// Bypass count: reads in a row that went before a want whose turn it was. It lacked slots, or waited for a first
+    /// read (`holds_back`).
     bypassed: u32,
     depth: Depth,
     /// Since the last read came back the device had room, and no stream was due.
-    unasked: bool,
+    had_spare_depth: bool,
     outs: VecDeque<Out>,
     next: u64,
     delayed: Delayed,
@@ -121,7 +122,7 @@ impl Disk {
             slots_lacking: 0,
             bypassed: 0,
             depth: Depth::new(settings.rotational, settings.spindles),
-            unasked: false,
+            had_spare_depth: false,
             outs: VecDeque::new(),
             next: 0,
             delayed: Delayed::default(),
@@ -149,6 +150,8 @@ impl Disk {
         self.settings.prefetch.target_us(&self.load(), &self.model)
     }
 
+    /// Queues a want, or lets it join a read under way. An older want than the present one is ignored. A want with the
+    /// same number has only a new deadline; if it is answered already, its worker is woken when the stream is nearly dry.
     fn want(&mut self, mut want: Want, now: Instant) {
         want.rate_bytes_per_s = want.rate_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
         let id = ReaderId::of(want.stream);
@@ -257,6 +260,7 @@ impl Disk {
             return None;
         }
         let target_us = self.target_us();
+        // A stream is due when its bytes last for less than half of T_D ([`crate::prefetch`]).
         let horizon = now.plus_us(target_us / 2);
         while let Some(id) = self.scheduler.next_due(horizon) {
             let Some(entry) = self.entry(id) else { break };
@@ -265,7 +269,7 @@ impl Disk {
         }
         let holds_back = self.holds_back();
         let candidates = self.scheduler.candidates();
-        self.unasked |= candidates[0].is_none() || holds_back;
+        self.had_spare_depth |= candidates[0].is_none() || holds_back;
         let mut passed = false;
         for id in candidates.into_iter().flatten() {
             let position = self.readers.get(&id)?.position?;
@@ -296,6 +300,7 @@ impl Disk {
         let chosen = Chosen {
             reason: match position {
                 _ if id.is_gone() => Reason::Left,
+                Position::Urgent(_) if want.answers > 0 => Reason::Rest,
                 Position::Urgent(_) => Reason::First,
                 _ if is_dry(&want, now) => Reason::Late,
                 _ => Reason::Due,
@@ -338,7 +343,7 @@ impl Disk {
         match into {
             Destination::Slots(slots) => {
                 self.slots_used += slots;
-                self.fill_or_not(id, now);
+                self.adjust_pool(id, now);
                 flight.held = Held::Slots;
             }
             Destination::PageCache => self.join(&mut flight),
@@ -346,7 +351,7 @@ impl Disk {
         if let Some(reader) = self.readers.get_mut(&id) {
             reader.fills = into == Destination::PageCache;
         }
-        self.refill(id);
+        self.update_fill_rate(id);
         self.objects.read(object, span);
         let want = self.readers.get(&id).map(|reader| reader.want);
         if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
@@ -392,7 +397,7 @@ impl Disk {
         let there = common(want.span, landed.span);
         let end_bytes = there.map_or(want.span.offset_bytes, |span| span.end_bytes());
         reader.answered = Some(Answer { at: now, end_bytes });
-        self.refill(id);
+        self.update_fill_rate(id);
         self.outs.push_back(out);
     }
 }

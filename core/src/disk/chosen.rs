@@ -29,6 +29,8 @@ pub struct Chosen {
 pub enum Reason {
     /// It had received nothing yet: first reads don't wait for the sweep.
     First,
+    /// It was the short rest of a response: who is nearly done does not wait for the sweep, either.
+    Rest,
     /// It was due, and the sweep came by.
     Due,
     /// The same, and it had run dry meanwhile.
@@ -47,6 +49,9 @@ impl fmt::Display for Chosen {
         match self.reason {
             Reason::First => {
                 f.write_str("before all who have something, since it had nothing yet")?
+            }
+            Reason::Rest => {
+                f.write_str("before others, since it was the short rest of a response")?
             }
             Reason::Due => write!(
                 f,

@@ -28,7 +28,7 @@ impl Disk {
             len_bytes,
             us,
             medium_us: self.model.medium_us(len_bytes),
-            asked: !core::mem::take(&mut self.unasked),
+            asked: !core::mem::take(&mut self.had_spare_depth),
         });
         if let Some(verdict) = verdict {
             self.journal.record(DeviceChange::Tried(verdict), now);

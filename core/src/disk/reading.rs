@@ -88,7 +88,7 @@ impl Disk {
         }
         self.remove_rate(before.rate_bytes_per_s);
         self.add_rate(want.rate_bytes_per_s);
-        self.refill(id);
+        self.update_fill_rate(id);
     }
 
     pub(super) fn set_position(&mut self, id: ReaderId, position: Position) {

@@ -96,7 +96,7 @@ impl Disk {
     }
 
     /// Where memory bounds the length of reads, it shall be used.
-    pub(super) fn fill_or_not(&mut self, id: ReaderId, now: Instant) {
+    pub(super) fn adjust_pool(&mut self, id: ReaderId, now: Instant) {
         let (load, want) = (self.load(), self.readers[&id].want);
         if self.settings.prefetch.lacks_memory(&load, &self.model) {
             let (used, max) = (self.slots_used, self.slots_max());

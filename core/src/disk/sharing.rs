@@ -87,7 +87,7 @@ impl Disk {
             }
         }
         let joined = flight.waiters.iter().skip(1);
-        joined.for_each(|id| self.refill(*id));
+        joined.for_each(|id| self.update_fill_rate(*id));
     }
 
     /// Whether another reader of the file follows closely enough to need these bytes while they are in the page cache.
@@ -152,7 +152,7 @@ impl Disk {
 
     /// Updates the rate at which the stream's reads fill the page cache, after something has changed for it. A stream
     /// that finds all its bytes there wants nothing, and fills nothing.
-    pub(super) fn refill(&mut self, id: ReaderId) {
+    pub(super) fn update_fill_rate(&mut self, id: ReaderId) {
         let Some(want) = self.readers.get(&id).map(|reader| reader.want) else {
             return;
         };

@@ -158,6 +158,23 @@ fn a_first_read_is_short_and_the_next_follows_the_rate() {
 }
 
 #[test]
+fn the_short_rest_of_a_response_is_told_from_a_first_read() {
+    let (mut disk, first) = disk_with(SETTINGS, 1);
+    disk.on(done(&first[0]), NOW);
+    let reason = |outs: &[Out]| match &outs[0] {
+        Out::Filled { chosen, urgent, .. } => (chosen.reason, *urgent),
+        other => panic!("expected an answer, got {other:?}"),
+    };
+    assert_eq!(reason(&orders(&mut disk, NOW)), (Reason::First, true));
+    let mut rest = want(0, 0, FIRST_READ_BYTES, 1);
+    (rest.span.len_bytes, rest.rate_bytes_per_s) = (10_000, 0);
+    disk.on(In::Want(rest), NOW);
+    let next = orders(&mut disk, NOW);
+    disk.on(done(&next[0]), NOW);
+    assert_eq!(reason(&orders(&mut disk, NOW)), (Reason::Rest, true));
+}
+
+#[test]
 fn nothing_is_read_or_told_to_a_client_that_left() {
     let (mut disk, first) = disk_with(SETTINGS, 20);
     for n in 0..20 {
@@ -337,7 +354,7 @@ fn short_reads_go_deeper_than_long_ones_and_memory_bounds_both() {
         disk.model.begun(true, now);
         for _ in 0..100 {
             now = now.plus_us(each_us);
-            disk.unasked = true;
+            disk.had_spare_depth = true;
             disk.learn_service(len_bytes, now);
         }
         disk.reads_max()

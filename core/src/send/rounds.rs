@@ -9,23 +9,24 @@ use crate::limits::{
 use crate::prefetch::us_for;
 use crate::units::Instant;
 
-/// The next round may come after this part of the current round's reach, in tenths. With steady clients it comes after
-/// nine tenths. Clients that losses make unsteady become writable earlier; then all are topped up together instead of
-/// each by its own wake-up (`sim/tests/sending.txt`).
+/// The earliest next round, in tenths of the current round's reach. If all clients are steady, no socket becomes
+/// writable before nine tenths. After losses some do earlier; then all are topped up together instead of each by its
+/// own wake-up (`sim/tests/sending.txt`).
 const ROUND_AFTER_TENTHS: u64 = 2;
 
 /// How far sockets are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// T: sockets are filled with what their clients take in this time.
+    /// T: a full socket holds what its client takes in this time plus [`CALL_US`].
     pub us: u64,
-    /// The least fill: a client that takes less than this in T is topped up more rarely than others.
+    /// The least top-up above the level at which a socket becomes writable. A client that takes less in T is topped up
+    /// more rarely than others.
     pub least_bytes: u64,
     /// A client that reads at its own pace is filled with this times the root of its rate. Of all ways to divide a
     /// queue this one needs the fewest top-ups: per second they are the sum of each rate over its fill.
     pub steady_per_root: u64,
-    /// What a socket holds at most, while its rate is a guess, of what its client's window does not take yet; or
-    /// [`LOWAT_BYTES_START`], if that is more.
+    /// This socket's part of the budget for unsent bytes beyond its client's receive window, while its rate is a guess
+    /// (`send/burst.rs`). [`TopUps::target`] leaves it 0.
     pub beyond_bytes: u64,
 }
 
@@ -63,20 +64,20 @@ pub struct Demand {
     pub slow_bytes_per_s: u64,
     /// The sum of the roots of the rates of clients that read at their own pace.
     pub steady_roots: u64,
-    /// The shortest time for which one of their full sockets lasts.
+    /// The shortest time after which a full socket of one of them becomes writable again.
     pub shortest_us: Option<u64>,
 }
 
 impl Demand {
     /// Counts one more connection.
-    pub fn add(&mut self, margin: &SendQueue, target: Target) {
-        let Some(us) = margin.lasts_us(target) else {
+    pub fn add(&mut self, queue: &SendQueue, target: Target) {
+        let Some(us) = queue.lasts_us(target) else {
             return;
         };
-        let rate = margin.rate_bytes_per_s();
+        let rate = queue.rate_bytes_per_s();
         self.known += 1;
         self.rates_bytes_per_s = self.rates_bytes_per_s.saturating_add(rate);
-        if margin.is_steady() {
+        if queue.is_steady() {
             self.steady_roots = self.steady_roots.saturating_add(rate.isqrt());
         } else if bytes_in(target.us, rate) < TOP_UP_BYTES_MIN {
             self.slow_bytes_per_s = self.slow_bytes_per_s.saturating_add(rate);
@@ -99,8 +100,8 @@ pub struct TopUps {
 }
 
 impl TopUps {
-    /// `budget_bytes` bounds what all sockets of the worker hold unsent together. Sockets of clients that a path holds
-    /// up hold [`SEND_QUEUE_BYTES`] at most.
+    /// `budget_bytes` bounds two groups of the worker's sockets separately: those of clients that a path limits (at most
+    /// [`SEND_QUEUE_BYTES`] together), and those of clients that read at their own pace (at most [`STEADY_QUEUE_BYTES`]).
     pub fn new(budget_bytes: u64) -> TopUps {
         TopUps {
             budget_bytes: budget_bytes.min(SEND_QUEUE_BYTES),
@@ -112,7 +113,7 @@ impl TopUps {
         }
     }
 
-    /// How far each socket is filled, from the budget and the total demand.
+    /// The target of the last round, without `beyond_bytes`.
     pub fn target(&self) -> Target {
         self.target
     }
@@ -124,7 +125,7 @@ impl TopUps {
         (self.budget_bytes / u64::from(connections.max(1))).min(OWN_BYTES_MAX)
     }
 
-    /// How far the sockets of this many connections are filled.
+    /// The same with `beyond_bytes`, which depends on the number of connections.
     pub fn target_of(&self, connections: u32) -> Target {
         Target {
             beyond_bytes: self.steady_bytes / u64::from(connections.max(1)),

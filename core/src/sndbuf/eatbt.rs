@@ -1,6 +1,6 @@
-//! E-ATBT: by what each connection can use (SSBT 3.1), in two rounds and a surplus.
+//! E-ATBT (SSBT 3.1): divides the pool by what each connection can use, in three rounds.
 //!
-//! 1. What it can have in flight: B_i = rho_i rtt_i, by a law (`need_bytes`). Where the pool is short of these, a need
+//! 1. What it can have in flight, B_i = rate times round trip, by a law (`need_bytes`). Where the pool is short of these, a need
 //!    below an equal share is granted whole, and the rest goes to the others in proportion to need (`fill`).
 //! 2. What its socket holds unsent, B_n T (`margin_bytes`). Where the pool is short of these, each connection gets
 //!    bytes for the same time. The paper has no such round: its sockets need nothing unsent.
@@ -21,7 +21,7 @@ pub enum Need {
     /// window.
     #[default]
     Law,
-    /// SSBT's eq. 1 (PFTK), and the first round alone.
+    /// SSBT's eq. 1 (PFTK). Nothing is claimed for the second round; the surplus is still divided by need.
     Paper,
 }
 

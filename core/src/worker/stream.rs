@@ -144,7 +144,7 @@ impl Stream {
     }
 
     /// Takes what the shell and the disk machine must cancel before they do anything else for the stream. Call this
-    /// after each [`Stream::step`], [`Stream::probed`] and [`Stream::missing`].
+    /// after each [`Stream::step`], [`Stream::probed`], [`Stream::missing`] and [`Stream::filled`].
     pub fn undo(&mut self) -> Undo {
         core::mem::take(&mut self.undo)
     }
@@ -297,9 +297,9 @@ impl Stream {
         let window = rest_of_window(at_bytes, end_bytes);
         match residency_cache.verdict(body.object, body.residency, window, now) {
             Verdict::Resident => {}
-            Verdict::Probe | Verdict::Cold if self.waits_at(at_bytes) => return Step::Wait,
+            Verdict::Probe | Verdict::Unknown if self.waits_at(at_bytes) => return Step::Wait,
             Verdict::Probe => return self.ask(body, window),
-            Verdict::Cold => {
+            Verdict::Unknown => {
                 self.drop_fetched();
                 let absent = matches!(self.missed, (missed_bytes, 1..) if missed_bytes == at_bytes);
                 let rest = to_end(at_bytes, span.end_bytes());
@@ -310,8 +310,9 @@ impl Stream {
         self.send(held, ready_bytes, left_bytes, false)
     }
 
-    /// A stream that reads from the disk always has a want for the bytes after those that it has; the disk machine
-    /// decides when it is due. The want gets a new deadline when the client becomes faster or slower.
+    /// Reads ahead: a stream with fetched pieces keeps one want for the bytes after them, and its deadline moves with
+    /// the client's rate. No want is made while enough is fetched, before a first send has shown what an unknown client
+    /// takes, or after a failed read.
     fn look_ahead(
         &mut self,
         residency_cache: &ResidencyCache,
@@ -332,7 +333,7 @@ impl Stream {
         }
         let &(mut ahead_bytes, held) = self.fetched.last()?;
         if held == Held::Slots && supply.rate_bytes_per_s == 0 && !supply.full {
-            return None; // what it has is offered first: whether all of it is taken says what to read
+            return None; // unknown rate, socket not full: whether it takes all slots decides the next read
         }
         while ahead_bytes < end_bytes && self.fetched.len() < FETCHED_MAX {
             let next = rest_of_window(ahead_bytes, end_bytes);
@@ -344,7 +345,7 @@ impl Stream {
                 }
                 Verdict::Resident => return None,
                 Verdict::Probe => return Some(self.ask(body, next)),
-                Verdict::Cold => {
+                Verdict::Unknown => {
                     let rest = to_end(ahead_bytes, end_bytes);
                     let want = self.want(body.object, rest, false, supply, now);
                     return Some(Step::Want(want));

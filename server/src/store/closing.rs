@@ -1,9 +1,9 @@
 //! Closes files in threads of their own, one for each few file systems.
 //!
 //! close(2) may wait for a disk: the last one of a deleted file frees its blocks, and ext4 writes out a file that was
-//! truncated and rewritten, whichever process closes it. munmap(2) takes time for each page in the page tables, and
-//! mapping pages there waits for one that was just dropped. No worker may wait for any of these, and no file for the
-//! disk of another one.
+//! truncated and rewritten, whichever process closes it. munmap(2) takes time for each mapped page. Populating a
+//! mapping waits for the disk if a page was just evicted. No worker may wait for any of these. A file system waits only
+//! for those that share its thread.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ static CHORES: [Lane; CHORE_LANES] = [const { Lane::new() }; CHORE_LANES];
 /// For the chore that ends lingering mappings, which waits for no disk.
 static DISKLESS: Lane = Lane::new();
 /// How many files may wait in a lane before no more are opened; 0: no thread was started.
-static MOST: AtomicUsize = AtomicUsize::new(0);
+static PENDING_MAX: AtomicUsize = AtomicUsize::new(0);
 
 /// Work that may be delayed.
 type Chore = Box<dyn FnOnce() + Send>;
@@ -46,7 +46,7 @@ struct Lane {
     chores_waiting: AtomicUsize,
     is_started: AtomicBool,
     thread: OnceLock<Thread>,
-    /// When a thing was last dropped, milliseconds of [`now_ms`].
+    /// When the thread last made progress ([`now_ms`]): it woke up, dropped a thing or ran a chore.
     done_ms: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ struct Lane {
 /// by the caller.
 pub fn start(descriptors_max: u64) {
     let most = usize::try_from(descriptors_max / 8).unwrap_or(usize::MAX);
-    MOST.store(most.clamp(16, CLOSING_MAX), Ordering::Relaxed);
+    PENDING_MAX.store(most.clamp(16, CLOSING_MAX), Ordering::Relaxed);
 }
 
 /// Drops the thing soon, in the thread for this file system (`st_dev`).
@@ -75,15 +75,16 @@ pub fn at_leisure<C: FnOnce() + Send + 'static>(st_dev: u64, chore: C) {
     }
 }
 
-/// As [`at_leisure`], in a thread of its own that no disk can hold up, so the chore may sleep. `false`: it is forgotten.
-pub fn soon<C: FnOnce() + Send + 'static>(chore: C) -> bool {
+/// As [`at_leisure`], in one thread for chores that wait for no disk. A chore may sleep; later ones wait for it.
+/// `false`: the chore is dropped.
+pub fn without_disk<C: FnOnce() + Send + 'static>(chore: C) -> bool {
     const { assert!(size_of::<C>() <= CHORE_HOLDS_BYTES) };
     DISKLESS.push_chore(Box::new(chore))
 }
 
 /// Whether threads do all this, and not the caller.
 pub fn is_started() -> bool {
-    MOST.load(Ordering::Relaxed) > 0
+    PENDING_MAX.load(Ordering::Relaxed) > 0
 }
 
 /// A thread that closes no files, so that no more of them should be opened: its disk does nothing.
@@ -97,7 +98,7 @@ pub enum Standstill {
 
 /// Whether so many files of this file system wait to be closed that no more should be opened.
 pub fn standstill(st_dev: u64) -> Option<Standstill> {
-    let most = MOST.load(Ordering::Relaxed);
+    let most = PENDING_MAX.load(Ordering::Relaxed);
     let lane = of(&LANES, st_dev);
     let is_full = most > 0 && lane.pending.load(Ordering::Relaxed) >= most;
     lane.standstill().filter(|_| is_full)
@@ -140,7 +141,7 @@ impl Lane {
         }
     }
 
-    /// Whether its thread has dropped nothing for a while.
+    /// For how long its thread has made no progress. An idle thread makes none either, so ask only while things wait.
     fn standstill(&self) -> Option<Standstill> {
         match now_ms().saturating_sub(self.done_ms.load(Ordering::Relaxed)) {
             ms if ms >= CLOSING_HANGS_MS => Some(Standstill::Long),
@@ -231,8 +232,8 @@ impl Lane {
     }
 
     fn drop_things(&self) {
-        // Few descriptors are used up soon.
-        if self.pending.load(Ordering::Relaxed) < MOST.load(Ordering::Relaxed) / 4 {
+        // Wait for more things, unless a quarter of the bound is waiting already.
+        if self.pending.load(Ordering::Relaxed) < PENDING_MAX.load(Ordering::Relaxed) / 4 {
             thread::sleep(CLOSING_EACH);
         }
         let count = self.things.len();

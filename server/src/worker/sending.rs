@@ -43,7 +43,7 @@ pub(super) struct Order {
     pub more: bool,
     /// The kernel says again and again that they are missing, just after they were read: a read that never waits decides.
     pub unconfirmed: bool,
-    /// How it is filled; `None`: it takes what it likes.
+    /// How much the socket should take and when it becomes writable again; `None`: the kernel decides both.
     pub refill: Option<Refill>,
 }
 
@@ -148,7 +148,8 @@ impl Worker {
         }
         let way = way_of(part, held, conn.ready);
         let at_bytes = at_bytes(part, span);
-        // What fills the socket has to leave at once: on loopback a segment may hold a second of what its client takes.
+        // A send that fills the socket is not corked: TCP_CORK would hold back its last segment for up to 200 ms. On
+        // loopback a segment may hold a second of what its client takes.
         let fills = (order.refill).is_some_and(|refill| span.len_bytes >= refill.bytes);
         if more && !fills && matches!(part, Part::Body { .. }) {
             conn.cork(); // sendfile(2) has no MSG_MORE: each window would end in a small segment
@@ -195,11 +196,13 @@ impl Worker {
         let mut unsent_bytes = None;
         if let Some(conn) = self.conns.get(order.stream.conn) {
             if let Some(refill) = order.refill.filter(|_| full) {
+                // The kernel calls a socket writable when it holds less than half of TCP_NOTSENT_LOWAT.
                 conn.set_lowat(2 * refill.call_bytes);
                 conn.uncork();
                 if !blocked {
                     self.budget.topped_up(taken_bytes);
-                    // A socket calls only after it has refused something. Being asked by epoll and saying no is that, too.
+                    // Edge-triggered EPOLLOUT needs SOCK_NOSPACE, which a refused send sets. EPOLL_CTL_MOD asks the
+                    // socket and sets it, too.
                     let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
                 }
             }
@@ -258,7 +261,8 @@ fn send_body(
             send_cached(&conn.transport, &cached, &mut conn.reach, copied)
         }
         Held::Slots => {
-            // A response that the file's change has reached must not end as if it were whole.
+            // After sendfile(2) the socket may still refer to pages of the file, which a writer can change. So the version
+            // is checked again: a response with changed bytes must not end as if it were complete.
             let prove_again = conn.refers;
             for piece in conn.pieces.iter_mut().filter(|_| prove_again) {
                 piece.proven = false;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::super::closing::{is_started, later, soon};
+use super::super::closing::{is_started, later, without_disk};
 use super::whole::{MappedVersion, WHOLE_BYTES, Whole};
 use crate::limits::{LINGERING_MAX, LINGERS};
 
@@ -45,7 +45,7 @@ pub fn keep(st_dev: u64, whole: Arc<Whole>) {
 }
 
 fn order_sweep() {
-    if !SWEEP_ORDERED.swap(true, Ordering::AcqRel) && !soon(sweep) {
+    if !SWEEP_ORDERED.swap(true, Ordering::AcqRel) && !without_disk(sweep) {
         SWEEP_ORDERED.store(false, Ordering::Release); // the next one tries again
     }
 }
