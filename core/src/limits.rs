@@ -304,7 +304,7 @@ pub const DOUBT_READ_US: u64 = 2_000;
 /// One in so many microseconds of a processor may go into reading that count. Fewer: it is noticeable on large machines.
 pub const SCANS_SHARE: u64 = 200;
 /// How long sends from the page cache are copied, which never waits, after pages went missing that had just been there,
-/// microseconds; and after the start. Longer: a processor copies more. Shorter: a wait for the disk is risked again.
+/// microseconds. Longer: a processor copies more. Shorter: a wait for the disk is risked again.
 pub const DOUBT_US_MIN: u64 = 10 * US_PER_S;
 /// How long at most, if pages went missing for so long, microseconds.
 pub const DOUBT_US_MAX: u64 = 600 * US_PER_S;

@@ -132,11 +132,11 @@ pub struct Doubt {
 }
 
 impl Doubt {
-    /// A process knows nothing of its machine when it starts, and so it begins in doubt.
-    pub const AT_START: Doubt = Doubt {
-        first: Instant { us: 0 },
-        last: Instant { us: 0 },
-    };
+    /// A first page is missing now.
+    pub fn new(now: Instant) -> Doubt {
+        let (first, last) = (now, now);
+        Doubt { first, last }
+    }
 
     /// Whether answers are in doubt.
     pub fn holds(&self, now: Instant) -> bool {
@@ -147,8 +147,10 @@ impl Doubt {
     /// A page is missing now: the spell goes on, or a new one begins.
     #[must_use]
     pub fn missed(&self, now: Instant) -> Doubt {
-        let first = if self.holds(now) { self.first } else { now };
-        Doubt { first, last: now }
+        match self.holds(now) {
+            true => Doubt { last: now, ..*self },
+            false => Doubt::new(now),
+        }
     }
 }
 
@@ -267,24 +269,18 @@ mod tests {
     #[test]
     fn doubt_lasts_as_long_again_as_pages_were_missed() {
         let at = |s: u64| Instant { us: s * US_PER_S };
-        let ends = |doubt: Doubt| (0..).find(|s| !doubt.holds(at(*s))).expect("an end");
-        assert_eq!(ends(Doubt::AT_START), 10, "nothing is known yet");
-        let once = Doubt::AT_START.missed(at(20));
-        assert_eq!(
-            (0..30).filter(|s| *s >= 20 && once.holds(at(*s))).count(),
-            10
-        );
+        let once = Doubt::new(at(20));
+        assert!(once.holds(at(29)) && !once.holds(at(30)));
         // Until when it lasts if a page is missed every five seconds, for so long.
         for (until_s, ends_s) in [(20, 30), (25, 35), (40, 60), (120, 220), (1_000, 1_600)] {
             let missed = |doubt: Doubt, s: u64| doubt.missed(at(s));
-            let doubt = (20..=until_s).step_by(5).fold(Doubt::AT_START, missed);
+            let doubt = (25..=until_s).step_by(5).fold(once, missed);
             assert!(doubt.holds(at(ends_s - 1)), "{until_s}: {doubt:?}");
             assert!(!doubt.holds(at(ends_s)), "{until_s}: {doubt:?}");
         }
-        let (long, later) = ((20..=120).step_by(5), at(240));
-        let over = long.fold(Doubt::AT_START, |doubt, s| doubt.missed(at(s)));
-        let Doubt { first, last } = over.missed(later);
-        assert_eq!((first, last), (later, later), "another spell");
+        let spell = once.missed(at(25));
+        assert_eq!(spell.missed(at(34)).first, at(20), "the same spell");
+        assert_eq!(spell.missed(at(35)), Doubt::new(at(35)), "another spell");
     }
 
     proptest! {

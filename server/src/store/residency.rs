@@ -11,32 +11,30 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::pages::Pages;
 
-/// When pages of any file that had just been resident were first and last missing, microseconds.
-static FIRST_MISSED_US: AtomicU64 = AtomicU64::new(Doubt::AT_START.first.us);
-static LAST_MISSED_US: AtomicU64 = AtomicU64::new(Doubt::AT_START.last.us);
+/// When pages of any file that had just been resident were first and last missing, microseconds; 0: never.
+static FIRST_MISSED_US: AtomicU64 = AtomicU64::new(0);
+static LAST_MISSED_US: AtomicU64 = AtomicU64::new(0);
 
-/// Workers write them one after the other: a mixture of two spells ends too early or too late, and the next page that is
-/// missing mends it.
-fn doubt() -> Doubt {
+/// Workers write the two one after the other: a mixture of two spells ends too early or too late, and the next page that
+/// is missing mends it.
+fn doubt() -> Option<Doubt> {
     let read = |us: &AtomicU64| Instant {
         us: us.load(Ordering::Relaxed),
     };
-    Doubt {
-        first: read(&FIRST_MISSED_US),
-        last: read(&LAST_MISSED_US),
-    }
+    let (first, last) = (read(&FIRST_MISSED_US), read(&LAST_MISSED_US));
+    (last.us > 0).then_some(Doubt { first, last })
 }
 
 /// Pages that had just been resident are missing: a program drops them, or memory is short.
 pub fn missed(now: Instant) {
-    let Doubt { first, last } = doubt().missed(now);
+    let Doubt { first, last } = doubt().map_or(Doubt::new(now), |doubt| doubt.missed(now));
     FIRST_MISSED_US.store(first.us, Ordering::Relaxed);
-    LAST_MISSED_US.store(last.us, Ordering::Relaxed);
+    LAST_MISSED_US.store(last.us.max(1), Ordering::Relaxed);
 }
 
 /// Whether pages that are resident now may be gone a moment later, in any file.
 pub fn in_doubt(now: Instant) -> bool {
-    doubt().holds(now)
+    doubt().is_some_and(|doubt| doubt.holds(now))
 }
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
