@@ -10,16 +10,14 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 
 use ackpace_core::conn::StreamId;
 use ackpace_core::limits::RESOLVERS_MAX;
 use crossbeam_queue::SegQueue;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
+use rustix::thread::futex;
 
 use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
@@ -189,8 +187,9 @@ struct Jobs {
     arrived: SegQueue<(u16, Waiting)>,
     /// For the threads of the pool only, and held for a push or a pop.
     lanes: Mutex<Lanes<Waiting>>,
-    /// Wakes a thread for each time that it is signalled (eventfd(2), EFD_SEMAPHORE).
-    signal: OwnedFd,
+    /// Signals that no thread has taken yet, each for one thread, which waits for it in futex(2). (An eventfd(2) wakes all
+    /// that read it.)
+    signals: AtomicU32,
     /// Threads that wait, or are about to, and for which nobody has signalled yet.
     idle: AtomicUsize,
     /// A thread is waking up. It will look for all that has come until then, and wake the next one if there is more: so
@@ -216,7 +215,7 @@ impl Resolver {
         held_bytes_max: u64,
     ) -> io::Result<Resolver> {
         let waiting_max = 2 * places as usize * returns.len().max(1);
-        let jobs = Arc::new(Jobs::new(waiting_max, held_bytes_max)?);
+        let jobs = Arc::new(Jobs::new(waiting_max, held_bytes_max));
         let returns = Arc::new(returns);
         for n in 0..RESOLVERS_MAX {
             let (jobs, site, returns) = (Arc::clone(&jobs), Arc::clone(site), Arc::clone(&returns));
@@ -245,18 +244,18 @@ impl Resolver {
 }
 
 impl Jobs {
-    fn new(waiting_max: usize, held_bytes_max: u64) -> io::Result<Jobs> {
-        Ok(Jobs {
+    fn new(waiting_max: usize, held_bytes_max: u64) -> Jobs {
+        Jobs {
             arrived: SegQueue::new(),
             lanes: Mutex::new(Lanes::new(RESOLVERS_MAX)),
-            signal: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?,
+            signals: AtomicU32::new(0),
             idle: AtomicUsize::new(0),
             signalled: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             waiting_max,
             held_bytes: AtomicU64::new(0),
             held_bytes_max,
-        })
+        }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes<Waiting>> {
@@ -304,8 +303,8 @@ impl Jobs {
         fence(Ordering::SeqCst);
         if !self.signalled.load(Ordering::SeqCst) && self.claim_idle() {
             self.signalled.store(true, Ordering::SeqCst);
-            // Never waits for room: one for each thread at most.
-            let _ = rustix::io::write(&self.signal, &1u64.to_ne_bytes());
+            self.signals.fetch_add(1, Ordering::SeqCst);
+            let _ = futex::wake(&self.signals, futex::Flags::PRIVATE, 1);
         }
     }
 
@@ -317,7 +316,14 @@ impl Jobs {
     }
 
     fn wait_for_signal(&self) {
-        while rustix::io::read(&self.signal, &mut [0u8; 8]) == Err(Errno::INTR) {}
+        let one_less = |signals: u32| signals.checked_sub(1);
+        let take = || {
+            let taken = (self.signals).fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+            taken.is_ok()
+        };
+        while !take() {
+            let _ = futex::wait(&self.signals, futex::Flags::PRIVATE, 0, None); // or a signal came meanwhile
+        }
         self.signalled.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }

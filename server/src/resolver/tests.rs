@@ -24,7 +24,7 @@ fn find(path_bytes: usize) -> Job {
 
 #[test]
 fn what_waits_is_bounded_by_what_it_holds_and_makes_room_when_it_is_taken() {
-    let jobs = Jobs::new(1_000, 10_000).expect("a descriptor");
+    let jobs = Jobs::new(1_000, 10_000);
     let put = |path_bytes: usize| jobs.put(0, stream(0), find(path_bytes));
     assert!(put(4_000) && put(4_000));
     assert!(!put(4_000), "a long one does not fit");
@@ -37,7 +37,7 @@ fn what_waits_is_bounded_by_what_it_holds_and_makes_room_when_it_is_taken() {
 
 #[test]
 fn a_worker_queues_a_job_and_hears_results_while_a_thread_holds_the_locks() {
-    let jobs = Jobs::new(10, 10_000).expect("a descriptor");
+    let jobs = Jobs::new(10, 10_000);
     let lanes = jobs.lanes();
     assert!(jobs.put(0, stream(1), find(1)));
     drop(lanes);
@@ -66,7 +66,7 @@ fn every_job_wakes_somebody() {
     const WORKERS: u16 = 3;
     const THREADS: u16 = 4;
     const EACH: u16 = 5_000;
-    let jobs = Jobs::new(50, u64::MAX).expect("a descriptor");
+    let jobs = Jobs::new(50, u64::MAX);
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
         let (jobs, done) = (&jobs, &done);
@@ -111,4 +111,51 @@ fn every_job_wakes_somebody() {
     let all = u64::from(WORKERS * EACH);
     assert_eq!(done.load(Ordering::Relaxed), all * (all + 1) / 2);
     assert_eq!(jobs.held_bytes.load(Ordering::Relaxed), 0);
+}
+
+/// How often this thread has slept (proc(5)).
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("proc(5)");
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count
+        .and_then(|count| count.trim().parse().ok())
+        .expect("a count of switches")
+}
+
+/// Before, all of them woke up for each job, and all but one went to sleep again.
+#[test]
+fn a_job_wakes_one_thread() {
+    const THREADS: u16 = 8;
+    const JOBS: u16 = 500;
+    let jobs = Jobs::new(50, u64::MAX);
+    let all_idle = || jobs.idle.load(Ordering::SeqCst) == usize::from(THREADS);
+    let slept = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut before = None;
+                loop {
+                    let (taken, waiting) = jobs.next(before);
+                    before = Some(taken);
+                    if waiting.stream.nth == u16::MAX {
+                        break;
+                    }
+                }
+                jobs.lanes().done(before.expect("a job"));
+                slept.fetch_add(sleeps(), Ordering::Relaxed);
+            });
+        }
+        for nth in 0..JOBS {
+            while !all_idle() {
+                thread::yield_now();
+            }
+            assert!(jobs.put(0, stream(nth), find(1)));
+        }
+        for nth in 0..THREADS {
+            assert!(jobs.put(nth, stream(u16::MAX), find(1)));
+        }
+    });
+    let slept = slept.load(Ordering::Relaxed);
+    assert!(slept < 2 * u64::from(JOBS), "{slept} for {JOBS} jobs");
 }
