@@ -9,7 +9,6 @@ use ackpace_sim::models::link::{Loss, Profile, Queue};
 use ackpace_sim::worlds::send_memory::{Flow, Outcome, World};
 use std::fmt::Write;
 
-const LOSSY: &str = "Fig 5, 7 at 2 %";
 const SEED: u64 = 20_260_101;
 const POLICIES: [(&str, Policy); 4] = [
     ("equal", Policy::Equal),
@@ -64,7 +63,7 @@ fn lossy() -> Case {
         starts_at_us: nth as u64 * 137_000,
     };
     Case {
-        name: LOSSY,
+        name: "Fig 5, 7 at 2 %",
         links: (0..8).map(|nth| link(100, 6_000, loss(nth))).collect(),
         flows: (0..8).map(flow).collect(),
         pool_bytes: 145_000,
@@ -105,26 +104,27 @@ fn a_fast_connection_keeps_its_rate_among_slow_ones() {
         "{:<18}shares       first Mbit/s  others Mbit/s  its share KB  cv of it\n",
         "case"
     );
-    // The least that the first gains by need over equal shares.
-    for (case, gain) in [
-        (lossy(), 1.3),
-        (many_slow("Fig 17, alone", 0), 1.0),
-        (many_slow("Fig 17, 15 slow", 15), 6.0),
-        (many_slow("Fig 17, 30 slow", 30), 5.0),
+    // The least that the first gains by need over equal shares, and over shares by window with a third of their
+    // variation. Beside 30 slow ones neither of these two is ahead with each seed.
+    for (case, over_equal, over_window) in [
+        (lossy(), 1.3, Some(1.03)),
+        (many_slow("Fig 17, alone", 0), 1.0, Some(1.0)),
+        (many_slow("Fig 17, 15 slow", 15), 6.0, Some(1.03)),
+        (many_slow("Fig 17, 30 slow", 30), 5.0, None),
     ] {
-        for seed in [SEED, SEED + 100, SEED + 200] {
+        for seed in (0..7).map(|nth| SEED + 100 * nth) {
             let [equal, window, _, law] = POLICIES.map(|(_, policy)| run(&case, policy, seed));
             let what = format!(
                 "{}, seed {seed}: {law:?}, equal {equal:?}, window {window:?}",
                 case.name
             );
-            assert!(law.first_mbits >= gain * equal.first_mbits, "{what}");
+            assert!(law.first_mbits >= over_equal * equal.first_mbits, "{what}");
             // What the others give is less than what the first gains.
             let all = |of: Measured| of.first_mbits + of.others_mbits;
             assert!(all(law) >= 0.99 * all(equal), "{what}");
             assert!(law.first.share_cv <= 0.08, "{what}");
-            if case.name == LOSSY {
-                assert!(law.first_mbits >= 1.03 * window.first_mbits, "{what}");
+            if let Some(gain) = over_window {
+                assert!(law.first_mbits >= gain * window.first_mbits, "{what}");
                 assert!(law.first.share_cv <= window.first.share_cv / 3.0, "{what}");
             }
         }
