@@ -25,7 +25,7 @@ static CHORES: [Lane; CHORE_LANES] = [const { Lane::new() }; CHORE_LANES];
 /// For the chore that ends lingering mappings, which waits for no disk.
 static DISKLESS: Lane = Lane::new();
 /// How many files may wait in a lane before no more are opened; 0: no thread was started.
-static PENDING_MAX: AtomicUsize = AtomicUsize::new(0);
+static PENDING_BOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// Work that may be delayed.
 type Chore = Box<dyn FnOnce() + Send>;
@@ -54,7 +54,7 @@ struct Lane {
 /// by the caller.
 pub fn start(descriptors_max: u64) {
     let most = usize::try_from(descriptors_max / 8).unwrap_or(usize::MAX);
-    PENDING_MAX.store(most.clamp(16, CLOSING_MAX), Ordering::Relaxed);
+    PENDING_BOUND.store(most.clamp(16, CLOSING_MAX), Ordering::Relaxed);
 }
 
 /// Drops the thing soon, in the thread for this file system (`st_dev`).
@@ -84,7 +84,7 @@ pub fn without_disk<C: FnOnce() + Send + 'static>(chore: C) -> bool {
 
 /// Whether threads do all this, and not the caller.
 pub fn is_started() -> bool {
-    PENDING_MAX.load(Ordering::Relaxed) > 0
+    PENDING_BOUND.load(Ordering::Relaxed) > 0
 }
 
 /// A thread that closes no files, so that no more of them should be opened: its disk does nothing.
@@ -98,7 +98,7 @@ pub enum Standstill {
 
 /// Whether so many files of this file system wait to be closed that no more should be opened.
 pub fn standstill(st_dev: u64) -> Option<Standstill> {
-    let most = PENDING_MAX.load(Ordering::Relaxed);
+    let most = PENDING_BOUND.load(Ordering::Relaxed);
     let lane = of(&LANES, st_dev);
     let is_full = most > 0 && lane.pending.load(Ordering::Relaxed) >= most;
     lane.standstill().filter(|_| is_full)
@@ -233,7 +233,7 @@ impl Lane {
 
     fn drop_things(&self) {
         // Wait for more things, unless a quarter of the bound is waiting already.
-        if self.pending.load(Ordering::Relaxed) < PENDING_MAX.load(Ordering::Relaxed) / 4 {
+        if self.pending.load(Ordering::Relaxed) < PENDING_BOUND.load(Ordering::Relaxed) / 4 {
             thread::sleep(CLOSING_EACH);
         }
         let count = self.things.len();
