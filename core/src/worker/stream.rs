@@ -14,7 +14,7 @@ use super::stall::Stall;
 use crate::cache::{ResidencyCache, Verdict, rest_of_window};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want, WantSeq};
-use crate::limits::{FETCHED_MAX, MISSES_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US};
+use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US};
 use crate::send::Supply;
 use crate::units::Instant;
 use crate::why::Why;
@@ -233,7 +233,7 @@ impl Stream {
             len_bytes,
             held,
             more: more || len_bytes < left_bytes || self.parts_follow(),
-            unconfirmed: self.missed.1 >= MISSES_MAX,
+            unconfirmed: self.is_unconfirmed(self.body_at_bytes()),
         })
     }
 
@@ -297,11 +297,12 @@ impl Stream {
         let window = rest_of_window(at_bytes, end_bytes);
         match residency_cache.verdict(body.object, body.residency, window, now) {
             Verdict::Resident => {}
+            _ if self.is_unconfirmed(at_bytes) && !self.fetched.is_empty() => {} // a read that never waits decides
             Verdict::Probe | Verdict::Unknown if self.waits_at(at_bytes) => return Step::Wait,
             Verdict::Probe => return self.ask(body, window),
             Verdict::Unknown => {
-                self.drop_fetched();
                 let absent = matches!(self.missed, (missed_bytes, 1..) if missed_bytes == at_bytes);
+                self.lose_fetched();
                 let rest = to_end(at_bytes, span.end_bytes());
                 return Step::Want(self.want(body.object, rest, absent, supply, now));
             }
@@ -424,7 +425,7 @@ impl Stream {
         }
         residency_cache.gone(object, span);
         if self.body_at_bytes() == span.offset_bytes {
-            self.drop_fetched(); // dropped from the page cache before it was sent, if it was there
+            self.lose_fetched();
         }
         let rest = to_end(span.offset_bytes, end_bytes);
         Some(self.want(object, rest, true, supply, now))

@@ -3,6 +3,7 @@
 use super::{Stream, Undo};
 use crate::cache::{ResidencyCache, rest_of_window};
 use crate::conn::{Held, Part, WantSeq};
+use crate::limits::MISSES_MAX;
 use crate::why::Why;
 
 impl Stream {
@@ -32,10 +33,27 @@ impl Stream {
         {
             self.drop_fetched();
         }
+        self.count_miss(at_bytes);
+    }
+
+    /// Drops what was fetched: it left the page cache before it was sent, if it was there.
+    pub(super) fn lose_fetched(&mut self) {
+        if !self.fetched.is_empty() {
+            self.count_miss(self.body_at_bytes());
+        }
+        self.drop_fetched();
+    }
+
+    fn count_miss(&mut self, at_bytes: u64) {
         self.missed = match self.missed {
             (before_bytes, times) if before_bytes == at_bytes => (at_bytes, times + 1),
             _ => (at_bytes, 1),
         };
+    }
+
+    /// Whether these bytes were missing again and again just after they were read.
+    pub(super) fn is_unconfirmed(&self, at_bytes: u64) -> bool {
+        self.missed.0 == at_bytes && self.missed.1 >= MISSES_MAX
     }
 
     /// Drops the fetched pieces: they will not be sent from where they are. A want behind them is dropped, too, since

@@ -191,6 +191,46 @@ fn a_file_system_that_never_tells_what_it_holds_is_served_all_the_same() {
     }
 }
 
+/// Files of sysfs say 4,096 bytes and have less, and no page of theirs is ever in memory.
+#[test]
+fn a_file_that_is_shorter_than_it_says_is_not_read_for_ever() {
+    const SHORT: u64 = 9;
+    for residency in [ResidencySource::Remember, ResidencySource::Ask] {
+        let mut bench = Bench::new(settings());
+        let conn = bench.client(0);
+        let stream = bench.request(conn);
+        bench.resolved(stream, plan([body(residency, 0, 4096)], true));
+        let mut outs = bench.sent(stream, HEAD_BYTES, false);
+        let (mut reads, mut sent_bytes) = (0, 0);
+        while !outs.contains(&Out::Shutdown(conn)) {
+            let wanted_bytes = outs.iter().find_map(|out| match out {
+                Out::Want(want) => Some(want.span.offset_bytes),
+                _ => None,
+            });
+            let begin = Span {
+                offset_bytes: 0,
+                len_bytes: SHORT,
+            };
+            reads += u32::from(wanted_bytes.is_some());
+            assert!(reads < 4 * MISSES_MAX, "{residency:?}: {outs:?}");
+            outs = match (send_of(&outs), wanted_bytes) {
+                (Some((_, _, len_bytes)), _) => {
+                    sent_bytes += len_bytes;
+                    bench.sent(stream, len_bytes, false)
+                }
+                (None, Some(0)) => bench.filled(stream, begin),
+                (None, Some(_)) => bench.tell(In::Unfilled {
+                    stream,
+                    seq: STANDING,
+                    why: Why::FileChanged,
+                }),
+                (None, None) => bench.probed(stream, 0),
+            };
+        }
+        assert_eq!(sent_bytes, SHORT, "{residency:?}");
+    }
+}
+
 #[test]
 fn a_socket_that_says_it_took_more_than_it_was_offered_is_not_believed() {
     let mut bench = Bench::new(settings());
