@@ -260,7 +260,7 @@ pub struct ServeOptions {
 
     /// Time to keep an idle connection
     ///
-    /// Counted from the end of a response, or from the start of the connection, to the first byte of the next request.
+    /// Counted from the end of a response to the first byte of the next request. A new connection has the header timeout.
     /// An idle connection holds no buffer.
     ///
     /// Default: as nginx has it; browsers close after one to five minutes themselves. Range: 100ms to 24h.
