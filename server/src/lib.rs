@@ -26,6 +26,7 @@ pub mod sched;
 pub mod serve;
 pub mod shares;
 pub mod signals;
+pub mod socket_file;
 pub mod store;
 pub mod tally;
 pub mod tcp;

@@ -177,6 +177,8 @@ pub const DESCRIPTORS_READY_MAX: u64 = 1 << 18;
 
 /// Clients at once of the port for metrics, and as many of the admin socket. More: the oldest one makes room.
 pub const CONTROL_CLIENTS_MAX: usize = 32;
+/// `ackpace top` and `why` wait so long for a server whose admin socket takes nobody.
+pub const ADMIN_CONNECT_MAX: Duration = Duration::from_secs(2);
 /// Bytes of the head of a request for metrics. More: 431.
 pub const SCRAPE_HEAD_BYTES_MAX: usize = 4 << 10;
 /// How long a request for metrics and its answer may take. More: the connection closes.
@@ -231,6 +233,8 @@ pub const LOG_BATCH_BYTES: usize = 64 << 10;
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
 /// How long the thread of a log rests after a batch, and so the delay of a line.
 pub const LOG_REST: Duration = Duration::from_millis(20);
+/// A log whose reader takes nothing is looked at so often.
+pub const LOG_STUCK_LOOK_EACH: Duration = Duration::from_millis(500);
 /// Time between two reports of dropped lines: often enough to act, too seldom to flood the log.
 pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a stop waits for a log to be written. More: the rest is lost, since a stuck pipe must not keep the server

@@ -1,10 +1,11 @@
 //! Listening sockets: binds addresses and unix sockets, takes inherited ones, or returns an error that says what to do.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ use rustix::net::{
 
 use crate::limits::BACKLOG;
 use crate::options::{CongestionControl, Listen};
+use crate::socket_file::{SocketFile, is_stale};
 
 /// Why a listener could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,9 @@ pub enum ListenError {
         /// What it is instead.
         problem: String,
     },
+    /// An inherited descriptor is named a second time.
+    #[error("--listen fd:{0} stands there twice; name each descriptor once")]
+    Twice(RawFd),
     /// Another file is where the socket should be.
     #[error(
         "--listen unix:{0}: the path exists and is not a socket; name another path or remove it"
@@ -74,8 +79,8 @@ pub struct Listeners {
     pub by_worker: Vec<Vec<OwnedFd>>,
     /// For people: `http://127.0.0.1:8080`.
     pub urls: Vec<String>,
-    /// Paths of unix sockets, with device and inode, to be removed at the end if they are still those that were made.
-    pub unix: Vec<(PathBuf, u64, u64)>,
+    /// The files of unix sockets.
+    pub unix: Vec<SocketFile>,
 }
 
 impl Listeners {
@@ -101,6 +106,8 @@ impl Listeners {
             urls: Vec::new(),
             unix: Vec::new(),
         };
+        // First of all: later the same number may be a socket of ours.
+        let mut inherited = inherit_all(listens)?;
         for wanted in listens {
             let refused = |error: Errno| refuse(wanted, error);
             match wanted {
@@ -121,14 +128,13 @@ impl Listeners {
                 }
                 Listen::Unix(path) => {
                     let socket = bind_unix(path, wanted)?;
-                    if let Ok(meta) = fs::symlink_metadata(path) {
-                        all.unix.push((path.clone(), meta.dev(), meta.ino()));
-                    }
+                    all.unix.extend(SocketFile::bound_at(path));
                     all.urls.push(format!("unix:{}", path.display()));
                     share(&mut by_worker, socket).map_err(refused)?;
                 }
                 Listen::Fd(fd) => {
-                    let socket = inherit(*fd)?;
+                    let twice = || ListenError::Twice(*fd);
+                    let socket = inherited.remove(fd).ok_or_else(twice)?;
                     set_congestion_control(&socket, wanted, controls)?;
                     let url = local_address(&socket)
                         .map_or(format!("fd:{fd}"), |local| format!("http://{local}"));
@@ -158,15 +164,6 @@ pub fn bind_metrics(addr: SocketAddr, any: bool) -> Result<(OwnedFd, String), St
         Err(error) => {
             let refused = refuse(&wanted, error).to_string();
             Err(refused.replacen("--listen", "--metrics", 1))
-        }
-    }
-}
-
-/// Removes unix sockets that are still those that were made.
-pub fn remove_unix(sockets: &[(PathBuf, u64, u64)]) {
-    for (path, dev, ino) in sockets {
-        if fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*dev, *ino)) {
-            let _ = fs::remove_file(path);
         }
     }
 }
@@ -283,23 +280,31 @@ fn bind_unix(path: &Path, wanted: &Listen) -> Result<OwnedFd, ListenError> {
         if !meta.file_type().is_socket() {
             return Err(ListenError::NotASocket(path.to_owned()));
         }
-        // A socket that nobody listens on was left behind by a killed server.
-        let probe = stream_socket(AddressFamily::UNIX).map_err(refused)?;
-        match rustix::net::connect(&probe, &address) {
-            Err(Errno::CONNREFUSED) => {
-                fs::remove_file(path).map_err(|error| ListenError::Refused {
-                    listen: wanted.to_string(),
-                    error,
-                    cure: "",
-                })?
-            }
-            _ => return Err(ListenError::UnixInUse(path.to_owned())),
+        if !is_stale(path) {
+            return Err(ListenError::UnixInUse(path.to_owned()));
         }
+        fs::remove_file(path).map_err(|error| ListenError::Refused {
+            listen: wanted.to_string(),
+            error,
+            cure: "",
+        })?;
     }
     let socket = stream_socket(AddressFamily::UNIX).map_err(refused)?;
     bind(&socket, &address).map_err(refused)?;
     listen(&socket, BACKLOG).map_err(refused)?;
     Ok(socket)
+}
+
+fn inherit_all(listens: &[Listen]) -> Result<HashMap<RawFd, OwnedFd>, ListenError> {
+    let mut inherited = HashMap::new();
+    for listen in listens {
+        let Listen::Fd(fd) = listen else { continue };
+        if inherited.contains_key(fd) {
+            return Err(ListenError::Twice(*fd));
+        }
+        inherited.insert(*fd, inherit(*fd)?);
+    }
+    Ok(inherited)
 }
 
 fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
@@ -411,7 +416,7 @@ mod tests {
         ));
         drop(first.by_worker);
         let second = Listeners::bind(&listen, 1, &[]).expect("nobody listens");
-        remove_unix(&second.unix);
+        drop(second.unix);
         assert!(!path.exists());
         fs::write(&path, "mine").expect("a file");
         assert!(matches!(

@@ -28,8 +28,8 @@ use crate::ledger::Ledger;
 use crate::limits::{
     DESCRIPTORS_READY_MAX, LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_MAX,
 };
-use crate::listeners::{Listeners, bind_metrics, remove_unix};
-use crate::log::{AccessLog, Diagnostics};
+use crate::listeners::{Listeners, bind_metrics};
+use crate::log::{self, AccessLog, Diagnostics};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::options::{
@@ -55,7 +55,8 @@ pub fn check(options: &ServeOptions) -> Result<(), Failure> {
     let workers = workers(options);
     let shares = shares(options, workers)?;
     let process = Process::new(&shares, &Arc::new(shares.ledger()));
-    site(options, &process).map(drop)
+    site(options, &process)?;
+    log::check(&options.access_log).map_err(|error| log_failure(&options.access_log, &error))
 }
 
 /// The text of `ackpace limits`.
@@ -79,7 +80,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let ledger = Arc::new(shares.ledger());
     let process = Process::new(&shares, &ledger);
     let site = Arc::new(site(&options, &process)?);
-    let listeners = Listeners::bind(&options.listen, workers, &options.congestion_control)
+    let mut listeners = Listeners::bind(&options.listen, workers, &options.congestion_control)
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
@@ -94,11 +95,11 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         MetricsAt::Tcp { addr, all } => Some(bind_metrics(addr, all).map_err(Failure::operator)?),
     };
     let (metrics, metrics_url) = metrics.unzip();
-    let (admin, admin_path) = place::make(&options.admin)
+    let (admin, admin_file) = place::make(&options.admin)
         .map_err(Failure::operator)?
         .unzip();
     let urls = listeners.urls.clone();
-    let unix = listeners.unix.clone();
+    let unix = std::mem::take(&mut listeners.unix);
     let Started {
         shared,
         lines,
@@ -120,10 +121,10 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
     obeyed.map_err(|error| runtime("signals", error))?;
     wait(threads);
-    remove_unix(&unix);
+    drop(unix);
     log.stop();
     let in_order = wait_for_disks(&shared);
-    admin_path.inspect(place::Bound::remove);
+    drop(admin_file);
     let turns = Turns::default();
     tallies.iter().for_each(|tally| turns.merge(&tally.turns));
     tracing::info!("turns: {turns}");
@@ -329,7 +330,9 @@ fn site(options: &ServeOptions, process: &Process) -> Result<Site, Failure> {
         .iter()
         .map(|pair| (pair.extension.as_str(), pair.media_type.as_str()));
     Ok(Site {
-        root: root.map_err(|error| mend(error.to_string()))?,
+        root: root
+            .map_err(|error| mend(error.to_string()))?
+            .with(Arc::clone(&process.devices)),
         files: process.files.site(),
         devices: Arc::clone(&process.devices),
         types: Overrides::new(types).map_err(|error| mend(format!("--types: {error}")))?,

@@ -1,8 +1,12 @@
 //! Times in the access log: those of the client's clock.
 
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ackpace_tests::{Server, Tree};
+use ackpace_tests::{Server, Setup, Tree, run};
 
 fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -132,5 +136,45 @@ fn answers_without_a_body_and_errors_have_their_time_and_order_too() {
     let line = server.out_line(&["\"status\":505"]);
     let took = between(&line, "\"duration_ms\":", ",");
     assert!(took.parse::<f64>().expect("a number") > 0.0, "{line}");
+    server.stop();
+}
+
+#[test]
+fn a_fifo_without_a_reader_stops_the_start_and_a_stuck_one_is_told() {
+    let (tree, home) = (Tree::new(), Tree::new());
+    tree.file("a", "a");
+    let fifo = home.at("log");
+    assert!(run(Command::new("mkfifo").arg(&fifo)).success, "mkfifo");
+    let path = fifo.to_str().expect("UTF-8").to_owned();
+    let setup = || Setup::new(tree.path()).args(&["--access-log", &path]);
+    let (code, err) = setup().fails();
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains(&path) && err.contains("nobody reads"), "{err}");
+
+    let mut options = File::options();
+    let reader = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&fifo);
+    let mut reader = reader.expect("a FIFO");
+    let server = setup().start();
+    // More lines than the FIFO (64 KiB) and the queue take.
+    let mut conn = server.connect();
+    let lost = || server.err().contains("lines were dropped");
+    let mut asked = 0;
+    while !lost() {
+        assert!(asked < 200_000, "a queue without end");
+        let requests = "GET /a HTTP/1.1\r\nHost: t\r\n\r\n".repeat(100);
+        conn.send(requests);
+        for _ in 0..100 {
+            assert_eq!(conn.response().status, 200);
+        }
+        asked += 100;
+    }
+    let mut text = Vec::new();
+    let read = reader.read_to_end(&mut text).expect_err("it is still open");
+    assert_eq!(read.kind(), ErrorKind::WouldBlock);
+    assert!(text.starts_with(b"127.0.0.1"));
+    drop((conn, reader));
     server.stop();
 }

@@ -3,11 +3,12 @@
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::{fs, io};
 
 use ackpace_tests::{
-    Conn, Server, Setup, Tree, client, eventually, limit_receive_buffer, needs_root, pattern,
-    reset_on_drop, run, skip,
+    Conn, Server, Setup, Tree, client, command, eventually, limit_receive_buffer, needs_root,
+    pattern, reset_on_drop, run, server_binary, skip,
 };
 
 const LEN: usize = 32 << 20;
@@ -93,6 +94,66 @@ fn a_bad_root_config_or_address_stops_the_start_with_exit_code_2_and_one_message
         Setup::new(tree.path()).args(&["--access-log", &log]),
         &[&log],
     );
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_socket_behind_and_check_finds_what_it_would_fail_for() {
+    let (tree, home) = (Tree::new(), Tree::new());
+    let socket = home.at("http.sock");
+    let log = home.at("missing/log").display().to_string();
+    let setup = || {
+        Setup::new(tree.path())
+            .listen(format!("unix:{}", socket.display()))
+            .args(&["--access-log", &log])
+    };
+    assert_refused(setup(), &[&log, "No such file"]);
+    assert!(!socket.exists());
+    let mut check = command(server_binary());
+    check.args(["check", "--access-log", &log]).arg(tree.path());
+    let checked = run(&mut check);
+    assert!(
+        !checked.success && checked.err.contains(&log),
+        "{}",
+        checked.err
+    );
+    let good = home.at("log").display().to_string();
+    let mut check = command(server_binary());
+    check
+        .args(["check", "--access-log", &good])
+        .arg(tree.path());
+    assert!(run(&mut check).success);
+    assert!(!home.at("log").exists(), "a check makes nothing");
+}
+
+#[test]
+fn a_descriptor_that_was_not_passed_is_refused_whatever_the_server_opens_itself() {
+    let tree = Tree::new();
+    for fd in 3..12 {
+        assert_refused(
+            Setup::new(tree.path()).args(&["--listen", &format!("fd:{fd}")]),
+            &[&format!("fd:{fd}")],
+        );
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_server_that_takes_nobody_on_its_admin_socket() {
+    let (tree, home) = (Tree::new(), Tree::new());
+    let socket = home.at("admin.sock");
+    let full = UnixListener::bind(&socket).expect("a free path");
+    // SAFETY: the descriptor is open; a second listen(2) sets the length of the queue only.
+    assert_eq!(unsafe { libc::listen(full.as_raw_fd(), 0) }, 0);
+    let _first = UnixStream::connect(&socket).expect("one has room");
+    let path = socket.display().to_string();
+    assert_refused(
+        Setup::new(tree.path()).args(&["--admin", &path]),
+        &[&path, "in use"],
+    );
+    let mut top = command(server_binary());
+    let told = run(top.args(["top", "--json", "--admin", &path]));
+    assert!(!told.success, "{}", told.out);
+    assert!(told.err.contains("answers nobody"), "{}", told.err);
+    assert!(socket.exists(), "it was left alone");
 }
 
 #[test]
@@ -229,11 +290,11 @@ fn a_unix_socket_left_by_a_dead_server_is_taken_over() {
     let tree = Tree::new();
     let home = Tree::new();
     let path = home.at("socket");
-    drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
+    drop(UnixListener::bind(&path).expect("a socket"));
     let server = Setup::new(tree.path())
         .listen(format!("unix:{}", path.display()))
         .start();
-    std::os::unix::net::UnixStream::connect(&path).expect("somebody listens");
+    UnixStream::connect(&path).expect("somebody listens");
     server.stop();
 }
 

@@ -241,6 +241,7 @@ impl Client {
                     self.until = now + self.speaks.patience();
                 } else if self.input.len() >= QUESTION_BYTES_MAX {
                     self.output = questions::refusal("the line is too long");
+                    self.output.push(b'\n');
                     self.last = true;
                 }
             }

@@ -15,40 +15,16 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use crate::limits::{CONTROL_CLIENTS_MAX, STALE_SOCKETS_MAX};
+use crate::limits::{ADMIN_CONNECT_MAX, CONTROL_CLIENTS_MAX, STALE_SOCKETS_MAX};
 use crate::options::AdminAt;
-
-/// A server's admin socket. Dropping it leaves the file; see [`Bound::remove`].
-pub struct Bound {
-    /// Its path.
-    pub path: PathBuf,
-    /// Identifies the file.
-    file: SocketIdentity,
-}
-
-/// Device, inode, and the time when it was made, since inode numbers are reused at once.
-type SocketIdentity = (u64, u64, i64, i64);
-
-fn identity(meta: &fs::Metadata) -> SocketIdentity {
-    (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec())
-}
-
-impl Bound {
-    /// Removes the path if it is still the one that was made.
-    pub fn remove(&self) {
-        let meta = fs::symlink_metadata(&self.path);
-        if meta.is_ok_and(|meta| identity(&meta) == self.file) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
+use crate::socket_file::{SocketFile, connect_within, is_stale};
 
 /// Makes the socket that the options ask for; `None` for none.
 ///
 /// # Errors
 /// One sentence, when the operator named a path that can't be used. Where the server chooses the path itself, no
 /// failure keeps it from starting.
-pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, Bound)>, String> {
+pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, SocketFile)>, String> {
     match wanted {
         AdminAt::Off => Ok(None),
         AdminAt::Path(path) => bind_at(path).map(Some).map_err(|error| {
@@ -78,15 +54,20 @@ pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, Bound)>, String> {
 /// One sentence: there is no server, or there are several.
 pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
     if let Some(path) = path {
-        return UnixStream::connect(path).map_err(|error| {
-            let cure = "is a server running with that --admin, as this user?";
+        return connect_within(path, ADMIN_CONNECT_MAX).map_err(|error| {
+            let cure = match error.kind() {
+                io::ErrorKind::WouldBlock => {
+                    "the server answers nobody: it is stopped, or its disk hangs"
+                }
+                _ => "is a server running with that --admin, as this user?",
+            };
             format!("{}: {error}; {cure}", path.display())
         });
     }
     let mut refused = false;
     let mut found: Vec<(PathBuf, UnixStream)> = Vec::new();
     for path in all_folders().iter().flat_map(|folder| sockets(folder)) {
-        match UnixStream::connect(&path) {
+        match connect_within(&path, ADMIN_CONNECT_MAX) {
             Ok(stream) => found.push((path, stream)),
             Err(error) => refused |= error.kind() == io::ErrorKind::PermissionDenied,
         }
@@ -114,13 +95,16 @@ fn folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     // systemd's RuntimeDirectory= may name several.
-    let service = variable("RUNTIME_DIRECTORY").map(PathBuf::from);
+    let service: Vec<PathBuf> = variable("RUNTIME_DIRECTORY")
+        .map(|all| std::env::split_paths(&all).collect())
+        .unwrap_or_default();
     let session = variable("XDG_RUNTIME_DIR").map(|path| Path::new(&path).join("ackpace"));
     let system = user.is_root().then(|| PathBuf::from("/run/ackpace"));
     let shared = std::env::temp_dir().join(format!("ackpace-{}", user.as_raw()));
-    let all = [service, session, system, Some(shared)];
-    all.into_iter()
-        .flatten()
+    let others = [session, system, Some(shared)].into_iter().flatten();
+    service
+        .into_iter()
+        .chain(others)
         .filter(|path| path.is_absolute())
         .collect()
 }
@@ -173,13 +157,8 @@ fn remove_stale(folder: &Path) {
     }
 }
 
-fn is_stale(path: &Path) -> bool {
-    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
-fn bind_at(path: &Path) -> io::Result<(OwnedFd, Bound)> {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && is_stale(path) {
+fn bind_at(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
+    if is_stale(path) {
         fs::remove_file(path)?;
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -188,12 +167,7 @@ fn bind_at(path: &Path) -> io::Result<(OwnedFd, Bound)> {
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, CONTROL_CLIENTS_MAX as i32)?;
-    let meta = fs::symlink_metadata(path)?;
-    let bound = Bound {
-        path: path.to_owned(),
-        file: identity(&meta),
-    };
-    Ok((socket, bound))
+    Ok((socket, SocketFile::bound_at(path)?))
 }
 
 #[cfg(test)]
@@ -222,13 +196,7 @@ mod tests {
             0o600
         );
         assert!(bind_at(&path).is_err(), "somebody listens there");
-        // Renamed, not removed, since inode numbers are reused at once.
-        fs::rename(&path, folder.join("aside")).expect("our own path");
-        let (_other_socket, other) = bind_at(&path).expect("a free path");
-        drop(socket);
-        bound.remove();
-        assert!(path.exists(), "it is another server's now");
-        other.remove();
+        drop((socket, bound));
         assert!(!path.exists());
         fs::remove_dir_all(folder).expect("our own folder");
     }
@@ -238,7 +206,7 @@ mod tests {
         let folder = folder("stale");
         own_folder(&folder).expect("a new folder");
         let [dead, alive, file] = ["1.sock", "2.sock", "3.sock"].map(|name| folder.join(name));
-        drop(bind_at(&dead).expect("a free path"));
+        drop(std::os::unix::net::UnixListener::bind(&dead).expect("a free path"));
         let living = bind_at(&alive).expect("a free path");
         fs::write(&file, "mine").expect("a file");
         remove_stale(&folder);

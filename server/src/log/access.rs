@@ -3,14 +3,19 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ackpace_wire::access_log as wire;
 use ackpace_wire::limits::{
     ACCESS_LOG_AGENT_BYTES_MAX, ACCESS_LOG_BRIEF_BYTES_MAX, ACCESS_LOG_REFERER_BYTES_MAX,
     METHOD_BYTES_MAX, TARGET_BYTES_MAX,
 };
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Access;
+use rustix::io::Errno;
 
 use super::pump::{Counts, Handle, Pump, Sink, Trouble};
 use crate::options::{LogFormat, LogTarget};
@@ -31,15 +36,12 @@ impl AccessLog {
             LogTarget::Off => return Ok(AccessLog { pump: None }),
             LogTarget::Stdout => {
                 let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-                (
-                    Destination { file, path: None },
-                    "standard output".to_owned(),
-                )
+                (Destination::new(file, None), "standard output".to_owned())
             }
             LogTarget::File(path) => {
                 let (file, path) = (open(path)?, Some(path.clone()));
                 let shown = path.iter().map(|path| path.display().to_string()).collect();
-                (Destination { file, path }, shown)
+                (Destination::new(file, path), shown)
             }
         };
         let format = match format {
@@ -73,11 +75,57 @@ impl AccessLog {
 struct Destination {
     file: File,
     path: Option<PathBuf>,
+    /// A pipe, a socket or a terminal: a write may wait for a reader.
+    has_reader: bool,
 }
 
+impl Destination {
+    fn new(file: File, path: Option<PathBuf>) -> Destination {
+        let has_reader = file.metadata().is_ok_and(|meta| !meta.is_file());
+        Destination {
+            file,
+            path,
+            has_reader,
+        }
+    }
+}
+
+/// O_NONBLOCK: a FIFO without a reader would have the open wait for one, and a write to it wait as long as its reader
+/// does. It changes nothing for files.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o640).open(path)
+    options.append(true).create(true).mode(0o640);
+    let opened = options.custom_flags(libc::O_NONBLOCK).open(path);
+    opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENXIO) => {
+            io::Error::other("it is a FIFO that nobody reads: start its reader first")
+        }
+        _ => error,
+    })
+}
+
+/// Checks whether `target` could be opened, and changes nothing.
+///
+/// # Errors
+/// As open(2) would fail.
+pub fn check(target: &LogTarget) -> io::Result<()> {
+    let LogTarget::File(path) = target else {
+        return Ok(());
+    };
+    match rustix::fs::access(path, Access::WRITE_OK) {
+        Err(Errno::NOENT) => {
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            Ok(rustix::fs::access(
+                folder,
+                Access::WRITE_OK | Access::EXEC_OK,
+            )?)
+        }
+        Ok(()) if path.is_dir() => Err(Errno::ISDIR.into()),
+        told => Ok(told?),
+    }
 }
 
 impl Write for Destination {
@@ -93,11 +141,13 @@ impl Write for Destination {
 impl Sink for Destination {
     fn renew(&mut self) -> bool {
         let Some(path) = &self.path else { return false };
+        let identity = |file: &File| file.metadata().map(|meta| (meta.dev(), meta.ino()));
         match open(path) {
             Ok(file) => {
-                self.file = file;
                 tracing::info!("access log {}: opened anew", path.display());
-                true
+                let is_same = identity(&file).ok() == identity(&self.file).ok();
+                *self = Destination::new(file, self.path.take());
+                !is_same
             }
             Err(error) => {
                 tracing::error!(
@@ -107,6 +157,17 @@ impl Sink for Destination {
                 false
             }
         }
+    }
+
+    fn room_bytes(&self, wait_max: Duration) -> Option<usize> {
+        if !self.has_reader {
+            return Some(usize::MAX);
+        }
+        let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
+        let wait_max = Timespec::try_from(wait_max).ok();
+        // Where poll(2) fails the write says why.
+        let is_ready = poll(&mut polled, wait_max.as_ref()).map_or(true, |ready| ready > 0);
+        is_ready.then_some(libc::PIPE_BUF)
     }
 }
 

@@ -8,5 +8,5 @@ mod access;
 mod diagnostics;
 pub mod pump;
 
-pub use access::{AccessHandle, AccessLog, BRIEF_HELD_BYTES, Record, RequestText};
+pub use access::{AccessHandle, AccessLog, BRIEF_HELD_BYTES, Record, RequestText, check};
 pub use diagnostics::{Diagnostics, DiagnosticsHandle};

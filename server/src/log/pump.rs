@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{
     LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX, LOG_REPORT_INTERVAL, LOG_REST,
-    LOG_STOP_MAX,
+    LOG_STOP_MAX, LOG_STUCK_LOOK_EACH,
 };
 
 /// The counts of lines so far.
@@ -50,9 +50,15 @@ pub enum Trouble {
 
 /// Where lines go.
 pub trait Sink: Write {
-    /// Reopens the file whose name this sink knows, since another file may have that name now. Returns whether it did.
+    /// Reopens the file whose name this sink knows, since another file may have that name now. Returns whether it is
+    /// another one.
     fn renew(&mut self) -> bool {
         false
+    }
+
+    /// How many bytes a write takes now without waiting for a reader; `None` after `wait_max` without room.
+    fn room_bytes(&self, _wait_max: Duration) -> Option<usize> {
+        Some(usize::MAX)
     }
 }
 
@@ -350,25 +356,56 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
             if self.torn {
                 self.batch.insert(0, b'\n');
             }
-            let (taken_bytes, result) =
-                write_most(&mut self.sink, &self.batch, &self.shared.stopping);
-            self.account(taken_bytes, result);
+            let lines = std::mem::take(&mut self.lines);
+            let mut batch = std::mem::take(&mut self.batch);
+            let (taken_bytes, result) = self.write_most(&batch);
+            self.account(&batch[..taken_bytes], lines, result);
+            batch.clear();
+            batch.append(&mut self.batch); // reports of this write
+            self.batch = batch;
         }
+    }
+
+    /// Writes `batch` and returns how many of its bytes were taken, also when that fails.
+    fn write_most(&mut self, batch: &[u8]) -> (usize, io::Result<()>) {
+        let mut taken_bytes = 0;
+        while taken_bytes < batch.len() {
+            match self.write_some(&batch[taken_bytes..]) {
+                Ok(0) => return (taken_bytes, Err(io::ErrorKind::WriteZero.into())),
+                Ok(more_bytes) => taken_bytes += more_bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nobody reads, or another process with the same terminal or pipe made it non-blocking.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.shared.stopping.load(Relaxed) {
+                        return (taken_bytes, Err(error));
+                    }
+                    self.report_dropped(Instant::now());
+                    std::thread::park_timeout(LOG_REST);
+                }
+                Err(error) => return (taken_bytes, Err(error)),
+            }
+        }
+        (taken_bytes, Ok(()))
+    }
+
+    fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(room_bytes) = self.sink.room_bytes(LOG_STUCK_LOOK_EACH) else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        self.sink.write(&bytes[..bytes.len().min(room_bytes)])
     }
 
     fn renew(&mut self) {
         if self.shared.renewing.swap(false, Relaxed) && self.sink.renew() {
-            self.torn = false; // the torn line is at the end of the old one
+            self.torn = false; // the torn line is at the end of the other one
         }
     }
 
-    fn account(&mut self, taken_bytes: usize, result: io::Result<()>) {
-        let lines = std::mem::take(&mut self.lines);
-        let taken = &self.batch[..taken_bytes];
+    /// Counts a write that `taken` of a batch of `lines` came through.
+    fn account(&mut self, taken: &[u8], lines: u64, result: io::Result<()>) {
         // A line counts as written once its end is; the line feed before the batch ends a line that was lost before.
         let written = line_ends(taken).saturating_sub(self.torn.into());
         self.torn = taken.last().map_or(self.torn, |&last| last != b'\n');
-        self.batch.clear();
         self.shared.written.fetch_add(written, Relaxed);
         self.shared.failed.fetch_add(lines - written, Relaxed);
         match (result, self.failing) {
@@ -407,28 +444,6 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
 
 fn line_ends(text: &[u8]) -> u64 {
     text.iter().filter(|&&byte| byte == b'\n').count() as u64
-}
-
-/// Writes `bytes` and returns how many of them were taken, also when it fails.
-fn write_most(
-    sink: &mut impl Write,
-    bytes: &[u8],
-    stopping: &AtomicBool,
-) -> (usize, io::Result<()>) {
-    let mut taken_bytes = 0;
-    while taken_bytes < bytes.len() {
-        match sink.write(&bytes[taken_bytes..]) {
-            Ok(0) => return (taken_bytes, Err(io::ErrorKind::WriteZero.into())),
-            Ok(more_bytes) => taken_bytes += more_bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Another process with the same terminal or pipe made it non-blocking: wait as if it were not.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !stopping.load(Relaxed) => {
-                std::thread::park_timeout(LOG_REST);
-            }
-            Err(error) => return (taken_bytes, Err(error)),
-        }
-    }
-    (taken_bytes, Ok(()))
 }
 
 #[cfg(test)]

@@ -345,6 +345,39 @@ impl super::Sink for Renewed {
     }
 }
 
+/// A sink that is reopened and is the same file again.
+struct Same(Sink);
+
+impl Write for Same {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl super::Sink for Same {}
+
+#[test]
+fn a_line_torn_before_a_sink_is_renewed_as_the_same_file_gets_its_end() {
+    let file = Sink::new([Ok(1), Err(io::ErrorKind::StorageFull.into())]);
+    let mut writer = Writer::new(
+        Same(file.clone()),
+        render as Render,
+        noting(&Troubles::default()),
+        Arc::new(Shared::new(std::thread::current())),
+    );
+    writer.take(line("aa"));
+    writer.write(Instant::now());
+    writer.shared.renewing.store(true, Relaxed);
+    writer.renew();
+    writer.take(line("bb"));
+    writer.write(Instant::now());
+    assert_eq!(file.text(), "a\nbb\n");
+}
+
 #[test]
 fn a_renewed_sink_gets_what_comes_after_and_no_end_of_a_line_torn_before() {
     let old = Sink::new([Ok(1), Err(io::ErrorKind::StorageFull.into())]);
