@@ -163,11 +163,35 @@ impl Disk {
 
     /// Makes the disk visible to the server at `dir`, a directory of its own.
     pub fn served_at(&self, dir: &Path, setup: Setup) -> Setup {
+        self.bound_at(&self.mount_point(), dir, setup)
+    }
+
+    /// Makes the FUSE file system below the disk visible to the server at `dir`: one file, [`Disk::DAEMONS_FILE`].
+    pub fn daemon_served_at(&self, dir: &Path, setup: Setup) -> Setup {
+        self.bound_at(
+            &format!("/run/ackpace-lab/disk-{}/fuse", self.name),
+            dir,
+            setup,
+        )
+    }
+
+    /// The file that the disk's FUSE daemon has.
+    pub const DAEMONS_FILE: &str = "disk";
+
+    /// Stops the FUSE daemon, or has it go on: a stopped one answers nothing.
+    pub fn stop_daemon(&self, stopped: bool) {
+        let signal = if stopped {
+            libc::SIGSTOP
+        } else {
+            libc::SIGCONT
+        };
+        // SAFETY: the process is our child and not yet waited for, so the number is still its own.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    fn bound_at(&self, from: &str, dir: &Path, setup: Setup) -> Setup {
         let text = |bytes: &[u8]| CString::new(bytes).expect("no NUL");
-        let (from, to) = (
-            text(self.mount_point().as_bytes()),
-            text(dir.as_os_str().as_bytes()),
-        );
+        let (from, to) = (text(from.as_bytes()), text(dir.as_os_str().as_bytes()));
         let [space, root] = ["ns/mnt", "root"].map(|what| {
             let file = File::open(format!("/proc/{}/{what}", self.child.id()));
             file.expect("what our own process has")
@@ -178,6 +202,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        self.stop_daemon(false);
         let control = format!("/run/ackpace-lab/disk-{}/control", self.name);
         let _ = UnixStream::connect(control).and_then(|mut socket| socket.write_all(b"heal\n"));
         // It unmounts what it mounted.

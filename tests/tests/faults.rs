@@ -337,3 +337,37 @@ fn five_thousand_resets_in_one_turn_cost_no_read() {
         ));
     }
 }
+
+#[test]
+fn a_fuse_daemon_that_stops_holds_no_worker() {
+    let Some(disk) = Disk::up(&[("a", 4096)]) else {
+        return;
+    };
+    let tree = Tree::new();
+    tree.file("near", "near");
+    let far = tree.dir("far");
+    let setup = Setup::new(tree.path()).args(&["--workers", "1"]);
+    let server = disk.daemon_served_at(&far, setup).start();
+    let target = format!("/far/{}", Disk::DAEMONS_FILE);
+    let part = "Range: bytes=0-99\r\n";
+    for _ in 0..5 {
+        let answered = server.get(&target, part);
+        assert_eq!(answered.status, 206, "{}", answered.text());
+        assert_eq!(server.get("/near", "").text(), "near");
+    }
+    let mut under_way = server.connect();
+    limit_receive_buffer(&under_way.stream, 64 << 10);
+    under_way.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n\r\n"));
+    assert_eq!(under_way.head().status, 200);
+    disk.stop_daemon(true);
+    let mut waits = server.connect();
+    waits.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{part}\r\n"));
+    under_way.exactly(64 << 10); // so that more is sent
+    for _ in 0..20 {
+        assert_eq!(server.get("/near", "").text(), "near");
+    }
+    disk.stop_daemon(false);
+    assert_eq!(waits.response().status, 206);
+    drop((under_way, waits));
+    server.stop();
+}

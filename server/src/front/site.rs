@@ -9,14 +9,15 @@ use ackpace_wire::content_type::Overrides;
 use ackpace_wire::http::Times;
 use ackpace_wire::http::negotiation::{Coding, choose_coding};
 use ackpace_wire::listing::Format;
-use rustix::fs::{AtFlags, Stat, StatxFlags, makedev, statx};
+use rustix::fs::Stat;
 
 use super::listing::{Around, Listing};
 use super::shelf::Shelf;
 use crate::limits::SEARCH_UP_MAX;
+use crate::store::attributes::{known, st_dev, version};
 use crate::store::closing::Descriptor;
 use crate::store::device::Devices;
-use crate::store::file::{File, Files, version};
+use crate::store::file::{File, Files};
 use crate::store::root::{Found, Miss, Root, Wait};
 
 /// Everything that is served under one root, and how.
@@ -115,7 +116,7 @@ impl Site {
         let above = slashes.map(|(at, _)| &path[..=at]).take(SEARCH_UP_MAX);
         above.chain([&b""[..]]).find_map(|above| {
             let place = self.root.cached_directory(above)?;
-            let st_dev = cached_st_dev(&place)?;
+            let st_dev = st_dev(&known(&place).ok()?);
             Some((place, st_dev))
         })
     }
@@ -253,13 +254,6 @@ impl Site {
             .display()
             .to_string()
     }
-}
-
-/// The device number as the kernel caches it: no file server is asked for attributes.
-fn cached_st_dev(place: &OwnedFd) -> Option<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let known = statx(place, c"", flags, StatxFlags::empty()).ok()?;
-    Some(makedev(known.stx_dev_major, known.stx_dev_minor))
 }
 
 /// The path of the sibling in this coding: `page.html.gz`.

@@ -20,7 +20,9 @@ fn site(table: &Arc<FileTable>, devices: &Arc<Devices>, root: &Path) -> Site {
     let dir = fs::File::open(root).expect("a root");
     devices.of(&dir, rustix::fs::fstat(&dir).expect("open").st_dev);
     Site {
-        root: Root::open(root, FollowSymlinks::Inside, &[], Hide::default()).expect("a root"),
+        root: Root::open(root, FollowSymlinks::Inside, &[], Hide::default())
+            .expect("a root")
+            .with(Arc::clone(devices)),
         files: table.site(),
         devices: Arc::clone(devices),
         types: Overrides::new([]).expect("none"),

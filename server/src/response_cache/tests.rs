@@ -4,8 +4,9 @@ use std::os::fd::OwnedFd;
 
 use super::changes::Change;
 use super::*;
+use crate::store::attributes::version;
 use crate::store::closing::Descriptor;
-use crate::store::file::{Files, version};
+use crate::store::file::Files;
 use ackpace_core::limits::{
     CACHED_COPY_BYTES_MAX, CACHED_FILE_BYTES_MAX, CACHED_FRESH_US, CACHED_OPEN_MAX,
     REVALIDATIONS_PER_TURN_MAX,

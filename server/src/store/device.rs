@@ -12,6 +12,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use ackpace_core::conn::ResidencySource;
 
 use super::leaves::{self, Below};
+use super::magic::Magic;
 use super::residency;
 use crate::limits::{DEVICES_MAX, FILE_SYSTEMS_MAX};
 
@@ -56,7 +57,7 @@ impl Device {
     /// How the residency of one of its files can be known.
     pub fn residency(&self, file: &impl AsFd) -> ResidencySource {
         // Other file systems may share the last slot of the table.
-        if self.memory && is_memory(file) {
+        if self.memory && Magic::of(file).is_some_and(Magic::is_memory) {
             ResidencySource::Always
         } else if self.is_blind() || !residency::may_ask(file) {
             ResidencySource::Remember
@@ -131,6 +132,8 @@ struct FileSystem {
     /// Its device.
     index: u16,
     base_bytes: u64,
+    /// To open one of its files asks no daemon and no file server.
+    is_here: bool,
 }
 
 impl Default for Devices {
@@ -168,7 +171,8 @@ impl Devices {
         // Asked before the lock is taken: a file server may not answer.
         let below = leaves::below(&self.sysfs, st_dev);
         let readahead_bytes = leaves::readahead_bytes(&self.sysfs, st_dev);
-        let memory = is_memory(file);
+        let magic = Magic::of(file);
+        let memory = magic.is_some_and(Magic::is_memory);
         let base_bytes = below.as_ref().map_or(0, |below| below.base_bytes);
         let _meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = self.known(st_dev) {
@@ -182,6 +186,7 @@ impl Devices {
             st_dev,
             index: device.index,
             base_bytes,
+            is_here: magic.is_some_and(|magic| magic.elsewhere().is_none()),
         };
         let free = self.file_systems.iter().find(|name| name.get().is_none());
         free.map(|name| name.get_or_init(|| met));
@@ -247,16 +252,16 @@ impl Devices {
         self.met(st_dev).map_or(last as u16, |met| met.index)
     }
 
+    /// Whether the files of a file system are this machine's, so that a worker may open them; of one that nobody has met,
+    /// it is not known. Never waits.
+    pub fn is_here(&self, st_dev: u64) -> bool {
+        self.met(st_dev).is_some_and(|met| met.is_here)
+    }
+
     fn met(&self, st_dev: u64) -> Option<&FileSystem> {
         let mut met = self.file_systems.iter().map_while(OnceLock::get);
         met.find(|met| met.st_dev == st_dev)
     }
-}
-
-fn is_memory(file: &impl AsFd) -> bool {
-    const TMPFS: u64 = 0x0102_1994; // statfs(2)
-    const RAMFS: u64 = 0x8584_58f6;
-    rustix::fs::fstatfs(file).is_ok_and(|fs| matches!(fs.f_type as u64, TMPFS | RAMFS))
 }
 
 #[cfg(test)]
@@ -335,7 +340,7 @@ mod tests {
             return;
         };
         let device = Devices::default();
-        if is_memory(&file) {
+        if Magic::of(&file).is_some_and(Magic::is_memory) {
             assert_eq!(
                 device.of(&file, 5).residency(&file),
                 ResidencySource::Always

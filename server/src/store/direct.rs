@@ -4,10 +4,11 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ackpace_core::limits::READ_ALIGN_BYTES;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstat, fstatfs, open, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstat, open, statx};
 use rustix::io::Errno;
 
 use super::closing::Descriptor;
+use super::magic::Magic;
 use crate::limits::FIEMAP_CALLS_MAX;
 
 /// A file that is open for reads past the page cache, in multiples of [`READ_ALIGN_BYTES`].
@@ -96,18 +97,11 @@ impl AsFd for Direct {
 
 /// File systems that may take O_DIRECT but have no disk whose work we could save, and what to say of them.
 fn no_disk_of_ours(file: &OwnedFd) -> Option<&'static str> {
-    let magic = fstatfs(file).ok()?.f_type as u64 & 0xffff_ffff; // statfs(2); some are signed
+    let magic = Magic::of(file)?;
     match magic {
-        0x0102_1994 | 0x8584_58f6 | 0x9584_58f6 => Some("the file is in memory (tmpfs)"),
-        0x794c_7630 => Some("overlayfs shows files of another file system"),
-        0x6969 => Some("NFS has its disks elsewhere"),
-        0xff53_4d42 | 0xfe53_4d42 | 0x517b => Some("SMB has its disks elsewhere"),
-        0x00c3_6400 => Some("Ceph has its disks elsewhere"),
-        0x0bd0_0bd0 => Some("Lustre has its disks elsewhere"),
-        0x0102_1997 => Some("9p has its disks elsewhere"),
-        0x5346_414f | 0x6b41_4653 => Some("AFS has its disks elsewhere"),
-        0x6573_5546 => Some("FUSE has its disks elsewhere"),
-        _ => None,
+        Magic::TMPFS | Magic::RAMFS | Magic::HUGETLBFS => Some("the file is in memory (tmpfs)"),
+        Magic::OVERLAYFS => Some("overlayfs shows files of another file system"),
+        _ => magic.elsewhere(),
     }
 }
 

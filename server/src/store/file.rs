@@ -10,14 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 use ackpace_core::conn::{Change, ObjectId, Promise, ResidencySource, Span, Version};
 use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
 use ackpace_core::units::Instant;
-use rustix::fs::{Advice, CWD, Stat, fadvise, fstat, readlinkat};
+use rustix::fs::{Advice, CWD, Stat, fadvise, readlinkat};
 use rustix::io::{ReadWriteFlags, preadv2};
 
+use super::attributes::{known, known_version};
 use super::closing::Descriptor;
 use super::device::{Device, Devices};
 use super::direct::{Direct, Why, open_direct};
 use super::door::Wait;
-use super::pages::{Pages, WHOLE_BYTES};
+use super::pages::{MappedVersion, Pages, WHOLE_BYTES};
 use super::residency;
 use crate::limits::{PATH_BYTES_MAX, UNSETTLED_US};
 
@@ -161,12 +162,12 @@ impl File {
         self.direct.get_or_init(|| opened).clone()
     }
 
-    /// The present version of the file.
+    /// The version of the file as the kernel knows it ([`known`]).
     ///
     /// # Errors
-    /// As fstat(2).
+    /// As statx(2).
     pub fn version(&self) -> rustix::io::Result<Version> {
-        fstat(&self.fd).map(|stat| version(&stat))
+        known(&self.fd).map(|stat| known_version(&stat))
     }
 
     /// Whether the bytes of the `promised` version may be sent in this turn ([`Version::change`]). Neither waits nor
@@ -239,7 +240,10 @@ impl File {
     }
 
     fn pages(&self) -> Option<&Pages> {
-        let new = || Pages::new(&self.fd, self.st_dev, &fstat(&self.fd).ok()?).ok();
+        let new = || {
+            let identity = MappedVersion::of(&known(&self.fd).ok()?);
+            Pages::new(&self.fd, self.st_dev, identity).ok()
+        };
         first_of(&self.pages, new)?.as_ref()
     }
 
@@ -265,20 +269,6 @@ fn first_of<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
         let _ = cell.set(make());
     }
     cell.get()
-}
-
-/// The version of the file that a stat shows.
-#[allow(
-    clippy::useless_conversion,
-    reason = "the number of links is shorter on other architectures"
-)]
-pub fn version(stat: &Stat) -> Version {
-    Version {
-        len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
-        mtime_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
-        ctime_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
-        links: u64::from(stat.st_nlink),
-    }
 }
 
 /// The number of a site in its process. [`FileTable::site`] gives each out once.

@@ -21,7 +21,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ackpace_core::conn::Span;
-use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::closing::{at_leisure, later};
@@ -30,8 +29,8 @@ use lingering::LINGERING_BYTES;
 pub use lingering::end_all as end_lingering;
 use map::Map;
 pub use reclaim::start;
-pub use whole::WHOLE_BYTES;
-use whole::{ENTERED_BYTES, MappedVersion, Whole};
+use whole::{ENTERED_BYTES, Whole};
+pub use whole::{MappedVersion, WHOLE_BYTES};
 use windows::WINDOW_BYTES;
 pub use windows::WINDOWS_BYTES;
 
@@ -51,12 +50,11 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// The pages of a file of the file system `st_dev`, as it is now by its `stat`. Takes address space, and no memory.
+    /// The pages of a file of the file system `st_dev`, as it is now. Takes address space, and no memory.
     ///
     /// # Errors
     /// As mmap(2): what can't be mapped (some FUSE files), or no address space.
-    pub fn new(file: &impl AsFd, st_dev: u64, stat: &Stat) -> Result<Pages, Errno> {
-        let identity = MappedVersion::of(stat);
+    pub fn new(file: &impl AsFd, st_dev: u64, identity: MappedVersion) -> Result<Pages, Errno> {
         let kept = lingering::take(identity);
         let whole = kept.or_else(|| Whole::new(file, identity).map(Arc::new));
         if whole.is_none() {
@@ -125,9 +123,10 @@ impl Drop for Pages {
 mod tests {
     use super::*;
     use crate::limits::MAPPED_EACH_BYTES_MAX;
+    use crate::store::attributes::known;
 
-    fn stat(file: &std::fs::File) -> Stat {
-        rustix::fs::fstat(file).expect("an open file")
+    fn now(file: &std::fs::File) -> MappedVersion {
+        MappedVersion::of(&known(file).expect("an open file"))
     }
 
     #[test]
@@ -136,7 +135,7 @@ mod tests {
         let len_bytes = 5 * WINDOW_BYTES / 2;
         std::fs::write(&path, vec![7; len_bytes as usize]).expect("room for 2.5 MB");
         let file = std::fs::File::open(&path).expect("our own file");
-        let pages = Pages::new(&file, 0, &stat(&file)).expect("a file of a temporary folder");
+        let pages = Pages::new(&file, 0, now(&file)).expect("a file of a temporary folder");
         let half = |offset_bytes| Span {
             offset_bytes,
             len_bytes: WINDOW_BYTES / 2,
@@ -169,9 +168,9 @@ mod tests {
             offset_bytes: 0,
             len_bytes: 4096,
         };
-        let mapped = || Pages::new(&file, 0, &stat(&file)).expect("a file of a temporary folder");
+        let mapped = || Pages::new(&file, 0, now(&file)).expect("a file of a temporary folder");
         let address = |pages: &Pages| pages.whole.as_ref().map(Arc::as_ptr);
-        let identity = || MappedVersion::of(&stat(&file));
+        let identity = || now(&file);
 
         let seldom = mapped();
         assert_eq!(seldom.resident_bytes(&file, page), Some(4096));
@@ -220,7 +219,7 @@ mod tests {
         crate::store::closing::start(1024);
         let (go_on, told) = channel();
         later(st_dev, Hung(told));
-        let pages = Pages::new(&file, st_dev, &stat(&file)).expect("a file of a temporary folder");
+        let pages = Pages::new(&file, st_dev, now(&file)).expect("a file of a temporary folder");
         let all = Span {
             offset_bytes: 0,
             len_bytes: WINDOW_BYTES,
@@ -270,7 +269,7 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &[7; 20_000], at_bytes).expect("room");
         let before = address_bytes();
         let all: Vec<Pages> = (0..20)
-            .map(|_| Pages::new(&file, 0, &stat(&file)).expect("a file of a temporary folder"))
+            .map(|_| Pages::new(&file, 0, now(&file)).expect("a file of a temporary folder"))
             .collect();
         assert!(address_bytes() - before < MAPPED_EACH_BYTES_MAX);
         let span = |offset_bytes, len_bytes| Span {

@@ -143,6 +143,8 @@ pub fn pages_of(span: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::attributes::known;
+    use crate::store::pages::MappedVersion;
 
     #[test]
     fn a_span_touches_the_pages_at_both_its_ends() {
@@ -188,7 +190,7 @@ mod tests {
             len_bytes: 20_000,
         };
         if may_ask(&file) {
-            let pages = Pages::new(&file, 0, &rustix::fs::fstat(&file).expect("open"))
+            let pages = Pages::new(&file, 0, MappedVersion::of(&known(&file).expect("open")))
                 .expect("a file of a temporary folder");
             let resident = |span| resident_bytes(&file, Some(&pages), ResidencySource::Ask, span);
             assert_eq!(resident(span), Some(20_000));

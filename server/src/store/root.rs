@@ -10,12 +10,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ackpace_wire::hide::Hide;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, readlinkat};
 use rustix::io::Errno;
 
+use super::attributes::{known, st_dev};
 use super::closing::{self, Descriptor, Standstill};
+use super::device::Devices;
 use super::door::{Door, VisibleName, c_path, open_at};
 pub use super::door::{Miss, Wait};
 use crate::limits::RACES_MAX;
@@ -32,6 +35,7 @@ pub struct Root {
     /// Where else links may lead: `/`, if every link is followed.
     anywhere: Option<ServedDirectory>,
     door: Door,
+    devices: Arc<Devices>,
 }
 
 /// An open directory and its real path.
@@ -133,6 +137,7 @@ impl Root {
                 FollowSymlinks::Inside | FollowSymlinks::None => None,
             },
             door: Door::new(hide),
+            devices: Arc::default(),
         };
         match root.stat(b"") {
             Err(Miss::Failed(error @ (Errno::NOSYS | Errno::PERM))) => {
@@ -141,6 +146,12 @@ impl Root {
             Err(Miss::Forbidden(_)) => Err(failed(Errno::ACCESS)),
             Err(_) | Ok(_) => Ok(root),
         }
+    }
+
+    /// The same, with the table of devices of the process: a search that may not wait opens files only of file systems
+    /// that stand there.
+    pub fn with(self, devices: Arc<Devices>) -> Root {
+        Root { devices, ..self }
     }
 
     /// The directory that is served, or that holds the one file.
@@ -164,7 +175,9 @@ impl Root {
         self.door.hides(path)
     }
 
-    /// Finds `path`, which is relative to the root, has no `.` or `..`, and may end with a slash.
+    /// Finds `path`, which is relative to the root, has no `.` or `..`, and may end with a slash. With [`Wait::No`], only
+    /// file systems are searched that were met and have their files here: any other may ask a daemon or a file server
+    /// when it opens a file.
     ///
     /// # Errors
     /// See [`Miss`].
@@ -172,7 +185,7 @@ impl Root {
         if self.only.as_deref().is_some_and(|only| only != path) {
             return Err(Miss::NotFound);
         }
-        self.by_name(path, wait, |name| found(name, wait))
+        self.by_name(path, wait, |name| found(name, wait, &self.devices))
     }
 
     /// What a name in the listing of a directory is; a link counts as what it leads to.
@@ -181,7 +194,9 @@ impl Root {
     /// See [`Miss`].
     pub fn stat(&self, path: &[u8]) -> Result<Stat, Miss> {
         self.by_name(path, Wait::Yes, |name| {
-            look(name, Wait::Yes).map(|(_, stat)| stat)
+            let place = name.open(OFlags::PATH, Wait::Yes);
+            let place = place.map_err(|error| Miss::of(error, Wait::Yes))?;
+            rustix::fs::fstat(&place).map_err(Miss::Failed)
         })
     }
 
@@ -266,34 +281,33 @@ impl Root {
 }
 
 /// Opens what the name means. Only regular files are opened for reading.
-fn found(name: &VisibleName<'_>, wait: Wait) -> Result<Found, Miss> {
+fn found(name: &VisibleName<'_>, wait: Wait, devices: &Devices) -> Result<Found, Miss> {
     for _ in 0..RACES_MAX {
-        let (place, stat) = look(name, wait)?;
-        match FileType::from_raw_mode(stat.st_mode) {
+        let place = name.open(OFlags::PATH, wait);
+        let place = place.map_err(|error| Miss::of(error, wait))?;
+        let seen = known(&place).map_err(Miss::Failed)?;
+        let st_dev = st_dev(&seen);
+        if wait == Wait::No && !devices.is_here(st_dev) {
+            return Err(Miss::Cold);
+        }
+        match FileType::from_raw_mode(seen.stx_mode.into()) {
             FileType::Directory => return Ok(Found::Directory(place)),
             FileType::RegularFile => {}
             _ => return Err(Miss::Forbidden("it is neither a file nor a directory")),
         }
-        match (closing::standstill(stat.st_dev), wait) {
+        match (closing::standstill(st_dev), wait) {
             (None, _) => {}
             (Some(Standstill::Short), Wait::No) => return Err(Miss::Cold),
             (Some(_), _) => return Err(Miss::Exhausted),
         }
         let opened = name.open(READ, wait).map_err(|e| Miss::of(e, wait))?;
-        let opened = Descriptor::new(opened, stat.st_dev);
+        let opened = Descriptor::new(opened, st_dev);
         let now = rustix::fs::fstat(&opened).map_err(Miss::Failed)?;
         if FileType::from_raw_mode(now.st_mode) == FileType::RegularFile {
             return Ok(Found::File(opened, now));
         }
     }
     Err(Miss::NotFound)
-}
-
-fn look(name: &VisibleName<'_>, wait: Wait) -> Result<(OwnedFd, Stat), Miss> {
-    let place = name.open(OFlags::PATH, wait);
-    let place = place.map_err(|error| Miss::of(error, wait))?;
-    let stat = rustix::fs::fstat(&place).map_err(Miss::Failed)?;
-    Ok((place, stat))
 }
 
 /// O_NONBLOCK: if a fifo takes the file's place in this moment, opening it does not wait.

@@ -81,9 +81,10 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::store::attributes::version;
     use crate::store::closing::Descriptor;
     use crate::store::device::Devices;
-    use crate::store::file::{Files, version};
+    use crate::store::file::Files;
 
     #[test]
     fn a_file_answers_what_sending_asks_until_it_is_another() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use ackpace_core::conn::Span;
-use rustix::fs::Stat;
+use rustix::fs::Statx;
 use rustix::mm::{Advice, madvise};
 
 use super::map::Map;
@@ -16,6 +16,7 @@ use super::windows::{WINDOW_BYTES, Window};
 use crate::limits::{
     ENTERED_WINDOWS_MAX, MAPPED_BYTES_MAX, MAPPED_EACH_BYTES_MAX, MAPPED_FILES_MAX,
 };
+use crate::store::attributes::st_dev;
 
 /// A window is entered together with those behind it, so many in all.
 const ENTER_AHEAD: u64 = 16;
@@ -31,23 +32,19 @@ static MAPPED: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
 pub struct MappedVersion {
     st_dev: u64,
     st_ino: u64,
-    ctime: (i64, i64),
+    ctime: (i64, u32),
     /// Its length.
     pub len_bytes: u64,
 }
 
 impl MappedVersion {
     /// The identity that a stat shows.
-    #[allow(
-        clippy::useless_conversion,
-        reason = "these numbers are shorter on other architectures"
-    )]
-    pub fn of(stat: &Stat) -> MappedVersion {
+    pub fn of(stat: &Statx) -> MappedVersion {
         MappedVersion {
-            st_dev: stat.st_dev.into(),
-            st_ino: stat.st_ino.into(),
-            ctime: (stat.st_ctime.into(), stat.st_ctime_nsec as i64),
-            len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            st_dev: st_dev(stat),
+            st_ino: stat.stx_ino,
+            ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+            len_bytes: stat.stx_size,
         }
     }
 
@@ -291,6 +288,7 @@ impl Drop for Whole {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::attributes::known;
 
     #[test]
     fn what_was_entered_is_not_asked_about_in_its_epoch() {
@@ -299,7 +297,7 @@ mod tests {
         std::fs::write(&path, vec![7; len_bytes as usize]).expect("room for 2.5 MB");
         let file = std::fs::File::open(&path).expect("our own file");
         std::fs::remove_file(&path).expect("our own file");
-        let stat = rustix::fs::fstat(&file).expect("an open file");
+        let stat = known(&file).expect("an open file");
         let whole = Whole::new(&file, MappedVersion::of(&stat)).expect("a short file");
         let span = |offset_bytes, len_bytes| Span {
             offset_bytes,
