@@ -87,7 +87,7 @@ impl Shares {
                  MiB; raise it or start fewer workers (--workers)",
                 options.memory_max,
                 memory_bytes / MIB,
-                least_bytes.div_ceil(MIB),
+                Shares::enough_mib(options, workers, usable, least_bytes),
             ));
         }
         let each_bytes = shares.connection_bytes() + shares.mailboxes_bytes();
@@ -106,6 +106,20 @@ impl Shares {
             prefetch_bytes: most_bytes.min(unused_bytes),
             ..shares
         })
+    }
+
+    /// A memory that suffices, not below `least_bytes`: with more memory some shares are larger.
+    fn enough_mib(options: &ServeOptions, workers: u16, usable: Usable, least_bytes: u64) -> u64 {
+        let mut mib = least_bytes.div_ceil(MIB);
+        // The shares grow by less than the memory: a few rounds find the sum.
+        for _ in 0..64 {
+            let needed = Shares::least(options, workers, usable, mib * MIB).total_bytes();
+            if needed <= mib * MIB {
+                break;
+            }
+            mib = needed.div_ceil(MIB);
+        }
+        mib
     }
 
     /// The shares with as few connections as allowed.

@@ -193,7 +193,8 @@ pub fn abort(socket: &OwnedFd) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
 }
 
-/// TCP's state of a connection. A unix socket has the unacknowledged bytes only, and a kernel before 5.4 not the flow.
+/// TCP's state of a connection. A unix socket has the unread bytes only: its peer is on this machine and may pause, but
+/// no network loses it, so unread bytes are a closed window. A kernel before 5.4 has no flow.
 pub fn sample(socket: &OwnedFd) -> TcpSample {
     let mut unacked: libc::c_int = 0;
     // SAFETY: the kernel writes one int.
@@ -205,6 +206,7 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
     let Some(info) = tcp_info(socket) else {
         return TcpSample {
             unacked_bytes,
+            window_closed: unacked_bytes > 0,
             ..TcpSample::default()
         };
     };

@@ -1,7 +1,8 @@
 //! Hostile clients, and clients that behave like them: the others are still served, and nothing stays behind.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 
 use ackpace_tests::{
     Conn, Rng, Server, Setup, Tree, eventually, limit_receive_buffer, pattern, raise_own_limit,
@@ -347,6 +348,36 @@ fn a_paused_client_is_not_dead_until_the_pause_is_over() {
         .expect("a number");
     assert!(duration_ms >= 4000.0, "{line}");
     assert!(paused.rest_or_reset().len() < content.len());
+    drop(paused);
+    server.stop();
+}
+
+#[test]
+fn a_client_of_a_unix_socket_may_pause_as_long_as_any_other() {
+    let tree = Tree::new();
+    tree.file("big", pattern(4 << 20, 7));
+    let home = Tree::new();
+    let socket = home.at("http.sock");
+    let args = [
+        "--send-timeout",
+        "1s",
+        "--pause-timeout",
+        "4s",
+        "--access-log",
+        "-",
+        "--access-log-format",
+        "json",
+    ];
+    let listen = format!("unix:{}", socket.display());
+    let server = Setup::new(tree.path()).listen(&listen).args(&args).start();
+    let mut paused = UnixStream::connect(&socket).expect("the server listens");
+    let sent = paused.write_all(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    sent.expect("a new connection takes a request");
+    let line = server.out_line(&["\"target\":\"/big\""]);
+    assert!(line.contains("\"why\":\"pause_timeout\""), "{line}");
+    let mut got = Vec::new();
+    let _ = paused.read_to_end(&mut got); // the end, or a reset
+    assert!(got.len() < 4 << 20);
     drop(paused);
     server.stop();
 }
