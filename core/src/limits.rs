@@ -105,6 +105,9 @@ pub const GUESS_LOOK_US: u64 = 330_000;
 /// A connection whose socket is full is sampled (TCP_INFO) when the last sample is older than this: two system calls of
 /// a microsecond each.
 pub const FLOW_EACH_US: u64 = 400_000;
+/// The same, for a connection whose path limits it, as TCP's counters have said: what leaves its socket tells its rate,
+/// too.
+pub const FLOW_PATH_EACH_US: u64 = 1_200_000;
 /// The rate shown for a connection is that of this time, or of up to twice as long: windows open in steps.
 pub const SHOWN_US: u64 = 4 * US_PER_S;
 /// A connection without arrivals for longer than this, and for longer than its usual steps, is shown as receiving

@@ -143,6 +143,11 @@ impl SendQueue {
         self.rate.is_own_pace() && !self.short
     }
 
+    /// Whether the path limits the client, by TCP's counters.
+    pub fn is_of_path(&self) -> bool {
+        self.rate.is_of_path()
+    }
+
     /// B_n, bytes per second; 0: not known yet.
     pub fn rate_bytes_per_s(&self) -> u64 {
         self.rate.send_bytes_per_s()

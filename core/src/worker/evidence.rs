@@ -8,7 +8,7 @@ use super::patience::Verdict;
 use super::stream::Stream;
 use crate::congestion::{Delay, Path, Signal, Watch};
 use crate::conn::{ConnId, TcpSample};
-use crate::limits::{FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, PAUSED_US, WATCH_US};
+use crate::limits::{FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, FLOW_PATH_EACH_US, PAUSED_US, WATCH_US};
 use crate::units::Instant;
 use crate::why::{Wait, What, Why};
 
@@ -55,6 +55,7 @@ impl Worker {
         let reads = stream.is_some_and(|stream| stream.outstanding.get().is_some());
         let each_us = match reads && delay != Delay::Off {
             true => WATCH_US,
+            false if conn.output.margin.is_of_path() => FLOW_PATH_EACH_US,
             false => FLOW_EACH_US,
         };
         // A long response is sampled at once: from then on, what its client takes is counted.
