@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+pub mod addresses;
 pub mod ahead;
 pub mod balance;
 pub mod cache;

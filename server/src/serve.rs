@@ -1,11 +1,13 @@
 //! From options to a running server, and to its orderly end.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use ackpace_core::addresses::AddressCounts;
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::{self, Order};
 use ackpace_core::prefetch::Prefetch;
@@ -196,6 +198,11 @@ fn start(
         clock,
         ledger,
         connection_bytes: shares.connection_bytes(),
+        addresses: (options.connections_per_address != 0).then(|| {
+            let connections_max = places.saturating_mul(workers as u32);
+            let key = RandomState::new().hash_one(0);
+            Arc::new(AddressCounts::new(connections_max, key))
+        }),
     });
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {

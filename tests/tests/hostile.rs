@@ -295,7 +295,7 @@ fn a_client_beyond_connections_max_waits_until_one_leaves() {
 fn an_address_has_its_connections_and_no_more() {
     let tree = Tree::new();
     tree.file("a", "a");
-    let server = Server::start(&tree, &["--workers", "1", "--connections-per-address", "4"]);
+    let server = Server::start(&tree, &["--workers", "3", "--connections-per-address", "4"]);
     let mut allowed: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
     for conn in &mut allowed {
         assert_eq!(conn.get("/a", "").text(), "a");

@@ -1,9 +1,10 @@
 //! Accepting connections: as long as there is room, and within the bound per address.
 
-use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
 use super::messages::{Address, Out};
 use super::{Conn, Settings, Worker};
+use crate::addresses::{AddressCounts, Counted};
 use crate::conn::ConnId;
 use crate::limits::{ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX};
 use crate::units::Instant;
@@ -11,7 +12,8 @@ use crate::units::Instant;
 /// What was found out when a connection was accepted.
 #[derive(Clone, Copy)]
 pub(super) struct Admitted {
-    address: Option<Address>,
+    /// Where its address is counted; `None`: nowhere.
+    counted: Option<Counted>,
     /// Its address has too many connections: its request is answered with a refusal, and that is all.
     pub refused: bool,
 }
@@ -20,7 +22,7 @@ pub(super) struct Admitted {
 pub(super) struct Door {
     connections_max: u32,
     per_address_max: u32,
-    by_address: BTreeMap<Address, u32>,
+    by_address: Option<Arc<AddressCounts>>,
     /// Whether the shell was last told to listen.
     listening: bool,
     /// A connection waits in the backlog.
@@ -36,12 +38,17 @@ impl Door {
         Door {
             connections_max: settings.connections_max,
             per_address_max: settings.connections_per_address,
-            by_address: BTreeMap::new(),
+            by_address: None,
             listening: true,
             incoming: false,
             again_at: None,
             closed: false,
         }
+    }
+
+    /// Counts in this table, which several workers share. Before the first connection comes.
+    pub fn count_in(&mut self, counts: Arc<AddressCounts>) {
+        self.by_address = Some(counts).filter(|_| self.per_address_max != 0);
     }
 
     pub fn connections_max(&self) -> u32 {
@@ -63,29 +70,27 @@ impl Door {
 
     /// A connection came, by accept(2) or from another machine.
     pub fn admit(&mut self, address: Option<Address>) -> Admitted {
-        let refused = address.is_some_and(|address| {
-            let count = self.by_address.entry(address).or_insert(0);
-            *count += 1;
-            self.per_address_max != 0 && *count > self.per_address_max
-        });
-        Admitted { address, refused }
+        let counts = self.by_address.as_ref();
+        let entered = counts.and_then(|counts| counts.enter(address?.0));
+        Admitted {
+            counted: entered.map(|(counted, _)| counted),
+            refused: entered.is_some_and(|(_, count)| count > self.per_address_max),
+        }
     }
 
     /// A connection is gone.
     pub fn leave(&mut self, admitted: Admitted) {
-        if let Some(address) = admitted.address {
-            let count = self.by_address.remove(&address).unwrap_or(0);
-            if count > 1 {
-                self.by_address.insert(address, count - 1);
-            }
+        if let (Some(counts), Some(counted)) = (&self.by_address, admitted.counted) {
+            counts.leave(counted);
         }
         self.again_at = None; // a descriptor is free again
     }
 
-    /// Whether no address has a connection.
+    /// Whether no connection is counted.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.by_address.is_empty()
+        let counts = self.by_address.as_ref();
+        counts.is_none_or(|counts| counts.counted() == 0)
     }
 
     /// Connections that may still be accepted while `open` are open.
@@ -131,6 +136,12 @@ impl Worker {
         self.table
             .insert(Conn::new(id, &self.settings, admitted, now));
         self.wake(id.index, false);
+    }
+
+    /// Bounds the connections of an address over all workers that count in the same table. Before the first connection
+    /// comes; without this call, nothing bounds them.
+    pub fn count_addresses_in(&mut self, counts: Arc<AddressCounts>) {
+        self.door.count_in(counts);
     }
 
     /// Number of connections that may still be accepted.

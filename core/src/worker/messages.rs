@@ -17,7 +17,7 @@ pub struct Settings {
     pub worker: u16,
     /// Connections at once, at most [`CONNECTIONS_MAX`].
     pub connections_max: u32,
-    /// Connections at once from one address; 0: no bound.
+    /// Connections at once from one address ([`super::Worker::count_addresses_in`]); 0: no bound.
     pub connections_per_address: u32,
     /// From the first byte of a request head to its last.
     pub header_timeout_us: u64,

@@ -335,7 +335,8 @@ pub struct ServeOptions {
     /// Connections of one address; 0: no limit
     ///
     /// Requests on further connections of the same address are answered 503, and these close. IPv6 addresses are
-    /// counted by /64, since one customer usually has all of it; unix sockets are not counted.
+    /// counted by /64, since one customer usually has all of it; unix sockets are not counted. The limit holds for all
+    /// workers together.
     ///
     /// Default: no limit, since thousands of people can share one address behind a carrier's NAT. Range: 0 to 16384.
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Resources",

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ackpace_core::addresses::AddressCounts;
 use ackpace_core::limits::LOWAT_BYTES_START;
 use ackpace_core::worker::{Budget, Policy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub ledger: Arc<Ledger>,
     /// Bytes that one connection is charged in `ledger`.
     pub connection_bytes: u64,
+    /// Connections of each client address; `None`: nothing bounds them.
+    pub addresses: Option<Arc<AddressCounts>>,
 }
 
 /// What a worker is given besides its settings.
@@ -86,7 +89,10 @@ impl Worker {
             response_cache_bytes,
         } = equipment;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let decider = Decider::new(settings);
+        let mut decider = Decider::new(settings);
+        if let Some(counts) = &shared.addresses {
+            decider.count_addresses_in(Arc::clone(counts));
+        }
         let places_max = decider.connections_max();
         let index = usize::from(settings.worker);
         let waker = Arc::clone(&shared.channels[index].waker);

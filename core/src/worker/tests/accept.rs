@@ -1,6 +1,9 @@
 //! Which connections are accepted.
 
+use alloc::sync::Arc;
+
 use super::*;
+use crate::addresses::AddressCounts;
 
 fn accepted(bench: &mut Bench, index: u32, address: u64) -> Vec<Out> {
     let address = Some(Address(address));
@@ -105,6 +108,8 @@ fn an_address_above_its_bound_is_refused_until_one_of_its_own_leaves() {
         connections_per_address: 2,
         ..settings()
     });
+    let counts = Arc::new(AddressCounts::new(64, 7));
+    bench.worker.count_addresses_in(Arc::clone(&counts));
     let refused = |bench: &mut Bench, index, address| {
         accepted(bench, index, address);
         let (body, more) = (false, false);
@@ -123,7 +128,36 @@ fn an_address_above_its_bound_is_refused_until_one_of_its_own_leaves() {
     for index in [0, 3, 4] {
         bench.tcp(conn_id(index), TcpEvent::Reset);
     }
-    assert!(bench.worker.door.is_empty(), "nothing is kept");
+    assert_eq!(counts.counted(), 0, "nothing is kept");
+}
+
+#[test]
+fn an_address_has_one_bound_for_all_workers() {
+    let counts = Arc::new(AddressCounts::new(64, 7));
+    let mut workers: Vec<Bench> = (0..2)
+        .map(|_| {
+            let mut bench = Bench::new(Settings {
+                connections_per_address: 2,
+                ..settings()
+            });
+            bench.worker.count_addresses_in(Arc::clone(&counts));
+            bench
+        })
+        .collect();
+    let mut refused = |nth: usize, index, address| {
+        let bench = &mut workers[nth];
+        accepted(bench, index, address);
+        let (body, more) = (false, false);
+        let outs = bench.received(conn_id(index), Received::Request { body, more });
+        outs.iter()
+            .any(|out| matches!(out, Out::Resolve { refuse: true, .. }))
+    };
+    assert!(!refused(0, 0, 7) && !refused(1, 0, 7), "one at each worker");
+    assert!(
+        refused(0, 1, 7) && refused(1, 1, 7),
+        "the third and the fourth"
+    );
+    assert!(!refused(1, 2, 8), "another address");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use alloc::sync::Arc;
+
 use super::*;
+use crate::addresses::AddressCounts;
 use crate::congestion::Delay;
 use crate::conn::Held;
 use crate::disk::{self, Disk, ReadError, ReadId};
@@ -152,8 +155,10 @@ pub(super) struct Away {
 
 impl Shell {
     pub fn new(settings: Settings, seed: u64) -> Shell {
+        let mut worker = Worker::new(settings);
+        worker.count_addresses_in(Arc::new(AddressCounts::new(64, seed)));
         Shell {
-            worker: Worker::new(settings),
+            worker,
             disk: Disk::new(DISK),
             now: Instant { us: 1 },
             dice: Dice(seed),

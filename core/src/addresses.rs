@@ -1,0 +1,176 @@
+//! Connections by client address, counted over all workers without a lock.
+//!
+//! A connection takes a place in a table of atomic words. A word holds a tag of its address and a count. The tag is a
+//! keyed hash, so a peer can't choose addresses that meet in one bucket. A full bucket counts no more: the bound of one
+//! address then lets a few connections through, and refuses none that it should not.
+
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Words of a bucket.
+const BUCKET: usize = 8;
+/// Words for each connection that may be open: more, and fewer buckets are full.
+const WORDS_EACH: usize = 2;
+const COUNT_BITS: u32 = 16;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+
+/// How many connections each address has.
+#[derive(Debug)]
+pub struct AddressCounts {
+    words: Box<[AtomicU64]>,
+    key: u64,
+}
+
+/// Where a connection is counted. Give it back once, by [`AddressCounts::leave`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    word: u32,
+}
+
+impl AddressCounts {
+    /// Room for so many connections of all workers; `key` is secret and random.
+    pub fn new(connections_max: u32, key: u64) -> AddressCounts {
+        let words = (connections_max as usize * WORDS_EACH).next_multiple_of(BUCKET);
+        let words = words.max(BUCKET);
+        AddressCounts {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            key,
+        }
+    }
+
+    /// Counts a connection of `address`. Returns where, and how many connections the address has with this one; `None`
+    /// if the table has no place for it.
+    pub fn enter(&self, address: u64) -> Option<(Counted, u32)> {
+        let (bucket, tag) = self.bucket(address);
+        // Another worker may take a word in between: then look again.
+        for _ in 0..=BUCKET {
+            let mut count = 0;
+            let (mut own, mut free) = (None, None);
+            for word in bucket..bucket + BUCKET {
+                let value = self.words[word].load(Relaxed);
+                let held = value & COUNT_MASK;
+                if value == 0 {
+                    free = free.or(Some(word));
+                } else if value >> COUNT_BITS == tag {
+                    count += held;
+                    own = own.or((held < COUNT_MASK).then_some((word, value)));
+                }
+            }
+            let (word, value, new) = match (own, free) {
+                (Some((word, value)), _) => (word, value, value + 1),
+                (None, Some(word)) => (word, 0, tag << COUNT_BITS | 1),
+                (None, None) => return None,
+            };
+            let swapped = self.words[word].compare_exchange(value, new, Relaxed, Relaxed);
+            if swapped.is_ok() {
+                let counted = Counted { word: word as u32 };
+                return Some((counted, count as u32 + 1));
+            }
+        }
+        None
+    }
+
+    /// A connection that was counted is gone.
+    pub fn leave(&self, counted: Counted) {
+        let Some(word) = self.words.get(counted.word as usize) else {
+            return;
+        };
+        let left = word.fetch_update(Relaxed, Relaxed, |value| match value & COUNT_MASK {
+            0 => None,
+            1 => Some(0), // the word is free for any address
+            _ => Some(value - 1),
+        });
+        debug_assert!(left.is_ok(), "it was counted once and left twice");
+    }
+
+    /// Connections that are counted.
+    pub fn counted(&self) -> u64 {
+        let counts = self.words.iter();
+        counts.map(|word| word.load(Relaxed) & COUNT_MASK).sum()
+    }
+
+    /// The first word of the bucket of an address, and its tag, which is not 0.
+    fn bucket(&self, address: u64) -> (usize, u64) {
+        let hash = mixed(mixed(address ^ self.key).wrapping_add(self.key));
+        let buckets = self.words.len() / BUCKET;
+        let bucket = (u128::from(hash) * buckets as u128) >> 64;
+        let tag = mixed(hash ^ self.key.rotate_left(32)) >> COUNT_BITS;
+        (bucket as usize * BUCKET, tag.max(1))
+    }
+}
+
+/// Each bit of the result depends on each bit of `x` (the finalizer of SplitMix64).
+fn mixed(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whoever comes and goes, each address has the count of its connections, and in the end nothing is kept.
+        #[test]
+        fn counts_are_exact_while_there_is_room(
+            key: u64,
+            steps in prop::collection::vec((0u64..6, any::<prop::sample::Index>(), any::<bool>()), 1..200),
+        ) {
+            let counts = AddressCounts::new(200, key);
+            let mut open: Vec<(u64, Counted)> = Vec::new();
+            for (address, which, leaves) in steps {
+                if leaves && !open.is_empty() {
+                    let (_, counted) = open.swap_remove(which.index(open.len()));
+                    counts.leave(counted);
+                } else {
+                    let (counted, count) = counts.enter(address).expect("six addresses fit any bucket");
+                    let others = open.iter().filter(|(of, _)| *of == address).count();
+                    prop_assert_eq!(count as usize, others + 1);
+                    open.push((address, counted));
+                }
+                prop_assert_eq!(counts.counted(), open.len() as u64);
+            }
+            open.into_iter().for_each(|(_, counted)| counts.leave(counted));
+            prop_assert_eq!(counts.counted(), 0);
+        }
+    }
+
+    #[test]
+    fn a_full_bucket_counts_no_more_and_one_word_holds_65535() {
+        let counts = AddressCounts::new(1, 7);
+        let filled: Vec<_> = (0..BUCKET as u64).map(|n| counts.enter(n)).collect();
+        assert!(filled.iter().all(Option::is_some));
+        assert_eq!(counts.enter(99), None, "no word is left");
+        let again = counts.enter(3).map(|(_, count)| count);
+        assert_eq!(again, Some(2), "its own word has room");
+        let counts = AddressCounts::new(70_000, 7);
+        let all: Vec<_> = (0..70_000).map(|_| counts.enter(5)).collect();
+        let last = all.last().copied().flatten().map(|(_, count)| count);
+        assert_eq!(last, Some(70_000), "two words add up");
+    }
+
+    #[test]
+    fn workers_that_count_at_once_lose_nothing() {
+        extern crate std;
+        let counts = AddressCounts::new(64, 11);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let counts = &counts;
+                scope.spawn(move || {
+                    for round in 0..20_000u64 {
+                        let entered = counts.enter((round + thread) % 3);
+                        let (counted, count) = entered.expect("three addresses");
+                        assert!((1..=8).contains(&count), "four threads, not {count}");
+                        counts.leave(counted);
+                    }
+                });
+            }
+        });
+        assert_eq!(counts.counted(), 0);
+    }
+}
