@@ -12,7 +12,8 @@ pub const ADMIN_SOCKET: &str = "/run/ackpace-lab.sock";
 /// Most connections that `ackpace top` reports.
 const CONNECTIONS_MAX: &str = "20000";
 
-/// The estimated rates of all connections with an active response, in bytes per second.
+/// The estimated rates (B_n for sending) of all connections with an active response, in bytes per second. What arrived
+/// in the last seconds (`rate_bytes_per_s`) is another figure: it contains what a burst left in the receive buffer.
 pub fn ask(ackpace: &Path) -> Result<Vec<f64>> {
     let doing = || "ackpace top --json".to_owned();
     let mut top = Command::new(ackpace);
@@ -28,7 +29,7 @@ fn rates(answer: &[u8]) -> Option<Vec<f64>> {
     let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
     let rates = answer["connections"].as_array()?.iter();
     rates
-        .map(|connection| connection["rate_bytes_per_s"].as_f64())
+        .map(|connection| connection["believed_bytes_per_s"].as_f64())
         .collect()
 }
 
@@ -67,8 +68,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_a_rate_for_each_connection() {
-        let answer = br#"{"version":1,"connections":[{"rate_bytes_per_s":7},{"rate_bytes_per_s":0}],"left_out":0}"#;
+    fn an_answer_has_an_estimate_for_each_connection() {
+        let answer = br#"{"version":1,"connections":[{"rate_bytes_per_s":9,"believed_bytes_per_s":7},{"rate_bytes_per_s":9,"believed_bytes_per_s":0}],"left_out":0}"#;
         assert_eq!(rates(answer), Some(vec![7.0, 0.0]));
         assert_eq!(rates(b"{\"error\":\"no\"}"), None);
     }
