@@ -137,17 +137,18 @@ impl Rate {
                     (self.send_bytes_per_s, self.mean_bytes_per_s) = (bytes_per_s, bytes_per_s);
                 }
             }
-            Evidence::AtMost { .. } if self.send_bytes_per_s == 0 => {} // a bound is not a rate
             Evidence::AtMost { bytes_per_s } => {
                 let most = bytes_per_s.clamp(1, RATE_BYTES_PER_S_MAX);
                 if !self.is_own_pace() {
                     self.source = RateSource::Bounded;
                 }
-                self.send_bytes_per_s = self.send_bytes_per_s.min(most);
-                self.mean_bytes_per_s = match self.mean_bytes_per_s {
-                    0 => self.send_bytes_per_s,
-                    mean => mean.min(most),
+                // A bound is better than none: what leaves the socket next may be a burst.
+                let bounded = |rate: u64, unknown: u64| match rate {
+                    0 => unknown,
+                    rate => rate.min(most),
                 };
+                self.send_bytes_per_s = bounded(self.send_bytes_per_s, most);
+                self.mean_bytes_per_s = bounded(self.mean_bytes_per_s, self.send_bytes_per_s);
             }
             // What leaves the socket says as much.
             Evidence::AtLeast { .. } if !self.is_own_pace() => {}
@@ -317,8 +318,10 @@ mod tests {
     #[test]
     fn congestion_says_nothing_of_a_client_that_reads_at_a_pace_of_its_own() {
         let mut rate = Rate::default();
-        rate.learn(Evidence::AtMost { bytes_per_s: 5 });
-        assert_eq!(rate, Rate::default(), "a bound is no rate");
+        let mut bounded = Rate::default();
+        bounded.learn(Evidence::AtMost { bytes_per_s: 5 });
+        bounded.sample(1_000_000, 100 * MS, false);
+        assert_eq!(bounded.send_bytes_per_s(), 5, "a burst is no rate");
         let mut guessed = Rate::default();
         guessed.sample(1_000_000, 100 * MS, false);
         guessed.learn(Evidence::AtMost { bytes_per_s: 5 });

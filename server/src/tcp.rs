@@ -223,6 +223,7 @@ pub fn sample(socket: &OwnedFd) -> TcpSample {
             window_limited_us: info.rwnd_limited_us,
             window_bytes: window_bytes.into(),
             segment_bytes: info.snd_mss_bytes.into(),
+            quiet_us: u64::from(info.last_data_sent_ms) * 1_000,
         }),
     }
 }

@@ -16,6 +16,8 @@ pub struct TcpInfo {
     pub probes: u8,
     /// Payload of a full segment sent by this side.
     pub snd_mss_bytes: u32,
+    /// Time since this side sent payload last. The kernel counts in ticks of some milliseconds.
+    pub last_data_sent_ms: u32,
     /// Smoothed round-trip time.
     pub rtt_us: u32,
     /// Slow-start threshold; `0x7fff_ffff` means none yet.
@@ -50,6 +52,7 @@ impl TcpInfo {
             ca_state: *bytes.get(1)?,
             probes: *bytes.get(3)?,
             snd_mss_bytes: word(bytes, 16)?,
+            last_data_sent_ms: word(bytes, 44)?,
             rtt_us: word(bytes, 68)?,
             snd_ssthresh_segments: word(bytes, 76)?,
             snd_cwnd_segments: word(bytes, 80)?,
@@ -85,6 +88,7 @@ mod tests {
         let word_at = |at: u8| u32::from_ne_bytes([at, at + 1, at + 2, at + 3]);
         assert_eq!((info.ca_state, info.probes), (1, 3));
         assert_eq!(info.snd_mss_bytes, word_at(16));
+        assert_eq!(info.last_data_sent_ms, word_at(44));
         assert_eq!(info.delivered_ce_segments, word_at(196));
         assert_eq!(info.snd_wnd_bytes, Some(word_at(228)));
         let older = TcpInfo::parse(&bytes[..LEN_BYTES - 1]).unwrap();

@@ -14,6 +14,11 @@ use crate::units::Instant;
 /// A closed window opens when this part of the receive buffer is free.
 const WINDOW_OPENS_PART: u64 = 16;
 
+/// When a window opened is known if at most this part of it may have opened later.
+const UNSURE_PART: u64 = 4;
+/// A silence is a pause only if it is this part of all the time known.
+const PAUSE_PART: u64 = 2;
+
 /// What TCP has counted of a connection (tcp(7), `struct tcp_info`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
@@ -27,6 +32,8 @@ pub struct Flow {
     pub window_bytes: u64,
     /// `tcpi_snd_mss`, a full segment.
     pub segment_bytes: u64,
+    /// `tcpi_last_data_sent`, the time since the socket sent bytes last.
+    pub quiet_us: u64,
 }
 
 /// A piece of evidence of how fast a client reads.
@@ -65,6 +72,8 @@ struct Stretch {
     step_bytes: u64,
     /// Some samples showed that nothing was read.
     uneven: bool,
+    /// The longest time in which nothing was read.
+    silent_us: u64,
 }
 
 impl Stretch {
@@ -75,6 +84,7 @@ impl Stretch {
             limited_us: self.limited_us.saturating_add(other.limited_us),
             step_bytes: self.step_bytes.max(other.step_bytes),
             uneven: self.uneven || other.uneven,
+            silent_us: self.silent_us.max(other.silent_us),
         }
     }
 
@@ -110,6 +120,8 @@ pub struct Gauge {
     begun: bool,
     /// The time since the current stretch in which nothing was read.
     silent: Stretch,
+    /// The pause of a client that reads in steps, and then pauses; 0: none was seen.
+    pause_us: u64,
     /// The current step.
     step_bytes: u64,
     /// How many samples it has lasted.
@@ -168,7 +180,44 @@ impl Gauge {
     }
 
     /// Another sample of the counters, which may complete a piece of evidence over at least `least_us`.
+    ///
+    /// If the client's window has stopped the socket, the window opened last when the socket sent last. So the sample
+    /// counts as two: all that was read was told by then, and nothing since.
     pub fn look(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
+        let opened = self.when_opened(flow, now);
+        let until_then = opened.and_then(|(then, at)| self.look_once(then, at, least_us));
+        self.look_once(flow, now, least_us).or(until_then)
+    }
+
+    /// When the window opened last, and the counters then, if it has stopped the socket since.
+    fn when_opened(&self, flow: Flow, now: Instant) -> Option<(Flow, Instant)> {
+        let (from, before) = self.last?;
+        let us = now.since_us(from);
+        // What happened just behind the last sample is dated as far behind it as samples are apart at least.
+        let within = flow.quiet_us < us && us >= 2 * FLOW_US_MIN;
+        let quiet_us = flow.quiet_us.min(us.saturating_sub(FLOW_US_MIN));
+        let limited_us = flow
+            .window_limited_us
+            .saturating_sub(before.window_limited_us);
+        let busy_us = flow.busy_us.saturating_sub(before.busy_us);
+        // Less than a segment of window stops the socket, too. What tells of it may have come since.
+        let edge_bytes = |flow: Flow| flow.acked_bytes.saturating_add(flow.window_bytes);
+        let told_bytes = edge_bytes(flow).saturating_sub(edge_bytes(before));
+        let by_then = told_bytes / UNSURE_PART >= flow.window_bytes;
+        let stopped = busy_us >= us / 20 * 19 && limited_us / 8 >= quiet_us / 9;
+        let then = Flow {
+            busy_us: flow.busy_us.saturating_sub(quiet_us),
+            window_limited_us: flow.window_limited_us.saturating_sub(quiet_us),
+            quiet_us: 0,
+            ..flow
+        };
+        let at = Instant {
+            us: now.us.saturating_sub(quiet_us),
+        };
+        (within && quiet_us >= FLOW_US_MIN && stopped && by_then).then_some((then, at))
+    }
+
+    fn look_once(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
         let Some((from, before)) = self.last else {
             (self.last, self.burst_bytes) = (Some((now, flow)), flow.acked_bytes);
             return None;
@@ -276,16 +325,32 @@ impl Gauge {
         if self.now.uneven && self.step_looks < FLOW_STEPS {
             return None;
         }
-        let evidence = self.sample(least_us, flow);
+        let sample = self.sample(least_us, flow);
         self.turn();
-        evidence
+        sample.map(|bytes_per_s| Evidence::Sample {
+            bytes_per_s,
+            by_itself: true,
+        })
     }
 
-    /// The client reads on. The silence counts, unless it was a pause.
+    /// The client reads on. The silence counts, unless it was longer by far than all that is known.
+    ///
+    /// If it is the longest by far, the client reads and pauses. What it read before is the rest of a period, and whole
+    /// ones are counted from here on.
     fn resume(&mut self) {
-        let silent = core::mem::take(&mut self.silent);
-        if self.begun && silent.us > FLOW_STEPS * self.all().us {
+        let mut silent = core::mem::take(&mut self.silent);
+        silent.silent_us = silent.us;
+        let all = self.all();
+        let pauses = silent.us / 2 > all.silent_us && silent.us >= all.us / PAUSE_PART;
+        if pauses && all.silent_us > 0 {
+            self.pause_us = silent.us;
+        }
+        if self.begun && silent.us > FLOW_STEPS * all.us {
             (self.now, self.before, self.begun) = <(Stretch, Stretch, bool)>::default();
+        } else if self.begun && pauses {
+            (self.now, self.before) = (silent, Stretch::default());
+        } else if pauses && self.now.bytes > 0 {
+            (self.now, self.before) = (silent, all);
         } else {
             self.now = self.now.and(silent);
         }
@@ -323,18 +388,18 @@ impl Gauge {
     /// The client had something to read, and nothing was read.
     fn silent(&mut self, fed: Stretch, flow: Flow, least_us: u64) -> Option<Evidence> {
         let untold_bytes = self.untold_bytes(flow);
-        let ends = self.silent.us == 0 && self.now.bytes > 0;
+        // Between the steps of a burst, the client's silence is short.
+        let ends_us = (self.pause_us / 2).max(1);
+        let (from_us, to_us) = (self.silent.us, self.silent.us.saturating_add(fed.us));
+        let ends = self.now.bytes > 0 && (from_us..to_us).contains(&(ends_us - 1));
         self.silent = self.silent.and(Stretch {
             bytes: 0,
             uneven: true,
             ..fed
         });
-        let evidence = ends.then(|| self.sample(least_us, flow)).flatten();
+        let sample = ends.then(|| self.sample(least_us, flow)).flatten();
         if ends {
             self.turn();
-        }
-        if evidence.is_some() {
-            return evidence;
         }
         let all = self.all().and(self.silent);
         // The first stretch begins with an empty buffer, a later one somewhere in a step.
@@ -342,19 +407,28 @@ impl Gauge {
             true => untold_bytes,
             false => self.burst_bytes,
         };
-        let bytes = (all.bytes.saturating_add(untold_bytes)).saturating_add(begin_bytes);
+        // The next step of a client that reads in bursts may be due.
+        let knows_steps = all.uneven && self.begun;
+        let next_bytes = if knows_steps { all.step_bytes } else { 0 };
+        let bytes =
+            (all.bytes.saturating_add(untold_bytes.max(next_bytes))).saturating_add(begin_bytes);
         let says = all.is_by_itself() && all.us >= least_us && bytes > 0;
-        says.then(|| Evidence::AtMost {
-            bytes_per_s: per_s(bytes, all.us),
-        })
+        let most_bytes_per_s = says.then(|| per_s(bytes, all.us));
+        match (sample, most_bytes_per_s) {
+            (Some(bytes_per_s), most) => Some(Evidence::Sample {
+                bytes_per_s: bytes_per_s.min(most.unwrap_or(u64::MAX)),
+                by_itself: true,
+            }),
+            (None, most) => most.map(|bytes_per_s| Evidence::AtMost { bytes_per_s }),
+        }
     }
 
     fn all(&self) -> Stretch {
         self.before.and(self.now)
     }
 
-    /// The evidence at the end of a step, or at any time if there are no steps.
-    fn sample(&mut self, least_us: u64, flow: Flow) -> Option<Evidence> {
+    /// What the client reads, bytes per second: known at the end of a step, or at any time if there are no steps.
+    fn sample(&mut self, least_us: u64, flow: Flow) -> Option<u64> {
         let untold_bytes = self.untold_bytes(flow);
         let (all, now) = (self.all(), self.now);
         let first = !self.begun && self.before.us == 0;
@@ -367,15 +441,18 @@ impl Gauge {
             stretch.is_by_itself() && stretch.us >= least_us && !(first && self.silent.us > 0);
         // It may have read more than it told.
         let says = says && stretch.bytes >= untold_bytes.min(self.unread_bytes);
-        says.then(|| Evidence::Sample {
-            bytes_per_s: per_s(stretch.bytes, stretch.us),
-            by_itself: true,
-        })
+        says.then(|| per_s(stretch.bytes, stretch.us))
     }
 
     /// Begins the next stretch if this one is whole, or is the very first, in which the client's buffer grows.
     fn turn(&mut self) {
         let first = !self.begun && self.before.us == 0;
+        if !first && !self.begun && !self.now.uneven && self.silent.us > 0 {
+            // It still was the first step.
+            (self.before, self.now) = (self.all(), Stretch::default());
+            self.now.uneven = true;
+            return;
+        }
         let whole = self.now.is_whole();
         if whole || first && (self.silent.us > 0 || self.now.us >= STRETCH_US_MIN / 2) {
             (self.before, self.now) = (self.now, Stretch::default());

@@ -59,6 +59,7 @@ impl World {
             |bytes_per_s: u64, ms: u64| bytes_per_s * (ms + 1) / 1000 - bytes_per_s * ms / 1000;
         let ms = self.now.us / MS;
         let acked_bytes = self.flow.acked_bytes;
+        self.flow.quiet_us += MS;
         if self.unsent_bytes > 0 {
             self.flow.busy_us += MS;
             let carried_bytes = in_a_ms(self.link_bytes_per_s, ms);
@@ -69,6 +70,9 @@ impl World {
                 self.flow.window_limited_us += MS;
             }
             self.unsent_bytes -= taken_bytes;
+            if taken_bytes > 0 {
+                self.flow.quiet_us = 0;
+            }
             self.unread_bytes += taken_bytes;
             self.flow.acked_bytes += taken_bytes;
         }
@@ -218,13 +222,13 @@ proptest! {
 
     #[test]
     fn counters_that_wrap_stand_still_or_lie_break_nothing(
-        looks in prop::collection::vec((any::<[u64; 5]>(), any::<u32>()), 1..50),
+        looks in prop::collection::vec((any::<[u64; 6]>(), any::<u32>()), 1..50),
     ) {
         let (mut rate, mut gauge, mut now) = (Rate::default(), Gauge::default(), Instant { us: 0 });
         for (words, us) in looks {
             now = now.plus_us(us.into());
-            let [acked_bytes, busy_us, window_limited_us, window_bytes, segment_bytes] = words;
-            let flow = Flow { acked_bytes, busy_us, window_limited_us, window_bytes, segment_bytes };
+            let [acked_bytes, busy_us, window_limited_us, window_bytes, segment_bytes, quiet_us] = words;
+            let flow = Flow { acked_bytes, busy_us, window_limited_us, window_bytes, segment_bytes, quiet_us };
             if let Some(evidence) = gauge.look(flow, now, rate.least_us()) {
                 rate.learn(evidence);
             }
@@ -292,6 +296,7 @@ fn a_closed_window_bounds_a_burst_by_what_was_acknowledged_since() {
         window_limited_us: ms * MS,
         window_bytes,
         segment_bytes: 65_483,
+        quiet_us: 0,
     };
     let at = |ms: u64| Instant { us: ms * MS };
     let mut rate = Rate::default();
@@ -332,6 +337,7 @@ fn a_window_that_stays_closed_tells_that_little_of_a_large_buffer_was_read() {
         window_limited_us: ms.saturating_sub(100) * MS,
         window_bytes: BUFFER - acked_bytes,
         segment_bytes: 1448,
+        quiet_us: 0,
     };
     let mut gauge = Gauge::default();
     let looks = [
@@ -353,6 +359,32 @@ fn a_window_that_stays_closed_tells_that_little_of_a_large_buffer_was_read() {
     let bytes = BUFFER / 16 + (64 << 10);
     assert!(at_most(&evidence[2]) <= bytes && at_most(&evidence[3]) <= bytes / 3);
     assert!(at_most(&evidence[3]) >= BUFFER / 16 / 4);
+}
+
+#[test]
+fn the_time_of_the_last_byte_tells_when_a_window_opened_between_samples() {
+    // Over loopback: 300 KB at the beginning of each second, sampled at the end of each.
+    let mut gauge = Gauge::default();
+    let mut look = |ms: u64, acked_bytes, window_bytes, quiet_ms: u64| {
+        let flow = Flow {
+            acked_bytes,
+            busy_us: ms * MS,
+            window_limited_us: ms * MS,
+            window_bytes,
+            segment_bytes: 65_483,
+            quiet_us: quiet_ms * MS,
+        };
+        gauge.look(flow, Instant { us: ms * MS }, STRETCH_US_MIN / 2)
+    };
+    look(0, 327_415, 450_824, 0);
+    look(994, 778_241, 0, 950);
+    look(1_994, 1_105_863, 0, 995);
+    match look(2_994, 1_368_939, 0, 995) {
+        Some(Evidence::Sample { bytes_per_s, .. }) => {
+            assert!((255_000..345_000).contains(&bytes_per_s), "{bytes_per_s}");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub struct Counters {
     pub window_limited_us: u64,
     /// `tcpi_snd_wnd`: the window, from the last byte that is acknowledged.
     pub window_bytes: u64,
+    /// `tcpi_last_data_sent`: the time since bytes were sent last.
+    pub quiet_us: u64,
 }
 
 /// How much of the congestion window was in use. A window that is not used does not grow (net/ipv4/tcp_output.c,
@@ -158,6 +160,7 @@ impl Connection {
             self.heard = ack;
         }
         let busy = self.unacked_bytes() > 0;
+        self.counters.quiet_us += US_PER_MS;
         let limited = self.send(now_ms);
         self.use_window();
         self.counters.busy_us += if busy { US_PER_MS } else { 0 };
@@ -209,6 +212,7 @@ impl Connection {
             self.credit -= bytes * 1000;
             let there_ms = self.profile.rtt_ms - self.profile.rtt_ms / 2;
             self.data.push_back((now_ms + there_ms, bytes));
+            self.counters.quiet_us = 0;
         }
         let window_bytes = window_bytes - bytes;
         self.unsent_bytes > window_bytes && window_bytes < segment_bytes

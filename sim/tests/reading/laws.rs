@@ -43,7 +43,7 @@ fn a_steady_client_is_found_whatever_its_buffer_and_whatever_it_was_starved_of()
 }
 
 /// Segments of 64 KB are up to half of a receive buffer: the window opens in few and large steps.
-const LOOPBACK_FACTOR: f64 = 1.25;
+const LOOPBACK_FACTOR: f64 = 1.3;
 
 #[test]
 fn over_loopback_too_but_less_exactly() {
@@ -114,6 +114,7 @@ fn bounds(client: &Client, each_ms: u64) -> Vec<Bound> {
                 window_limited_us: counters.window_limited_us,
                 window_bytes: counters.window_bytes,
                 segment_bytes: tcp.profile().segment_bytes,
+                quiet_us: counters.quiet_us,
             };
             if let Some(Evidence::AtMost { bytes_per_s }) = gauge.look(flow, now, 500_000) {
                 bounds.push((ms, bytes_per_s));

@@ -8,6 +8,7 @@ mod beginnings;
 mod kinds;
 mod laws;
 mod mixes;
+mod pauses;
 
 use ackpace_core::limits::{FIRST_READ_BYTES, STEADY_QUEUE_BYTES};
 use ackpace_core::worker::Policy;

@@ -384,6 +384,7 @@ fn flow(input: &mut Input<'_>) -> Flow {
         window_limited_us: number(input),
         window_bytes: number(input),
         segment_bytes: number(input),
+        quiet_us: number(input),
     }
 }
 

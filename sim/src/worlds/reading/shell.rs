@@ -400,6 +400,7 @@ impl Peer {
                 window_limited_us: counters.window_limited_us,
                 window_bytes: counters.window_bytes,
                 segment_bytes: profile.segment_bytes,
+                quiet_us: counters.quiet_us,
             }),
         }
     }

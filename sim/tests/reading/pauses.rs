@@ -1,0 +1,133 @@
+//! Clients that read and pause, and clients that get less than they could read: what is known of them after three
+//! seconds, and what later.
+//!
+//! After three seconds, a client whose period is five seconds has shown no whole period, and nothing tells whether it will
+//! pause. So the bounds of the issue hold at three seconds for periods of up to a second, and at twelve seconds, when each
+//! has read twice, for all.
+
+use super::*;
+
+const SEEDS_MANY: u64 = 20;
+/// Clients of one world.
+const CLIENTS: u64 = 5;
+const PERIODS_MS: [u64; 5] = [200, 500, 1_000, 2_000, 5_000];
+/// How much faster than its mean a client reads while it reads.
+const TIMES: [u64; 3] = [2, 4, 1_000];
+const SIZES_KIB: [u64; 4] = [16, 256, 1_024, 6_144];
+/// The longest period of which enough was seen after three seconds.
+const EARLY_MS_MAX: u64 = 1_000;
+/// The largest receive buffer that is full soon enough.
+const EARLY_KIB_MAX: u64 = 1_024;
+
+#[test]
+fn a_client_that_reads_and_pauses_is_found_when_it_has_paused() {
+    let mut table = String::from(
+        "period            buffer  after 3 s     after 12 s\n\
+         ms     x mean     KiB   err %   x95   err %   x95\n",
+    );
+    for every_ms in PERIODS_MS {
+        for times in TIMES {
+            for buffer_kib in SIZES_KIB {
+                let program = |rate_bytes_per_s| Program::Periodic {
+                    rate_bytes_per_s,
+                    every_ms,
+                    times,
+                };
+                let readers = over_seeds(buffer_kib, program, Supply::Cached);
+                let [early, late] = [3_000, 12_000].map(|age_ms| error(&readers, age_ms, 0));
+                table += &format!("{every_ms:5} {times:8} {buffer_kib:9}");
+                for error in [early, late] {
+                    table += &(cell(error.median_percent, 6, 0) + &cell(error.factor, 5, 2) + " ");
+                }
+                table = table.trim_end().to_owned() + "\n";
+                let is_early = every_ms <= EARLY_MS_MAX && buffer_kib <= EARLY_KIB_MAX;
+                let case = format!("{every_ms} ms, {times} times, {buffer_kib} KiB");
+                let seed = SEEDS[0];
+                assert!(
+                    early.is_small() || !is_early,
+                    "{seed}: {case}: {early:?} after 3 s"
+                );
+                assert!(late.is_small(), "{seed}: {case}: {late:?} after 12 s");
+            }
+        }
+    }
+    compare("pauses", &table);
+}
+
+/// What its disk brings a client, in percent of what it could read.
+const FED_PERCENT: [u64; 3] = [25, 50, 80];
+
+/// The 5th percentile of what is believed may be this part of what the disk brings.
+const LEAST_OF_FED: f64 = 0.75;
+/// The 95th may be so much more than the client could read.
+const MOST_OF_TRUE: f64 = 1.6;
+
+/// A starved client has nothing to read most of the time, so the counters tell what it gets, and seldom more. By that rate
+/// the disk reads for it: no more than it takes, or all clients together would be believed faster than the disk, and not
+/// much less than it gets, or it would ask for less and less.
+#[test]
+fn a_starved_client_is_believed_to_read_no_less_than_it_gets_and_no_more_than_it_could() {
+    let mut table = String::from(
+        "fed   buffer   prefetch over true rate, after 3 s   after 12 s\n\
+         %        KiB                    p5   median   p95   p5   median   p95\n",
+    );
+    for fed_percent in FED_PERCENT {
+        for buffer_kib in SIZES_KIB {
+            let late = |rate_bytes_per_s: u64| {
+                let piece_bytes = (rate_bytes_per_s / 2).max(FIRST_READ_BYTES);
+                Supply::Late {
+                    piece_bytes,
+                    every_ms: piece_bytes * 1_000 * 100 / (rate_bytes_per_s * fed_percent),
+                    until_ms: u64::MAX / 2,
+                }
+            };
+            let readers = over_seeds_fed(buffer_kib, Program::Steady, late);
+            table += &format!("{fed_percent:3} {buffer_kib:8}               ");
+            for age_ms in [3_000, 12_000] {
+                let ratios: Vec<f64> = readers.iter().map(|r| believed(r, age_ms)[1]).collect();
+                let [least, mid, most] =
+                    [5, 50, 95].map(|percent| percentile(ratios.iter().copied(), percent));
+                table += &(cell(least, 6, 2) + &cell(mid, 6, 2) + &cell(most, 6, 2));
+                assert!(
+                    least * 100.0 >= fed_percent as f64 * LEAST_OF_FED && most <= MOST_OF_TRUE,
+                    "{}: {fed_percent} %, {buffer_kib} KiB, {age_ms} ms: {least} to {most}",
+                    SEEDS[0]
+                );
+            }
+            table += "\n";
+        }
+    }
+    compare("starved", &table);
+}
+
+/// Where the bytes of all these clients come from.
+fn over_seeds(buffer_kib: u64, program: impl Fn(u64) -> Program, supply: Supply) -> Vec<Reader> {
+    over_seeds_fed(buffer_kib, program, |_| supply)
+}
+
+/// Clients of many seeds, each with its own rate.
+fn over_seeds_fed(
+    buffer_kib: u64,
+    program: impl Fn(u64) -> Program,
+    supply: impl Fn(u64) -> Supply,
+) -> Vec<Reader> {
+    let of_seed = |nth| {
+        let mut dice = Pcg64Mcg::seed_from_u64(SEEDS[0] + nth);
+        let client = |_| {
+            let rate_bytes_per_s = any_rate(&mut dice);
+            let mut client = Kind::Steady.client(rate_bytes_per_s, buffer_kib, &mut dice);
+            client.profile.program = program(rate_bytes_per_s);
+            client.supply = supply(rate_bytes_per_s);
+            client
+        };
+        let clients = (0..CLIENTS).map(client).collect();
+        world(clients, 1, 14).run().readers
+    };
+    (0..SEEDS_MANY).flat_map(of_seed).collect()
+}
+
+/// The error for sending (0) or prefetch (1).
+fn error(readers: &[Reader], age_ms: u64, which: usize) -> Error {
+    let ratios = readers.iter().map(|reader| believed(reader, age_ms)[which]);
+    Error::of(&ratios.collect::<Vec<_>>())
+}
