@@ -141,6 +141,25 @@ pub const NEED_BYTES_MAX: u64 = 1 << 36;
 pub const SHARE_SEGMENTS_MIN: u64 = 2;
 /// What a connection claims of which nothing is known, in segments: the first flight (RFC 6928).
 pub const SHARE_SEGMENTS_START: u64 = 10;
+/// The least that a socket may hold while send memory is divided: two segments of an Ethernet. A pool has room for no
+/// more connections than have this; more wait in the listen backlog.
+pub const SHARE_BYTES_MIN: u64 = 2 * 1_448;
+/// The kernel's least SO_SNDBUF (`SOCK_MIN_SNDBUF`, Linux 6.x). A smaller one counts as this.
+pub const SEND_BUFFER_BYTES_MIN: u64 = 4_608;
+/// What one of the kernel's buffers costs beside its payload at least; 64-bit Linux takes some 900 bytes.
+pub const SEND_BUFFER_COST_BYTES: u64 = 512;
+/// How often send memory is divided anew, with a look at each connection that sends.
+pub const DIVIDE_EACH_US: u64 = US_PER_S;
+/// How often it is divided at most, for connections that join.
+pub const DIVIDE_APART_US: u64 = 100_000;
+/// How long a division waits for workers. A worker that hangs longer: its connections keep their shares.
+pub const DIVIDE_WAIT_US: u64 = 300_000;
+/// A share that grows by less than this, in hundredths, is not worth a system call. One that shrinks always is, or the
+/// shares would exceed the pool.
+pub const SHARE_GROWTH_PERCENT_MIN: u64 = 3;
+/// Connections that a worker looks at in one turn for the division of send memory, some 2 us each. More: its next turn
+/// goes on.
+pub const READINGS_PER_TURN_MAX: usize = 128;
 /// Round trips in which a connection sent, until its estimates count.
 pub const ROUNDS_KNOWN_MIN: u64 = 10;
 /// Segments, lately, without which a connection's loss counts as none: one event in fewer says little.

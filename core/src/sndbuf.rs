@@ -3,7 +3,9 @@
 //! A [`Divider`] gets a [`Demand`] of each connection that sends, and answers with a share of the pool for each: the
 //! most that it may have in flight and unsent together. How is the operator's choice ([`Policy`]), a file each:
 //! [`equal`] (EQ), [`atbt`] (by window) and [`eatbt`] (by need). Before that, [`estimate`] turns what TCP counts into
-//! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client.
+//! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client. [`pool`]
+//! is the machine around all this: it asks workers what TCP says, divides, and tells shares. [`bound`] holds a socket to
+//! its share.
 //!
 //! A division is computed each second, and when somebody joins. What holds of every one:
 //! - the shares never exceed the pool;
@@ -11,9 +13,12 @@
 //! - a larger pool makes no share smaller, and the order of the demands does not matter.
 
 pub mod atbt;
+pub mod bound;
 pub mod eatbt;
 pub mod equal;
 pub mod estimate;
+pub mod pool;
+pub mod reading;
 pub mod remembered;
 
 use alloc::vec::Vec;
@@ -71,6 +76,17 @@ pub enum Control {
     Cubic,
     /// One that models its path, as bbr does: no law of loss holds for it.
     Model,
+}
+
+impl Control {
+    /// The one of this name (TCP_CONGESTION, tcp(7)). An unknown one counts as cubic, which claims most.
+    pub fn named(name: &str) -> Control {
+        match name {
+            "reno" | "illinois" | "vegas" | "veno" | "westwood" | "yeah" | "lp" => Control::Reno,
+            _ if name.starts_with("bbr") => Control::Model,
+            _ => Control::Cubic,
+        }
+    }
 }
 
 /// What holds a client up.

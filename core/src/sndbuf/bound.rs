@@ -1,0 +1,248 @@
+//! How a socket is held to its share, and woken when it may have more (docs/decisions/0026).
+//!
+//! We count what the socket holds, unsent and in flight (SIOCOUTQ), and offer no more than its share has left. SO_SNDBUF
+//! is the share, too, so the kernel makes the socket writable when two thirds are left. No wake-up may be lost, and none
+//! may be in vain, or the worker would spin. Both follow from one rule: whenever the kernel calls the socket writable,
+//! there is room for a [`Bound::room_bytes`] above 0.
+
+use crate::limits::{SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SHARE_BYTES_MIN};
+use crate::units::Instant;
+
+/// What a connection is told of the division.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The most that its socket may hold, unsent and in flight. Below [`SHARE_BYTES_MIN`] it counts as that.
+    pub share_bytes: u64,
+    /// Its segment.
+    pub segment_bytes: u64,
+}
+
+/// The bound of one socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    share_bytes: u64,
+    segment_bytes: u64,
+    /// Since when nothing but the share holds it up.
+    held_up_from: Option<Instant>,
+    held_up_us: u64,
+}
+
+impl Bound {
+    /// A socket with this share.
+    pub fn new(grant: Grant) -> Bound {
+        Bound {
+            share_bytes: grant.share_bytes.max(SHARE_BYTES_MIN),
+            segment_bytes: grant.segment_bytes.max(1),
+            held_up_from: None,
+            held_up_us: 0,
+        }
+    }
+
+    /// The share changes; the time for which it held the connection up is still counted.
+    pub fn change(&mut self, grant: Grant) {
+        let Bound {
+            share_bytes,
+            segment_bytes,
+            ..
+        } = Bound::new(grant);
+        (self.share_bytes, self.segment_bytes) = (share_bytes, segment_bytes);
+    }
+
+    /// The share.
+    pub fn share_bytes(&self) -> u64 {
+        self.share_bytes
+    }
+
+    /// SO_SNDBUF, as the kernel keeps it after it has doubled what it is given.
+    pub fn send_buffer_bytes(&self) -> u64 {
+        self.share_bytes
+    }
+
+    /// How much the socket may be offered while it holds `held_bytes`: whole segments, so that no small ones travel; if
+    /// the share has not even room for one, all that the kernel may call for.
+    pub fn room_bytes(&self, held_bytes: u64) -> u64 {
+        let left_bytes = self.share_bytes.saturating_sub(held_bytes);
+        match left_bytes {
+            _ if held_bytes == 0 => left_bytes,
+            left if left >= self.segment_bytes => left - left % self.segment_bytes,
+            left if left >= self.called_bytes() => left,
+            _ => 0,
+        }
+    }
+
+    /// What the share has left at least when the kernel calls the socket writable. It does so while its buffers, with
+    /// what they cost, take no more than two thirds of SO_SNDBUF.
+    fn called_bytes(&self) -> u64 {
+        let level_bytes = match self.share_bytes {
+            share_bytes if share_bytes >= SEND_BUFFER_BYTES_MIN => share_bytes * 2 / 3,
+            _ => SEND_BUFFER_BYTES_MIN * 2 / 3 - SEND_BUFFER_COST_BYTES,
+        };
+        (self.share_bytes - level_bytes).max(1)
+    }
+
+    /// The share has no room now, and the socket holds `unsent_bytes` that are not in flight.
+    pub fn stopped(&mut self, unsent_bytes: u64, now: Instant) {
+        let limited = unsent_bytes < self.segment_bytes;
+        self.held_up_from = limited.then_some(now);
+    }
+
+    /// The socket is offered more, or looked at.
+    pub fn goes_on(&mut self, now: Instant) {
+        if let Some(from) = self.held_up_from.take() {
+            self.held_up_us = self.held_up_us.saturating_add(now.since_us(from));
+        }
+    }
+
+    /// For how long the share has held the connection up since this was asked last, in microseconds.
+    pub fn take_held_up_us(&mut self, now: Instant) -> u64 {
+        if self.held_up_from.is_some() {
+            self.goes_on(now);
+            self.held_up_from = Some(now);
+        }
+        core::mem::take(&mut self.held_up_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::VecDeque;
+    use proptest::prelude::*;
+
+    fn bound(share_bytes: u64, segment_bytes: u64) -> Bound {
+        Bound::new(Grant {
+            share_bytes,
+            segment_bytes,
+        })
+    }
+
+    #[test]
+    fn whole_segments_are_offered_and_never_more_than_the_share_has_left() {
+        let bound = bound(10_000, 1_448);
+        for (held, room) in [
+            (0, 10_000),
+            (1, 8_688),
+            (8_000, 1_448),
+            (8_553, 0),
+            (10_000, 0),
+            (90_000, 0),
+        ] {
+            assert_eq!(bound.room_bytes(held), room, "{held}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_share_alone_holds_up_counts() {
+        let at = |us| Instant { us };
+        let mut bound = bound(10_000, 1_448);
+        bound.stopped(5_000, at(10));
+        bound.goes_on(at(20));
+        assert_eq!(
+            bound.take_held_up_us(at(20)),
+            0,
+            "bytes wait for a window, not for the share"
+        );
+        bound.stopped(0, at(30));
+        assert_eq!(bound.take_held_up_us(at(50)), 20);
+        bound.goes_on(at(55));
+        bound.goes_on(at(80));
+        assert_eq!(bound.take_held_up_us(at(90)), 5);
+    }
+
+    /// The kernel's side of a socket: buffers with what they cost, and the rule by which it calls.
+    struct Kernel {
+        /// Payload of each buffer.
+        buffers: VecDeque<u64>,
+        cost_bytes: u64,
+        send_buffer_bytes: u64,
+        /// It was asked, said no, and will call (SOCK_NOSPACE).
+        will_call: bool,
+    }
+
+    impl Kernel {
+        fn held_bytes(&self) -> u64 {
+            self.buffers.iter().sum()
+        }
+
+        fn is_writable(&self) -> bool {
+            let taken = self.held_bytes() + self.cost_bytes * self.buffers.len() as u64;
+            taken + taken / 2 <= self.send_buffer_bytes
+        }
+
+        /// It takes a new buffer only while it is below its bound; whether the last one grows is its own business.
+        fn write(&mut self, bytes: u64) -> u64 {
+            let taken = self.held_bytes() + self.cost_bytes * self.buffers.len() as u64;
+            if taken >= self.send_buffer_bytes {
+                self.will_call = true;
+                return 0;
+            }
+            self.buffers.push_back(bytes);
+            bytes
+        }
+
+        /// Whether it calls at once (epoll_ctl, EPOLL_CTL_MOD).
+        fn ask(&mut self) -> bool {
+            self.will_call = !self.is_writable();
+            !self.will_call
+        }
+
+        /// So much is acknowledged. Whether it calls.
+        fn ack(&mut self, mut bytes: u64) -> bool {
+            while let Some(first) = self.buffers.front_mut() {
+                let now = bytes.min(*first);
+                (*first, bytes) = (*first - now, bytes - now);
+                if *first > 0 {
+                    break;
+                }
+                self.buffers.pop_front();
+            }
+            let calls = self.will_call && self.is_writable();
+            self.will_call &= !calls;
+            calls
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_wake_up_is_lost_and_none_is_in_vain(
+            share_bytes in prop_oneof![0..20_000u64, 0..4_000_000u64],
+            segment_bytes in prop_oneof![1..2_000u64, 1..70_000u64],
+            cost_bytes in SEND_BUFFER_COST_BYTES..1_500,
+            acks in prop::collection::vec(1..30_000u64, 1..40),
+            changes in prop::collection::vec(0..40_000u64, 1..8),
+        ) {
+            let mut bound = bound(share_bytes, segment_bytes);
+            let mut kernel = Kernel {
+                buffers: VecDeque::new(),
+                cost_bytes,
+                send_buffer_bytes: bound.send_buffer_bytes().max(SEND_BUFFER_BYTES_MIN),
+                will_call: false,
+            };
+            let (mut left_bytes, mut called, mut in_vain) = (400_000 + 10 * bound.share_bytes(), true, 0);
+            let (mut acks, mut nth) = (acks.into_iter().cycle(), 0usize);
+            while left_bytes > 0 {
+                nth += 1;
+                if called {
+                    let held_bytes = kernel.held_bytes();
+                    let room_bytes = bound.room_bytes(held_bytes).min(left_bytes);
+                    prop_assert!(room_bytes == 0 || held_bytes + room_bytes <= bound.share_bytes());
+                    let taken = if room_bytes > 0 { kernel.write(room_bytes) } else { 0 };
+                    left_bytes -= taken;
+                    in_vain = if taken > 0 { 0 } else { in_vain + 1 };
+                    prop_assert!(in_vain < 3, "it spins with {held_bytes} of {bound:?}");
+                    called = !kernel.will_call && kernel.ask();
+                    continue;
+                }
+                in_vain = 0;
+                prop_assert!(kernel.held_bytes() > 0, "nothing will wake it: {bound:?}");
+                called = kernel.ack(acks.next().unwrap_or(1));
+                if nth % 17 == 0 {
+                    bound.change(Grant { share_bytes: changes[nth % changes.len()], segment_bytes });
+                    kernel.send_buffer_bytes = bound.send_buffer_bytes().max(SEND_BUFFER_BYTES_MIN);
+                    // Setting SO_SNDBUF has the kernel look.
+                    called |= kernel.ack(0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+use super::*;
+use crate::congestion::Path;
+use crate::conn::TcpSample;
+use crate::rate::flow::Flow;
+use crate::sndbuf::eatbt::Need;
+use crate::sndbuf::reading::Counted;
+use crate::sndbuf::{Control, Pace};
+use crate::units::US_PER_S;
+use crate::worker::Address;
+use proptest::prelude::*;
+
+const POOL_BYTES: u64 = 1 << 20;
+
+fn at(ms: u64) -> Instant {
+    Instant { us: ms * 1_000 }
+}
+
+fn pool(workers: u16) -> Pool {
+    let settings = Settings {
+        policy: Policy::ByNeed(Need::Law),
+        pool_bytes: POOL_BYTES,
+        workers,
+        secret: 3,
+    };
+    Pool::new(settings, at(0))
+}
+
+/// A connection at this rate, after so many segments.
+fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
+    Reading {
+        conn: ConnId {
+            index,
+            generation: 0,
+        },
+        address: Address(index.into()),
+        is_sending: true,
+        sample: TcpSample {
+            unacked_bytes: 1_000,
+            rtt_us: 20_000,
+            path: Path {
+                rtt_min_us: 20_000,
+                ..Path::default()
+            },
+            flow: Some(Flow {
+                window_bytes: 1 << 20,
+                segment_bytes: 1_448,
+                ..Flow::default()
+            }),
+            ..TcpSample::default()
+        },
+        counted: Counted {
+            sent_segments,
+            delivered_bytes_per_s: rate_bytes_per_s,
+            rto_us: 220_000,
+        },
+        control: Control::Cubic,
+        pace: Pace::Path,
+        rate_bytes_per_s,
+        held_up_us: 0,
+    }
+}
+
+fn orders(pool: &mut Pool, now: Instant) -> Vec<Out> {
+    core::iter::from_fn(|| pool.poll(now)).collect()
+}
+
+fn shares(outs: &[Out]) -> Vec<(u32, Option<u64>)> {
+    let share = |out: &Out| match out {
+        Out::Share { conn, grant, .. } => Some((conn.index, grant.map(|grant| grant.share_bytes))),
+        Out::Look { .. } => None,
+    };
+    outs.iter().filter_map(share).collect()
+}
+
+fn looked(pool: &mut Pool, readings: &[Reading], now: Instant) -> Vec<Out> {
+    let event = In::Looked {
+        worker: 0,
+        readings: readings.to_vec(),
+        next: None,
+    };
+    pool.on(event, now);
+    orders(pool, now)
+}
+
+fn join(pool: &mut Pool, reading: Reading, now: Instant) {
+    pool.on(In::Joined { worker: 0, reading }, now);
+}
+
+#[test]
+fn each_second_all_workers_are_asked_piece_by_piece_and_then_it_is_divided() {
+    let mut pool = pool(2);
+    assert_eq!(pool.deadline(), Some(at(1_000)));
+    assert!(orders(&mut pool, at(999)).is_empty());
+    let look = |worker, from| Out::Look { worker, from };
+    assert_eq!(orders(&mut pool, at(1_000)), [look(0, 0), look(1, 0)]);
+    let piece = |worker, readings, next| In::Looked {
+        worker,
+        readings,
+        next,
+    };
+    pool.on(
+        piece(0, vec![reading(4, 1_000_000, 100)], Some(5)),
+        at(1_001),
+    );
+    assert_eq!(orders(&mut pool, at(1_001)), [look(0, 5)]);
+    pool.on(piece(0, vec![reading(9, 1_000_000, 100)], None), at(1_002));
+    assert!(orders(&mut pool, at(1_002)).is_empty(), "one is awaited");
+    pool.on(piece(1, vec![], None), at(1_003));
+    let told = shares(&orders(&mut pool, at(1_003)));
+    assert_eq!(told.len(), 2);
+    assert_eq!(pool.standing().divisions, 1);
+    assert_eq!(pool.deadline(), Some(at(2_003)));
+}
+
+#[test]
+fn a_worker_that_hangs_delays_a_division_and_its_connections_keep_their_shares() {
+    let mut pool = pool(2);
+    for worker in 0..2 {
+        let reading = reading(worker.into(), 1_000_000, 100);
+        pool.on(In::Joined { worker, reading }, at(500));
+    }
+    assert_eq!(shares(&orders(&mut pool, at(600))).len(), 2);
+    orders(&mut pool, at(1_000));
+    looked(&mut pool, &[], at(1_010)); // that of worker 0 has left
+    assert_eq!(pool.standing().divisions, 1);
+    let told = shares(&orders(&mut pool, at(1_300)));
+    assert_eq!(pool.standing().divisions, 2);
+    assert_eq!(pool.standing().connections, 1, "{told:?}");
+}
+
+#[test]
+fn those_who_join_are_divided_for_together_and_not_at_once() {
+    let mut pool = pool(1);
+    for n in 0..50 {
+        join(&mut pool, reading(n, 1_000_000, 10), at(300 + u64::from(n)));
+        assert_eq!(pool.poll(at(300 + u64::from(n))).is_some(), n == 0);
+        orders(&mut pool, at(300 + u64::from(n)));
+    }
+    assert_eq!(pool.deadline(), Some(at(400)));
+    assert_eq!(orders(&mut pool, at(400)).len(), 50);
+    assert_eq!(pool.standing().divisions, 2);
+    assert_eq!(pool.standing().connections, 50);
+}
+
+#[test]
+fn the_fast_get_more_and_the_idle_nothing() {
+    let mut pool = pool(1);
+    let (mut slow, mut fast) = (Vec::new(), Vec::new());
+    for second in 1..=5 {
+        orders(&mut pool, at(second * 1_100));
+        let sent = second as u32 * 1_000;
+        let outs = looked(
+            &mut pool,
+            &[reading(0, 200_000, sent), reading(1, 20_000_000, sent)],
+            at(second * 1_100 + 10),
+        );
+        for (index, share) in shares(&outs) {
+            if index == 0 { &mut slow } else { &mut fast }.push(share.expect("it sends"));
+        }
+    }
+    assert!(
+        fast.last() > slow.last().map(|share| share * 10).as_ref(),
+        "{fast:?} {slow:?}"
+    );
+    assert!(pool.standing().shares_bytes <= POOL_BYTES);
+    let idle = Reading {
+        is_sending: false,
+        sample: TcpSample::default(),
+        ..reading(0, 200_000, 5_000)
+    };
+    orders(&mut pool, at(7_100));
+    let outs = looked(&mut pool, &[idle, reading(1, 20_000_000, 7_000)], at(7_101));
+    assert_eq!(shares(&outs)[0], (0, None));
+    assert_eq!(pool.standing().connections, 1);
+    // What is believed of it is not lost: it joins as one that is known.
+    join(&mut pool, reading(0, 200_000, 5_010), at(7_300));
+    let demand = pool.members[&(0, 0)].known.demand();
+    assert_eq!(demand.standing, crate::sndbuf::Standing::Known);
+}
+
+#[test]
+fn the_next_client_of_an_address_starts_with_what_is_known_of_it() {
+    let mut pool = pool(1);
+    for second in 1..=5 {
+        orders(&mut pool, at(second * 1_100));
+        let reading = reading(0, 20_000_000, second as u32 * 1_000);
+        looked(&mut pool, &[reading], at(second * 1_100 + 10));
+    }
+    let mut next = reading(7, 0, 2);
+    for (address, standing) in [
+        (99, crate::sndbuf::Standing::New),
+        (0, crate::sndbuf::Standing::Known),
+    ] {
+        next.address = Address(address);
+        next.conn.generation += 1;
+        join(&mut pool, next, at(6_500));
+        assert_eq!(pool.members[&(0, 7)].known.demand().standing, standing);
+    }
+}
+
+#[test]
+fn what_somebody_still_holds_is_granted_to_nobody_else() {
+    let mut shares = [500, 300, 200];
+    within(&mut shares, &[0, 0, 0], 1_000);
+    assert_eq!(shares, [500, 300, 200]);
+    within(&mut shares, &[0, 300, 600], 1_000);
+    assert_eq!(
+        shares,
+        [100, 300, 200],
+        "400 are held beyond the third's share"
+    );
+    let mut shares = [10, 10];
+    within(&mut shares, &[5, 5_000], 100);
+    assert_eq!(shares, [5, 10]);
+}
+
+#[test]
+fn a_small_growth_is_not_told_and_each_loss_is() {
+    assert!(!is_worth_telling(100_000, 100_000) && !is_worth_telling(100_000, 102_999));
+    assert!(is_worth_telling(100_000, 103_000) && is_worth_telling(100_000, 99_999));
+    assert!(is_worth_telling(0, 1));
+}
+
+proptest! {
+    #[test]
+    fn shares_and_what_is_held_beyond_them_stay_within_the_pool(
+        both in prop::collection::vec((0..1u64 << 22, 0..1u64 << 22), 1..40),
+        pool_bytes in 0..1u64 << 25,
+    ) {
+        let (wanted, held): (Vec<u64>, Vec<u64>) = both.into_iter().unzip();
+        let mut shares = wanted.clone();
+        within(&mut shares, &held, pool_bytes);
+        let taken: u64 = shares.iter().zip(&held).map(|(share, held)| share.max(held)).sum();
+        let held_alone: u64 = held.iter().sum();
+        prop_assert!(taken <= pool_bytes.max(held_alone));
+        for ((share, wanted), held) in shares.iter().zip(&wanted).zip(&held) {
+            prop_assert!(share <= wanted && *share >= (*wanted).min(*held));
+        }
+    }
+
+    #[test]
+    fn whatever_is_said_the_told_shares_stay_within_the_pool(
+        steps in prop::collection::vec((0..40u32, 0..3u32, any::<u32>(), 0..4u8, 1..900u64), 1..120),
+    ) {
+        let mut pool = pool(1);
+        let (mut now, mut told) = (at(0), BTreeMap::new());
+        for (index, generation, number, what, ms) in steps {
+            now = now.plus_us(ms * 1_000);
+            let mut reading = reading(index, number.into(), number);
+            reading.conn.generation = generation;
+            reading.sample.unacked_bytes = 0;
+            reading.is_sending = what != 3;
+            match what {
+                0 => pool.on(In::Joined { worker: 0, reading }, now),
+                _ => pool.on(In::Looked { worker: 0, readings: vec![reading], next: None }, now),
+            }
+            for out in core::iter::from_fn(|| pool.poll(now)) {
+                if let Out::Share { conn, grant, .. } = out {
+                    told.insert(conn.index, grant.map_or(0, |grant| grant.share_bytes));
+                }
+            }
+            let standing = pool.standing();
+            let floors = standing.connections * SHARE_BYTES_MIN;
+            prop_assert!(standing.shares_bytes <= POOL_BYTES.max(floors), "{standing:?}");
+            prop_assert!(pool.deadline() >= Some(now) || pool.joined, "it would spin");
+        }
+        prop_assert!(US_PER_S == DIVIDE_EACH_US);
+    }
+}
