@@ -51,6 +51,8 @@ pub struct SendQueue {
     gauge: Gauge,
     /// What its client's window takes.
     burst: Burst,
+    /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
+    share_bytes: u64,
     /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
     most_bytes: u64,
     /// It was given bytes that its client may not have read yet.
@@ -116,6 +118,7 @@ impl SendQueue {
             stretch_dry: false,
             gauge: Gauge::default(),
             burst: Burst::default(),
+            share_bytes: u64::MAX,
             most_bytes: u64::MAX,
             unsettled: false,
             told_bytes: 0,
@@ -135,6 +138,16 @@ impl SendQueue {
     /// What is believed of its rate, for another machine.
     pub fn believed(&self) -> BelievedRate {
         self.rate.belief()
+    }
+
+    /// It may hold no more than this, unsent and in flight; `None`: send memory is not divided.
+    pub fn share(&mut self, share_bytes: Option<u64>) {
+        self.share_bytes = share_bytes.unwrap_or(u64::MAX);
+    }
+
+    /// Whether its client reads at a pace of its own.
+    pub fn is_own_pace(&self) -> bool {
+        self.rate.is_own_pace()
     }
 
     /// Whether it is worth a long margin: its client reads at its own pace, and the bytes come from memory that it does
@@ -269,12 +282,13 @@ impl SendQueue {
     /// The level up to which the socket is filled.
     pub fn fill_bytes(&self, target: Target) -> u64 {
         match self.rate.send_bytes_per_s() {
-            0 => LOWAT_BYTES_START.into(),
+            0 => u64::from(LOWAT_BYTES_START).min(self.share_bytes),
             rate => bytes_in(target.us + CALL_US, rate)
                 .max(self.call_bytes() + target.least_bytes)
                 .max(self.steady_bytes(target))
                 .min(LOWAT_BYTES_MAX.into())
-                .min(self.most_bytes),
+                .min(self.most_bytes)
+                .min(self.share_bytes),
         }
     }
 
@@ -295,6 +309,7 @@ impl SendQueue {
         bytes_in(CALL_US, self.rate.send_bytes_per_s())
             .clamp(CALL_BYTES_MIN, u64::from(LOWAT_BYTES_MAX) / 2)
             .min(self.most_bytes / 2)
+            .min(self.share_bytes / 2)
     }
 
     /// How long a full socket lasts until it becomes writable; `None` while B_n is not known.
@@ -324,7 +339,7 @@ impl SendQueue {
         let known = self.rate.send_bytes_per_s() > 0;
         let (up_to_bytes, call_bytes) = match own_bytes.filter(|_| known) {
             Some(own_bytes) => {
-                let bytes = own_bytes.max(fill_bytes);
+                let bytes = own_bytes.min(self.share_bytes).max(fill_bytes);
                 (Some(bytes), bytes / 2)
             }
             None if !known => (Some(fill_bytes), fill_bytes / 2),

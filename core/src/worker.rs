@@ -4,8 +4,8 @@
 //! window of the file `Probe` or `Want`, then `Send` → `Sent` until the plan is done → the next request. Cold windows
 //! go to [`crate::disk`] as a `Want` and come back as `Filled`.
 //!
-//! Each duty has a file of its own: [`accept`], [`requests`], [`sending`] (with what it reads), [`evidence`] (what TCP
-//! says), [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps,
+//! Each duty has a file of its own: [`accept`], [`requests`], [`sending`] (with what it reads), [`sender`] (its share of
+//! the send memory), [`evidence`] (what TCP says), [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps,
 //! per worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is),
 //! [`budget`] (when a turn of the shell is over), [`stream`] (what comes next in one
 //! response), [`patience`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`look`] report on
@@ -23,6 +23,7 @@ mod messages;
 mod pace;
 mod patience;
 mod requests;
+mod sender;
 mod sending;
 mod snapshot;
 mod stall;
@@ -46,6 +47,7 @@ pub use self::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFi
 pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Settings};
 use self::patience::Patience;
 use self::requests::Request;
+pub use self::sender::Sender;
 use self::sending::{Output, ReadAnswer};
 pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
@@ -154,6 +156,8 @@ pub struct Worker {
     door: Door,
     turns: Turns,
     send: Controller,
+    /// What a connection may hold that begins to send; `None`: send memory is not divided.
+    start_share_bytes: Option<u64>,
     residency_cache: ResidencyCache,
     /// Responses whose last byte is not acknowledged yet.
     unsettled: Unsettled,
@@ -179,6 +183,7 @@ impl Worker {
             door: Door::new(&settings),
             turns: Turns::default(),
             send: Controller::new(settings.send),
+            start_share_bytes: None,
             residency_cache: ResidencyCache::default(),
             unsettled: Unsettled::new(settings.arrivals_bytes_max),
             wheel: Wheel::default(),
@@ -327,6 +332,8 @@ impl Machine for Worker {
                 address,
                 exported,
             } => self.adopt(conn, address, &exported, now),
+            In::Share { conn, grant } => self.share(conn, grant),
+            In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),
         }
         if let Some(index) = index {

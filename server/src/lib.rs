@@ -8,6 +8,7 @@ pub mod config;
 pub mod count;
 pub mod disk;
 pub mod disks;
+pub mod divider;
 pub mod failure;
 pub mod front;
 pub mod greeting;

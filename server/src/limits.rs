@@ -82,6 +82,11 @@ pub const RING_RETRY: Duration = Duration::from_millis(10);
 /// Completions of disks that a worker takes in one turn, each a fraction of a microsecond. More: the next turn takes
 /// them.
 pub const NEWS_PER_TURN_MAX: usize = 1024;
+/// Shares that a worker takes in one turn, a system call each, of a microsecond. More: the next turn takes them.
+pub const GRANTS_PER_TURN_MAX: usize = 256;
+/// What workers have told the divider and it has not heard yet. More: a connection that joins keeps its start share until
+/// the next second, and so do those of a piece that was lost.
+pub const REPORTS_MAX: usize = 4096;
 /// Questions of operators that are answered in one turn: a census of all connections takes a fraction of a millisecond.
 /// More: the next turn takes them.
 pub const QUESTIONS_PER_TURN_MAX: usize = 4;

@@ -11,6 +11,9 @@ use ackpace_core::addresses::AddressCounts;
 use ackpace_core::congestion::Delay;
 use ackpace_core::disk::{self, Order};
 use ackpace_core::prefetch::Prefetch;
+use ackpace_core::sndbuf;
+use ackpace_core::sndbuf::atbt::Windows;
+use ackpace_core::sndbuf::eatbt::Need;
 use ackpace_core::units::duration_us;
 use ackpace_core::worker::{Policy, Settings};
 use ackpace_wire::content_type::Overrides;
@@ -21,6 +24,7 @@ use crate::admin::{self, Board, place};
 use crate::clock::Clock;
 use crate::disk::{Channel, Context as DiskContext, Handle};
 use crate::disks::Disks;
+use crate::divider::{self, Dividing};
 use crate::failure::Failure;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
@@ -35,8 +39,8 @@ use crate::log::{self, AccessLog, Diagnostics};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::options::{
-    Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy,
-    ServeOptions, Sibling, Workers,
+    Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed,
+    SendShare, ServeOptions, Sibling, Workers,
 };
 use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares};
@@ -188,8 +192,10 @@ fn start(
     );
     pages::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
+    let dividing = dividing(options, shares, &channels, clock);
     let shared = Arc::new(Shared {
         site,
+        dividing,
         handovers: (0..workers).map(|_| HandOver::default()).collect(),
         disks,
         channels,
@@ -204,6 +210,7 @@ fn start(
             Arc::new(AddressCounts::new(connections_max, key))
         }),
     });
+    divider::start(&shared)?;
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, shares, log.handle().is_on());
@@ -226,6 +233,26 @@ fn start(
         lines: admin_lines,
         threads,
     })
+}
+
+/// What divides send memory, if it is divided.
+fn dividing(
+    options: &ServeOptions,
+    shares: &Shares,
+    channels: &[Channel],
+    clock: Clock,
+) -> Option<Dividing> {
+    let policy = match (options.send_share, options.send_need) {
+        (SendShare::Kernel, _) => return None,
+        (SendShare::ByNeed, SendNeed::Law) => sndbuf::Policy::ByNeed(Need::Law),
+        (SendShare::ByNeed, SendNeed::Paper) => sndbuf::Policy::ByNeed(Need::Paper),
+        (SendShare::Window, _) => sndbuf::Policy::Window(Windows::One),
+        (SendShare::Equal, _) => sndbuf::Policy::Equal,
+    };
+    let wakers = channels.iter().map(|channel| Arc::clone(&channel.waker));
+    let places = shares.connections_per_worker;
+    let pool_bytes = shares.send_bytes?;
+    Some(Dividing::new(policy, pool_bytes, wakers, places, clock))
 }
 
 /// The channels to the workers, both ends: disks hold `channels`, resolvers `returns`, workers `inboxes`.
@@ -392,7 +419,9 @@ fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool
         arrivals_bytes_max: shares.records_bytes / u64::from(shares.workers),
         send: match options.send {
             SendBy::Margin => Policy::Margin {
-                budget_bytes: shares.send_queue_bytes(memory::tcp_bytes()),
+                budget_bytes: shares
+                    .send_queue_bytes(memory::tcp_bytes())
+                    .min(shares.send_bytes.unwrap_or(u64::MAX) / u64::from(shares.workers.max(1))),
             },
             SendBy::Eager => Policy::Eager,
         },

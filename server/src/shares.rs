@@ -7,6 +7,7 @@ use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
 use crate::disk::{Ask, Completion, SLOT_COST_BYTES};
+use crate::divider::{Line, Report};
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
@@ -14,12 +15,12 @@ use crate::limits::{
     CONTROL_ANSWER_BYTES, CONTROL_HELD_BYTES_MAX, COPIED_BYTES_MAX, DESCRIPTORS_OWN,
     DEVICE_EACH_BYTES, DEVICES_MAX, LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX, LOG_QUEUE_LINES_MAX,
     MACHINE_PERCENT, MEMORY_LITTLE_BYTES, PROGRAM_BYTES, QUERIES_BYTES_MAX, READERS_MAX,
-    RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES, UNCANCELLED_FILES_MAX,
+    REPORTS_MAX, RESPONSE_CACHE_TABLES_BYTES, THREAD_BYTES, UNCANCELLED_FILES_MAX,
 };
 use crate::log::Record;
 use crate::mailbox::Mailboxes;
 use crate::memory::{self, Usable};
-use crate::options::{Cancel, LogTarget, ServeOptions, Size};
+use crate::options::{Cancel, LogTarget, SendShare, ServeOptions, Size};
 use crate::resolver::RESULT_BYTES;
 use crate::store::closing::CHORES_BYTES;
 use crate::store::file::{FILE_BYTES, KNOWN_BYTES};
@@ -58,6 +59,8 @@ pub struct Shares {
     pub logs: u64,
     /// Devices that have a thread of their own.
     pub devices: usize,
+    /// The memory for sending, where it is divided; it is the kernel's, and not in `memory_bytes`.
+    pub send_bytes: Option<u64>,
 }
 
 impl Shares {
@@ -90,11 +93,13 @@ impl Shares {
                 Shares::enough_mib(options, workers, usable, least_bytes),
             ));
         }
-        let each_bytes = shares.connection_bytes() + shares.mailboxes_bytes();
+        let each_bytes =
+            shares.connection_bytes() + shares.mailboxes_bytes() + shares.divider_each_bytes();
         let left_bytes = memory_bytes - least_bytes;
         let more = left_bytes / u64::from(workers) / each_bytes;
         let affordable = u64::from(CONNECTIONS_MIN) + more;
-        let connections_per_worker = affordable.min(options.connections_max) as u32; // at most 16,384
+        let connections_max = options.connections_max.min(shares.sendable());
+        let connections_per_worker = affordable.min(connections_max) as u32; // at most 16,384
         let shares = Shares {
             connections_per_worker,
             ..shares
@@ -155,7 +160,28 @@ impl Shares {
             logs: 1 + u64::from(is_logged),
             devices: usize::try_from(devices)
                 .map_or(DEVICES_MAX, |many| many.clamp(2, DEVICES_MAX)),
+            send_bytes: None,
         }
+        .dividing(options, usable)
+    }
+
+    /// With the memory for sending that these options say.
+    fn dividing(self, options: &ServeOptions, usable: Usable) -> Shares {
+        let pool_bytes = match options.send_memory {
+            Size::Auto => self.send_queue_bytes(memory::tcp_bytes()) * u64::from(self.workers),
+            given => given.resolve(usable.bytes),
+        };
+        Shares {
+            send_bytes: (options.send_share != SendShare::Kernel).then_some(pool_bytes),
+            ..self
+        }
+    }
+
+    /// Connections of a worker for which the memory for sending has room.
+    fn sendable(&self) -> u64 {
+        let each = |pool_bytes| pool_bytes / core::SHARE_BYTES_MIN / u64::from(self.workers);
+        self.send_bytes
+            .map_or(u64::MAX, |pool_bytes| each(pool_bytes).max(1))
     }
 
     /// The account of the memory at the start.
@@ -202,6 +228,15 @@ impl Shares {
         if u64::from(most) >= connections_max.min(CONNECTIONS_COMMON) {
             return None;
         }
+        if let Some(bytes) = self
+            .send_bytes
+            .filter(|_| u64::from(most) == self.sendable())
+        {
+            return Some(format!(
+                "little send memory: {} KiB (--send-memory) are enough for {most} connections of a worker, more wait",
+                bytes / KIB
+            ));
+        }
         Some(format!(
             "little memory: {} MiB (--memory-max) are enough for {most} connections of a worker, more wait; what these do not use is \
              read ahead, {} MiB at most, so reads from a slow disk may be short",
@@ -234,6 +269,10 @@ impl Shares {
             ),
             // The names and watches of their directories (inotify) belong to this budget, not beside it.
             ("small files in the response cache", self.object_cache_bytes),
+            (
+                "shares of the memory for sending, and what is known of paths",
+                self.divider_bytes(),
+            ),
             (
                 "which of them are watched, changed or asked for again",
                 ready_tables_bytes(self.object_cache_bytes) * workers,
@@ -277,6 +316,21 @@ impl Shares {
                     + COPIED_BYTES_MAX as u64 * workers,
             ),
         ]
+    }
+
+    /// What the divider knows of each connection, and its mailboxes; 0 where send memory is not divided.
+    fn divider_bytes(&self) -> u64 {
+        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
+        let fixed_bytes = THREAD_BYTES
+            + ackpace_core::sndbuf::remembered::TABLE_BYTES
+            + (REPORTS_MAX * (size_of::<Report>() + 16)) as u64;
+        self.send_bytes
+            .map_or(0, |_| connections * self.divider_each_bytes() + fixed_bytes)
+    }
+
+    fn divider_each_bytes(&self) -> u64 {
+        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + Line::PLACE_BYTES;
+        self.send_bytes.map_or(0, |_| each_bytes)
     }
 
     /// The cost of one more connection at worst, without its mailboxes. Request heads and streams kept for reuse are in

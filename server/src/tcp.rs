@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
 use ackpace_core::rate::flow::Flow;
+use ackpace_core::sndbuf::Control;
+use ackpace_core::sndbuf::reading::Counted;
 use ackpace_core::worker::Address;
 use ackpace_wire::tcp_info::{self, TcpInfo};
 use rustix::io::Errno;
@@ -193,30 +195,75 @@ pub fn abort(socket: &OwnedFd) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
 }
 
+/// Bytes that the socket was given and that are not acknowledged yet, unsent ones included (SIOCOUTQ).
+pub fn held_bytes(socket: &OwnedFd) -> Option<u64> {
+    let mut held: libc::c_int = 0;
+    // SAFETY: the kernel writes one int.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut held) };
+    u64::try_from(held).ok().filter(|_| asked == 0)
+}
+
+/// SO_SNDBUF as the kernel keeps it, which is twice what it is told. Without CAP_NET_ADMIN it grants twice
+/// net.core.wmem_max at most.
+pub fn bound_send_buffer(socket: &OwnedFd, bytes: u64) {
+    let half = libc::c_int::try_from(bytes / 2).unwrap_or(libc::c_int::MAX / 2);
+    if !set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, half) {
+        set_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, half);
+    }
+}
+
+/// The congestion control of a connection (TCP_CONGESTION, tcp(7)).
+pub fn control(socket: &OwnedFd) -> Control {
+    let mut name = [0u8; 16]; // TCP_CA_NAME_MAX
+    let mut len = name.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `name`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    let name = name.split(|byte| *byte == 0).next().filter(|_| result == 0);
+    let name = name.and_then(|name| std::str::from_utf8(name).ok());
+    Control::named(name.unwrap_or_default())
+}
+
 /// TCP's state of a connection. A unix socket has the unread bytes only: its peer is on this machine and may pause, but
 /// no network loses it, so unread bytes are a closed window. A kernel before 5.4 has no flow.
 pub fn sample(socket: &OwnedFd) -> TcpSample {
-    let mut unacked: libc::c_int = 0;
-    // SAFETY: the kernel writes one int.
-    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut unacked) };
-    let unacked = Some(unacked).filter(|_| asked == 0);
-    let unacked_bytes = unacked
-        .and_then(|bytes| u64::try_from(bytes).ok())
-        .unwrap_or(0);
+    look(socket).0
+}
+
+/// [`sample`], and what the division of send memory needs besides, by the same reading of TCP_INFO.
+pub fn look(socket: &OwnedFd) -> (TcpSample, Counted) {
+    let unacked_bytes = held_bytes(socket).unwrap_or(0);
     let Some(info) = tcp_info(socket) else {
-        return TcpSample {
+        let sample = TcpSample {
             unacked_bytes,
             window_closed: unacked_bytes > 0,
             ..TcpSample::default()
         };
+        return (sample, Counted::default());
     };
+    let counted = Counted {
+        sent_segments: info.data_segs_out_segments,
+        delivered_bytes_per_s: info.delivery_rate_bytes_per_s,
+        rto_us: info.rto_us.into(),
+    };
+    (sample_of(&info, unacked_bytes), counted)
+}
+
+fn sample_of(info: &TcpInfo, unacked_bytes: u64) -> TcpSample {
     TcpSample {
         unacked_bytes,
         unsent_bytes: Some(info.notsent_bytes.into()),
         window_closed: info.snd_wnd_bytes == Some(0),
         probes_unanswered: info.probes.into(),
         rtt_us: info.rtt_us.into(),
-        path: path(&info),
+        path: path(info),
         flow: info.snd_wnd_bytes.map(|window_bytes| Flow {
             acked_bytes: info.bytes_acked,
             busy_us: info.busy_time_us,

@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ackpace_core::conn::{Span, TcpSample};
 use ackpace_core::rate::flow::Flow;
+use ackpace_core::sndbuf::Control;
+use ackpace_core::sndbuf::reading::Counted;
 use rustix::net::Shutdown;
 
 use crate::tcp;
@@ -84,10 +86,30 @@ impl Transport {
         unsent.map(|wire| self.plaintext(wire))
     }
 
+    /// Bytes that were taken and are not acknowledged, unsent ones included. `None` where that can't be known.
+    pub fn held(&self) -> Option<PlainBytes> {
+        let held = tcp::held_bytes(self.socket()).map(WireBytes);
+        held.map(|wire| self.plaintext(wire))
+    }
+
+    /// Its congestion control.
+    pub fn control(&self) -> Control {
+        tcp::control(self.socket())
+    }
+
     /// TCP's state of the connection. What the client has and lacks is counted in plaintext; windows, segments and the
     /// path stay as they are on the wire.
     pub fn sample(&self) -> TcpSample {
-        let wire = tcp::sample(self.socket());
+        self.in_plaintext(tcp::sample(self.socket()))
+    }
+
+    /// The same, and what the division of send memory needs besides; that counts what is on the wire.
+    pub fn look(&self) -> (TcpSample, Counted) {
+        let (wire, counted) = tcp::look(self.socket());
+        (self.in_plaintext(wire), counted)
+    }
+
+    fn in_plaintext(&self, wire: TcpSample) -> TcpSample {
         let plain_bytes = |wire_bytes| self.plaintext(WireBytes(wire_bytes)).0;
         TcpSample {
             unacked_bytes: plain_bytes(wire.unacked_bytes),
@@ -104,6 +126,11 @@ impl Transport {
     pub fn set_lowat(&self, unsent_max: PlainBytes) {
         let wire = self.on_wire(unsent_max).0;
         tcp::set_lowat(self.socket(), wire.try_into().unwrap_or(u32::MAX));
+    }
+
+    /// The kernel's bound of what it holds, unsent and in flight (SO_SNDBUF).
+    pub fn bound_send_buffer(&self, most: PlainBytes) {
+        tcp::bound_send_buffer(self.socket(), self.on_wire(most).0);
     }
 
     /// The rate at which it sends at most, a hint; `None`: as fast as TCP likes.

@@ -7,6 +7,7 @@
 mod accept;
 mod answer;
 mod conns;
+mod divide;
 mod events;
 mod look;
 mod report;
@@ -144,6 +145,7 @@ impl Worker {
             }
         }
         self.hear_disks(now);
+        self.hear_divider(now);
         self.budget = Budget::default();
         while let Some(out) = self.decider.poll(now) {
             self.execute(out, now);
@@ -316,6 +318,7 @@ impl Worker {
                     conn.transport.set_pace(rate_bytes_per_s);
                 }
             }
+            Out::Share { conn, grant, joins } => self.bound(conn, grant, joins, now),
             Out::Sample(conn) => self.sample(conn, now),
             Out::Arrived { stream, outcome } => self.arrived(stream, &outcome),
             Out::Shutdown(conn) => {

@@ -14,6 +14,8 @@ pub struct TcpInfo {
     pub ca_state: u8,
     /// Unanswered probes of a closed window or of an idle connection.
     pub probes: u8,
+    /// Retransmission timeout.
+    pub rto_us: u32,
     /// Payload of a full segment sent by this side.
     pub snd_mss_bytes: u32,
     /// Time since this side sent payload last. The kernel counts in ticks of some milliseconds.
@@ -32,6 +34,10 @@ pub struct TcpInfo {
     pub notsent_bytes: u32,
     /// Minimum recent round-trip time; `u32::MAX` before the first sample.
     pub min_rtt_us: u32,
+    /// Segments with payload that were sent, again ones included.
+    pub data_segs_out_segments: u32,
+    /// The latest rate at which payload was delivered, bytes per second.
+    pub delivery_rate_bytes_per_s: u64,
     /// Time with data in flight.
     pub busy_time_us: u64,
     /// The part of `busy_time_us` in which the receiver's window was the limit.
@@ -51,6 +57,7 @@ impl TcpInfo {
         Some(TcpInfo {
             ca_state: *bytes.get(1)?,
             probes: *bytes.get(3)?,
+            rto_us: word(bytes, 8)?,
             snd_mss_bytes: word(bytes, 16)?,
             last_data_sent_ms: word(bytes, 44)?,
             rtt_us: word(bytes, 68)?,
@@ -60,6 +67,8 @@ impl TcpInfo {
             bytes_acked: long(bytes, 120)?,
             notsent_bytes: word(bytes, 144)?,
             min_rtt_us: word(bytes, 148)?,
+            data_segs_out_segments: word(bytes, 156)?,
+            delivery_rate_bytes_per_s: long(bytes, 160)?,
             busy_time_us: long(bytes, 168)?,
             rwnd_limited_us: long(bytes, 176)?,
             sndbuf_limited_us: long(bytes, 184)?,
@@ -88,7 +97,14 @@ mod tests {
         let word_at = |at: u8| u32::from_ne_bytes([at, at + 1, at + 2, at + 3]);
         assert_eq!((info.ca_state, info.probes), (1, 3));
         assert_eq!(info.snd_mss_bytes, word_at(16));
+<<<<<<< HEAD
         assert_eq!(info.last_data_sent_ms, word_at(44));
+=======
+        assert_eq!(
+            (info.rto_us, info.data_segs_out_segments),
+            (word_at(8), word_at(156))
+        );
+>>>>>>> a0dad9c (Send memory is divided in the server: --send-share, --send-memory, --send-need)
         assert_eq!(info.delivered_ce_segments, word_at(196));
         assert_eq!(info.snd_wnd_bytes, Some(word_at(228)));
         let older = TcpInfo::parse(&bytes[..LEN_BYTES - 1]).unwrap();

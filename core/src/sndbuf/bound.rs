@@ -17,6 +17,16 @@ pub struct Grant {
     pub segment_bytes: u64,
 }
 
+/// Nothing but the least, in segments of an Ethernet.
+impl Default for Grant {
+    fn default() -> Grant {
+        Grant {
+            share_bytes: SHARE_BYTES_MIN,
+            segment_bytes: 1_448,
+        }
+    }
+}
+
 /// The bound of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {

@@ -112,6 +112,13 @@ struct Member {
     round: u64,
 }
 
+/// Memory of a connection in the pool: what is known of it, its place in the tables, and an order. Maps and queues count
+/// twice, since they may be half empty.
+pub const MEMBER_BYTES: u64 = (2 * size_of::<(Place, Member)>()
+    + 2 * size_of::<Out>()
+    + 2 * size_of::<(Place, Demand)>()
+    + 8 * size_of::<u64>()) as u64;
+
 /// Where a round of looks stands.
 #[derive(Clone, Debug)]
 enum Round {

@@ -22,6 +22,9 @@ struct Entry {
     at: Instant,
 }
 
+/// Memory of the table.
+pub const TABLE_BYTES: u64 = (ADDRESSES_REMEMBERED_MAX * size_of::<Option<Entry>>()) as u64;
+
 /// The table. An IPv6 client counts by its /64 ([`Address`]).
 #[derive(Clone, Debug)]
 pub struct Remembered {

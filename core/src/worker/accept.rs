@@ -12,6 +12,7 @@ use crate::units::Instant;
 /// What was found out when a connection was accepted.
 #[derive(Clone, Copy)]
 pub(super) struct Admitted {
+    pub address: Option<Address>,
     /// Where its address is counted; `None`: nowhere.
     counted: Option<Counted>,
     /// Its address has too many connections: its request is answered with a refusal, and that is all.
@@ -73,6 +74,7 @@ impl Door {
         let counts = self.by_address.as_ref();
         let entered = counts.and_then(|counts| counts.enter(address?.0));
         Admitted {
+            address,
             counted: entered.map(|(counted, _)| counted),
             refused: entered.is_some_and(|(_, count)| count > self.per_address_max),
         }

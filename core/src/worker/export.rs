@@ -128,6 +128,9 @@ impl Worker {
         if self.drain.is_under_way() && matches!(exported.stage, Stage::Idle { .. }) {
             self.outs.push_back(Out::Sample(id)); // it leaves as others did when the drain began
         }
+        if matches!(exported.stage, Stage::Response(_)) {
+            self.join(id);
+        }
         if !sound {
             return self.close(id, true, Why::Misframed, now);
         }

@@ -8,6 +8,7 @@ use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, 
 use crate::disk::Chosen;
 use crate::send::Refill;
 use crate::send::control::Policy;
+use crate::sndbuf::bound::Grant;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.
@@ -210,6 +211,18 @@ pub enum In {
         /// All that the other machine knew of it.
         exported: Box<Exported<LocalFile>>,
     },
+    /// A connection's share of the send memory has changed; `None`: it sends nothing, and has none.
+    Share {
+        /// The connection.
+        conn: ConnId,
+        /// Its share.
+        grant: Option<Grant>,
+    },
+    /// Send memory is divided; this is what a connection may hold that begins to send, until it is told its share.
+    StartShare {
+        /// The share.
+        share_bytes: u64,
+    },
     /// Stop: no new connections, end those under way within the drain timeout.
     Drain,
 }
@@ -218,11 +231,12 @@ impl In {
     /// Which connection it is about.
     pub fn conn(&self) -> Option<ConnId> {
         match self {
-            In::Incoming | In::AcceptFailed | In::Drain => None,
+            In::Incoming | In::AcceptFailed | In::StartShare { .. } | In::Drain => None,
             In::Accepted { conn, .. }
             | In::Tcp { conn, .. }
             | In::Received { conn, .. }
             | In::Export { conn, .. }
+            | In::Share { conn, .. }
             | In::Adopt { conn, .. } => Some(*conn),
             In::Recorded { stream, .. }
             | In::Resolved { stream, .. }
@@ -325,6 +339,16 @@ pub enum Out {
         conn: ConnId,
         /// How fast.
         rate_bytes_per_s: Option<u64>,
+    },
+    /// Hold the socket to this share of the send memory ([`crate::sndbuf::bound`]); `None`: it sends nothing, and has
+    /// none.
+    Share {
+        /// The connection.
+        conn: ConnId,
+        /// Its share.
+        grant: Option<Grant>,
+        /// It begins to send: who divides has to know.
+        joins: bool,
     },
     /// Sample TCP_INFO; answered at once by a `Tcp` event with the sample.
     Sample(ConnId),

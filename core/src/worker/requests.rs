@@ -211,6 +211,7 @@ impl Worker {
         conn.patience.response_begun(now);
         conn.output.margin.begin(now);
         conn.output.top_up = TopUp::First;
+        self.join(id.conn);
         if !sound {
             return self.response_done(id.conn.index, Why::Misframed, now);
         }

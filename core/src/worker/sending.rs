@@ -22,6 +22,8 @@ pub(super) struct Output {
     /// It takes bytes, as far as is known.
     pub writable: bool,
     pub margin: SendQueue,
+    /// It has a share of the send memory.
+    pub has_share: bool,
     /// Why it is being filled now, or was filled last.
     pub top_up: TopUp,
     /// The first window of this response may have to be paced; a TCP_INFO sample is asked for.
@@ -35,6 +37,7 @@ impl Output {
         Output {
             writable: true,
             margin: SendQueue::new(now),
+            has_share: false,
             top_up: TopUp::First,
             pace_asked: false,
             paced_until: None,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, FromArgMatches};
 
 use crate::limits::CONFIG_BYTES_MAX;
-use crate::options::{Listen, ServeOptions, ValueError};
+use crate::options::{Listen, SendShare, ServeOptions, ValueError};
 
 mod effective;
 mod environment;
@@ -82,7 +82,8 @@ pub fn load(command_line: CommandLine, environment: Environment) -> Result<Loade
     }
     let options = parse(&given).map_err(|error| vec![error])?;
     check_together(&options, &given).map_err(|error| vec![error])?;
-    let warnings = environment.warnings;
+    let mut warnings = environment.warnings;
+    warnings.extend(idle(&options, &given));
     Ok(Loaded {
         options,
         given,
@@ -186,6 +187,18 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
         }
     }
     Ok(())
+}
+
+/// A bound that was given and does nothing: who relies on it should know.
+fn idle(options: &ServeOptions, given: &Layer) -> Option<String> {
+    let given = given.get("send_memory")?;
+    let idle = options.send_share == SendShare::Kernel && given.origin != Origin::Default;
+    idle.then(|| {
+        format!(
+            "send_memory ({}) bounds nothing while send_share = kernel; by-need divides it",
+            given.origin
+        )
+    })
 }
 
 /// Takes the raw values of options out of `matches`.

@@ -277,8 +277,8 @@ mod tests {
             }
         }
         assert_eq!(
-            compared, 15,
-            "6 durations, 4 numbers, both ends of a size, and 3 other sizes"
+            compared, 16,
+            "6 durations, 4 numbers, both ends of a size, and 4 other sizes"
         );
     }
 

@@ -62,6 +62,28 @@ pub enum SendBy {
     Eager,
 }
 
+/// How the memory for sending is divided among connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SendShare {
+    /// The kernel gives each socket what it asks for.
+    Kernel,
+    /// By what each connection can use.
+    ByNeed,
+    /// By the present congestion window.
+    Window,
+    /// The same for all.
+    Equal,
+}
+
+/// How the need of a connection is estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SendNeed {
+    /// By the law of its congestion control, its bandwidth-delay product and its client's window.
+    Law,
+    /// By the equation of the paper.
+    Paper,
+}
+
 /// How files are read from disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ReadBy {

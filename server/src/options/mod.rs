@@ -21,7 +21,7 @@ mod value;
 pub use duration::display as display_duration;
 pub use kinds::{
     Cancel, CongestionControl, DelayBy, FollowSymlinks, LogFormat, LogLevel, OrderBy, Pacing,
-    PrefetchBy, ReadBy, SendBy, Sibling, Workers,
+    PrefetchBy, ReadBy, SendBy, SendNeed, SendShare, Sibling, Workers,
 };
 pub use listen::Listen;
 pub use names::TypeOverride;
@@ -155,6 +155,53 @@ pub struct ServeOptions {
         help_heading = "Sending"
     )]
     pub send: SendBy,
+
+    /// How send memory is divided among clients
+    ///
+    /// With `kernel`, each socket gets what it asks for until memory is gone. The others divide `send_memory`: no
+    /// connection holds more than its share, unsent and in flight, and each second the shares are divided anew.
+    /// `by-need` gives each connection what it can use by its losses, its round trip time and its client's pace, so
+    /// that a fast client keeps its rate when hundreds of slow ones join. `window` divides by the present congestion
+    /// windows and `equal` gives all the same; both are there for comparison. Unix sockets are not bounded. The kernel
+    /// grants a share above twice `net.core.wmem_max` only to a server with CAP_NET_ADMIN.
+    ///
+    /// Default: `kernel`. Range: kernel, by-need, window or equal.
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "kernel",
+        help_heading = "Sending"
+    )]
+    pub send_share: SendShare,
+
+    /// Memory for sending, unless send_share = kernel
+    ///
+    /// Payload in all sockets together, unsent and in flight. A connection that joins has a first flight beyond it, 14
+    /// KiB or less, for a tenth of a second at most, until the memory is divided anew. There is room for as many
+    /// connections as have two segments (2.8 KiB) each; more wait in the listen backlog. With `send_share = "kernel"`
+    /// it is not used, and a warning says so if it is given.
+    ///
+    /// Default: `auto`, which is a quarter of `memory_max`, at most half of what the kernel's `tcp_mem` begins to save
+    /// at, and at most 384 MiB for each worker. Range: 16KiB or more, or 1% to 90%. Or auto. Memory: this much of the
+    /// kernel's.
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Sending",
+          value_parser = |text: &str| size::auto_or_within(text, 16 << 10, 90))]
+    pub send_memory: Size,
+
+    /// How needs are estimated, for send_share = by-need
+    ///
+    /// With `law`, a need is the least of three: what the law of the connection's congestion control lets it keep in
+    /// flight at its losses, its bandwidth-delay product, and its client's window. `paper` asks the one equation of the
+    /// paper that this comes from, and is there for comparison.
+    ///
+    /// Default: `law`. Range: law or paper.
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "law",
+        help_heading = "Sending"
+    )]
+    pub send_need: SendNeed,
 
     /// What to send at a pace
     ///

@@ -65,6 +65,12 @@ fn of_process(shares: &Shares) -> Vec<Bound> {
             "connections of a worker; more wait in the listen backlog",
         ),
         (
+            shares
+                .send_bytes
+                .map_or("kernel".to_owned(), |bytes| format!("{} KiB", bytes / KIB)),
+            "of payload in all sockets; a connection has a share of it (--send-share), and waits when that is in flight",
+        ),
+        (
             shares.descriptors().to_string(),
             "descriptors wanted at worst; out of them: accepting pauses, requests get 503",
         ),

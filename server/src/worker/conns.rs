@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use ackpace_core::conn::{ConnId, Span};
 use ackpace_core::limits::FETCHED_MAX;
 use ackpace_core::residency::{Confirmation, Reach};
+use ackpace_core::sndbuf::Control;
+use ackpace_core::sndbuf::bound::Bound;
+use ackpace_core::units::Instant;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
 
@@ -57,6 +60,10 @@ pub struct Conn {
     pub proven: Option<Confirmation>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
+    /// Its share of the send memory, where that is divided.
+    pub bound: Option<Bound>,
+    /// Its congestion control, once that was asked for.
+    pub control: Option<Control>,
     /// The device whose disk thread may hold a want of the present stream: a want that is repeated is answered twice, so
     /// only the order to forget clears it.
     pub asked: Option<u16>,
@@ -99,6 +106,13 @@ impl Conn {
             self.transport.cork(false);
             self.corked = false;
         }
+    }
+
+    /// How much its socket may be offered now, by its share of the send memory; `None`: that is not divided.
+    pub fn room_bytes(&mut self, now: Instant) -> Option<u64> {
+        let bound = self.bound.as_mut()?;
+        bound.goes_on(now);
+        Some(bound.room_bytes(self.transport.held()?.0))
     }
 
     /// Gives the socket this TCP_NOTSENT_LOWAT; one that knows none, such as a unix socket, goes without.
@@ -161,6 +175,8 @@ impl Conns {
             proven: None,
             refers: false,
             lowat_bytes: self.lowat_bytes,
+            bound: None,
+            control: None,
             asked: None,
         });
         Some(id)

@@ -53,7 +53,7 @@ struct Body {
     promise: Promise,
     /// In the file.
     span: Span,
-    /// They fill the socket to its target.
+    /// They fill the socket to its target, or to its share of the send memory.
     fills: bool,
 }
 
@@ -61,8 +61,21 @@ struct Body {
 struct Attempt {
     sent: Sent,
     way: SendPath,
+    /// Its share of the send memory has no room for more.
+    bounded: bool,
     /// Where in the part, or in the file, the bytes lie.
     at_bytes: u64,
+}
+
+/// Whether a socket takes more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// As far as is known.
+    Open,
+    /// It refused some, and will call.
+    Blocked,
+    /// Its share of the send memory has no room for more.
+    Bounded,
 }
 
 /// What came of an attempt to send.
@@ -120,7 +133,14 @@ impl Worker {
             Sent::Taken {
                 taken_bytes,
                 blocked,
-            } => self.taken(order, attempt.way, taken_bytes, blocked),
+            } => {
+                let end = match (blocked, attempt.bounded) {
+                    (true, _) => End::Blocked,
+                    (false, true) => End::Bounded,
+                    (false, false) => End::Open,
+                };
+                self.taken(order, attempt.way, (taken_bytes, end), now)
+            }
             Sent::Broken(why) => {
                 self.tell_broken(stream, attempt.at_bytes, why);
                 In::Failed { stream, why }
@@ -135,7 +155,7 @@ impl Worker {
 
     /// Offer the bytes to the socket, and never more than the head promises; `None` if their response is gone.
     fn attempt(&mut self, order: &Order, now: Instant) -> Option<Attempt> {
-        let (mut span, held, more) = (order.span, order.held, order.more);
+        let (mut span, held, mut more) = (order.span, order.held, order.more);
         let conn = self.conns.get(order.stream.conn)?;
         let plan = self.decider.plan(order.stream)?;
         let part = plan.parts.get(usize::from(order.part))?;
@@ -143,14 +163,30 @@ impl Worker {
             debug_assert!(span.len_bytes <= owed_bytes, "more than was promised");
             span.len_bytes = span.len_bytes.min(owed_bytes);
         }
+        let room_bytes = conn.room_bytes(now).unwrap_or(u64::MAX);
+        let bounded = span.len_bytes > room_bytes;
+        span.len_bytes = span.len_bytes.min(room_bytes);
+        more &= !bounded;
         if let Some(refill) = order.refill {
             conn.set_lowat(refill.lowat_bytes);
         }
         let way = way_of(part, held, conn.ready);
         let at_bytes = at_bytes(part, span);
+        if room_bytes == 0 {
+            let sent = Sent::Taken {
+                taken_bytes: 0,
+                blocked: false,
+            };
+            return Some(Attempt {
+                sent,
+                way,
+                bounded,
+                at_bytes,
+            });
+        }
         // A send that fills the socket is not corked: TCP_CORK would hold back its last segment for up to 200 ms. On
         // loopback a segment may hold a second of what its client takes.
-        let fills = (order.refill).is_some_and(|refill| span.len_bytes >= refill.bytes);
+        let fills = bounded || (order.refill).is_some_and(|refill| span.len_bytes >= refill.bytes);
         if more && !fills && matches!(part, Part::Body { .. }) {
             conn.cork(); // sendfile(2) has no MSG_MORE: each window would end in a small segment
         }
@@ -179,16 +215,26 @@ impl Worker {
         if let (Sent::Taken { taken_bytes, .. }, Some(owed_bytes)) = (&sent, &mut conn.owed_bytes) {
             *owed_bytes = owed_bytes.saturating_sub(*taken_bytes);
         }
+        let whole =
+            matches!(sent, Sent::Taken { taken_bytes, .. } if taken_bytes >= span.len_bytes);
         Some(Attempt {
             sent,
             way,
+            bounded: bounded && whole,
             at_bytes,
         })
     }
 
     /// What the socket took, for the machine and for who watches. A full socket is told when to call.
-    fn taken(&mut self, order: &Order, way: SendPath, taken_bytes: u64, blocked: bool) -> In {
-        let full = blocked
+    fn taken(
+        &mut self,
+        order: &Order,
+        way: SendPath,
+        (taken_bytes, end): (u64, End),
+        now: Instant,
+    ) -> In {
+        let blocked = end == End::Blocked;
+        let full = end != End::Open
             || order
                 .refill
                 .is_some_and(|refill| taken_bytes >= refill.bytes);
@@ -198,6 +244,8 @@ impl Worker {
             if let Some(refill) = order.refill.filter(|_| full) {
                 // The kernel calls a socket writable when it holds less than half of TCP_NOTSENT_LOWAT.
                 conn.set_lowat(2 * refill.call_bytes);
+            }
+            if full && (order.refill.is_some() || end == End::Bounded) {
                 conn.uncork();
                 if !blocked {
                     self.budget.topped_up(taken_bytes);
@@ -208,6 +256,9 @@ impl Worker {
             }
             if full || within_body {
                 unsent_bytes = conn.transport.unsent().map(|unsent| unsent.0);
+            }
+            if let Some(bound) = conn.bound.as_mut().filter(|_| end != End::Open) {
+                bound.stopped(unsent_bytes.unwrap_or(0), now);
             }
         }
         self.budget.took(taken_bytes);

@@ -18,6 +18,7 @@ use crate::answers::Question;
 use crate::clock::Clock;
 use crate::disk::Channel;
 use crate::disks::Disks;
+use crate::divider::Dividing;
 use crate::front::http::HeadPool;
 use crate::front::site::Site;
 use crate::handover::HandOver;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub disks: Arc<Disks>,
     /// Each worker's mailboxes for completions from the disks, and its waker.
     pub channels: Arc<Vec<Channel>>,
+    /// How send memory is divided; `None`: it is not.
+    pub dividing: Option<Dividing>,
     /// Each worker's hand-over queue and published load.
     pub handovers: Vec<HandOver>,
     /// The thread pool for work that may block.

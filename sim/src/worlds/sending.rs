@@ -217,6 +217,7 @@ impl Run {
             Out::Accept(_)
             | Out::Listen(_)
             | Out::Pace { .. }
+            | Out::Share { .. }
             | Out::Probe { .. }
             | Out::Want(_)
             | Out::Forget(_)

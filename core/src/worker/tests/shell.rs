@@ -428,7 +428,7 @@ impl Shell {
                 self.client(stream.conn, &out);
                 self.send(stream, (part, from_bytes, len_bytes), held, refill);
             }
-            Out::Pace { conn, .. } => {
+            Out::Pace { conn, .. } | Out::Share { conn, .. } => {
                 self.client(conn, &out);
             }
             Out::Sample(conn) => {

@@ -277,7 +277,11 @@ impl<'a> Run<'a> {
                 let event = TcpEvent::Sample(sample);
                 self.worker.on(In::Tcp { conn, event }, now);
             }
-            Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Slice(_) => {}
+            Out::Accept(_)
+            | Out::Listen(_)
+            | Out::Pace { .. }
+            | Out::Share { .. }
+            | Out::Slice(_) => {}
             Out::Close { conn, why, .. } => self.responses[conn.index as usize].closes(why),
             Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),

@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
                 let bytes = (part, from_bytes, len_bytes);
                 self.send(stream, bytes, (held, unconfirmed), refill);
             }
-            Out::Pace { conn, .. } => {
+            Out::Pace { conn, .. } | Out::Share { conn, .. } => {
                 self.living(conn, &out);
             }
             Out::Sample(conn) => {

@@ -219,7 +219,11 @@ impl Shell<'_> {
             Out::Forget(stream) => self.peers[stream.conn.index as usize].want = None,
             Out::Ended(stream) => self.peers[stream.conn.index as usize].responding = false,
             // Nobody is accepted, listed, logged or paced, and nobody leaves.
-            Out::Accept(_) | Out::Listen(_) | Out::Pace { .. } | Out::Release(_) => {}
+            Out::Accept(_)
+            | Out::Listen(_)
+            | Out::Pace { .. }
+            | Out::Share { .. }
+            | Out::Release(_) => {}
             Out::Slice(_) | Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
             Out::Close { conn, why, .. } => panic!("{conn:?} was closed: {why:?}"),

@@ -1,0 +1,93 @@
+//! A connection's share of the send memory, where that is divided ([`crate::sndbuf::pool`]): it has one from the first
+//! byte of a response until its client has everything.
+
+use super::Worker;
+use super::messages::Out;
+use crate::conn::ConnId;
+use crate::sndbuf::Pace;
+use crate::sndbuf::bound::Grant;
+
+/// A connection with a share, for who divides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Which.
+    pub conn: ConnId,
+    /// A response is under way.
+    pub is_sending: bool,
+    /// B_n for the send margin; 0: not known yet.
+    pub rate_bytes_per_s: u64,
+    /// What holds its client up.
+    pub pace: Pace,
+}
+
+impl Worker {
+    /// The connections with a share, in the order of their slots, from slot `from` on.
+    pub fn senders(&self, from: u32) -> impl Iterator<Item = Sender> {
+        let conns = self.table.from(from);
+        conns
+            .filter(|conn| conn.output.has_share)
+            .map(|conn| Sender {
+                conn: conn.id,
+                is_sending: conn.stream.is_some(),
+                rate_bytes_per_s: conn.output.margin.rate_bytes_per_s(),
+                pace: match conn.output.margin.is_own_pace() {
+                    true => Pace::Itself,
+                    false => Pace::Path,
+                },
+            })
+    }
+
+    /// A connection with a share; `None` if it has none, or is gone.
+    pub fn sender(&self, id: ConnId) -> Option<Sender> {
+        let first = self.senders(id.index).next();
+        first.filter(|sender| sender.conn == id)
+    }
+
+    /// A response begins. A unix socket has no share: its client is on this machine, and TCP counts nothing for it.
+    pub(super) fn join(&mut self, id: ConnId) {
+        let Some(share_bytes) = self.start_share_bytes else {
+            return;
+        };
+        let conn = self.table.get_mut(id);
+        let Some(conn) = conn.filter(|conn| conn.admitted.address.is_some()) else {
+            return;
+        };
+        if core::mem::replace(&mut conn.output.has_share, true) {
+            return; // its client has not yet got the response before
+        }
+        conn.output.margin.share(Some(share_bytes));
+        let grant = Grant {
+            share_bytes,
+            ..Grant::default()
+        };
+        self.outs.push_back(Out::Share {
+            conn: id,
+            grant: Some(grant),
+            joins: true,
+        });
+    }
+
+    /// Its share has changed.
+    pub(super) fn share(&mut self, id: ConnId, grant: Option<Grant>) {
+        let Some(conn) = self.table.get_mut(id) else {
+            return;
+        };
+        if !conn.output.has_share {
+            return; // a late one
+        }
+        conn.output.has_share = grant.is_some();
+        conn.output
+            .margin
+            .share(grant.map(|grant| grant.share_bytes));
+        self.outs.push_back(Out::Share {
+            conn: id,
+            grant,
+            joins: false,
+        });
+        // Whoever divides has not heard yet that a response has begun.
+        let begins = conn.stream.is_some() && grant.is_none();
+        if begins {
+            self.join(id);
+        }
+    }
+}

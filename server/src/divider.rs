@@ -1,0 +1,251 @@
+//! The thread that divides send memory: it asks the workers, hears them, and hands shares out, as its machine orders
+//! ([`ackpace_core::sndbuf::pool`]). No worker ever waits for it.
+//!
+//! Shares wait in a mailbox for each connection, where a later one replaces an earlier one; a question waits in a cell of
+//! its worker. What workers tell comes by a queue. What does not fit into that is lost, and told again a second later.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::thread;
+use std::time::Duration;
+
+use ackpace_core::conn::ConnId;
+use ackpace_core::machine::Machine;
+use ackpace_core::sndbuf::Policy;
+use ackpace_core::sndbuf::bound::Grant;
+use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
+use ackpace_core::sndbuf::reading::Reading;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
+use crate::clock::Clock;
+use crate::count::Count;
+use crate::limits::REPORTS_MAX;
+use crate::mailbox::{Mailboxes, ThreadWaker};
+use crate::worker::Shared;
+
+/// No question waits.
+const NO_LOOK: u32 = u32::MAX;
+
+/// What a worker tells.
+#[derive(Debug)]
+pub enum Report {
+    /// A connection begins to send.
+    Joined {
+        /// The worker.
+        worker: u16,
+        /// What TCP says of the connection.
+        reading: Reading,
+    },
+    /// The answer to a question.
+    Looked {
+        /// The worker.
+        worker: u16,
+        /// Its connections with a share.
+        readings: Vec<Reading>,
+        /// The slot from which there may be more.
+        next: Option<u32>,
+    },
+}
+
+/// A share for a connection; `None` takes it back.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// The connection.
+    pub conn: ConnId,
+    /// Its share.
+    pub grant: Option<Grant>,
+}
+
+/// What waits for a worker.
+pub struct Line {
+    grants: Mailboxes<Told>,
+    /// From which slot on it is asked to look; [`NO_LOOK`]: it is not.
+    look: AtomicU32,
+    waker: Arc<ThreadWaker>,
+}
+
+impl Line {
+    /// Memory for each connection.
+    pub const PLACE_BYTES: u64 = Mailboxes::<Told>::PLACE_BYTES;
+
+    /// The next share. Only its worker may call this.
+    pub fn take_grant(&self) -> Option<Told> {
+        self.grants.take()
+    }
+
+    /// The question, if one waits.
+    pub fn take_look(&self) -> Option<u32> {
+        if self.look.load(Relaxed) == NO_LOOK {
+            return None;
+        }
+        Some(self.look.swap(NO_LOOK, AcqRel)).filter(|from| *from != NO_LOOK)
+    }
+}
+
+/// Numbers for operators, written by the divider alone.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// The sum of the shares.
+    pub shares_bytes: Count,
+    /// What sockets held, unsent and in flight, when they were last looked at.
+    pub held_bytes: Count,
+    /// Connections with a share.
+    pub connections: Count,
+    /// Divisions.
+    pub divisions: Count,
+}
+
+/// What workers, divider and operators share.
+pub struct Dividing {
+    settings: Settings,
+    lines: Vec<Line>,
+    start_bytes: AtomicU64,
+    reports: Sender<Report>,
+    heard: Receiver<Report>,
+    /// How it stands.
+    pub tally: Tally,
+}
+
+impl Dividing {
+    /// Send memory of `pool_bytes` that nobody has a share of yet; each worker has this waker and so many `places`.
+    pub fn new(
+        policy: Policy,
+        pool_bytes: u64,
+        wakers: impl Iterator<Item = Arc<ThreadWaker>>,
+        places: u32,
+        clock: Clock,
+    ) -> Dividing {
+        let line = |waker| Line {
+            grants: Mailboxes::new(places),
+            look: AtomicU32::new(NO_LOOK),
+            waker,
+        };
+        let lines: Vec<Line> = wakers.map(line).collect();
+        let settings = Settings {
+            policy,
+            pool_bytes,
+            workers: lines.len() as u16, // at most 64
+            secret: RandomState::new().hash_one(0),
+        };
+        let start_bytes = Pool::new(settings, clock.now()).standing().start_bytes;
+        let (reports, heard) = bounded(REPORTS_MAX);
+        Dividing {
+            settings,
+            lines,
+            start_bytes: AtomicU64::new(start_bytes),
+            reports,
+            heard,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The pool.
+    pub fn pool_bytes(&self) -> u64 {
+        self.settings.pool_bytes
+    }
+
+    /// What a connection may hold that begins to send, until it is told its share.
+    pub fn start_bytes(&self) -> u64 {
+        self.start_bytes.load(Relaxed)
+    }
+
+    /// What waits for this worker.
+    pub fn line(&self, worker: usize) -> &Line {
+        &self.lines[worker]
+    }
+
+    /// Tells the divider.
+    pub fn report(&self, report: Report) {
+        let _ = self.reports.try_send(report);
+    }
+
+    /// Divides until the process ends.
+    fn run(&self, clock: Clock) {
+        let mut pool = Pool::new(self.settings, clock.now());
+        loop {
+            let due = pool.deadline().map(|at| at.since_us(clock.now()));
+            let wait = Duration::from_micros(due.unwrap_or(u64::MAX));
+            match self.heard.recv_timeout(wait) {
+                Ok(report) => {
+                    let more = self.heard.try_iter().take(REPORTS_MAX);
+                    for report in std::iter::once(report).chain(more) {
+                        pool.on(event(report), clock.now());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.obey(&mut pool, clock);
+        }
+    }
+
+    /// Executes what the machine orders, and wakes the workers that it is for.
+    fn obey(&self, pool: &mut Pool, clock: Clock) {
+        let mut to_wake = 0u64; // a bit for each of 64 workers
+        while let Some(out) = pool.poll(clock.now()) {
+            let worker = match out {
+                Out::Look { worker, from } => {
+                    self.line(worker.into()).look.store(from, Release);
+                    worker
+                }
+                Out::Share {
+                    worker,
+                    conn,
+                    grant,
+                } => {
+                    let told = Told { conn, grant };
+                    self.line(worker.into()).grants.put(conn.index, told);
+                    worker
+                }
+            };
+            to_wake |= 1 << worker;
+        }
+        let standing = pool.standing();
+        self.start_bytes.store(standing.start_bytes, Relaxed);
+        self.tally.shares_bytes.set(standing.shares_bytes);
+        self.tally.held_bytes.set(standing.held_bytes);
+        self.tally.connections.set(standing.connections);
+        self.tally.divisions.set(standing.divisions);
+        let woken = self.lines.iter().enumerate();
+        woken
+            .filter(|(worker, _)| to_wake & 1 << worker != 0)
+            .for_each(|(_, line)| line.waker.wake());
+    }
+}
+
+fn event(report: Report) -> In {
+    match report {
+        Report::Joined { worker, reading } => In::Joined { worker, reading },
+        Report::Looked {
+            worker,
+            readings,
+            next,
+        } => In::Looked {
+            worker,
+            readings,
+            next,
+        },
+    }
+}
+
+/// Starts the thread, which lives as long as the process, if send memory is divided.
+///
+/// # Errors
+/// When the thread can't be started.
+pub fn start(shared: &Arc<Shared>) -> io::Result<()> {
+    if shared.dividing.is_none() {
+        return Ok(());
+    }
+    let shared = Arc::clone(shared);
+    thread::Builder::new()
+        .name("divider".to_owned())
+        .spawn(move || {
+            if let Some(dividing) = &shared.dividing {
+                dividing.run(shared.clock);
+            }
+        })?;
+    Ok(())
+}
