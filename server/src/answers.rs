@@ -134,6 +134,9 @@ pub struct Connection {
     pub margin_us: Option<u64>,
     /// The level to which its socket is filled; null without margins.
     pub fill_bytes: Option<u64>,
+    /// Its share of the send memory: the most that its socket holds, unsent and in flight; null where that is not divided.
+    #[serde(default)]
+    pub share_bytes: Option<u64>,
     /// D1: bytes in its socket that are not sent.
     pub unsent_bytes: Option<u64>,
     /// D0: bytes sent and not acknowledged.

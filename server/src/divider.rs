@@ -24,7 +24,6 @@ use crate::clock::Clock;
 use crate::count::Count;
 use crate::limits::REPORTS_MAX;
 use crate::mailbox::{Mailboxes, ThreadWaker};
-use crate::worker::Shared;
 
 /// No question waits.
 const NO_LOOK: u32 = u32::MAX;
@@ -231,21 +230,14 @@ fn event(report: Report) -> In {
     }
 }
 
-/// Starts the thread, which lives as long as the process, if send memory is divided.
+/// Starts the thread, which lives as long as the process.
 ///
 /// # Errors
 /// When the thread can't be started.
-pub fn start(shared: &Arc<Shared>) -> io::Result<()> {
-    if shared.dividing.is_none() {
-        return Ok(());
-    }
-    let shared = Arc::clone(shared);
+pub fn start(dividing: &Arc<Dividing>, clock: Clock) -> io::Result<()> {
+    let dividing = Arc::clone(dividing);
     thread::Builder::new()
         .name("divider".to_owned())
-        .spawn(move || {
-            if let Some(dividing) = &shared.dividing {
-                dividing.run(shared.clock);
-            }
-        })?;
+        .spawn(move || dividing.run(clock))?;
     Ok(())
 }

@@ -193,6 +193,9 @@ fn start(
     pages::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels, clock);
+    if let Some(dividing) = &dividing {
+        divider::start(dividing, clock)?;
+    }
     let shared = Arc::new(Shared {
         site,
         dividing,
@@ -210,7 +213,6 @@ fn start(
             Arc::new(AddressCounts::new(connections_max, key))
         }),
     });
-    divider::start(&shared)?;
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, shares, log.handle().is_on());
@@ -241,7 +243,7 @@ fn dividing(
     shares: &Shares,
     channels: &[Channel],
     clock: Clock,
-) -> Option<Dividing> {
+) -> Option<Arc<Dividing>> {
     let policy = match (options.send_share, options.send_need) {
         (SendShare::Kernel, _) => return None,
         (SendShare::ByNeed, SendNeed::Law) => sndbuf::Policy::ByNeed(Need::Law),
@@ -252,7 +254,8 @@ fn dividing(
     let wakers = channels.iter().map(|channel| Arc::clone(&channel.waker));
     let places = shares.connections_per_worker;
     let pool_bytes = shares.send_bytes?;
-    Some(Dividing::new(policy, pool_bytes, wakers, places, clock))
+    let dividing = Dividing::new(policy, pool_bytes, wakers, places, clock);
+    Some(Arc::new(dividing))
 }
 
 /// The channels to the workers, both ends: disks hold `channels`, resolvers `returns`, workers `inboxes`.

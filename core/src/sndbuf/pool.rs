@@ -113,11 +113,11 @@ struct Member {
 }
 
 /// Memory of a connection in the pool: what is known of it, its place in the tables, and an order. Maps and queues count
-/// twice, since they may be half empty.
+/// twice, since they may be half empty; the 64 bytes are for what it holds and its share, in numbers.
 pub const MEMBER_BYTES: u64 = (2 * size_of::<(Place, Member)>()
     + 2 * size_of::<Out>()
     + 2 * size_of::<(Place, Demand)>()
-    + 8 * size_of::<u64>()) as u64;
+    + 64) as u64;
 
 /// Where a round of looks stands.
 #[derive(Clone, Debug)]

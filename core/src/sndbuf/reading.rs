@@ -3,10 +3,9 @@
 use super::estimate::{Belief, Estimate, Look};
 use super::{Control, Credit, Demand, Pace};
 use crate::congestion::{CaState, Path};
-use crate::conn::{ConnId, TcpSample};
+use crate::conn::{Address, ConnId, TcpSample};
 use crate::law::{Acks, Conditions};
 use crate::units::Instant;
-use crate::worker::Address;
 
 /// The counters of a connection that a [`TcpSample`] does not have (tcp(7), `struct tcp_info`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

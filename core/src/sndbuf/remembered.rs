@@ -8,9 +8,9 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use super::estimate::Belief;
+use crate::conn::Address;
 use crate::limits::{ADDRESS_REMEMBERED_US, ADDRESSES_REMEMBERED_MAX};
 use crate::units::Instant;
-use crate::worker::Address;
 
 /// Entries that an address can be in.
 const WAYS: usize = 4;

@@ -2,10 +2,10 @@
 
 use alloc::sync::Arc;
 
-use super::messages::{Address, Out};
+use super::messages::Out;
 use super::{Conn, Settings, Worker};
 use crate::addresses::{AddressCounts, Counted};
-use crate::conn::ConnId;
+use crate::conn::{Address, ConnId};
 use crate::limits::{ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX};
 use crate::units::Instant;
 

@@ -11,13 +11,13 @@ use alloc::boxed::Box;
 use super::arrivals::Arrivals;
 use super::evidence::Evidence;
 use super::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
-use super::messages::{Address, Out};
+use super::messages::Out;
 use super::patience::Patience;
 use super::requests::Request;
 use super::sending::Output;
 use super::stream::{Cursor, Stream};
 use super::{Conn, Phase, Worker};
-use crate::conn::{ConnId, Part, Plan, StreamId};
+use crate::conn::{Address, ConnId, Part, Plan, StreamId};
 use crate::units::Instant;
 use crate::why::Why;
 

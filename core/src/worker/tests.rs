@@ -11,6 +11,7 @@ mod files;
 mod framing;
 mod margins;
 mod requests;
+mod sender;
 mod shell;
 mod time;
 mod world;

@@ -12,6 +12,7 @@ use super::task::thread;
 use super::{Board, Line};
 use crate::count::Count;
 use crate::disk;
+use crate::divider::Dividing;
 use crate::tally::SendPath;
 
 /// The kind of a metric.
@@ -75,7 +76,7 @@ pub struct Metric {
 }
 
 /// `requests_total` and the like, in the order of the page.
-pub const METRICS: [Metric; 52] = [
+pub const METRICS: [Metric; 57] = [
     gauge(
         "start_time_seconds",
         "seconds",
@@ -302,6 +303,36 @@ pub const METRICS: [Metric; 52] = [
         Source::Worker(|line| Value::Us(line.tally.target_us.get())),
     ),
     gauge(
+        "send_pool_bytes",
+        "bytes",
+        "Memory that is divided among the connections that send (--send-memory); 0: the kernel divides it.",
+        Source::One(|board| divided(board, Dividing::pool_bytes)),
+    ),
+    gauge(
+        "send_shares_bytes",
+        "bytes",
+        "The sum of the shares. Far below the pool: clients that take nothing still hold the rest.",
+        Source::One(|board| divided(board, |dividing| dividing.tally.shares_bytes.get())),
+    ),
+    gauge(
+        "send_held_bytes",
+        "bytes",
+        "What sockets with a share held, unsent and in flight, when the divider last looked.",
+        Source::One(|board| divided(board, |dividing| dividing.tally.held_bytes.get())),
+    ),
+    gauge(
+        "send_sharing_connections",
+        "connections",
+        "Connections with a share. Pool / this is near 3 KB: too many for the pool.",
+        Source::One(|board| divided(board, |dividing| dividing.tally.connections.get())),
+    ),
+    counter(
+        "send_divisions",
+        "divisions",
+        "Divisions of send memory: one a second, and up to ten while connections join.",
+        Source::One(|board| divided(board, |dividing| dividing.tally.divisions.get())),
+    ),
+    gauge(
         "rate_bytes_per_second",
         "bytes_per_second",
         "What arrived in the last seconds at all clients who are sent something now, per second, counted when they are asked for.",
@@ -474,6 +505,11 @@ const fn gauge(
         help,
         source,
     }
+}
+
+/// A number of the divider; 0 where send memory is not divided.
+fn divided(board: &Board, value: fn(&Dividing) -> u64) -> Value {
+    Value::Whole(board.shared.dividing.as_deref().map_or(0, value))
 }
 
 fn whole(count: &Count) -> Value {

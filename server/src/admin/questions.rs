@@ -383,6 +383,12 @@ fn sentences(connection: &Connection) -> Vec<String> {
             Bytes(cwnd)
         ));
     }
+    if let Some(share) = connection.share_bytes {
+        sentences.push(format!(
+            "its share of the send memory is {}: its socket holds no more, unsent and in flight",
+            Bytes(share)
+        ));
+    }
     sentences.push(rates(connection));
     sentences.push(format!(
         "it has stood still for the disk with nothing in its socket for {}, for its client for {}",
@@ -470,6 +476,7 @@ mod tests {
             in_flight_bytes: Some(0),
             unsent_bytes: Some(131_072),
             window_limited_us: Some(9_000_000),
+            share_bytes: Some(150_000),
             response: Some(Response {
                 wait: "window".into(),
                 wait_us: 8_500_000,
@@ -487,6 +494,7 @@ mod tests {
                 "it waits for its client, which does not read: its receive window is closed or full, for 8.5 s now",
                 "its client's window is closed (0 B); 0 B are in flight and 131 KB wait unsent in the socket; the window \
                  has held it up for 9.0 s in all",
+                "its share of the send memory is 150 KB: its socket holds no more, unsent and in flight",
                 "900 KB/s have arrived in the last seconds; what it takes is believed to be 1.2 MB/s for filling its socket, not \
                  known yet for reading ahead (B_n)",
                 "it has stood still for the disk with nothing in its socket for 0 us, for its client for 0 us",

@@ -130,6 +130,7 @@ impl Worker {
             prefetch_bytes_per_s: look.prefetch_bytes_per_s,
             margin_us: look.margin_us,
             fill_bytes: look.fill_bytes,
+            share_bytes: conn.bound.map(|bound| bound.share_bytes()),
             unsent_bytes: sample.unsent_bytes,
             in_flight_bytes: in_flight_bytes(&sample),
             rtt_us: flow.map(|_| sample.rtt_us),

@@ -40,7 +40,7 @@ pub struct Shared {
     /// Each worker's mailboxes for completions from the disks, and its waker.
     pub channels: Arc<Vec<Channel>>,
     /// How send memory is divided; `None`: it is not.
-    pub dividing: Option<Dividing>,
+    pub dividing: Option<Arc<Dividing>>,
     /// Each worker's hand-over queue and published load.
     pub handovers: Vec<HandOver>,
     /// The thread pool for work that may block.

@@ -1,12 +1,11 @@
 use super::*;
 use crate::congestion::Path;
-use crate::conn::TcpSample;
+use crate::conn::{Address, TcpSample};
 use crate::rate::flow::Flow;
 use crate::sndbuf::eatbt::Need;
 use crate::sndbuf::reading::Counted;
 use crate::sndbuf::{Control, Pace};
 use crate::units::US_PER_S;
-use crate::worker::Address;
 use proptest::prelude::*;
 
 const POOL_BYTES: u64 = 1 << 20;

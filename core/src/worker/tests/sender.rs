@@ -1,0 +1,133 @@
+//! Shares of the send memory.
+
+use super::*;
+use crate::conn::Address;
+use crate::sndbuf::bound::Grant;
+
+const START_BYTES: u64 = 14_480;
+const ADDRESS: Option<Address> = Some(Address(7));
+
+fn divided() -> Bench {
+    let mut bench = Bench::new(Settings {
+        send: Policy::Margin {
+            budget_bytes: 48 << 20,
+        },
+        ..settings()
+    });
+    bench.tell(In::StartShare {
+        share_bytes: START_BYTES,
+    });
+    bench
+}
+
+/// What is ordered about shares: bytes, and whether the connection joins.
+fn shares(outs: &[Out]) -> Vec<(Option<u64>, bool)> {
+    let shares = outs.iter().filter_map(|out| match out {
+        Out::Share { grant, joins, .. } => Some((grant.map(|grant| grant.share_bytes), *joins)),
+        _ => None,
+    });
+    shares.collect()
+}
+
+fn lowats(outs: &[Out]) -> Vec<u32> {
+    let sends = outs.iter().filter_map(|out| match out {
+        Out::Send { refill, .. } => Some(refill.expect("margins are on").lowat_bytes),
+        _ => None,
+    });
+    sends.collect()
+}
+
+impl Bench {
+    fn accepted(&mut self, index: u32, address: Option<Address>) -> ConnId {
+        let conn = conn_id(index);
+        self.tell(In::Accepted { conn, address });
+        self.received(conn, Received::Nothing);
+        conn
+    }
+
+    fn downloads(&mut self, conn: ConnId) -> (StreamId, Vec<Out>) {
+        let stream = self.request(conn);
+        let long = plan([body(ResidencySource::Always, 0, 1 << 40)], true);
+        let outs = self.resolved(stream, long);
+        (stream, outs)
+    }
+
+    fn granted(&mut self, conn: ConnId, share_bytes: Option<u64>) -> Vec<Out> {
+        let grant = share_bytes.map(|share_bytes| Grant {
+            share_bytes,
+            ..Grant::default()
+        });
+        self.tell(In::Share { conn, grant })
+    }
+}
+
+#[test]
+fn a_response_has_a_start_share_before_its_first_byte_and_is_filled_by_its_share() {
+    let mut bench = divided();
+    let conn = bench.accepted(0, ADDRESS);
+    assert_eq!(bench.worker.senders(0).count(), 0, "it sends nothing yet");
+    let (stream, outs) = bench.downloads(conn);
+    assert_eq!(shares(&outs), [(Some(START_BYTES), true)]);
+    let place = |wanted: fn(&Out) -> bool| outs.iter().position(wanted);
+    let (share, send) = (
+        place(|out| matches!(out, Out::Share { .. })),
+        place(|out| matches!(out, Out::Send { .. })),
+    );
+    assert!(share < send, "{outs:?}");
+    assert_eq!(
+        lowats(&outs),
+        [START_BYTES as u32],
+        "also the first low-water mark"
+    );
+    assert_eq!(
+        bench.worker.sender(conn).map(|sender| sender.is_sending),
+        Some(true)
+    );
+    bench.sent(stream, HEAD_BYTES, false);
+    let outs = bench.granted(conn, Some(5_000));
+    assert_eq!(shares(&outs), [(Some(5_000), false)]);
+    bench.tell(In::Sent {
+        stream,
+        taken_bytes: 5_000,
+        full: true,
+        unsent_bytes: Some(5_000),
+    });
+    bench.wait_us(20_000);
+    let outs = bench.tcp(conn, TcpEvent::Writable);
+    assert_eq!(lowats(&outs), [5_000]);
+}
+
+#[test]
+fn a_unix_socket_has_no_share_and_where_nothing_is_divided_nobody_has() {
+    let mut bench = divided();
+    let conn = bench.accepted(0, None);
+    assert_eq!(shares(&bench.downloads(conn).1), []);
+    let mut bench = Bench::new(settings());
+    let conn = bench.accepted(0, ADDRESS);
+    assert_eq!(shares(&bench.downloads(conn).1), []);
+    assert_eq!(shares(&bench.granted(conn, Some(5_000))), [], "a late one");
+}
+
+#[test]
+fn a_share_is_given_back_unless_another_response_has_begun() {
+    let mut bench = divided();
+    let conn = bench.accepted(0, ADDRESS);
+    let stream = bench.request(conn);
+    let outs = bench.resolved(stream, plan([], true));
+    assert_eq!(shares(&outs), [(Some(START_BYTES), true)]);
+    bench.deliver(outs);
+    assert_eq!(
+        bench.worker.sender(conn).map(|sender| sender.is_sending),
+        Some(false)
+    );
+    assert_eq!(shares(&bench.granted(conn, None)), [(None, false)]);
+    assert_eq!(bench.worker.sender(conn), None);
+    let (_, outs) = bench.downloads(conn);
+    assert_eq!(shares(&outs), [(Some(START_BYTES), true)], "it joins again");
+    let outs = bench.granted(conn, None);
+    assert_eq!(
+        shares(&outs),
+        [(None, false), (Some(START_BYTES), true)],
+        "who divides had not heard of that"
+    );
+}
