@@ -184,10 +184,12 @@ impl SendQueue {
     pub fn taken(&mut self, taken_bytes: u64, unsent_bytes: u64, now: Instant) {
         let half_bytes = (self.level_bytes + self.given_bytes) / 2;
         let unbelieved = self.level_bytes(now) >= half_bytes.max(UNBELIEVED_BYTES_MIN);
+        // All that a share allows is in flight, whatever the rate.
+        let in_flight = 2 * half_bytes >= self.share_bytes / 2;
         self.given(taken_bytes, now);
         let dry = unsent_bytes <= taken_bytes;
         self.look(unsent_bytes, dry, now);
-        if dry && unbelieved {
+        if dry && unbelieved && !in_flight {
             self.rate.raise();
         }
     }

@@ -250,7 +250,6 @@ pub fn look(socket: &OwnedFd) -> (TcpSample, Counted) {
     };
     let counted = Counted {
         sent_segments: info.data_segs_out_segments,
-        delivered_bytes_per_s: info.delivery_rate_bytes_per_s,
         rto_us: info.rto_us.into(),
     };
     (sample_of(&info, unacked_bytes), counted)

@@ -36,8 +36,6 @@ pub struct TcpInfo {
     pub min_rtt_us: u32,
     /// Segments with payload that were sent, again ones included.
     pub data_segs_out_segments: u32,
-    /// The latest rate at which payload was delivered, bytes per second.
-    pub delivery_rate_bytes_per_s: u64,
     /// Time with data in flight.
     pub busy_time_us: u64,
     /// The part of `busy_time_us` in which the receiver's window was the limit.
@@ -68,7 +66,6 @@ impl TcpInfo {
             notsent_bytes: word(bytes, 144)?,
             min_rtt_us: word(bytes, 148)?,
             data_segs_out_segments: word(bytes, 156)?,
-            delivery_rate_bytes_per_s: long(bytes, 160)?,
             busy_time_us: long(bytes, 168)?,
             rwnd_limited_us: long(bytes, 176)?,
             sndbuf_limited_us: long(bytes, 184)?,

@@ -22,7 +22,7 @@ pub struct Look {
     pub sent_segments: u32,
     /// Loss events: how often it entered Recovery or Loss.
     pub loss_events: u32,
-    /// `tcpi_delivery_rate`; 0: not known.
+    /// What its path delivered since the last look; 0: not known.
     pub delivered_bytes_per_s: u64,
     /// Smoothed round trip.
     pub rtt_us: u64,

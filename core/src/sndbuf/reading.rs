@@ -5,15 +5,14 @@ use super::{Control, Credit, Demand, Pace};
 use crate::congestion::{CaState, Path};
 use crate::conn::{Address, ConnId, TcpSample};
 use crate::law::{Acks, Conditions};
-use crate::units::Instant;
+use crate::limits::RATE_BYTES_PER_S_MAX;
+use crate::units::{Instant, US_PER_S};
 
 /// The counters of a connection that a [`TcpSample`] does not have (tcp(7), `struct tcp_info`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// `tcpi_data_segs_out`.
     pub sent_segments: u32,
-    /// `tcpi_delivery_rate`; 0: not known.
-    pub delivered_bytes_per_s: u64,
     /// `tcpi_rto`.
     pub rto_us: u64,
 }
@@ -84,6 +83,8 @@ pub struct Known {
     losses: Losses,
     reading: Reading,
     read_at: Instant,
+    /// What was acknowledged between the last two readings, by the time in which something was in flight; 0: nothing.
+    delivered_bytes_per_s: u64,
     credit: Credit,
 }
 
@@ -95,6 +96,7 @@ impl Known {
             losses: Losses::default(),
             reading,
             read_at: now,
+            delivered_bytes_per_s: 0,
             credit: Credit::default(),
         };
         known.look(reading, now);
@@ -113,10 +115,11 @@ impl Known {
     }
 
     fn look(&mut self, reading: Reading, now: Instant) {
+        self.delivered_bytes_per_s = delivered_bytes_per_s(&self.reading, &reading);
         let look = Look {
             sent_segments: reading.counted.sent_segments,
             loss_events: self.losses.seen(reading.sample.path),
-            delivered_bytes_per_s: reading.counted.delivered_bytes_per_s,
+            delivered_bytes_per_s: self.delivered_bytes_per_s,
             rtt_us: reading.sample.rtt_us,
         };
         self.estimate.look(look, now);
@@ -140,7 +143,6 @@ impl Known {
             counted,
             control,
             pace,
-            rate_bytes_per_s,
             ..
         } = self.reading;
         Demand {
@@ -155,7 +157,12 @@ impl Known {
             cwnd_bytes: sample.path.cwnd_bytes,
             peer_window_bytes: sample.flow.map_or(0, |flow| flow.window_bytes),
             delivered_bytes_per_s: self.estimate.delivered_bytes_per_s(),
-            rate_bytes_per_s,
+            // A path's rate is measured here: the send margin believes what it has not seen refuted, and where a share is
+            // all that a socket holds, nothing refutes it.
+            rate_bytes_per_s: match pace {
+                Pace::Itself => self.reading.rate_bytes_per_s,
+                Pace::Path => self.delivered_bytes_per_s,
+            },
             control,
             pace,
             standing: self.estimate.standing(),
@@ -164,9 +171,25 @@ impl Known {
     }
 }
 
+/// What was acknowledged between two readings, by the time in which something was in flight.
+///
+/// The kernel's own `tcpi_delivery_rate` does not serve: it keeps the fastest rate until one is measured of a socket that
+/// had more to send, and a socket that its share holds up never has.
+fn delivered_bytes_per_s(before: &Reading, now: &Reading) -> u64 {
+    let (Some(before), Some(flow)) = (before.sample.flow, now.sample.flow) else {
+        return 0;
+    };
+    let bytes = flow.acked_bytes.saturating_sub(before.acked_bytes);
+    let us = flow.busy_us.saturating_sub(before.busy_us);
+    let us = us.max(now.sample.rtt_us).max(1);
+    let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
+    rate.min(RATE_BYTES_PER_S_MAX.into()) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::flow::Flow;
 
     fn path(state: CaState, threshold_bytes: u64, resent_segments: u32) -> Path {
         Path {
@@ -196,6 +219,48 @@ mod tests {
         ] {
             let seen = losses.seen(path(state, threshold_bytes, resent_segments));
             assert_eq!(seen, events, "{state:?} {threshold_bytes}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_of_the_time_in_which_something_was_in_flight() {
+        let reading = |acked_bytes, busy_us| Reading {
+            conn: ConnId {
+                index: 0,
+                generation: 0,
+            },
+            address: Address(1),
+            is_sending: true,
+            sample: TcpSample {
+                rtt_us: 20_000,
+                flow: Some(Flow {
+                    acked_bytes,
+                    busy_us,
+                    ..Flow::default()
+                }),
+                ..TcpSample::default()
+            },
+            counted: Counted::default(),
+            control: Control::Reno,
+            pace: Pace::Path,
+            rate_bytes_per_s: 77,
+            held_up_us: 0,
+        };
+        let first = reading(10_000, 50_000);
+        for (acked_bytes, busy_us, rate) in [
+            (1_010_000, 1_050_000, 1_000_000),
+            (110_000, 150_000, 1_000_000), // a short answer
+            (11_000, 50_001, 50_000),      // less than a round trip says nothing more
+            (10_000, 50_000, 0),
+        ] {
+            let mut known = Known::new(first, None, Instant { us: 0 });
+            known.read(
+                reading(acked_bytes, busy_us),
+                5_000,
+                Instant { us: 1_000_000 },
+            );
+            let demand = known.demand();
+            assert_eq!(demand.rate_bytes_per_s, rate);
         }
     }
 }

@@ -41,6 +41,8 @@ fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
                 ..Path::default()
             },
             flow: Some(Flow {
+                acked_bytes: u64::from(sent_segments) / 1_000 * rate_bytes_per_s,
+                busy_us: u64::from(sent_segments) / 1_000 * US_PER_S,
                 window_bytes: 1 << 20,
                 segment_bytes: 1_448,
                 ..Flow::default()
@@ -49,7 +51,6 @@ fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
         },
         counted: Counted {
             sent_segments,
-            delivered_bytes_per_s: rate_bytes_per_s,
             rto_us: 220_000,
         },
         control: Control::Cubic,
