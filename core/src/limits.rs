@@ -154,6 +154,12 @@ pub const DIVIDE_EACH_US: u64 = US_PER_S;
 pub const DIVIDE_APART_US: u64 = 100_000;
 /// How long a division waits for workers. A worker that hangs longer: its connections keep their shares.
 pub const DIVIDE_WAIT_US: u64 = 300_000;
+/// One round of looks in so many begins a drain, in which round trips without a queue show. More: a new connection claims
+/// for longer what a queue holds. Fewer: drains cost more.
+pub const DRAIN_EACH_ROUNDS: u64 = 8;
+/// How long a drain lasts: a full queue of 100 ms empties, and there are some round trips without it. Longer: those whom
+/// their shares hold up lose more.
+pub const DRAIN_US: u64 = 300_000;
 /// A share that grows by less than this, in hundredths, is not worth a system call. One that shrinks always is, or the
 /// shares would exceed the pool.
 pub const SHARE_GROWTH_PERCENT_MIN: u64 = 3;

@@ -3,9 +3,9 @@
 //! A [`Divider`] gets a [`Demand`] of each connection that sends, and answers with a share of the pool for each: the
 //! most that it may have in flight and unsent together. How is the operator's choice ([`Policy`]), a file each:
 //! [`equal`] (EQ), [`atbt`] (by window) and [`eatbt`] (by need). Before that, [`estimate`] turns what TCP counts into
-//! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client. [`pool`]
-//! is the machine around all this: it asks workers what TCP says, divides, and tells shares. [`bound`] holds a socket to
-//! its share.
+//! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client, and
+//! [`drain`] says when round trips without a queue are looked for. [`pool`] is the machine around all this: it asks workers
+//! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share.
 //!
 //! A division is computed each second, and when somebody joins. What holds of every one:
 //! - the shares never exceed the pool;
@@ -14,6 +14,7 @@
 
 pub mod atbt;
 pub mod bound;
+pub mod drain;
 pub mod eatbt;
 pub mod equal;
 pub mod estimate;
@@ -24,6 +25,7 @@ pub mod remembered;
 use alloc::vec::Vec;
 
 use self::atbt::Windows;
+use self::drain::Phase;
 use self::eatbt::Need;
 use crate::law::Conditions;
 use crate::limits::SEND_POOL_BYTES_MAX;
@@ -172,6 +174,14 @@ impl Divider {
                 };
                 eatbt::divide(claims, &self.order, pool_bytes, &mut self.shares);
             }
+        }
+        &self.shares
+    }
+
+    /// The shares of the last division, which was of these demands, as they are in this phase.
+    pub fn in_phase(&mut self, phase: Phase, demands: &[Demand]) -> &[u64] {
+        if phase == Phase::Drain {
+            drain::lessen(self.policy, demands, &mut self.shares);
         }
         &self.shares
     }

@@ -37,7 +37,13 @@ pub(super) fn need_bytes(demand: &Demand, need: Need) -> u64 {
             window.bytes()
         }
     };
-    bytes.max(segments(SHARE_SEGMENTS_MIN)).min(NEED_BYTES_MAX)
+    bytes.max(floor_bytes(demand)).min(NEED_BYTES_MAX)
+}
+
+/// What it claims at least.
+pub(super) fn floor_bytes(demand: &Demand) -> u64 {
+    let segment_bytes = demand.path.mss_bytes.max(1);
+    segment_bytes.saturating_mul(SHARE_SEGMENTS_MIN)
 }
 
 /// B_n T, what a socket holds beside what is in flight.
@@ -67,30 +73,31 @@ fn law_bytes(demand: &Demand) -> u64 {
 
 /// The bandwidth-delay product with a quarter more, and two segments for ACKs that come in pairs.
 ///
-/// A connection that its share holds up delivers no more than the share, so its product would keep it there. It may
-/// grow by the part of the time in which it was held up, as long as its round trips show no queue that this would only
-/// lengthen.
+/// A connection that its share holds up delivers no more than the share in a round trip. Its claim is half as much again
+/// as it delivered lately in the shortest round trip: so it grows while its round trips are short, and shrinks where it
+/// stands in a queue that is half as long as its path. Its fastest second and two segments more do not count: behind one
+/// link the claims of many would add up to the queue that they stand in. A drain shows them the round trip without it.
 fn product_bytes(demand: &Demand) -> u64 {
     let of = |rate_bytes_per_s, rtt_us| {
         let bytes = bytes_in(rtt_us, rate_bytes_per_s);
         let beside = demand.path.mss_bytes.saturating_mul(2);
         bytes.saturating_add(bytes / 4).saturating_add(beside)
     };
-    if demand.pace == Pace::Itself {
-        return of(demand.rate_bytes_per_s, demand.path.rtt_us);
+    match demand.pace {
+        Pace::Itself => of(demand.rate_bytes_per_s, demand.path.rtt_us),
+        Pace::Path if is_held_up(demand) => {
+            let bytes = bytes_in(demand.rtt_min_us, demand.rate_bytes_per_s);
+            bytes.saturating_add(bytes / 2)
+        }
+        Pace::Path => of(demand.delivered_bytes_per_s, demand.rtt_min_us),
     }
-    let bytes = of(demand.delivered_bytes_per_s, demand.rtt_min_us);
-    let credit = demand.credit;
-    let queue_us = demand.path.rtt_us.saturating_sub(demand.rtt_min_us);
-    let is_short = queue_us
-        < (demand.rtt_min_us / 10)
-            .saturating_mul(3)
-            .saturating_add(1_000);
-    if credit.limited_percent < CREDIT_LIMITED_PERCENT_MIN || !is_short {
-        return bytes;
-    }
-    let more = u128::from(credit.share_bytes) * u128::from(credit.limited_percent.min(100)) / 100;
-    bytes.max(credit.share_bytes.saturating_add(more as u64))
+}
+
+/// Whether its share, and nothing else, holds a connection up.
+pub(super) fn is_held_up(demand: &Demand) -> bool {
+    demand.pace == Pace::Path
+        && demand.standing == Standing::Known
+        && demand.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
 }
 
 /// What is claimed: in flight (first round) and unsent (second round), each at most [`NEED_BYTES_MAX`].

@@ -13,6 +13,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::bound::Grant;
+use super::drain::Drains;
 use super::reading::{Known, Reading};
 use super::remembered::Remembered;
 use super::{Demand, Divider, Policy};
@@ -136,6 +137,7 @@ pub struct Pool {
     remembered: Remembered,
     members: BTreeMap<Place, Member>,
     round: Round,
+    drains: Drains,
     /// Number of the round.
     nth: u64,
     /// Somebody joined since the last division.
@@ -165,6 +167,7 @@ impl Pool {
             remembered: Remembered::new(settings.secret),
             members: BTreeMap::new(),
             round: Round::Rests(now.plus_us(DIVIDE_EACH_US)),
+            drains: Drains::default(),
             nth: 0,
             joined: false,
             divided_at: now,
@@ -273,9 +276,9 @@ impl Pool {
             }
         }
         let pool_bytes = self.settings.pool_bytes;
-        let shares = self
-            .divider
+        self.divider
             .divide(&self.demands, pool_bytes, TARGET_US_MAX);
+        let shares = self.divider.in_phase(self.drains.phase(now), &self.demands);
         self.shares.clear();
         self.shares.extend_from_slice(shares);
         within(&mut self.shares, &self.held, pool_bytes);
@@ -322,9 +325,11 @@ impl Pool {
             }
             Round::Asks(open, ends_at) if *ends_at <= now || !open.contains(&true) => {
                 self.end_round();
+                self.drains.round(now);
                 self.divide(now);
                 self.round = Round::Rests(now.plus_us(DIVIDE_EACH_US));
             }
+            Round::Rests(_) if self.drains.take_over(now) => self.divide(now),
             Round::Rests(_) if self.joined && now >= self.joins_at() => self.divide(now),
             Round::Rests(_) | Round::Asks(..) => {}
         }
@@ -363,8 +368,11 @@ impl Machine for Pool {
             return Some(Instant { us: 0 });
         }
         Some(match &self.round {
-            Round::Rests(at) if self.joined => self.joins_at().min(*at),
-            Round::Rests(at) => *at,
+            Round::Rests(at) => {
+                let drained_at = self.drains.ends_at().unwrap_or(*at);
+                let joins_at = if self.joined { self.joins_at() } else { *at };
+                (*at).min(drained_at).min(joins_at)
+            }
             Round::Asks(open, _) if !open.contains(&true) => Instant { us: 0 },
             Round::Asks(_, ends_at) => *ends_at,
         })

@@ -114,21 +114,55 @@ fn a_share_that_holds_its_connection_up_grows_unless_a_queue_does() {
             share_bytes: 100_000,
             limited_percent,
         };
-        let mut demand = link(50_000, 1_000_000);
+        // What it delivers is its share in a round trip; it was three times as fast once.
+        let mut demand = link(50_000, 100_000 * 1_000_000 / rtt_us);
+        demand.delivered_bytes_per_s *= 3;
         (demand.path.rtt_us, demand.credit) = (rtt_us, credit);
         need(demand)
     };
-    let product_bytes = 62_500 + 2 * MSS_BYTES;
-    assert_eq!(held(9, 50_000), product_bytes);
-    assert_eq!(held(10, 50_000), 110_000);
-    assert_eq!(held(100, 50_000), 200_000);
-    assert_eq!(held(u64::MAX, 50_000), 200_000);
-    assert_eq!(held(100, 65_999), 200_000);
+    assert_eq!(held(9, 50_000), 375_000 + 2 * MSS_BYTES);
+    assert_eq!(held(10, 50_000), 150_000);
+    assert_eq!(held(u64::MAX, 50_000), 150_000);
+    assert_eq!(held(100, 60_000), 124_999);
     assert_eq!(
-        held(100, 66_000),
-        product_bytes,
-        "1.3 times the shortest and 1 ms"
+        held(100, 75_000),
+        99_999,
+        "a queue half as long as the path"
     );
+    assert_eq!(held(100, 150_000), 49_999);
+}
+
+/// Connections that their shares of so many bytes hold up all the time.
+fn held_up(share_bytes: u64) -> Demand {
+    Demand {
+        credit: Credit {
+            share_bytes,
+            limited_percent: 100,
+        },
+        ..link(50_000, 20 * share_bytes)
+    }
+}
+
+#[test]
+fn in_a_drain_those_whom_their_shares_hold_up_give_most_of_them_up() {
+    let free = link(50_000, 1_000_000);
+    let drained = |policy, demands: &[Demand]| {
+        let mut divider = Divider::new(policy);
+        let before = divider.divide(demands, 1 << 20, MARGIN_US).to_vec();
+        let steady = divider.in_phase(Phase::Steady, demands).to_vec();
+        assert_eq!(before, steady);
+        let after = divider.in_phase(Phase::Drain, demands).to_vec();
+        (before, after)
+    };
+    let demands = [held_up(40_000), held_up(3_000), free];
+    let (before, after) = drained(Policy::ByNeed(Need::Law), &demands);
+    assert_eq!(after, [10_000, 2 * MSS_BYTES, before[2]]);
+    let (before, after) = drained(Policy::ByNeed(Need::Law), &[held_up(40_000), free]);
+    assert_eq!(before, after, "there is no other whose queue it could be");
+    for policy in [Policy::Equal, Policy::ByNeed(Need::Paper)] {
+        let (before, after) = drained(policy, &demands);
+        assert_eq!(before, after);
+    }
 }
 
 #[test]

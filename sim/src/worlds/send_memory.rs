@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ackpace_core::law::{Acks, Conditions};
+use ackpace_core::sndbuf::drain::Drains;
 use ackpace_core::sndbuf::estimate::{Estimate, Look};
 use ackpace_core::sndbuf::{Control, Credit, Demand, Divider, Pace, Policy};
 use ackpace_core::units::{Instant, US_PER_S};
@@ -72,6 +73,7 @@ enum Event {
     Ack(usize, u64),
     Timer(usize),
     Divide,
+    Drained,
 }
 
 struct Connection {
@@ -82,6 +84,7 @@ struct Connection {
     /// Since when its share alone holds it up.
     held_from_us: Option<u64>,
     held_us: u64,
+    credit: Credit,
     looked_at_us: u64,
     looked_acked: u64,
     /// The fastest second counts by [`Estimate`], this is the last one.
@@ -98,6 +101,7 @@ struct Run {
     /// Those that began, in the order of the last division.
     begun: Vec<usize>,
     divider: Divider,
+    drains: Drains,
     pool_bytes: u64,
     measuring: bool,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -137,6 +141,7 @@ impl Run {
                 .collect(),
             begun: Vec::new(),
             divider: Divider::new(world.policy),
+            drains: Drains::default(),
             pool_bytes: world.pool_bytes,
             measuring: false,
             events: BinaryHeap::new(),
@@ -148,6 +153,10 @@ impl Run {
         run.schedule(world.measured_from_us, Event::Measure);
         run.schedule(US_PER_S, Event::Divide);
         run
+    }
+
+    fn now(&self) -> Instant {
+        Instant { us: self.now_us }
     }
 
     fn schedule(&mut self, at_us: u64, event: Event) {
@@ -183,14 +192,23 @@ impl Run {
                 }
                 self.push(nth);
             }
-            Event::Divide => {
-                for &nth in &self.begun {
-                    self.connections[nth].look(self.now_us);
+            Event::Drained => {
+                if self.drains.take_over(self.now()) {
+                    self.divide();
                 }
-                self.divide();
+            }
+            Event::Divide => {
                 if self.measuring {
                     let all = self.connections.iter_mut();
                     all.for_each(|one| one.shares.push(one.share_bytes));
+                }
+                for &nth in &self.begun {
+                    self.connections[nth].look(self.now_us);
+                }
+                self.drains.round(self.now());
+                self.divide();
+                if let Some(at) = self.drains.ends_at() {
+                    self.schedule(at.us, Event::Drained);
                 }
                 self.schedule(self.now_us + US_PER_S, Event::Divide);
             }
@@ -200,10 +218,9 @@ impl Run {
     fn divide(&mut self) {
         let demands = self.begun.iter().map(|&nth| self.connections[nth].demand());
         let demands: Vec<_> = demands.collect();
-        let shares = self
-            .divider
-            .divide(&demands, self.pool_bytes, MARGIN_US)
-            .to_vec();
+        self.divider.divide(&demands, self.pool_bytes, MARGIN_US);
+        let phase = self.drains.phase(self.now());
+        let shares = self.divider.in_phase(phase, &demands).to_vec();
         assert!(
             shares.iter().sum::<u64>() <= self.pool_bytes,
             "more than the pool"
@@ -246,6 +263,7 @@ impl Connection {
             share_bytes: 0,
             held_from_us: None,
             held_us: 0,
+            credit: Credit::default(),
             looked_at_us: 0,
             looked_acked: 0,
             rate_bytes_per_s: 0,
@@ -276,6 +294,10 @@ impl Connection {
     fn look(&mut self, now_us: u64) {
         self.hold(now_us);
         let us = (now_us - self.looked_at_us).max(1);
+        self.credit = Credit {
+            share_bytes: self.share_bytes,
+            limited_percent: std::mem::take(&mut self.held_us) * 100 / us,
+        };
         let bytes = (self.sender.acked() - self.looked_acked) * MSS_BYTES;
         self.rate_bytes_per_s = bytes * US_PER_S / us;
         (self.looked_at_us, self.looked_acked) = (now_us, self.sender.acked());
@@ -288,9 +310,8 @@ impl Connection {
         self.estimate.look(look, Instant { us: now_us });
     }
 
-    /// What it asks for. The time for which its share held it up is that since the last division.
-    fn demand(&mut self) -> Demand {
-        let held_us = std::mem::take(&mut self.held_us);
+    /// What it asks for.
+    fn demand(&self) -> Demand {
         Demand {
             path: Conditions {
                 mss_bytes: MSS_BYTES,
@@ -307,10 +328,7 @@ impl Connection {
             control: Control::Reno,
             pace: Pace::Path,
             standing: self.estimate.standing(),
-            credit: Credit {
-                share_bytes: self.share_bytes,
-                limited_percent: held_us * 100 / US_PER_S,
-            },
+            credit: self.credit,
         }
     }
 

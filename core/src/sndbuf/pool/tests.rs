@@ -1,6 +1,7 @@
 use super::*;
 use crate::congestion::Path;
 use crate::conn::{Address, TcpSample};
+use crate::limits::{DRAIN_EACH_ROUNDS, DRAIN_US};
 use crate::rate::flow::Flow;
 use crate::sndbuf::eatbt::Need;
 use crate::sndbuf::reading::Counted;
@@ -212,6 +213,42 @@ fn what_somebody_still_holds_is_granted_to_nobody_else() {
     let mut shares = [10, 10];
     within(&mut shares, &[5, 5_000], 100);
     assert_eq!(shares, [5, 10]);
+}
+
+#[test]
+fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_back() {
+    let mut pool = pool(1);
+    let held_up = |index, nth: u32| Reading {
+        held_up_us: US_PER_S,
+        ..reading(index, 60_000_000, nth * 1_000)
+    };
+    let told = |outs: &[Out]| {
+        let both = shares(outs).into_iter();
+        both.map(|(_, share)| share.unwrap()).collect::<Vec<_>>()
+    };
+    let mut before = Vec::new();
+    for nth in 1..DRAIN_EACH_ROUNDS / 2 {
+        let now = at(nth * 1_000);
+        orders(&mut pool, now);
+        let outs = looked(
+            &mut pool,
+            &[held_up(0, nth as u32), held_up(1, nth as u32)],
+            now,
+        );
+        if !told(&outs).is_empty() {
+            before = told(&outs);
+        }
+    }
+    assert_eq!(before, [POOL_BYTES / 2; 2], "both claim more than there is");
+    let (nth, now) = (DRAIN_EACH_ROUNDS as u32 / 2, at(DRAIN_EACH_ROUNDS * 500));
+    orders(&mut pool, now);
+    let outs = looked(&mut pool, &[held_up(0, nth), held_up(1, nth)], now);
+    assert_eq!(told(&outs), [POOL_BYTES / 8; 2]);
+    let ends_at = now.plus_us(DRAIN_US);
+    assert_eq!(pool.deadline(), Some(ends_at));
+    assert!(orders(&mut pool, now.plus_us(DRAIN_US - 1)).is_empty());
+    assert_eq!(told(&orders(&mut pool, ends_at)), before);
+    assert_eq!(pool.deadline(), Some(now.plus_us(DIVIDE_EACH_US)));
 }
 
 #[test]
