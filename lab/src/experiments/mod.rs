@@ -24,6 +24,7 @@ mod reset;
 mod seek;
 mod self_paced;
 mod self_paced_cold;
+mod send_memory;
 mod sendfile;
 mod slow_disk;
 mod small;
@@ -68,6 +69,11 @@ pub fn all() -> Vec<Experiment> {
         sweep_once::experiment(),
         array::experiment(),
         profile::experiment(),
+        send_memory::fig17(),
+        send_memory::fig5(),
+        send_memory::fig13(),
+        send_memory::pools(),
+        send_memory::traps(),
         sendfile::experiment(),
     ]
 }
