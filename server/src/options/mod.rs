@@ -160,10 +160,12 @@ pub struct ServeOptions {
     ///
     /// With `kernel`, each socket gets what it asks for until memory is gone. The others divide `send_memory`: no
     /// connection holds more than its share, unsent and in flight, and each second the shares are divided anew.
-    /// `by-need` gives each connection what it can use by its losses, its round trip time and its client's pace, so
-    /// that a fast client keeps its rate when hundreds of slow ones join. `window` divides by the present congestion
-    /// windows and `equal` gives all the same; both are there for comparison. Unix sockets are not bounded. The kernel
-    /// grants a share above twice `net.core.wmem_max` only to a server with CAP_NET_ADMIN.
+    /// `by-need` gives each connection what it can use by its losses, its shortest round trip and its client's pace, so
+    /// that a fast client gets several times what an equal share would give it beside slow ones. It is for where memory
+    /// is short; where it is not, clients are faster with `kernel`. A path whose round trips vary by half gets little of
+    /// a short pool. `window` divides by the present congestion windows and `equal` gives all
+    /// the same; both are there for comparison. Unix sockets are not bounded. The kernel grants a share above twice
+    /// `net.core.wmem_max` only to a server with CAP_NET_ADMIN.
     ///
     /// Default: `kernel`. Range: kernel, by-need, window or equal.
     #[arg(
