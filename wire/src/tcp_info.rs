@@ -94,14 +94,11 @@ mod tests {
         let word_at = |at: u8| u32::from_ne_bytes([at, at + 1, at + 2, at + 3]);
         assert_eq!((info.ca_state, info.probes), (1, 3));
         assert_eq!(info.snd_mss_bytes, word_at(16));
-<<<<<<< HEAD
         assert_eq!(info.last_data_sent_ms, word_at(44));
-=======
         assert_eq!(
             (info.rto_us, info.data_segs_out_segments),
             (word_at(8), word_at(156))
         );
->>>>>>> a0dad9c (Send memory is divided in the server: --send-share, --send-memory, --send-need)
         assert_eq!(info.delivered_ce_segments, word_at(196));
         assert_eq!(info.snd_wnd_bytes, Some(word_at(228)));
         let older = TcpInfo::parse(&bytes[..LEN_BYTES - 1]).unwrap();
