@@ -43,7 +43,7 @@ pub use self::counts::{Census, Counts, PHASES};
 use self::ending::Drain;
 use self::evidence::Evidence;
 pub use self::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
-pub use self::messages::{Address, Expect, In, Out, Outcome, Received, Settings};
+pub use self::messages::{Expect, In, Out, Outcome, Received, Settings};
 use self::patience::Patience;
 use self::requests::Request;
 use self::sending::{Output, ReadAnswer};
@@ -51,6 +51,7 @@ pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
 use self::turns::Turns;
+use crate::addresses;
 use crate::cache::ResidencyCache;
 use crate::conn::{ConnId, Held, Plan, StreamId, TcpEvent};
 use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX};
@@ -252,13 +253,13 @@ impl Worker {
     }
 }
 
-/// Memory of one connection in the worker's tables: its state and its response under way, its address, its place in the
-/// set of paced connections, the orders that follow from an event, and where its fetched pieces end. Maps, queues and
-/// lists count twice or more, since they may be half empty. The 128 bytes are for the timer wheel, the run queues and
-/// the other small tables.
+/// Memory of one connection in the worker's tables: its state and its response under way, its part of the counts by
+/// address, its place in the set of paced connections, the orders that follow from an event, and where its fetched
+/// pieces end. Maps, queues and lists count twice or more, since they may be half empty. The 128 bytes are for the timer
+/// wheel, the run queues and the other small tables.
 pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + size_of::<Stream>()
-    + 2 * size_of::<Address>()
+    + addresses::EACH_BYTES
     + 2 * size_of::<(Instant, ConnId)>()
     + 4 * size_of::<Out>()
     + 2 * FETCHED_MAX * size_of::<(u64, Held)>()

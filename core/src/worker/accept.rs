@@ -2,9 +2,9 @@
 
 use alloc::sync::Arc;
 
-use super::messages::{Address, Out};
+use super::messages::Out;
 use super::{Conn, Settings, Worker};
-use crate::addresses::{AddressCounts, Counted};
+use crate::addresses::{Address, AddressCounts, Counted};
 use crate::conn::ConnId;
 use crate::limits::{ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX};
 use crate::units::Instant;
@@ -71,7 +71,7 @@ impl Door {
     /// A connection came, by accept(2) or from another machine.
     pub fn admit(&mut self, address: Option<Address>) -> Admitted {
         let counts = self.by_address.as_ref();
-        let entered = counts.and_then(|counts| counts.enter(address?.0));
+        let entered = counts.and_then(|counts| counts.enter(address?));
         Admitted {
             counted: entered.map(|(counted, _)| counted),
             refused: entered.is_some_and(|(_, count)| count > self.per_address_max),

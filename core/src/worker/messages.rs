@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 
 use super::exported::{Exported, Kept, LocalFile};
+use crate::addresses::Address;
 use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, WantSeq};
 use crate::disk::Chosen;
@@ -42,10 +43,6 @@ pub struct Settings {
     /// What congestion of a path does to wants.
     pub delay: Delay,
 }
-
-/// A client's address as far as the bound per address counts: an IPv4 address, or the /64 of an IPv6 one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Address(pub u64);
 
 /// The result of an order to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
