@@ -7,10 +7,27 @@
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// A client's address as far as the bound per address counts: an IPv4 address, or the /64 of an IPv6 one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// A number of its own, for a table whose owner keeps `secret`: nobody can choose addresses that meet there. Each bit
+    /// of the input changes half of the output (the finish of SplitMix64).
+    pub fn hash(self, secret: u64) -> u64 {
+        let mut mixed = (self.0 ^ secret).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
 /// Words of a bucket.
 const BUCKET: usize = 8;
 /// Words for each connection that may be open: more, and fewer buckets are full.
 const WORDS_EACH: usize = 2;
+/// Memory for each connection that may be open.
+pub const EACH_BYTES: usize = WORDS_EACH * size_of::<AtomicU64>();
 const COUNT_BITS: u32 = 16;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
@@ -18,7 +35,7 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 #[derive(Debug)]
 pub struct AddressCounts {
     words: Box<[AtomicU64]>,
-    key: u64,
+    secret: u64,
 }
 
 /// Where a connection is counted. Give it back once, by [`AddressCounts::leave`].
@@ -28,19 +45,19 @@ pub struct Counted {
 }
 
 impl AddressCounts {
-    /// Room for so many connections of all workers; `key` is secret and random.
-    pub fn new(connections_max: u32, key: u64) -> AddressCounts {
+    /// Room for so many connections of all workers; `secret`: a random number.
+    pub fn new(connections_max: u32, secret: u64) -> AddressCounts {
         let words = (connections_max as usize * WORDS_EACH).next_multiple_of(BUCKET);
         let words = words.max(BUCKET);
         AddressCounts {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            key,
+            secret,
         }
     }
 
     /// Counts a connection of `address`. Returns where, and how many connections the address has with this one; `None`
     /// if the table has no place for it.
-    pub fn enter(&self, address: u64) -> Option<(Counted, u32)> {
+    pub fn enter(&self, address: Address) -> Option<(Counted, u32)> {
         let (bucket, tag) = self.bucket(address);
         // Another worker may take a word in between: then look again.
         for _ in 0..=BUCKET {
@@ -90,20 +107,14 @@ impl AddressCounts {
     }
 
     /// The first word of the bucket of an address, and its tag, which is not 0.
-    fn bucket(&self, address: u64) -> (usize, u64) {
-        let hash = mixed(mixed(address ^ self.key).wrapping_add(self.key));
+    fn bucket(&self, address: Address) -> (usize, u64) {
+        let hash = address.hash(self.secret);
         let buckets = self.words.len() / BUCKET;
+        // The bucket by the upper bits of the hash, the tag by the lower ones.
         let bucket = (u128::from(hash) * buckets as u128) >> 64;
-        let tag = mixed(hash ^ self.key.rotate_left(32)) >> COUNT_BITS;
+        let tag = hash & (u64::MAX >> COUNT_BITS);
         (bucket as usize * BUCKET, tag.max(1))
     }
-}
-
-/// Each bit of the result depends on each bit of `x` (the finalizer of SplitMix64).
-fn mixed(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]
@@ -118,17 +129,17 @@ mod tests {
         /// Whoever comes and goes, each address has the count of its connections, and in the end nothing is kept.
         #[test]
         fn counts_are_exact_while_there_is_room(
-            key: u64,
+            secret: u64,
             steps in prop::collection::vec((0u64..6, any::<prop::sample::Index>(), any::<bool>()), 1..200),
         ) {
-            let counts = AddressCounts::new(200, key);
+            let counts = AddressCounts::new(200, secret);
             let mut open: Vec<(u64, Counted)> = Vec::new();
             for (address, which, leaves) in steps {
                 if leaves && !open.is_empty() {
                     let (_, counted) = open.swap_remove(which.index(open.len()));
                     counts.leave(counted);
                 } else {
-                    let (counted, count) = counts.enter(address).expect("six addresses fit any bucket");
+                    let (counted, count) = counts.enter(Address(address)).expect("six addresses fit any bucket");
                     let others = open.iter().filter(|(of, _)| *of == address).count();
                     prop_assert_eq!(count as usize, others + 1);
                     open.push((address, counted));
@@ -143,13 +154,15 @@ mod tests {
     #[test]
     fn a_full_bucket_counts_no_more_and_one_word_holds_65535() {
         let counts = AddressCounts::new(1, 7);
-        let filled: Vec<_> = (0..BUCKET as u64).map(|n| counts.enter(n)).collect();
+        let filled: Vec<_> = (0..BUCKET as u64)
+            .map(|n| counts.enter(Address(n)))
+            .collect();
         assert!(filled.iter().all(Option::is_some));
-        assert_eq!(counts.enter(99), None, "no word is left");
-        let again = counts.enter(3).map(|(_, count)| count);
+        assert_eq!(counts.enter(Address(99)), None, "no word is left");
+        let again = counts.enter(Address(3)).map(|(_, count)| count);
         assert_eq!(again, Some(2), "its own word has room");
         let counts = AddressCounts::new(70_000, 7);
-        let all: Vec<_> = (0..70_000).map(|_| counts.enter(5)).collect();
+        let all: Vec<_> = (0..70_000).map(|_| counts.enter(Address(5))).collect();
         let last = all.last().copied().flatten().map(|(_, count)| count);
         assert_eq!(last, Some(70_000), "two words add up");
     }
@@ -163,7 +176,7 @@ mod tests {
                 let counts = &counts;
                 scope.spawn(move || {
                     for round in 0..20_000u64 {
-                        let entered = counts.enter((round + thread) % 3);
+                        let entered = counts.enter(Address((round + thread) % 3));
                         let (counted, count) = entered.expect("three addresses");
                         assert!((1..=8).contains(&count), "four threads, not {count}");
                         counts.leave(counted);

@@ -18,10 +18,6 @@ pub struct ConnId {
     pub generation: u32,
 }
 
-/// A client's address as far as the bound per address counts: an IPv4 address, or the /64 of an IPv6 one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Address(pub u64);
-
 /// One response on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {

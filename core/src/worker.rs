@@ -53,8 +53,8 @@ pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
 use self::turns::Turns;
+use crate::addresses;
 use crate::cache::ResidencyCache;
-pub use crate::conn::Address;
 use crate::conn::{ConnId, Held, Plan, StreamId, TcpEvent};
 use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX};
 use crate::machine::Machine;
@@ -258,13 +258,13 @@ impl Worker {
     }
 }
 
-/// Memory of one connection in the worker's tables: its state and its response under way, its address, its place in the
-/// set of paced connections, the orders that follow from an event, and where its fetched pieces end. Maps, queues and
-/// lists count twice or more, since they may be half empty. The 128 bytes are for the timer wheel, the run queues and
-/// the other small tables.
+/// Memory of one connection in the worker's tables: its state and its response under way, its part of the counts by
+/// address, its place in the set of paced connections, the orders that follow from an event, and where its fetched
+/// pieces end. Maps, queues and lists count twice or more, since they may be half empty. The 128 bytes are for the timer
+/// wheel, the run queues and the other small tables.
 pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + size_of::<Stream>()
-    + 2 * size_of::<Address>()
+    + addresses::EACH_BYTES
     + 2 * size_of::<(Instant, ConnId)>()
     + 4 * size_of::<Out>()
     + 2 * FETCHED_MAX * size_of::<(u64, Held)>()

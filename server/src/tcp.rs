@@ -5,12 +5,12 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use ackpace_core::addresses::Address;
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::TcpSample;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
-use ackpace_core::worker::Address;
 use ackpace_wire::tcp_info::{self, TcpInfo};
 use rustix::io::Errno;
 use rustix::net::{

@@ -2,8 +2,9 @@
 
 use super::estimate::{Belief, Estimate, Look};
 use super::{Control, Credit, Demand, Pace};
+use crate::addresses::Address;
 use crate::congestion::{CaState, Path};
-use crate::conn::{Address, ConnId, TcpSample};
+use crate::conn::{ConnId, TcpSample};
 use crate::law::{Acks, Conditions};
 use crate::limits::RATE_BYTES_PER_S_MAX;
 use crate::units::{Instant, US_PER_S};

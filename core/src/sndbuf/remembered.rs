@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use super::estimate::Belief;
-use crate::conn::Address;
+use crate::addresses::Address;
 use crate::limits::{ADDRESS_REMEMBERED_US, ADDRESSES_REMEMBERED_MAX};
 use crate::units::Instant;
 
@@ -71,12 +71,8 @@ impl Remembered {
 
     /// The first of the entries that an address can be in.
     fn set(&self, address: Address) -> usize {
-        // The finish of SplitMix64: each bit of the input changes half of the output.
-        let mut mixed = (address.0 ^ self.secret).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let sets = (ADDRESSES_REMEMBERED_MAX / WAYS) as u64;
-        ((mixed ^ (mixed >> 31)) % sets) as usize * WAYS
+        (address.hash(self.secret) % sets) as usize * WAYS
     }
 }
 

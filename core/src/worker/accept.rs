@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 
 use super::messages::Out;
 use super::{Conn, Settings, Worker};
-use crate::addresses::{AddressCounts, Counted};
-use crate::conn::{Address, ConnId};
+use crate::addresses::{Address, AddressCounts, Counted};
+use crate::conn::ConnId;
 use crate::limits::{ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX};
 use crate::units::Instant;
 
@@ -72,7 +72,7 @@ impl Door {
     /// A connection came, by accept(2) or from another machine.
     pub fn admit(&mut self, address: Option<Address>) -> Admitted {
         let counts = self.by_address.as_ref();
-        let entered = counts.and_then(|counts| counts.enter(address?.0));
+        let entered = counts.and_then(|counts| counts.enter(address?));
         Admitted {
             address,
             counted: entered.map(|(counted, _)| counted),

@@ -17,7 +17,8 @@ use super::requests::Request;
 use super::sending::Output;
 use super::stream::{Cursor, Stream};
 use super::{Conn, Phase, Worker};
-use crate::conn::{Address, ConnId, Part, Plan, StreamId};
+use crate::addresses::Address;
+use crate::conn::{ConnId, Part, Plan, StreamId};
 use crate::units::Instant;
 use crate::why::Why;
 

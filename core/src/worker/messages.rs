@@ -3,8 +3,9 @@
 use alloc::boxed::Box;
 
 use super::exported::{Exported, Kept, LocalFile};
+use crate::addresses::Address;
 use crate::congestion::Delay;
-use crate::conn::{Address, ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, WantSeq};
+use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, WantSeq};
 use crate::disk::Chosen;
 use crate::send::Refill;
 use crate::send::control::Policy;

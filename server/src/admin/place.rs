@@ -48,6 +48,9 @@ pub fn make(wanted: &AdminAt) -> Result<Option<(OwnedFd, SocketFile)>, String> {
     }
 }
 
+/// Its admin socket takes no connection.
+const ANSWERS_NOBODY: &str = "there is one that answers nobody: is it stopped?";
+
 /// Connects to the only server that runs here, or to that of a path.
 ///
 /// # Errors
@@ -56,20 +59,24 @@ pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
     if let Some(path) = path {
         return connect_within(path, ADMIN_CONNECT_MAX).map_err(|error| {
             let cure = match error.kind() {
-                io::ErrorKind::WouldBlock => {
-                    "the server answers nobody: it is stopped, or its disk hangs"
-                }
+                io::ErrorKind::WouldBlock => ANSWERS_NOBODY,
                 _ => "is a server running with that --admin, as this user?",
             };
             format!("{}: {error}; {cure}", path.display())
         });
     }
-    let mut refused = false;
+    let mut cure = "start one, or name its socket by --admin PATH";
     let mut found: Vec<(PathBuf, UnixStream)> = Vec::new();
     for path in all_folders().iter().flat_map(|folder| sockets(folder)) {
         match connect_within(&path, ADMIN_CONNECT_MAX) {
             Ok(stream) => found.push((path, stream)),
-            Err(error) => refused |= error.kind() == io::ErrorKind::PermissionDenied,
+            Err(error) => match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    cure = "there is one of another user: run this as that user or as root";
+                }
+                io::ErrorKind::WouldBlock => cure = ANSWERS_NOBODY,
+                _ => {}
+            },
         }
     }
     if found.len() > 1 {
@@ -81,13 +88,8 @@ pub fn find(path: Option<&Path>) -> Result<UnixStream, String> {
             paths.collect::<String>()
         ));
     }
-    found.pop().map(|(_, stream)| stream).ok_or_else(|| {
-        let cure = match refused {
-            true => "there is one of another user: run this as that user or as root",
-            false => "start one, or name its socket by --admin PATH",
-        };
-        format!("no running server was found; {cure}")
-    })
+    let found = found.pop().map(|(_, stream)| stream);
+    found.ok_or_else(|| format!("no running server was found; {cure}"))
 }
 
 /// The folders where a server of this user may put its socket, the best first.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, FromArgMatches};
 
 use crate::limits::CONFIG_BYTES_MAX;
-use crate::options::{Listen, SendShare, ServeOptions, ValueError};
+use crate::options::{Listen, SendShare, ServeOptions, Size, ValueError};
 
 mod effective;
 mod environment;
@@ -192,7 +192,7 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
 /// A bound that was given and does nothing: who relies on it should know.
 fn idle(options: &ServeOptions, given: &Layer) -> Option<String> {
     let given = given.get("send_memory")?;
-    let idle = options.send_share == SendShare::Kernel && given.origin != Origin::Default;
+    let idle = options.send_share == SendShare::Kernel && options.send_memory != Size::Auto;
     idle.then(|| {
         format!(
             "send_memory ({}) bounds nothing while send_share = kernel; by-need divides it",

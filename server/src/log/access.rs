@@ -1,9 +1,9 @@
 //! The access log: one line per request, written when its response has ended (docs/access-log.md).
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,13 +75,15 @@ impl AccessLog {
 struct Destination {
     file: File,
     path: Option<PathBuf>,
-    /// A pipe, a socket or a terminal: a write may wait for a reader.
+    /// A FIFO or a pipe, a socket, a terminal: a write may wait for a reader.
     has_reader: bool,
 }
 
 impl Destination {
     fn new(file: File, path: Option<PathBuf>) -> Destination {
-        let has_reader = file.metadata().is_ok_and(|meta| !meta.is_file());
+        let kind = file.metadata().map(|meta| meta.file_type());
+        let has_reader =
+            kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket()) || file.is_terminal();
         Destination {
             file,
             path,
@@ -98,7 +100,7 @@ fn open(path: &Path) -> io::Result<File> {
     let opened = options.custom_flags(libc::O_NONBLOCK).open(path);
     opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ENXIO) => {
-            io::Error::other("it is a FIFO that nobody reads: start its reader first")
+            io::Error::other("it is a FIFO that nobody reads (start its reader first) or a socket")
         }
         _ => error,
     })

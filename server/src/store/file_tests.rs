@@ -1,8 +1,9 @@
 //! Names of open files, and whether their bytes are what was promised.
 
-use rustix::fs::fstat;
 use std::fs::File;
 use std::io::Seek;
+
+use rustix::fs::fstat;
 
 use super::*;
 

@@ -1,6 +1,7 @@
 use super::*;
+use crate::addresses::Address;
 use crate::congestion::Path;
-use crate::conn::{Address, TcpSample};
+use crate::conn::TcpSample;
 use crate::limits::{DRAIN_EACH_ROUNDS, DRAIN_US};
 use crate::rate::flow::Flow;
 use crate::sndbuf::eatbt::Need;

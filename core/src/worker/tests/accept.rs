@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use super::*;
-use crate::addresses::AddressCounts;
+use crate::addresses::{Address, AddressCounts};
 
 fn accepted(bench: &mut Bench, index: u32, address: u64) -> Vec<Out> {
     let address = Some(Address(address));

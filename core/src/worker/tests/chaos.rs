@@ -1,5 +1,6 @@
 //! Random clients against Worker and Disk together; [`super::shell`] checks each step.
 
+use crate::addresses::Address;
 use proptest::prelude::*;
 
 use super::shell::{Dice, Request, Shell};

@@ -1,5 +1,6 @@
 //! Connections given away at any byte and adopted by another machine: the client gets the bytes of an uncut run.
 
+use crate::addresses::Address;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! Shares of the send memory.
 
 use super::*;
-use crate::conn::Address;
+use crate::addresses::Address;
 use crate::sndbuf::bound::Grant;
 
 const START_BYTES: u64 = 14_480;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 
 use super::*;
-use crate::addresses::AddressCounts;
+use crate::addresses::{Address, AddressCounts};
 use crate::congestion::Delay;
 use crate::conn::Held;
 use crate::disk::{self, Disk, ReadError, ReadId};

@@ -68,10 +68,10 @@ fn noted(troubles: &Troubles) -> Vec<String> {
 }
 
 /// A writer without its thread, for tests that control the time.
-fn writer<Report: FnMut(Trouble, &mut Vec<u8>)>(
-    sink: Sink,
+fn writer<W: super::Sink, Report: FnMut(Trouble, &mut Vec<u8>)>(
+    sink: W,
     report: Report,
-) -> Writer<Sink, Render, Report> {
+) -> Writer<W, Render, Report> {
     Writer::new(
         sink,
         render as Render,
@@ -345,30 +345,10 @@ impl super::Sink for Renewed {
     }
 }
 
-/// A sink that is reopened and is the same file again.
-struct Same(Sink);
-
-impl Write for Same {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl super::Sink for Same {}
-
 #[test]
 fn a_line_torn_before_a_sink_is_renewed_as_the_same_file_gets_its_end() {
     let file = Sink::new([Ok(1), Err(io::ErrorKind::StorageFull.into())]);
-    let mut writer = Writer::new(
-        Same(file.clone()),
-        render as Render,
-        noting(&Troubles::default()),
-        Arc::new(Shared::new(std::thread::current())),
-    );
+    let mut writer = writer(file.clone(), noting(&Troubles::default()));
     writer.take(line("aa"));
     writer.write(Instant::now());
     writer.shared.renewing.store(true, Relaxed);
@@ -381,15 +361,11 @@ fn a_line_torn_before_a_sink_is_renewed_as_the_same_file_gets_its_end() {
 #[test]
 fn a_renewed_sink_gets_what_comes_after_and_no_end_of_a_line_torn_before() {
     let old = Sink::new([Ok(1), Err(io::ErrorKind::StorageFull.into())]);
-    let mut writer = Writer::new(
-        Renewed {
-            sink: old.clone(),
-            times: 0,
-        },
-        render as Render,
-        noting(&Troubles::default()),
-        Arc::new(Shared::new(std::thread::current())),
-    );
+    let renewed = Renewed {
+        sink: old.clone(),
+        times: 0,
+    };
+    let mut writer = writer(renewed, noting(&Troubles::default()));
     writer.take(line("aa"));
     writer.write(Instant::now());
     writer.shared.renewing.store(true, Relaxed);

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use ackpace_core::Machine;
+use ackpace_core::addresses::Address;
 use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{
     ConnId, Held, Part, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Want,
@@ -12,7 +13,7 @@ use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Address, Exported, In, LocalFile, Out, Received, Stage, Worker};
+use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, Stage, Worker};
 
 use super::input::Input;
 use super::response::{Shape, request};
