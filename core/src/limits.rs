@@ -331,6 +331,9 @@ pub const EPOCH_US_MAX: u64 = 10 * US_PER_S;
 pub const DOUBT_READ_US: u64 = 2_000;
 /// One in so many microseconds of a processor may go into reading that count. Fewer: it is noticeable on large machines.
 pub const SCANS_SHARE: u64 = 200;
+/// A send that takes so long has waited for a page that was dropped, microseconds. Shorter: a worker that was off its processor
+/// meanwhile looks the same.
+pub const SEND_WAITED_US: u64 = 20_000;
 /// How long sends from the page cache are copied, which never waits, after pages went missing that had just been there,
 /// microseconds. Longer: a processor copies more. Shorter: a wait for the disk is risked again.
 pub const DOUBT_US_MIN: u64 = 10 * US_PER_S;

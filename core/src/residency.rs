@@ -9,7 +9,7 @@
 use crate::conn::{ResidencySource, Span};
 use crate::limits::{
     CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, REACH_BYTES_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX,
-    SCANS_HOLD_US_MIN, SCANS_SHARE, SEND_BYTES_MAX,
+    SCANS_HOLD_US_MIN, SCANS_SHARE, SEND_BYTES_MAX, SEND_WAITED_US,
 };
 use crate::units::Instant;
 
@@ -163,6 +163,12 @@ pub enum Means {
     Copy,
 }
 
+/// Whether a sendfile(2) that took `took_us` has waited for a page. The question before it was answered yes, so the page was
+/// dropped in between: as sure a sign as one that a question misses.
+pub fn has_waited(took_us: u64) -> bool {
+    took_us >= SEND_WAITED_US
+}
+
 /// The means for bytes that are (`is_absent`) said to be missing again and again, or (`in_doubt`) may be gone a moment later.
 pub fn means(is_absent: bool, in_doubt: bool) -> Means {
     match is_absent || in_doubt {
@@ -187,6 +193,13 @@ mod tests {
             offset_bytes,
             len_bytes,
         }
+    }
+
+    #[test]
+    fn a_copy_into_a_socket_is_never_taken_for_a_wait() {
+        // 2 MiB at 1 GB/s, a slow machine's memory.
+        assert!(!has_waited(SEND_BYTES_MAX * US_PER_S / 1_000_000_000));
+        assert!(has_waited(100_000), "the hunter's bound");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use ackpace_core::conn::Span;
-use ackpace_core::residency::{Confirmation, Means, Reach, means, trusted_bytes};
+use ackpace_core::residency::{Confirmation, Means, Reach, has_waited, means, trusted_bytes};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use rustix::io::Errno;
@@ -52,7 +52,11 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
+    let began = of.clock.now();
     let sent = send_resident(transport, of.source, || of.holds(), here);
+    if has_waited(of.clock.now().since_us(began)) {
+        residency::missed(now);
+    }
     if let Sent::Taken {
         taken_bytes,
         blocked,
