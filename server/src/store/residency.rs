@@ -16,19 +16,19 @@ static FIRST_MISSED_US: AtomicU64 = AtomicU64::new(0);
 static LAST_MISSED_US: AtomicU64 = AtomicU64::new(0);
 
 /// Workers write the two one after the other: a mixture of two spells ends too early or too late, and the next page that
-/// is missing mends it.
+/// is missing mends it. Half of a first spell is none, or it would count from the start of the clock.
 fn doubt() -> Option<Doubt> {
     let read = |us: &AtomicU64| Instant {
         us: us.load(Ordering::Relaxed),
     };
     let (first, last) = (read(&FIRST_MISSED_US), read(&LAST_MISSED_US));
-    (last.us > 0).then_some(Doubt { first, last })
+    (first.us > 0 && last.us > 0).then_some(Doubt { first, last })
 }
 
 /// Pages that had just been resident are missing: a program drops them, or memory is short.
 pub fn missed(now: Instant) {
     let Doubt { first, last } = doubt().map_or(Doubt::new(now), |doubt| doubt.missed(now));
-    FIRST_MISSED_US.store(first.us, Ordering::Relaxed);
+    FIRST_MISSED_US.store(first.us.max(1), Ordering::Relaxed);
     LAST_MISSED_US.store(last.us.max(1), Ordering::Relaxed);
 }
 
