@@ -54,7 +54,8 @@ pub(super) fn send_cached(
     }
     let began = of.clock.now();
     let sent = send_resident(transport, of.source, || of.holds(), here);
-    if has_waited(of.clock.now().since_us(began)) {
+    // Where nobody can say what is resident, each send may wait, and a copy would wait as well.
+    if has_waited(of.clock.now().since_us(began)) && of.source.resident_bytes(here).is_some() {
         residency::missed(now);
     }
     if let Sent::Taken {
