@@ -1,8 +1,9 @@
 //! Connections by client address, counted over all workers without a lock.
 //!
 //! A connection takes a place in a table of atomic words. A word holds a tag of its address and a count. The tag is a
-//! keyed hash, so a peer can't choose addresses that meet in one bucket. A full bucket counts no more: the bound of one
-//! address then lets a few connections through, and refuses none that it should not.
+//! keyed hash, so a peer can't choose addresses that meet in one bucket. A full bucket counts no more, and two workers that
+//! enter an address at once may each take a word of their own: the bound of one address then lets a few connections
+//! through, and refuses none that it should not.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
