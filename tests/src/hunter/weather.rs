@@ -94,7 +94,7 @@ const QUIET: Others = Others {
 };
 
 /// All weathers.
-pub const ALL: [Weather; 8] = [
+pub const ALL: [Weather; 9] = [
     // More clients than there are places for; most of them leave after a moment.
     Weather {
         name: "crowd",
@@ -304,6 +304,40 @@ pub const ALL: [Weather; 8] = [
         busy: true,
         stall_s: 45,
     },
+    // Send memory is divided, and too small for all: shares shrink and grow below data in flight.
+    Weather {
+        name: "shares",
+        medium: Medium::Emulated {
+            rate_bytes_per_s: 100_000_000,
+        },
+        mood: Mood::Changing,
+        args: &[
+            "--workers",
+            "2",
+            "--connections-max",
+            "64",
+            "--send-share",
+            "by-need",
+            "--send-memory",
+            "4MiB",
+        ],
+        clients: 80,
+        taste: Taste {
+            leaves_early: 30,
+            slow: 50,
+            ..ALL_SORTS
+        },
+        files: (14, 16 * MIB),
+        popular: 0,
+        others: Others {
+            fills: 5,
+            drops: 10,
+            changes: 0,
+            backup: false,
+        },
+        busy: false,
+        stall_s: 45,
+    },
 ];
 
 /// The endless order in which a hunt of this seed goes through the weathers.
@@ -327,13 +361,13 @@ mod tests {
         let names = |seed| {
             course(seed)
                 .map(|weather| weather.name)
-                .take(8)
+                .take(ALL.len())
                 .collect::<Vec<_>>()
         };
         let mut sorted = names(3);
         sorted.sort_unstable();
         sorted.dedup();
-        assert_eq!(sorted.len(), 8);
+        assert_eq!(sorted.len(), ALL.len());
         assert_eq!(names(3), names(3));
         assert!((4..9).any(|seed| names(seed) != names(3)));
     }
