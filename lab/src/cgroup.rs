@@ -4,6 +4,8 @@
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Prefix of the names of our groups, which are directly below the root of a hierarchy.
@@ -16,6 +18,8 @@ pub struct Spec {
     pub name: String,
     /// Limit of its memory, page cache included.
     pub memory_limit_bytes: Option<u64>,
+    /// Whether a v1 group limits what its sockets hold, to as much again. A v2 group counts that as memory anyway.
+    pub limits_sockets: bool,
     /// Device ("major:minor") and its read limit in bytes per second.
     pub read: Option<(String, u64)>,
 }
@@ -25,13 +29,32 @@ pub struct Group {
     folders: Vec<PathBuf>,
     procs: Vec<File>,
     memory: Option<Memory>,
+    killed: Arc<AtomicU64>,
 }
 
+/// Where a hierarchy reports on memory.
 struct Memory {
     folder: PathBuf,
+    files: &'static Files,
+}
+
+/// File names, and the names of numbers in them; an empty one means that the number is all of the file.
+struct Files {
     peak: &'static str,
     kills: &'static str,
+    sockets: (&'static str, &'static str),
 }
+
+const V2: Files = Files {
+    peak: "memory.peak",
+    kills: "memory.events",
+    sockets: ("memory.stat", "sock"),
+};
+const V1: Files = Files {
+    peak: "memory.max_usage_in_bytes",
+    kills: "memory.oom_control",
+    sockets: ("memory.kmem.tcp.usage_in_bytes", ""),
+};
 
 /// The machine's cgroup hierarchies that we use.
 #[derive(Debug, Default, PartialEq)]
@@ -53,6 +76,7 @@ impl Group {
             folders: Vec::new(),
             procs: Vec::new(),
             memory: None,
+            killed: Arc::default(),
         };
         if let Some(root) = &at.unified {
             group.add_unified(root, spec)?;
@@ -71,16 +95,26 @@ impl Group {
     /// Peak memory of the group so far. `None` where the kernel does not report it.
     pub fn memory_peak_bytes(&self) -> Option<u64> {
         let memory = self.memory.as_ref()?;
-        let text = std::fs::read_to_string(memory.folder.join(memory.peak)).ok()?;
-        text.trim().parse().ok()
+        memory.number((memory.files.peak, ""))
     }
 
     /// Processes that the kernel killed because the group was full and no memory could be reclaimed. `None`
     /// where it does not report it.
     pub fn oom_kills(&self) -> Option<u64> {
         let memory = self.memory.as_ref()?;
-        let text = std::fs::read_to_string(memory.folder.join(memory.kills)).ok()?;
-        number_of(&text, "oom_kill")
+        memory.number((memory.files.kills, "oom_kill"))
+    }
+
+    /// What [`Group::oom_kills`] was when the group was removed; 0 until then.
+    pub fn killed(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.killed)
+    }
+
+    /// What the kernel now charges for the group's sockets. A v1 group counts it only if they are limited. `None` where
+    /// the kernel does not report it.
+    pub fn socket_bytes(&self) -> Option<u64> {
+        let memory = self.memory.as_ref()?;
+        memory.number(memory.files.sockets)
     }
 
     /// Page cache now charged to the group. `None` where the kernel does not report it.
@@ -101,11 +135,7 @@ impl Group {
         if let Some((device, rate)) = &spec.read {
             write(&folder.join("io.max"), &format!("{device} rbps={rate}"))?;
         }
-        self.memory = Some(Memory {
-            folder,
-            peak: "memory.peak",
-            kills: "memory.events",
-        });
+        self.memory = Some(Memory { folder, files: &V2 });
         Ok(())
     }
 
@@ -120,12 +150,12 @@ impl Group {
         if let Some(limit_bytes) = spec.memory_limit_bytes {
             let limit = folder.join("memory.limit_in_bytes");
             write(&limit, &limit_bytes.to_string())?;
+            if spec.limits_sockets {
+                let limit = folder.join("memory.kmem.tcp.limit_in_bytes");
+                write(&limit, &limit_bytes.to_string())?;
+            }
         }
-        self.memory = Some(Memory {
-            folder,
-            peak: "memory.max_usage_in_bytes",
-            kills: "memory.oom_control",
-        });
+        self.memory = Some(Memory { folder, files: &V1 });
         Ok(())
     }
 
@@ -156,8 +186,20 @@ impl Group {
     }
 }
 
+impl Memory {
+    /// A number in a file, by the names of both.
+    fn number(&self, (file, name): (&str, &str)) -> Option<u64> {
+        let text = std::fs::read_to_string(self.folder.join(file)).ok()?;
+        match name {
+            "" => text.trim().parse().ok(),
+            name => number_of(&text, name),
+        }
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
+        self.killed.store(self.oom_kills().unwrap_or(0), Relaxed);
         self.procs.clear();
         self.folders.iter().for_each(|folder| remove(folder));
     }

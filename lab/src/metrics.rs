@@ -151,6 +151,12 @@ const METRICS: &[Metric] = &[
         "highest use of the contender's memory cgroup, page cache included",
     ),
     metric(
+        "socket_memory_bytes",
+        "memory of sockets MB",
+        1e-6,
+        "what the kernel charges the contender's memory cgroup for sockets at the end of the window; a v1 group counts it only where it is limited",
+    ),
+    metric(
         "requests_per_s",
         "requests/s",
         1.0,

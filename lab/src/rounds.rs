@@ -10,6 +10,7 @@ use crate::progress::Progress;
 use crate::sweep::Point;
 use crate::workloads::{self, Seen, Workload};
 use ackpace_lab_base::error::{LabError, Result};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Estimated time besides the load: start, end, and dropping caches.
@@ -163,7 +164,12 @@ impl Stage<'_> {
             warm_up: Duration::from_secs_f64(self.plan.pace.warm_up_s),
             window: Duration::from_secs_f64(self.plan.pace.window_s),
         };
-        self.workload.run(&at, server, arena, pace)
+        let killed = server.group.killed();
+        let seen = self.workload.run(&at, server, arena, pace);
+        match killed.load(Relaxed) {
+            0 => seen,
+            kills => Err(out_of_memory(&at.name, kills, seen.err())),
+        }
     }
 
     /// Returns the result, or records a failure of the contender, which is then left out. If a person must
@@ -205,6 +211,16 @@ impl Stage<'_> {
     }
 }
 
+/// The failure of a contender of which the kernel killed something for want of memory. A master that starts its workers
+/// again would go on as if nothing had happened.
+fn out_of_memory(who: &str, kills: u64, then: Option<LabError>) -> LabError {
+    let then = then.map_or_else(String::new, |error| format!("; then {error}"));
+    let what = format!(
+        "needs more memory than its limit: the kernel ended {kills} of its processes{then}"
+    );
+    LabError::contender(who, what)
+}
+
 /// The order of a round. It rotates, and every second full rotation is reversed, so that no contender always
 /// follows the same neighbour.
 fn rotated<T>(mut order: Vec<T>, round: usize) -> Vec<T> {
@@ -221,6 +237,16 @@ fn rotated<T>(mut order: Vec<T>, round: usize) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_killed_is_said_before_what_came_of_it() {
+        let then = LabError::contender("nginx", "ended by itself");
+        let text = out_of_memory("nginx", 2, Some(then)).to_string();
+        assert!(text.starts_with("nginx: needs more memory"), "{text}");
+        assert!(text.ends_with("ended 2 of its processes; then nginx: ended by itself"));
+        let alone = out_of_memory("nginx", 1, None).to_string();
+        assert!(alone.ends_with("ended 1 of its processes"), "{alone}");
+    }
 
     #[test]
     fn each_contender_has_each_place_equally_often() {

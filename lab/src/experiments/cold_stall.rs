@@ -45,6 +45,7 @@ pub fn experiment() -> Experiment {
                 },
                 network: Network::Loopback,
                 memory_limit_bytes: None,
+                limits_sockets: false,
             },
             workload: Workload::Downloads(Downloads {
                 of: COLD,

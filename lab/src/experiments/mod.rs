@@ -25,6 +25,7 @@ mod seek;
 mod self_paced;
 mod self_paced_cold;
 mod send_memory;
+mod send_memory_cgroup;
 mod sendfile;
 mod slow_disk;
 mod small;
@@ -74,6 +75,7 @@ pub fn all() -> Vec<Experiment> {
         send_memory::fig13(),
         send_memory::pools(),
         send_memory::traps(),
+        send_memory_cgroup::experiment(),
         sendfile::experiment(),
     ]
 }

@@ -111,12 +111,6 @@ fn check_congestion_control(load: &mut Load, server: &Running, arena: &Arena) ->
 
 /// Reads the group's peak and the memory before the end, and ends the server; returns its standard error.
 fn finish(server: Running, values: &mut Values) -> Result<String> {
-    if let Some(kills @ 1..) = server.group.oom_kills() {
-        // A master that restarts its workers would continue as if nothing had happened.
-        let what =
-            format!("needs more memory than its limit: the kernel ended {kills} of its processes");
-        return Err(LabError::contender(&server.name, what));
-    }
     if let Some(peak_bytes) = server.group.memory_peak_bytes() {
         values.set("memory_peak_bytes", peak_bytes as f64);
     }

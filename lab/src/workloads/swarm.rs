@@ -120,6 +120,7 @@ impl Swarm {
         let multiplied = counted.map(Counted::end).transpose()?;
         let after_share = self.lasting.map(resident).transpose()?;
         let cache_bytes = server.group.page_cache_bytes();
+        let socket_bytes = server.group.socket_bytes();
         let watched = watch.end()?;
         let scraped = (scraped, Scrape::take(arena)?);
         let (summary, seconds) = swarm.end()?;
@@ -137,6 +138,7 @@ impl Swarm {
         if let Some(profile) = profile {
             profile.end(&mut values)?;
         }
+        values.set_some("socket_memory_bytes", socket_bytes.map(|n| n as f64));
         add(&mut values, &summary);
         self.add_shares(&mut values);
         refuse_wrong_bytes(&server.name, &summary)?;
