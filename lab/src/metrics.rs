@@ -235,6 +235,12 @@ const METRICS: &[Metric] = &[
         "fairness of the bytes per connection in the window: 1 = all got the same",
     ),
     metric(
+        "jain_window",
+        "Jain's index (window)",
+        1.0,
+        "fairness of the goodput of the clients over all of the window; Jain's index alone is, for clients of the swarm, that of the worst two seconds",
+    ),
+    metric(
         "multiplications_per_s",
         "multiplications/s",
         1.0,

@@ -21,6 +21,9 @@ const SLOW_MBIT_PER_S: f64 = 10.0;
 /// The paths of Figure 5: the loss of the first, and of the others.
 const LOSSY: [f64; 2] = [0.0001, 0.02];
 
+/// "Not below" to the precision of a Jain's index of some rounds.
+const EQUAL_AT_LEAST: f64 = 0.99;
+
 const PACE: Pace = Pace {
     rounds: 5,
     rounds_quick: 2,
@@ -197,6 +200,7 @@ pub fn traps() -> Experiment {
     const TRAPS: [&str; 2] = ["20 short paths, 3 % loss", "8 behind one link"];
     let short: fn(&Point) -> bool = |at| at.count("trap") == 0;
     let shared: fn(&Point) -> bool = |at| at.count("trap") == 1;
+    let not_below = Limit::MedianRatioAtLeast(EQUAL_AT_LEAST);
     Experiment {
         name: "send-memory-traps",
         title: "Short lossy paths, and one link for all",
@@ -207,20 +211,27 @@ pub fn traps() -> Experiment {
         contenders: all_shares("1MiB"),
         subjects: &OURS,
         sweep: vec![Axis::named("trap", "paths", &TRAPS)],
-        pace: PACE,
+        // Reno windows behind one drop-tail link differ for seconds, whoever divides the memory: fairness takes longer.
+        pace: Pace {
+            window_s: 40.0,
+            window_quick_s: 20.0,
+            ..PACE
+        },
         scene: |at| match at.count("trap") {
             0 => scene_of_short(),
             _ => scene_of_shared(),
         },
         judged: vec![
             Judge::against(ALL, &["kernel"], Limit::MedianRatioAtLeast(0.97)).at(short),
-            Judge::alone("jain", Fold::Median, Limit::ValueAtLeast(0.95)).at(shared),
-            Judge::against("jain", &["equal", "window"], Limit::None).at(shared),
+            Judge::alone("jain_window", Fold::Median, Limit::ValueAtLeast(0.95)).at(shared),
+            Judge::against("jain_window", &["equal", "window"], not_below).at(shared),
+            Judge::against("jain_window", &["kernel"], Limit::None).at(shared),
+            Judge::against("jain", &["equal", "window", "kernel"], Limit::None).at(shared),
             Judge::against(ALL, &["kernel", "equal", "window"], Limit::None),
         ],
         figures: vec![
             Figure::over("trap", ALL, "Goodput"),
-            Figure::over("trap", "jain", "Fairness"),
+            Figure::over("trap", "jain_window", "Fairness"),
         ],
     }
 }

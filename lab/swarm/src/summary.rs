@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use super::histogram::Histogram;
-use super::tally::{Fault, Share, Tally};
+use super::tally::{Fault, Share, Tally, jain};
 use ackpace_lab_base::stats;
 
 /// A line of output.
@@ -175,6 +175,8 @@ pub struct Spread {
     pub mean: f64,
     /// Number of clients with the figure.
     pub clients: u64,
+    /// Jain's index of the figure: 1 if all clients have the same. Null for fewer than two clients.
+    pub jain: Option<f64>,
 }
 
 /// Times of requests in microseconds, each within 1.6 %; null without requests.
@@ -210,12 +212,15 @@ impl Spread {
     pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let rank = (values.len() as f64 / 100.0).ceil() as usize;
+        let (count, sum) = (values.len() as u64, values.iter().sum::<f64>());
+        let squares = values.iter().map(|value| value * value).sum();
         Some(Self {
             min: *values.first()?,
             p1: values[rank.max(1) - 1],
             p50: stats::median(&values)?,
-            mean: values.iter().sum::<f64>() / values.len() as f64,
-            clients: values.len() as u64,
+            mean: sum / count as f64,
+            clients: count,
+            jain: jain(count, sum, squares),
         })
     }
 }
@@ -283,6 +288,14 @@ impl ClassSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spread_has_its_fairness() {
+        let jain = |values: &[f64]| Spread::of(values.to_vec()).and_then(|spread| spread.jain);
+        assert_eq!(jain(&[7.0, 7.0, 7.0]), Some(1.0));
+        assert_eq!(jain(&[1.0, 3.0]), Some(0.8)); // 16 / (2 * 10)
+        assert_eq!(jain(&[5.0]), None);
+    }
 
     #[test]
     fn a_class_has_the_figures_of_its_clients() {

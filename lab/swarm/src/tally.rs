@@ -191,7 +191,8 @@ impl Fairness {
     }
 }
 
-fn jain(n: u64, sum: f64, squares: f64) -> Option<f64> {
+/// Jain's index; `None` for fewer than two, or if all have nothing.
+pub(crate) fn jain(n: u64, sum: f64, squares: f64) -> Option<f64> {
     (n >= 2 && squares > 0.0).then(|| sum * sum / (n as f64 * squares))
 }
 

@@ -69,6 +69,7 @@ fn add_class(values: &mut Values, class: &ClassSummary, at: &str) {
     set("completion_p50_us", us(class.completion_us.p50));
     set("completion_p99_us", us(class.completion_us.p99));
     set("jain", class.jain_min);
+    set("jain_window", each.jain);
     set("jain_demand", class.jain_demand_min);
 }
 
