@@ -5,6 +5,7 @@ use std::fmt::Write;
 use ackpace_core::units::{Bytes, Time};
 
 use crate::answers::{Connection, Explained, Top};
+use crate::log::acts_on_a_terminal;
 
 /// Lines, and characters of each, that are visible.
 pub type Size = (usize, usize);
@@ -183,10 +184,11 @@ fn time(us: Option<u64>) -> String {
     us.map_or("-".to_owned(), |us| Time(us).to_string())
 }
 
-/// A text without control characters: names of files come from outside, and a terminal obeys some of these.
+/// A text without control characters and marks that turn a line: names of files come from outside, and a terminal obeys
+/// these.
 pub fn plain(text: &str) -> String {
     let shown = |c: char| {
-        if c.is_control() {
+        if acts_on_a_terminal(c) {
             char::REPLACEMENT_CHARACTER
         } else {
             c
@@ -199,6 +201,12 @@ pub fn plain(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::answers::{Response, Server, Told, WorkerRow};
+
+    #[test]
+    fn marks_that_turn_a_line_do_not_reach_the_terminal() {
+        let name = "a\u{202e}gpj.exe\u{2066}\u{1b}[2J";
+        assert_eq!(plain(name), "a\u{fffd}gpj.exe\u{fffd}\u{fffd}[2J");
+    }
 
     #[test]
     fn a_page_has_a_line_for_each_worker_and_connection() {

@@ -196,10 +196,16 @@ fn push_start(unix_s: i64, level: &Level, line: &mut String) {
     });
 }
 
-/// Control characters as Rust writes them (`\n`, `\u{1b}`), and the marks that turn the direction of a line.
+/// Whether a terminal does something else with it than show it: control characters, and the marks that turn the direction
+/// of a line.
+pub fn acts_on_a_terminal(char: char) -> bool {
+    char.is_control() || matches!(char, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Such characters as Rust writes them (`\n`, `\u{1b}`).
 fn push_escaped(text: &str, line: &mut String) {
     for char in text.chars() {
-        if char.is_control() || matches!(char, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}') {
+        if acts_on_a_terminal(char) {
             line.extend(char.escape_default());
         } else {
             line.push(char);

@@ -9,4 +9,4 @@ mod diagnostics;
 pub mod pump;
 
 pub use access::{AccessHandle, AccessLog, BRIEF_HELD_BYTES, Record, RequestText, check};
-pub use diagnostics::{Diagnostics, DiagnosticsHandle};
+pub use diagnostics::{Diagnostics, DiagnosticsHandle, acts_on_a_terminal};
