@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
 
 use ackpace_tests::{
     Cached, Conn, Disk, Response, Server, Setup, Tree, command, eventually, forget_cached,
@@ -142,6 +143,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     files.extend([("hot", MIB as u64), ("shared", LEN as u64)]);
     let Some(disk) = Disk::up(&files) else { return };
     // The kernel has all names cached, and the content of one file only.
+    let names_stay = NAMES.read().unwrap_or_else(PoisonError::into_inner);
     let contents: Vec<_> = names.iter().map(|name| disk.content(name)).collect();
     let shared = disk.content("shared");
     let hot = fs::read(disk.at("hot")).expect("a disk without faults");
@@ -168,6 +170,7 @@ fn a_disk_that_hangs_keeps_nobody_waiting_but_those_who_need_it() {
     );
     let streams = || bench.metric("ackpace_disk_streams") as usize;
     eventually("all are known to the disk", || streams() == waiting.len());
+    drop(names_stay);
     bench.serves_others();
     assert!(
         bench.server.get("/disk/hot", "").body == hot,
@@ -241,8 +244,12 @@ fn searches_on_a_disk_that_hangs_hold_up_no_search_elsewhere() {
     bench.server.stop();
 }
 
-/// Drops the names that the kernel has cached (proc(5), drop_caches).
+/// Held while a test relies on names that the kernel has cached, by many; while a test drops all of them, by one.
+static NAMES: RwLock<()> = RwLock::new(());
+
+/// Drops the names that the kernel has cached (proc(5), drop_caches), those of all other tests, too.
 fn forget_names() {
+    let _alone = NAMES.write().unwrap_or_else(PoisonError::into_inner);
     fs::write("/proc/sys/vm/drop_caches", "2").expect("root's");
 }
 
@@ -291,6 +298,7 @@ fn five_thousand_resets_in_one_turn_cost_no_read() {
     let names: Vec<String> = (0..count).map(|nth| format!("d/{nth}")).collect();
     let files: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 128 << 10)).collect();
     let Some(disk) = Disk::up(&files) else { return };
+    let names_stay = NAMES.read().unwrap_or_else(PoisonError::into_inner);
     for name in &names {
         fs::metadata(disk.at(name)).expect("a file of the disk"); // the kernel caches all names
     }
@@ -304,6 +312,7 @@ fn five_thousand_resets_in_one_turn_cost_no_read() {
     eventually("all are known to the disk", || {
         bench.metric("ackpace_disk_streams") as usize == count
     });
+    drop(names_stay);
     let submitted =
         bench.metric("ackpace_disk_reads_total") + bench.metric("ackpace_disk_in_flight_reads");
     bench.server.signal(libc::SIGSTOP);
