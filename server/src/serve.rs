@@ -185,11 +185,7 @@ fn start(
         pool_bytes: shares.prefetch_bytes,
         device_bytes: shares.device_bytes(),
     }));
-    closing::start(
-        rustix::process::getrlimit(rustix::process::Resource::Nofile)
-            .current
-            .unwrap_or(u64::MAX),
-    );
+    closing::start(descriptors_max());
     pages::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels, clock);
@@ -207,11 +203,7 @@ fn start(
         clock,
         ledger,
         connection_bytes: shares.connection_bytes(),
-        addresses: (options.connections_per_address != 0).then(|| {
-            let connections_max = places.saturating_mul(workers as u32);
-            let key = RandomState::new().hash_one(0);
-            Arc::new(AddressCounts::new(connections_max, key))
-        }),
+        addresses: addresses(options, places.saturating_mul(workers as u32)),
     });
     let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
     for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
@@ -234,6 +226,21 @@ fn start(
         shared,
         lines: admin_lines,
         threads,
+    })
+}
+
+/// How many descriptors the kernel lets the process have (getrlimit(2)).
+fn descriptors_max() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX)
+}
+
+/// The counts of each address's connections, if these have a bound.
+fn addresses(options: &ServeOptions, connections_max: u32) -> Option<Arc<AddressCounts>> {
+    (options.connections_per_address != 0).then(|| {
+        let key = RandomState::new().hash_one(0);
+        Arc::new(AddressCounts::new(connections_max, key))
     })
 }
 
@@ -289,8 +296,10 @@ fn wait(threads: Threads) {
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("a worker ended: {error}"),
-            Err(_) => tracing::error!("a worker panicked; this is a bug"),
+            Ok(Err(error)) => tracing::error!(
+                "a worker ended: {error}; the others go on. Restart, and please report this"
+            ),
+            Err(_) => tracing::error!("a worker panicked. Please report this"),
         }
     }
 }

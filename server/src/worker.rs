@@ -399,7 +399,9 @@ impl Worker {
                 self.disks_to_wake |= 1 << device;
             }
             Err(error) => {
-                tracing::error!("the threads of a disk could not be started: {error}");
+                tracing::error!(
+                    "the threads of a disk could not be started: {error}; its files can't be read. Raise TasksMax= or ulimit -u"
+                );
                 self.decider.on(
                     In::Failed {
                         stream: want.stream,

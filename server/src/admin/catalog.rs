@@ -8,72 +8,13 @@ use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Cut, PHASES};
 
+use super::Board;
+use super::metric::{Metric, Source, Value, counter, gauge};
 use super::task::thread;
-use super::{Board, Line};
 use crate::count::Count;
 use crate::disk;
 use crate::divider::Dividing;
 use crate::tally::SendPath;
-
-/// The kind of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A counter: it only grows.
-    Counter,
-    /// A gauge: a present value.
-    Gauge,
-    /// A histogram of the lengths of turns.
-    Histogram,
-}
-
-/// Where the samples of a metric come from.
-pub enum Source {
-    /// One number of the process.
-    One(fn(&Board) -> Value),
-    /// One for each worker.
-    Worker(fn(&Line) -> Value),
-    /// One for each worker and name of a list.
-    WorkerBy(
-        &'static str,
-        fn() -> Vec<&'static str>,
-        fn(&Line, usize) -> Value,
-    ),
-    /// One for each name of a list, over all workers.
-    By(
-        &'static str,
-        fn() -> Vec<&'static str>,
-        fn(&Line, usize) -> Value,
-    ),
-    /// One for each disk thread.
-    Disk(fn(&disk::Tally) -> Value),
-    /// One for each log.
-    Log(fn(&crate::log::pump::Counts) -> Value),
-    /// The lengths of turns, over all workers.
-    Turns,
-}
-
-/// A value, in the unit in which it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// Shown as it is.
-    Whole(u64),
-    /// Shown in seconds.
-    Us(u64),
-}
-
-/// A metric.
-pub struct Metric {
-    /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
-    pub name: &'static str,
-    /// The end of the name.
-    pub unit: &'static str,
-    /// Its kind.
-    pub kind: Kind,
-    /// What it measures, and what to do when it changes.
-    pub help: &'static str,
-    /// Where its values are counted.
-    pub source: Source,
-}
 
 /// `requests_total` and the like, in the order of the page.
 pub const METRICS: [Metric; 57] = [
@@ -465,47 +406,6 @@ pub const METRICS: [Metric; 57] = [
         Source::Log(|counts| Value::Whole(counts.failed)),
     ),
 ];
-impl Value {
-    /// The sum of two workers; in seconds if one of them is.
-    pub fn plus(self, other: Value) -> Value {
-        match (self, other) {
-            (Value::Whole(a), Value::Whole(b)) => Value::Whole(a.wrapping_add(b)),
-            (Value::Whole(a) | Value::Us(a), Value::Whole(b) | Value::Us(b)) => {
-                Value::Us(a.wrapping_add(b))
-            }
-        }
-    }
-}
-
-const fn counter(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    source: Source,
-) -> Metric {
-    Metric {
-        name,
-        unit,
-        kind: Kind::Counter,
-        help,
-        source,
-    }
-}
-
-const fn gauge(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    source: Source,
-) -> Metric {
-    Metric {
-        name,
-        unit,
-        kind: Kind::Gauge,
-        help,
-        source,
-    }
-}
 
 /// A number of the divider; 0 where send memory is not divided.
 fn divided(board: &Board, value: fn(&Dividing) -> u64) -> Value {
@@ -549,11 +449,5 @@ mod tests {
                 "{help}"
             );
         }
-    }
-
-    #[test]
-    fn sums_keep_their_unit() {
-        assert_eq!(Value::Whole(0).plus(Value::Us(3)), Value::Us(3));
-        assert_eq!(Value::Whole(1).plus(Value::Whole(2)), Value::Whole(3));
     }
 }

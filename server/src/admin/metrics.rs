@@ -4,7 +4,8 @@
 
 use std::fmt::Write;
 
-use super::catalog::{Kind, METRICS, Metric, Source, Value};
+use super::catalog::METRICS;
+use super::metric::{Kind, Metric, Source, Value};
 use super::{Board, questions};
 use crate::turns::Turns;
 

@@ -46,7 +46,7 @@ impl Worker {
                         self.tally.accept_errors.add(1);
                         tracing::warn!(
                             connections = self.decider.connections(),
-                            "accept: {error}; trying again soon"
+                            "accept: {error}; trying again in a tenth of a second. Raise LimitNOFILE if descriptors are short"
                         );
                         self.decider.on(In::AcceptFailed, now);
                         return;
@@ -107,14 +107,18 @@ impl Worker {
             _ => self.conns.add(Transport::Plain(client.socket), client.peer),
         };
         let Some(conn) = added else {
-            tracing::warn!("a client is turned away: no place is left in any worker");
+            tracing::warn!(
+                "a client is turned away: no place is left in any worker. Raise connections_max if this lasts"
+            );
             return self.closed();
         };
         let Some(added) = self.conns.get(conn) else {
             return;
         };
         if let Err(error) = epoll::add(&self.epoll, &added.transport, data_of(conn), INTEREST) {
-            tracing::warn!("epoll: {error}; a client is turned away");
+            tracing::warn!(
+                "epoll: {error}; a client is turned away. Raise sysctl fs.epoll.max_user_watches"
+            );
             self.conns.remove(conn);
             return self.closed();
         }

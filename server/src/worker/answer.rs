@@ -115,7 +115,9 @@ impl Worker {
                 );
             }
             Done::Sliced(Err(error), _) => {
-                tracing::warn!("a listing could not be continued: {error}");
+                tracing::warn!(
+                    "a listing could not be read to its end: {error}; look at its disk (dmesg)"
+                );
                 self.decider.on(
                     In::Failed {
                         stream,
@@ -176,13 +178,19 @@ impl Worker {
             Answer::Listing(listing) => conn.listing = listing,
             Answer::Astray(why) => tracing::debug!(remote = ?conn.remote, "404: {why}"),
             Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
-            Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
+            Answer::Failed(error) => {
+                tracing::error!(remote = ?conn.remote, "500: {error}; look at the file, its rights and its disk")
+            }
             Answer::Exhausted => {
                 self.response_cache.shed(); // it may be what holds the descriptors
-                tracing::warn!("503: no descriptors or memory left for a request")
+                tracing::warn!(
+                    "503: no descriptors or memory left for a request; raise LimitNOFILE"
+                )
             }
             Answer::Crowded => {
-                tracing::warn!("503: too many requests wait for a disk to be searched")
+                tracing::warn!(
+                    "503: too many requests wait for a disk that does not answer; look at it (dmesg)"
+                )
             }
             Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
         }

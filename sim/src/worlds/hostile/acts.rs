@@ -287,3 +287,26 @@ fn before(stream: StreamId) -> StreamId {
     }
     before
 }
+
+impl Run<'_> {
+    /// A client acknowledges one in `share` of its outstanding bytes. Its socket becomes writable when it has room.
+    pub fn acknowledge(&mut self, conn: ConnId, share: u64) {
+        let Some(client) = self.client(conn) else {
+            return;
+        };
+        client.unacked_bytes -= client.unacked_bytes.div_ceil(share);
+        let roomy = client.unacked_bytes < client.socket_bytes / 3 * 2;
+        if client.calls && roomy {
+            client.calls = false;
+            self.tcp(conn, TcpEvent::Writable);
+        }
+    }
+
+    /// The client resets its connection.
+    pub fn reset(&mut self, conn: ConnId) {
+        if let Some(client) = self.client(conn) {
+            client.reset = true;
+            self.tcp(conn, TcpEvent::Reset);
+        }
+    }
+}

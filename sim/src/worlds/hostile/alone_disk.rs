@@ -10,7 +10,7 @@ use ackpace_core::units::Instant;
 
 use super::input::Input;
 use super::response::object;
-use super::shell::disk_settings;
+use super::settings::disk_settings;
 use super::story::Story;
 use super::words::{self, News};
 
