@@ -86,7 +86,7 @@ pub const PACED_RTT_US_MIN: u64 = 2_000;
 /// If a client had nothing to take for a while, its first rate is not estimated from less than this.
 pub const FIRST_SAMPLE_BYTES_MIN: u64 = 64 * KIB;
 /// For prefetch a rate is measured over at least this, and the first one over half of it.
-pub const STRETCH_US_MIN: u64 = US_PER_S;
+pub const INTERVAL_US_MIN: u64 = US_PER_S;
 /// Two samples of TCP's counters that are closer than this count as one: what happens in between is noise.
 pub const FLOW_US_MIN: u64 = 10_000;
 /// Counters older than this say nothing about the present.
@@ -94,7 +94,7 @@ pub const FLOW_US_MAX: u64 = 60 * US_PER_S;
 /// Bytes that a client must have read before its rate is believed, half of them for the first rate; or less, after
 /// eight times the ordinary duration. Windows open in steps.
 pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
-/// Windows open in steps, and programs read in bursts: a stretch of a client's reading counts when it is this many
+/// Windows open in steps, and programs read in bursts: an interval of a client's reading counts when it is this many
 /// times as long as its largest step.
 pub const FLOW_STEPS: u64 = 4;
 /// A client that reads at its own pace is sampled at least this often, and more often while little is known about it.

@@ -39,7 +39,7 @@ pub enum Report {
         reading: Reading,
     },
     /// The answer to a question.
-    Looked {
+    Sampled {
         /// The worker.
         worker: u16,
         /// Its connections with a share.
@@ -186,7 +186,7 @@ impl Dividing {
         let mut to_wake = 0u64; // a bit for each of 64 workers
         while let Some(out) = pool.poll(clock.now()) {
             let worker = match out {
-                Out::Look { worker, from } => {
+                Out::Sample { worker, from } => {
                     self.line(worker.into()).look.store(from, Release);
                     worker
                 }
@@ -218,11 +218,11 @@ impl Dividing {
 fn event(report: Report) -> In {
     match report {
         Report::Joined { worker, reading } => In::Joined { worker, reading },
-        Report::Looked {
+        Report::Sampled {
             worker,
             readings,
             next,
-        } => In::Looked {
+        } => In::Sampled {
             worker,
             readings,
             next,

@@ -38,7 +38,7 @@ pub use self::conns::PLACE_BYTES;
 use self::events::{EventSource, LISTENER, WAKER, WATCH, conn_of};
 use self::sending::Order;
 use self::source::Source;
-pub use self::start::{Equipment, Shared};
+pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
 use crate::disk::{Ask, Completion, ReadBytes};

@@ -134,7 +134,7 @@ impl TopUps {
     }
 
     /// One connection became writable. If the last round is long enough ago, all connections have their turn.
-    pub fn called(&mut self, now: Instant) {
+    pub fn writable(&mut self, now: Instant) {
         self.due |= now >= self.next_at;
     }
 
@@ -240,9 +240,9 @@ mod tests {
             let mut top_ups = TopUps::new(52 << 20);
             let until = top_ups.round(demand(10_000_000_000, 0, shortest_ms), AT(0));
             assert_eq!(until, AT(reach_ms));
-            top_ups.called(AT(reach_ms / 5 - 1));
+            top_ups.writable(AT(reach_ms / 5 - 1));
             assert!(!top_ups.take_due());
-            top_ups.called(AT(reach_ms / 5));
+            top_ups.writable(AT(reach_ms / 5));
             assert!(top_ups.take_due());
             assert!(!top_ups.take_due(), "it is said once");
         }

@@ -100,7 +100,7 @@ fn the_kernels_call_is_believed_and_not_the_prediction() {
     margin.full(230_000, TARGET, AT(0));
     let room_bytes = |margin: &mut SendQueue| margin.refill(None, u64::MAX, TARGET, AT(50)).bytes;
     assert_eq!(room_bytes(&mut margin), 50_000);
-    margin.called(); // after 50 ms, though it should have lasted for 200
+    margin.writable(); // after 50 ms, though it should have lasted for 200
     assert_eq!(room_bytes(&mut margin), 200_000);
     margin.given(200_000, AT(0));
     margin.full(229_000, TARGET, AT(50));

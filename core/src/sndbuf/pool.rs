@@ -51,8 +51,8 @@ pub enum In {
         /// What TCP says of it.
         reading: Reading,
     },
-    /// The answer to a `Look`.
-    Looked {
+    /// The answer to a `Sample`.
+    Sampled {
         /// The worker.
         worker: u16,
         /// Its connections with a share, from the slot that was asked for.
@@ -65,8 +65,8 @@ pub enum In {
 /// What the pool orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// Look at the connections of this worker that have a share, from this slot on; answered by `Looked`.
-    Look {
+    /// Look at the connections of this worker that have a share, from this slot on; answered by `Sampled`.
+    Sample {
         /// The worker.
         worker: u16,
         /// The slot.
@@ -210,7 +210,7 @@ impl Pool {
         self.joined = true;
     }
 
-    fn looked(&mut self, worker: u16, readings: Vec<Reading>, next: Option<u32>, now: Instant) {
+    fn sampled(&mut self, worker: u16, readings: Vec<Reading>, next: Option<u32>, now: Instant) {
         for reading in readings {
             self.read(worker, reading, now);
         }
@@ -218,7 +218,7 @@ impl Pool {
             return; // too late for its round
         };
         match (next, open.get_mut(usize::from(worker))) {
-            (Some(from), Some(true)) => self.outs.push_back(Out::Look { worker, from }),
+            (Some(from), Some(true)) => self.outs.push_back(Out::Sample { worker, from }),
             (None, Some(open)) => *open = false,
             _ => {}
         }
@@ -320,7 +320,7 @@ impl Pool {
                 let workers = self.settings.workers;
                 let ends_at = now.plus_us(DIVIDE_WAIT_US);
                 self.round = Round::Asks(vec![true; workers.into()], ends_at);
-                let looks = (0..workers).map(|worker| Out::Look { worker, from: 0 });
+                let looks = (0..workers).map(|worker| Out::Sample { worker, from: 0 });
                 self.outs.extend(looks);
             }
             Round::Asks(open, ends_at) if *ends_at <= now || !open.contains(&true) => {
@@ -348,11 +348,11 @@ impl Machine for Pool {
     fn on(&mut self, event: In, now: Instant) {
         match event {
             In::Joined { worker, reading } => self.joined(worker, reading, now),
-            In::Looked {
+            In::Sampled {
                 worker,
                 readings,
                 next,
-            } => self.looked(worker, readings, next, now),
+            } => self.sampled(worker, readings, next, now),
         }
     }
 

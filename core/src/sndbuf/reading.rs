@@ -1,6 +1,6 @@
 //! What a worker says of a connection that sends, and what becomes of it: losses, an estimate, a demand.
 
-use super::estimate::{Belief, Estimate, Look};
+use super::estimate::{Belief, Estimate, PathSample};
 use super::{Control, Credit, Demand, Pace};
 use crate::addresses::Address;
 use crate::congestion::{CaState, Path};
@@ -18,7 +18,7 @@ pub struct Counted {
     pub rto_us: u64,
 }
 
-/// All that is said of a connection in one look.
+/// All that is said of a connection in one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Whose.
@@ -62,7 +62,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// How many there were, with those that this look shows: one at most. An episode that is over by now shows in a
+    /// How many there were, with those that this sample shows: one at most. An episode that is over by now shows in a
     /// threshold that has changed; marks (ECN) change it, too, and lose nothing.
     pub fn seen(&mut self, path: Path) -> u32 {
         if let Some(before) = self.last.replace(path) {
@@ -100,7 +100,7 @@ impl Known {
             delivered_bytes_per_s: 0,
             credit: Credit::default(),
         };
-        known.look(reading, now);
+        known.sampled(reading, now);
         known
     }
 
@@ -112,18 +112,18 @@ impl Known {
             share_bytes,
             limited_percent: percent.min(100) as u64,
         };
-        self.look(reading, now);
+        self.sampled(reading, now);
     }
 
-    fn look(&mut self, reading: Reading, now: Instant) {
+    fn sampled(&mut self, reading: Reading, now: Instant) {
         self.delivered_bytes_per_s = delivered_bytes_per_s(&self.reading, &reading);
-        let look = Look {
+        let sample = PathSample {
             sent_segments: reading.counted.sent_segments,
             loss_events: self.losses.seen(reading.sample.path),
             delivered_bytes_per_s: self.delivered_bytes_per_s,
             rtt_us: reading.sample.rtt_us,
         };
-        self.estimate.look(look, now);
+        self.estimate.sampled(sample, now);
         (self.reading, self.read_at) = (reading, now);
     }
 

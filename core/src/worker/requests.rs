@@ -114,13 +114,13 @@ impl Worker {
             (Received::Nothing, _) => conn.request.readable = false,
             (Received::HeadPart, Phase::Open) => {
                 conn.request.looked(false);
-                conn.patience.head_begun(now);
+                conn.timeouts.head_begun(now);
             }
             (Received::Request { body, more }, Phase::Open) => {
                 conn.phase = Phase::Resolving;
                 conn.request.looked(more);
                 (conn.request.body, conn.request.at) = (body, now);
-                conn.patience.head_ended();
+                conn.timeouts.head_ended();
                 let (stream, refuse) = (conn.stream_id(), conn.admitted.refused);
                 if self.settings.arrivals && !conn.arrivals.is_empty() {
                     self.outs.push_back(Out::Sample(id));
@@ -146,7 +146,7 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        conn.patience.skipped(now);
+        conn.timeouts.skipped(now);
         match &mut conn.phase {
             Phase::Skipping { skipped_bytes } => {
                 *skipped_bytes += bytes;
@@ -208,7 +208,7 @@ impl Worker {
         }
         conn.stream = Some(stream);
         conn.phase = Phase::Sending;
-        conn.patience.response_begun(now);
+        conn.timeouts.response_begun(now);
         conn.output.margin.begin(now);
         conn.output.top_up = TopUp::First;
         self.join(id.conn);

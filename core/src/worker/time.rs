@@ -2,8 +2,8 @@
 
 use super::Worker;
 use super::messages::Out;
-use super::patience::Verdict;
 use super::stream::Stream;
+use super::timeouts::Verdict;
 use super::{Conn, Phase};
 use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE};
 use crate::units::Instant;
@@ -33,7 +33,7 @@ impl Worker {
         if drained || silent {
             return self.close(id, drained, Why::Draining, now);
         }
-        match conn.patience.verdict(conn.phase, &self.settings, now) {
+        match conn.timeouts.verdict(conn.phase, &self.settings, now) {
             Verdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
             Verdict::Patient => {}
             Verdict::Measure => self.outs.push_back(Out::Sample(id)),
@@ -66,7 +66,7 @@ impl Worker {
         let stands = |stream: &Stream| stream.waits(now).0 == Wait::Disk;
         let soon = !conn.arrivals.is_empty() || conn.stream.as_deref().is_some_and(stands);
         let soon = soon.then_some(now);
-        let limit = conn.patience.check_at(conn.phase, &self.settings);
+        let limit = conn.timeouts.check_at(conn.phase, &self.settings);
         let silent_until = self.silent_until(conn);
         let cuts_at = self.drain.cuts_at();
         let at = [soon, limit, cuts_at, silent_until, conn.look_at()];
@@ -78,7 +78,7 @@ impl Worker {
 
     /// Until when a drain waits for a connection that has never sent a byte.
     fn silent_until(&self, conn: &Conn) -> Option<Instant> {
-        let silent = conn.phase == Phase::Open && conn.patience.silent();
+        let silent = conn.phase == Phase::Open && conn.timeouts.silent();
         self.drain.silent_until().filter(|_| silent)
     }
 }

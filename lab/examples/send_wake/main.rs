@@ -10,17 +10,18 @@
 mod paths;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ackpace_lab_base::error::{Doing, Result};
-use ackpace_lab_wan::topology::PathSpec;
-use ackpace_lab_wan::{LinkSpec, Topology, Wan};
+use ackpace_lab_wan::Wan;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
+
+use self::paths::{Sink, clamp_routes, sink, topology};
 
 const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PORT: u16 = 7000;

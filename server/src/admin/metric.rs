@@ -1,7 +1,6 @@
 //! What a metric is: its kind, the unit of its values, and where its samples are counted.
 
-use super::{Board, Line};
-use crate::count::Count;
+use super::{Board, WorkerChannel};
 use crate::disk;
 
 /// The kind of a metric.
@@ -20,18 +19,18 @@ pub enum Source {
     /// One number of the process.
     One(fn(&Board) -> Value),
     /// One for each worker.
-    Worker(fn(&Line) -> Value),
+    Worker(fn(&WorkerChannel) -> Value),
     /// One for each worker and name of a list.
     WorkerBy(
         &'static str,
         fn() -> Vec<&'static str>,
-        fn(&Line, usize) -> Value,
+        fn(&WorkerChannel, usize) -> Value,
     ),
     /// One for each name of a list, over all workers.
     By(
         &'static str,
         fn() -> Vec<&'static str>,
-        fn(&Line, usize) -> Value,
+        fn(&WorkerChannel, usize) -> Value,
     ),
     /// One for each disk thread.
     Disk(fn(&disk::Tally) -> Value),

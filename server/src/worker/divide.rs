@@ -52,7 +52,7 @@ impl Worker {
                 .iter()
                 .filter_map(|sender| self.reading(*sender, now))
                 .collect();
-            dividing.report(Report::Looked {
+            dividing.report(Report::Sampled {
                 worker: self.index as u16,
                 readings,
                 next,

@@ -69,13 +69,13 @@ fn orders(pool: &mut Pool, now: Instant) -> Vec<Out> {
 fn shares(outs: &[Out]) -> Vec<(u32, Option<u64>)> {
     let share = |out: &Out| match out {
         Out::Share { conn, grant, .. } => Some((conn.index, grant.map(|grant| grant.share_bytes))),
-        Out::Look { .. } => None,
+        Out::Sample { .. } => None,
     };
     outs.iter().filter_map(share).collect()
 }
 
-fn looked(pool: &mut Pool, readings: &[Reading], now: Instant) -> Vec<Out> {
-    let event = In::Looked {
+fn sampled(pool: &mut Pool, readings: &[Reading], now: Instant) -> Vec<Out> {
+    let event = In::Sampled {
         worker: 0,
         readings: readings.to_vec(),
         next: None,
@@ -93,9 +93,9 @@ fn each_second_all_workers_are_asked_piece_by_piece_and_then_it_is_divided() {
     let mut pool = pool(2);
     assert_eq!(pool.deadline(), Some(at(1_000)));
     assert!(orders(&mut pool, at(999)).is_empty());
-    let look = |worker, from| Out::Look { worker, from };
+    let look = |worker, from| Out::Sample { worker, from };
     assert_eq!(orders(&mut pool, at(1_000)), [look(0, 0), look(1, 0)]);
-    let piece = |worker, readings, next| In::Looked {
+    let piece = |worker, readings, next| In::Sampled {
         worker,
         readings,
         next,
@@ -123,7 +123,7 @@ fn a_worker_that_hangs_delays_a_division_and_its_connections_keep_their_shares()
     }
     assert_eq!(shares(&orders(&mut pool, at(600))).len(), 2);
     orders(&mut pool, at(1_000));
-    looked(&mut pool, &[], at(1_010)); // that of worker 0 has left
+    sampled(&mut pool, &[], at(1_010)); // that of worker 0 has left
     assert_eq!(pool.standing().divisions, 1);
     let told = shares(&orders(&mut pool, at(1_300)));
     assert_eq!(pool.standing().divisions, 2);
@@ -151,7 +151,7 @@ fn the_fast_get_more_and_the_idle_nothing() {
     for second in 1..=5 {
         orders(&mut pool, at(second * 1_100));
         let sent = second as u32 * 1_000;
-        let outs = looked(
+        let outs = sampled(
             &mut pool,
             &[reading(0, 200_000, sent), reading(1, 20_000_000, sent)],
             at(second * 1_100 + 10),
@@ -171,7 +171,7 @@ fn the_fast_get_more_and_the_idle_nothing() {
         ..reading(0, 200_000, 5_000)
     };
     orders(&mut pool, at(7_100));
-    let outs = looked(&mut pool, &[idle, reading(1, 20_000_000, 7_000)], at(7_101));
+    let outs = sampled(&mut pool, &[idle, reading(1, 20_000_000, 7_000)], at(7_101));
     assert_eq!(shares(&outs)[0], (0, None));
     assert_eq!(pool.standing().connections, 1);
     // What is believed of it is not lost: it joins as one that is known.
@@ -186,7 +186,7 @@ fn the_next_client_of_an_address_starts_with_what_is_known_of_it() {
     for second in 1..=5 {
         orders(&mut pool, at(second * 1_100));
         let reading = reading(0, 20_000_000, second as u32 * 1_000);
-        looked(&mut pool, &[reading], at(second * 1_100 + 10));
+        sampled(&mut pool, &[reading], at(second * 1_100 + 10));
     }
     let mut next = reading(7, 0, 2);
     for (address, standing) in [
@@ -231,7 +231,7 @@ fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_ba
     for nth in 1..DRAIN_EACH_ROUNDS / 2 {
         let now = at(nth * 1_000);
         orders(&mut pool, now);
-        let outs = looked(
+        let outs = sampled(
             &mut pool,
             &[held_up(0, nth as u32), held_up(1, nth as u32)],
             now,
@@ -243,7 +243,7 @@ fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_ba
     assert_eq!(before, [POOL_BYTES / 2; 2], "both claim more than there is");
     let (nth, now) = (DRAIN_EACH_ROUNDS as u32 / 2, at(DRAIN_EACH_ROUNDS * 500));
     orders(&mut pool, now);
-    let outs = looked(&mut pool, &[held_up(0, nth), held_up(1, nth)], now);
+    let outs = sampled(&mut pool, &[held_up(0, nth), held_up(1, nth)], now);
     assert_eq!(told(&outs), [POOL_BYTES / 8; 2]);
     let ends_at = now.plus_us(DRAIN_US);
     assert_eq!(pool.deadline(), Some(ends_at));
@@ -290,7 +290,7 @@ proptest! {
             reading.is_sending = what != 3;
             match what {
                 0 => pool.on(In::Joined { worker: 0, reading }, now),
-                _ => pool.on(In::Looked { worker: 0, readings: vec![reading], next: None }, now),
+                _ => pool.on(In::Sampled { worker: 0, readings: vec![reading], next: None }, now),
             }
             for out in core::iter::from_fn(|| pool.poll(now)) {
                 if let Out::Share { conn, grant, .. } = out {

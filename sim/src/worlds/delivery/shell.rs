@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ackpace_core::Machine;
 use ackpace_core::conn::{
-    Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent, TcpSample,
-    Version,
+    ConnId, Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent,
+    TcpSample, Version,
 };
 use ackpace_core::disk::{self, Disk, ReadId};
 use ackpace_core::limits::SLOT_BYTES;

@@ -248,8 +248,8 @@ impl Run<'_> {
         }
         match self.input.below(5) {
             0 => {
-                if let Some(news) = &self.last_news {
-                    let heard = news.heard();
+                if let Some(completion) = &self.last_completion {
+                    let heard = completion.heard();
                     self.on(heard);
                 }
             }

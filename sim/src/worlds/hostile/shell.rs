@@ -1,26 +1,23 @@
 //! The worker's shell: it executes each order as badly as the input likes, and checks it against the laws.
 
-use std::collections::VecDeque;
-
 use ackpace_core::Machine;
-use ackpace_core::congestion::{CaState, Delay, Path};
+use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample, Want};
-use ackpace_core::disk;
-use ackpace_core::limits::{SEND_BYTES_MAX, SLOT_BYTES};
+use ackpace_core::limits::SEND_BYTES_MAX;
 use ackpace_core::send::Refill;
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Expect, In, Out, Policy, Received, Settings, Worker};
+use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 
 use super::bench::{Ask, Bench};
 use super::client::{Client, check_slots};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
-use super::response::residency;
+use super::response::{Response, residency};
 use super::settings::{disk_settings, settings};
 use super::story::Story;
-use super::words::{Answer, News};
+use super::words::{Answer, Completion};
 
 /// Connections of the worker.
 pub(super) const PLACES: u32 = 4;
@@ -39,7 +36,7 @@ pub(super) struct Run<'a> {
     /// How often the files have been opened; each time they get a new generation.
     pub opened: u32,
     pub asks: Mailboxes<Ask>,
-    pub news: Mailboxes<News>,
+    pub completions: Mailboxes<Completion>,
     /// A wake-up of the worker is pending.
     pub worker_rung: bool,
     /// The worker has sent the disk thread a message and will wake it at the end of its turn.
@@ -47,7 +44,7 @@ pub(super) struct Run<'a> {
     /// Messages may come late and twice.
     pub echoes: bool,
     /// The last message of the disk that the worker heard.
-    pub last_news: Option<News>,
+    pub last_completion: Option<Completion>,
     pub bench: Bench,
     /// Bytes sent, responses ended and reads done: any progress increases it.
     pub progress: u64,
@@ -74,11 +71,11 @@ impl<'a> Run<'a> {
             files: files.collect(),
             opened: 0,
             asks: Mailboxes::new(PLACES),
-            news: Mailboxes::new(PLACES),
+            completions: Mailboxes::new(PLACES),
             worker_rung: false,
             asked: false,
             echoes,
-            last_news: None,
+            last_completion: None,
             bench: Bench::new(disk),
             progress: 0,
             story: Story::default(),
@@ -126,17 +123,17 @@ impl<'a> Run<'a> {
 
     /// Hears the oldest message of the disk; `false` if there is none.
     pub fn hear_one(&mut self) -> bool {
-        let Some(mut news) = self.news.take() else {
+        let Some(mut completion) = self.completions.take() else {
             return false;
         };
-        self.story.note(self.now, "news", &news);
-        let (heard, stream) = (news.heard(), news.stream);
-        let kept = news.is_awaited(&self.worker);
-        if let Answer::Filled(span, piece, _) = &mut news.answer {
+        self.story.note(self.now, "completion", &completion);
+        let (heard, stream) = (completion.heard(), completion.stream);
+        let kept = completion.is_awaited(&self.worker);
+        if let Answer::Filled(span, piece, _) = &mut completion.answer {
             let (span, piece) = (*span, piece.take());
             self.place_piece(stream, span, piece, kept);
         }
-        self.last_news = Some(news);
+        self.last_completion = Some(completion);
         self.on(heard);
         true
     }
