@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -290,9 +290,28 @@ fn bind_unix(path: &Path, wanted: &Listen) -> Result<OwnedFd, ListenError> {
         })?;
     }
     let socket = stream_socket(AddressFamily::UNIX).map_err(refused)?;
+    refuse_descriptors(&socket);
     bind(&socket, &address).map_err(refused)?;
     listen(&socket, BACKLOG).map_err(refused)?;
     Ok(socket)
+}
+
+/// Clients of a unix socket may pass no descriptors (SCM_RIGHTS): whoever drops the last one closes it, and that may
+/// wait as long as its sender likes. Accepted sockets inherit this. Linux before 6.16 has no such option.
+fn refuse_descriptors(socket: &OwnedFd) {
+    /// SO_PASSRIGHTS of asm-generic/socket.h; libc has no name for it yet.
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let off: libc::c_int = 0;
+    // SAFETY: the kernel reads one int, which lives here.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of_val(&off) as libc::socklen_t,
+        )
+    };
 }
 
 fn inherit_all(listens: &[Listen]) -> Result<HashMap<RawFd, OwnedFd>, ListenError> {
@@ -332,6 +351,11 @@ fn inherit(fd: RawFd) -> Result<OwnedFd, ListenError> {
         .and_then(|()| rustix::io::ioctl_fionbio(&socket, true));
     ready.map_err(|error| problem(&error.to_string()))?;
     let _ = sockopt::set_tcp_nodelay(&socket, true); // not for unix sockets
+    if local_address(&socket).is_err() {
+        refuse_descriptors(&socket);
+    }
+    // A close would wait for it, and accepted sockets inherit it.
+    sockopt::set_socket_linger(&socket, None).map_err(|error| problem(&error.to_string()))?;
     Ok(socket)
 }
 
@@ -355,7 +379,6 @@ fn localhost(all: SocketAddr) -> SocketAddr {
 mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd;
 
     use super::*;
 

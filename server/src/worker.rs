@@ -62,6 +62,8 @@ pub struct Worker {
     log: AccessHandle,
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
+    /// The listener that was first to be accepted from the last time.
+    first_listener: usize,
     conns: Conns,
     heads: HeadPool,
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.

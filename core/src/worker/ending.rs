@@ -155,7 +155,7 @@ impl Worker {
         };
         match conn.phase {
             Phase::Skipping { .. } => self.linger(id.index, now),
-            Phase::Open if !conn.arrivals.is_empty() => self.linger(id.index, now),
+            Phase::Open if !conn.arrivals.is_settled() => self.linger(id.index, now),
             phase => self.close(id, phase != Phase::Open && why != Why::Done, why, now),
         }
     }
@@ -172,7 +172,7 @@ impl Worker {
         conn.timeouts.linger(now);
         conn.phase = Phase::Lingering { skipped_bytes: 0 };
         let id = conn.id;
-        if conn.request.is_ended() && conn.arrivals.is_empty() {
+        if conn.request.is_ended() && conn.arrivals.is_settled() {
             return self.close(id, false, Why::Done, now);
         }
         self.outs.push_back(Out::Shutdown(id));

@@ -172,10 +172,14 @@ impl Worker {
             return;
         };
         conn.request.end = End::Read;
-        let unsettled = !conn.arrivals.is_empty();
+        let (unsettled, settled) = (!conn.arrivals.is_empty(), conn.arrivals.is_settled());
         match phase {
             Phase::Open | Phase::Skipping { .. } if unsettled => self.linger(id.index, now),
-            Phase::Open | Phase::Skipping { .. } => self.close(id, false, Why::PeerClosed, now),
+            Phase::Open | Phase::Skipping { .. } if settled => {
+                self.close(id, false, Why::PeerClosed, now);
+            }
+            // Mostly its client has everything by now.
+            Phase::Open | Phase::Skipping { .. } => self.outs.push_back(Out::Sample(id)),
             Phase::Lingering { .. } if unsettled => self.outs.push_back(Out::Sample(id)),
             Phase::Lingering { .. } => self.close(id, false, Why::Done, now),
             // Half-closed: it still gets its response.

@@ -28,6 +28,8 @@ impl Worker {
             return;
         };
         let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
+        // Whether its socket still holds something is measured before it is closed.
+        let unmeasured = conn.phase == Phase::Open && !unsettled && !conn.arrivals.is_settled();
         let unseen = conn.look_at().is_some_and(|at| at <= now);
         let silent = self.silent_until(conn).is_some_and(|at| at <= now);
         if drained || silent {
@@ -37,6 +39,7 @@ impl Worker {
             Verdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
             Verdict::Patient => {}
             Verdict::Measure => self.outs.push_back(Out::Sample(id)),
+            Verdict::End(_) if unmeasured => self.outs.push_back(Out::Sample(id)),
             Verdict::End(why) => self.give_up(id, why, now),
         }
     }

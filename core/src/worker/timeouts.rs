@@ -46,6 +46,8 @@ pub(super) struct Timeouts {
     acked_bytes: u64,
     /// Start of the current interval of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
     interval: (Instant, u64),
+    /// In an earlier interval the client took something, but too little, and closed its window. It has been slow since.
+    trickles: bool,
     settings: Limits,
 }
 
@@ -71,6 +73,7 @@ impl Timeouts {
             sent_bytes: 0,
             acked_bytes: 0,
             interval: (now, 0),
+            trickles: false,
             settings: Limits {
                 send_timeout_us: settings.send_timeout_us,
                 pause_timeout_us: settings.pause_timeout_us,
@@ -223,18 +226,29 @@ impl Timeouts {
             return Verdict::Patient;
         }
         if sample.window_closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
-            (self.alive_at, self.interval) = (now, (now, acked_bytes));
-            let over = now.since_us(self.moved_at) >= self.settings.pause_timeout_us;
-            return if over {
-                Verdict::End(Why::PauseTimeout)
-            } else {
-                Verdict::Patient
-            };
+            self.alive_at = now;
+            if now.since_us(self.moved_at) >= self.settings.pause_timeout_us {
+                return Verdict::End(Why::PauseTimeout);
+            }
+            return self.pause_kept(now);
         }
         if now.since_us(self.alive_at) >= self.settings.send_timeout_us {
             return Verdict::End(Why::SendTimeout);
         }
         self.rate_kept(now)
+    }
+
+    /// The client's window is closed: a pause is excused, but a client that reads drop by drop, and closes its window
+    /// between two drops, is not. One slow interval may be the rest of what it took before a pause.
+    fn pause_kept(&mut self, now: Instant) -> Verdict {
+        if self.acked_bytes == self.interval.1 {
+            self.interval = (now, self.acked_bytes);
+            return Verdict::Patient;
+        }
+        match self.rate_kept(now) {
+            Verdict::End(_) if !core::mem::replace(&mut self.trickles, true) => Verdict::Patient,
+            verdict => verdict,
+        }
     }
 
     /// At the end of an interval: was the client fast enough?
@@ -248,9 +262,9 @@ impl Timeouts {
         let got = u128::from(self.acked_bytes - before_bytes) * u128::from(US_PER_S);
         let least = u128::from(self.settings.rate_min_bytes_per_s) * u128::from(took_us);
         if got < least {
-            Verdict::End(Why::TooSlow)
-        } else {
-            Verdict::Patient
+            return Verdict::End(Why::TooSlow);
         }
+        self.trickles = false;
+        Verdict::Patient
     }
 }

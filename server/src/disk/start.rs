@@ -32,8 +32,8 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<Handle>> {
     };
     let waker = Arc::new(ThreadWaker::new()?);
     let slots = u32::try_from(context.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
-    let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
-    pool.retire(u32::MAX); // none of it is ours until it is claimed from the ledger
+    // None of it is ours until it is claimed from the ledger.
+    let pool = Arc::new(Pool::retired(slots, Arc::clone(&waker))?);
     let (questions, asked) = bounded(1);
     let handle = Arc::new(Handle {
         questions,
@@ -54,8 +54,6 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<Handle>> {
         }
     };
     let readers = Readers::start(index, Arc::clone(&handle.waker), context)?;
-    context.ledger.take(context.device_bytes);
-    context.ledger.enter(usize::from(index), waker);
     let shell = Shell {
         disk: Disk::new(settings),
         files: Wanted::new(settings.cancel),
@@ -77,5 +75,8 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<Handle>> {
             sched::give_way();
             shell.run();
         })?;
+    // Behind all that may fail: nobody would give it back.
+    context.ledger.take(context.device_bytes);
+    context.ledger.enter(usize::from(index), waker);
     Ok(handle)
 }

@@ -22,7 +22,10 @@ use crate::transport::Transport;
 impl Worker {
     pub(super) fn accept(&mut self, most: u32, now: Instant) {
         let mut left = most.min(self.room());
-        for listener in 0..self.listeners.len() {
+        // At the limit each listener begins in turn, or the first one would take every free place.
+        self.first_listener = (self.first_listener + 1) % self.listeners.len().max(1);
+        for nth in 0..self.listeners.len() {
+            let listener = (self.first_listener + nth) % self.listeners.len();
             while left > 0 {
                 if !self.shared.ledger.claim(self.shared.connection_bytes) {
                     // Reading ahead gives some back, or connections end.
@@ -40,6 +43,10 @@ impl Worker {
                         self.accepted(client, now);
                     }
                     Err(Errno::AGAIN) => break,
+                    Err(Errno::INVAL) => {
+                        self.leave_listener(listener);
+                        break;
+                    }
                     // The client was gone before it was accepted, or sent us a network error (accept(2)).
                     Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
                     Err(error) => {
@@ -53,6 +60,15 @@ impl Worker {
                     }
                 }
             }
+        }
+    }
+
+    /// Somebody else who has this listener has shut it down: it would be reported for ever.
+    fn leave_listener(&self, listener: usize) {
+        if epoll::delete(&self.epoll, &self.listeners[listener]).is_ok() {
+            tracing::error!(
+                "a listening socket was shut down by another process that has it; restart the server to listen there again"
+            );
         }
     }
 

@@ -1,6 +1,8 @@
 //! Responses: finds what a request asks for, plans the response, and caches it for later requests. The machine sends it
 //! by its plan (`core/src/worker/sending.rs`).
 
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ackpace_core::conn::{Part, Plan, StreamId};
@@ -245,13 +247,24 @@ fn cache_response(
     let Some(form) = response_cache.wants(key, &candidate, unix_ms() / 1000) else {
         return false;
     };
+    if served.is_elsewhere {
+        return false; // a change of the name by which it was asked for would not be seen
+    }
     let sight = watch.as_mut().and_then(|watch| {
-        let (directory, name) = site.place(&served.file.path);
+        let place = site.place(&served.file.path)?;
         let bytes = match form {
-            Form::Copied => Bytes::Copied { name },
+            Form::Copied => Bytes::Copied { name: place.name },
             Form::Open => Bytes::Open,
         };
-        watch.add(&directory, bytes, response_cache.changes(), moment)
+        // By name, a worker could wait for a daemon on the way.
+        let through = PathBuf::from(format!("/proc/self/fd/{}", place.opened.as_raw_fd()));
+        watch.add(
+            &place.directory,
+            &through,
+            bytes,
+            response_cache.changes(),
+            moment,
+        )
     });
     let ready = match form {
         // Read anew each time: the bytes may change without a new time, so those of an older response prove nothing.

@@ -136,6 +136,7 @@ impl Worker {
             log,
             epoll,
             listeners,
+            first_listener: 0,
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),

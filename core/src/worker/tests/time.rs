@@ -198,6 +198,38 @@ fn a_client_below_the_least_rate_is_ended_after_a_minute() {
     assert_eq!(at_rate(98), closed(60, true, Why::TooSlow));
 }
 
+/// How a client ends that takes so much every ten seconds, and whose window is closed whenever it is looked at.
+fn drop_by_drop(drop_bytes: u64) -> Option<Closed> {
+    let (mut bench, conn, stream) = sending(settings());
+    bench.sample = TcpSample {
+        window_closed: true,
+        ..unacked(1_100)
+    };
+    for _ in 0..60 {
+        bench.tcp(conn, TcpEvent::Writable);
+        bench.sent(stream, drop_bytes, true);
+        let end = bench.closed_within_s(10);
+        if end.is_some() {
+            return end;
+        }
+    }
+    None
+}
+
+#[test]
+fn a_client_that_reads_drop_by_drop_is_ended_and_one_that_pauses_is_not() {
+    assert_eq!(drop_by_drop(1_010), None);
+    assert_eq!(drop_by_drop(500).map(|end| end.why), Some(Why::TooSlow));
+    let (mut bench, conn, stream) = sending(settings());
+    bench.sample = TcpSample {
+        window_closed: true,
+        ..unacked(1_100)
+    };
+    bench.tcp(conn, TcpEvent::Writable);
+    bench.sent(stream, 500, true);
+    assert_eq!(bench.closed_within_s(500), None, "the rest of what it took");
+}
+
 #[test]
 fn while_the_disk_owes_bytes_no_limit_runs() {
     let mut bench = Bench::new(settings());
