@@ -31,7 +31,7 @@ use ackpace_core::worker::{Budget, Expect, In, Out, Outcome, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, Event};
+use rustix::event::epoll::{self, Event, EventFlags};
 
 use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
@@ -142,7 +142,12 @@ impl Worker {
                         watch.hear(self.response_cache.changes(), now);
                     }
                 }
-                LISTENER => self.decider.on(In::Incoming, now),
+                LISTENER => {
+                    if { event.flags }.contains(EventFlags::HUP) {
+                        self.leave_listeners();
+                    }
+                    self.decider.on(In::Incoming, now);
+                }
                 of => self.tcp_event(conn_of(of), &EventSource::Epoll(event.flags), now),
             }
         }

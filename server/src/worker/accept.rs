@@ -9,6 +9,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
@@ -43,10 +44,6 @@ impl Worker {
                         self.accepted(client, now);
                     }
                     Err(Errno::AGAIN) => break,
-                    Err(Errno::INVAL) => {
-                        self.leave_listener(listener);
-                        break;
-                    }
                     // The client was gone before it was accepted, or sent us a network error (accept(2)).
                     Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
                     Err(error) => {
@@ -63,12 +60,17 @@ impl Worker {
         }
     }
 
-    /// Somebody else who has this listener has shut it down: it would be reported for ever.
-    fn leave_listener(&self, listener: usize) {
-        if epoll::delete(&self.epoll, &self.listeners[listener]).is_ok() {
-            tracing::error!(
-                "a listening socket was shut down by another process that has it; restart the server to listen there again"
-            );
+    /// Some other process that has one of the listeners has shut it down. It would be reported for ever.
+    pub(super) fn leave_listeners(&self) {
+        for listener in &self.listeners {
+            let mut polled = [PollFd::new(listener, PollFlags::empty())];
+            let is_shut = poll(&mut polled, Some(&Timespec::default()))
+                .is_ok_and(|_| polled[0].revents().contains(PollFlags::HUP));
+            if is_shut && epoll::delete(&self.epoll, listener).is_ok() {
+                tracing::error!(
+                    "a listening socket was shut down by another process that has it; restart the server to listen there again"
+                );
+            }
         }
     }
 
