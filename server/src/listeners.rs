@@ -404,6 +404,41 @@ mod tests {
     }
 
     #[test]
+    fn clients_of_a_unix_socket_can_pass_no_descriptors() {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        use std::os::unix::net::UnixStream;
+
+        let path = std::env::temp_dir().join(format!("ackpace-rights-{}", std::process::id()));
+        let listens = [Listen::Unix(path.clone())];
+        let bound = Listeners::bind(&listens, 1, &[]).expect("a temporary folder");
+        let client = UnixStream::connect(&path).expect("it listens");
+        let accepted = rustix::net::accept(&bound.by_worker[0][0]).expect("a client");
+        let passed = [client.as_fd()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&passed)));
+        let text = [io::IoSlice::new(b"GET")];
+        let sent = sendmsg(&client, &text, &mut control, SendFlags::empty());
+        drop((accepted, bound));
+        match sent {
+            Err(Errno::PERM) => {}
+            sent if !has_passrights() => {
+                eprintln!("not tested: the kernel has no SO_PASSRIGHTS: {sent:?}")
+            }
+            sent => panic!("a descriptor was passed: {sent:?}"),
+        }
+    }
+
+    /// Linux 6.16 and later.
+    fn has_passrights() -> bool {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = release
+            .split('.')
+            .filter_map(|part| part.parse::<u32>().ok());
+        (numbers.next(), numbers.next()) >= (Some(6), Some(16))
+    }
+
+    #[test]
     fn a_congestion_control_is_set_for_its_listener_or_refused() {
         let parse = |text: &str| CongestionControl::parse(text.as_ref()).expect("well written");
         let listens = [Listen::local(0)];
