@@ -81,11 +81,6 @@ impl Jobs {
         (-part.ln() * mean_ns) as u64 + 1_000
     }
 
-    /// Whether this is one of them.
-    pub fn has(&self, task: Task) -> bool {
-        task >= self.first && task < self.first + self.slots.len()
-    }
-
     /// CPU time until it sleeps.
     pub fn left_ns(&self, task: Task) -> u64 {
         match self.waits_for_disk {

@@ -58,11 +58,6 @@ impl Program {
         }
     }
 
-    /// Whether it stands before a call, or sleeps in one.
-    pub fn is_outside(&self) -> bool {
-        self.step == Step::Enter
-    }
-
     /// The step is over.
     pub fn step_ends(&mut self, socket: &mut Socket, now_ns: u64) -> After {
         match self.step {
@@ -119,6 +114,7 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PENTIUM_III;
     use super::super::sender::Packet;
     use super::*;
 
@@ -132,10 +128,10 @@ mod tests {
 
     #[test]
     fn a_call_copies_8_kb_and_drains_the_backlog_before_it_returns() {
-        let (mut socket, mut program) = (Socket::new(100), Program::new(Costs::default()));
+        let (mut socket, mut program) = (Socket::new(100), Program::new(PENTIUM_III));
         (0..8).for_each(|number| socket.process(packet(number), 0, 0));
         assert_eq!(program.step_ends(&mut socket, 0), After::Step);
-        assert!(socket.is_owned && !program.is_outside());
+        assert!(socket.is_owned);
         socket.arrive(packet(8), 0);
         let steps = std::iter::from_fn(|| Some(program.step_ends(&mut socket, 5)));
         let steps = steps.take_while(|&after| after == After::Step).count();
@@ -146,7 +142,7 @@ mod tests {
 
     #[test]
     fn without_data_it_sleeps_unlocked_and_awaits_it() {
-        let (mut socket, mut program) = (Socket::new(100), Program::new(Costs::default()));
+        let (mut socket, mut program) = (Socket::new(100), Program::new(PENTIUM_III));
         assert_eq!(program.step_ends(&mut socket, 0), After::Sleeps);
         assert!(!socket.is_owned && socket.is_awaited);
         socket.arrive(packet(0), 0);

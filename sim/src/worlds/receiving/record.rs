@@ -32,6 +32,8 @@ pub struct Second {
     pub timeouts: u64,
     /// Windows of zero until its end.
     pub zero_windows: u64,
+    /// Ticks in which the receiver ran until its end.
+    pub ticks: u64,
 }
 
 /// What was counted over the run.
@@ -87,6 +89,19 @@ impl Outcome {
     /// Share of the CPU in per cent, as `time` tells it: ticks.
     pub fn share_percent(&self) -> f64 {
         self.counted.ticks as f64 / 10.0 / self.length_s as f64
+    }
+
+    /// The same after the first `skipped_s` seconds.
+    pub fn later_share_percent(&self, skipped_s: u64) -> f64 {
+        let before = match skipped_s {
+            0 => 0,
+            _ => self
+                .seconds
+                .get(skipped_s as usize - 1)
+                .map_or(0, |of| of.ticks),
+        };
+        let ticks = self.counted.ticks - before;
+        ticks as f64 / 10.0 / (self.length_s - skipped_s).max(1) as f64
     }
 
     fn rate(&self, packets: u64) -> f64 {
@@ -145,6 +160,7 @@ impl Record {
                 retransmitted,
                 timeouts,
                 zero_windows,
+                ticks: self.ticks,
             });
         }
     }

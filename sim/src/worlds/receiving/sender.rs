@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 const FIRST_WINDOW: u64 = 3; // RFC 3390 for an MSS of 1,448
 const FIRST_TIMEOUT_NS: u64 = 3_000_000_000; // RFC 2988, and Linux 2.6
 const BACKOFF_SHIFT_MOST: u32 = 9; // beyond 120 s anyway
+const TIMEOUT_NS_MOST: u64 = 120_000_000_000;
 const DUPLICATES: usize = 3;
 
 /// A packet on its way to the receiver.
@@ -100,11 +101,6 @@ impl Sender {
         self.una
     }
 
-    /// cwnd, in packets.
-    pub fn window(&self) -> u64 {
-        self.window
-    }
-
     /// RTO without backoff.
     pub fn rto_ns(&self) -> u64 {
         self.smoothed
@@ -121,9 +117,8 @@ impl Sender {
     }
 
     fn restart(&mut self, now_ns: u64) {
-        let is_idle = self.next == self.una && self.edge > self.next;
         let after_ns = self.rto_ns() << self.backoff.min(BACKOFF_SHIFT_MOST);
-        self.timer_ns = (!is_idle).then_some(now_ns + after_ns.min(120_000_000_000));
+        self.timer_ns = Some(now_ns + after_ns.min(TIMEOUT_NS_MOST));
     }
 
     /// The next packet that windows allow.
@@ -267,13 +262,8 @@ impl Sender {
         (self.repaired_at, self.next) = (self.fresh, self.una);
         self.sacked.clear();
         self.lost.clear();
-        self.restart_after_timeout(now_ns);
+        self.timer_ns = None;
         self.send(now_ns)
-    }
-
-    fn restart_after_timeout(&mut self, now_ns: u64) {
-        let after_ns = self.rto_ns() << self.backoff.min(BACKOFF_SHIFT_MOST);
-        self.timer_ns = Some(now_ns + after_ns.min(120_000_000_000));
     }
 }
 
@@ -300,18 +290,19 @@ mod tests {
     fn a_silent_receiver_costs_the_window_and_go_back_n() {
         let mut sender = Sender::new(1_000);
         assert_eq!(all(&mut sender, 0), [0, 1, 2]);
-        for next in 1..=3 {
+        let numbers = (1..=3).flat_map(|next| {
             sender.hear(ack(next, None, 0), MS);
-        }
-        assert_eq!(all(&mut sender, MS), [3, 4, 5, 6, 7]);
+            all(&mut sender, MS)
+        });
+        assert_eq!(numbers.collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8]);
         let due_ns = sender.timer_ns().expect("a timer");
         assert_eq!(due_ns, 202 * MS, "1 ms and 201 by Linux");
         assert_eq!(sender.time_out(due_ns).map(|packet| packet.number), Some(3));
-        assert_eq!((sender.window(), sender.send(due_ns)), (1, None));
+        assert_eq!((sender.window, sender.send(due_ns)), (1, None));
         assert_eq!(sender.timer_ns(), Some(due_ns + 402 * MS), "twice as long");
         // They only waited: all are acknowledged at once, and nothing of it is sent again.
-        sender.hear(ack(8, None, MS), 500 * MS);
-        assert_eq!(all(&mut sender, 500 * MS), [8, 9]);
+        sender.hear(ack(9, None, MS), 500 * MS);
+        assert_eq!(all(&mut sender, 500 * MS), [9, 10]);
         assert_eq!(sender.counts.retransmitted, 1);
         assert!(
             sender.rto_ns() > 250 * MS,
@@ -327,7 +318,7 @@ mod tests {
         for number in [1, 2, 4, 5] {
             sender.hear(ack(0, Some(number), 0), MS);
         }
-        assert_eq!(sender.window(), 5);
+        assert_eq!(sender.window, 5);
         assert_eq!(
             all(&mut sender, MS),
             [0],
@@ -355,8 +346,8 @@ mod tests {
                 .time_out(due_ns)
                 .is_some_and(|packet| packet.is_probe)
         );
-        assert_eq!((sender.window(), sender.counts.timeouts), (3, 0));
+        assert_eq!((sender.window, sender.counts.timeouts), (4, 0));
         sender.hear(ack(3, None, due_ns), due_ns + MS);
-        assert_eq!(all(&mut sender, due_ns + MS), [3, 4, 5]);
+        assert_eq!(all(&mut sender, due_ns + MS), [3, 4, 5, 6]);
     }
 }
