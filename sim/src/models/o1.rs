@@ -289,7 +289,7 @@ impl Scheduler {
         let used_ticks = slice_ticks(process.nice).saturating_sub(process.slice_ticks);
         let every_ticks = process.granularity_ticks();
         let takes_turns = process.is_interactive()
-            && used_ticks.is_multiple_of(every_ticks)
+            && used_ticks % every_ticks == 0
             && process.slice_ticks >= every_ticks;
         if takes_turns {
             self.dequeue(task);

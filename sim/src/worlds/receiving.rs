@@ -305,9 +305,10 @@ impl Run {
     }
 
     fn disk_is_done(&mut self) {
-        if let Some(task) = self.jobs.wakes()
-            && self.scheduler.wake(task, Wake::Disk, self.now_ns)
-        {
+        let Some(task) = self.jobs.wakes() else {
+            return;
+        };
+        if self.scheduler.wake(task, Wake::Disk, self.now_ns) {
             self.scheduler.schedule(false, self.now_ns);
         }
     }

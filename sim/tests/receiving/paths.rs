@@ -1,7 +1,7 @@
 //! The same for other numbers of processes, other round trips and other losses than the paper has.
 
 use crate::{RULES, Runs, compare, long_waits, timeouts};
-use ackpace_sim::worlds::receiving::{Load, Outcome, World};
+use ackpace_sim::worlds::receiving::{Costs, Load, Outcome, PENTIUM_III, World};
 use std::fmt::Write;
 
 const HEAD: &str = "rule   Mbit/s  process   CPU %  timeouts  T_wait >= 200 ms\n";
@@ -121,4 +121,42 @@ fn losses() {
         }
     }
     compare("losses", &table);
+}
+
+/// How the CPU time of a packet divides between softirq and process is not in the paper. However it does, the rule moves
+/// no CPU time, and the process gets no more by it.
+#[test]
+fn other_divisions_of_the_cost() {
+    let mut table = format!(" softirq   {HEAD}");
+    for (irq_ns, tcp_ns) in [(5_000, 3_000), (7_500, 4_500), (9_500, 6_500)] {
+        let all_ns = PENTIUM_III.irq_ns + PENTIUM_III.tcp_ns + PENTIUM_III.copy_ns;
+        let costs = Costs {
+            irq_ns,
+            tcp_ns,
+            copy_ns: all_ns - irq_ns - tcp_ns,
+            ..PENTIUM_III
+        };
+        let runs = RULES.map(|(_, rule)| {
+            Runs::of(World {
+                rule,
+                costs,
+                load: Load::Loops(10),
+                ..World::default()
+            })
+        });
+        let name = format!("{} us", (irq_ns + tcp_ns) / 1_000);
+        for ((rule, _), runs) in RULES.iter().zip(&runs) {
+            row(&mut table, &name, rule, runs);
+        }
+        let [old, new, fair] = &runs;
+        let share = |runs: &Runs| runs.median(Outcome::share_percent);
+        let copied = |runs: &Runs| runs.median(Outcome::copied_mbits_per_s);
+        assert!((share(new) - share(old)).abs() < 0.2, "{name}");
+        assert!((share(fair) - share(old)).abs() < 0.2, "{name}");
+        assert!(
+            copied(new) <= 1.02 * copied(old) && copied(fair) <= 1.02 * copied(old),
+            "{name}"
+        );
+    }
+    compare("costs", &table);
 }

@@ -151,21 +151,26 @@ fn part(queues: &[Queues], of: impl Fn(&Queues) -> u64) -> String {
         .concat()
 }
 
+/// Of five seeds the one whose buffer is filled to the median.
+fn usual_fill(world: World) -> Outcome {
+    let mut runs = Runs::of(world).0;
+    let fill = |of: &Outcome| fill_percent(of, world.buffer);
+    runs.sort_by(|one, other| fill(one).total_cmp(&fill(other)));
+    runs.swap_remove(runs.len() / 2)
+}
+
 /// Figs 8 and 11 as a row for each second, Figs 9, 10 and 12 by their least, median, ninth tenth and most.
 #[test]
 fn figures_8_to_12() {
     let drops = cases()[1].1;
+    let with_rule = World {
+        rule: Rule::Listing1,
+        ..drops
+    };
     let runs = [
         ("Figs 8a, 9: alone", ALONE.run()),
-        ("Figs 8b, 10, 11a: O", drops.run()),
-        (
-            "Figs 11b, 12: N",
-            World {
-                rule: Rule::Listing1,
-                ..drops
-            }
-            .run(),
-        ),
+        ("Figs 8b, 10, 11a: O, drops", usual_fill(drops)),
+        ("Figs 11b, 12: N, drops", usual_fill(with_rule)),
     ];
     let mut table = String::new();
     for (name, run) in &runs {

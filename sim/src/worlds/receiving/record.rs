@@ -138,7 +138,7 @@ impl Record {
     pub fn tick(&mut self, runs: bool, now_ns: u64, sender: &Sender, socket: &Socket) {
         self.all_ticks += 1;
         self.ticks += u64::from(runs);
-        if self.all_ticks.is_multiple_of(LOOK_TICKS) {
+        if self.all_ticks % LOOK_TICKS == 0 {
             self.queues.push(Queues {
                 receive: socket.receive,
                 backlog: socket.backlog.len() as u64,

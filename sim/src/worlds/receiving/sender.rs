@@ -70,6 +70,8 @@ pub(super) struct Sender {
     round_until: u64,
     backoff: u32,
     timer_ns: Option<u64>,
+    /// The last ACK left no window.
+    is_closed: bool,
     pub counts: Counts,
 }
 
@@ -92,6 +94,7 @@ impl Sender {
             round_until: 0,
             backoff: 0,
             timer_ns: None,
+            is_closed: false,
             counts: Counts::default(),
         }
     }
@@ -152,9 +155,10 @@ impl Sender {
     }
 
     pub fn hear(&mut self, ack: Ack, now_ns: u64) {
-        let (had_room, was_limited) = (self.edge > self.next, self.in_flight() >= self.window);
+        let was_limited = self.in_flight() >= self.window;
+        let was_closed = std::mem::replace(&mut self.is_closed, ack.edge == ack.next);
+        self.counts.zero_windows += u64::from(self.is_closed && !was_closed);
         self.edge = self.edge.max(ack.edge);
-        self.counts.zero_windows += u64::from(ack.edge == ack.next && had_room);
         if ack.next > self.una {
             self.advance(ack, was_limited, now_ns);
         } else if let Some(number) = ack
