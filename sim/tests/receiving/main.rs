@@ -26,6 +26,7 @@ struct Runs(Vec<Outcome>);
 
 impl Runs {
     fn of(world: World) -> Runs {
+        println!("seeds {SEEDS:?}: {world:?}");
         let run = |seed| World { seed, ..world }.run();
         Runs(SEEDS.iter().map(|&seed| run(seed)).collect())
     }

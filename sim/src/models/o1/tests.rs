@@ -1,4 +1,6 @@
 use super::*;
+use ackpace_core::limits::TURN_OWED_US_MAX;
+use proptest::prelude::*;
 
 const MS: u64 = NS_PER_TICK;
 
@@ -148,4 +150,56 @@ fn a_starved_expired_array_ends_the_exception() {
     };
     scheduler.tick(Some(waits), 2_002 * MS);
     assert_eq!(scheduler.processes[0].array, Some(1 - scheduler.active));
+}
+
+/// Process 0 receives: its lock is owned at every tick, packets wait if `waits`, and its call returns after each `call`
+/// ticks that it ran (0: never). Returns the ticks of each.
+fn run_receiver(scheduler: &mut Scheduler, ticks: u64, waits: bool, call: u64) -> Vec<u64> {
+    let mut ran = vec![0; scheduler.processes.len()];
+    let receiving = Receiving {
+        packets_wait: waits,
+        owns_lock: true,
+    };
+    for ms in 1..=ticks {
+        let running = scheduler.running().expect("nobody sleeps");
+        ran[running] += 1;
+        let receives = running == 0;
+        if scheduler.tick(receives.then_some(receiving), ms * MS) {
+            scheduler.schedule(false, ms * MS);
+        }
+        let returns = scheduler.running() == Some(0) && call > 0 && ran[0] % call == 0;
+        if returns && scheduler.call_ends(ms * MS) {
+            scheduler.schedule(false, ms * MS);
+        }
+    }
+    ran
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn everybody_runs_and_no_tick_is_lost(
+        credits_ms in prop::collection::vec(0u64..=1_000, 1..8), waits: bool, call in 0u64..300,
+    ) {
+        for rule in [Rule::Usual, Rule::Listing1, Rule::Charged(When::LockOwned)] {
+            let mut scheduler = awake(rule, &credits_ms);
+            let ran = run_receiver(&mut scheduler, 40_000, waits, call);
+            prop_assert_eq!(ran.iter().sum::<u64>(), 40_000);
+            prop_assert!(ran.iter().all(|&ticks| ticks > 0), "{rule:?}: {ran:?}");
+        }
+    }
+
+    /// However long its calls are, the fair form gives the receiver no more than it has without, but for what it may owe
+    /// and the slice that it is in.
+    #[test]
+    fn a_charged_turn_gains_no_share(others in 1usize..8, waits: bool, call in 0u64..300) {
+        let credits_ms = vec![0; others + 1];
+        let mut scheduler = awake(Rule::Charged(When::LockOwned), &credits_ms);
+        let ran = run_receiver(&mut scheduler, 40_000, waits, call);
+        let fair = 40_000 / (others as u64 + 1);
+        let most = fair + TURN_OWED_US_MAX / 1_000 + SLICE_TICKS;
+        prop_assert!(ran[0] <= most, "{ran:?}");
+        prop_assert!(ran[0] + 2 * SLICE_TICKS + fair / 10 >= fair, "nor much less: {ran:?}");
+    }
 }
