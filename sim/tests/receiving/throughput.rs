@@ -142,7 +142,10 @@ fn claims(name: &str, [old, new, fair]: &[Runs; 3]) {
     }
 }
 
-fn part(queues: &[Queues], of: impl Fn(&Queues) -> u64) -> String {
+/// One of the queues.
+type Length = fn(&Queues) -> u64;
+
+fn part(queues: &[Queues], of: Length) -> String {
     let mut all: Vec<_> = queues.iter().map(of).collect();
     all.sort_unstable();
     let at = |percent: usize| all[(all.len() - 1) * percent / 100];
@@ -197,7 +200,7 @@ fn figures_8_to_12() {
             .expect("a string");
         }
         writeln!(table, "queue, packets  least median    90 %   most").expect("a string");
-        let queues: [(&str, fn(&Queues) -> u64); 4] = [
+        let queues: [(&str, Length); 4] = [
             ("receive", |of| of.receive),
             ("backlog", |of| of.backlog),
             ("prequeue", |of| of.prequeue),
@@ -214,7 +217,7 @@ fn figures_8_to_12() {
         old.counted.retransmitted > 2 * new.counted.retransmitted,
         "Figs 11a and 11b"
     );
-    let median = |run: &Outcome, of: fn(&Queues) -> u64| {
+    let median = |run: &Outcome, of: Length| {
         let mut all: Vec<_> = run.queues.iter().map(of).collect();
         all.sort_unstable();
         all[all.len() / 2]
