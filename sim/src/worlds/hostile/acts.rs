@@ -8,7 +8,8 @@ use ackpace_core::worker::In;
 
 use super::bench::Fate;
 use super::response::{Shape, object, request};
-use super::shell::{PLACES, Run};
+use super::client::PLACES;
+use super::shell::Run;
 
 /// Events per input; the rest of a longer one is ignored.
 const ACTS_MAX: u32 = 1_000;

@@ -18,7 +18,7 @@ use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, Stage, Worker
 use super::input::Input;
 use super::response::{Shape, request};
 use super::settings::settings;
-use super::shell::PLACES;
+use super::client::PLACES;
 use super::story::Story;
 use super::words;
 

@@ -7,6 +7,9 @@ use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId};
 use super::memory::FilledSlots;
 use super::response::{Request, Response};
 
+/// Connections of the worker.
+pub(super) const PLACES: u32 = 4;
+
 /// A client, and the shell's state of its connection.
 pub(super) struct Client {
     pub id: ConnId,

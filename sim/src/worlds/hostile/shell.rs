@@ -10,7 +10,7 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 
 use super::bench::{Ask, Bench};
-use super::client::{Client, check_slots};
+use super::client::{Client, PLACES, check_slots};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
@@ -19,8 +19,6 @@ use super::settings::{disk_settings, settings};
 use super::story::Story;
 use super::words::{Answer, Completion};
 
-/// Connections of the worker.
-pub(super) const PLACES: u32 = 4;
 /// One run. The worker's side is in this file, the disk's in `device.rs`.
 pub(super) struct Run<'a> {
     pub input: Input<'a>,
