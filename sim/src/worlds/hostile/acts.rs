@@ -7,8 +7,8 @@ use ackpace_core::units::MIB;
 use ackpace_core::worker::In;
 
 use super::bench::Fate;
-use super::response::{Shape, object, request};
 use super::client::PLACES;
+use super::response::{Shape, object, request};
 use super::shell::Run;
 
 /// Events per input; the rest of a longer one is ignored.

@@ -7,8 +7,8 @@ use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_core::worker::{Policy, Settings};
 
-use super::input::Input;
 use super::client::PLACES;
+use super::input::Input;
 
 /// Longer than any run, so that no time limit ends a response that the laws require to go on.
 const NEVER_US: u64 = u64::MAX / 4;
