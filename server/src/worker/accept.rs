@@ -43,7 +43,8 @@ impl Worker {
                         left -= 1;
                         self.accepted(client, now);
                     }
-                    Err(Errno::AGAIN) => break,
+                    // EINVAL: shut down by somebody else (see `leave_listeners`).
+                    Err(Errno::AGAIN | Errno::INVAL) => break,
                     // The client was gone before it was accepted, or sent us a network error (accept(2)).
                     Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
                     Err(error) => {
