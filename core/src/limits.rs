@@ -166,6 +166,15 @@ pub const DRAIN_US: u64 = 300_000;
 /// A share that grows by less than this, in hundredths, is not worth a system call. One that shrinks always is, or the
 /// shares would exceed the pool.
 pub const SHARE_GROWTH_PERCENT_MIN: u64 = 3;
+/// One part in so many of the send memory is kept for connections that join until the next division. Less: they would wait
+/// for the memory of others with two segments.
+pub const START_PART: u64 = 16;
+/// A client that acknowledges nothing for so long, while its socket holds bytes for it, claims no more than these. A
+/// second is a long timeout of TCP, and looks are a second apart.
+pub const STALLED_US: u64 = 3 * US_PER_S;
+/// One part in so many of the send memory may be held by clients that have stalled while others need more. Beyond: those
+/// that stalled first have [`PAUSED_US`], not `pause_timeout`.
+pub const STALLED_PART: u64 = 2;
 /// Connections that a worker looks at in one turn for the division of send memory, some 2 us each. More: its next turn
 /// goes on.
 pub const READINGS_PER_TURN_MAX: usize = 128;

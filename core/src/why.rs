@@ -31,7 +31,7 @@ pub enum Why {
     BodyTimeout,
     /// Nothing was acknowledged for `send_timeout`.
     SendTimeout,
-    /// The peer's window stayed closed for `pause_timeout`.
+    /// The peer's window stayed closed for `pause_timeout`, or for less where divided send memory is short.
     PauseTimeout,
     /// Less than `rate_min` over a minute although the window was open.
     TooSlow,

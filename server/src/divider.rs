@@ -2,7 +2,7 @@
 //! ([`ackpace_core::sndbuf::pool`]). No worker ever waits for it.
 //!
 //! Shares wait in a mailbox for each connection, where a later one replaces an earlier one; a question waits in a cell of
-//! its worker. What workers tell comes by a queue. What does not fit into that is lost, and told again a second later.
+//! its worker. What workers tell comes by a queue. What does not fit into that is lost, and the next looks, a second later, tell it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -17,7 +17,7 @@ use ackpace_core::machine::Machine;
 use ackpace_core::sndbuf::Policy;
 use ackpace_core::sndbuf::bound::Grant;
 use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
-use ackpace_core::sndbuf::reading::Reading;
+use ackpace_core::sndbuf::reading::{Holding, Reading};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::clock::Clock;
@@ -42,10 +42,28 @@ pub enum Report {
     Sampled {
         /// The worker.
         worker: u16,
-        /// Its connections with a share.
+        /// The slot that was asked for.
+        from: u32,
+        /// Its connections with a share, from there on.
         readings: Vec<Reading>,
         /// The slot from which there may be more.
         next: Option<u32>,
+    },
+    /// A smaller share is in force.
+    Lessened {
+        /// The worker.
+        worker: u16,
+        /// Whose share it is.
+        conn: ConnId,
+        /// What its socket held then.
+        holding: Holding,
+    },
+    /// A connection has no share any more.
+    Left {
+        /// The worker.
+        worker: u16,
+        /// Which.
+        conn: ConnId,
     },
 }
 
@@ -220,13 +238,25 @@ fn event(report: Report) -> In {
         Report::Joined { worker, reading } => In::Joined { worker, reading },
         Report::Sampled {
             worker,
+            from,
             readings,
             next,
         } => In::Sampled {
             worker,
+            from,
             readings,
             next,
         },
+        Report::Lessened {
+            worker,
+            conn,
+            holding,
+        } => In::Lessened {
+            worker,
+            conn,
+            holding,
+        },
+        Report::Left { worker, conn } => In::Left { worker, conn },
     }
 }
 

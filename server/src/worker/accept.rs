@@ -175,6 +175,7 @@ impl Worker {
         if abort {
             conn.transport.abort();
         }
+        self.unbound(&conn);
         conn.front.release(&mut self.heads);
         tracing::debug!(remote = ?conn.remote, "closed: {why}");
     }
