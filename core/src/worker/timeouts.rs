@@ -46,7 +46,10 @@ pub(super) struct Timeouts {
     acked_bytes: u64,
     /// Start of the current interval of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
     interval: (Instant, u64),
-    /// In an earlier interval the client took something, but too little, and closed its window. It has been slow since.
+    /// When it was last judged how fast a client takes that closes its window again and again, and what was
+    /// acknowledged by then.
+    judged: (Instant, u64),
+    /// It was too slow then. That may have been the rest of what it took before a pause.
     trickles: bool,
     /// The longest pause, where memory for sending is short of that which this client holds.
     pause_us_max: u64,
@@ -75,6 +78,7 @@ impl Timeouts {
             sent_bytes: 0,
             acked_bytes: 0,
             interval: (now, 0),
+            judged: (now, 0),
             trickles: false,
             pause_us_max: u64::MAX,
             settings: Limits {
@@ -127,6 +131,7 @@ impl Timeouts {
         (self.since, self.measured_at) = (now, now);
         self.moved(now);
         self.interval = (now, self.acked_bytes);
+        self.judge(false, now);
     }
 
     pub fn response_ended(&mut self, now: Instant) {
@@ -162,6 +167,7 @@ impl Timeouts {
         (self.since, self.delivered_at) = (now, None);
         self.moved(now);
         self.interval = (now, self.acked_bytes);
+        self.judge(false, now);
     }
 
     /// Whether the client owes us nothing: it is between two requests.
@@ -219,7 +225,8 @@ impl Timeouts {
         let acked_bytes = self
             .acked_bytes
             .max(self.sent_bytes.saturating_sub(sample.unacked_bytes));
-        let moved = acked_bytes > self.acked_bytes || sample.unacked_bytes == 0;
+        let took = acked_bytes > self.acked_bytes;
+        let moved = took || sample.unacked_bytes == 0;
         self.acked_bytes = acked_bytes;
         match phase {
             Phase::Sending => {}
@@ -235,6 +242,7 @@ impl Timeouts {
         }
         if sample.unacked_bytes == 0 {
             self.interval = (now, acked_bytes); // it waits for us: not the client's fault
+            self.judge(false, now);
             return Verdict::Patient;
         }
         if sample.window_closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
@@ -242,7 +250,7 @@ impl Timeouts {
             if now.since_us(self.moved_at) >= self.pause_timeout_us() {
                 return Verdict::End(Why::PauseTimeout);
             }
-            return self.pause_kept(now);
+            return self.pause_kept(took, now);
         }
         if now.since_us(self.alive_at) >= self.settings.send_timeout_us {
             return Verdict::End(Why::SendTimeout);
@@ -250,17 +258,32 @@ impl Timeouts {
         self.rate_kept(now)
     }
 
-    /// The client's window is closed: a pause is excused, but a client that reads drop by drop, and closes its window
-    /// between two drops, is not. One slow interval may be the rest of what it took before a pause.
-    fn pause_kept(&mut self, now: Instant) -> Verdict {
-        if self.acked_bytes == self.interval.1 {
-            self.interval = (now, self.acked_bytes);
+    /// The client's window is closed. A pause is excused; a client that reads drop by drop, and closes its window between
+    /// two drops, is not. It is judged when it has just taken something, over all the time since it was judged last.
+    fn pause_kept(&mut self, took: bool, now: Instant) -> Verdict {
+        self.interval = (now, self.acked_bytes);
+        let (from, before_bytes) = self.judged;
+        let took_us = now.since_us(from);
+        if !took || took_us < RATE_MIN_WINDOW_US {
             return Verdict::Patient;
         }
-        match self.rate_kept(now) {
-            Verdict::End(_) if !core::mem::replace(&mut self.trickles, true) => Verdict::Patient,
-            verdict => verdict,
+        let slow = self.is_slow(self.acked_bytes - before_bytes, took_us);
+        let before = self.judge(slow, now);
+        match slow && before {
+            true => Verdict::End(Why::TooSlow),
+            false => Verdict::Patient,
         }
+    }
+
+    /// Notes that the client was too slow, or was not. Returns what was noted before.
+    fn judge(&mut self, slow: bool, now: Instant) -> bool {
+        self.judged = (now, self.acked_bytes);
+        core::mem::replace(&mut self.trickles, slow)
+    }
+
+    fn is_slow(&self, acked_bytes: u64, us: u64) -> bool {
+        let got = u128::from(acked_bytes) * u128::from(US_PER_S);
+        got < u128::from(self.settings.rate_min_bytes_per_s) * u128::from(us)
     }
 
     /// At the end of an interval: was the client fast enough?
@@ -271,12 +294,10 @@ impl Timeouts {
             return Verdict::Patient;
         }
         self.interval = (now, self.acked_bytes);
-        let got = u128::from(self.acked_bytes - before_bytes) * u128::from(US_PER_S);
-        let least = u128::from(self.settings.rate_min_bytes_per_s) * u128::from(took_us);
-        if got < least {
+        if self.is_slow(self.acked_bytes - before_bytes, took_us) {
             return Verdict::End(Why::TooSlow);
         }
-        self.trickles = false;
+        self.judge(false, now);
         Verdict::Patient
     }
 }

@@ -238,17 +238,17 @@ fn a_client_below_the_least_rate_is_ended_after_a_minute() {
     assert_eq!(at_rate(98), closed(60, true, Why::TooSlow));
 }
 
-/// How a client ends that takes so much every ten seconds, and whose window is closed whenever it is looked at.
-fn drop_by_drop(drop_bytes: u64) -> Option<Closed> {
+/// How a client ends that takes so much every `s` seconds, and whose window is closed whenever it is looked at.
+fn drop_by_drop(drop_bytes: u64, s: u64) -> Option<Closed> {
     let (mut bench, conn, stream) = sending(settings());
     bench.sample = TcpSample {
         window_closed: true,
         ..unacked(1_100)
     };
-    for _ in 0..60 {
+    for _ in 0..900 / s {
         bench.tcp(conn, TcpEvent::Writable);
         bench.sent(stream, drop_bytes, true);
-        let end = bench.closed_within_s(10);
+        let end = bench.closed_within_s(s);
         if end.is_some() {
             return end;
         }
@@ -258,8 +258,11 @@ fn drop_by_drop(drop_bytes: u64) -> Option<Closed> {
 
 #[test]
 fn a_client_that_reads_drop_by_drop_is_ended_and_one_that_pauses_is_not() {
-    assert_eq!(drop_by_drop(1_010), None);
-    assert_eq!(drop_by_drop(500).map(|end| end.why), Some(Why::TooSlow));
+    for s in [10, 40, 90, 150] {
+        assert_eq!(drop_by_drop(102 * s, s), None, "{s} s");
+        let end = drop_by_drop(90 * s, s);
+        assert_eq!(end.map(|end| end.why), Some(Why::TooSlow), "{s} s");
+    }
     let (mut bench, conn, stream) = sending(settings());
     bench.sample = TcpSample {
         window_closed: true,
@@ -268,6 +271,12 @@ fn a_client_that_reads_drop_by_drop_is_ended_and_one_that_pauses_is_not() {
     bench.tcp(conn, TcpEvent::Writable);
     bench.sent(stream, 500, true);
     assert_eq!(bench.closed_within_s(500), None, "the rest of what it took");
+    bench.sample = unacked(1_100); // it reads on, faster
+    for _ in 0..130 {
+        bench.tcp(conn, TcpEvent::Writable);
+        bench.sent(stream, 200, true);
+        assert_eq!(bench.closed_within_s(1), None);
+    }
 }
 
 #[test]
