@@ -68,9 +68,6 @@ pub const ROOM_BYTES_MIN: u64 = 16 * KIB;
 /// Rounds of top-ups reach no further ahead than this, however slow all clients are; or half of the shortest T, if that
 /// is more.
 pub const REACH_US_MAX: u64 = 400_000;
-/// Where shares of a send memory bound sockets, rounds reach as far as such a share lasts, and at least this far: a round
-/// looks at every connection.
-pub const BOUND_REACH_US_MIN: u64 = 10_000;
 /// The demand that a round found is out of date after this time.
 pub const DEMAND_US_MAX: u64 = 2 * STEADY_US_MAX;
 /// The greatest TCP_NOTSENT_LOWAT: SO_SNDBUF grows up to about this (tcp_wmem).

@@ -53,8 +53,6 @@ pub struct SendQueue {
     burst: Burst,
     /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
     share_bytes: u64,
-    /// Its share is what bounded its last refill.
-    share_binds: bool,
     /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
     most_bytes: u64,
     /// It was given bytes that its client may not have read yet.
@@ -121,7 +119,6 @@ impl SendQueue {
             gauge: Gauge::default(),
             burst: Burst::default(),
             share_bytes: u64::MAX,
-            share_binds: false,
             most_bytes: u64::MAX,
             unsettled: false,
             told_bytes: 0,
@@ -332,17 +329,11 @@ impl SendQueue {
             .min(self.share_bytes / 2)
     }
 
-    /// How long a full socket lasts until it becomes writable if no share bounds it; `None` while B_n is not known.
+    /// How long a full socket lasts until it becomes writable; `None` while B_n is not known.
     fn lasts_us(&self, target: Target) -> Option<u64> {
         let rate = self.rate.send_bytes_per_s();
         let least_bytes = target.least_bytes.max(self.steady_bytes(target));
         (rate > 0).then(|| target.us.max(us_for(least_bytes, rate)))
-    }
-
-    /// What is acknowledged of a full share when the kernel makes the socket writable ([`crate::sndbuf::bound`]); `None`:
-    /// its share was not what bounded its last refill.
-    fn share_part_bytes(&self) -> Option<u64> {
-        self.share_binds.then_some(self.share_bytes / 3)
     }
 
     /// How much the socket should take now.
@@ -361,7 +352,6 @@ impl SendQueue {
         self.burst.share(target.beyond_bytes);
         self.most_bytes = self.most_bytes(self.level_bytes(now));
         let fill_bytes = self.fill_bytes(target);
-        self.share_binds = fill_bytes == self.share_bytes;
         let room_bytes = fill_bytes.saturating_sub(self.level_bytes(now));
         let known = self.rate.send_bytes_per_s() > 0;
         let (up_to_bytes, call_bytes) = match own_bytes.filter(|_| known) {
@@ -452,13 +442,7 @@ impl SendQueue {
 
     /// Whether to top up the connection along with another: it would become writable before `until`.
     pub fn joins(&self, until: Instant) -> bool {
-        let rate = self.rate.send_bytes_per_s();
-        let calls = match self.share_part_bytes() {
-            // What is in flight counts, too, and an ACK takes as much of it as the client takes of the rest.
-            Some(part_bytes) => bytes_in(until.since_us(self.looked_at), rate) >= part_bytes,
-            None => self.level_bytes(until) <= self.call_bytes(),
-        };
-        rate > 0 && calls
+        self.rate.send_bytes_per_s() > 0 && self.level_bytes(until) <= self.call_bytes()
     }
 }
 

@@ -283,18 +283,3 @@ fn the_end_of_a_response_goes_in_late_whoever_reads_it() {
         "and no more than others have of their own"
     );
 }
-
-#[test]
-fn who_is_held_to_a_share_joins_a_round_when_a_third_of_it_will_be_acknowledged() {
-    let mut margin = SendQueue::at_rate(1_000_000);
-    margin.begin(AT(0));
-    margin.share(Some(60_000));
-    margin.refill(None, u64::MAX, TARGET, AT(0));
-    margin.given(60_000, AT(0));
-    margin.full(40_000, TARGET, AT(0));
-    let joins_at: Vec<bool> = [5, 19, 20, 30].map(|ms| margin.joins(AT(ms))).to_vec();
-    assert_eq!(joins_at, [false, false, true, true]);
-    margin.share(None);
-    margin.refill(None, u64::MAX, TARGET, AT(1));
-    assert!(!margin.joins(AT(1)), "40 KB last for 40 ms");
-}
