@@ -223,7 +223,7 @@ fn set_and_given_back() -> Result<(), String> {
         .first()
         .is_some_and(|look| look.outcome == Outcome::Done);
     let set = lowat_of(&client);
-    kernel.restore(&mut looks).map_err(failed)?;
+    kernel.restore().map_err(failed)?;
     match (done, set, lowat_of(&client)) {
         (true, 34_567, 0) => Ok(()),
         (false, ..) => Err("the kernel refuses".to_owned()),

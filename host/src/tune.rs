@@ -297,16 +297,12 @@ fn remove(place: &Place) -> Result<(), Failure> {
 
 /// Undoes all changes. How many sockets were changed.
 fn give_all_back(kernel: &mut Kernel) -> Result<u64, Failure> {
-    let mut answers = Vec::new();
-    kernel.restore(&mut answers)?;
-    let refused = answers
-        .iter()
-        .filter(|look| look.outcome == Outcome::Refused)
-        .count();
-    match refused {
-        0 => Ok(answers.len() as u64),
-        _ => Err(Failure::runtime(format!(
-            "the kernel refuses to give back what {refused} sockets had: 'ackpace-host tune --restore' tries again"
+    let before = kernel.changed()?;
+    kernel.restore()?;
+    match kernel.changed()? {
+        0 => Ok(before),
+        left => Err(Failure::runtime(format!(
+            "the kernel refuses to give back what {left} sockets had: 'ackpace-host tune --restore' tries again"
         ))),
     }
 }

@@ -173,8 +173,11 @@ impl Tuner {
             return None;
         }
         let changes = self.changes(now);
-        self.count();
-        (!changes.is_empty()).then_some(Wish::Orders(changes))
+        if changes.is_empty() {
+            self.count(); // otherwise when they are carried out
+            return None;
+        }
+        Some(Wish::Orders(changes))
     }
 
     /// All sockets that match, and those that were changed.
@@ -201,15 +204,15 @@ impl Tuner {
 
     /// One socket; its reading, if it takes part.
     fn saw(&mut self, look: &Look, us: u64, now: Instant) -> Option<Reading> {
-        if !self.members.contains_key(&look.cookie) {
-            if self.members.len() >= SOCKETS_MAX {
-                self.tally.beyond += 1;
-                return None;
-            }
-            let conn = self.slot(look.cookie);
-            self.members.insert(look.cookie, Member::new(conn, *look));
+        if self.members.len() >= SOCKETS_MAX && !self.members.contains_key(&look.cookie) {
+            self.tally.beyond += 1;
+            return None;
         }
-        let member = self.members.get_mut(&look.cookie)?;
+        let (slots, free) = (&mut self.slots, &mut self.free);
+        let member = self
+            .members
+            .entry(look.cookie)
+            .or_insert_with(|| Member::new(slot(slots, free, look.cookie), *look));
         let before = member.look;
         member.seen = self.looks;
         let mut look = *look;
@@ -220,13 +223,17 @@ impl Tuner {
         if member.left.is_some() || !look.is_matched || !look.is_open {
             return None;
         }
+        let is_sending = look.sample.unacked_bytes > 0 || acked(&look) != acked(&before);
+        if !is_sending && member.share_bytes.is_none() {
+            return None; // it has nothing, and needs nothing
+        }
         // What it held before us can't be taken back. It is let go, and not made up for by the others.
         let left_bytes = member.before_us_bytes.saturating_sub(acked(&look));
         self.tally.before_bytes += left_bytes.min(look.sample.unacked_bytes);
         Some(Reading {
             conn: member.conn,
             address: look.address(),
-            is_sending: look.sample.unacked_bytes > 0 || acked(&look) != acked(&before),
+            is_sending,
             sample: TcpSample {
                 unacked_bytes: look.sample.unacked_bytes.saturating_sub(left_bytes),
                 ..look.sample
@@ -237,19 +244,6 @@ impl Tuner {
             rate_bytes_per_s: member.rate_bytes_per_s,
             held_up_us,
         })
-    }
-
-    fn slot(&mut self, cookie: u64) -> ConnId {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, 0));
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        *slot = (slot.0.wrapping_add(1), cookie);
-        ConnId {
-            index,
-            generation: slot.0,
-        }
     }
 
     fn forget_the_gone(&mut self) {
@@ -332,25 +326,29 @@ impl Tuner {
         tally.held_bytes = standing.held_bytes;
         tally.sharing = standing.connections;
         tally.is_short = standing.connections * FLOOR_BYTES > tally.budget_bytes;
-        let ours = |member: &&Member| member.look.ours.is_some();
-        let clamped =
-            |member: &&Member| ours(member) && member.look.now.clamp_segments < NONE_SEGMENTS;
-        tally.sockets = self
-            .members
-            .values()
-            .filter(|member| member.look.is_matched)
-            .count() as u64;
-        tally.tuned = self.members.values().filter(ours).count() as u64;
-        tally.clamped = self.members.values().filter(clamped).count() as u64;
-        tally.queued_bytes = self
-            .members
-            .values()
-            .map(|member| u64::from(member.look.queued_bytes))
-            .sum();
-        tally.left_alone.clear();
-        for why in self.members.values().filter_map(|member| member.left) {
-            *tally.left_alone.entry(why.name().to_owned()).or_default() += 1;
+        (
+            tally.sockets,
+            tally.tuned,
+            tally.clamped,
+            tally.queued_bytes,
+        ) = (0, 0, 0, 0);
+        let mut left = [0u64; HandsOff::ALL.len()];
+        for member in self.members.values() {
+            let look = &member.look;
+            let is_clamped = look.now.clamp_segments < NONE_SEGMENTS;
+            tally.sockets += u64::from(look.is_matched);
+            tally.tuned += u64::from(look.ours.is_some());
+            tally.clamped += u64::from(look.ours.is_some() && is_clamped);
+            tally.queued_bytes += u64::from(look.queued_bytes);
+            if let Some(why) = member.left {
+                left[why as usize] += 1;
+            }
         }
+        let reasons = HandsOff::ALL.into_iter().zip(left);
+        tally.left_alone = reasons
+            .filter(|(_, sockets)| *sockets > 0)
+            .map(|(why, sockets)| (why.name().to_owned(), sockets))
+            .collect();
     }
 }
 
@@ -455,6 +453,20 @@ impl Member {
             record.set.lowat_bytes = to.lowat_bytes;
         }
         look.now = to;
+    }
+}
+
+/// A slot for this socket, with a new generation.
+fn slot(slots: &mut Vec<(u32, u64)>, free: &mut Vec<u32>, cookie: u64) -> ConnId {
+    let index = free.pop().unwrap_or_else(|| {
+        slots.push((0, 0));
+        slots.len() as u32 - 1
+    });
+    let slot = &mut slots[index as usize];
+    *slot = (slot.0.wrapping_add(1), cookie);
+    ConnId {
+        index,
+        generation: slot.0,
     }
 }
 

@@ -81,13 +81,12 @@ static __always_inline __u64 cgroup_of(struct sock *sk)
 	return BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
 }
 
-static __always_inline int matches(const struct control *control, const struct look *look)
+// By what never changes of a socket: port and address.
+static __always_inline int matches_place(const struct control *control, const struct look *look)
 {
 	struct prefix prefix = { .bits = 128 };
 
 	if (control->by & BY_PORT && !bpf_map_lookup_elem(&ports, &look->local_port))
-		return 0;
-	if (control->by & BY_CGROUP && !bpf_map_lookup_elem(&cgroups, &look->cgroup))
 		return 0;
 	if (control->by & BY_ADDRESS) {
 		__builtin_memcpy(prefix.address, look->local, 16);
@@ -200,9 +199,11 @@ static __always_inline int act(struct tcp_sock *tp, struct touched *ours, const 
 		else
 			look->outcome = ours ? give_back(tp, ours) : OUTCOME_DONE;
 		return 1;
-	case MODE_RESTORE:
+	case MODE_RESTORE: // tells nothing, so that no full buffer makes a pass visit a socket again
 		if (ours)
-			look->outcome = give_back(tp, ours);
+			give_back(tp, ours);
+		return 0;
+	case MODE_CHANGED:
 		return ours != 0;
 	}
 	return 0;
@@ -212,10 +213,10 @@ SEC("iter/tcp")
 int pass(struct bpf_iter__tcp *context)
 {
 	struct sock_common *common = context->sk_common;
-	struct tcp_sock *tp = common ? bpf_skc_to_tcp_sock(common) : 0;
 	struct control *control_now;
 	struct look look = {};
 	struct touched *ours;
+	struct tcp_sock *tp;
 	__u32 zero = 0;
 
 	control_now = bpf_map_lookup_elem(&control, &zero);
@@ -226,23 +227,30 @@ int pass(struct bpf_iter__tcp *context)
 		control_now->at_ns = bpf_ktime_get_ns();
 		return 0;
 	}
-	if (!tp || control_now->mode == MODE_CLOCK || common->skc_state == STATE_LISTEN || common->skc_state == STATE_CLOSE)
+	look.state = common->skc_state;
+	if (control_now->mode == MODE_CLOCK || look.state == STATE_LISTEN || look.state == STATE_CLOSE)
+		return 0;
+	look.local_port = common->skc_num;
+	addresses(common, &look);
+	// What an earlier instance left elsewhere was undone by MODE_RESTORE.
+	if (control_now->mode < MODE_RESTORE && !matches_place(control_now, &look))
+		return 0;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
 		return 0;
 	ours = bpf_sk_storage_get(&touched, tp, 0, 0);
-	look.cookie = bpf_get_socket_cookie(common);
-	look.state = common->skc_state;
-	look.local_port = common->skc_num;
-	look.peer_port = bpf_ntohs(common->skc_dport);
-	look.cgroup = control_now->by & BY_CGROUP ? cgroup_of(&tp->inet_conn.icsk_inet.sk) : 0;
-	addresses(common, &look);
-	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
-		look.flags |= FLAG_SEND_BUFFER_FIXED;
 	if (ours) {
 		look.flags |= FLAG_OURS;
 		look.ours = *ours;
 	}
-	if (matches(control_now, &look))
+	if (control_now->by & BY_CGROUP)
+		look.cgroup = cgroup_of(&tp->inet_conn.icsk_inet.sk);
+	if (!(control_now->by & BY_CGROUP) || bpf_map_lookup_elem(&cgroups, &look.cgroup))
 		look.flags |= FLAG_MATCHED;
+	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
+		look.flags |= FLAG_SEND_BUFFER_FIXED;
+	look.cookie = bpf_get_socket_cookie(common);
+	look.peer_port = bpf_ntohs(common->skc_dport);
 	// As they were before the order.
 	look.clamp_segments = tp->snd_cwnd_clamp;
 	look.lowat_bytes = tp->notsent_lowat;

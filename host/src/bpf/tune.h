@@ -12,7 +12,7 @@
 // "No clamp", as far as it can be set.
 #define CLAMP_NONE 0x7fffffff
 
-enum { MODE_CLOCK = 0, MODE_LOOK = 1, MODE_ORDERS = 2, MODE_RESTORE = 3 };
+enum { MODE_CLOCK = 0, MODE_LOOK = 1, MODE_ORDERS = 2, MODE_RESTORE = 3, MODE_CHANGED = 4 };
 enum { BY_PORT = 1, BY_CGROUP = 2, BY_ADDRESS = 4 };
 enum { FLAG_OURS = 1, FLAG_MATCHED = 2, FLAG_SEND_BUFFER_FIXED = 4 };
 // What became of an order: done; the socket was not as user space saw it; the kernel refused.

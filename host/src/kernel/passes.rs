@@ -21,6 +21,8 @@ const ORDERS: u32 = 2;
 const CONTROL_BYTES: usize = 24;
 /// `MODE_RESTORE`.
 pub const RESTORE: u32 = 3;
+/// `MODE_CHANGED`.
+pub const CHANGED: u32 = 4;
 const BY_PORT: u32 = 1;
 const BY_CGROUP: u32 = 2;
 const BY_ADDRESS: u32 = 4;
@@ -141,16 +143,23 @@ impl Passes {
     /// As [`super::Kernel::carry_out`].
     pub fn carry_out(&mut self, orders: &[Order], answers: &mut Vec<Look>) -> Result<(), Failure> {
         let orders = &orders[..orders.len().min(ORDERS_MAX)];
-        let map = self.map("orders")?;
-        for order in orders {
-            map.update(&order.cookie.to_ne_bytes(), &packed(order), MapFlags::ANY)
-                .map_err(failed)?;
+        if orders.is_empty() {
+            answers.clear();
+            return Ok(());
         }
+        let cookies: Vec<u8> = orders
+            .iter()
+            .flat_map(|order| order.cookie.to_ne_bytes())
+            .collect();
+        let packed: Vec<u8> = orders.iter().flat_map(packed).collect();
+        let (count, any) = (orders.len() as u32, MapFlags::ANY);
+        let map = self.map("orders")?;
+        map.update_batch(&cookies, &packed, count, any, any)
+            .map_err(failed)?;
         let passed = self.pass(ORDERS, answers);
         let map = self.map("orders")?;
-        for order in orders {
-            map.delete(&order.cookie.to_ne_bytes()).map_err(failed)?;
-        }
+        map.delete_batch(&cookies, count, any, any)
+            .map_err(failed)?;
         passed
     }
 
