@@ -31,6 +31,7 @@ mod slow_disk;
 mod small;
 mod speedup;
 mod sweep_once;
+mod tune_nginx;
 
 use crate::experiment::Experiment;
 
@@ -77,6 +78,7 @@ pub fn all() -> Vec<Experiment> {
         send_memory::traps(),
         send_memory_cgroup::experiment(),
         sendfile::experiment(),
+        tune_nginx::experiment(),
     ]
 }
 
