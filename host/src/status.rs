@@ -78,6 +78,8 @@ fn answer(mut asker: UnixStream, board: &Board) -> io::Result<()> {
     let wait = Some(Duration::from_millis(QUESTION_MS_MAX));
     asker.set_read_timeout(wait)?;
     asker.set_write_timeout(wait)?;
+    // Read in any case: closing a socket with unread bytes would take the refusal from its reader.
+    let question = line(&mut asker)?;
     let peer = rustix::net::sockopt::socket_peercred(&asker)?;
     let own = rustix::process::geteuid();
     if !peer.uid.is_root() && peer.uid != own {
@@ -87,7 +89,6 @@ fn answer(mut asker: UnixStream, board: &Board) -> io::Result<()> {
             own.as_raw()
         );
     }
-    let question = line(&mut asker)?;
     match question.as_str() {
         "status" => writeln!(asker, "{}", serde_json::to_string(&board.read())?),
         "metrics" => write!(asker, "{}", board.read().metrics()),

@@ -51,6 +51,11 @@ impl Tuning {
         self.said.contains(part)
     }
 
+    /// What it said until the last [`Tuning::says`].
+    pub fn said(&self) -> &str {
+        &self.said
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()

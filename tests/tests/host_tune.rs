@@ -4,11 +4,13 @@
 //! Each test has a network namespace of its own, with a loopback that has the segments of an Ethernet. The senders are
 //! sockets of the test, so that their options can be read, or an unmodified server.
 
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use std::{fs, thread};
 
 use ackpace_tests::{
     Cgroup, Outcome, Setup, Tree, Tuning, client, command, eventually, host_binary,
@@ -169,6 +171,25 @@ fn status(name: &str) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
+/// What another user is told on the status socket.
+fn asked_by_nobody() -> String {
+    let space = fs::metadata("/proc/thread-self/ns/net")
+        .expect("Linux")
+        .ino();
+    let path = format!("/run/ackpace-host/tune-{space}.sock");
+    let ask = move || {
+        // SAFETY: no pointers; the raw call changes this thread alone, which ends here.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
+        assert_eq!(changed, 0, "setresuid: {}", io::Error::last_os_error());
+        let mut stream = UnixStream::connect(path)?;
+        writeln!(stream, "status")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map(|_| answer)
+    };
+    let asked = thread::spawn(ask).join().expect("no panic");
+    asked.expect("an answer")
+}
+
 #[test]
 fn sockets_are_held_while_it_runs_and_others_never() {
     if !apart() {
@@ -191,6 +212,9 @@ fn sockets_are_held_while_it_runs_and_others_never() {
         metrics.contains("ackpace_host_tune_changes_total{cause=\"joined\"} 6"),
         "{metrics}"
     );
+
+    let stranger = asked_by_nobody();
+    assert!(stranger.starts_with("refused: only root"), "{stranger}");
 
     let second = tune(&["--budget", "1MiB"]);
     assert_eq!(second.code, Some(2), "{}", second.err);
@@ -285,6 +309,28 @@ fn what_a_program_has_set_stays_before_and_after() {
         are_untouched(sender.port, 2),
         "but for the one with SO_SNDBUF"
     );
+}
+
+#[test]
+fn bbr_keeps_what_it_needs_to_measure() {
+    if !apart() {
+        return;
+    }
+    if fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "bbr").is_err() {
+        return skip("this kernel has no bbr");
+    }
+    let sender = Sender::start("127.0.0.1:0", 3);
+    let port = sender.port.to_string();
+    let mut tuning = Tuning::start(&["--budget", "24KiB", "--port", &port]);
+    eventually("they are clamped", || status("clamped") == 3);
+    eventually("that is told", || tuning.says(": joined"));
+    let clamps = tuning.said().split("clamp none -> ").skip(1);
+    let clamps: Vec<u32> = clamps
+        .filter_map(|text| text.split(' ').next()?.parse().ok())
+        .collect();
+    assert!(clamps.iter().all(|segments| *segments >= 8), "{clamps:?}");
+    assert_eq!(tuning.end(libc::SIGTERM), Some(0));
+    assert!(sender.is_untouched());
 }
 
 #[test]
