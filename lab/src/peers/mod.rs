@@ -305,10 +305,13 @@ impl Contender {
                 caddy::config(&self.options),
             ),
         };
+        let beside = self.tune.map_or_else(String::new, |options| {
+            format!("\n# beside it: ackpace-host tune {}\n", options.join(" "))
+        });
         Ok(Identity {
             name: self.name.clone(),
             version,
-            config,
+            config: config + &beside,
         })
     }
 
