@@ -54,9 +54,12 @@ impl Place {
     }
 }
 
-/// The right to tune in this namespace, as long as it lives.
+/// The right to tune in this namespace, as long as it lives. Its file goes away with it.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "closing it gives the lock back")] File);
+pub struct Lock {
+    path: PathBuf,
+    _file: File,
+}
 
 impl Lock {
     /// Takes it.
@@ -70,25 +73,43 @@ impl Lock {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o755);
         builder.create(RUN_DIR).map_err(|error| failed(&error))?;
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&place.lock).map_err(|error| failed(&error))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                let _ = file.read_to_string(&mut pid);
-                return Err(Failure::operator(format!(
-                    "process {} tunes this network namespace already; two would undo each other: stop it first",
-                    pid.trim()
-                )));
+        loop {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            let mut file = options.open(&place.lock).map_err(|error| failed(&error))?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Err(taken(&mut file)),
+                Err(error) => return Err(failed(&error)),
             }
-            Err(error) => return Err(failed(&error)),
+            let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+            let (ours, there) = (file.metadata(), fs::metadata(&place.lock));
+            if ours.map(identity).ok() != there.map(identity).ok() {
+                continue; // its last owner removed it after we had opened it
+            }
+            let _ = file.set_len(0).and_then(|()| file.rewind());
+            let _ = writeln!(file, "{}", std::process::id());
+            return Ok(Lock {
+                path: place.lock.clone(),
+                _file: file,
+            });
         }
-        let _ = file.set_len(0).and_then(|()| file.rewind());
-        let _ = writeln!(file, "{}", std::process::id());
-        Ok(Lock(file))
     }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path); // still locked: nobody else has it
+    }
+}
+
+fn taken(file: &mut File) -> Failure {
+    let mut pid = String::new();
+    let _ = file.read_to_string(&mut pid);
+    Failure::operator(format!(
+        "process {} tunes this network namespace already; two would undo each other: stop it first",
+        pid.trim()
+    ))
 }
 
 /// Provides the BPF file system for the pin: mounts it where the system has none.

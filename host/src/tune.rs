@@ -17,7 +17,7 @@ use crate::cgroups;
 use crate::clock::{Clock, thread_cpu_ns};
 use crate::failure::Failure;
 use crate::journal::Journal;
-use crate::kernel::{Kernel, Order};
+use crate::kernel::{HAS_BPF, Kernel, Order};
 use crate::limits::ORDERS_MAX;
 use crate::look::{Look, Outcome};
 use crate::options::Tune;
@@ -89,6 +89,9 @@ impl Session {
             .map(cgroups::directory)
             .transpose();
         let cgroup = cgroup.map_err(Failure::operator)?;
+        if !HAS_BPF {
+            Kernel::open(None)?; // says so, before anything is touched
+        }
         let place = Place::here()?;
         let lock = match options.dry_run {
             true => None,
