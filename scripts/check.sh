@@ -13,6 +13,6 @@ step lints cargo clippy --quiet --workspace --all-targets -- -D warnings
 step tidy cargo xtask tidy
 temp_on_disk
 step unit-tests cargo test --quiet --workspace --lib --bins
-# All of the simulator's tables but those of two tests that take a minute each.
+# All of the simulator's tables but those of the two largest tests, which take half of the time.
 step tables cargo test --quiet -p ackpace-sim --test sending --test balance --test response_cache --test delivery -- \
     --skip as_many_reads_are_given_to_a_device_as_pay --skip nine_thousand_slow_clients

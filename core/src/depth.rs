@@ -31,7 +31,7 @@ const CLEAR: f64 = 2.0;
 /// A trial is given up after this many times the reads of a turn in which nobody waited.
 const PATIENCE: usize = 4;
 /// From this share of dry streams on, the device is too slow.
-const DRY_SHARE: f64 = 0.25;
+const UNDERRUN_SHARE: f64 = 0.25;
 /// Reads between two trials; they double after a trial without a change.
 const REST_READS: u32 = 500;
 const REST_READS_MOST: u32 = 32_000;
@@ -105,7 +105,7 @@ pub struct Depth {
     mean_time: f64,
     mean_medium: f64,
     /// The share of turns that went to streams that had run dry.
-    dry: f64,
+    underruns: f64,
     class: usize,
     /// What was found for each class of lengths: an index into [`LADDER`].
     found: [Option<usize>; CLASSES],
@@ -153,7 +153,7 @@ impl Depth {
             mean_len: CLASS_BYTES as f64 * 8.0,
             mean_time: 10_000.0,
             mean_medium: 2_000.0,
-            dry: 0.0,
+            underruns: 0.0,
             class: 3,
             found: [None; CLASSES],
             trial: None,
@@ -197,14 +197,14 @@ impl Depth {
         self.mean_len as u64
     }
 
-    /// A stream has its turn; `dry`: it had run dry.
-    pub fn turn(&mut self, dry: bool) {
-        self.dry += (f64::from(u8::from(dry)) - self.dry) / 64.0;
+    /// A stream has its turn; `underrun`: it had run dry.
+    pub fn turn(&mut self, underrun: bool) {
+        self.underruns += (f64::from(u8::from(underrun)) - self.underruns) / 64.0;
     }
 
     /// Whether streams run dry more often than now and then.
     fn short(&self) -> bool {
-        self.dry > DRY_SHARE
+        self.underruns > UNDERRUN_SHARE
     }
 
     /// A read completed. Returns the outcome of a trial that ends with it.

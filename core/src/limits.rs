@@ -68,6 +68,9 @@ pub const ROOM_BYTES_MIN: u64 = 16 * KIB;
 /// Rounds of top-ups reach no further ahead than this, however slow all clients are; or half of the shortest T, if that
 /// is more.
 pub const REACH_US_MAX: u64 = 400_000;
+/// Where shares of a send memory bound sockets, rounds reach as far as such a share lasts, and at least this far: a round
+/// looks at every connection.
+pub const BOUND_REACH_US_MIN: u64 = 10_000;
 /// The demand that a round found is out of date after this time.
 pub const DEMAND_US_MAX: u64 = 2 * STEADY_US_MAX;
 /// The greatest TCP_NOTSENT_LOWAT: SO_SNDBUF grows up to about this (tcp_wmem).
@@ -86,7 +89,7 @@ pub const PACED_RTT_US_MIN: u64 = 2_000;
 /// If a client had nothing to take for a while, its first rate is not estimated from less than this.
 pub const FIRST_SAMPLE_BYTES_MIN: u64 = 64 * KIB;
 /// For prefetch a rate is measured over at least this, and the first one over half of it.
-pub const STRETCH_US_MIN: u64 = US_PER_S;
+pub const INTERVAL_US_MIN: u64 = US_PER_S;
 /// Two samples of TCP's counters that are closer than this count as one: what happens in between is noise.
 pub const FLOW_US_MIN: u64 = 10_000;
 /// Counters older than this say nothing about the present.
@@ -94,7 +97,7 @@ pub const FLOW_US_MAX: u64 = 60 * US_PER_S;
 /// Bytes that a client must have read before its rate is believed, half of them for the first rate; or less, after
 /// eight times the ordinary duration. Windows open in steps.
 pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
-/// Windows open in steps, and programs read in bursts: a stretch of a client's reading counts when it is this many
+/// Windows open in steps, and programs read in bursts: an interval of a client's reading counts when it is this many
 /// times as long as its largest step.
 pub const FLOW_STEPS: u64 = 4;
 /// A client that reads at its own pace is sampled at least this often, and more often while little is known about it.
@@ -163,6 +166,15 @@ pub const DRAIN_US: u64 = 300_000;
 /// A share that grows by less than this, in hundredths, is not worth a system call. One that shrinks always is, or the
 /// shares would exceed the pool.
 pub const SHARE_GROWTH_PERCENT_MIN: u64 = 3;
+/// One part in so many of the send memory is kept for connections that join until the next division. Less: they would wait
+/// for the memory of others with two segments.
+pub const START_PART: u64 = 16;
+/// A client that acknowledges nothing for so long, while its socket holds bytes for it, claims no more than these. A
+/// second is a long timeout of TCP, and looks are a second apart.
+pub const STALLED_US: u64 = 3 * US_PER_S;
+/// One part in so many of the send memory may be held by clients that have stalled while others need more. Beyond: those
+/// that stalled first have [`PAUSED_US`], not `pause_timeout`.
+pub const STALLED_PART: u64 = 2;
 /// The least TCP_NOTSENT_LOWAT for a socket of another program whose share has room for it. A smaller one wakes the
 /// program more often; a larger one holds more for clients that take little.
 pub const LOWAT_BYTES_MIN: u64 = 16 * KIB;
@@ -442,6 +454,12 @@ pub const LISTING_BYTES_MAX: u64 = 64 * MIB;
 /// Files whose identity is remembered after their last stream, so that what is known of their
 /// residency survives between requests. Full: the oldest is forgotten.
 pub const OBJECTS_REMEMBERED_MAX: usize = 4096;
+
+/// What a receiver may owe for extra turns, and so the longest turn (`turn.rs`); the copying of one call takes less than a
+/// millisecond. At it: no extra turn until some is paid.
+pub const TURN_OWED_US_MAX: u64 = 10_000;
+/// It pays with one part in so many of a slice at most: half of it, so that it still runs. At it: it pays longer.
+pub const TURN_PAID_PART_MAX: u64 = 2;
 
 /// What a connection holds at worst, as its shell knows.
 #[derive(Clone, Copy, Debug)]

@@ -168,10 +168,10 @@ impl Default for PoolController {
 
 impl PoolController {
     /// One of `streams` has its turn, when `used` of `max` slots are in use, in a sweep whose reads memory bounds.
-    /// Only streams that are found `dry` make reads longer: longer reads are of no use to the others.
-    pub fn turn(&mut self, dry: bool, used: u32, max: u32, streams: u64) {
+    /// Only streams that are found in an `underrun` make reads longer: longer reads are of no use to the others.
+    pub fn turn(&mut self, underrun: bool, used: u32, max: u32, streams: u64) {
         let lacks = FILL - f64::from(used) / f64::from(max.max(1));
-        if dry || lacks < 0.0 {
+        if underrun || lacks < 0.0 {
             let step = 1.0 + lacks * FILL_GAIN / streams.max(1) as f64;
             self.set(self.factor * step);
         }

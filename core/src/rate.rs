@@ -8,7 +8,7 @@ pub mod flow;
 
 use self::flow::Evidence;
 use crate::limits::{
-    FIRST_SAMPLE_BYTES_MIN, RATE_BYTES_PER_S_MAX, RATE_SAMPLE_US_MIN, STRETCH_US_MIN,
+    FIRST_SAMPLE_BYTES_MIN, INTERVAL_US_MIN, RATE_BYTES_PER_S_MAX, RATE_SAMPLE_US_MIN,
 };
 use crate::units::US_PER_S;
 
@@ -115,8 +115,8 @@ impl Rate {
     /// Evidence over less time than this says nothing, microseconds. The first piece may be shorter.
     pub fn least_us(&self) -> u64 {
         match self.is_guess() {
-            true => STRETCH_US_MIN / 2,
-            false => STRETCH_US_MIN,
+            true => INTERVAL_US_MIN / 2,
+            false => INTERVAL_US_MIN,
         }
     }
 
@@ -178,7 +178,7 @@ impl Rate {
     }
 
     /// The path is congested, and carries at most this much if that is known. For prefetch that bound holds at once,
-    /// and the next stretch tells whether the rate is less. `true`: that stretch begins now. About a client that reads
+    /// and the next interval tells whether the rate is less. `true`: that interval begins now. About a client that reads
     /// at its own pace, congestion says nothing.
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) -> bool {
         if self.mean_bytes_per_s == 0 || self.is_own_pace() {
@@ -194,15 +194,15 @@ impl Rate {
     }
 
     /// Like [`Rate::sample`], over a longer time, for prefetch.
-    pub fn stretch(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
+    pub fn interval(&mut self, taken_bytes: u64, us: u64, underrun: bool) -> bool {
         if self.is_own_pace() {
             return true;
         }
         let mean = self.mean_bytes_per_s;
         let least_us = if mean == 0 || self.congested == Congested::Now {
-            STRETCH_US_MIN / 2
+            INTERVAL_US_MIN / 2
         } else {
-            STRETCH_US_MIN
+            INTERVAL_US_MIN
         };
         if us < least_us {
             return false;
@@ -211,7 +211,7 @@ impl Rate {
         self.mean_bytes_per_s = match mean {
             0 => sample,
             _ if sample >= mean => mean + (sample - mean) / 4,
-            _ if dry => mean,
+            _ if underrun => mean,
             _ if self.congested == Congested::Now => sample,
             _ => mean - (mean - sample) / 2,
         };
@@ -222,16 +222,16 @@ impl Rate {
         true
     }
 
-    /// The connection took `taken_bytes` in `us`. `dry`: it had nothing to take at some time, so it may be faster than
+    /// The connection took `taken_bytes` in `us`. `underrun`: it had nothing to take at some time, so it may be faster than
     /// this, but not slower. `false`: the time was too short to say anything, and the sample is to be made longer.
-    pub fn sample(&mut self, taken_bytes: u64, us: u64, dry: bool) -> bool {
+    pub fn sample(&mut self, taken_bytes: u64, us: u64, underrun: bool) -> bool {
         if us < RATE_SAMPLE_US_MIN {
             return false;
         }
         if self.is_own_pace() {
             return true;
         }
-        if dry && self.send_bytes_per_s == 0 && taken_bytes < FIRST_SAMPLE_BYTES_MIN {
+        if underrun && self.send_bytes_per_s == 0 && taken_bytes < FIRST_SAMPLE_BYTES_MIN {
             return true; // nothing to go by; the next sample begins here
         }
         let sample = per_s(taken_bytes, us);
@@ -239,7 +239,7 @@ impl Rate {
         self.send_bytes_per_s = match now {
             0 => sample,
             _ if sample >= now => now + (sample - now) / 2,
-            _ if dry => now,
+            _ if underrun => now,
             _ => now - (now - sample) / 4,
         };
         true
@@ -284,14 +284,14 @@ mod tests {
     #[test]
     fn for_prefetch_moments_do_not_count_and_it_falls_fast() {
         let mut rate = Rate::default();
-        assert!(!rate.stretch(500_000, 100 * MS, false), "a moment");
-        rate.stretch(100_000, 1_000 * MS, false);
+        assert!(!rate.interval(500_000, 100 * MS, false), "a moment");
+        rate.interval(100_000, 1_000 * MS, false);
         assert_eq!(rate.prefetch_bytes_per_s(), 100_000);
-        rate.stretch(500_000, 1_000 * MS, false);
+        rate.interval(500_000, 1_000 * MS, false);
         assert_eq!(rate.prefetch_bytes_per_s(), 200_000);
-        rate.stretch(100_000, 1_000 * MS, false);
+        rate.interval(100_000, 1_000 * MS, false);
         assert_eq!(rate.prefetch_bytes_per_s(), 150_000);
-        rate.stretch(100, 1_000 * MS, true);
+        rate.interval(100, 1_000 * MS, true);
         assert_eq!(
             rate.prefetch_bytes_per_s(),
             150_000,
@@ -303,14 +303,14 @@ mod tests {
     fn after_a_sign_of_congestion_the_window_bounds_it_and_the_next_sample_counts_whole() {
         let mut rate = Rate::default();
         assert!(!rate.congest(Some(1)), "still unknown");
-        rate.stretch(1_000_000, 1_000 * MS, false);
+        rate.interval(1_000_000, 1_000 * MS, false);
         assert!(rate.congest(Some(600_000)));
         assert_eq!(rate.prefetch_bytes_per_s(), 600_000);
-        assert!(!rate.stretch(100_000, 400 * MS, false), "a moment");
-        assert!(rate.stretch(250_000, 500 * MS, false));
+        assert!(!rate.interval(100_000, 400 * MS, false), "a moment");
+        assert!(rate.interval(250_000, 500 * MS, false));
         assert_eq!(rate.prefetch_bytes_per_s(), 500_000);
         assert!(!rate.congest(None), "bbr; and an ordinary sample is next");
-        rate.stretch(300_000, 1_000 * MS, false);
+        rate.interval(300_000, 1_000 * MS, false);
         assert_eq!(rate.prefetch_bytes_per_s(), 400_000);
         assert!(rate.congest(None));
     }
@@ -347,12 +347,12 @@ mod tests {
     fn a_client_that_is_always_faster_than_believed_stays_below_the_fastest_path() {
         let mut rate = Rate::default();
         rate.sample(1 << 20, 10 * MS, false);
-        rate.stretch(1 << 20, 1_000 * MS, false);
+        rate.interval(1 << 20, 1_000 * MS, false);
         (0..200).for_each(|_| rate.raise());
         assert_eq!(rate.send_bytes_per_s(), RATE_BYTES_PER_S_MAX);
         assert_eq!(rate.prefetch_bytes_per_s(), RATE_BYTES_PER_S_MAX);
         rate.sample(u64::MAX, 2 * MS, false);
-        rate.stretch(u64::MAX, 1_000 * MS, false);
+        rate.interval(u64::MAX, 1_000 * MS, false);
         assert_eq!(rate.send_bytes_per_s(), RATE_BYTES_PER_S_MAX);
         assert_eq!(rate.prefetch_bytes_per_s(), RATE_BYTES_PER_S_MAX);
     }

@@ -16,9 +16,9 @@ use self::burst::Burst;
 use self::rounds::Target;
 use crate::conn::TcpSample;
 use crate::limits::{
-    CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_LOOK_US, LOWAT_BYTES_MAX,
-    LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN, STEADY_BYTES_MAX,
-    STRETCH_US_MIN, UNKNOWN_MARGIN_US,
+    CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_LOOK_US, INTERVAL_US_MIN,
+    LOWAT_BYTES_MAX, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN,
+    STEADY_BYTES_MAX, UNKNOWN_MARGIN_US,
 };
 use crate::prefetch::us_for;
 use crate::rate::flow::Gauge;
@@ -41,18 +41,20 @@ pub struct SendQueue {
     measured_from: Instant,
     /// What was in the socket then, plus what was given since.
     measured_bytes: u64,
-    /// The same over a longer time, a stretch: its start.
-    stretch_from: Instant,
-    /// Bytes taken in the stretch.
-    stretch_bytes: u64,
-    /// Whether the socket was dry at some time in the stretch.
-    stretch_dry: bool,
+    /// The same over a longer sampling interval: its start.
+    interval_from: Instant,
+    /// Bytes taken in the interval.
+    interval_bytes: u64,
+    /// Whether the socket ran empty at some time in it (an underrun).
+    interval_underrun: bool,
     /// The evidence from TCP's counters.
     gauge: Gauge,
     /// What its client's window takes.
     burst: Burst,
     /// Its share of the send memory, unsent and in flight; `u64::MAX` where that is not divided.
     share_bytes: u64,
+    /// Its share is what bounded its last refill.
+    share_binds: bool,
     /// What it may hold while its rate is a guess, as of the last refill; `u64::MAX`: there is no such bound.
     most_bytes: u64,
     /// It was given bytes that its client may not have read yet.
@@ -60,7 +62,7 @@ pub struct SendQueue {
     /// The level below which it becomes writable, as the kernel was last told.
     told_bytes: u64,
     /// It has become writable since the last sample, and was given nothing.
-    called: bool,
+    writable: bool,
     /// It gets no long margin now: the bytes that fill it wait in memory for it alone, or its response ends soon. Bytes
     /// in a socket can't be taken back if their file changes, so the last ones go in late.
     short: bool,
@@ -113,16 +115,17 @@ impl SendQueue {
             given_bytes: 0,
             measured_from: now,
             measured_bytes: 0,
-            stretch_from: now,
-            stretch_bytes: 0,
-            stretch_dry: false,
+            interval_from: now,
+            interval_bytes: 0,
+            interval_underrun: false,
             gauge: Gauge::default(),
             burst: Burst::default(),
             share_bytes: u64::MAX,
+            share_binds: false,
             most_bytes: u64::MAX,
             unsettled: false,
             told_bytes: 0,
-            called: false,
+            writable: false,
             short: false,
         }
     }
@@ -187,9 +190,9 @@ impl SendQueue {
         // All that a share allows is in flight, whatever the rate.
         let in_flight = 2 * half_bytes >= self.share_bytes / 2;
         self.given(taken_bytes, now);
-        let dry = unsent_bytes <= taken_bytes;
-        self.look(unsent_bytes, dry, now);
-        if dry && unbelieved && !in_flight {
+        let underrun = unsent_bytes <= taken_bytes;
+        self.look(unsent_bytes, underrun, now);
+        if underrun && unbelieved && !in_flight {
             self.rate.raise();
         }
     }
@@ -239,32 +242,43 @@ impl SendQueue {
         let holds = self.level_bytes + self.given_bytes > 0 || self.unsettled;
         let at = match self.is_of_interest() {
             true => self.gauge.looked_at()?.plus_us(self.gauge.look_in_us()),
-            false => self.looked_at.plus_us(STRETCH_US_MIN),
+            false => self.looked_at.plus_us(INTERVAL_US_MIN),
         };
         holds.then_some(at)
     }
 
-    /// A sample: the socket holds `unsent_bytes` now. `dry`: it held nothing at some time since the last sample.
-    fn look(&mut self, unsent_bytes: u64, dry: bool, now: Instant) {
+    /// A sample: the socket holds `unsent_bytes` now. `underrun`: it held nothing at some time since the last sample.
+    fn look(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
         let had_bytes = self.level_bytes + self.given_bytes;
-        self.stretch_bytes += had_bytes.saturating_sub(unsent_bytes);
-        self.stretch_dry |= dry;
+        self.interval_bytes += had_bytes.saturating_sub(unsent_bytes);
+        self.interval_underrun |= underrun;
         let unknown = self.rate.prefetch_bytes_per_s() == 0;
-        if dry && unknown && self.stretch_bytes < FIRST_SAMPLE_BYTES_MIN {
+        if underrun && unknown && self.interval_bytes < FIRST_SAMPLE_BYTES_MIN {
             // A first rate is measured from the moment when there is something to take.
-            (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
+            (
+                self.interval_from,
+                self.interval_bytes,
+                self.interval_underrun,
+            ) = (now, 0, false);
         }
-        let us = now.since_us(self.stretch_from);
-        if self.rate.stretch(self.stretch_bytes, us, self.stretch_dry) {
-            (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
+        let us = now.since_us(self.interval_from);
+        if self
+            .rate
+            .interval(self.interval_bytes, us, self.interval_underrun)
+        {
+            (
+                self.interval_from,
+                self.interval_bytes,
+                self.interval_underrun,
+            ) = (now, 0, false);
         }
         let us = now.since_us(self.measured_from);
         let taken_bytes = self.measured_bytes.saturating_sub(unsent_bytes);
-        if self.rate.sample(taken_bytes, us, dry) {
+        if self.rate.sample(taken_bytes, us, underrun) {
             (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
         }
         (self.level_bytes, self.given_bytes, self.looked_at) = (unsent_bytes, 0, now);
-        self.called = false;
+        self.writable = false;
     }
 
     /// The path is congested. For prefetch, the rate is measured anew from the last sample on, and is at most
@@ -272,13 +286,17 @@ impl SendQueue {
     pub fn congest(&mut self, most_bytes_per_s: Option<u64>) {
         if self.rate.congest(most_bytes_per_s) {
             self.gauge.begin_anew();
-            (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (self.looked_at, 0, false);
+            (
+                self.interval_from,
+                self.interval_bytes,
+                self.interval_underrun,
+            ) = (self.looked_at, 0, false);
         }
     }
 
     /// The socket has become writable: less is left in it than that level.
-    pub fn called(&mut self) {
-        self.called = true;
+    pub fn writable(&mut self) {
+        self.writable = true;
     }
 
     /// The level up to which the socket is filled.
@@ -314,11 +332,17 @@ impl SendQueue {
             .min(self.share_bytes / 2)
     }
 
-    /// How long a full socket lasts until it becomes writable; `None` while B_n is not known.
+    /// How long a full socket lasts until it becomes writable if no share bounds it; `None` while B_n is not known.
     fn lasts_us(&self, target: Target) -> Option<u64> {
         let rate = self.rate.send_bytes_per_s();
         let least_bytes = target.least_bytes.max(self.steady_bytes(target));
         (rate > 0).then(|| target.us.max(us_for(least_bytes, rate)))
+    }
+
+    /// What is acknowledged of a full share when the kernel makes the socket writable ([`crate::sndbuf::bound`]); `None`:
+    /// its share was not what bounded its last refill.
+    fn share_part_bytes(&self) -> Option<u64> {
+        self.share_binds.then_some(self.share_bytes / 3)
     }
 
     /// How much the socket should take now.
@@ -337,6 +361,7 @@ impl SendQueue {
         self.burst.share(target.beyond_bytes);
         self.most_bytes = self.most_bytes(self.level_bytes(now));
         let fill_bytes = self.fill_bytes(target);
+        self.share_binds = fill_bytes == self.share_bytes;
         let room_bytes = fill_bytes.saturating_sub(self.level_bytes(now));
         let known = self.rate.send_bytes_per_s() > 0;
         let (up_to_bytes, call_bytes) = match own_bytes.filter(|_| known) {
@@ -369,7 +394,7 @@ impl SendQueue {
     /// D1 as predicted for now.
     pub fn level_bytes(&self, now: Instant) -> u64 {
         let level_bytes = self.level_at(self.rate.send_bytes_per_s(), now);
-        match self.called {
+        match self.writable {
             true => level_bytes.min(self.told_bytes),
             false => level_bytes,
         }
@@ -391,7 +416,11 @@ impl SendQueue {
         if self.level_bytes(now) == 0 {
             (self.level_bytes, self.given_bytes, self.looked_at) = (0, 0, now);
             (self.measured_from, self.measured_bytes) = (now, 0);
-            (self.stretch_from, self.stretch_bytes, self.stretch_dry) = (now, 0, false);
+            (
+                self.interval_from,
+                self.interval_bytes,
+                self.interval_underrun,
+            ) = (now, 0, false);
             self.gauge.begin_anew();
         }
     }
@@ -405,7 +434,7 @@ impl SendQueue {
         self.burst.given(bytes);
         self.given_bytes += bytes;
         self.measured_bytes += bytes;
-        self.called = false;
+        self.writable = false;
     }
 
     /// What the socket took since the last sample.
@@ -423,7 +452,13 @@ impl SendQueue {
 
     /// Whether to top up the connection along with another: it would become writable before `until`.
     pub fn joins(&self, until: Instant) -> bool {
-        self.rate.send_bytes_per_s() > 0 && self.level_bytes(until) <= self.call_bytes()
+        let rate = self.rate.send_bytes_per_s();
+        let calls = match self.share_part_bytes() {
+            // What is in flight counts, too, and an ACK takes as much of it as the client takes of the rest.
+            Some(part_bytes) => bytes_in(until.since_us(self.looked_at), rate) >= part_bytes,
+            None => self.level_bytes(until) <= self.call_bytes(),
+        };
+        rate > 0 && calls
     }
 }
 

@@ -31,7 +31,7 @@ pub enum Why {
     BodyTimeout,
     /// Nothing was acknowledged for `send_timeout`.
     SendTimeout,
-    /// The peer's window stayed closed for `pause_timeout`.
+    /// The peer's window stayed closed for `pause_timeout`, or for less where divided send memory is short.
     PauseTimeout,
     /// Less than `rate_min` over a minute although the window was open.
     TooSlow,
@@ -179,20 +179,20 @@ pub enum TopUp {
     /// The response began.
     First,
     /// The kernel reported the socket writable: little was left in it.
-    Called,
+    Writable,
     /// The kernel reported another socket writable, and would have reported this one before the next round.
     Near,
 }
 
 impl TopUp {
     /// Every one, each at the index of its number.
-    pub const ALL: [TopUp; 3] = [TopUp::First, TopUp::Called, TopUp::Near];
+    pub const ALL: [TopUp; 3] = [TopUp::First, TopUp::Writable, TopUp::Near];
 
     /// The stable name: a label of the metrics.
     pub fn name(self) -> &'static str {
         match self {
             TopUp::First => "first",
-            TopUp::Called => "called",
+            TopUp::Writable => "writable",
             TopUp::Near => "near",
         }
     }
@@ -351,8 +351,8 @@ impl What {
         };
         let because = match top_up {
             TopUp::First => "its response had begun",
-            TopUp::Called => "the kernel called, since little was left in the socket",
-            TopUp::Near => "the kernel would have called before the next round",
+            TopUp::Writable => "the socket became writable, since little was left in it",
+            TopUp::Near => "the socket would have become writable before the next round",
         };
         write!(f, "given {} since {because}; ", Bytes(given_bytes))?;
         if let Some(unsent_bytes) = unsent_bytes {

@@ -8,7 +8,7 @@
 //! the send memory), [`evidence`] (what TCP says), [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps,
 //! per worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is),
 //! [`budget`] (when a turn of the shell is over), [`stream`] (what comes next in one
-//! response), [`patience`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`look`] report on
+//! response), [`timeouts`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`look`] report on
 //! the machine.
 
 mod accept;
@@ -21,7 +21,6 @@ mod export;
 mod exported;
 mod messages;
 mod pace;
-mod patience;
 mod requests;
 mod sender;
 mod sending;
@@ -32,6 +31,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod time;
+mod timeouts;
 mod turns;
 
 use alloc::boxed::Box;
@@ -45,13 +45,13 @@ use self::ending::Drain;
 use self::evidence::Evidence;
 pub use self::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
 pub use self::messages::{Expect, In, Out, Outcome, Received, Settings};
-use self::patience::Patience;
 use self::requests::Request;
 pub use self::sender::Sender;
 use self::sending::{Output, ReadAnswer};
 pub use self::snapshot::{Response, Snapshot};
 use self::stream::Stream;
 use self::table::Table;
+use self::timeouts::Timeouts;
 use self::turns::Turns;
 use crate::addresses;
 use crate::cache::ResidencyCache;
@@ -97,7 +97,7 @@ struct Conn {
     /// What TCP last said about it.
     evidence: Evidence,
     arrivals: Arrivals,
-    patience: Patience,
+    timeouts: Timeouts,
     /// It is queued for a step ([`Turns`]).
     queued: bool,
 }
@@ -116,7 +116,7 @@ impl Conn {
             output: Output::new(now),
             evidence: Evidence::new(now),
             arrivals: Arrivals::default(),
-            patience: Patience::new(settings, now),
+            timeouts: Timeouts::new(settings, now),
             queued: false,
         }
     }

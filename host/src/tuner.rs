@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::machine::Machine;
 use ackpace_core::rate::flow::Flow;
+use ackpace_core::sndbuf::bound::Grant;
 use ackpace_core::sndbuf::outside::{self, Cause, HandsOff, NONE_SEGMENTS, Seen, Setting, Step};
 use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
 use ackpace_core::sndbuf::reading::Reading;
@@ -93,7 +94,8 @@ struct Member {
     /// By the last two looks.
     rate_bytes_per_s: u64,
     pace: Pace,
-    share_bytes: Option<u64>,
+    /// Its share; `None`: it sends nothing, and has none.
+    grant: Option<Grant>,
     /// When it was last seen to have sent something again.
     lost_at: Option<Instant>,
     /// The largest clamp of late, and since when it has it no more.
@@ -115,6 +117,8 @@ pub struct Tuner {
     free: Vec<u32>,
     looks: u64,
     looked_at: Instant,
+    /// The slot from which the pool has asked; answers have all of them.
+    asked_from: u32,
     /// Shares or looks have changed since the last orders.
     dirty: bool,
     /// What was counted.
@@ -138,6 +142,7 @@ impl Tuner {
             free: Vec::new(),
             looks: 0,
             looked_at: now,
+            asked_from: 0,
             dirty: false,
             tally: Tally {
                 budget_bytes: chosen.budget_bytes,
@@ -156,14 +161,20 @@ impl Tuner {
     pub fn poll(&mut self, now: Instant) -> Option<Wish> {
         while let Some(out) = self.pool.poll(now) {
             match out {
-                Out::Look { .. } => return Some(Wish::Look),
+                Out::Sample { from, .. } => {
+                    self.asked_from = from;
+                    return Some(Wish::Look);
+                }
                 Out::Share { conn, grant, .. } => {
                     let slot = self.slots.get(conn.index as usize);
                     let cookie = slot
                         .filter(|slot| slot.0 == conn.generation)
                         .map(|slot| slot.1);
                     if let Some(member) = cookie.and_then(|cookie| self.members.get_mut(&cookie)) {
-                        member.share_bytes = grant.map(|grant| grant.share_bytes);
+                        member.grant = grant;
+                    }
+                    if grant.is_none() {
+                        self.pool.on(In::Left { worker: 0, conn }, now);
                     }
                     self.dirty = true;
                 }
@@ -194,12 +205,13 @@ impl Tuner {
         self.looked_at = now;
         self.forget_the_gone();
         self.dirty = true;
-        let looked = In::Looked {
+        let sampled = In::Sampled {
             worker: 0,
+            from: self.asked_from,
             readings,
             next: None,
         };
-        self.pool.on(looked, now);
+        self.pool.on(sampled, now);
     }
 
     /// One socket; its reading, if it takes part.
@@ -224,9 +236,15 @@ impl Tuner {
             return None;
         }
         let is_sending = look.sample.unacked_bytes > 0 || acked(&look) != acked(&before);
-        if !is_sending && member.share_bytes.is_none() {
+        if !is_sending && member.grant.is_none() {
             return None; // it has nothing, and needs nothing
         }
+        let start_bytes = self.pool.standing().start_bytes;
+        let grant = *member.grant.get_or_insert(Grant {
+            share_bytes: start_bytes,
+            segment_bytes: look.segment_bytes(),
+            ..Grant::default()
+        });
         // What it held before us can't be taken back. It is let go, and not made up for by the others.
         let left_bytes = member.before_us_bytes.saturating_sub(acked(&look));
         self.tally.before_bytes += left_bytes.min(look.sample.unacked_bytes);
@@ -243,6 +261,9 @@ impl Tuner {
             pace: member.pace,
             rate_bytes_per_s: member.rate_bytes_per_s,
             held_up_us,
+            // What it was told is in force, but for the last eighth.
+            share_bytes: grant.share_bytes,
+            division: grant.division,
         })
     }
 
@@ -284,7 +305,7 @@ impl Tuner {
                 },
                 local: member.look.local,
                 peer: member.look.peer,
-                share_bytes: member.share_bytes,
+                share_bytes: member.share_bytes(),
                 why,
             });
         }
@@ -360,7 +381,7 @@ impl Member {
             before_us_bytes: acked(&look) + look.sample.unacked_bytes,
             rate_bytes_per_s: 0,
             pace: Pace::Path,
-            share_bytes: None,
+            grant: None,
             lost_at: None,
             lately: None,
             left: None,
@@ -397,7 +418,7 @@ impl Member {
             (Some(why), Some(_)) => return Step::GiveBack(why),
             (Some(why), None) => return Step::Leave(why),
             (None, _) if !look.is_open => return Step::Keep,
-            (None, None) if self.share_bytes.is_none() => return Step::Keep,
+            (None, None) if self.grant.is_none() => return Step::Keep,
             (None, _) => {}
         }
         let since = |at: Instant, us: u64| now.since_us(at) < us;
@@ -417,7 +438,11 @@ impl Member {
                 .filter(|(_, at)| since(*at, LATELY_US))
                 .map_or(0, |(segments, _)| segments),
         };
-        outside::step(&seen, self.share_bytes, lowat_bytes_most)
+        outside::step(&seen, self.share_bytes(), lowat_bytes_most)
+    }
+
+    fn share_bytes(&self) -> Option<u64> {
+        self.grant.map(|grant| grant.share_bytes)
     }
 
     /// An order was carried out.

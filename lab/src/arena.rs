@@ -289,7 +289,7 @@ fn receive_on(wan: &Wan, core: usize) -> Result<()> {
 
 fn name(set: &Set) -> &'static str {
     match set {
-        Set::Files { name, .. } => name,
+        Set::Files { name, .. } | Set::Tailed { name, .. } => name,
         Set::Listing => "many",
     }
 }

@@ -4,6 +4,7 @@
 use crate::metrics::Values;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_base::stats::median;
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,22 +12,28 @@ use std::process::Command;
 pub const ADMIN_SOCKET: &str = "/run/ackpace-lab.sock";
 /// Most connections that `ackpace top` reports.
 const CONNECTIONS_MAX: &str = "20000";
+const DOING: &str = "ackpace top --json";
 
 /// The estimated rates (B_n for sending) of all connections with an active response, in bytes per second. What arrived
 /// in the last seconds (`rate_bytes_per_s`) is another figure: it contains what a burst left in the receive buffer.
 pub fn ask(ackpace: &Path) -> Result<Vec<f64>> {
-    let doing = || "ackpace top --json".to_owned();
+    let answer = top(ackpace)?;
+    rates(&answer).ok_or_else(|| LabError::Setup(format!("{DOING}: no rates: {answer}")))
+}
+
+/// What `ackpace top --json` says of the server at [`ADMIN_SOCKET`].
+pub fn top(ackpace: &Path) -> Result<Value> {
     let mut top = Command::new(ackpace);
     top.args(["top", "--once", "--json", "--number", CONNECTIONS_MAX]);
-    let output = top.args(["--admin", ADMIN_SOCKET]).output().doing(doing)?;
-    rates(&output.stdout).ok_or_else(|| {
+    let output = top.args(["--admin", ADMIN_SOCKET]).output();
+    let output = output.doing(|| DOING.into())?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
         let said = String::from_utf8_lossy(&output.stderr);
-        LabError::Setup(format!("{}: {}", doing(), said.trim()))
+        LabError::Setup(format!("{DOING}: {}", said.trim()))
     })
 }
 
-fn rates(answer: &[u8]) -> Option<Vec<f64>> {
-    let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
+fn rates(answer: &Value) -> Option<Vec<f64>> {
     let rates = answer["connections"].as_array()?.iter();
     rates
         .map(|connection| connection["believed_bytes_per_s"].as_f64())
@@ -69,8 +76,9 @@ mod tests {
 
     #[test]
     fn an_answer_has_an_estimate_for_each_connection() {
-        let answer = br#"{"version":1,"connections":[{"rate_bytes_per_s":9,"believed_bytes_per_s":7},{"rate_bytes_per_s":9,"believed_bytes_per_s":0}],"left_out":0}"#;
-        assert_eq!(rates(answer), Some(vec![7.0, 0.0]));
-        assert_eq!(rates(b"{\"error\":\"no\"}"), None);
+        let answer = r#"{"version":1,"connections":[{"rate_bytes_per_s":9,"believed_bytes_per_s":7},{"rate_bytes_per_s":9,"believed_bytes_per_s":0}],"left_out":0}"#;
+        let answer = serde_json::from_str(answer).expect("JSON");
+        assert_eq!(rates(&answer), Some(vec![7.0, 0.0]));
+        assert_eq!(rates(&serde_json::json!({ "error": "no" })), None);
     }
 }

@@ -26,6 +26,19 @@ pub enum Set {
         /// Length of each in bytes.
         len_bytes: u64,
     },
+    /// `count` files named by [`path`], whose lengths are the quantiles of a bounded Pareto distribution with shape 1.
+    /// Each decade of lengths then has as many bytes as the next one, and requests of any of them alike are
+    /// heavy-tailed.
+    Tailed {
+        /// First part of their names.
+        name: &'static str,
+        /// Number of files.
+        count: usize,
+        /// Length of the shortest in bytes.
+        min_bytes: u64,
+        /// Bound of the lengths in bytes.
+        max_bytes: u64,
+    },
     /// The directory /many/ with 50,000 empty files.
     Listing,
 }
@@ -51,6 +64,15 @@ impl Set {
                 count,
                 len_bytes,
             } => (0..count).map(|n| (path(name, n), len_bytes)).collect(),
+            Self::Tailed {
+                name,
+                count,
+                min_bytes,
+                max_bytes,
+            } => {
+                let len_bytes = |n| tailed(n, count, min_bytes, max_bytes);
+                (0..count).map(|n| (path(name, n), len_bytes(n))).collect()
+            }
             Self::Listing => Vec::new(),
         }
     }
@@ -68,9 +90,22 @@ impl Set {
                 count,
                 len_bytes,
             } => format!("{name}-{count}x{len_bytes}"),
+            Self::Tailed {
+                name,
+                count,
+                min_bytes,
+                max_bytes,
+            } => format!("{name}-{count}x{min_bytes}to{max_bytes}"),
             Self::Listing => "listing".into(),
         }
     }
+}
+
+/// The length of file `nth` of `count`: a quantile of a bounded Pareto distribution with shape 1.
+fn tailed(nth: usize, count: usize, min_bytes: u64, max_bytes: u64) -> u64 {
+    let (min, max) = (min_bytes as f64, max_bytes as f64);
+    let part = (nth as f64 + 0.5) / count as f64;
+    (min / (1.0 - part * (1.0 - min / max))).round() as u64
 }
 
 /// Names in the directory for listings.
@@ -91,7 +126,7 @@ pub fn make(root: &Path, sets: &[Set]) -> Result<()> {
         std::fs::create_dir_all(root).doing(|| root.display().to_string())?;
         match set {
             Set::Listing => make_directory(&root.join("many"))?,
-            Set::Files { .. } => {
+            Set::Files { .. } | Set::Tailed { .. } => {
                 for (path, len_bytes) in set.files() {
                     make_file(root, &path, len_bytes)?;
                 }
@@ -159,6 +194,29 @@ mod tests {
         );
         assert_eq!(again, b"touched", "made a second time");
         assert_eq!(set.len_bytes(), 10_000);
+    }
+
+    #[test]
+    fn a_tail_has_as_many_bytes_in_each_decade() {
+        let set = Set::Tailed {
+            name: "web",
+            count: 10_000,
+            min_bytes: 1_000,
+            max_bytes: 10_000_000,
+        };
+        let files = set.files();
+        assert_eq!(
+            (files[0].1, files[9_999].0.as_str()),
+            (1_000, "/web-09999.bin")
+        );
+        let between = |low: u64, high: u64| -> f64 {
+            let some = files.iter().filter(|(_, len)| (low..high).contains(len));
+            some.map(|(_, len_bytes)| *len_bytes as f64).sum()
+        };
+        let (small, middle) = (between(1_000, 10_000), between(10_000, 100_000));
+        assert!((small / middle - 1.0).abs() < 0.01, "{small} {middle}");
+        let mean = set.len_bytes() as f64 / 10_000.0;
+        assert!((8_000.0..10_000.0).contains(&mean), "{mean}");
     }
 
     #[test]

@@ -98,6 +98,19 @@ pub struct Figure {
     pub logarithmic: bool,
     /// True if it is drawn over the seconds of the window: for workloads that keep curves.
     pub curve: bool,
+    /// The classes of clients that it shows, instead of all clients together.
+    pub classes: Option<Classes>,
+    /// The contender whose ratio is drawn, instead of the metric itself; for figures over classes.
+    pub ratio_to: Option<&'static str>,
+}
+
+/// Classes of clients in one figure.
+#[derive(Clone, Debug)]
+pub struct Classes {
+    /// Their names, each with its value on the x axis.
+    pub values: Vec<(&'static str, f64)>,
+    /// Label of that axis.
+    pub label: &'static str,
 }
 
 impl Figure {
@@ -111,6 +124,31 @@ impl Figure {
             panels: None,
             logarithmic: false,
             curve: false,
+            classes: None,
+            ratio_to: None,
+        }
+    }
+
+    /// A line for each contender over classes of clients, which stand for the values of a logarithmic axis.
+    pub fn over_classes(
+        values: &[(&'static str, f64)],
+        label: &'static str,
+        metric: &'static str,
+        title: &'static str,
+    ) -> Self {
+        let values = values.to_vec();
+        Self {
+            classes: Some(Classes { values, label }),
+            ..Self::plain(metric, title)
+        }
+    }
+
+    /// For each contender a figure with a line for each class over the seconds of the window.
+    pub fn curves(classes: &[&'static str], metric: &'static str, title: &'static str) -> Self {
+        let values: Vec<(&str, f64)> = classes.iter().map(|name| (*name, 0.0)).collect();
+        Self {
+            curve: true,
+            ..Self::over_classes(&values, "", metric, title)
         }
     }
 
@@ -130,6 +168,12 @@ impl Figure {
     /// The same with a panel for each value of another axis.
     pub fn panels(mut self, axis: &'static str) -> Self {
         self.panels = Some(axis);
+        self
+    }
+
+    /// The same as ratios to a contender.
+    pub fn ratio_to(mut self, peer: &'static str) -> Self {
+        self.ratio_to = Some(peer);
         self
     }
 

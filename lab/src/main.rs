@@ -38,6 +38,8 @@ mod report;
 mod rounds;
 mod run;
 mod scrape;
+mod share_metrics;
+mod shares;
 mod sockets;
 mod sweep;
 mod throttle;

@@ -4,6 +4,7 @@ use crate::belief_metrics::BELIEF_METRICS;
 use crate::disk_metrics::DISK_METRICS;
 pub use crate::metric::Metric;
 use crate::metric::metric;
+use crate::share_metrics::SHARE_METRICS;
 use std::collections::BTreeMap;
 
 /// Figures of one contender in one round, by the keys of [`all`]. "KEY@NAME" is the figure of one class of
@@ -43,7 +44,8 @@ impl Values {
 
 /// All metrics of all workloads, in the order of tables.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    METRICS.iter().chain(BELIEF_METRICS).chain(DISK_METRICS)
+    let more = BELIEF_METRICS.iter().chain(SHARE_METRICS);
+    METRICS.iter().chain(more).chain(DISK_METRICS)
 }
 
 /// The first part of [`all`].

@@ -162,7 +162,7 @@ pub struct Response {
     pub wait: String,
     /// The time since this wait began.
     pub wait_us: u64,
-    /// Why the socket was last filled: first, called, near.
+    /// Why the socket was last filled: first, writable, near.
     pub top_up: String,
     /// Bytes given to the kernel, head included.
     pub sent_bytes: u64,

@@ -10,16 +10,16 @@ use crate::limits::DEVICES_MAX;
 pub struct Disks {
     handles: [OnceLock<Arc<Handle>>; DEVICES_MAX],
     starting: Mutex<()>,
-    equipment: Context,
+    context: Context,
 }
 
 impl Disks {
     /// No thread yet.
-    pub fn new(equipment: Context) -> Disks {
+    pub fn new(context: Context) -> Disks {
         Disks {
             handles: Default::default(),
             starting: Mutex::default(),
-            equipment,
+            context,
         }
     }
 
@@ -34,7 +34,7 @@ impl Disks {
         }
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if place.get().is_none() {
-            let handle = disk::start(device, &self.equipment)?;
+            let handle = disk::start(device, &self.context)?;
             place.get_or_init(|| handle);
         }
         place.get().ok_or_else(|| io::ErrorKind::NotFound.into())

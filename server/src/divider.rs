@@ -2,7 +2,7 @@
 //! ([`ackpace_core::sndbuf::pool`]). No worker ever waits for it.
 //!
 //! Shares wait in a mailbox for each connection, where a later one replaces an earlier one; a question waits in a cell of
-//! its worker. What workers tell comes by a queue. What does not fit into that is lost, and told again a second later.
+//! its worker. What workers tell comes by a queue. What does not fit into that is lost, and the next looks, a second later, tell it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -17,7 +17,7 @@ use ackpace_core::machine::Machine;
 use ackpace_core::sndbuf::Policy;
 use ackpace_core::sndbuf::bound::Grant;
 use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
-use ackpace_core::sndbuf::reading::Reading;
+use ackpace_core::sndbuf::reading::{Holding, Reading};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::clock::Clock;
@@ -39,13 +39,31 @@ pub enum Report {
         reading: Reading,
     },
     /// The answer to a question.
-    Looked {
+    Sampled {
         /// The worker.
         worker: u16,
-        /// Its connections with a share.
+        /// The slot that was asked for.
+        from: u32,
+        /// Its connections with a share, from there on.
         readings: Vec<Reading>,
         /// The slot from which there may be more.
         next: Option<u32>,
+    },
+    /// A smaller share is in force.
+    Lessened {
+        /// The worker.
+        worker: u16,
+        /// Whose share it is.
+        conn: ConnId,
+        /// What its socket held then.
+        holding: Holding,
+    },
+    /// A connection has no share any more.
+    Left {
+        /// The worker.
+        worker: u16,
+        /// Which.
+        conn: ConnId,
     },
 }
 
@@ -186,7 +204,7 @@ impl Dividing {
         let mut to_wake = 0u64; // a bit for each of 64 workers
         while let Some(out) = pool.poll(clock.now()) {
             let worker = match out {
-                Out::Look { worker, from } => {
+                Out::Sample { worker, from } => {
                     self.line(worker.into()).look.store(from, Release);
                     worker
                 }
@@ -218,15 +236,27 @@ impl Dividing {
 fn event(report: Report) -> In {
     match report {
         Report::Joined { worker, reading } => In::Joined { worker, reading },
-        Report::Looked {
+        Report::Sampled {
             worker,
+            from,
             readings,
             next,
-        } => In::Looked {
+        } => In::Sampled {
             worker,
+            from,
             readings,
             next,
         },
+        Report::Lessened {
+            worker,
+            conn,
+            holding,
+        } => In::Lessened {
+            worker,
+            conn,
+            holding,
+        },
+        Report::Left { worker, conn } => In::Left { worker, conn },
     }
 }
 

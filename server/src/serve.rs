@@ -51,7 +51,7 @@ use crate::store::root::Root;
 use crate::store::{closing, pages};
 use crate::tally::Tally;
 use crate::turns::Turns;
-use crate::worker::{Equipment, Shared, Worker};
+use crate::worker::{Shared, Worker, WorkerContext};
 
 /// Checks whether this machine can serve what the options name.
 ///
@@ -108,12 +108,15 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let unix = std::mem::take(&mut listeners.unix);
     let Started {
         shared,
-        lines,
+        admin: channels,
         threads,
     } = start(&options, &shares, (site, ledger), listeners, &log)
         .map_err(|e| runtime("start", e))?;
-    let tallies: Vec<Arc<Tally>> = lines.iter().map(|line| Arc::clone(&line.tally)).collect();
-    let board = Board::new(lines, Arc::clone(&shared), log.handle(), &diagnostics);
+    let tallies: Vec<Arc<Tally>> = channels
+        .iter()
+        .map(|channel| Arc::clone(&channel.tally))
+        .collect();
+    let board = Board::new(channels, Arc::clone(&shared), log.handle(), &diagnostics);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
     let cost = shares.cost(options.connections_max);
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
@@ -121,7 +124,10 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         let shared = Arc::clone(&shared);
         move || {
             shared.stopping.store(true, Ordering::Release);
-            shared.channels.iter().for_each(|line| line.waker.wake());
+            shared
+                .channels
+                .iter()
+                .for_each(|channel| channel.waker.wake());
         }
     };
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
@@ -155,7 +161,7 @@ type Threads = Vec<JoinHandle<io::Result<()>>>;
 struct Started {
     shared: Arc<Shared>,
     /// How the control thread reaches the workers.
-    lines: Vec<admin::Line>,
+    admin: Vec<admin::WorkerChannel>,
     threads: Threads,
 }
 
@@ -185,11 +191,7 @@ fn start(
         pool_bytes: shares.prefetch_bytes,
         device_bytes: shares.device_bytes(),
     }));
-    closing::start(
-        rustix::process::getrlimit(rustix::process::Resource::Nofile)
-            .current
-            .unwrap_or(u64::MAX),
-    );
+    closing::start(descriptors_max());
     pages::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels, clock);
@@ -207,33 +209,45 @@ fn start(
         clock,
         ledger,
         connection_bytes: shares.connection_bytes(),
-        addresses: (options.connections_per_address != 0).then(|| {
-            let connections_max = places.saturating_mul(workers as u32);
-            let key = RandomState::new().hash_one(0);
-            Arc::new(AddressCounts::new(connections_max, key))
-        }),
+        addresses: addresses(options, places.saturating_mul(workers as u32)),
     });
-    let (mut threads, mut admin_lines) = (Threads::new(), Vec::new());
+    let (mut threads, mut admin_channels) = (Threads::new(), Vec::new());
     for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, shares, log.handle().is_on());
-        let (line, questions) = admin::Line::new(Arc::clone(&shared.channels[index].waker));
-        let equipment = Equipment {
+        let (channel, questions) =
+            admin::WorkerChannel::new(Arc::clone(&shared.channels[index].waker));
+        let context = WorkerContext {
             inbox,
             questions,
-            tally: Arc::clone(&line.tally),
+            tally: Arc::clone(&channel.tally),
             log: log.handle(),
             listeners,
             response_cache_bytes: shares.object_cache_bytes / u64::from(shares.workers),
         };
-        admin_lines.push(line);
-        let worker = Worker::new(settings, Arc::clone(&shared), equipment)?;
+        admin_channels.push(channel);
+        let worker = Worker::new(settings, Arc::clone(&shared), context)?;
         let thread = thread::Builder::new().name(format!("worker-{index}"));
         threads.push(thread.spawn(move || worker.run())?);
     }
     Ok(Started {
         shared,
-        lines: admin_lines,
+        admin: admin_channels,
         threads,
+    })
+}
+
+/// How many descriptors the kernel lets the process have (getrlimit(2)).
+fn descriptors_max() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX)
+}
+
+/// The counts of each address's connections, if these have a bound.
+fn addresses(options: &ServeOptions, connections_max: u32) -> Option<Arc<AddressCounts>> {
+    (options.connections_per_address != 0).then(|| {
+        let key = RandomState::new().hash_one(0);
+        Arc::new(AddressCounts::new(connections_max, key))
     })
 }
 
@@ -289,8 +303,10 @@ fn wait(threads: Threads) {
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("a worker ended: {error}"),
-            Err(_) => tracing::error!("a worker panicked; this is a bug"),
+            Ok(Err(error)) => tracing::error!(
+                "a worker ended: {error}; the others go on. Restart, and please report this"
+            ),
+            Err(_) => tracing::error!("a worker panicked. Please report this"),
         }
     }
 }

@@ -225,17 +225,16 @@ impl Shares {
     /// The cost of little memory, in a line for the operator.
     pub fn cost(&self, connections_max: u64) -> Option<String> {
         let most = self.connections_per_worker;
-        if u64::from(most) >= connections_max.min(CONNECTIONS_COMMON) {
-            return None;
-        }
-        if let Some(bytes) = self
-            .send_bytes
-            .filter(|_| u64::from(most) == self.sendable())
-        {
+        // Whoever wants fewer connections says so; by the memory for sending, fewer come as a surprise.
+        let by_sending = u64::from(most) == self.sendable() && u64::from(most) < connections_max;
+        if let Some(bytes) = self.send_bytes.filter(|_| by_sending) {
             return Some(format!(
                 "little send memory: {} KiB (--send-memory) are enough for {most} connections of a worker, more wait",
                 bytes / KIB
             ));
+        }
+        if u64::from(most) >= connections_max.min(CONNECTIONS_COMMON) {
+            return None;
         }
         Some(format!(
             "little memory: {} MiB (--memory-max) are enough for {most} connections of a worker, more wait; what these do not use is \
@@ -507,6 +506,22 @@ mod tests {
         }
         let roomy = Shares::divide(&options(&[]), 2, machine(64 << 30)).expect("plenty");
         assert_eq!(roomy.cost(16_384), None);
+    }
+
+    #[test]
+    fn a_pool_with_room_for_fewer_connections_than_allowed_is_told_of() {
+        let cost = |send_memory, connections_max| {
+            let args = ["--send-share", "by-need", "--send-memory", send_memory];
+            let shares = Shares::divide(&options(&args), 1, machine(64 << 30)).expect("plenty");
+            shares.cost(connections_max)
+        };
+        for (send_memory, connections) in [("1MiB", 362), ("8MiB", 2_896), ("44MiB", 15_931)] {
+            let cost = cost(send_memory, 16_384).expect("fewer than 16,384");
+            let many = format!("enough for {connections} connections");
+            assert!(cost.contains(&many), "{cost}");
+        }
+        assert_eq!(cost("auto", 16_384), None);
+        assert_eq!(cost("8MiB", 2_000), None, "no more were asked for");
     }
 
     #[test]

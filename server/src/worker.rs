@@ -31,14 +31,14 @@ use ackpace_core::worker::{Budget, Expect, In, Out, Outcome, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, Event};
+use rustix::event::epoll::{self, Event, EventFlags};
 
 use self::conns::Conns;
 pub use self::conns::PLACE_BYTES;
 use self::events::{EventSource, LISTENER, WAKER, WATCH, conn_of};
 use self::sending::Order;
 use self::source::Source;
-pub use self::start::{Equipment, Shared};
+pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
 use crate::disk::{Ask, Completion, ReadBytes};
@@ -62,6 +62,8 @@ pub struct Worker {
     log: AccessHandle,
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
+    /// The listener that was first to be accepted from the last time.
+    first_listener: usize,
     conns: Conns,
     heads: HeadPool,
     /// A buffer for bytes of the page cache that are copied without waiting for a disk.
@@ -140,7 +142,12 @@ impl Worker {
                         watch.hear(self.response_cache.changes(), now);
                     }
                 }
-                LISTENER => self.decider.on(In::Incoming, now),
+                LISTENER => {
+                    if { event.flags }.contains(EventFlags::HUP) {
+                        self.leave_listeners();
+                    }
+                    self.decider.on(In::Incoming, now);
+                }
                 of => self.tcp_event(conn_of(of), &EventSource::Epoll(event.flags), now),
             }
         }
@@ -399,7 +406,9 @@ impl Worker {
                 self.disks_to_wake |= 1 << device;
             }
             Err(error) => {
-                tracing::error!("the threads of a disk could not be started: {error}");
+                tracing::error!(
+                    "the threads of a disk could not be started: {error}; its files can't be read. Raise TasksMax= or ulimit -u"
+                );
                 self.decider.on(
                     In::Failed {
                         stream: want.stream,

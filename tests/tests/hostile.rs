@@ -61,6 +61,85 @@ fn fifteen_hundred_slow_clients_hold_up_nobody() {
 }
 
 #[test]
+fn a_client_that_sends_fin_and_reads_nothing_counts_until_its_answer_has_arrived() {
+    const CLIENTS: usize = 20;
+    let tree = Tree::new();
+    tree.file("a", pattern(1 << 20, 3));
+    let args = ["--pause-timeout", "2s", "--send-timeout", "2s"];
+    let server = Server::start(&tree, &args);
+    let before = server.descriptors();
+    let clients: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = server.connect().stream;
+            limit_receive_buffer(&client, 4096);
+            client.write_all(FILE.as_bytes()).expect("a request");
+            client
+                .shutdown(std::net::Shutdown::Write)
+                .expect("a half-closed client");
+            client
+        })
+        .collect();
+    eventually("their sockets are the server's", || {
+        server.descriptors() >= before + CLIENTS
+    });
+    eventually("a limit ends them all", || {
+        server.descriptors() <= before + 2
+    });
+    for mut client in clients {
+        let mut all = Vec::new();
+        let end = client.read_to_end(&mut all);
+        let kind = end.expect_err("it was cut off").kind();
+        assert_eq!(kind, ErrorKind::ConnectionReset);
+    }
+    server.stop();
+}
+
+#[test]
+fn at_the_limit_each_listener_has_its_turn() {
+    let tree = Tree::new();
+    tree.file("a", "a");
+    let (first, second) = (tree.at("first.sock"), tree.at("second.sock"));
+    let at = |path: &std::path::Path| format!("unix:{}", path.display());
+    let server = Setup::new(tree.path())
+        .listen(at(&first))
+        .args(&[
+            "--listen",
+            &at(&second),
+            "--workers",
+            "1",
+            "--connections-max",
+            "1",
+        ])
+        .start();
+    let ask = |path: &std::path::Path| {
+        let mut client = UnixStream::connect(path).expect("the backlog has room");
+        client
+            .write_all(b"GET /a HTTP/1.0\r\n\r\n")
+            .expect("a request");
+        client
+    };
+    // Clients of the first one stand in line all the time: none goes before the next has come.
+    let mut others = std::collections::VecDeque::from([ask(&first), ask(&first)]);
+    let answer_of = |mut client: UnixStream| {
+        let mut text = String::new();
+        client.read_to_string(&mut text).expect("an answer");
+        assert!(text.ends_with('a'), "{text}");
+    };
+    let waits = ask(&second);
+    let served = std::thread::spawn(move || answer_of(waits));
+    for _ in 0..4 {
+        others.push_back(ask(&first));
+        answer_of(others.pop_front().expect("three"));
+    }
+    eventually("the client of the second one is served", || {
+        served.is_finished()
+    });
+    served.join().expect("its answer");
+    drop(others);
+    server.stop();
+}
+
+#[test]
 fn heads_and_bodies_that_only_drip_are_given_up() {
     const SLOW: usize = 200;
     raise_own_limit();

@@ -180,6 +180,30 @@ fn a_change_through_another_link_is_seen_within_a_second_and_no_answer_is_mixed(
 }
 
 #[test]
+fn the_rename_of_a_file_that_is_open_by_another_link_is_seen_by_the_next_request() {
+    let tree = Tree::new();
+    tree.dir("first");
+    tree.dir("second");
+    let first = tree.file("first/a.bin", pattern(8 << 20, 1));
+    fs::hard_link(&first, tree.at("second/b.bin")).expect("one file system");
+    rested(&first);
+    let server = Server::start(&tree, &["--workers", "1"]);
+    // A download holds it open by its first name.
+    let mut download = server.connect();
+    download.send("GET /first/a.bin HTTP/1.1\r\nHost: t\r\n\r\n");
+    download.head();
+    let mut conn = server.connect();
+    let range = "Range: bytes=0-9\r\n";
+    for _ in 0..5 {
+        assert_eq!(conn.get("/second/b.bin", range).status, 206);
+    }
+    fs::rename(tree.at("second/b.bin"), tree.at("second/.env")).expect("our own file");
+    assert_eq!(conn.get("/second/b.bin", range).status, 404);
+    drop((conn, download));
+    server.stop();
+}
+
+#[test]
 fn many_spellings_of_one_path_take_no_memory() {
     let tree = Tree::new();
     tree.dir("sub");

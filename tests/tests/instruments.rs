@@ -127,7 +127,7 @@ fn metrics_show_the_bytes_of_a_download_while_it_runs_and_after() {
     );
     assert!(sum(&page, "ackpace_sent_bytes_total", &["response_cache"]) > 10.0);
     assert!(sum(&page, "ackpace_waited_seconds_total", &[]) > 0.0);
-    assert!(sum(&page, "ackpace_topups_total", &["called"]) >= 1.0);
+    assert!(sum(&page, "ackpace_topups_total", &["writable"]) >= 1.0);
     assert!(sum(&page, "ackpace_full_sends_total", &[]) >= 1.0);
     assert!(sum(&page, "ackpace_cpu_seconds_total", &[]) > 0.0);
     assert!(sum(&page, "ackpace_thread_switches_total", &["\"voluntary\""]) > 0.0);

@@ -59,7 +59,7 @@ pub enum DeviceChange {
         to_bytes: u64,
     },
     /// The pool controller makes reads longer or shorter than calculated ([`Load::fill_percent`]).
-    Fill {
+    PoolTarget {
         /// Hundredths of what is calculated, before.
         from_percent: u64,
         /// And now.
@@ -70,7 +70,7 @@ pub enum DeviceChange {
         memory_bytes: u64,
     },
     /// The reads of a stream take another way.
-    Way {
+    ReadPath {
         /// Whose.
         stream: StreamId,
         /// Of which file.
@@ -162,7 +162,7 @@ impl Journal {
     pub fn record(&mut self, change: DeviceChange, now: Instant) {
         let decision = DeviceDecision { at: now, change };
         match change {
-            DeviceChange::Way { .. } => self.ways.push(decision),
+            DeviceChange::ReadPath { .. } => self.ways.push(decision),
             _ => self.changes.push(decision),
         }
     }
@@ -285,7 +285,7 @@ impl Levels {
             DeviceChange::Target { to_us, .. } => self.target_us = to_us,
             DeviceChange::Depth { to, .. } => self.depth = to,
             DeviceChange::Memory { to_bytes, .. } => self.memory_bytes = to_bytes,
-            DeviceChange::Fill { to_percent, .. } => self.fill_percent = to_percent,
+            DeviceChange::PoolTarget { to_percent, .. } => self.fill_percent = to_percent,
             _ => {}
         }
     }
@@ -312,7 +312,7 @@ fn changes(before: &Levels, state: &DeviceState) -> [DeviceChange; 4] {
             from_bytes: before.memory_bytes,
             to_bytes: load.memory_bytes,
         },
-        DeviceChange::Fill {
+        DeviceChange::PoolTarget {
             from_percent: before.fill_percent,
             to_percent: load.fill_percent,
             used_bytes: state.used_bytes,
@@ -331,7 +331,7 @@ impl DeviceChange {
                 from_bytes,
                 to_bytes,
             } => Some((from_bytes, to_bytes)),
-            DeviceChange::Fill {
+            DeviceChange::PoolTarget {
                 from_percent,
                 to_percent,
                 ..

@@ -47,7 +47,7 @@ impl Disk {
         let Want { stream, object, .. } = reader.want;
         let before = reader.way.replace(to);
         if before.is_some_and(|before| before != to) && !id.is_gone() {
-            let change = DeviceChange::Way { stream, object, to };
+            let change = DeviceChange::ReadPath { stream, object, to };
             self.journal.record(change, now);
         }
     }

@@ -7,7 +7,7 @@
 
 use super::per_s;
 use crate::limits::{
-    FLOW_LOOK_US_MAX, FLOW_READ_BYTES_MIN, FLOW_STEPS, FLOW_US_MAX, FLOW_US_MIN, STRETCH_US_MIN,
+    FLOW_LOOK_US_MAX, FLOW_READ_BYTES_MIN, FLOW_STEPS, FLOW_US_MAX, FLOW_US_MIN, INTERVAL_US_MIN,
 };
 use crate::units::Instant;
 
@@ -94,7 +94,7 @@ impl Stretch {
 
     /// Whether one step more or less would change little.
     fn is_whole(&self) -> bool {
-        self.us >= 2 * STRETCH_US_MIN && self.bytes / FLOW_STEPS >= self.step_bytes
+        self.us >= 2 * INTERVAL_US_MIN && self.bytes / FLOW_STEPS >= self.step_bytes
     }
 }
 
@@ -110,15 +110,15 @@ pub struct Gauge {
     unread_bytes: u64,
     /// The client's receive buffer, as far as it was seen; 0: its window was never closed.
     buffer_bytes: u64,
-    /// The current stretch.
+    /// The current interval.
     now: Stretch,
-    /// The stretch before it.
+    /// The interval before it.
     before: Stretch,
     /// Bytes read since the last step, too few to count as one.
     crumbs_bytes: u64,
-    /// The stretch before is a regular one. The first is not, since the client's buffer grows in it.
+    /// The interval before is a regular one. The first is not, since the client's buffer grows in it.
     begun: bool,
-    /// The time since the current stretch in which nothing was read.
+    /// The time since the current interval in which nothing was read.
     silent: Stretch,
     /// The pause of a client that reads in steps, and then pauses; 0: none was seen.
     pause_us: u64,
@@ -168,7 +168,7 @@ impl Gauge {
     /// How long after the last sample the next one says more, microseconds.
     pub fn look_in_us(&self) -> u64 {
         let us = self.all().and(self.silent).us;
-        (us / 8).clamp(STRETCH_US_MIN / 2, FLOW_LOOK_US_MAX)
+        (us / 8).clamp(INTERVAL_US_MIN / 2, FLOW_LOOK_US_MAX)
     }
 
     /// Our socket was given bytes.
@@ -402,7 +402,7 @@ impl Gauge {
             self.turn();
         }
         let all = self.all().and(self.silent);
-        // The first stretch begins with an empty buffer, a later one somewhere in a step.
+        // The first interval begins with an empty buffer, a later one somewhere in a step.
         let begin_bytes = match self.begun {
             true => untold_bytes,
             false => self.burst_bytes,
@@ -432,19 +432,19 @@ impl Gauge {
         let untold_bytes = self.untold_bytes(flow);
         let (all, now) = (self.all(), self.now);
         let first = !self.begun && self.before.us == 0;
-        let stretch = match self.begun || !all.uneven && now.us < least_us {
+        let interval = match self.begun || !all.uneven && now.us < least_us {
             true => all,
             false => now,
         };
         // The first step may be the one that filled the client's buffer.
         let says =
-            stretch.is_by_itself() && stretch.us >= least_us && !(first && self.silent.us > 0);
+            interval.is_by_itself() && interval.us >= least_us && !(first && self.silent.us > 0);
         // It may have read more than it told.
-        let says = says && stretch.bytes >= untold_bytes.min(self.unread_bytes);
-        says.then(|| per_s(stretch.bytes, stretch.us))
+        let says = says && interval.bytes >= untold_bytes.min(self.unread_bytes);
+        says.then(|| per_s(interval.bytes, interval.us))
     }
 
-    /// Begins the next stretch if this one is whole, or is the very first, in which the client's buffer grows.
+    /// Begins the next interval if this one is whole, or is the very first, in which the client's buffer grows.
     fn turn(&mut self) {
         let first = !self.begun && self.before.us == 0;
         if !first && !self.begun && !self.now.uneven && self.silent.us > 0 {
@@ -454,7 +454,7 @@ impl Gauge {
             return;
         }
         let whole = self.now.is_whole();
-        if whole || first && (self.silent.us > 0 || self.now.us >= STRETCH_US_MIN / 2) {
+        if whole || first && (self.silent.us > 0 || self.now.us >= INTERVAL_US_MIN / 2) {
             (self.before, self.now) = (self.now, Stretch::default());
             self.now.uneven = self.silent.us > 0;
             self.begun = !first;
@@ -466,7 +466,7 @@ impl Gauge {
         self.now = self.now.and(core::mem::take(&mut self.silent)).and(fed);
         let all = self.all();
         let steps_bytes = segment_bytes.saturating_mul(FLOW_STEPS);
-        let much_bytes = (FLOW_READ_BYTES_MIN * least_us / STRETCH_US_MIN).max(steps_bytes);
+        let much_bytes = (FLOW_READ_BYTES_MIN * least_us / INTERVAL_US_MIN).max(steps_bytes);
         let bytes = all.bytes.saturating_add(self.crumbs_bytes);
         let much = bytes >= much_bytes || all.us >= 8 * least_us;
         let evidence = (all.us >= least_us && much).then(|| Evidence::Sample {

@@ -374,7 +374,7 @@ fn the_time_of_the_last_byte_tells_when_a_window_opened_between_samples() {
             segment_bytes: 65_483,
             quiet_us: quiet_ms * MS,
         };
-        gauge.look(flow, Instant { us: ms * MS }, STRETCH_US_MIN / 2)
+        gauge.look(flow, Instant { us: ms * MS }, INTERVAL_US_MIN / 2)
     };
     look(0, 327_415, 450_824, 0);
     look(994, 778_241, 0, 950);

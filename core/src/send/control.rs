@@ -175,9 +175,9 @@ impl Controller {
     }
 
     /// One connection became writable.
-    pub fn called(&mut self, now: Instant) {
+    pub fn writable(&mut self, now: Instant) {
         if let Some(top_ups) = &mut self.top_ups {
-            top_ups.called(now);
+            top_ups.writable(now);
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::{SendQueue, bytes_in};
 use crate::limits::{
-    CALL_US, DEMAND_US_MAX, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT,
-    SLOW_TOP_UPS_PER_S, STEADY_BYTES_MAX, STEADY_QUEUE_BYTES, STEADY_US_MAX, TARGET_US_MAX,
-    TARGET_US_MIN, TOP_UP_BYTES_MAX, TOP_UP_BYTES_MIN,
+    BOUND_REACH_US_MIN, CALL_US, DEMAND_US_MAX, OWN_BYTES_MAX, REACH_US_MAX, SEND_QUEUE_BYTES,
+    SEND_QUEUE_PERCENT, SLOW_TOP_UPS_PER_S, STEADY_BYTES_MAX, STEADY_QUEUE_BYTES, STEADY_US_MAX,
+    TARGET_US_MAX, TARGET_US_MIN, TOP_UP_BYTES_MAX, TOP_UP_BYTES_MIN,
 };
 use crate::prefetch::us_for;
 use crate::units::Instant;
@@ -64,8 +64,12 @@ pub struct Demand {
     pub slow_bytes_per_s: u64,
     /// The sum of the roots of the rates of clients that read at their own pace.
     pub steady_roots: u64,
-    /// The shortest time after which a full socket of one of them becomes writable again.
+    /// The shortest time after which a full socket of one of them becomes writable again, if no share bounds it.
     pub shortest_us: Option<u64>,
+    /// The sum of the rates of those whose shares bound them.
+    pub bound_bytes_per_s: u64,
+    /// What their clients take together until their sockets become writable again.
+    pub bound_bytes: u64,
 }
 
 impl Demand {
@@ -82,7 +86,17 @@ impl Demand {
         } else if bytes_in(target.us, rate) < TOP_UP_BYTES_MIN {
             self.slow_bytes_per_s = self.slow_bytes_per_s.saturating_add(rate);
         }
-        self.shortest_us = Some(self.shortest_us.map_or(us, |before| before.min(us)));
+        if let Some(part_bytes) = queue.share_part_bytes() {
+            self.bound_bytes_per_s = self.bound_bytes_per_s.saturating_add(rate);
+            self.bound_bytes = self.bound_bytes.saturating_add(part_bytes);
+        } else {
+            self.shortest_us = Some(self.shortest_us.map_or(us, |before| before.min(us)));
+        }
+    }
+
+    /// The time after which sockets become writable again that their shares bound, in the mean.
+    fn bound_us(&self) -> Option<u64> {
+        (self.bound_bytes_per_s > 0).then(|| us_for(self.bound_bytes, self.bound_bytes_per_s))
     }
 }
 
@@ -134,7 +148,7 @@ impl TopUps {
     }
 
     /// One connection became writable. If the last round is long enough ago, all connections have their turn.
-    pub fn called(&mut self, now: Instant) {
+    pub fn writable(&mut self, now: Instant) {
         self.due |= now >= self.next_at;
     }
 
@@ -170,6 +184,8 @@ impl TopUps {
         };
         let reach_us = demand.shortest_us.unwrap_or(self.target.us);
         let reach_us = reach_us.clamp(TARGET_US_MIN, REACH_US_MAX.max(reach_us / 2));
+        let bound_us = demand.bound_us().map(|us| us.max(BOUND_REACH_US_MIN));
+        let reach_us = reach_us.min(bound_us.unwrap_or(u64::MAX));
         self.next_at = now.plus_us(reach_us * ROUND_AFTER_TENTHS / 10);
         now.plus_us(reach_us)
     }
@@ -240,11 +256,25 @@ mod tests {
             let mut top_ups = TopUps::new(52 << 20);
             let until = top_ups.round(demand(10_000_000_000, 0, shortest_ms), AT(0));
             assert_eq!(until, AT(reach_ms));
-            top_ups.called(AT(reach_ms / 5 - 1));
+            top_ups.writable(AT(reach_ms / 5 - 1));
             assert!(!top_ups.take_due());
-            top_ups.called(AT(reach_ms / 5));
+            top_ups.writable(AT(reach_ms / 5));
             assert!(top_ups.take_due());
             assert!(!top_ups.take_due(), "it is said once");
+        }
+    }
+
+    #[test]
+    fn where_shares_bind_a_round_reaches_as_far_as_they_last() {
+        let bound = |bytes, bytes_per_s| Demand {
+            bound_bytes: bytes,
+            bound_bytes_per_s: bytes_per_s,
+            ..demand(200_000_000, 0, 200)
+        };
+        let mut top_ups = TopUps::new(52 << 20);
+        for (bytes, reach_ms) in [(2_800_000, 14), (1_000, 10), (200_000_000, 200)] {
+            let until = top_ups.round(bound(bytes, 200_000_000), AT(0));
+            assert_eq!(until, AT(reach_ms), "{bytes}");
         }
     }
 

@@ -100,7 +100,7 @@ fn the_kernels_call_is_believed_and_not_the_prediction() {
     margin.full(230_000, TARGET, AT(0));
     let room_bytes = |margin: &mut SendQueue| margin.refill(None, u64::MAX, TARGET, AT(50)).bytes;
     assert_eq!(room_bytes(&mut margin), 50_000);
-    margin.called(); // after 50 ms, though it should have lasted for 200
+    margin.writable(); // after 50 ms, though it should have lasted for 200
     assert_eq!(room_bytes(&mut margin), 200_000);
     margin.given(200_000, AT(0));
     margin.full(229_000, TARGET, AT(50));
@@ -282,4 +282,19 @@ fn the_end_of_a_response_goes_in_late_whoever_reads_it() {
         !margin.is_steady(),
         "and no more than others have of their own"
     );
+}
+
+#[test]
+fn who_is_held_to_a_share_joins_a_round_when_a_third_of_it_will_be_acknowledged() {
+    let mut margin = SendQueue::at_rate(1_000_000);
+    margin.begin(AT(0));
+    margin.share(Some(60_000));
+    margin.refill(None, u64::MAX, TARGET, AT(0));
+    margin.given(60_000, AT(0));
+    margin.full(40_000, TARGET, AT(0));
+    let joins_at: Vec<bool> = [5, 19, 20, 30].map(|ms| margin.joins(AT(ms))).to_vec();
+    assert_eq!(joins_at, [false, false, true, true]);
+    margin.share(None);
+    margin.refill(None, u64::MAX, TARGET, AT(1));
+    assert!(!margin.joins(AT(1)), "40 KB last for 40 ms");
 }

@@ -15,6 +15,10 @@ pub struct Grant {
     pub share_bytes: u64,
     /// Its segment.
     pub segment_bytes: u64,
+    /// The division that this is from; 0: none yet.
+    pub division: u64,
+    /// For how long its client's window may stay closed, where `pause_timeout` is longer.
+    pub pause_us_max: u64,
 }
 
 /// Nothing but the least, in segments of an Ethernet.
@@ -23,6 +27,8 @@ impl Default for Grant {
         Grant {
             share_bytes: SHARE_BYTES_MIN,
             segment_bytes: 1_448,
+            division: 0,
+            pause_us_max: u64::MAX,
         }
     }
 }
@@ -32,6 +38,7 @@ impl Default for Grant {
 pub struct Bound {
     share_bytes: u64,
     segment_bytes: u64,
+    division: u64,
     /// Since when nothing but the share holds it up.
     held_up_from: Option<Instant>,
     held_up_us: u64,
@@ -43,6 +50,7 @@ impl Bound {
         Bound {
             share_bytes: grant.share_bytes.max(SHARE_BYTES_MIN),
             segment_bytes: grant.segment_bytes.max(1),
+            division: grant.division,
             held_up_from: None,
             held_up_us: 0,
         }
@@ -50,17 +58,21 @@ impl Bound {
 
     /// The share changes; the time for which it held the connection up is still counted.
     pub fn change(&mut self, grant: Grant) {
-        let Bound {
-            share_bytes,
-            segment_bytes,
-            ..
-        } = Bound::new(grant);
-        (self.share_bytes, self.segment_bytes) = (share_bytes, segment_bytes);
+        *self = Bound {
+            held_up_from: self.held_up_from,
+            held_up_us: self.held_up_us,
+            ..Bound::new(grant)
+        };
     }
 
     /// The share.
     pub fn share_bytes(&self) -> u64 {
         self.share_bytes
+    }
+
+    /// The division that it is from; 0: none yet.
+    pub fn division(&self) -> u64 {
+        self.division
     }
 
     /// SO_SNDBUF, as the kernel keeps it after it has doubled what it is given.
@@ -123,6 +135,7 @@ mod tests {
         Bound::new(Grant {
             share_bytes,
             segment_bytes,
+            ..Grant::default()
         })
     }
 
@@ -247,7 +260,7 @@ mod tests {
                 prop_assert!(kernel.held_bytes() > 0, "nothing will wake it: {bound:?}");
                 called = kernel.ack(acks.next().unwrap_or(1));
                 if nth % 17 == 0 {
-                    bound.change(Grant { share_bytes: changes[nth % changes.len()], segment_bytes });
+                    bound.change(Grant { share_bytes: changes[nth % changes.len()], segment_bytes, ..Grant::default() });
                     kernel.send_buffer_bytes = bound.send_buffer_bytes().max(SEND_BUFFER_BYTES_MIN);
                     // Setting SO_SNDBUF has the kernel look.
                     called |= kernel.ack(0);

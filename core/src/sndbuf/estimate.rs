@@ -17,12 +17,12 @@ const FADE_PER_S: f64 = 0.93;
 
 /// What TCP has counted of a connection, in all (tcp(7), `struct tcp_info`). Counters may wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct PathSample {
     /// `tcpi_data_segs_out`.
     pub sent_segments: u32,
     /// Loss events: how often it entered Recovery or Loss.
     pub loss_events: u32,
-    /// What its path delivered since the last look; 0: not known.
+    /// What its path delivered since the last sample; 0: not known.
     pub delivered_bytes_per_s: u64,
     /// Smoothed round trip.
     pub rtt_us: u64,
@@ -31,7 +31,7 @@ pub struct Look {
 /// The estimate of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    last: Option<(Instant, Look)>,
+    last: Option<(Instant, PathSample)>,
     /// Loss events and segments, faded.
     lost: f64,
     sent: f64,
@@ -62,22 +62,22 @@ impl Estimate {
         }
     }
 
-    /// A look at its counters, one a second.
-    pub fn look(&mut self, look: Look, now: Instant) {
-        let (since, before) = self.last.unwrap_or((now, Look::default()));
-        self.last = Some((now, look));
-        let segments = look.sent_segments.wrapping_sub(before.sent_segments);
+    /// A sample of its counters, one a second.
+    pub fn sampled(&mut self, sample: PathSample, now: Instant) {
+        let (since, before) = self.last.unwrap_or((now, PathSample::default()));
+        self.last = Some((now, sample));
+        let segments = sample.sent_segments.wrapping_sub(before.sent_segments);
         if segments == 0 {
             return;
         }
         let us = now.since_us(since);
         let faded = pow(FADE_PER_S, us as f64 / US_PER_S as f64);
-        let events = look.loss_events.wrapping_sub(before.loss_events);
+        let events = sample.loss_events.wrapping_sub(before.loss_events);
         self.sent = self.sent * faded + f64::from(segments);
         self.lost = self.lost * faded + f64::from(events);
-        self.rates[self.next] = look.delivered_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
+        self.rates[self.next] = sample.delivered_bytes_per_s.min(RATE_BYTES_PER_S_MAX);
         self.next = (self.next + 1) % DELIVERY_RATES_MAX;
-        self.rounds = self.rounds.saturating_add(us / look.rtt_us.max(1));
+        self.rounds = self.rounds.saturating_add(us / sample.rtt_us.max(1));
     }
 
     /// Whether it counts.
@@ -126,13 +126,13 @@ mod tests {
     fn watched(seconds: u64, events: u32) -> Estimate {
         let mut estimate = Estimate::default();
         for n in 0..=seconds {
-            let look = Look {
+            let sample = PathSample {
                 sent_segments: n as u32 * 1_000,
                 loss_events: n as u32 * events,
                 delivered_bytes_per_s: 1_000_000,
                 rtt_us: 50_000,
             };
-            estimate.look(look, at(n));
+            estimate.sampled(sample, at(n));
         }
         estimate
     }
@@ -149,13 +149,13 @@ mod tests {
     fn few_round_trips_and_few_segments_say_nothing() {
         let mut estimate = Estimate::default();
         for (us, sent_segments) in [(0, 10), (400_000, 40)] {
-            let look = Look {
+            let sample = PathSample {
                 sent_segments,
                 loss_events: 1,
                 delivered_bytes_per_s: 5,
                 rtt_us: 100_000,
             };
-            estimate.look(look, Instant { us });
+            estimate.sampled(sample, Instant { us });
         }
         assert_eq!(estimate.standing(), Standing::New);
         assert_eq!(estimate.loss(), Loss::NONE, "one event in 40 segments");
@@ -166,17 +166,17 @@ mod tests {
     fn a_pause_changes_nothing_and_a_loss_fades() {
         let mut estimate = watched(20, 10);
         let before = estimate;
-        let (_, look) = before.last.unwrap();
-        estimate.look(look, at(5_000));
+        let (_, sample) = before.last.unwrap();
+        estimate.sampled(sample, at(5_000));
         assert_eq!(estimate.loss(), before.loss());
         assert_eq!(estimate.delivered_bytes_per_s(), 1_000_000);
         for n in 1..=30 {
-            let look = Look {
-                sent_segments: look.sent_segments + n * 1_000,
+            let sample = PathSample {
+                sent_segments: sample.sent_segments + n * 1_000,
                 delivered_bytes_per_s: 10,
-                ..look
+                ..sample
             };
-            estimate.look(look, at(5_000 + u64::from(n)));
+            estimate.sampled(sample, at(5_000 + u64::from(n)));
         }
         // .93^30 = .113 of the old weight is left.
         let p = estimate.loss().probability();
@@ -202,7 +202,7 @@ mod tests {
         fn any_counters_give_a_probability(looks in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..30)) {
             let mut estimate = Estimate::default();
             for (sent_segments, loss_events, delivered_bytes_per_s, rtt_us, us) in looks {
-                estimate.look(Look { sent_segments, loss_events, delivered_bytes_per_s, rtt_us }, Instant { us });
+                estimate.sampled(PathSample { sent_segments, loss_events, delivered_bytes_per_s, rtt_us }, Instant { us });
                 prop_assert!((0.0..=1.0).contains(&estimate.loss().probability()));
                 prop_assert!(estimate.delivered_bytes_per_s() <= RATE_BYTES_PER_S_MAX);
             }

@@ -1,26 +1,37 @@
 //! The machine that divides send memory among the connections of all workers: when it asks them what TCP says, when it
 //! divides, and who is told of a new share. It has a thread of its own (`server/src/divider.rs`), so no worker waits.
 //!
-//! Each second every worker is asked for a reading of each connection that sends, in pieces. When all have answered, or
-//! [`DIVIDE_WAIT_US`] is over, the pool is divided. A connection that joins brings a reading of itself; for those it is
-//! divided again, [`DIVIDE_APART_US`] after the last time at the earliest. Until then a new connection has a start share.
+//! Each second every worker is asked for a reading of each connection that sends, in pieces ([`looks`]). When all have
+//! answered, or [`DIVIDE_WAIT_US`](crate::limits::DIVIDE_WAIT_US) is over, the pool is divided. A connection that joins
+//! brings a reading of itself; for those it is divided again, [`DIVIDE_APART_US`] after the last time at the earliest.
+//! Until then a new connection has a start share, for which a part of the pool is kept.
 //!
-//! What is in a socket can't be taken back. So where somebody holds more than its new share, others get that much less
-//! until it is gone ([`within`]), and the pool is a bound.
+//! What is in a socket can't be taken back, and a share is in force until its worker has heard of a smaller one. So where
+//! somebody may hold more than its new share ([`member`]), others get that much less until it is gone ([`within`]), and
+//! the pool is a bound. Once workers say that it is gone, it is divided again for those who got less.
+//!
+//! Clients that take nothing claim no more than their sockets hold. Where they hold most of the pool and others need
+//! more, those that stalled first may pause only for [`PAUSED_US`].
+
+mod looks;
+mod member;
+mod messages;
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 
+use self::looks::{Answered, Looks};
+use self::member::Member;
+pub use self::messages::{In, Out, Settings, Standing};
 use super::bound::Grant;
 use super::drain::Drains;
-use super::reading::{Known, Reading};
+use super::reading::{Holding, Known, Reading};
 use super::remembered::Remembered;
-use super::{Demand, Divider, Policy};
+use super::{Demand, Divider};
 use crate::conn::ConnId;
 use crate::limits::{
-    DIVIDE_APART_US, DIVIDE_EACH_US, DIVIDE_WAIT_US, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
-    SHARE_GROWTH_PERCENT_MIN, SHARE_SEGMENTS_START, TARGET_US_MAX,
+    DIVIDE_APART_US, PAUSED_US, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN, SHARE_SEGMENTS_START,
+    STALLED_PART, START_PART, TARGET_US_MAX,
 };
 use crate::machine::Machine;
 use crate::units::Instant;
@@ -28,106 +39,19 @@ use crate::units::Instant;
 /// The payload of an Ethernet's segment.
 const SEGMENT_BYTES: u64 = 1_448;
 
-/// What the operator may choose.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// How it is divided.
-    pub policy: Policy,
-    /// The memory for all sockets together, unsent and in flight.
-    pub pool_bytes: u64,
-    /// Number of workers.
-    pub workers: u16,
-    /// A random number ([`Remembered`]).
-    pub secret: u64,
-}
-
-/// What the pool is told.
-#[derive(Debug)]
-pub enum In {
-    /// A connection of this worker begins to send. It has the start share.
-    Joined {
-        /// The worker.
-        worker: u16,
-        /// What TCP says of it.
-        reading: Reading,
-    },
-    /// The answer to a `Look`.
-    Looked {
-        /// The worker.
-        worker: u16,
-        /// Its connections with a share, from the slot that was asked for.
-        readings: Vec<Reading>,
-        /// The slot from which there may be more.
-        next: Option<u32>,
-    },
-}
-
-/// What the pool orders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Out {
-    /// Look at the connections of this worker that have a share, from this slot on; answered by `Looked`.
-    Look {
-        /// The worker.
-        worker: u16,
-        /// The slot.
-        from: u32,
-    },
-    /// A connection has another share; `None`: it sends nothing, and has none.
-    Share {
-        /// The worker.
-        worker: u16,
-        /// Its connection.
-        conn: ConnId,
-        /// The share.
-        grant: Option<Grant>,
-    },
-}
-
-/// How the pool stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// The pool.
-    pub pool_bytes: u64,
-    /// The sum of the shares.
-    pub shares_bytes: u64,
-    /// What the sockets held when they were last looked at, unsent and in flight.
-    pub held_bytes: u64,
-    /// Connections that have a share.
-    pub connections: u64,
-    /// Divisions since the start.
-    pub divisions: u64,
-    /// What a connection has that joins, until the next division.
-    pub start_bytes: u64,
-}
-
 /// A connection, by its worker and its slot.
 type Place = (u16, u32);
-
-/// One that has or had a share.
-#[derive(Clone, Copy, Debug)]
-struct Member {
-    known: Known,
-    /// As it was told; `None`: it sends nothing now. Its estimate is kept for its next response.
-    share_bytes: Option<u64>,
-    /// In which round it was last heard of.
-    round: u64,
-}
 
 /// Memory of a connection in the pool: what is known of it, its place in the tables, and an order. Maps and queues count
 /// twice, since they may be half empty; the 64 bytes are for what it holds and its share, in numbers.
 pub const MEMBER_BYTES: u64 = (2 * size_of::<(Place, Member)>()
     + 2 * size_of::<Out>()
     + 2 * size_of::<(Place, Demand)>()
+    + 2 * size_of::<Stalled>()
     + 64) as u64;
 
-/// Where a round of looks stands.
-#[derive(Clone, Debug)]
-enum Round {
-    /// The next one begins at this time.
-    Rests(Instant),
-    /// These workers have not said all yet; it ends at this time all the same.
-    Asks(Vec<bool>, Instant),
-}
+/// One whose client takes nothing: since when, where it is, and what is in its socket.
+type Stalled = (Instant, Place, u64);
 
 /// The machine.
 #[derive(Debug)]
@@ -136,20 +60,21 @@ pub struct Pool {
     divider: Divider,
     remembered: Remembered,
     members: BTreeMap<Place, Member>,
-    round: Round,
+    looks: Looks,
     drains: Drains,
-    /// Number of the round.
-    nth: u64,
-    /// Somebody joined since the last division.
-    joined: bool,
+    /// Somebody joined since the last division, or left memory that others wait for.
+    awaited: bool,
+    /// Somebody got less than the division gave it, because others have not left that yet.
+    short: bool,
     divided_at: Instant,
     outs: VecDeque<Out>,
     standing: Standing,
     // Buffers, for members with a share.
     places: Vec<Place>,
     demands: Vec<Demand>,
-    held: Vec<u64>,
+    taken: Vec<u64>,
     shares: Vec<u64>,
+    stalled: Vec<Stalled>,
 }
 
 impl Pool {
@@ -166,21 +91,22 @@ impl Pool {
             divider: Divider::new(settings.policy),
             remembered: Remembered::new(settings.secret),
             members: BTreeMap::new(),
-            round: Round::Rests(now.plus_us(DIVIDE_EACH_US)),
+            looks: Looks::new(settings.workers, now),
             drains: Drains::default(),
-            nth: 0,
-            joined: false,
+            awaited: false,
+            short: false,
             divided_at: now,
             outs: VecDeque::new(),
             standing: Standing {
                 pool_bytes: settings.pool_bytes,
-                start_bytes: start_bytes(settings.pool_bytes, 0),
+                start_bytes: start_bytes(settings.pool_bytes, 0, 0),
                 ..Standing::default()
             },
             places: Vec::new(),
             demands: Vec::new(),
-            held: Vec::new(),
+            taken: Vec::new(),
             shares: Vec::new(),
+            stalled: Vec::new(),
         }
     }
 
@@ -190,153 +116,193 @@ impl Pool {
     }
 
     fn joined(&mut self, worker: u16, reading: Reading, now: Instant) {
-        let place = (worker, reading.conn.index);
-        let start_bytes = self.standing.start_bytes;
-        match self.members.get_mut(&place) {
-            Some(member) if member.known.reading().conn == reading.conn => {
-                member.known.read(reading, start_bytes, now);
-                (member.share_bytes, member.round) = (Some(start_bytes), self.nth);
-            }
-            _ => {
-                let belief = self.remembered.belief(reading.address, now);
-                let member = Member {
-                    known: Known::new(reading, belief, now),
-                    share_bytes: Some(start_bytes),
-                    round: self.nth,
-                };
-                self.members.insert(place, member);
-            }
+        self.awaited = true;
+        let pass = self.looks.pass(worker);
+        if let Some(member) = self.member(worker, reading.conn) {
+            member.known.read(reading, now);
+            return member.joins(pass);
         }
-        self.joined = true;
+        let belief = self.remembered.belief(reading.address, now);
+        let member = Member::new(Known::new(reading, belief, now), pass);
+        self.members.insert((worker, reading.conn.index), member);
     }
 
-    fn looked(&mut self, worker: u16, readings: Vec<Reading>, next: Option<u32>, now: Instant) {
-        for reading in readings {
-            self.read(worker, reading, now);
-        }
-        let Round::Asks(open, _) = &mut self.round else {
-            return; // too late for its round
-        };
-        match (next, open.get_mut(usize::from(worker))) {
-            (Some(from), Some(true)) => self.outs.push_back(Out::Look { worker, from }),
-            (None, Some(open)) => *open = false,
-            _ => {}
+    fn sampled(&mut self, worker: u16, from: u32, next: Option<u32>) {
+        match self.looks.answered(worker, from, next) {
+            Answered::Nothing => {}
+            Answered::Ask(out) => self.outs.push_back(out),
+            Answered::Passed(pass) => {
+                // Who was not heard of has left. A worker that has not answered is not told from one without connections:
+                // its connections keep what they have.
+                let all = (worker, 0)..=(worker, u32::MAX);
+                let silent = self.members.range_mut(all);
+                for (_, member) in silent.filter(|(_, member)| member.pass < pass) {
+                    member.left();
+                }
+            }
         }
     }
 
     fn read(&mut self, worker: u16, reading: Reading, now: Instant) {
-        let place = (worker, reading.conn.index);
-        let same = |member: &&mut Member| member.known.reading().conn == reading.conn;
-        let Some(member) = self.members.get_mut(&place).filter(same) else {
+        let (pass, division) = (self.looks.pass(worker), self.standing.divisions + 1);
+        let Some(member) = self.member(worker, reading.conn) else {
             return self.joined(worker, reading, now); // the news of that was lost
         };
-        let share_bytes = member.share_bytes.unwrap_or(self.standing.start_bytes);
-        member.known.read(reading, share_bytes, now);
-        member.round = self.nth;
-        if let Some(belief) = member.known.belief() {
+        member.known.read(reading, now);
+        member.held(reading.holding());
+        member.pass = pass;
+        match reading.is_idle() {
+            true => member.release(division),
+            false => member.sends(),
+        }
+        let belief = member.known.belief();
+        if let Some(belief) = belief {
             self.remembered.keep(reading.address, belief, now);
         }
-        match reading.is_idle() {
-            false => member.share_bytes = Some(share_bytes),
-            true => {
-                member.share_bytes = None;
-                self.outs.push_back(Out::Share {
-                    worker,
-                    conn: reading.conn,
-                    grant: None,
-                });
-            }
+        if reading.is_idle() {
+            self.outs.push_back(Out::Share {
+                worker,
+                conn: reading.conn,
+                grant: None,
+            });
         }
     }
 
-    /// When a round of looks is over, those who were not heard of have left. A worker that has not answered is not told
-    /// from one without connections: its connections keep what they have.
-    fn end_round(&mut self) {
-        let Round::Asks(open, _) = &self.round else {
-            return;
-        };
-        for ((worker, _), member) in &mut self.members {
-            let answered = !open.get(usize::from(*worker)).is_some_and(|open| *open);
-            if answered && member.round < self.nth {
-                member.share_bytes = None;
-            }
-        }
+    /// The member of this name.
+    fn member(&mut self, worker: u16, conn: ConnId) -> Option<&mut Member> {
+        let member = self.members.get_mut(&(worker, conn.index));
+        member.filter(|member| member.known.reading().conn == conn)
+    }
+
+    fn lessened(&mut self, worker: u16, conn: ConnId, holding: Holding) {
+        let less = self.member(worker, conn).map(|member| member.held(holding));
+        self.awaited |= self.short && less == Some(true);
+    }
+
+    fn left(&mut self, worker: u16, conn: ConnId) {
+        let less = self.member(worker, conn).map(Member::left);
+        self.awaited |= self.short && less == Some(true);
     }
 
     fn divide(&mut self, now: Instant) {
-        (self.joined, self.divided_at) = (false, now);
+        (self.awaited, self.divided_at) = (false, now);
         self.places.clear();
         self.demands.clear();
-        self.held.clear();
+        self.taken.clear();
+        self.stalled.clear();
+        let (mut held_bytes, mut aside_bytes, mut stalled_bytes) = (0, 0, 0);
         for (place, member) in &self.members {
-            if member.share_bytes.is_some() {
-                self.places.push(*place);
-                self.demands.push(member.known.demand());
-                self.held.push(member.known.reading().sample.unacked_bytes);
+            let socket_bytes = member.known.reading().sample.unacked_bytes;
+            match (member.told, member.known.stalled_from()) {
+                (None, _) => aside_bytes += member.taken_bytes(),
+                (Some(_), Some(from)) => {
+                    held_bytes += socket_bytes;
+                    aside_bytes += member.taken_bytes();
+                    stalled_bytes += socket_bytes;
+                    self.stalled.push((from, *place, socket_bytes));
+                }
+                (Some(_), None) => {
+                    held_bytes += socket_bytes;
+                    self.places.push(*place);
+                    self.demands.push(member.known.demand());
+                    self.taken.push(member.taken_bytes());
+                }
             }
         }
         let pool_bytes = self.settings.pool_bytes;
-        self.divider
-            .divide(&self.demands, pool_bytes, TARGET_US_MAX);
+        let budget_bytes = pool_bytes - pool_bytes / START_PART;
+        self.divider.divide(
+            &self.demands,
+            budget_bytes.saturating_sub(stalled_bytes),
+            TARGET_US_MAX,
+        );
         let shares = self.divider.in_phase(self.drains.phase(now), &self.demands);
         self.shares.clear();
         self.shares.extend_from_slice(shares);
-        within(&mut self.shares, &self.held, pool_bytes);
-        let mut shares_bytes = 0;
-        for (place, share_bytes) in self.places.iter().zip(&self.shares) {
-            let Some(member) = self.members.get_mut(place) else {
-                continue;
-            };
-            let share_bytes = (*share_bytes).max(SHARE_BYTES_MIN);
-            let before_bytes = member.share_bytes.unwrap_or(0);
-            if is_worth_telling(before_bytes, share_bytes) {
-                member.share_bytes = Some(share_bytes);
-                self.outs.push_back(Out::Share {
-                    worker: place.0,
-                    conn: member.known.reading().conn,
-                    grant: Some(Grant {
-                        share_bytes,
-                        segment_bytes: member.known.reading().segment_bytes(),
-                    }),
-                });
-            }
-            shares_bytes += member.share_bytes.unwrap_or(0);
-        }
+        let left_bytes = budget_bytes.saturating_sub(aside_bytes);
+        self.short = within(&mut self.shares, &self.taken, left_bytes);
+        let connections = (self.places.len() + self.stalled.len()) as u64;
         self.standing = Standing {
             pool_bytes,
-            shares_bytes,
-            held_bytes: self.held.iter().sum(),
-            connections: self.places.len() as u64,
+            shares_bytes: 0,
+            held_bytes,
+            connections,
             divisions: self.standing.divisions + 1,
-            start_bytes: start_bytes(pool_bytes, self.places.len() as u64),
+            start_bytes: 0,
         };
+        self.tell_stalled(stalled_bytes);
+        for nth in 0..self.places.len() {
+            self.tell(self.places[nth], self.shares[nth], u64::MAX);
+        }
+        let taken_bytes: u64 = self.members.values().map(Member::taken_bytes).sum();
+        let free_bytes = pool_bytes.saturating_sub(taken_bytes);
+        self.standing.start_bytes = start_bytes(pool_bytes, connections, pool_bytes - free_bytes);
+    }
+
+    /// Those whose clients take nothing may hold what they hold. Where that is too much of the pool while others need more,
+    /// those that stalled first have little time.
+    fn tell_stalled(&mut self, stalled_bytes: u64) {
+        let is_short = |place: &Place| {
+            let member = self.members.get(place);
+            member.is_some_and(|member| member.known.is_held_up())
+        };
+        let most_bytes = self.settings.pool_bytes / STALLED_PART;
+        let mut excess_bytes = match self.places.iter().any(is_short) {
+            true => stalled_bytes.saturating_sub(most_bytes),
+            false => 0,
+        };
+        self.stalled.sort_unstable();
+        for nth in 0..self.stalled.len() {
+            let (_, place, socket_bytes) = self.stalled[nth];
+            let pause_us_max = if excess_bytes > 0 {
+                PAUSED_US
+            } else {
+                u64::MAX
+            };
+            excess_bytes = excess_bytes.saturating_sub(socket_bytes);
+            let before_bytes = self.members.get(&place).map_or(0, Member::share_bytes);
+            self.tell(place, socket_bytes.min(before_bytes), pause_us_max);
+        }
+    }
+
+    fn tell(&mut self, place: Place, share_bytes: u64, pause_us_max: u64) {
+        let Some(member) = self.members.get_mut(&place) else {
+            return;
+        };
+        let reading = *member.known.reading();
+        let grant = member.tell(Grant {
+            share_bytes,
+            segment_bytes: reading.segment_bytes(),
+            division: self.standing.divisions,
+            pause_us_max,
+        });
+        self.standing.shares_bytes += member.share_bytes();
+        if grant.is_some() {
+            self.outs.push_back(Out::Share {
+                worker: place.0,
+                conn: reading.conn,
+                grant,
+            });
+        }
     }
 
     /// What is due at this time.
     fn advance(&mut self, now: Instant) {
-        match &self.round {
-            Round::Rests(at) if *at <= now => {
-                self.nth += 1;
-                let workers = self.settings.workers;
-                let ends_at = now.plus_us(DIVIDE_WAIT_US);
-                self.round = Round::Asks(vec![true; workers.into()], ends_at);
-                let looks = (0..workers).map(|worker| Out::Look { worker, from: 0 });
-                self.outs.extend(looks);
-            }
-            Round::Asks(open, ends_at) if *ends_at <= now || !open.contains(&true) => {
-                self.end_round();
+        if self.looks.is_asking() {
+            if self.looks.due_at() <= now {
+                self.looks.end(now);
                 self.drains.round(now);
                 self.divide(now);
-                self.round = Round::Rests(now.plus_us(DIVIDE_EACH_US));
             }
-            Round::Rests(_) if self.drains.take_over(now) => self.divide(now),
-            Round::Rests(_) if self.joined && now >= self.joins_at() => self.divide(now),
-            Round::Rests(_) | Round::Asks(..) => {}
+        } else if self.looks.due_at() <= now {
+            self.outs.extend(self.looks.begin(now));
+        } else if self.drains.take_over(now) || self.awaited && now >= self.awaited_at() {
+            self.divide(now);
         }
     }
 
-    /// When it is divided for those who joined.
-    fn joins_at(&self) -> Instant {
+    /// When it is divided for those who joined, or wait for what others leave.
+    fn awaited_at(&self) -> Instant {
         self.divided_at.plus_us(DIVIDE_APART_US)
     }
 }
@@ -348,11 +314,23 @@ impl Machine for Pool {
     fn on(&mut self, event: In, now: Instant) {
         match event {
             In::Joined { worker, reading } => self.joined(worker, reading, now),
-            In::Looked {
+            In::Sampled {
                 worker,
+                from,
                 readings,
                 next,
-            } => self.looked(worker, readings, next, now),
+            } => {
+                for reading in readings {
+                    self.read(worker, reading, now);
+                }
+                self.sampled(worker, from, next);
+            }
+            In::Lessened {
+                worker,
+                conn,
+                holding,
+            } => self.lessened(worker, conn, holding),
+            In::Left { worker, conn } => self.left(worker, conn),
         }
     }
 
@@ -367,50 +345,52 @@ impl Machine for Pool {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
-        Some(match &self.round {
-            Round::Rests(at) => {
-                let drained_at = self.drains.ends_at().unwrap_or(*at);
-                let joins_at = if self.joined { self.joins_at() } else { *at };
-                (*at).min(drained_at).min(joins_at)
-            }
-            Round::Asks(open, _) if !open.contains(&true) => Instant { us: 0 },
-            Round::Asks(_, ends_at) => *ends_at,
-        })
+        let due_at = self.looks.due_at();
+        if self.looks.is_asking() {
+            return Some(due_at);
+        }
+        let drained_at = self.drains.ends_at().unwrap_or(due_at);
+        let awaited_at = if self.awaited {
+            self.awaited_at()
+        } else {
+            due_at
+        };
+        Some(due_at.min(drained_at).min(awaited_at))
     }
 }
 
-/// What a connection has that joins `others`, until the next division: a first flight, or an equal part of the pool.
-fn start_bytes(pool_bytes: u64, others: u64) -> u64 {
+/// What a connection has that joins `others`, until the next division: a first flight, or an equal part of the pool, or half
+/// of what nobody has taken.
+fn start_bytes(pool_bytes: u64, others: u64, taken_bytes: u64) -> u64 {
     let equal_bytes = pool_bytes / (others + 1);
-    equal_bytes.clamp(SHARE_BYTES_MIN, SHARE_SEGMENTS_START * SEGMENT_BYTES)
+    let free_bytes = pool_bytes.saturating_sub(taken_bytes);
+    equal_bytes
+        .min(free_bytes / 2)
+        .clamp(SHARE_BYTES_MIN, SHARE_SEGMENTS_START * SEGMENT_BYTES)
 }
 
-/// Whether a change is worth a system call.
-fn is_worth_telling(before_bytes: u64, share_bytes: u64) -> bool {
-    let growth_bytes = share_bytes.saturating_sub(before_bytes);
-    share_bytes < before_bytes
-        || growth_bytes > 0 && growth_bytes * 100 >= before_bytes * SHARE_GROWTH_PERCENT_MIN
-}
-
-/// Lessens what is granted beyond what sockets hold, in proportion, until all is within the pool. Who holds more than its
-/// share gives it back as its client acknowledges.
-fn within(shares: &mut [u64], held: &[u64], pool_bytes: u64) {
-    let both = || shares.iter().zip(held);
-    let taken: u128 = both()
-        .map(|(share, held)| u128::from(*share.max(held)))
+/// Lessens what is granted beyond what is taken already, in proportion, until all is within the pool. Whether somebody
+/// gets less by that.
+fn within(shares: &mut [u64], taken: &[u64], pool_bytes: u64) -> bool {
+    let both = || shares.iter().zip(taken);
+    let all: u128 = both()
+        .map(|(share, taken)| u128::from(*share.max(taken)))
         .sum();
     let room: u128 = both()
-        .map(|(share, held)| u128::from(share.saturating_sub(*held)))
+        .map(|(share, taken)| u128::from(share.saturating_sub(*taken)))
         .sum();
-    let excess = taken.saturating_sub(pool_bytes.into()).min(room);
+    let excess = all.saturating_sub(pool_bytes.into()).min(room);
     if excess == 0 {
-        return;
+        return false;
     }
-    for (share, held) in shares.iter_mut().zip(held) {
-        let own = u128::from(share.saturating_sub(*held));
+    for (share, taken) in shares.iter_mut().zip(taken) {
+        let own = u128::from(share.saturating_sub(*taken));
         *share -= (own * excess).div_ceil(room) as u64; // at most `own`
     }
+    true
 }
 
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod tests;

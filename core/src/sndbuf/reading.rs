@@ -1,12 +1,12 @@
 //! What a worker says of a connection that sends, and what becomes of it: losses, an estimate, a demand.
 
-use super::estimate::{Belief, Estimate, Look};
+use super::estimate::{Belief, Estimate, PathSample};
 use super::{Control, Credit, Demand, Pace};
 use crate::addresses::Address;
 use crate::congestion::{CaState, Path};
 use crate::conn::{ConnId, TcpSample};
 use crate::law::{Acks, Conditions};
-use crate::limits::RATE_BYTES_PER_S_MAX;
+use crate::limits::{CREDIT_LIMITED_PERCENT_MIN, RATE_BYTES_PER_S_MAX, STALLED_US};
 use crate::units::{Instant, US_PER_S};
 
 /// The counters of a connection that a [`TcpSample`] does not have (tcp(7), `struct tcp_info`).
@@ -18,7 +18,7 @@ pub struct Counted {
     pub rto_us: u64,
 }
 
-/// All that is said of a connection in one look.
+/// All that is said of a connection in one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Whose.
@@ -39,6 +39,21 @@ pub struct Reading {
     pub rate_bytes_per_s: u64,
     /// For how long its share held it up since the last reading.
     pub held_up_us: u64,
+    /// Its share in that moment.
+    pub share_bytes: u64,
+    /// The division that this share is from; 0: none yet.
+    pub division: u64,
+}
+
+/// What a socket held and was held to, in one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// What it held, unsent and in flight.
+    pub held_bytes: u64,
+    /// Its share.
+    pub share_bytes: u64,
+    /// The division that this share is from; 0: none yet.
+    pub division: u64,
 }
 
 impl Reading {
@@ -46,6 +61,15 @@ impl Reading {
     pub fn segment_bytes(&self) -> u64 {
         let told = self.sample.flow.map_or(0, |flow| flow.segment_bytes);
         if told > 0 { told } else { 1_448 }
+    }
+
+    /// What of it bounds the socket.
+    pub fn holding(&self) -> Holding {
+        Holding {
+            held_bytes: self.sample.unacked_bytes,
+            share_bytes: self.share_bytes,
+            division: self.division,
+        }
     }
 
     /// Whether it needs any send memory.
@@ -62,7 +86,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// How many there were, with those that this look shows: one at most. An episode that is over by now shows in a
+    /// How many there were, with those that this sample shows: one at most. An episode that is over by now shows in a
     /// threshold that has changed; marks (ECN) change it, too, and lose nothing.
     pub fn seen(&mut self, path: Path) -> u32 {
         if let Some(before) = self.last.replace(path) {
@@ -87,6 +111,8 @@ pub struct Known {
     /// What was acknowledged between the last two readings, by the time in which something was in flight; 0: nothing.
     delivered_bytes_per_s: u64,
     credit: Credit,
+    /// Since when its client has acknowledged nothing of what its socket holds.
+    quiet_from: Option<Instant>,
 }
 
 impl Known {
@@ -99,37 +125,51 @@ impl Known {
             read_at: now,
             delivered_bytes_per_s: 0,
             credit: Credit::default(),
+            quiet_from: None,
         };
-        known.look(reading, now);
+        known.sampled(reading, now);
         known
     }
 
-    /// One more reading, by which it had this share.
-    pub fn read(&mut self, reading: Reading, share_bytes: u64, now: Instant) {
+    /// One more reading.
+    pub fn read(&mut self, reading: Reading, now: Instant) {
         let us = now.since_us(self.read_at).max(1);
         let percent = u128::from(reading.held_up_us) * 100 / u128::from(us);
         self.credit = Credit {
-            share_bytes,
+            share_bytes: reading.share_bytes,
             limited_percent: percent.min(100) as u64,
         };
-        self.look(reading, now);
+        self.sampled(reading, now);
     }
 
-    fn look(&mut self, reading: Reading, now: Instant) {
+    fn sampled(&mut self, reading: Reading, now: Instant) {
         self.delivered_bytes_per_s = delivered_bytes_per_s(&self.reading, &reading);
-        let look = Look {
+        let sample = PathSample {
             sent_segments: reading.counted.sent_segments,
             loss_events: self.losses.seen(reading.sample.path),
             delivered_bytes_per_s: self.delivered_bytes_per_s,
             rtt_us: reading.sample.rtt_us,
         };
-        self.estimate.look(look, now);
+        self.estimate.sampled(sample, now);
+        let is_quiet = is_quiet(&self.reading, &reading);
+        self.quiet_from = is_quiet.then(|| self.quiet_from.unwrap_or(self.read_at));
         (self.reading, self.read_at) = (reading, now);
     }
 
     /// The last reading.
     pub fn reading(&self) -> &Reading {
         &self.reading
+    }
+
+    /// Since when its client takes nothing, if that is [`STALLED_US`] or more: its window is closed, or its path is dead.
+    pub fn stalled_from(&self) -> Option<Instant> {
+        self.quiet_from
+            .filter(|from| self.read_at.since_us(*from) >= STALLED_US)
+    }
+
+    /// Whether its share holds it up.
+    pub fn is_held_up(&self) -> bool {
+        self.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
     }
 
     /// What its client's next connection may start from.
@@ -185,6 +225,12 @@ fn delivered_bytes_per_s(before: &Reading, now: &Reading) -> u64 {
     let us = us.max(now.sample.rtt_us).max(1);
     let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
     rate.min(RATE_BYTES_PER_S_MAX.into()) as u64
+}
+
+/// Whether nothing was acknowledged between two readings, although the socket holds something.
+fn is_quiet(before: &Reading, now: &Reading) -> bool {
+    let acked = |reading: &Reading| reading.sample.flow.map(|flow| flow.acked_bytes);
+    now.sample.unacked_bytes > 0 && acked(now).is_some() && acked(now) == acked(before)
 }
 
 #[cfg(test)]
@@ -246,6 +292,8 @@ mod tests {
             pace: Pace::Path,
             rate_bytes_per_s: 77,
             held_up_us: 0,
+            share_bytes: 5_000,
+            division: 0,
         };
         let first = reading(10_000, 50_000);
         for (acked_bytes, busy_us, rate) in [
@@ -255,11 +303,7 @@ mod tests {
             (10_000, 50_000, 0),
         ] {
             let mut known = Known::new(first, None, Instant { us: 0 });
-            known.read(
-                reading(acked_bytes, busy_us),
-                5_000,
-                Instant { us: 1_000_000 },
-            );
+            known.read(reading(acked_bytes, busy_us), Instant { us: 1_000_000 });
             let demand = known.demand();
             assert_eq!(demand.rate_bytes_per_s, rate);
         }

@@ -78,7 +78,7 @@ impl Remembered {
 
 #[cfg(test)]
 mod tests {
-    use super::super::estimate::{Estimate, Look};
+    use super::super::estimate::{Estimate, PathSample};
     use super::*;
 
     const NOW: Instant = Instant { us: 1_000_000 };
@@ -87,13 +87,13 @@ mod tests {
     fn belief(delivered_bytes_per_s: u64) -> Belief {
         let mut estimate = Estimate::default();
         for n in 0..2 {
-            let look = Look {
+            let sample = PathSample {
                 sent_segments: 100 * (n as u32 + 1),
                 delivered_bytes_per_s,
                 rtt_us: 1_000,
-                ..Look::default()
+                ..PathSample::default()
             };
-            estimate.look(look, Instant { us: n * 1_000_000 });
+            estimate.sampled(sample, Instant { us: n * 1_000_000 });
         }
         estimate.belief().expect("a thousand round trips")
     }

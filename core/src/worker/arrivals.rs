@@ -285,6 +285,12 @@ impl Arrivals {
     pub fn is_empty(&self) -> bool {
         self.oldest == NOBODY
     }
+
+    /// Whether no response waits and, as far as was measured, the socket holds nothing. A connection that is closed
+    /// before leaves its bytes to the kernel, beyond every limit.
+    pub fn is_settled(&self) -> bool {
+        self.is_empty() && self.acked_bytes >= self.sent_bytes
+    }
 }
 
 impl Worker {

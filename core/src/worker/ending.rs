@@ -53,7 +53,7 @@ impl Worker {
         self.door.close();
         for index in 0..self.table.places() {
             if let Some(conn) = self.table.at(index) {
-                if conn.phase == Phase::Open && conn.patience.idle() {
+                if conn.phase == Phase::Open && conn.timeouts.idle() {
                     // If it has received all that was sent, it may be closed at once.
                     self.outs.push_back(Out::Sample(conn.id));
                 }
@@ -108,7 +108,7 @@ impl Worker {
         stream.go_on(&mut self.counts, now);
         let id = conn.stream_id();
         conn.nth = conn.nth.wrapping_add(1);
-        conn.patience.response_ended(now);
+        conn.timeouts.response_ended(now);
         if why != Why::Done || stream.waited_net_us > 0 {
             let (sent_bytes, took_us) = (stream.sent_bytes, now.since_us(stream.started_at));
             let what = What::Ended {
@@ -155,7 +155,7 @@ impl Worker {
         };
         match conn.phase {
             Phase::Skipping { .. } => self.linger(id.index, now),
-            Phase::Open if !conn.arrivals.is_empty() => self.linger(id.index, now),
+            Phase::Open if !conn.arrivals.is_settled() => self.linger(id.index, now),
             phase => self.close(id, phase != Phase::Open && why != Why::Done, why, now),
         }
     }
@@ -169,10 +169,10 @@ impl Worker {
         if matches!(conn.phase, Phase::Lingering { .. }) {
             return;
         }
-        conn.patience.linger(now);
+        conn.timeouts.linger(now);
         conn.phase = Phase::Lingering { skipped_bytes: 0 };
         let id = conn.id;
-        if conn.request.is_ended() && conn.arrivals.is_empty() {
+        if conn.request.is_ended() && conn.arrivals.is_settled() {
             return self.close(id, false, Why::Done, now);
         }
         self.outs.push_back(Out::Shutdown(id));

@@ -4,8 +4,8 @@ use super::Phase;
 use super::Worker;
 use super::messages::Out;
 use super::pace::{Pace, is_dry};
-use super::patience::Verdict;
 use super::stream::Stream;
+use super::timeouts::Verdict;
 use crate::congestion::{Delay, Path, Signal, Watch};
 use crate::conn::{ConnId, TcpSample};
 use crate::limits::{FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, FLOW_PATH_EACH_US, PAUSED_US, WATCH_US};
@@ -206,8 +206,13 @@ impl Worker {
             return true;
         };
         let lingering = matches!(conn.phase, Phase::Lingering { .. });
-        let leaves = drains && conn.phase == Phase::Open && conn.patience.idle();
+        let leaves = drains && conn.phase == Phase::Open && conn.timeouts.idle();
         let delivered = sample.unacked_bytes == 0;
+        let between = matches!(conn.phase, Phase::Open | Phase::Skipping { .. });
+        let overdue = match conn.timeouts.verdict(conn.phase, &self.settings, now) {
+            Verdict::End(why) if conn.phase == Phase::Open => Some(why),
+            _ => None,
+        };
         if conn.evidence.gone {
             let why = if lingering { Why::Done } else { Why::PeerReset };
             self.close(id, false, why, now);
@@ -217,9 +222,15 @@ impl Worker {
             // It has everything and has sent nothing, so no RST of ours can destroy an answer and its FIN need not be
             // awaited.
             self.close(id, false, Why::Done, now);
+        } else if between && conn.request.is_ended() && !delivered {
+            self.linger(id.index, now);
+        } else if between && conn.request.is_ended() {
+            self.close(id, false, Why::PeerClosed, now);
+        } else if let Some(why) = overdue {
+            self.give_up(id, why, now);
         } else if lingering && conn.request.is_ended() && delivered {
             self.close(id, false, Why::Done, now);
-        } else if let Verdict::End(why) = conn.patience.sampled(conn.phase, *sample, now) {
+        } else if let Verdict::End(why) = conn.timeouts.sampled(conn.phase, *sample, now) {
             self.give_up(id, why, now);
         } else {
             return false;

@@ -12,10 +12,10 @@ use super::arrivals::Arrivals;
 use super::evidence::Evidence;
 use super::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
 use super::messages::Out;
-use super::patience::Patience;
 use super::requests::Request;
 use super::sending::Output;
 use super::stream::{Cursor, Stream};
+use super::timeouts::Timeouts;
 use super::{Conn, Phase, Worker};
 use crate::addresses::Address;
 use crate::conn::{ConnId, Part, Plan, StreamId};
@@ -25,7 +25,7 @@ use crate::why::Why;
 impl Conn {
     /// What it is in the middle of; otherwise, why it can't be given away now.
     fn stage(&self, now: Instant) -> Result<Stage<LocalFile>, Kept> {
-        let for_us = self.patience.for_us(now);
+        let for_us = self.timeouts.for_us(now);
         match self.phase {
             _ if self.evidence.gone => Err(Kept::Ending),
             Phase::Lingering { .. } => Err(Kept::Ending),
@@ -38,8 +38,8 @@ impl Conn {
                     stream.and_then(|stream| response_of(stream, self.request.body, now));
                 response.map(Stage::Response).ok_or(Kept::Listing)
             }
-            Phase::Open if self.patience.silent() => Ok(Stage::New { for_us }),
-            Phase::Open if self.patience.idle() => Ok(Stage::Idle { for_us }),
+            Phase::Open if self.timeouts.silent() => Ok(Stage::New { for_us }),
+            Phase::Open if self.timeouts.idle() => Ok(Stage::Idle { for_us }),
             Phase::Open => Ok(Stage::Head { for_us }),
         }
     }
@@ -108,14 +108,14 @@ impl Worker {
         if sound {
             let (given_bytes, acked_bytes) = (exported.given_bytes, exported.acked_bytes);
             conn.arrivals = Arrivals::adopted(given_bytes, acked_bytes);
-            conn.patience = Patience::adopted(&self.settings, given_bytes, acked_bytes, now);
+            conn.timeouts = Timeouts::adopted(&self.settings, given_bytes, acked_bytes, now);
             conn.evidence = Evidence::adopted(acked_bytes, now);
             conn.output = Output::adopted(exported.rate, now);
         }
         match &exported.stage {
-            Stage::New { for_us } => conn.patience.was(true, true, *for_us, now),
-            Stage::Head { for_us } => conn.patience.was(false, true, *for_us, now),
-            Stage::Idle { for_us } => conn.patience.was(false, false, *for_us, now),
+            Stage::New { for_us } => conn.timeouts.was(true, true, *for_us, now),
+            Stage::Head { for_us } => conn.timeouts.was(false, true, *for_us, now),
+            Stage::Idle { for_us } => conn.timeouts.was(false, false, *for_us, now),
             Stage::Response(response) => {
                 let plan = response.plan();
                 sound &= plan.is_sound() && plan.parts.len() < usize::from(u16::MAX);
@@ -148,8 +148,8 @@ impl Worker {
         conn.request = Request::adopted(response.request_body, now);
         conn.arrivals
             .goes_on(response.sent_bytes, response.head_len_bytes);
-        conn.patience.was(false, false, 0, now);
-        conn.patience.response_begun(now);
+        conn.timeouts.was(false, false, 0, now);
+        conn.timeouts.response_begun(now);
         let (id, delay) = (conn.stream_id(), self.settings.delay);
         let cursor = Cursor {
             sent_bytes: response.sent_bytes,

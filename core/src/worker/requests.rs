@@ -114,13 +114,13 @@ impl Worker {
             (Received::Nothing, _) => conn.request.readable = false,
             (Received::HeadPart, Phase::Open) => {
                 conn.request.looked(false);
-                conn.patience.head_begun(now);
+                conn.timeouts.head_begun(now);
             }
             (Received::Request { body, more }, Phase::Open) => {
                 conn.phase = Phase::Resolving;
                 conn.request.looked(more);
                 (conn.request.body, conn.request.at) = (body, now);
-                conn.patience.head_ended();
+                conn.timeouts.head_ended();
                 let (stream, refuse) = (conn.stream_id(), conn.admitted.refused);
                 if self.settings.arrivals && !conn.arrivals.is_empty() {
                     self.outs.push_back(Out::Sample(id));
@@ -146,7 +146,7 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
-        conn.patience.skipped(now);
+        conn.timeouts.skipped(now);
         match &mut conn.phase {
             Phase::Skipping { skipped_bytes } => {
                 *skipped_bytes += bytes;
@@ -172,10 +172,14 @@ impl Worker {
             return;
         };
         conn.request.end = End::Read;
-        let unsettled = !conn.arrivals.is_empty();
+        let (unsettled, settled) = (!conn.arrivals.is_empty(), conn.arrivals.is_settled());
         match phase {
             Phase::Open | Phase::Skipping { .. } if unsettled => self.linger(id.index, now),
-            Phase::Open | Phase::Skipping { .. } => self.close(id, false, Why::PeerClosed, now),
+            Phase::Open | Phase::Skipping { .. } if settled => {
+                self.close(id, false, Why::PeerClosed, now);
+            }
+            // Mostly its client has everything by now.
+            Phase::Open | Phase::Skipping { .. } => self.outs.push_back(Out::Sample(id)),
             Phase::Lingering { .. } if unsettled => self.outs.push_back(Out::Sample(id)),
             Phase::Lingering { .. } => self.close(id, false, Why::Done, now),
             // Half-closed: it still gets its response.
@@ -208,7 +212,7 @@ impl Worker {
         }
         conn.stream = Some(stream);
         conn.phase = Phase::Sending;
-        conn.patience.response_begun(now);
+        conn.timeouts.response_begun(now);
         conn.output.margin.begin(now);
         conn.output.top_up = TopUp::First;
         self.join(id.conn);

@@ -76,6 +76,8 @@ impl Worker {
             return; // a late one
         }
         conn.output.has_share = grant.is_some();
+        let pause_us_max = grant.map_or(u64::MAX, |grant| grant.pause_us_max);
+        conn.timeouts.pause_at_most(pause_us_max);
         conn.output
             .margin
             .share(grant.map(|grant| grant.share_bytes));

@@ -85,12 +85,12 @@ impl Worker {
         conn.output.writable = true;
         if let Some(stream) = &mut conn.stream {
             if stream.waits(now).0.is_net() {
-                conn.output.top_up = TopUp::Called;
-                conn.output.margin.called();
-                self.counts.topped_up(TopUp::Called);
+                conn.output.top_up = TopUp::Writable;
+                conn.output.margin.writable();
+                self.counts.topped_up(TopUp::Writable);
                 stream.go_on(&mut self.counts, now);
             }
-            self.send.called(now);
+            self.send.writable(now);
         }
     }
 
@@ -218,7 +218,7 @@ impl Worker {
             ..taken
         };
         conn.arrivals.sent(taken.taken_bytes);
-        conn.patience.sent(taken.taken_bytes, now);
+        conn.timeouts.sent(taken.taken_bytes, now);
         let output = &mut conn.output;
         let filled = self.send.taken(&mut output.margin, taken, now);
         output.writable &= filled.is_none();

@@ -138,7 +138,7 @@ impl Worker {
         let margin = &conn.output.margin;
         Snapshot {
             conn: conn.id,
-            phase: PHASES[phase_index(conn.phase, conn.patience.idle())],
+            phase: PHASES[phase_index(conn.phase, conn.timeouts.idle())],
             rate_bytes_per_s: conn.evidence.shown.bytes_per_s(now),
             believed_bytes_per_s: margin.rate_bytes_per_s(),
             prefetch_bytes_per_s: margin.supply(false, now).rate_bytes_per_s,
@@ -170,7 +170,7 @@ impl Worker {
 impl Census {
     /// Counts one more connection.
     fn add(&mut self, conn: &Conn, now: Instant) {
-        self.phases[phase_index(conn.phase, conn.patience.idle())] += 1;
+        self.phases[phase_index(conn.phase, conn.timeouts.idle())] += 1;
         if conn.phase != Phase::Sending {
             return;
         }

@@ -1,7 +1,7 @@
 //! A stalled response: since when, and what it waits for.
 //!
 //! Whether it waits for the disk is not known at once. While its next bytes are read, its socket may still hold
-//! megabytes for its client; then it waits for the client. Only a TCP_INFO sample tells: time with a dry socket counts
+//! megabytes for its client; then it waits for the client. Only a TCP_INFO sample tells: time with an empty socket counts
 //! as waiting for the disk, the time before as waiting for the client.
 
 use crate::limits::CORKED_US;
@@ -17,8 +17,8 @@ pub(super) struct Stall {
     known_until: Instant,
     /// How much of that time the client still had bytes in the socket.
     fed_us: u64,
-    /// The socket was dry at `known_until`.
-    dry: bool,
+    /// The socket was empty at `known_until`.
+    underrun: bool,
     /// When the stall began, the socket should have held nothing but a corked head.
     thin: bool,
     /// A sample was asked for before the response goes on.
@@ -35,7 +35,7 @@ impl Stall {
             since: now,
             known_until: now,
             fed_us: 0,
-            dry: false,
+            underrun: false,
             thin,
             asked: false,
             awaited: false,
@@ -54,21 +54,21 @@ impl Stall {
         self.asked = false;
     }
 
-    /// A sample arrived: the socket is `dry` or not, and was empty for `idle_us` since the sample before, if that is
+    /// A sample arrived: the socket is empty (an `underrun`) or not, and was empty for `idle_us` since the sample before, if that is
     /// known. `true`: [`Stall::asks`] asked for this sample.
-    pub fn heard(&mut self, dry: bool, idle_us: Option<u64>, now: Instant) -> bool {
+    pub fn heard(&mut self, underrun: bool, idle_us: Option<u64>, now: Instant) -> bool {
         if self.wait != Wait::Disk {
             return false;
         }
         let us = now.since_us(self.known_until);
         let slack_us = if self.thin { CORKED_US } else { 0 };
-        let dry_us = match (dry, self.dry) {
+        let underrun_us = match (underrun, self.underrun) {
             (false, _) => 0,
             (true, true) => us, // nothing was given to it since
             (true, false) => idle_us.map_or(us, |idle_us| us.min(idle_us + slack_us)),
         };
-        self.fed_us += us - dry_us;
-        (self.known_until, self.dry) = (now, dry);
+        self.fed_us += us - underrun_us;
+        (self.known_until, self.underrun) = (now, underrun);
         core::mem::take(&mut self.awaited)
     }
 
@@ -79,7 +79,7 @@ impl Stall {
             return (0, us);
         }
         // No sample was taken: assume what the socket should hold.
-        let rest_us = match self.dry || self.thin {
+        let rest_us = match self.underrun || self.thin {
             true => 0,
             false => now.since_us(self.known_until),
         };
@@ -91,7 +91,7 @@ impl Stall {
     pub fn seen(&self, now: Instant) -> (Wait, u64) {
         let (disk_us, net_us) = self.times_us(now);
         match self.wait {
-            Wait::Disk if self.dry || self.thin => (Wait::Disk, disk_us),
+            Wait::Disk if self.underrun || self.thin => (Wait::Disk, disk_us),
             Wait::Disk => (Wait::Margin, net_us),
             wait => (wait, net_us),
         }
@@ -154,9 +154,9 @@ mod tests {
         ) {
             let mut stall = Stall::new(Wait::Disk, thin, at(7));
             let mut now = at(7);
-            for (us, dry, idle_us) in samples {
+            for (us, underrun, idle_us) in samples {
                 now = now.plus_us(us);
-                stall.heard(dry, idle_us, now);
+                stall.heard(underrun, idle_us, now);
             }
             now = now.plus_us(rest_us);
             let (disk_us, net_us) = stall.times_us(now);

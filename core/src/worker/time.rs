@@ -2,8 +2,8 @@
 
 use super::Worker;
 use super::messages::Out;
-use super::patience::Verdict;
 use super::stream::Stream;
+use super::timeouts::Verdict;
 use super::{Conn, Phase};
 use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE};
 use crate::units::Instant;
@@ -28,15 +28,18 @@ impl Worker {
             return;
         };
         let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
+        // Whether its socket still holds something is measured before it is closed.
+        let unmeasured = conn.phase == Phase::Open && !unsettled && !conn.arrivals.is_settled();
         let unseen = conn.look_at().is_some_and(|at| at <= now);
         let silent = self.silent_until(conn).is_some_and(|at| at <= now);
         if drained || silent {
             return self.close(id, drained, Why::Draining, now);
         }
-        match conn.patience.verdict(conn.phase, &self.settings, now) {
+        match conn.timeouts.verdict(conn.phase, &self.settings, now) {
             Verdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
             Verdict::Patient => {}
             Verdict::Measure => self.outs.push_back(Out::Sample(id)),
+            Verdict::End(_) if unmeasured => self.outs.push_back(Out::Sample(id)),
             Verdict::End(why) => self.give_up(id, why, now),
         }
     }
@@ -66,7 +69,7 @@ impl Worker {
         let stands = |stream: &Stream| stream.waits(now).0 == Wait::Disk;
         let soon = !conn.arrivals.is_empty() || conn.stream.as_deref().is_some_and(stands);
         let soon = soon.then_some(now);
-        let limit = conn.patience.check_at(conn.phase, &self.settings);
+        let limit = conn.timeouts.check_at(conn.phase, &self.settings);
         let silent_until = self.silent_until(conn);
         let cuts_at = self.drain.cuts_at();
         let at = [soon, limit, cuts_at, silent_until, conn.look_at()];
@@ -78,7 +81,7 @@ impl Worker {
 
     /// Until when a drain waits for a connection that has never sent a byte.
     fn silent_until(&self, conn: &Conn) -> Option<Instant> {
-        let silent = conn.phase == Phase::Open && conn.patience.silent();
+        let silent = conn.phase == Phase::Open && conn.timeouts.silent();
         self.drain.silent_until().filter(|_| silent)
     }
 }

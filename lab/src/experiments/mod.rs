@@ -30,6 +30,10 @@ mod sendfile;
 mod slow_disk;
 mod small;
 mod speedup;
+mod ssbt_fig11;
+mod ssbt_fig18;
+mod ssbt_red;
+mod ssbt_web;
 mod sweep_once;
 mod tune_nginx;
 
@@ -74,6 +78,11 @@ pub fn all() -> Vec<Experiment> {
         send_memory::fig17(),
         send_memory::fig5(),
         send_memory::fig13(),
+        ssbt_fig11::experiment(),
+        ssbt_red::fig15(),
+        ssbt_red::rates(),
+        ssbt_fig18::experiment(),
+        ssbt_web::experiment(),
         send_memory::pools(),
         send_memory::traps(),
         send_memory_cgroup::experiment(),
@@ -120,6 +129,10 @@ mod tests {
                     figure.title
                 );
                 let axes = [Some(figure.over), figure.lines, figure.panels];
+                if let Some(peer) = figure.ratio_to {
+                    let known = experiment.contenders.iter().any(|who| who.name == peer);
+                    assert!(known, "{name}: {peer} takes no part");
+                }
                 for wanted in axes.into_iter().flatten().filter(|axis| !axis.is_empty()) {
                     assert!(axis(wanted), "{name}: no axis {wanted}");
                 }
@@ -159,6 +172,14 @@ mod tests {
         }
     }
 
+    /// The classes in figures of an experiment.
+    fn classes_of(experiment: &Experiment) -> Vec<&'static str> {
+        let classes = (experiment.figures.iter()).filter_map(|figure| figure.classes.as_ref());
+        classes
+            .flat_map(|classes| classes.values.iter().map(|(name, _)| *name))
+            .collect()
+    }
+
     #[test]
     fn every_point_of_every_experiment_has_a_scene_and_settings_without_open_places() {
         for experiment in all() {
@@ -168,6 +189,11 @@ mod tests {
                     assert!(scene.workload.connections() > 0, "{}", experiment.name);
                     if let Workload::Swarm(swarm) = &scene.workload {
                         assert_eq!(swarm.clients.check(), Ok(()), "{}", experiment.name);
+                        for class in classes_of(&experiment) {
+                            let mut there = swarm.clients.classes.iter();
+                            let found = there.any(|one| one.name == class);
+                            assert!(found, "{}: no class {class}", experiment.name);
+                        }
                     }
                     for contender in &experiment.contenders {
                         let at = contender.at(&point);

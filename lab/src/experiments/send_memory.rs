@@ -33,16 +33,18 @@ const PACE: Pace = Pace {
 };
 
 /// ackpace with a pool that it divides in one way.
-fn divided(share: &str, pool: &str) -> Contender {
+pub(super) fn divided(share: &str, pool: &str) -> Contender {
     let options = ["--send-share", share, "--send-memory", pool];
     Contender::preset("ackpace").with(share, &options)
 }
 
-fn kernel() -> Contender {
+/// ackpace that leaves send memory to the kernel.
+pub(super) fn kernel() -> Contender {
     Contender::preset("ackpace").with("kernel", &["--send-share", "kernel"])
 }
 
-fn all_shares(pool: &str) -> Vec<Contender> {
+/// ackpace with a pool that it divides in each of the three ways, and without one.
+pub(super) fn all_shares(pool: &str) -> Vec<Contender> {
     let shares = ["by-need", "window", "equal"];
     let ours = shares.map(|share| divided(share, pool));
     ours.into_iter().chain([kernel()]).collect()
@@ -56,6 +58,7 @@ pub fn fig17() -> Experiment {
     contenders.push(fixed("nginx 64 KB", "listen sndbuf=32k"));
     let at_15: fn(&Point) -> bool = |at| at.count("pool_kb") == 160 && at.count("slow") == 15;
     let at_30: fn(&Point) -> bool = |at| at.count("pool_kb") == 160 && at.count("slow") == 30;
+    let paper: fn(&Point) -> bool = |at| at.count("pool_kb") == 256; // the paper's pool
     let least = Limit::MedianRatioAtLeast;
     let over = |metric, title| Figure::over("slow", metric, title).panels("pool_kb");
     Experiment {
@@ -82,7 +85,9 @@ pub fn fig17() -> Experiment {
         judged: vec![
             Judge::against(FAST, &["equal"], least(6.0)).at(at_15),
             Judge::against(FAST, &["equal"], least(5.0)).at(at_30),
+            Judge::against(FAST, &["equal"], Limit::None).at(paper),
             Judge::against(FAST, &["window", "kernel"], Limit::None),
+            Judge::against(FAST, &["nginx 16 KB", "nginx 64 KB"], Limit::None),
             Judge::against(ALL, &["equal", "window", "kernel"], Limit::None),
             Judge::against("send_queue_mean_bytes", &["equal", "kernel"], Limit::None),
             Judge::against("voluntary_per_gb", &["kernel"], Limit::None),
@@ -236,14 +241,16 @@ pub fn traps() -> Experiment {
     }
 }
 
-fn delay(rtt_ms: f64) -> LinkSpec {
+/// Half of a round trip.
+pub(super) fn delay(rtt_ms: f64) -> LinkSpec {
     LinkSpec {
         delay_ms: Some(rtt_ms / 2.0),
         ..LinkSpec::default()
     }
 }
 
-fn limited(mbit_per_s: f64, queue_ms: f64, rtt_ms: f64) -> LinkSpec {
+/// A link with a rate, a drop-tail queue and half of a round trip.
+pub(super) fn limited(mbit_per_s: f64, queue_ms: f64, rtt_ms: f64) -> LinkSpec {
     LinkSpec {
         rate_mbit_per_s: Some(mbit_per_s),
         queue_ms: Some(queue_ms),
@@ -355,7 +362,7 @@ fn scene_of_shared() -> Scene {
 }
 
 /// Clients that download a big file from these addresses.
-fn class(name: &str, clients: u32, source: &str) -> Class {
+pub(super) fn class(name: &str, clients: u32, source: &str) -> Class {
     Class {
         source: Some(source.into()),
         receive_at_least_bytes: Some(READ_BYTES),
@@ -367,7 +374,8 @@ fn class(name: &str, clients: u32, source: &str) -> Class {
     }
 }
 
-fn scene(topology: Topology, classes: Vec<Class>) -> Scene {
+/// Clients of a WAN, and files in memory.
+pub(super) fn scene(topology: Topology, classes: Vec<Class>) -> Scene {
     let clients = Clients {
         seed: 1,
         classes,

@@ -17,21 +17,10 @@ pub fn picture(outcome: &Outcome, figure: &Figure, title: &str, fixed: &[(&str, 
             name: who.name.clone(),
             style,
             dash: 0,
-            points: points(outcome, figure, &who.name, fixed),
+            points: points(outcome, figure.metric, &who.name, fixed),
         })
         .collect();
-    let seconds = series.iter().map(|one| one.points.len()).max().unwrap_or(0);
-    let values: Vec<f64> = (1..=seconds.max(1)).map(|second| second as f64).collect();
-    let svg = chart::lines(
-        &series,
-        &Axes {
-            x: "seconds of the window",
-            y: &metrics::label(figure.metric),
-            x_logarithmic: false,
-            y_logarithmic: figure.logarithmic,
-            values: &values,
-        },
-    );
+    let svg = chart(&series, &metrics::label(figure.metric), figure.logarithmic);
     let names = series
         .iter()
         .map(|one| format!("<span>{}{}</span>", swatch(one.style, 0), escape(&one.name)));
@@ -45,10 +34,26 @@ pub fn picture(outcome: &Outcome, figure: &Figure, title: &str, fixed: &[(&str, 
     )
 }
 
+/// Lines over the seconds of the window.
+pub fn chart(series: &[Series], label: &str, logarithmic: bool) -> String {
+    let seconds = series.iter().map(|one| one.points.len()).max().unwrap_or(0);
+    let values: Vec<f64> = (1..=seconds.max(1)).map(|second| second as f64).collect();
+    chart::lines(
+        series,
+        &Axes {
+            x: "seconds of the window",
+            y: label,
+            x_logarithmic: false,
+            y_logarithmic: logarithmic,
+            values: &values,
+        },
+    )
+}
+
 /// Each second with the interval over its rounds.
-fn points(
+pub fn points(
     outcome: &Outcome,
-    figure: &Figure,
+    key: &str,
     who: &str,
     fixed: &[(&str, f64)],
 ) -> Vec<(f64, stats::Interval)> {
@@ -64,11 +69,11 @@ fn points(
         .iter()
         .filter(is_one)
         .filter_map(|round| {
-            let curve = round.detail["curves"][figure.metric].as_array()?;
+            let curve = round.detail["curves"][key].as_array()?;
             Some(curve.iter().filter_map(serde_json::Value::as_f64).collect())
         })
         .collect();
-    let scale = metrics::scale(figure.metric);
+    let scale = metrics::scale(key);
     let seconds = curves.iter().map(Vec::len).max().unwrap_or(0);
     let at = |nth: usize| {
         let values: Vec<f64> = curves

@@ -1,5 +1,6 @@
 //! The page of a run: one HTML file with SVG charts and no script.
 
+mod by_class;
 mod chart;
 mod curve;
 mod scale;
@@ -95,6 +96,9 @@ fn pictures(outcome: &Outcome, figure: &Figure) -> String {
 }
 
 fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f64)]) -> String {
+    if let Some(classes) = &figure.classes {
+        return by_class::picture(outcome, figure, classes, &title, fixed);
+    }
     if figure.curve {
         return curve::picture(outcome, figure, &title, fixed);
     }
@@ -222,6 +226,16 @@ fn values(outcome: &Outcome, point: &Point, who: &str, metric: &str, scale: f64)
     rounds
         .filter(|round| round.contender == who && round.point == *point)
         .filter_map(|round| Some(round.values.get(metric)? * scale))
+        .collect()
+}
+
+/// The values of a contender in all rounds at points with these axis values.
+fn of_rounds(outcome: &Outcome, who: &str, metric: &str, fixed: &[(&str, f64)]) -> Vec<f64> {
+    let is_there = |point: &Point| (fixed.iter()).all(|(axis, value)| point.get(axis) == *value);
+    let points = outcome.points.iter().map(|scenery| &scenery.point);
+    points
+        .filter(|point| is_there(point))
+        .flat_map(|point| values(outcome, point, who, metric, metrics::scale(metric)))
         .collect()
 }
 

@@ -118,6 +118,34 @@ fn a_figure_over_time_has_a_mark_for_each_second_that_was_kept() {
 }
 
 #[test]
+fn classes_are_the_values_of_an_axis_or_the_lines_of_a_contender() {
+    let mut outcome = outcome();
+    for round in &mut outcome.rounds.rounds {
+        let times = if round.contender == "nginx" { 2.0 } else { 6.0 };
+        round.values.set("goodput_bytes_per_s@1k", 1e6 * times);
+        round.values.set("goodput_bytes_per_s@1m", 2e6 * times);
+        round.detail = serde_json::json!({"curves": {
+            "goodput_bytes_per_s@1k": [1e6, 2e6],
+            "goodput_bytes_per_s@1m": [3e6, 4e6],
+        }});
+    }
+    let metric = "goodput_bytes_per_s";
+    let sizes = [("1k", 1.0), ("1m", 1024.0)];
+    let gain = Figure::over_classes(&sizes, "document KB", metric, "Gain").panels("clients");
+    let page = render(&outcome, &[gain.ratio_to("nginx")]);
+    assert!(
+        page.contains("ackpace: 3.00 goodput MB/s over nginx's"),
+        "{page}"
+    );
+    assert!(page.contains("document KB = 1024") && page.contains("Gain, clients = 10"));
+    let curves = Figure::curves(&["1k", "1m"], metric, "Over time").panels("clients");
+    let page = render(&outcome, &[curves]);
+    assert!(page.contains("<figcaption>Over time, clients = 1, nginx</figcaption>"));
+    assert!(!page.contains("clients = 1, h2o"), "it has no rounds");
+    assert!(page.contains("1m: 4.00 goodput MB/s"), "{page}");
+}
+
+#[test]
 fn a_page_is_whole_by_itself_and_hides_no_failure() {
     let figure = Figure::over("clients", "goodput_bytes_per_s", "Goodput");
     let page = render(&outcome(), &[figure]);

@@ -89,6 +89,7 @@ pub(super) fn first(set: Set) -> (String, u64) {
         Set::Files {
             name, len_bytes, ..
         } => (corpus::path(name, 0), len_bytes),
+        Set::Tailed { .. } => set.files().swap_remove(0),
         Set::Listing => ("/many/".into(), 0),
     }
 }

@@ -14,6 +14,7 @@ use crate::multiply::{Counted, Multiplication};
 use crate::peers::Running;
 use crate::place::Network;
 use crate::scrape::Scrape;
+use crate::shares::{Sampler, Shares};
 use crate::watch::Watch;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use ackpace_lab_swarm::command::SwarmCommand;
@@ -72,6 +73,8 @@ pub struct Swarm {
     pub multiplies: bool,
     /// Whether the server's estimates of its clients' rates are read at both ends of the window.
     pub believed: bool,
+    /// Samples the shares of the send memory, which are steady from so many seconds of the window on.
+    pub shares_steady_s: Option<f64>,
 }
 
 impl Swarm {
@@ -87,6 +90,7 @@ impl Swarm {
             ideal_bytes_per_s: None,
             multiplies: false,
             believed: false,
+            shares_steady_s: None,
         }
     }
 
@@ -115,7 +119,9 @@ impl Swarm {
         let scraped = Scrape::take(arena)?;
         let watch = Watch::begin(&server, &arena.instruments, true)?;
         let counted = multiplication.as_mut().map(Counted::begin).transpose()?;
+        let sampler = self.sampler(arena)?;
         let gone = self.window(&mut swarm, arena, pace.window)?;
+        let shares = sampler.map(Sampler::end).transpose()?;
         let late = self.believed.then(ask).transpose()?;
         let multiplied = counted.map(Counted::end).transpose()?;
         let after_share = self.lasting.map(resident).transpose()?;
@@ -148,7 +154,9 @@ impl Swarm {
         if self.curves {
             detail["curves"] = curves(&seconds, begin_s);
         }
-        Ok(Seen { values, detail })
+        let mut seen = Seen { values, detail };
+        self.add_sampled(shares, pace.window, &mut seen);
+        Ok(seen)
     }
 
     /// Starts the clients and waits until they have settled; checks their congestion control.
@@ -163,6 +171,25 @@ impl Swarm {
             swarm.await_second()?;
         }
         Ok(swarm)
+    }
+
+    /// Starts to sample shares of the send memory, if they are asked for.
+    fn sampler(&self, arena: &Arena) -> Result<Option<Sampler>> {
+        match self.shares_steady_s {
+            None => Ok(None),
+            Some(_) => Sampler::start(arena.ackpace(), &self.clients),
+        }
+    }
+
+    /// Adds the shares that were sampled.
+    fn add_sampled(&self, shares: Option<Shares>, window: Duration, seen: &mut Seen) {
+        let (Some(shares), Some(steady_s)) = (shares, self.shares_steady_s) else {
+            return;
+        };
+        shares.add_values(steady_s, &mut seen.values);
+        if self.curves {
+            shares.add_curves(window, &mut seen.detail["curves"]);
+        }
     }
 
     /// Adds figures that combine others.

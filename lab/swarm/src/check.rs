@@ -120,6 +120,12 @@ fn sources(text: &str) -> std::result::Result<(IpAddr, u32), String> {
 fn class(workload: &Workload, class: &Class) -> Verdict {
     size(workload, class)?;
     seconds("think_s", class.think_s)?;
+    if let Some(max_s) = class.think_max_s {
+        above_zero("think_max_s", max_s)?;
+        if class.think_s <= 0.0 || class.think_s > max_s {
+            return Err("think_max_s: needs a think_s above 0 and not above it".into());
+        }
+    }
     above_zero("stall_s", class.stall_s)?;
     above_zero("timeout_s", class.timeout_s)?;
     class.sources()?;
@@ -333,6 +339,11 @@ mod tests {
             ),
             ("stall_s = 0", "stall_s: 0; allowed is above 0"),
             ("think_s = nan", "think_s: NaN; allowed are 0"),
+            ("think_max_s = 3.0", "think_max_s: needs a think_s"),
+            (
+                "think_s = 3.0\nthink_max_s = 2.0",
+                "think_max_s: needs a think_s",
+            ),
             (
                 "receive_at_least_bytes = 0",
                 "receive_at_least_bytes: 0; allowed are 1 to 1048576",

@@ -57,6 +57,9 @@ pub struct Class {
     /// Think time in seconds of a client of a closed loop, between an answer and the next request.
     #[serde(default)]
     pub think_s: f64,
+    /// Draws each think time from a bounded Pareto distribution between `think_s` and this, with shape 1.5, as those of
+    /// people are (SURGE's inactive times; Barford and Crovella 1998). `None`: each lasts `think_s`.
+    pub think_max_s: Option<f64>,
     /// True (default): one connection for all requests of a client. False: a new one for each.
     #[serde(default = "yes")]
     pub keep_alive: bool,
@@ -393,6 +396,7 @@ impl Class {
             part: None,
             arrivals: None,
             think_s: 0.0,
+            think_max_s: None,
             keep_alive: true,
             requests_each: None,
             afterwards: Afterwards::Close,

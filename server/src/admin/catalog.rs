@@ -8,72 +8,12 @@ use ackpace_core::congestion::Signal;
 use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Cut, PHASES};
 
+use super::Board;
+use super::metric::{Kind, Metric, Source, Value, counter, gauge};
 use super::task::thread;
-use super::{Board, Line};
 use crate::count::Count;
-use crate::disk;
 use crate::divider::Dividing;
 use crate::tally::SendPath;
-
-/// The kind of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A counter: it only grows.
-    Counter,
-    /// A gauge: a present value.
-    Gauge,
-    /// A histogram of the lengths of turns.
-    Histogram,
-}
-
-/// Where the samples of a metric come from.
-pub enum Source {
-    /// One number of the process.
-    One(fn(&Board) -> Value),
-    /// One for each worker.
-    Worker(fn(&Line) -> Value),
-    /// One for each worker and name of a list.
-    WorkerBy(
-        &'static str,
-        fn() -> Vec<&'static str>,
-        fn(&Line, usize) -> Value,
-    ),
-    /// One for each name of a list, over all workers.
-    By(
-        &'static str,
-        fn() -> Vec<&'static str>,
-        fn(&Line, usize) -> Value,
-    ),
-    /// One for each disk thread.
-    Disk(fn(&disk::Tally) -> Value),
-    /// One for each log.
-    Log(fn(&crate::log::pump::Counts) -> Value),
-    /// The lengths of turns, over all workers.
-    Turns,
-}
-
-/// A value, in the unit in which it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// Shown as it is.
-    Whole(u64),
-    /// Shown in seconds.
-    Us(u64),
-}
-
-/// A metric.
-pub struct Metric {
-    /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
-    pub name: &'static str,
-    /// The end of the name.
-    pub unit: &'static str,
-    /// Its kind.
-    pub kind: Kind,
-    /// What it measures, and what to do when it changes.
-    pub help: &'static str,
-    /// Where its values are counted.
-    pub source: Source,
-}
 
 /// `requests_total` and the like, in the order of the page.
 pub const METRICS: [Metric; 57] = [
@@ -93,13 +33,13 @@ pub const METRICS: [Metric; 57] = [
         "wakeups",
         "wakeups",
         "Times a worker came back from waiting for events: the price of each GB. Over 160 per GB with slow clients: look at topups.",
-        Source::Worker(|line| whole(&line.tally.wakeups)),
+        Source::Worker(|channel| whole(&channel.tally.wakeups)),
     ),
     counter(
         "cpu_seconds",
         "seconds",
         "CPU time of a worker's thread, from /proc. Near 1 a second: this worker is full.",
-        Source::Worker(|line| Value::Us(thread(line).map_or(0, |thread| thread.cpu_us))),
+        Source::Worker(|channel| Value::Us(thread(channel).map_or(0, |thread| thread.cpu_us))),
     ),
     counter(
         "thread_switches",
@@ -108,7 +48,7 @@ pub const METRICS: [Metric; 57] = [
         Source::WorkerBy(
             "kind",
             || vec!["voluntary", "involuntary"],
-            |line, at| Value::Whole(thread(line).map_or(0, |thread| thread.switches[at])),
+            |channel, at| Value::Whole(thread(channel).map_or(0, |thread| thread.switches[at])),
         ),
     ),
     Metric {
@@ -125,14 +65,14 @@ pub const METRICS: [Metric; 57] = [
         Source::By(
             "bound",
             || Cut::ALL.map(Cut::name).to_vec(),
-            |line, at| whole(&line.tally.turns_cut[at]),
+            |channel, at| whole(&channel.tally.turns_cut[at]),
         ),
     ),
     gauge(
         "open_connections",
         "connections",
         "Connections that are open now. At connections_max accepting pauses.",
-        Source::Worker(|line| whole(&line.tally.connections)),
+        Source::Worker(|channel| whole(&channel.tally.connections)),
     ),
     gauge(
         "connections",
@@ -141,20 +81,20 @@ pub const METRICS: [Metric; 57] = [
         Source::WorkerBy(
             "phase",
             || PHASES.to_vec(),
-            |line, at| whole(&line.tally.decided.phases[at]),
+            |channel, at| whole(&channel.tally.decided.phases[at]),
         ),
     ),
     counter(
         "accepted_connections",
         "connections",
         "Connections that were accepted. Uneven over workers: few clients, or one address.",
-        Source::Worker(|line| whole(&line.tally.accepted)),
+        Source::Worker(|channel| whole(&channel.tally.accepted)),
     ),
     counter(
         "accept_errors",
         "errors",
         "Accepting failed for want of descriptors or memory: raise LimitNOFILE.",
-        Source::Worker(|line| whole(&line.tally.accept_errors)),
+        Source::Worker(|channel| whole(&channel.tally.accept_errors)),
     ),
     counter(
         "closed_connections",
@@ -163,7 +103,7 @@ pub const METRICS: [Metric; 57] = [
         Source::By(
             "why",
             || Why::ALL.into_iter().map(Why::name).collect(),
-            |line, at| whole(&line.tally.decided.closed[at]),
+            |channel, at| whole(&channel.tally.decided.closed[at]),
         ),
     ),
     counter(
@@ -173,7 +113,7 @@ pub const METRICS: [Metric; 57] = [
         Source::By(
             "status",
             || vec!["1xx", "2xx", "3xx", "4xx", "5xx"],
-            |line, at| whole(&line.tally.answers[at + 1]),
+            |channel, at| whole(&channel.tally.answers[at + 1]),
         ),
     ),
     counter(
@@ -183,7 +123,7 @@ pub const METRICS: [Metric; 57] = [
         Source::WorkerBy(
             "way",
             || SendPath::ALL.into_iter().map(SendPath::name).collect(),
-            |line, at| whole(&line.tally.sent_bytes[at]),
+            |channel, at| whole(&channel.tally.sent_bytes[at]),
         ),
     ),
     counter(
@@ -193,73 +133,73 @@ pub const METRICS: [Metric; 57] = [
         Source::By(
             "taken",
             || vec!["none", "part"],
-            |line, at| whole([&line.tally.sends_refused, &line.tally.sends_cut][at]),
+            |channel, at| whole([&channel.tally.sends_refused, &channel.tally.sends_cut][at]),
         ),
     ),
     counter(
         "response_cache_hits",
         "hits",
         "Requests that were answered from the small files in the response cache.",
-        Source::Worker(|line| whole(&line.tally.response_cache_hits)),
+        Source::Worker(|channel| whole(&channel.tally.response_cache_hits)),
     ),
     counter(
         "response_cache_misses",
         "misses",
         "Requests that looked there in vain; big files and each file's first request in a second are among them.",
-        Source::Worker(|line| whole(&line.tally.response_cache_misses)),
+        Source::Worker(|channel| whole(&channel.tally.response_cache_misses)),
     ),
     gauge(
         "response_cache_files",
         "files",
         "Small files in the response cache.",
-        Source::Worker(|line| whole(&line.tally.response_cache_files)),
+        Source::Worker(|channel| whole(&channel.tally.response_cache_files)),
     ),
     gauge(
         "response_cache_bytes",
         "bytes",
         "Memory of the small files in the response cache. At object_cache with many misses: raise it.",
-        Source::Worker(|line| whole(&line.tally.response_cache_bytes)),
+        Source::Worker(|channel| whole(&channel.tally.response_cache_bytes)),
     ),
     gauge(
         "waiting_responses",
         "responses",
         "Responses under way by what their next bytes wait for, counted when they are asked for: disk, margin (healthy), socket, window (the client does not read), turn.",
-        Source::By("why", waits, |line, at| {
-            whole(&line.tally.decided.waiting[at])
+        Source::By("why", waits, |channel, at| {
+            whole(&channel.tally.decided.waiting[at])
         }),
     ),
     gauge(
         "waiting_bytes",
         "bytes",
         "Bytes of these responses that the kernel does not have yet.",
-        Source::By("why", waits, |line, at| {
-            whole(&line.tally.decided.waiting_bytes[at])
+        Source::By("why", waits, |channel, at| {
+            whole(&channel.tally.decided.waiting_bytes[at])
         }),
     ),
     counter(
         "waits",
         "waits",
         "Waits of responses that ended, by what was waited for.",
-        Source::By("why", timed_waits, |line, at| {
-            whole(&line.tally.decided.waits[at])
+        Source::By("why", timed_waits, |channel, at| {
+            whole(&channel.tally.decided.waits[at])
         }),
     ),
     counter(
         "waited_seconds",
         "seconds",
         "Time of these waits, over all responses; for the disk only with nothing in the socket. Much of that: the disk is what is slow.",
-        Source::By("why", timed_waits, |line, at| {
-            Value::Us(line.tally.decided.waited_us[at].get())
+        Source::By("why", timed_waits, |channel, at| {
+            Value::Us(channel.tally.decided.waited_us[at].get())
         }),
     ),
     counter(
         "topups",
         "topups",
-        "Sockets that were filled again: the kernel called since little was left in the socket, or it would have called before the next round. Few near ones among many: clients are too different to share wake-ups.",
+        "Sockets that were filled again: the socket became writable since little was left in it, or would have become so before the next round. Few near ones among many: clients are too different to share wake-ups.",
         Source::By(
             "why",
-            || vec![TopUp::Called.name(), TopUp::Near.name()],
-            |line, at| whole(&line.tally.decided.top_ups[at + TopUp::Called as usize]),
+            || vec![TopUp::Writable.name(), TopUp::Near.name()],
+            |channel, at| whole(&channel.tally.decided.top_ups[at + TopUp::Writable as usize]),
         ),
     ),
     counter(
@@ -269,38 +209,38 @@ pub const METRICS: [Metric; 57] = [
         Source::By(
             "signal",
             || Signal::ALL.into_iter().map(Signal::name).collect(),
-            |line, at| whole(&line.tally.decided.signals[at]),
+            |channel, at| whole(&channel.tally.decided.signals[at]),
         ),
     ),
     counter(
         "topup_rounds",
         "rounds",
         "Looks at the margins of all connections of a worker.",
-        Source::Worker(|line| whole(&line.tally.decided.rounds)),
+        Source::Worker(|channel| whole(&channel.tally.decided.rounds)),
     ),
     counter(
         "missed_sends",
         "sends",
         "Sends from the page cache whose bytes were gone, or still being read by somebody else: they were read first. A file that is just being written counts here, too, while its version is not settled (a millisecond). Grows: memory is short, or others read the same files.",
-        Source::Worker(|line| whole(&line.tally.decided.missed)),
+        Source::Worker(|channel| whole(&channel.tally.decided.missed)),
     ),
     counter(
         "mended_streams",
         "streams",
         "Responses that waited for a disk while nothing was read for them, and were helped on. Not 0: a fault of the server, please report it.",
-        Source::Worker(|line| whole(&line.tally.decided.mended)),
+        Source::Worker(|channel| whole(&channel.tally.decided.mended)),
     ),
     counter(
         "paced_responses",
         "responses",
         "Responses on a used connection whose first window was spread over a round trip (--pacing).",
-        Source::Worker(|line| whole(&line.tally.decided.paced)),
+        Source::Worker(|channel| whole(&channel.tally.decided.paced)),
     ),
     gauge(
         "target_seconds",
         "seconds",
         "T: the time for which sockets are filled; 0 with --send eager. At 0.1: many fast clients share the budget.",
-        Source::Worker(|line| Value::Us(line.tally.target_us.get())),
+        Source::Worker(|channel| Value::Us(channel.tally.target_us.get())),
     ),
     gauge(
         "send_pool_bytes",
@@ -336,13 +276,13 @@ pub const METRICS: [Metric; 57] = [
         "rate_bytes_per_second",
         "bytes_per_second",
         "What arrived in the last seconds at all clients who are sent something now, per second, counted when they are asked for.",
-        Source::Worker(|line| whole(&line.tally.decided.rates_bytes_per_s)),
+        Source::Worker(|channel| whole(&channel.tally.decided.rates_bytes_per_s)),
     ),
     gauge(
         "believed_rate_bytes_per_second",
         "bytes_per_second",
         "B_net: what these are believed to take, as far as it is known.",
-        Source::Worker(|line| whole(&line.tally.decided.believed_bytes_per_s)),
+        Source::Worker(|channel| whole(&channel.tally.decided.believed_bytes_per_s)),
     ),
     counter(
         "disk_reads",
@@ -465,47 +405,6 @@ pub const METRICS: [Metric; 57] = [
         Source::Log(|counts| Value::Whole(counts.failed)),
     ),
 ];
-impl Value {
-    /// The sum of two workers; in seconds if one of them is.
-    pub fn plus(self, other: Value) -> Value {
-        match (self, other) {
-            (Value::Whole(a), Value::Whole(b)) => Value::Whole(a.wrapping_add(b)),
-            (Value::Whole(a) | Value::Us(a), Value::Whole(b) | Value::Us(b)) => {
-                Value::Us(a.wrapping_add(b))
-            }
-        }
-    }
-}
-
-const fn counter(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    source: Source,
-) -> Metric {
-    Metric {
-        name,
-        unit,
-        kind: Kind::Counter,
-        help,
-        source,
-    }
-}
-
-const fn gauge(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    source: Source,
-) -> Metric {
-    Metric {
-        name,
-        unit,
-        kind: Kind::Gauge,
-        help,
-        source,
-    }
-}
 
 /// A number of the divider; 0 where send memory is not divided.
 fn divided(board: &Board, value: fn(&Dividing) -> u64) -> Value {
@@ -549,11 +448,5 @@ mod tests {
                 "{help}"
             );
         }
-    }
-
-    #[test]
-    fn sums_keep_their_unit() {
-        assert_eq!(Value::Whole(0).plus(Value::Us(3)), Value::Us(3));
-        assert_eq!(Value::Whole(1).plus(Value::Whole(2)), Value::Whole(3));
     }
 }

@@ -177,7 +177,7 @@ impl Client {
             output: Vec::new(),
             sent: 0,
             rest: None,
-            until: now + speaks.patience(),
+            until: now + speaks.timeout(),
             last: false,
         }
     }
@@ -202,7 +202,7 @@ impl Client {
                 let (output, last) = rest.next(board);
                 (self.output, self.sent) = (output, 0);
                 self.rest.take_if(|_| last);
-                self.until = now + self.speaks.patience();
+                self.until = now + self.speaks.timeout();
             }
             None => {
                 let mut piece = [0; 2048];
@@ -238,7 +238,7 @@ impl Client {
                 if let Some(at) = self.input.iter().position(|byte| *byte == b'\n') {
                     (self.output, self.rest) = questions::answer(&self.input[..at], board);
                     self.input.drain(..=at);
-                    self.until = now + self.speaks.patience();
+                    self.until = now + self.speaks.timeout();
                 } else if self.input.len() >= QUESTION_BYTES_MAX {
                     self.output = questions::refusal("the line is too long");
                     self.output.push(b'\n');
@@ -279,7 +279,7 @@ impl Client {
 }
 
 impl Speaks {
-    fn patience(self) -> Duration {
+    fn timeout(self) -> Duration {
         match self {
             Speaks::Http => SCRAPE_MAX,
             Speaks::Lines => QUESTION_IDLE_MAX,

@@ -4,7 +4,8 @@
 
 use std::fmt::Write;
 
-use super::catalog::{Kind, METRICS, Metric, Source, Value};
+use super::catalog::METRICS;
+use super::metric::{Kind, Metric, Source, Value};
 use super::{Board, questions};
 use crate::turns::Turns;
 
@@ -95,21 +96,21 @@ impl Page {
         match metric.source {
             Source::One(value) => self.sample(metric, "", value(board)),
             Source::Worker(value) => {
-                for (worker, line) in workers() {
-                    self.sample(metric, &format!("worker=\"{worker}\""), value(line));
+                for (worker, channel) in workers() {
+                    self.sample(metric, &format!("worker=\"{worker}\""), value(channel));
                 }
             }
             Source::WorkerBy(label, names, value) => {
-                for (worker, line) in workers() {
+                for (worker, channel) in workers() {
                     for (at, name) in names().into_iter().enumerate() {
                         let labels = format!("worker=\"{worker}\",{label}=\"{name}\"");
-                        self.sample(metric, &labels, value(line, at));
+                        self.sample(metric, &labels, value(channel, at));
                     }
                 }
             }
             Source::By(label, names, value) => {
                 for (at, name) in names().into_iter().enumerate() {
-                    let values = board.workers.iter().map(|line| value(line, at));
+                    let values = board.workers.iter().map(|channel| value(channel, at));
                     let sum = values.fold(Value::Whole(0), Value::plus);
                     self.sample(metric, &format!("{label}=\"{name}\""), sum);
                 }
@@ -137,7 +138,7 @@ impl Page {
                 board
                     .workers
                     .iter()
-                    .for_each(|line| turns.merge(&line.tally.turns));
+                    .for_each(|channel| turns.merge(&channel.tally.turns));
                 self.histogram(metric.name, &turns);
             }
         }

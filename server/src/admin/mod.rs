@@ -9,6 +9,7 @@ mod catalog;
 pub mod client;
 mod control;
 mod device;
+mod metric;
 pub mod metrics;
 pub mod place;
 mod questions;
@@ -33,7 +34,7 @@ use crate::tally::Tally;
 use crate::worker::Shared;
 
 /// How the control thread reaches a worker.
-pub struct Line {
+pub struct WorkerChannel {
     /// Its counters.
     pub tally: Arc<Tally>,
     /// Its queue of questions; the waker is woken afterwards.
@@ -42,23 +43,23 @@ pub struct Line {
     pub waker: Arc<ThreadWaker>,
 }
 
-impl Line {
-    /// A line to the worker with this waker, and the worker's end of it.
-    pub fn new(waker: Arc<ThreadWaker>) -> (Line, Receiver<Question>) {
+impl WorkerChannel {
+    /// A channel to the worker with this waker, and the worker's end of it.
+    pub fn new(waker: Arc<ThreadWaker>) -> (WorkerChannel, Receiver<Question>) {
         let (questions, heard) = bounded(1);
-        let line = Line {
+        let channel = WorkerChannel {
             tally: Arc::default(),
             questions,
             waker,
         };
-        (line, heard)
+        (channel, heard)
     }
 }
 
 /// All that the control thread may read.
 pub struct Board {
     /// The workers.
-    pub workers: Vec<Line>,
+    pub workers: Vec<WorkerChannel>,
     /// The state that they share.
     pub shared: Arc<Shared>,
     /// The access log.
@@ -74,7 +75,7 @@ pub struct Board {
 impl Board {
     /// A view of these workers.
     pub fn new(
-        workers: Vec<Line>,
+        workers: Vec<WorkerChannel>,
         shared: Arc<Shared>,
         access_log: AccessHandle,
         diagnostics: &Diagnostics,

@@ -354,35 +354,8 @@ fn sentences(connection: &Connection) -> Vec<String> {
         };
         sentences.push(format!("it waits for {}{since}", wait.sentence()));
     }
-    if let (Some(window), Some(in_flight), Some(unsent)) = (
-        connection.window_bytes,
-        connection.in_flight_bytes,
-        connection.unsent_bytes,
-    ) {
-        let state = if window == 0 {
-            "closed (0 B)".to_owned()
-        } else {
-            Bytes(window).to_string()
-        };
-        sentences.push(format!(
-            "its client's window is {state}; {} are in flight and {} wait unsent in the socket; the window has held it \
-             up for {} in all",
-            Bytes(in_flight),
-            Bytes(unsent),
-            Time(connection.window_limited_us.unwrap_or_default())
-        ));
-    }
-    if let (Some(rtt_us), Some(cwnd), Some(again)) = (
-        connection.rtt_us,
-        connection.cwnd_bytes,
-        connection.retransmitted_segments,
-    ) {
-        sentences.push(format!(
-            "round trip {}, congestion window {}, {again} segments sent again",
-            Time(rtt_us),
-            Bytes(cwnd)
-        ));
-    }
+    sentences.extend(window(connection));
+    sentences.extend(path(connection));
     if let Some(share) = connection.share_bytes {
         sentences.push(format!(
             "its share of the send memory is {}: its socket holds no more, unsent and in flight",
@@ -396,6 +369,31 @@ fn sentences(connection: &Connection) -> Vec<String> {
         Time(response.waited_net_us)
     ));
     sentences
+}
+
+/// How far its client's window is open, and what of it the socket uses.
+fn window(connection: &Connection) -> Option<String> {
+    let window = match connection.window_bytes? {
+        0 => "closed (0 B)".to_owned(),
+        open => Bytes(open).to_string(),
+    };
+    Some(format!(
+        "its client's window is {window}; {} are in flight and {} wait unsent in the socket; the window has held it up \
+         for {} in all",
+        Bytes(connection.in_flight_bytes?),
+        Bytes(connection.unsent_bytes?),
+        Time(connection.window_limited_us.unwrap_or_default())
+    ))
+}
+
+/// What its path is like.
+fn path(connection: &Connection) -> Option<String> {
+    Some(format!(
+        "round trip {}, congestion window {}, {} segments sent again",
+        Time(connection.rtt_us?),
+        Bytes(connection.cwnd_bytes?),
+        connection.retransmitted_segments?
+    ))
 }
 
 /// Its rate, and its estimated rates.

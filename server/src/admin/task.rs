@@ -1,6 +1,6 @@
 //! A worker's thread as the kernel sees it.
 
-use super::Line;
+use super::WorkerChannel;
 
 /// The kernel's counters of a worker's thread.
 pub struct Thread {
@@ -11,8 +11,8 @@ pub struct Thread {
 }
 
 /// Reads it (proc(5)); `None` for a thread that does not run.
-pub fn thread(line: &Line) -> Option<Thread> {
-    let task = format!("/proc/self/task/{}", line.tally.thread.get());
+pub fn thread(channel: &WorkerChannel) -> Option<Thread> {
+    let task = format!("/proc/self/task/{}", channel.tally.thread.get());
     let schedstat = std::fs::read_to_string(format!("{task}/schedstat")).ok()?;
     let cpu_ns: u64 = schedstat.split(' ').next()?.parse().ok()?;
     let status = std::fs::read_to_string(format!("{task}/status")).ok()?;

@@ -32,12 +32,12 @@ pub struct ToldDecision {
 }
 
 impl Handle {
-    /// Asks the thread; `None` if it does not answer within `patience`.
-    pub fn look(&self, patience: Duration) -> Option<DeviceLook> {
+    /// Asks the thread; `None` if it does not answer within `timeout`.
+    pub fn look(&self, timeout: Duration) -> Option<DeviceLook> {
         let (reply, told) = bounded(1);
         self.questions.try_send(reply).ok()?;
         self.wake();
-        told.recv_timeout(patience).ok()
+        told.recv_timeout(timeout).ok()
     }
 }
 
@@ -59,7 +59,7 @@ impl Shell {
 
     fn told(&self, decision: &DeviceDecision, now: Instant) -> ToldDecision {
         let object = match decision.change {
-            DeviceChange::Way { object, .. } => Some(object),
+            DeviceChange::ReadPath { object, .. } => Some(object),
             _ => None,
         };
         ToldDecision {

@@ -65,16 +65,16 @@ pub(super) struct Readers {
 
 impl Readers {
     /// Starts the threads of a device.
-    pub fn start(index: u16, waker: Arc<ThreadWaker>, equipment: &Context) -> io::Result<Readers> {
+    pub fn start(index: u16, waker: Arc<ThreadWaker>, context: &Context) -> io::Result<Readers> {
         let (orders, work) = unbounded::<Job>();
         let (done, finished) = unbounded();
         for n in 0..READERS_MAX {
             let thread = Thread {
                 reader: Reader::new()?,
                 index,
-                devices: Arc::clone(&equipment.devices),
-                clock: equipment.clock,
-                direct: equipment.settings.direct,
+                devices: Arc::clone(&context.devices),
+                clock: context.clock,
+                direct: context.settings.direct,
                 done: done.clone(),
             };
             let (work, waker) = (work.clone(), Arc::clone(&waker));

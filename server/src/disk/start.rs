@@ -23,27 +23,24 @@ use crate::store::ring::{self, Ring};
 ///
 /// # Errors
 /// When threads, descriptors or address space are lacking.
-pub fn start(index: u16, equipment: &Context) -> io::Result<Arc<Handle>> {
-    let device = equipment
-        .devices
-        .get(index)
-        .ok_or(io::ErrorKind::NotFound)?;
+pub fn start(index: u16, context: &Context) -> io::Result<Arc<Handle>> {
+    let device = context.devices.get(index).ok_or(io::ErrorKind::NotFound)?;
     let settings = Settings {
         rotational: device.rotational,
         spindles: device.spindles() as u32,
-        ..equipment.settings
+        ..context.settings
     };
     let waker = Arc::new(ThreadWaker::new()?);
-    let slots = u32::try_from(equipment.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
-    let pool = Arc::new(Pool::new(slots, Arc::clone(&waker))?);
-    pool.retire(u32::MAX); // none of it is ours until it is claimed from the ledger
+    let slots = u32::try_from(context.pool_bytes / SLOT_BYTES).unwrap_or(u32::MAX);
+    // None of it is ours until it is claimed from the ledger.
+    let pool = Arc::new(Pool::retired(slots, Arc::clone(&waker))?);
     let (questions, asked) = bounded(1);
     let handle = Arc::new(Handle {
         questions,
-        asks: equipment
+        asks: context
             .channels
             .iter()
-            .map(|_| Mailboxes::new(equipment.places))
+            .map(|_| Mailboxes::new(context.places))
             .collect(),
         pool,
         waker: Arc::clone(&waker),
@@ -56,22 +53,20 @@ pub fn start(index: u16, equipment: &Context) -> io::Result<Arc<Handle>> {
             None
         }
     };
-    let readers = Readers::start(index, Arc::clone(&handle.waker), equipment)?;
-    equipment.ledger.take(equipment.device_bytes);
-    equipment.ledger.enter(usize::from(index), waker);
+    let readers = Readers::start(index, Arc::clone(&handle.waker), context)?;
     let shell = Shell {
         disk: Disk::new(settings),
         files: Wanted::new(settings.cancel),
         landed: None,
         handle: Arc::clone(&handle),
         questions: asked,
-        channels: Arc::clone(&equipment.channels),
+        channels: Arc::clone(&context.channels),
         readers,
         ring,
-        clock: equipment.clock,
-        devices: Arc::clone(&equipment.devices),
+        clock: context.clock,
+        devices: Arc::clone(&context.devices),
         index,
-        budget: Budget::new(Arc::clone(&equipment.ledger)),
+        budget: Budget::new(Arc::clone(&context.ledger)),
         indirect: !settings.direct,
     };
     thread::Builder::new()
@@ -80,5 +75,8 @@ pub fn start(index: u16, equipment: &Context) -> io::Result<Arc<Handle>> {
             sched::give_way();
             shell.run();
         })?;
+    // Behind all that may fail: nobody would give it back.
+    context.ledger.take(context.device_bytes);
+    context.ledger.enter(usize::from(index), waker);
     Ok(handle)
 }

@@ -81,6 +81,8 @@ pub enum Answer {
 pub struct Served {
     /// The file.
     pub file: Arc<File>,
+    /// It was found by another of its names (hard links) than the one by which it was opened first.
+    pub is_elsewhere: bool,
     /// Its present version.
     pub version: Version,
     /// When it was changed.
@@ -91,6 +93,16 @@ pub struct Served {
     pub coding: Option<Coding>,
     /// A client with another Accept-Encoding would get another file.
     pub vary: bool,
+}
+
+/// Where a file stands.
+pub struct Place<'a> {
+    /// Its directory (O_PATH).
+    pub opened: OwnedFd,
+    /// The path of that.
+    pub directory: PathBuf,
+    /// Its name there.
+    pub name: &'a [u8],
 }
 
 impl Site {
@@ -174,8 +186,10 @@ impl Site {
                 Wait::No => self.files.try_intern(fd, stat, path, &self.devices),
                 Wait::Yes => Some(self.files.intern(fd, stat, path, &self.devices)),
             };
+            let file = file.ok_or(Miss::Cold)?;
             Ok(Answer::File(Served {
-                file: file.ok_or(Miss::Cold)?,
+                is_elsewhere: *file.path != *path,
+                file,
                 version: version(stat),
                 times: Times {
                     modified_unix_s: stat.st_mtime,
@@ -234,15 +248,20 @@ impl Site {
         }
     }
 
-    /// The directory of a file with this path below the root, and its name there.
-    pub fn place<'a>(&self, path: &'a [u8]) -> (PathBuf, &'a [u8]) {
+    /// Where a file with this path below the root stands. `None` if only a daemon, a file server or a disk could tell:
+    /// never waits.
+    pub fn place<'a>(&self, path: &'a [u8]) -> Option<Place<'a>> {
         use std::os::unix::ffi::OsStrExt;
         let cut = path
             .iter()
             .rposition(|&byte| byte == b'/')
             .map_or(0, |at| at + 1);
         let directory = std::ffi::OsStr::from_bytes(&path[..cut]);
-        (self.root.path().join(directory), &path[cut..])
+        Some(Place {
+            opened: self.root.directory(&path[..cut])?,
+            directory: self.root.path().join(directory),
+            name: &path[cut..],
+        })
     }
 
     /// For messages: a path below the root as the operator knows it.

@@ -180,7 +180,8 @@ fn report(target: &str, trouble: &Trouble) {
             "access log {target}: lines were dropped since it is written too slowly; use a faster disk or reader"
         ),
         Trouble::Failed { error } => tracing::error!(
-            "access log {target}: {error}; lines are lost until it can be written again"
+            "access log {target}: {error}; lines are lost until it can be written again: make room, or mend the file and send \
+             SIGUSR1"
         ),
         Trouble::Recovered { lines_lost } => {
             tracing::warn!(lines_lost, "access log {target}: is written again");

@@ -148,12 +148,7 @@ pub struct ServeOptions {
     /// as it takes bytes, as most servers do.
     ///
     /// Default: `margin`. Range: margin or eager.
-    #[arg(
-        long,
-        value_name = "WHEN",
-        default_value = "margin",
-        help_heading = "Sending"
-    )]
+    #[arg(long, value_name = "WHEN", default_value = "margin", help_heading = "Sending")]
     pub send: SendBy,
 
     /// How send memory is divided among clients
@@ -168,12 +163,7 @@ pub struct ServeOptions {
     /// `net.core.wmem_max` only to a server with CAP_NET_ADMIN.
     ///
     /// Default: `kernel`. Range: kernel, by-need, window or equal.
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "kernel",
-        help_heading = "Sending"
-    )]
+    #[arg(long, value_name = "HOW", default_value = "kernel", help_heading = "Sending")]
     pub send_share: SendShare,
 
     /// Memory for sending, unless send_share = kernel
@@ -197,12 +187,7 @@ pub struct ServeOptions {
     /// paper that this comes from, and is there for comparison.
     ///
     /// Default: `law`. Range: law or paper.
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "law",
-        help_heading = "Sending"
-    )]
+    #[arg(long, value_name = "HOW", default_value = "law", help_heading = "Sending")]
     pub send_need: SendNeed,
 
     /// What to send at a pace
@@ -213,12 +198,7 @@ pub struct ServeOptions {
     /// sends from then on, so responses of more than 16 MiB are left out.
     ///
     /// Default: `first-flight`. Range: first-flight or off.
-    #[arg(
-        long,
-        value_name = "WHAT",
-        default_value = "first-flight",
-        help_heading = "Sending"
-    )]
+    #[arg(long, value_name = "WHAT", default_value = "first-flight", help_heading = "Sending")]
     pub pacing: Pacing,
 
     /// Congestion control, of all listeners or one
@@ -250,12 +230,7 @@ pub struct ServeOptions {
     /// client and what the response waited for; docs/access-log.md explains the fields.
     ///
     /// Default: `combined`, as most tools expect it. Range: combined, common or json.
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        default_value = "combined",
-        help_heading = "Logging"
-    )]
+    #[arg(long, value_name = "FORMAT", default_value = "combined", help_heading = "Logging")]
     pub access_log_format: LogFormat,
 
     /// Messages on standard error
@@ -263,12 +238,7 @@ pub struct ServeOptions {
     /// Each level includes those before it: `error`, `warn`, `info`, `debug`.
     ///
     /// Default: `info`, which is silent while nothing happens but requests. Range: error, warn, info or debug.
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        default_value = "info",
-        help_heading = "Logging"
-    )]
+    #[arg(long, value_name = "LEVEL", default_value = "info", help_heading = "Logging")]
     pub log_level: LogLevel,
 
     /// Where metrics are served: off or ADDR
@@ -330,7 +300,8 @@ pub struct ServeOptions {
     /// Time a client may pause a download
     ///
     /// Counted while the client's window is closed but it answers the kernel's probes, as a player does that has
-    /// buffered enough. Longer pauses end the connection; clients then resume with a range.
+    /// buffered enough. Longer pauses end the connection; clients then resume with a range. Where divided send memory
+    /// (`send_share`) is short, some have 20 s.
     ///
     /// Default: a paused player is not dead, and most people are back in ten minutes. Range: 1s to 24h.
     /// Memory: a paused connection holds its unsent send buffer for so long.
@@ -425,12 +396,7 @@ pub struct ServeOptions {
     /// uses the page cache and a line in the log says so.
     ///
     /// Default: `direct`. Range: direct or page-cache.
-    #[arg(
-        long,
-        value_name = "WAY",
-        default_value = "direct",
-        help_heading = "Reading"
-    )]
+    #[arg(long, value_name = "WAY", default_value = "direct", help_heading = "Reading")]
     pub read: ReadBy,
 
     /// How much is read ahead of a client
@@ -441,12 +407,7 @@ pub struct ServeOptions {
     /// that is left, as a kernel's readahead does.
     ///
     /// Default: `tdap`. Range: tdap, paper, rate or fixed.
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "tdap",
-        help_heading = "Reading"
-    )]
+    #[arg(long, value_name = "HOW", default_value = "tdap", help_heading = "Reading")]
     pub prefetch: PrefetchBy,
 
     /// Time that a read lasts with prefetch = rate
@@ -471,12 +432,7 @@ pub struct ServeOptions {
     /// have given their requests to the kernel.
     ///
     /// Default: `on`. Range: on or off.
-    #[arg(
-        long,
-        value_name = "WHETHER",
-        default_value = "on",
-        help_heading = "Reading"
-    )]
+    #[arg(long, value_name = "WHETHER", default_value = "on", help_heading = "Reading")]
     pub cancel: Cancel,
 
     /// How reads for congested clients are scheduled
@@ -488,12 +444,7 @@ pub struct ServeOptions {
     /// to the kernel.
     ///
     /// Default: `rate`. Range: rate, paper or off.
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "rate",
-        help_heading = "Reading"
-    )]
+    #[arg(long, value_name = "HOW", default_value = "rate", help_heading = "Reading")]
     pub delay: DelayBy,
 
     /// Order in which a disk is read
@@ -503,12 +454,7 @@ pub struct ServeOptions {
     /// one that asked first.
     ///
     /// Default: `c-look`, which moves a disk's arm least. Range: c-look, deadline or arrival.
-    #[arg(
-        long,
-        value_name = "ORDER",
-        default_value = "c-look",
-        help_heading = "Reading"
-    )]
+    #[arg(long, value_name = "ORDER", default_value = "c-look", help_heading = "Reading")]
     pub order: OrderBy,
 
     /// Memory at most, as a size or %

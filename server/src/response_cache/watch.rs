@@ -65,17 +65,18 @@ impl Watch {
         })
     }
 
-    /// Watches a file that was looked up at `moment`. `None`: it or its directory changes too often, there is no room,
-    /// or inotify refuses.
+    /// Watches a file that was looked up at `moment`. `through` leads to its directory as `directory` does, and asks no
+    /// daemon on the way. `None`: file or directory changes too often, there is no room, or inotify refuses.
     pub fn add(
         &mut self,
         directory: &Path,
+        through: &Path,
         bytes: Bytes<'_>,
         changes: &mut Changes,
         moment: Moment,
     ) -> Option<Sight> {
         let path_hash = changes.hash(directory.as_os_str().as_bytes());
-        let watch = self.place(directory, NAMES, path_hash, moment)?;
+        let watch = self.place(through, NAMES, path_hash, moment)?;
         let Some(sight) = changes.sight(watch, moment) else {
             self.entered(watch, changes.enter(watch, path_hash));
             return changes.sight(watch, moment); // which is old: it was looked up before
@@ -83,9 +84,9 @@ impl Watch {
         let Bytes::Copied { name } = bytes else {
             return Some(sight);
         };
-        let path = directory.join(OsStr::from_bytes(name));
-        let path_hash = changes.hash(path.as_os_str().as_bytes());
-        let watch = self.place(&path, BYTES, path_hash, moment)?;
+        let name = OsStr::from_bytes(name);
+        let path_hash = changes.hash(directory.join(name).as_os_str().as_bytes());
+        let watch = self.place(&through.join(name), BYTES, path_hash, moment)?;
         changes.sight_of_file(sight, watch).or_else(|| {
             self.entered(watch, changes.enter_file(watch, path_hash));
             changes.sight_of_file(sight, watch)
@@ -178,7 +179,7 @@ mod tests {
     fn sight(watch: &mut Watch, path: &Path, name: &str, changes: &mut Changes) -> Option<Sight> {
         let moment = changes.moment(NOW);
         let name = name.as_bytes();
-        watch.add(path, Bytes::Copied { name }, changes, moment)
+        watch.add(path, path, Bytes::Copied { name }, changes, moment)
     }
 
     /// The masks of all that the kernel watches for us (proc(5)).
@@ -205,9 +206,9 @@ mod tests {
         fs::write(path.join("a"), "1").expect("written");
         let (mut watch, mut changes) = (Watch::new().expect("inotify"), Changes::default());
         let moment = changes.moment(NOW);
-        watch.add(&path, Bytes::Open, &mut changes, moment);
+        watch.add(&path, &path, Bytes::Open, &mut changes, moment);
         let moment = changes.moment(NOW);
-        let open = watch.add(&path, Bytes::Open, &mut changes, moment);
+        let open = watch.add(&path, &path, Bytes::Open, &mut changes, moment);
         assert!(open.is_some_and(|open| changes.still(open)));
         let of_directory = masks(&watch);
         assert_eq!(of_directory.len(), 1, "nothing else");
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(hear(&mut watch, &mut changes), 0, "the kernel was told so");
         let later = changes.moment(NOW.plus_us(WATCH_PAUSE_US));
         let name = b"a";
-        let anew = watch.add(&path, Bytes::Copied { name }, &mut changes, later);
+        let anew = watch.add(&path, &path, Bytes::Copied { name }, &mut changes, later);
         assert!(anew.is_some());
         // Changes of a file that is not cached cost nothing.
         fs::write(path.join("c"), "1").expect("written");

@@ -35,6 +35,8 @@ pub struct File {
     pub path: Box<[u8]>,
     /// The file system that it is on, as stat(2) names it.
     pub st_dev: u64,
+    /// That file system asks no daemon and no file server.
+    is_here: bool,
     direct: OnceLock<Result<Arc<Direct>, Why>>,
     /// Its mapped pages, to ask which of them are in memory; `None` inside where it can't be mapped.
     pages: OnceLock<Option<Pages>>,
@@ -127,7 +129,7 @@ impl File {
         id: ObjectId,
         residency: ResidencySource,
         path: &[u8],
-        st_dev: u64,
+        (st_dev, is_here): (u64, bool),
     ) -> File {
         File {
             fd,
@@ -135,6 +137,7 @@ impl File {
             residency,
             path: path.into(),
             st_dev,
+            is_here,
             direct: OnceLock::new(),
             pages: OnceLock::new(),
             name: OnceLock::new(),
@@ -242,7 +245,7 @@ impl File {
     fn pages(&self) -> Option<&Pages> {
         let new = || {
             let identity = MappedVersion::of(&known(&self.fd).ok()?);
-            Pages::new(&self.fd, self.st_dev, identity).ok()
+            Pages::new(&self.fd, (self.st_dev, self.is_here), identity).ok()
         };
         first_of(&self.pages, new)?.as_ref()
     }
@@ -374,7 +377,8 @@ impl Files {
     /// threads, and for the file server of a file system that nobody has met before.
     pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
         let device = devices.of(&fd, stat.st_dev);
-        let file = self.file(fd, stat, path, device, Wait::Yes);
+        let is_here = devices.is_here(stat.st_dev);
+        let file = self.file(fd, stat, path, (device, is_here), Wait::Yes);
         file.unwrap_or_else(|| unreachable!("it waited"))
     }
 
@@ -388,7 +392,8 @@ impl Files {
         devices: &Devices,
     ) -> Option<Arc<File>> {
         let device = devices.known(stat.st_dev)?;
-        self.file(fd, stat, path, device, Wait::No)
+        let is_here = devices.is_here(stat.st_dev);
+        self.file(fd, stat, path, (device, is_here), Wait::No)
     }
 
     fn file(
@@ -396,7 +401,7 @@ impl Files {
         fd: Descriptor,
         stat: &Stat,
         path: &[u8],
-        device: &Device,
+        (device, is_here): (&Device, bool),
         wait: Wait,
     ) -> Option<Arc<File>> {
         let key = Identity {
@@ -416,7 +421,7 @@ impl Files {
         // The kernel's own readahead would read without the disk machine's knowledge.
         let _ = fadvise(&fd, 0, None, Advice::Random);
         let residency = device.residency(&fd);
-        let file = Arc::new(File::new(fd, id, residency, path, stat.st_dev));
+        let file = Arc::new(File::new(fd, id, residency, path, (stat.st_dev, is_here)));
         let faster = lock(part, wait)?.enter(key, &file);
         Some(faster.unwrap_or(file))
     }

@@ -47,14 +47,21 @@ pub struct Pages {
     whole: Option<Arc<Whole>>,
     len_bytes: u64,
     st_dev: u64,
+    /// Windows of it may be entered: nothing drops their pages without a sign.
+    is_here: bool,
 }
 
 impl Pages {
-    /// The pages of a file of the file system `st_dev`, as it is now. Takes address space, and no memory.
+    /// The pages of a file of the file system `st_dev`, as it is now; `is_here`: that file system asks no daemon and no
+    /// file server. Takes address space, and no memory.
     ///
     /// # Errors
     /// As mmap(2): what can't be mapped (some FUSE files), or no address space.
-    pub fn new(file: &impl AsFd, st_dev: u64, identity: MappedVersion) -> Result<Pages, Errno> {
+    pub fn new(
+        file: &impl AsFd,
+        (st_dev, is_here): (u64, bool),
+        identity: MappedVersion,
+    ) -> Result<Pages, Errno> {
         let kept = lingering::take(identity);
         let whole = kept.or_else(|| Whole::new(file, identity).map(Arc::new));
         if whole.is_none() {
@@ -64,6 +71,7 @@ impl Pages {
             whole,
             len_bytes: identity.len_bytes,
             st_dev,
+            is_here,
         })
     }
 
@@ -76,7 +84,9 @@ impl Pages {
                     return Some(span.len_bytes);
                 }
                 let resident_bytes = whole.look(span)?;
-                for window in whole.asked_often(span) {
+                // A FUSE daemon's pages are dropped without a sign when the file is opened once more.
+                let often = self.is_here.then(|| whole.asked_often(span));
+                for window in often.into_iter().flatten() {
                     // Of a file that is unmapped meanwhile no window is entered.
                     let whole = Arc::downgrade(whole);
                     // Between a look and this a page may be dropped, which is read then: no worker does it.
@@ -135,7 +145,7 @@ mod tests {
         let len_bytes = 5 * WINDOW_BYTES / 2;
         std::fs::write(&path, vec![7; len_bytes as usize]).expect("room for 2.5 MB");
         let file = std::fs::File::open(&path).expect("our own file");
-        let pages = Pages::new(&file, 0, now(&file)).expect("a file of a temporary folder");
+        let pages = Pages::new(&file, (0, true), now(&file)).expect("a file of a temporary folder");
         let half = |offset_bytes| Span {
             offset_bytes,
             len_bytes: WINDOW_BYTES / 2,
@@ -168,7 +178,8 @@ mod tests {
             offset_bytes: 0,
             len_bytes: 4096,
         };
-        let mapped = || Pages::new(&file, 0, now(&file)).expect("a file of a temporary folder");
+        let mapped =
+            || Pages::new(&file, (0, true), now(&file)).expect("a file of a temporary folder");
         let address = |pages: &Pages| pages.whole.as_ref().map(Arc::as_ptr);
         let identity = || now(&file);
 
@@ -219,7 +230,8 @@ mod tests {
         crate::store::closing::start(1024);
         let (go_on, told) = channel();
         later(st_dev, Hung(told));
-        let pages = Pages::new(&file, st_dev, now(&file)).expect("a file of a temporary folder");
+        let pages =
+            Pages::new(&file, (st_dev, true), now(&file)).expect("a file of a temporary folder");
         let all = Span {
             offset_bytes: 0,
             len_bytes: WINDOW_BYTES,
@@ -269,7 +281,9 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &[7; 20_000], at_bytes).expect("room");
         let before = address_bytes();
         let all: Vec<Pages> = (0..20)
-            .map(|_| Pages::new(&file, 0, now(&file)).expect("a file of a temporary folder"))
+            .map(|_| {
+                Pages::new(&file, (0, true), now(&file)).expect("a file of a temporary folder")
+            })
             .collect();
         assert!(address_bytes() - before < MAPPED_EACH_BYTES_MAX);
         let span = |offset_bytes, len_bytes| Span {

@@ -97,6 +97,18 @@ impl Pool {
         })
     }
 
+    /// A pool whose slots are all out of circulation ([`Pool::retire`]).
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn retired(slots: u32, waker: Arc<ThreadWaker>) -> io::Result<Pool> {
+        let mut pool = Pool::new(slots, waker)?;
+        std::mem::swap(&mut pool.free, &mut pool.retired);
+        pool.retired_slots = AtomicU32::new(pool.slots);
+        pool.unclaimed = AtomicU32::new(0);
+        Ok(pool)
+    }
+
     /// Slots in circulation.
     pub fn slots(&self) -> u32 {
         self.slots - self.retired_slots.load(Ordering::Relaxed)

@@ -190,8 +190,12 @@ mod tests {
             len_bytes: 20_000,
         };
         if may_ask(&file) {
-            let pages = Pages::new(&file, 0, MappedVersion::of(&known(&file).expect("open")))
-                .expect("a file of a temporary folder");
+            let pages = Pages::new(
+                &file,
+                (0, true),
+                MappedVersion::of(&known(&file).expect("open")),
+            )
+            .expect("a file of a temporary folder");
             let resident = |span| resident_bytes(&file, Some(&pages), ResidencySource::Ask, span);
             assert_eq!(resident(span), Some(20_000));
             let inside = Span {

@@ -170,6 +170,16 @@ impl Root {
         self.only.as_deref()
     }
 
+    /// A directory by its path below the root, opened as a place (O_PATH). `None` if it is not in the kernel's caches, or
+    /// is of a file system that asks a daemon or a file server.
+    pub fn directory(&self, path: &[u8]) -> Option<OwnedFd> {
+        let path = if path.is_empty() { b"." } else { path };
+        let opened = self.point_at(path, OFlags::DIRECTORY, ResolveFlags::empty(), Wait::No);
+        let opened = opened.ok()?;
+        let st_dev = st_dev(&known(&opened).ok()?);
+        self.devices.is_here(st_dev).then_some(opened)
+    }
+
     /// Whether a name, or a part of a path, is hidden from clients.
     pub fn hides(&self, path: &[u8]) -> bool {
         self.door.hides(path)

@@ -9,6 +9,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
@@ -22,7 +23,10 @@ use crate::transport::Transport;
 impl Worker {
     pub(super) fn accept(&mut self, most: u32, now: Instant) {
         let mut left = most.min(self.room());
-        for listener in 0..self.listeners.len() {
+        // At the limit each listener begins in turn, or the first one would take every free place.
+        self.first_listener = (self.first_listener + 1) % self.listeners.len().max(1);
+        for nth in 0..self.listeners.len() {
+            let listener = (self.first_listener + nth) % self.listeners.len();
             while left > 0 {
                 if !self.shared.ledger.claim(self.shared.connection_bytes) {
                     // Reading ahead gives some back, or connections end.
@@ -39,19 +43,34 @@ impl Worker {
                         left -= 1;
                         self.accepted(client, now);
                     }
-                    Err(Errno::AGAIN) => break,
+                    // EINVAL: shut down by somebody else (see `leave_listeners`).
+                    Err(Errno::AGAIN | Errno::INVAL) => break,
                     // The client was gone before it was accepted, or sent us a network error (accept(2)).
                     Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
                     Err(error) => {
                         self.tally.accept_errors.add(1);
                         tracing::warn!(
                             connections = self.decider.connections(),
-                            "accept: {error}; trying again soon"
+                            "accept: {error}; trying again in a tenth of a second. Raise LimitNOFILE if descriptors are short"
                         );
                         self.decider.on(In::AcceptFailed, now);
                         return;
                     }
                 }
+            }
+        }
+    }
+
+    /// Some other process that has one of the listeners has shut it down. It would be reported for ever.
+    pub(super) fn leave_listeners(&self) {
+        for listener in &self.listeners {
+            let mut polled = [PollFd::new(listener, PollFlags::empty())];
+            let is_shut = poll(&mut polled, Some(&Timespec::default()))
+                .is_ok_and(|_| polled[0].revents().contains(PollFlags::HUP));
+            if is_shut && epoll::delete(&self.epoll, listener).is_ok() {
+                tracing::error!(
+                    "a listening socket was shut down by another process that has it; restart the server to listen there again"
+                );
             }
         }
     }
@@ -107,14 +126,18 @@ impl Worker {
             _ => self.conns.add(Transport::Plain(client.socket), client.peer),
         };
         let Some(conn) = added else {
-            tracing::warn!("a client is turned away: no place is left in any worker");
+            tracing::warn!(
+                "a client is turned away: no place is left in any worker. Raise connections_max if this lasts"
+            );
             return self.closed();
         };
         let Some(added) = self.conns.get(conn) else {
             return;
         };
         if let Err(error) = epoll::add(&self.epoll, &added.transport, data_of(conn), INTEREST) {
-            tracing::warn!("epoll: {error}; a client is turned away");
+            tracing::warn!(
+                "epoll: {error}; a client is turned away. Raise sysctl fs.epoll.max_user_watches"
+            );
             self.conns.remove(conn);
             return self.closed();
         }
@@ -152,6 +175,7 @@ impl Worker {
         if abort {
             conn.transport.abort();
         }
+        self.unbound(&conn);
         conn.front.release(&mut self.heads);
         tracing::debug!(remote = ?conn.remote, "closed: {why}");
     }

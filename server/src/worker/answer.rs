@@ -1,6 +1,8 @@
 //! Responses: finds what a request asks for, plans the response, and caches it for later requests. The machine sends it
 //! by its plan (`core/src/worker/sending.rs`).
 
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ackpace_core::conn::{Part, Plan, StreamId};
@@ -115,7 +117,9 @@ impl Worker {
                 );
             }
             Done::Sliced(Err(error), _) => {
-                tracing::warn!("a listing could not be continued: {error}");
+                tracing::warn!(
+                    "a listing could not be read to its end: {error}; look at its disk (dmesg)"
+                );
                 self.decider.on(
                     In::Failed {
                         stream,
@@ -176,13 +180,19 @@ impl Worker {
             Answer::Listing(listing) => conn.listing = listing,
             Answer::Astray(why) => tracing::debug!(remote = ?conn.remote, "404: {why}"),
             Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
-            Answer::Failed(error) => tracing::error!(remote = ?conn.remote, "500: {error}"),
+            Answer::Failed(error) => {
+                tracing::error!(remote = ?conn.remote, "500: {error}; look at the file, its rights and its disk")
+            }
             Answer::Exhausted => {
                 self.response_cache.shed(); // it may be what holds the descriptors
-                tracing::warn!("503: no descriptors or memory left for a request")
+                tracing::warn!(
+                    "503: no descriptors or memory left for a request; raise LimitNOFILE"
+                )
             }
             Answer::Crowded => {
-                tracing::warn!("503: too many requests wait for a disk to be searched")
+                tracing::warn!(
+                    "503: too many requests wait for a disk that does not answer; look at it (dmesg)"
+                )
             }
             Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
         }
@@ -237,13 +247,24 @@ fn cache_response(
     let Some(form) = response_cache.wants(key, &candidate, unix_ms() / 1000) else {
         return false;
     };
+    if served.is_elsewhere {
+        return false; // a change of the name by which it was asked for would not be seen
+    }
     let sight = watch.as_mut().and_then(|watch| {
-        let (directory, name) = site.place(&served.file.path);
+        let place = site.place(&served.file.path)?;
         let bytes = match form {
-            Form::Copied => Bytes::Copied { name },
+            Form::Copied => Bytes::Copied { name: place.name },
             Form::Open => Bytes::Open,
         };
-        watch.add(&directory, bytes, response_cache.changes(), moment)
+        // By name, a worker could wait for a daemon on the way.
+        let through = PathBuf::from(format!("/proc/self/fd/{}", place.opened.as_raw_fd()));
+        watch.add(
+            &place.directory,
+            &through,
+            bytes,
+            response_cache.changes(),
+            moment,
+        )
     });
     let ready = match form {
         // Read anew each time: the bytes may change without a new time, so those of an older response prove nothing.

@@ -7,7 +7,7 @@ use ackpace_core::conn::ConnId;
 use ackpace_core::limits::READINGS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
-use ackpace_core::sndbuf::reading::Reading;
+use ackpace_core::sndbuf::reading::{Holding, Reading};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Sender};
 use ackpace_wire::access_log::Remote;
@@ -31,7 +31,10 @@ impl Worker {
         let line = dividing.line(self.index);
         let mut grants = 0;
         while let Some(Told { conn, grant }) = line.take_grant() {
-            self.decider.on(In::Share { conn, grant }, now);
+            // Another response has begun if something is in its socket. The next reading says so.
+            if grant.is_some() || !self.holds(conn) {
+                self.decider.on(In::Share { conn, grant }, now);
+            }
             grants += 1;
             if grants == GRANTS_PER_TURN_MAX {
                 self.waker.wake(); // there may be more
@@ -52,12 +55,18 @@ impl Worker {
                 .iter()
                 .filter_map(|sender| self.reading(*sender, now))
                 .collect();
-            dividing.report(Report::Looked {
+            dividing.report(Report::Sampled {
                 worker: self.index as u16,
+                from,
                 readings,
                 next,
             });
         }
+    }
+
+    fn holds(&mut self, id: ConnId) -> bool {
+        let held = self.conns.get(id).and_then(|conn| conn.transport.held());
+        held.is_some_and(|held| held.0 > 0)
     }
 
     /// What TCP says of a connection now, and what is believed of it here.
@@ -68,6 +77,7 @@ impl Worker {
         };
         let (sample, counted) = conn.transport.look();
         let held_up_us = conn.bound.as_mut().map(|bound| bound.take_held_up_us(now));
+        let bound = conn.bound.unwrap_or_else(|| Bound::new(Grant::default()));
         Some(Reading {
             conn: sender.conn,
             address: tcp::counted(ip),
@@ -78,38 +88,65 @@ impl Worker {
             pace: sender.pace,
             rate_bytes_per_s: sender.rate_bytes_per_s,
             held_up_us: held_up_us.unwrap_or(0),
+            share_bytes: bound.share_bytes(),
+            division: bound.division(),
         })
     }
 
-    /// A connection has another share, or none; the divider is told of one that joins.
+    /// A connection has another share, or none; the divider is told of one that joins, and of what it gets back.
     pub(super) fn bound(&mut self, id: ConnId, grant: Option<Grant>, joins: bool, now: Instant) {
+        let worker = self.index as u16;
         let Some(conn) = self.conns.get(id) else {
             return;
         };
-        hold(conn, grant);
-        if joins {
-            let sender = self.decider.sender(id);
-            let reading = sender.and_then(|sender| self.reading(sender, now));
-            if let (Some(reading), Some(dividing)) = (reading, &self.shared.dividing) {
-                let worker = self.index as u16;
-                dividing.report(Report::Joined { worker, reading });
-            }
+        let lessened = hold(conn, grant);
+        let sender = self.decider.sender(id);
+        let report = match (joins, grant) {
+            (true, _) => sender
+                .and_then(|sender| self.reading(sender, now))
+                .map(|reading| Report::Joined { worker, reading }),
+            (false, None) if sender.is_none() => Some(Report::Left { worker, conn: id }),
+            (false, _) => lessened.map(|holding| Report::Lessened {
+                worker,
+                conn: id,
+                holding,
+            }),
+        };
+        if let (Some(report), Some(dividing)) = (report, &self.shared.dividing) {
+            dividing.report(report);
+        }
+    }
+
+    /// A connection is closed.
+    pub(super) fn unbound(&self, conn: &Conn) {
+        if let (Some(dividing), Some(_)) = (&self.shared.dividing, conn.bound) {
+            dividing.report(Report::Left {
+                worker: self.index as u16,
+                conn: conn.id,
+            });
         }
     }
 }
 
-/// Holds a socket to its share. Setting SO_SNDBUF has the kernel look whether it has become writable.
-fn hold(conn: &mut Conn, grant: Option<Grant>) {
+/// Holds a socket to its share. Setting SO_SNDBUF has the kernel look whether it has become writable. What it holds, if the
+/// share is smaller than before.
+fn hold(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
     let before = conn.bound.map(|bound| bound.share_bytes());
     match (&mut conn.bound, grant) {
         (Some(bound), Some(grant)) => bound.change(grant),
         (bound, grant) => *bound = grant.map(Bound::new),
     }
     let changed = |bound: &Bound| before != Some(bound.share_bytes());
-    if let Some(bound) = conn.bound.filter(changed) {
-        let bytes = PlainBytes(bound.send_buffer_bytes());
-        conn.transport.bound_send_buffer(bytes);
-    }
+    let bound = conn.bound.filter(changed)?;
+    let bytes = PlainBytes(bound.send_buffer_bytes());
+    conn.transport.bound_send_buffer(bytes);
+    let less = before.is_some_and(|before| bound.share_bytes() < before);
+    let held = conn.transport.held().filter(|_| less)?;
+    Some(Holding {
+        held_bytes: held.0,
+        share_bytes: bound.share_bytes(),
+        division: bound.division(),
+    })
 }
 
 #[cfg(test)]

@@ -51,10 +51,14 @@ impl Worker {
             tracing::error!(
                 file,
                 offset_bytes,
-                "read failed: {error}; the response ends here"
+                "read failed: {error}; the response ends here. Look at the disk (dmesg)"
             );
         } else {
-            tracing::error!(file, offset_bytes, "{why}: the response ends here");
+            tracing::error!(
+                file,
+                offset_bytes,
+                "{why}: the response ends here. Publish new versions by rename"
+            );
         }
     }
 
@@ -66,7 +70,7 @@ impl Worker {
             tracing::error!(
                 file,
                 at_bytes,
-                "{why}: the response ends before its last byte"
+                "{why}: the response ends before its last byte; docs/operating.md says what to do (The log)"
             );
         }
     }

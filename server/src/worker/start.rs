@@ -58,7 +58,7 @@ pub struct Shared {
 }
 
 /// What a worker is given besides its settings.
-pub struct Equipment {
+pub struct WorkerContext {
     /// Results of the resolvers.
     pub inbox: Inbox,
     /// Questions of operators.
@@ -81,16 +81,16 @@ impl Worker {
     pub fn new(
         settings: Settings,
         shared: Arc<Shared>,
-        equipment: Equipment,
+        context: WorkerContext,
     ) -> io::Result<Worker> {
-        let Equipment {
+        let WorkerContext {
             inbox,
             questions,
             tally,
             log,
             listeners,
             response_cache_bytes,
-        } = equipment;
+        } = context;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut decider = Decider::new(settings);
         if let Some(counts) = &shared.addresses {
@@ -136,6 +136,7 @@ impl Worker {
             log,
             epoll,
             listeners,
+            first_listener: 0,
             conns: Conns::new(places_max, lowat_bytes),
             heads: HeadPool::default(),
             copied: vec![0; COPIED_BYTES_MAX].into(),

@@ -4,6 +4,7 @@
 pub mod delivery;
 pub mod hostile;
 pub mod reading;
+pub mod receiving;
 pub mod send_memory;
 pub mod sending;
 pub mod soak;

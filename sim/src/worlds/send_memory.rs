@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 use ackpace_core::law::{Acks, Conditions};
 use ackpace_core::sndbuf::drain::Drains;
-use ackpace_core::sndbuf::estimate::{Estimate, Look};
+use ackpace_core::sndbuf::estimate::{Estimate, PathSample};
 use ackpace_core::sndbuf::{Control, Credit, Demand, Divider, Pace, Policy};
 use ackpace_core::units::{Instant, US_PER_S};
 
@@ -301,13 +301,13 @@ impl Connection {
         let bytes = (self.sender.acked() - self.looked_acked) * MSS_BYTES;
         self.rate_bytes_per_s = bytes * US_PER_S / us;
         (self.looked_at_us, self.looked_acked) = (now_us, self.sender.acked());
-        let look = Look {
+        let sample = PathSample {
             sent_segments: self.sender.sent() as u32,
             loss_events: self.sender.loss_events(),
             delivered_bytes_per_s: self.rate_bytes_per_s,
             rtt_us: self.sender.rtt_us(),
         };
-        self.estimate.look(look, Instant { us: now_us });
+        self.estimate.sampled(sample, Instant { us: now_us });
     }
 
     /// What it asks for.

@@ -15,7 +15,7 @@ pub const SOCKET_BYTES: u64 = 2 << 20;
 /// Round trip time of all paths.
 const RTT_US: u64 = 100_000;
 /// How long an unsteady path keeps one rate.
-const STRETCH_US: u64 = 100_000;
+const STEP_US: u64 = 100_000;
 /// Size of the kernel's send buffers (skbs).
 const SKB_BYTES: u64 = 64 << 10;
 
@@ -89,14 +89,14 @@ impl Socket {
     pub fn rate_bytes_per_s(&self, at: Instant) -> u64 {
         let change = self.client.change.filter(|change| change.at <= at);
         let rate = self.client.rate_bytes_per_s * change.map_or(100, |change| change.percent) / 100;
-        let stretch = at.us / STRETCH_US;
+        let step = at.us / STEP_US;
         let percent = match self.client.pace {
             Pace::Steady => 100,
             Pace::Unsteady(seed) => {
-                let mut dice = Pcg64Mcg::new((u128::from(seed) << 64) | u128::from(stretch));
+                let mut dice = Pcg64Mcg::new((u128::from(seed) << 64) | u128::from(step));
                 50 + dice.next_u64() % 101
             }
-            Pace::Swings if stretch / 10 % 2 == 0 => 100,
+            Pace::Swings if step / 10 % 2 == 0 => 100,
             Pace::Swings => 1,
         };
         rate * percent / 100
@@ -122,10 +122,8 @@ impl Socket {
     pub fn changes_at(&self) -> Option<Instant> {
         let change = self.client.change.map(|change| change.at);
         let change = change.filter(|at| *at > self.drained_at);
-        let stretch = self.drained_at.us / STRETCH_US + 1;
-        let next = Instant {
-            us: stretch * STRETCH_US,
-        };
+        let step = self.drained_at.us / STEP_US + 1;
+        let next = Instant { us: step * STEP_US };
         let next = (self.client.pace != Pace::Steady).then_some(next);
         [change, next].into_iter().flatten().min()
     }

@@ -9,8 +9,16 @@ const CLIENTS: usize = 300;
 const CUT: usize = CLIENTS / 5;
 const CUT_AT: Instant = Instant { us: 30_000_000 };
 
+/// More of them than elsewhere, since what the others gain is no larger than the difference between two runs.
+const SEEDS: [u64; 7] = [
+    20_260_102, 20_260_103, 20_260_104, 20_260_105, 20_260_106, 20_260_107, 20_260_108,
+];
+
+/// The clients of a run: the seed, and the rate of each.
+type Load = (u64, u64);
+
 /// A run with this `--delay`, which counts from the cut for `after_s`.
-fn after(rate_bytes_per_s: u64, delay: Delay, cut: bool, after_s: u64) -> (World, Outcome) {
+fn after((seed, rate): Load, delay: Delay, cut: bool, after_s: u64) -> (World, Outcome) {
     let disk = Settings {
         delay,
         reads: Some(4), // a trial of K at the wrong moment would show in 5 s
@@ -19,7 +27,7 @@ fn after(rate_bytes_per_s: u64, delay: Delay, cut: bool, after_s: u64) -> (World
     let mut world = World {
         measured_from: CUT_AT,
         ends_at: CUT_AT.plus_us(after_s * 1_000_000),
-        ..world(downloads(&[(CLIENTS, rate_bytes_per_s)]), disk)
+        ..world(downloads(seed, &[(CLIENTS, rate)]), disk)
     };
     for download in &mut world.downloads[..CUT] {
         let (at, percent) = (CUT_AT, 50);
@@ -36,6 +44,7 @@ struct Way {
     read_soon_mb: f64,
     read_mb: f64,
     others_kb_per_s: f64,
+    others_min_kb_per_s: f64,
     they_kb_per_s: f64,
 }
 
@@ -47,59 +56,91 @@ const DELAYS: [(&str, Delay); 3] = [
 
 #[test]
 fn reads_for_who_meets_congestion_wait_and_the_others_gain() {
-    let mut table = String::from(
-        "demand    delay   put off     MB   read for them, MB: 2 s    5 s   they, KB/s   others, KB/s   min   no cut\n",
-    );
-    for (load, rate) in [("fits", MBIT), ("over", MBIT * 6 / 5)] {
-        let (world, calm) = after(rate, Delay::Rate, false, 5);
-        let (before, _) = kb_per_s(&world, &calm, CUT..CLIENTS);
-        let mut ways: Vec<Way> = Vec::new();
-        for (name, delay) in DELAYS {
-            let (_, soon) = after(rate, delay, true, 2);
-            let (world, outcome) = after(rate, delay, true, 5);
-            let (they, _) = kb_per_s(&world, &outcome, 0..CUT);
-            let (mean, min) = kb_per_s(&world, &outcome, CUT..CLIENTS);
-            let read_for = |outcome: &Outcome| {
-                outcome.read_by_client_bytes[..CUT].iter().sum::<u64>() as f64 / 1e6
-            };
-            table += &format!(
-                "{load:5} {name:>9} {:9} {:6.1} {:23.1} {:6.1} {they:12.1} {mean:14.1} {min:5.1} {before:8.1}\n",
-                outcome.delayed.wants,
-                outcome.delayed.bytes as f64 / 1e6,
-                read_for(&soon),
-                read_for(&outcome),
-            );
-            ways.push(Way {
-                delayed: outcome.delayed,
-                read_soon_mb: read_for(&soon),
-                read_mb: read_for(&outcome),
-                others_kb_per_s: mean,
-                they_kb_per_s: they,
-            });
-        }
-        let [rate, paper, off] = ways[..] else {
-            unreachable!("three ways")
-        };
-        let seed = format!("seed {SEED}, {load}\n{table}");
-        assert_eq!(off.delayed, Delayed::default(), "{seed}");
-        for (name, way) in [("rate", rate), ("paper", paper)] {
-            assert!(way.delayed.wants > 0, "{name} puts nothing off; {seed}");
-            let less = way.read_soon_mb < 0.85 * off.read_soon_mb;
-            assert!(less, "{name} reads on as before; {seed}");
-            // Where all clients are served there is nothing to gain.
-            let least = if load == "over" {
-                off.others_kb_per_s
-            } else {
-                0.99 * before
-            };
-            let gain = way.others_kb_per_s > least;
-            assert!(gain, "{name}: nobody gained; {seed}");
-        }
-        // With the paper's rule, delayed wants are read within the 5 s.
-        assert!(rate.read_mb < 0.8 * off.read_mb, "{seed}");
-        // Not in the paper: its fixed delay lets some of those clients run dry that were slower already.
-        assert!(rate.they_kb_per_s > 0.99 * off.they_kb_per_s, "{seed}");
-        assert!(paper.they_kb_per_s <= rate.they_kb_per_s, "{seed}");
+    let found = over_seeds(&SEEDS, |seed| {
+        let columns = [
+            ("put off", 0),
+            ("MB", 1),
+            ("read for them, MB: 2 s", 1),
+            ("5 s", 1),
+            ("they, KB/s", 1),
+            ("others, KB/s", 1),
+            ("min", 1),
+            ("of off", 3),
+            ("no cut", 1),
+        ];
+        let mut table = Table::new(seed, "demand  delay", columns);
+        cut("fits", (seed, MBIT), &mut table);
+        let [rate, _, off] = cut("over", (seed, MBIT * 6 / 5), &mut table);
+        (table, rate.others_kb_per_s / off.others_kb_per_s)
+    });
+    let (tables, gains): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let table = Table::medians(&tables).to_string();
+    // A median: of twenty seeds 18 gain. They get .970 to 1.062 of what they get with `off`, 1.017 in the median.
+    assert!(median(gains) > 1.0, "nobody gained; {table}");
+    compare("delivery/delay", &table);
+}
+
+fn cut(demand: &str, load: Load, table: &mut Table<9>) -> [Way; 3] {
+    let (world, calm) = after(load, Delay::Rate, false, 5);
+    let (before, _) = kb_per_s(&world, &calm, CUT..CLIENTS);
+    let ways = DELAYS.map(|(_, delay)| way(load, delay));
+    let [rate, paper, off] = ways;
+    for ((name, _), way) in DELAYS.iter().zip(ways) {
+        let figures = [
+            way.delayed.wants as f64,
+            way.delayed.bytes as f64 / 1e6,
+            way.read_soon_mb,
+            way.read_mb,
+            way.they_kb_per_s,
+            way.others_kb_per_s,
+            way.others_min_kb_per_s,
+            way.others_kb_per_s / off.others_kb_per_s,
+            before,
+        ];
+        table.row(format!("{demand:6}  {name}"), figures);
     }
-    compare("delay", &table);
+    let over = demand == "over";
+    assert_eq!(off.delayed, Delayed::default(), "{table}");
+    for way in [rate, paper] {
+        assert!(way.delayed.wants > 0, "nothing is put off; {table}");
+        // Where all clients are served there is nothing to gain.
+        let least = if over { before } else { 0.99 * before };
+        assert!(way.others_kb_per_s > least, "nobody gains; {table}");
+    }
+    // Beyond the disk's capacity a sweep takes four seconds, and whom it meets in two is chance: of twenty seeds `rate`
+    // reads .76 to 1.16 of what `off` reads. In 5 s it is .31 to .56. With the paper's rule, delayed wants are read
+    // within the 5 s.
+    let less =
+        |read_mb, off_mb, most| assert!(read_mb < most * off_mb, "read on as before; {table}");
+    less(rate.read_mb, off.read_mb, 0.6);
+    less(paper.read_soon_mb, off.read_soon_mb, 0.85);
+    if over {
+        let (others, others_off) = (paper.others_kb_per_s, off.others_kb_per_s);
+        assert!(others > others_off, "nobody gains; {table}");
+    } else {
+        less(rate.read_soon_mb, off.read_soon_mb, 0.85);
+    }
+    // Not in the paper: its fixed delay lets some of those clients run dry that were slower already. With `rate` they
+    // have .972 of what they have with `off` in the worst of twenty seeds, and .997 in the median.
+    let (by_rate, by_paper) = (rate.they_kb_per_s, paper.they_kb_per_s);
+    assert!(by_rate > 0.96 * off.they_kb_per_s, "they lose; {table}");
+    assert!(by_paper <= by_rate, "{table}");
+    ways
+}
+
+fn way(load: Load, delay: Delay) -> Way {
+    let (_, soon) = after(load, delay, true, 2);
+    let (world, outcome) = after(load, delay, true, 5);
+    let (they, _) = kb_per_s(&world, &outcome, 0..CUT);
+    let (others, others_min) = kb_per_s(&world, &outcome, CUT..CLIENTS);
+    let read_for =
+        |outcome: &Outcome| outcome.read_by_client_bytes[..CUT].iter().sum::<u64>() as f64 / 1e6;
+    Way {
+        delayed: outcome.delayed,
+        read_soon_mb: read_for(&soon),
+        read_mb: read_for(&outcome),
+        others_kb_per_s: others,
+        others_min_kb_per_s: others_min,
+        they_kb_per_s: they,
+    }
 }

@@ -63,44 +63,37 @@ struct Found {
     worst_us: u64,
 }
 
-/// Mean of three runs, each with a few more clients. Ten clients come when all others are busy.
-fn measure(load: &Load, reads: Option<u32>) -> Found {
+/// A run with this number of reads. Ten clients come when all others are busy.
+fn measure(seed: u64, load: &Load, reads: Option<u32>) -> Found {
     const NEW: usize = 10;
-    const RUNS: usize = 3;
-    let (mut goodput, mut depths, mut first_us) = (0.0, Vec::new(), Vec::new());
-    for run in 0..RUNS {
-        let old = load.clients + run;
-        let mut clients = downloads(&[(old + NEW, load.rate)]);
-        for (n, download) in clients[old..].iter_mut().enumerate() {
-            let client = &mut download.client;
-            let at = seconds(25).plus_us(n as u64 * 3_000_000);
-            client.starts_at = at.plus_us(client.starts_at.us);
-            download.resets_at = Some(client.starts_at.plus_us(2_000_000));
-        }
-        let disk = Settings {
-            rotational: load.device != "flash",
-            reads,
-            ..settings(load.memory_mib)
-        };
-        let world = World {
-            profile: load.profile.clone(),
-            file_bytes: 2 << 30,
-            ..world(clients, disk)
-        };
-        let outcome = world.run();
-        let (mean, _) = kb_per_s(&world, &outcome, 0..old);
-        goodput += mean * old as f64 / 1e3 / RUNS as f64;
-        depths.push(outcome.depth);
-        let first = outcome.first_byte_us[old..].iter();
-        first_us.extend(first.map(|us| us.unwrap_or(u64::MAX)));
+    let old = load.clients;
+    let mut clients = downloads(seed, &[(old + NEW, load.rate)]);
+    for (n, download) in clients[old..].iter_mut().enumerate() {
+        let client = &mut download.client;
+        let at = seconds(25).plus_us(n as u64 * 3_000_000);
+        client.starts_at = at.plus_us(client.starts_at.us);
+        download.resets_at = Some(client.starts_at.plus_us(2_000_000));
     }
-    depths.sort_unstable();
+    let disk = Settings {
+        rotational: load.device != "flash",
+        reads,
+        ..settings(load.memory_mib)
+    };
+    let world = World {
+        profile: load.profile.clone(),
+        file_bytes: 2 << 30,
+        ..world(clients, disk)
+    };
+    let outcome = world.run();
+    let (mean, _) = kb_per_s(&world, &outcome, 0..old);
+    let first = outcome.first_byte_us[old..].iter();
+    let mut first_us: Vec<u64> = first.map(|us| us.unwrap_or(u64::MAX)).collect();
     first_us.sort_unstable();
     Found {
-        goodput,
-        depth: depths[RUNS / 2],
-        median_us: first_us[first_us.len() / 2],
-        worst_us: first_us[first_us.len() - 1],
+        goodput: mean * old as f64 / 1e3,
+        depth: outcome.depth,
+        median_us: first_us[NEW / 2],
+        worst_us: first_us[NEW - 1],
     }
 }
 
@@ -132,8 +125,8 @@ fn loads() -> Vec<Load> {
 
 /// The best result of some fixed depths, and the smallest depth within 2 % of it. A depth at which a first read waits
 /// too long does not count, but a depth of two always does.
-fn best_of(load: &Load) -> (f64, Found) {
-    let fixed = [2, 3, 4, 6, 8, 12, 16, 24].map(|reads| measure(load, Some(reads)));
+fn best_of(seed: u64, load: &Load) -> (f64, Found) {
+    let fixed = [2, 3, 4, 6, 8, 12, 16, 24].map(|reads| measure(seed, load, Some(reads)));
     let quick = |one: &&Found| one.depth == 2 || one.median_us <= IN_DEVICE_US_MAX;
     let quick: Vec<&Found> = fixed.iter().filter(quick).collect();
     let best = quick
@@ -143,43 +136,61 @@ fn best_of(load: &Load) -> (f64, Found) {
     (best, **least.expect("the best one"))
 }
 
+impl Found {
+    /// K, goodput, and the first bytes' times in ms.
+    fn figures(&self) -> [f64; 4] {
+        let [median_ms, worst_ms] = [self.median_us, self.worst_us].map(|us| (us / 1000) as f64);
+        [self.depth as f64, self.goodput, median_ms, worst_ms]
+    }
+}
+
 #[test]
 fn as_many_reads_are_given_to_a_device_as_pay() {
-    let mut table = String::from(
-        "device     clients    KB/s  pool MiB   best K    MB/s  first byte, ms   worst   found K    MB/s  ratio  first byte, ms   worst\n",
-    );
-    let columns = |found: &Found| {
-        let (median_ms, worst_ms) = (found.median_us / 1000, found.worst_us / 1000);
-        format!("{median_ms:15} {worst_ms:7}")
-    };
+    let found = over_seeds(&SEEDS, depths);
+    let (tables, stripes): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let table = Table::medians(&tables);
+    let near = |(_, [.., ratio]): &(String, [f64; 9])| *ratio >= 0.95;
+    let near = table.rows.iter().all(near);
+    assert!(near, "far from the best K; {table}");
+    let stripes = median(stripes);
+    let stripes = format!("four stripes over one disk, 600 MiB: {stripes:.2}\n");
+    compare("delivery/depth", &(table.to_string() + &stripes));
+}
+
+/// The table of a seed, and how much more four stripes give than one disk.
+fn depths(seed: u64) -> (Table<9>, f64) {
+    let columns = [
+        ("best K", 0),
+        ("MB/s", 1),
+        ("first byte, ms", 0),
+        ("worst", 0),
+        ("found K", 0),
+        ("MB/s", 1),
+        ("first byte, ms", 0),
+        ("worst", 0),
+        ("ratio", 3),
+    ];
+    let labels = "device     clients    KB/s  pool MiB";
+    let mut table = Table::new(seed, labels, columns);
     let (mut ratios, mut goodputs) = (Vec::new(), Vec::new());
     for load in loads() {
-        let (best, least) = best_of(&load);
-        let found = measure(&load, None);
+        let (best, least) = best_of(seed, &load);
+        let found = measure(seed, &load, None);
         let ratio = found.goodput / best;
-        table += &format!(
-            "{:10} {:7} {:7} {:9} {:8} {:7.1} {} {:9} {:7.1} {ratio:6.3} {}\n",
-            load.device,
-            load.clients,
-            load.rate / 1000,
-            load.memory_mib,
-            least.depth,
-            least.goodput,
-            columns(&least),
-            found.depth,
-            found.goodput,
-            columns(&found),
-        );
-        assert!(ratio >= 0.95, "seed {SEED}: far from the best K\n{table}");
-        assert!(
-            found.worst_us <= 300_000,
-            "seed {SEED}: a first read waits\n{table}"
-        );
+        let (device, clients, memory_mib) = (load.device, load.clients, load.memory_mib);
+        let rate = load.rate / 1000;
+        let label = format!("{device:9}  {clients:7}  {rate:6}  {memory_mib:8}");
+        let figures = [&least.figures()[..], &found.figures(), &[ratio]].concat();
+        let figures = figures.try_into().expect("nine columns");
+        table.row(label, figures);
+        // Single runs, and the best of eight of them: of seven seeds it is .910 to 1.021.
+        assert!(ratio >= 0.9, "far from the best K; {table}");
+        assert!(found.worst_us <= 300_000, "a first read waits; {table}");
         ratios.push(ratio);
-        goodputs.push((load.device, load.memory_mib, found.goodput));
+        goodputs.push((device, memory_mib, found.goodput));
     }
     let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-    assert!(mean >= 0.97, "seed {SEED}: {mean} of the best K\n{table}");
+    assert!(mean >= 0.97, "{mean} of the best K; {table}");
     let goodput = |of| {
         let mut found = goodputs
             .iter()
@@ -187,10 +198,6 @@ fn as_many_reads_are_given_to_a_device_as_pay() {
         found.next().map_or(0.0, |(_, _, goodput)| *goodput)
     };
     let ratio = goodput(("raid0-4", 600)) / goodput(("7200-sata", 600));
-    table += &format!("four stripes over one disk, 600 MiB: {ratio:.2}\n");
-    assert!(
-        ratio >= 3.5,
-        "seed {SEED}: four disks are not used\n{table}"
-    );
-    compare("depth", &table);
+    assert!(ratio >= 3.5, "four disks are not used: {ratio}; {table}");
+    (table, ratio)
 }

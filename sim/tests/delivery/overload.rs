@@ -8,19 +8,19 @@ const CLIENTS: usize = 200;
 const RATE: u64 = 300_000;
 
 /// The same load with clients whose receive buffers have this size.
-fn buffered(disk: Settings, buffer_bytes: u64) -> World {
-    let mut world = overloaded(disk);
+fn buffered(seed: u64, disk: Settings, buffer_bytes: u64) -> World {
+    let mut world = overloaded(seed, disk);
     for download in &mut world.downloads {
         download.client.buffer_bytes = buffer_bytes;
     }
     world
 }
 
-fn overloaded(disk: Settings) -> World {
+fn overloaded(seed: u64, disk: Settings) -> World {
     World {
         measured_from: seconds(30),
         ends_at: seconds(180),
-        ..world(downloads(&[(CLIENTS, RATE)]), disk)
+        ..world(downloads(seed, &[(CLIENTS, RATE)]), disk)
     }
 }
 
@@ -70,78 +70,101 @@ fn ideal(memory_bytes: u64) -> (u64, f64) {
 
 #[test]
 fn in_overload_reads_in_the_order_of_the_disk_come_near_the_ideal_reader() {
-    let mut table = String::from(
-        "pool MiB  order      goodput    B(X)  ratio    mean     min  reads/s  KB/read  pool MB\n",
-    );
-    for memory_mib in [64, 256] {
-        let (read_bytes, ideal) = ideal(settings(memory_mib).memory_bytes);
-        let mut goodputs = Vec::new();
-        for order in [Order::CLook, Order::Deadline, Order::Arrival] {
-            let disk = Settings {
-                order,
-                ..settings(memory_mib)
-            };
-            let world = overloaded(disk);
-            let outcome = world.run();
-            let (mean, min) = kb_per_s(&world, &outcome, 0..CLIENTS);
-            let goodput = mean * 1e3 * CLIENTS as f64;
-            table += &format!(
-                "{memory_mib:8}  {:9} {:8.1} {:7.1} {:6.3} {mean:7.1} {min:7.1} {}\n",
-                format!("{order:?}"),
+    // The ideal reader knows no seed.
+    let ideals = [64, 256].map(|memory_mib| (memory_mib, ideal(settings(memory_mib).memory_bytes)));
+    let tables = over_seeds(&SEEDS, |seed| {
+        let columns = [
+            ("goodput", 1),
+            ("B(X)", 1),
+            ("X, KB", 0),
+            ("ratio", 3),
+            ("mean", 1),
+            ("min", 1),
+            READS[0],
+            READS[1],
+            READS[2],
+        ];
+        let mut table = Table::new(seed, "pool MiB  order", columns);
+        for (memory_mib, ideal) in ideals {
+            by_order(seed, memory_mib, ideal, &mut table);
+        }
+        table
+    });
+    compare("delivery/overload", &Table::medians(&tables).to_string());
+}
+
+fn by_order(seed: u64, memory_mib: u64, ideal: (u64, f64), table: &mut Table<9>) {
+    let (read_bytes, ideal) = ideal;
+    let [clook, deadline, arrival] = [Order::CLook, Order::Deadline, Order::Arrival].map(|order| {
+        let disk = Settings {
+            order,
+            ..settings(memory_mib)
+        };
+        let world = overloaded(seed, disk);
+        let outcome = world.run();
+        let (mean, min) = kb_per_s(&world, &outcome, 0..CLIENTS);
+        let goodput = mean * 1e3 * CLIENTS as f64;
+        let [reads, kb, pool] = reads(&world, &outcome);
+        table.row(
+            format!("{memory_mib:8}  {order:?}"),
+            [
                 goodput / 1e6,
                 ideal / 1e6,
+                read_bytes as f64 / 1e3,
                 goodput / ideal,
-                reads(&world, &outcome),
-            );
-            assert!(
-                outcome.pool_max_bytes <= disk.memory_bytes,
-                "above the pool"
-            );
-            assert!(
-                min >= 0.9 * mean,
-                "seed {SEED}, {memory_mib} MiB, {order:?}: somebody starves\n{table}"
-            );
-            goodputs.push(goodput);
-        }
-        table += &format!("{memory_mib:8}  X = {} KB\n", read_bytes / 1000);
-        let [clook, deadline, arrival] = goodputs[..] else {
-            unreachable!("three orders")
-        };
-        assert!(
-            clook >= 0.95 * ideal,
-            "seed {SEED}, {memory_mib} MiB: far from the ideal reader\n{table}"
+                mean,
+                min,
+                reads,
+                kb,
+                pool,
+            ],
         );
-        // Seeks saved count most where reads are short and many.
-        let gain = if memory_mib == 64 { 1.04 } else { 1.03 };
         assert!(
-            clook >= gain * deadline && clook >= gain * arrival,
-            "seed {SEED}, {memory_mib} MiB: the arm goes no shorter way\n{table}"
+            outcome.pool_max_bytes <= disk.memory_bytes,
+            "above the pool; {table}"
         );
-    }
-    compare("overload", &table);
+        assert!(min >= 0.9 * mean, "somebody starves; {table}");
+        goodput
+    });
+    assert!(clook >= 0.95 * ideal, "far from the ideal reader; {table}");
+    // Seeks saved count most where reads are short and many.
+    let gain = if memory_mib == 64 { 1.04 } else { 1.03 };
+    assert!(
+        clook >= gain * deadline && clook >= gain * arrival,
+        "the arm goes no shorter way; {table}"
+    );
 }
 
 #[test]
 fn what_clients_buffer_makes_reads_longer() {
-    let mut table =
-        String::from("pool MiB  buffer KiB  goodput    mean     min  reads/s  KB/read  pool MB\n");
-    for memory_mib in [32, 64, 160] {
-        let mut least = 0.0;
-        for buffer_kib in [0, 256, 1024, 3072] {
-            let world = buffered(settings(memory_mib), buffer_kib * 1024);
-            let outcome = world.run();
-            let (mean, min) = kb_per_s(&world, &outcome, 0..CLIENTS);
-            table += &format!(
-                "{memory_mib:8}  {buffer_kib:10} {:8.1} {mean:7.1} {min:7.1} {}\n",
-                mean * CLIENTS as f64 / 1e3,
-                reads(&world, &outcome),
-            );
-            assert!(
-                min >= 0.9 * mean && mean >= 0.99 * least,
-                "seed {SEED}, {memory_mib} MiB, {buffer_kib} KiB: somebody starves, or memory is not used\n{table}"
-            );
-            least = mean;
+    let columns = [
+        ("goodput", 1),
+        ("mean", 1),
+        ("min", 1),
+        READS[0],
+        READS[1],
+        READS[2],
+    ];
+    let tables = over_seeds(&SEEDS, |seed| {
+        let mut table = Table::new(seed, "pool MiB  buffer KiB", columns);
+        for memory_mib in [32, 64, 160] {
+            let mut least = 0.0;
+            for buffer_kib in [0, 256, 1024, 3072] {
+                let world = buffered(seed, settings(memory_mib), buffer_kib * 1024);
+                let outcome = world.run();
+                let (mean, min) = kb_per_s(&world, &outcome, 0..CLIENTS);
+                let goodput = mean * CLIENTS as f64 / 1e3;
+                let [reads, kb, pool] = reads(&world, &outcome);
+                let label = format!("{memory_mib:8}  {buffer_kib:10}");
+                table.row(label, [goodput, mean, min, reads, kb, pool]);
+                assert!(
+                    min >= 0.9 * mean && mean >= 0.99 * least,
+                    "somebody starves, or memory is not used; {table}"
+                );
+                least = mean;
+            }
         }
-    }
-    compare("buffers", &table);
+        table
+    });
+    compare("delivery/buffers", &Table::medians(&tables).to_string());
 }

@@ -40,7 +40,7 @@ impl fmt::Display for DeviceChange {
                     "memory for reading ahead goes from {from} to {to}, {why}"
                 )
             }
-            DeviceChange::Fill {
+            DeviceChange::PoolTarget {
                 from_percent,
                 to_percent,
                 used_bytes,
@@ -57,7 +57,7 @@ impl fmt::Display for DeviceChange {
                      {used} of {all} are in use"
                 )
             }
-            DeviceChange::Way { stream, to, .. } => {
+            DeviceChange::ReadPath { stream, to, .. } => {
                 let (worker, conn) = (stream.worker, stream.conn);
                 let way = to.sentence();
                 write!(

@@ -125,7 +125,7 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
             "memory for reading ahead goes from 64 MB to 26 MB, since others want the rest",
         ),
         (
-            DeviceChange::Fill {
+            DeviceChange::PoolTarget {
                 from_percent: 100,
                 to_percent: 150,
                 used_bytes: 20_000_000,

@@ -1,22 +1,23 @@
+use super::member::is_worth_telling;
 use super::*;
 use crate::addresses::Address;
 use crate::congestion::Path;
 use crate::conn::TcpSample;
-use crate::limits::{DRAIN_EACH_ROUNDS, DRAIN_US};
+use crate::limits::{DIVIDE_EACH_US, DRAIN_EACH_ROUNDS, DRAIN_US};
 use crate::rate::flow::Flow;
 use crate::sndbuf::eatbt::Need;
 use crate::sndbuf::reading::Counted;
-use crate::sndbuf::{Control, Pace};
+use crate::sndbuf::{Control, Pace, Policy};
 use crate::units::US_PER_S;
 use proptest::prelude::*;
 
-const POOL_BYTES: u64 = 1 << 20;
+pub(super) const POOL_BYTES: u64 = 1 << 20;
 
-fn at(ms: u64) -> Instant {
+pub(super) fn at(ms: u64) -> Instant {
     Instant { us: ms * 1_000 }
 }
 
-fn pool(workers: u16) -> Pool {
+pub(super) fn pool(workers: u16) -> Pool {
     let settings = Settings {
         policy: Policy::ByNeed(Need::Law),
         pool_bytes: POOL_BYTES,
@@ -27,7 +28,7 @@ fn pool(workers: u16) -> Pool {
 }
 
 /// A connection at this rate, after so many segments.
-fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
+pub(super) fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
     Reading {
         conn: ConnId {
             index,
@@ -59,6 +60,8 @@ fn reading(index: u32, rate_bytes_per_s: u64, sent_segments: u32) -> Reading {
         pace: Pace::Path,
         rate_bytes_per_s,
         held_up_us: 0,
+        share_bytes: 14_480,
+        division: 0,
     }
 }
 
@@ -69,14 +72,15 @@ fn orders(pool: &mut Pool, now: Instant) -> Vec<Out> {
 fn shares(outs: &[Out]) -> Vec<(u32, Option<u64>)> {
     let share = |out: &Out| match out {
         Out::Share { conn, grant, .. } => Some((conn.index, grant.map(|grant| grant.share_bytes))),
-        Out::Look { .. } => None,
+        Out::Sample { .. } => None,
     };
     outs.iter().filter_map(share).collect()
 }
 
-fn looked(pool: &mut Pool, readings: &[Reading], now: Instant) -> Vec<Out> {
-    let event = In::Looked {
+fn sampled(pool: &mut Pool, readings: &[Reading], now: Instant) -> Vec<Out> {
+    let event = In::Sampled {
         worker: 0,
+        from: 0,
         readings: readings.to_vec(),
         next: None,
     };
@@ -93,21 +97,25 @@ fn each_second_all_workers_are_asked_piece_by_piece_and_then_it_is_divided() {
     let mut pool = pool(2);
     assert_eq!(pool.deadline(), Some(at(1_000)));
     assert!(orders(&mut pool, at(999)).is_empty());
-    let look = |worker, from| Out::Look { worker, from };
+    let look = |worker, from| Out::Sample { worker, from };
     assert_eq!(orders(&mut pool, at(1_000)), [look(0, 0), look(1, 0)]);
-    let piece = |worker, readings, next| In::Looked {
+    let piece = |worker, from, readings, next| In::Sampled {
         worker,
+        from,
         readings,
         next,
     };
     pool.on(
-        piece(0, vec![reading(4, 1_000_000, 100)], Some(5)),
+        piece(0, 0, vec![reading(4, 1_000_000, 100)], Some(5)),
         at(1_001),
     );
     assert_eq!(orders(&mut pool, at(1_001)), [look(0, 5)]);
-    pool.on(piece(0, vec![reading(9, 1_000_000, 100)], None), at(1_002));
+    pool.on(
+        piece(0, 5, vec![reading(9, 1_000_000, 100)], None),
+        at(1_002),
+    );
     assert!(orders(&mut pool, at(1_002)).is_empty(), "one is awaited");
-    pool.on(piece(1, vec![], None), at(1_003));
+    pool.on(piece(1, 0, vec![], None), at(1_003));
     let told = shares(&orders(&mut pool, at(1_003)));
     assert_eq!(told.len(), 2);
     assert_eq!(pool.standing().divisions, 1);
@@ -123,7 +131,7 @@ fn a_worker_that_hangs_delays_a_division_and_its_connections_keep_their_shares()
     }
     assert_eq!(shares(&orders(&mut pool, at(600))).len(), 2);
     orders(&mut pool, at(1_000));
-    looked(&mut pool, &[], at(1_010)); // that of worker 0 has left
+    sampled(&mut pool, &[], at(1_010)); // that of worker 0 has left
     assert_eq!(pool.standing().divisions, 1);
     let told = shares(&orders(&mut pool, at(1_300)));
     assert_eq!(pool.standing().divisions, 2);
@@ -139,8 +147,32 @@ fn those_who_join_are_divided_for_together_and_not_at_once() {
         orders(&mut pool, at(300 + u64::from(n)));
     }
     assert_eq!(pool.deadline(), Some(at(400)));
-    assert_eq!(orders(&mut pool, at(400)).len(), 50);
-    assert_eq!(pool.standing().divisions, 2);
+    // The first one has all by now. It has to hear that it has less before others have that.
+    let told = orders(&mut pool, at(400));
+    let [
+        Out::Share {
+            conn,
+            grant: Some(grant),
+            ..
+        },
+    ] = told[..]
+    else {
+        panic!("{told:?}");
+    };
+    let holding = Holding {
+        held_bytes: 1_000,
+        share_bytes: grant.share_bytes,
+        division: grant.division,
+    };
+    let lessened = In::Lessened {
+        worker: 0,
+        conn,
+        holding,
+    };
+    pool.on(lessened, at(405));
+    assert_eq!(pool.deadline(), Some(at(500)));
+    assert_eq!(orders(&mut pool, at(500)).len(), 49);
+    assert_eq!(pool.standing().divisions, 3);
     assert_eq!(pool.standing().connections, 50);
 }
 
@@ -151,7 +183,7 @@ fn the_fast_get_more_and_the_idle_nothing() {
     for second in 1..=5 {
         orders(&mut pool, at(second * 1_100));
         let sent = second as u32 * 1_000;
-        let outs = looked(
+        let outs = sampled(
             &mut pool,
             &[reading(0, 200_000, sent), reading(1, 20_000_000, sent)],
             at(second * 1_100 + 10),
@@ -171,7 +203,7 @@ fn the_fast_get_more_and_the_idle_nothing() {
         ..reading(0, 200_000, 5_000)
     };
     orders(&mut pool, at(7_100));
-    let outs = looked(&mut pool, &[idle, reading(1, 20_000_000, 7_000)], at(7_101));
+    let outs = sampled(&mut pool, &[idle, reading(1, 20_000_000, 7_000)], at(7_101));
     assert_eq!(shares(&outs)[0], (0, None));
     assert_eq!(pool.standing().connections, 1);
     // What is believed of it is not lost: it joins as one that is known.
@@ -186,7 +218,7 @@ fn the_next_client_of_an_address_starts_with_what_is_known_of_it() {
     for second in 1..=5 {
         orders(&mut pool, at(second * 1_100));
         let reading = reading(0, 20_000_000, second as u32 * 1_000);
-        looked(&mut pool, &[reading], at(second * 1_100 + 10));
+        sampled(&mut pool, &[reading], at(second * 1_100 + 10));
     }
     let mut next = reading(7, 0, 2);
     for (address, standing) in [
@@ -219,8 +251,10 @@ fn what_somebody_still_holds_is_granted_to_nobody_else() {
 #[test]
 fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_back() {
     let mut pool = pool(1);
+    let each = (POOL_BYTES - POOL_BYTES / START_PART) / 2;
     let held_up = |index, nth: u32| Reading {
         held_up_us: US_PER_S,
+        share_bytes: if nth == 1 { 14_480 } else { each },
         ..reading(index, 60_000_000, nth * 1_000)
     };
     let told = |outs: &[Out]| {
@@ -231,7 +265,7 @@ fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_ba
     for nth in 1..DRAIN_EACH_ROUNDS / 2 {
         let now = at(nth * 1_000);
         orders(&mut pool, now);
-        let outs = looked(
+        let outs = sampled(
             &mut pool,
             &[held_up(0, nth as u32), held_up(1, nth as u32)],
             now,
@@ -240,16 +274,83 @@ fn a_drain_takes_most_of_their_shares_from_all_who_are_held_up_and_gives_them_ba
             before = told(&outs);
         }
     }
-    assert_eq!(before, [POOL_BYTES / 2; 2], "both claim more than there is");
+    assert_eq!(before, [each; 2], "both claim more than there is");
     let (nth, now) = (DRAIN_EACH_ROUNDS as u32 / 2, at(DRAIN_EACH_ROUNDS * 500));
     orders(&mut pool, now);
-    let outs = looked(&mut pool, &[held_up(0, nth), held_up(1, nth)], now);
-    assert_eq!(told(&outs), [POOL_BYTES / 8; 2]);
+    let outs = sampled(&mut pool, &[held_up(0, nth), held_up(1, nth)], now);
+    assert_eq!(told(&outs), [each / 4; 2]);
     let ends_at = now.plus_us(DRAIN_US);
     assert_eq!(pool.deadline(), Some(ends_at));
     assert!(orders(&mut pool, now.plus_us(DRAIN_US - 1)).is_empty());
     assert_eq!(told(&orders(&mut pool, ends_at)), before);
     assert_eq!(pool.deadline(), Some(now.plus_us(DIVIDE_EACH_US)));
+}
+
+/// A client that takes nothing holds this much, for so many seconds.
+fn stalls(index: u32, held_bytes: u64) -> Reading {
+    let mut stalled = reading(index, 1_000_000, 10);
+    stalled.sample.unacked_bytes = held_bytes;
+    (stalled.share_bytes, stalled.division) = (held_bytes, 1);
+    stalled
+}
+
+#[test]
+fn who_takes_nothing_claims_what_it_holds_and_has_little_time_where_others_wait() {
+    let mut pool = pool(1);
+    let mut grants = BTreeMap::new();
+    for second in 1..=6 {
+        let now = at(second * 1_100);
+        orders(&mut pool, now);
+        let mut takes = reading(2, 60_000_000, second as u32 * 1_000);
+        takes.held_up_us = if second > 5 { US_PER_S } else { 0 };
+        let all = [stalls(0, 400_000), stalls(1, 300_000), takes];
+        for out in sampled(&mut pool, &all, now) {
+            if let Out::Share { conn, grant, .. } = out {
+                grants.insert(conn.index, grant.expect("all send"));
+            }
+        }
+        if second == 5 {
+            assert!(grants[&0].share_bytes <= 400_000 && grants[&1].share_bytes <= 300_000);
+            let longest = grants.values().map(|grant| grant.pause_us_max).min();
+            assert_eq!(longest, Some(u64::MAX), "nobody needs more");
+        }
+    }
+    let rest_bytes = POOL_BYTES - POOL_BYTES / START_PART - 700_000;
+    assert_eq!(grants[&2].share_bytes, rest_bytes);
+    assert_eq!(grants[&0].pause_us_max, PAUSED_US, "over half of the pool");
+    assert_eq!(grants[&1].pause_us_max, u64::MAX, "the rest is below half");
+}
+
+#[test]
+fn a_round_that_is_too_short_goes_on_in_the_next_one() {
+    let mut pool = pool(1);
+    let look = |from| Out::Sample { worker: 0, from };
+    for index in [3, 9] {
+        join(&mut pool, reading(index, 1_000_000, 100), at(10));
+    }
+    assert_eq!(shares(&orders(&mut pool, at(100))).len(), 2);
+    assert_eq!(orders(&mut pool, at(1_000)), [look(0)]);
+    let piece = |from, index, next| In::Sampled {
+        worker: 0,
+        from,
+        readings: vec![reading(index, 1_000_000, 100)],
+        next,
+    };
+    orders(&mut pool, at(1_300));
+    pool.on(piece(0, 3, Some(4)), at(1_301));
+    assert!(orders(&mut pool, at(1_301)).is_empty(), "the round is over");
+    assert_eq!(orders(&mut pool, at(2_300)), [look(4)]);
+    // The one in the high slot has left; that of the low one was heard of in this pass.
+    let last = In::Sampled {
+        worker: 0,
+        from: 4,
+        readings: vec![],
+        next: None,
+    };
+    pool.on(last, at(2_301));
+    orders(&mut pool, at(2_301));
+    assert_eq!(pool.standing().connections, 1);
+    assert_eq!(orders(&mut pool, at(3_301)), [look(0)]);
 }
 
 #[test]
@@ -290,7 +391,7 @@ proptest! {
             reading.is_sending = what != 3;
             match what {
                 0 => pool.on(In::Joined { worker: 0, reading }, now),
-                _ => pool.on(In::Looked { worker: 0, readings: vec![reading], next: None }, now),
+                _ => pool.on(In::Sampled { worker: 0, from: 0, readings: vec![reading], next: None }, now),
             }
             for out in core::iter::from_fn(|| pool.poll(now)) {
                 if let Out::Share { conn, grant, .. } = out {
@@ -300,7 +401,7 @@ proptest! {
             let standing = pool.standing();
             let floors = standing.connections * SHARE_BYTES_MIN;
             prop_assert!(standing.shares_bytes <= POOL_BYTES.max(floors), "{standing:?}");
-            prop_assert!(pool.deadline() >= Some(now) || pool.joined, "it would spin");
+            prop_assert!(pool.deadline() >= Some(now) || pool.awaited, "it would spin");
         }
         prop_assert!(US_PER_S == DIVIDE_EACH_US);
     }

@@ -52,17 +52,17 @@ impl Stream {
         self.stall.as_mut().is_some_and(Stall::asks)
     }
 
-    /// A TCP_INFO sample arrived: the socket is `dry` or not, and was empty for `idle_us` since the sample before.
+    /// A TCP_INFO sample arrived: the socket is empty (an `underrun`) or not, and was empty for `idle_us` since the sample before.
     /// `true`: the sample was asked for by [`Stream::asks_for_whom`] alone.
     pub(in crate::worker) fn heard(
         &mut self,
-        dry: bool,
+        underrun: bool,
         idle_us: Option<u64>,
         now: Instant,
     ) -> bool {
         self.stall
             .as_mut()
-            .is_some_and(|stall| stall.heard(dry, idle_us, now))
+            .is_some_and(|stall| stall.heard(underrun, idle_us, now))
     }
 
     /// What it waits for, and for how long already.

@@ -33,7 +33,7 @@ fn a_client_whose_fin_came_first_is_closed_at_once() {
     bench.tcp(conn, TcpEvent::Fin);
     let outs = bench.received(conn, Received::End);
     let (abort, why) = (false, Why::PeerClosed);
-    assert_eq!(outs, [Out::Close { conn, abort, why }]);
+    assert_eq!(outs, [Out::Sample(conn), Out::Close { conn, abort, why }]);
 }
 
 #[test]
@@ -339,4 +339,42 @@ fn who_is_not_finished_when_the_drain_timeout_is_over_is_cut_off() {
     let end = bench.closed_within_s(1);
     assert_eq!(end, closed(30, true, Why::Draining));
     assert!(bench.worker.finished());
+}
+
+/// A client that has taken nothing of its answer, and reads on some day, or never.
+fn unread() -> TcpSample {
+    TcpSample {
+        window_closed: true,
+        ..unacked(5_000)
+    }
+}
+
+#[test]
+fn a_socket_that_still_holds_an_answer_is_not_left_to_the_kernel() {
+    let mut bench = Bench::new(settings());
+    bench.sample = unread();
+    let (conn, _) = bench.served(0, true);
+    bench.tcp(conn, TcpEvent::Fin);
+    let outs = bench.received(conn, Received::End);
+    assert_eq!(outs, [Out::Sample(conn), Out::Shutdown(conn)]);
+    let end = bench.closed_within_s(3_600).expect("not for ever");
+    assert_eq!((end.abort, end.why), (true, Why::PauseTimeout));
+}
+
+#[test]
+fn an_idle_client_that_has_not_read_its_answer_is_waited_for_within_limits() {
+    let mut bench = Bench::new(settings());
+    bench.sample = unread();
+    bench.served(0, true);
+    let end = bench.closed_within_s(3_600).expect("not for ever");
+    assert_eq!((end.abort, end.why), (true, Why::PauseTimeout));
+}
+
+#[test]
+fn an_idle_client_that_has_everything_is_closed_in_time() {
+    let mut bench = Bench::new(settings());
+    bench.sample = unacked(0);
+    bench.served(0, true);
+    let end = bench.closed_within_s(3_600).expect("not for ever");
+    assert_eq!((end.abort, end.why), (false, Why::Idle));
 }

@@ -79,7 +79,7 @@ fn a_call_for_one_tops_up_whoever_would_be_called_for_before_the_next_round() {
     bench.wait_us(190 * MS);
     let outs = bench.tcp(first.conn, TcpEvent::Writable);
     let both = [(0, 200_000), (1, 190_000)];
-    assert_eq!(sends(&outs), both, "nobody called for the second");
+    assert_eq!(sends(&outs), both, "the second was not writable");
     assert_eq!(sends(&bench.full(first, 190_000, FULL_BYTES)), []);
     assert_eq!(sends(&bench.full(second, 190_000, FULL_BYTES)), []);
 }
@@ -238,7 +238,7 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
     assert_eq!(
         told(first.conn),
         Some(What::ToppedUp {
-            top_up: TopUp::Called,
+            top_up: TopUp::Writable,
             wait: Wait::Margin,
             given_bytes: 200_000,
             unsent_bytes: Some(FULL_BYTES),

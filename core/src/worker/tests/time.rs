@@ -1,7 +1,9 @@
 //! Every time limit, at, below and above its bound. The timer scan comes once a second.
 
 use super::*;
+use crate::addresses::Address;
 use crate::limits::PROBES_UNANSWERED_MAX;
+use crate::sndbuf::bound::Grant;
 
 fn limits(header_s: u64, idle_s: u64) -> Settings {
     Settings {
@@ -146,6 +148,44 @@ fn a_paused_player_gets_the_pause_timeout() {
 }
 
 #[test]
+fn a_paused_player_that_holds_memory_others_wait_for_has_less_time() {
+    let mut bench = Bench::new(settings());
+    bench.tell(In::StartShare {
+        share_bytes: 14_480,
+    });
+    let conn = conn_id(0);
+    let address = Some(Address(7));
+    bench.tell(In::Accepted { conn, address });
+    bench.received(conn, Received::Nothing);
+    let stream = bench.request(conn);
+    bench.resolved(
+        stream,
+        plan([body(ResidencySource::Always, 0, 1 << 40)], true),
+    );
+    bench.sent(stream, HEAD_BYTES, false);
+    bench.sent(stream, 4_000, true);
+    bench.sample = TcpSample {
+        unacked_bytes: 1_100,
+        window_closed: true,
+        ..TcpSample::default()
+    };
+    let grant = |pause_us_max| In::Share {
+        conn,
+        grant: Some(Grant {
+            pause_us_max,
+            ..Grant::default()
+        }),
+    };
+    bench.tell(grant(20 * US_PER_S));
+    assert_eq!(bench.closed_within_s(19), None);
+    bench.tell(grant(u64::MAX));
+    assert_eq!(bench.closed_within_s(61), None, "nobody waits any more");
+    bench.tell(grant(20 * US_PER_S));
+    let end = bench.closed_within_s(6).expect("the next sample");
+    assert_eq!(end.why, Why::PauseTimeout);
+}
+
+#[test]
 fn a_paused_player_that_answers_no_probes_is_dead() {
     let (mut bench, ..) = sending(settings());
     bench.sample = TcpSample {
@@ -196,6 +236,38 @@ fn a_client_below_the_least_rate_is_ended_after_a_minute() {
     assert_eq!(at_rate(101), None);
     assert_eq!(at_rate(100), None);
     assert_eq!(at_rate(98), closed(60, true, Why::TooSlow));
+}
+
+/// How a client ends that takes so much every ten seconds, and whose window is closed whenever it is looked at.
+fn drop_by_drop(drop_bytes: u64) -> Option<Closed> {
+    let (mut bench, conn, stream) = sending(settings());
+    bench.sample = TcpSample {
+        window_closed: true,
+        ..unacked(1_100)
+    };
+    for _ in 0..60 {
+        bench.tcp(conn, TcpEvent::Writable);
+        bench.sent(stream, drop_bytes, true);
+        let end = bench.closed_within_s(10);
+        if end.is_some() {
+            return end;
+        }
+    }
+    None
+}
+
+#[test]
+fn a_client_that_reads_drop_by_drop_is_ended_and_one_that_pauses_is_not() {
+    assert_eq!(drop_by_drop(1_010), None);
+    assert_eq!(drop_by_drop(500).map(|end| end.why), Some(Why::TooSlow));
+    let (mut bench, conn, stream) = sending(settings());
+    bench.sample = TcpSample {
+        window_closed: true,
+        ..unacked(1_100)
+    };
+    bench.tcp(conn, TcpEvent::Writable);
+    bench.sent(stream, 500, true);
+    assert_eq!(bench.closed_within_s(500), None, "the rest of what it took");
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::workload::{Afterwards, Leave, PartChoice};
 /// Shares of a class start at different clients, so that the clients that pause are not exactly those that leave.
 const PAUSE_PHASE: f64 = 0.5;
 const CHANGE_PHASE: f64 = 0.25;
+/// Shape of the distribution of think times.
+const THINK_SHAPE: f64 = 1.5;
 
 impl Worker {
     /// Adds a timer for the client's next plan.
@@ -82,7 +84,8 @@ impl Worker {
     /// Continues after a successful request.
     pub(super) fn next(&mut self, index: usize, now_us: u64) {
         let client = &mut self.clients[index];
-        let think_s = self.setup.classes[client.class].class.think_s;
+        let class = &self.setup.classes[client.class].class;
+        let (think_s, think_max_s) = (class.think_s, class.think_max_s);
         if self.open_loops[client.class].is_some() {
             client.set_active(false, now_us);
             self.set_free(index, now_us);
@@ -95,7 +98,8 @@ impl Worker {
         } else if think_s > 0.0 {
             let client = &mut self.clients[index];
             client.set_active(false, now_us);
-            client.plan(Plan::Begin, now_us + us(think_s));
+            let drawn = think_max_s.map(|max_s| client.dice.pareto(THINK_SHAPE, think_s, max_s));
+            client.plan(Plan::Begin, now_us + us(drawn.unwrap_or(think_s)));
         } else {
             self.ask(index, None, now_us, now_us);
         }

@@ -202,7 +202,13 @@ mod tests {
             generation: 0,
         };
         let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
-        let file = Arc::new(File::new(fd, id, ResidencySource::Ask, b"a", stat.st_dev));
+        let file = Arc::new(File::new(
+            fd,
+            id,
+            ResidencySource::Ask,
+            b"a",
+            (stat.st_dev, true),
+        ));
         let source = Source::File(Arc::clone(&file));
         let drop_from = |offset_bytes: u64| {
             fadvise(&file.fd, offset_bytes, None, Advice::Random).expect("an open file");

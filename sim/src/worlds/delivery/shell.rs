@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ackpace_core::Machine;
 use ackpace_core::conn::{
-    Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent, TcpSample,
-    Version,
+    ConnId, Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, TcpEvent,
+    TcpSample, Version,
 };
 use ackpace_core::disk::{self, Disk, ReadId};
 use ackpace_core::limits::SLOT_BYTES;
@@ -266,17 +266,7 @@ impl<'a> Run<'a> {
                 refill,
                 ..
             } => self.send(stream, (part, from_bytes, len_bytes), held, refill),
-            Out::Sample(conn) => {
-                let socket = self.paths.drained(conn.index as usize, now);
-                let sample = TcpSample {
-                    unacked_bytes: socket.unsent_bytes(),
-                    unsent_bytes: Some(socket.unsent_bytes()),
-                    path: socket.path(now),
-                    ..TcpSample::default()
-                };
-                let event = TcpEvent::Sample(sample);
-                self.worker.on(In::Tcp { conn, event }, now);
-            }
+            Out::Sample(conn) => self.sample(conn),
             Out::Accept(_)
             | Out::Listen(_)
             | Out::Pace { .. }
@@ -286,6 +276,20 @@ impl<'a> Run<'a> {
             Out::Arrived { .. } | Out::Shutdown(_) => {}
             Out::Export { .. } | Out::Keep { .. } => unreachable!("nobody asked for it"),
         }
+    }
+
+    /// Tells the machine what TCP_INFO would.
+    fn sample(&mut self, conn: ConnId) {
+        let now = self.now;
+        let socket = self.paths.drained(conn.index as usize, now);
+        let sample = TcpSample {
+            unacked_bytes: socket.unsent_bytes(),
+            unsent_bytes: Some(socket.unsent_bytes()),
+            path: socket.path(now),
+            ..TcpSample::default()
+        };
+        let event = TcpEvent::Sample(sample);
+        self.worker.on(In::Tcp { conn, event }, now);
     }
 
     /// Returns slots to the pool one by one, as their bytes are sent.

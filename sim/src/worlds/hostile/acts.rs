@@ -7,8 +7,9 @@ use ackpace_core::units::MIB;
 use ackpace_core::worker::In;
 
 use super::bench::Fate;
+use super::client::PLACES;
 use super::response::{Shape, object, request};
-use super::shell::{PLACES, Run};
+use super::shell::Run;
 
 /// Events per input; the rest of a longer one is ignored.
 const ACTS_MAX: u32 = 1_000;
@@ -248,8 +249,8 @@ impl Run<'_> {
         }
         match self.input.below(5) {
             0 => {
-                if let Some(news) = &self.last_news {
-                    let heard = news.heard();
+                if let Some(completion) = &self.last_completion {
+                    let heard = completion.heard();
                     self.on(heard);
                 }
             }
@@ -286,4 +287,27 @@ fn before(stream: StreamId) -> StreamId {
         before.conn.generation = stream.conn.generation.wrapping_sub(1);
     }
     before
+}
+
+impl Run<'_> {
+    /// A client acknowledges one in `share` of its outstanding bytes. Its socket becomes writable when it has room.
+    pub fn acknowledge(&mut self, conn: ConnId, share: u64) {
+        let Some(client) = self.client(conn) else {
+            return;
+        };
+        client.unacked_bytes -= client.unacked_bytes.div_ceil(share);
+        let roomy = client.unacked_bytes < client.socket_bytes / 3 * 2;
+        if client.calls && roomy {
+            client.calls = false;
+            self.tcp(conn, TcpEvent::Writable);
+        }
+    }
+
+    /// The client resets its connection.
+    pub fn reset(&mut self, conn: ConnId) {
+        if let Some(client) = self.client(conn) {
+            client.reset = true;
+            self.tcp(conn, TcpEvent::Reset);
+        }
+    }
 }

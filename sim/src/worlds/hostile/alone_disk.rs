@@ -10,9 +10,9 @@ use ackpace_core::units::Instant;
 
 use super::input::Input;
 use super::response::object;
-use super::shell::disk_settings;
+use super::settings::disk_settings;
 use super::story::Story;
-use super::words::{self, News};
+use super::words::{self, Completion};
 
 /// More orders than one message can ever cause.
 const OUTS_MAX: u32 = 1_000;
@@ -77,7 +77,7 @@ impl Alone<'_> {
     }
 
     fn check(&mut self, out: &Out) {
-        if let Some((_, told)) = News::of(out, |_| None) {
+        if let Some((_, told)) = Completion::of(out, |_| None) {
             let answers = self.told.entry(told.stream).or_insert(0);
             *answers = answers.wrapping_add(1);
             let wants = self.wants.get(&told.stream).map_or(&[][..], |wants| wants);

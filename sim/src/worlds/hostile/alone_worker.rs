@@ -15,9 +15,10 @@ use ackpace_core::units::{Instant, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, Stage, Worker};
 
+use super::client::PLACES;
 use super::input::Input;
 use super::response::{Shape, request};
-use super::shell::{PLACES, settings};
+use super::settings::settings;
 use super::story::Story;
 use super::words;
 

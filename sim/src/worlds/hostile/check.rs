@@ -6,7 +6,8 @@ use ackpace_core::limits::{SAMPLE_QUIET_US, SCAN_PERIOD_US};
 use ackpace_core::why::Wait;
 
 use super::bench::Ask;
-use super::shell::{Client, Run};
+use super::client::Client;
+use super::shell::Run;
 
 impl Run<'_> {
     /// Once the worker has no more orders, each of its streams waits for exactly one event that will come: its socket
@@ -56,10 +57,9 @@ impl Run<'_> {
         let asked = self.asks.get(place);
         let asked =
             asked.is_some_and(|ask| matches!(ask, Ask::Want(want) if want.stream == stream));
-        let answered = self
-            .news
-            .get(place)
-            .is_some_and(|news| news.stream == stream && news.is_awaited(&self.worker));
+        let answered = self.completions.get(place).is_some_and(|completions| {
+            completions.stream == stream && completions.is_awaited(&self.worker)
+        });
         let standing = self.bench.standing.get(&place);
         let holds = standing.is_some_and(|s| s.want.stream == stream && s.holds);
         assert!(!(answered && holds), "a want that is answered stands");

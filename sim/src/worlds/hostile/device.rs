@@ -8,7 +8,7 @@ use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 use super::bench::{Ask, Fate, Flight, Landed, Standing};
 use super::memory::FilledSlots;
 use super::shell::Run;
-use super::words::{self, Answer, News};
+use super::words::{self, Answer, Completion};
 
 impl Run<'_> {
     /// A turn of the disk thread after it was woken.
@@ -121,7 +121,7 @@ impl Run<'_> {
     /// Answers a want, with the bytes that its read has brought.
     fn answer(&mut self, out: &Out) {
         let landed = &mut self.bench.landed;
-        let news = News::of(out, |told| {
+        let completion = Completion::of(out, |told| {
             let landed = landed.as_mut()?;
             assert_eq!(Some(landed.read), told.read, "an answer by another read");
             assert!(
@@ -148,7 +148,7 @@ impl Run<'_> {
                 slots,
             ))
         });
-        let (news, told) = news.expect("an answer");
+        let (completion, told) = completion.expect("an answer");
         let place = told.stream.conn.index;
         let standing = self.bench.standing.get_mut(&place);
         let standing = standing.filter(|s| s.want.stream == told.stream && s.holds);
@@ -157,7 +157,7 @@ impl Run<'_> {
         };
         (standing.answers, standing.holds) = (standing.answers.wrapping_add(1), false);
         self.worker_rung |= told.urgent;
-        if let Some(replaced) = self.news.put(place, news) {
+        if let Some(replaced) = self.completions.put(place, completion) {
             let lost = replaced.stream == told.stream && replaced.is_awaited(&self.worker);
             assert!(!lost, "an answer is lost");
             if let Answer::Filled(_, Some(piece), _) = replaced.answer {

@@ -1,58 +1,23 @@
 //! The worker's shell: it executes each order as badly as the input likes, and checks it against the laws.
 
-use std::collections::VecDeque;
-
 use ackpace_core::Machine;
-use ackpace_core::congestion::{CaState, Delay, Path};
+use ackpace_core::congestion::{CaState, Path};
 use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample, Want};
-use ackpace_core::disk;
-use ackpace_core::limits::{SEND_BYTES_MAX, SLOT_BYTES};
+use ackpace_core::limits::SEND_BYTES_MAX;
 use ackpace_core::send::Refill;
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
-use ackpace_core::worker::{Expect, In, Out, Policy, Received, Settings, Worker};
+use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 
 use super::bench::{Ask, Bench};
+use super::client::{Client, PLACES, check_slots};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
-use super::response::{Request, Response, residency};
+use super::response::{Response, residency};
+use super::settings::{disk_settings, settings};
 use super::story::Story;
-use super::words::{Answer, News};
-
-/// Connections of the worker.
-pub(super) const PLACES: u32 = 4;
-/// Longer than any run, so that no time limit ends a response that the laws require to go on.
-const NEVER_US: u64 = u64::MAX / 4;
-
-/// A client, and the shell's state of its connection.
-pub(super) struct Client {
-    pub id: ConnId,
-    pub input: VecDeque<Request>,
-    /// The request that it has just received.
-    received: Option<Request>,
-    /// The request that is being looked up.
-    pub resolving: Option<(StreamId, Request)>,
-    pub response: Option<(StreamId, Response)>,
-    pub fin: bool,
-    reset: bool,
-    /// Most bytes that its socket holds.
-    socket_bytes: u64,
-    pub unacked_bytes: u64,
-    /// The socket is full and will become writable.
-    pub calls: bool,
-    pub window_closed: bool,
-    /// Signs of congestion so far.
-    pub marks: u32,
-    /// The next send of file bytes fails.
-    pub fails_next: bool,
-    pub pieces: VecDeque<FilledSlots>,
-    /// The disk may hold a want of it.
-    asked: bool,
-    /// A response ended early: nothing may follow on this connection.
-    torn: bool,
-    shut: bool,
-}
+use super::words::{Answer, Completion};
 
 /// One run. The worker's side is in this file, the disk's in `device.rs`.
 pub(super) struct Run<'a> {
@@ -69,7 +34,7 @@ pub(super) struct Run<'a> {
     /// How often the files have been opened; each time they get a new generation.
     pub opened: u32,
     pub asks: Mailboxes<Ask>,
-    pub news: Mailboxes<News>,
+    pub completions: Mailboxes<Completion>,
     /// A wake-up of the worker is pending.
     pub worker_rung: bool,
     /// The worker has sent the disk thread a message and will wake it at the end of its turn.
@@ -77,7 +42,7 @@ pub(super) struct Run<'a> {
     /// Messages may come late and twice.
     pub echoes: bool,
     /// The last message of the disk that the worker heard.
-    pub last_news: Option<News>,
+    pub last_completion: Option<Completion>,
     pub bench: Bench,
     /// Bytes sent, responses ended and reads done: any progress increases it.
     pub progress: u64,
@@ -104,11 +69,11 @@ impl<'a> Run<'a> {
             files: files.collect(),
             opened: 0,
             asks: Mailboxes::new(PLACES),
-            news: Mailboxes::new(PLACES),
+            completions: Mailboxes::new(PLACES),
             worker_rung: false,
             asked: false,
             echoes,
-            last_news: None,
+            last_completion: None,
             bench: Bench::new(disk),
             progress: 0,
             story: Story::default(),
@@ -156,17 +121,17 @@ impl<'a> Run<'a> {
 
     /// Hears the oldest message of the disk; `false` if there is none.
     pub fn hear_one(&mut self) -> bool {
-        let Some(mut news) = self.news.take() else {
+        let Some(mut completion) = self.completions.take() else {
             return false;
         };
-        self.story.note(self.now, "news", &news);
-        let (heard, stream) = (news.heard(), news.stream);
-        let kept = news.is_awaited(&self.worker);
-        if let Answer::Filled(span, piece, _) = &mut news.answer {
+        self.story.note(self.now, "completion", &completion);
+        let (heard, stream) = (completion.heard(), completion.stream);
+        let kept = completion.is_awaited(&self.worker);
+        if let Answer::Filled(span, piece, _) = &mut completion.answer {
             let (span, piece) = (*span, piece.take());
             self.place_piece(stream, span, piece, kept);
         }
-        self.last_news = Some(news);
+        self.last_completion = Some(completion);
         self.on(heard);
         true
     }
@@ -514,137 +479,5 @@ impl<'a> Run<'a> {
             flow: None,
         };
         self.tcp(conn, TcpEvent::Sample(sample));
-    }
-
-    /// A client acknowledges one in `share` of its outstanding bytes. Its socket becomes writable when it has room.
-    pub fn acknowledge(&mut self, conn: ConnId, share: u64) {
-        let Some(client) = self.client(conn) else {
-            return;
-        };
-        client.unacked_bytes -= client.unacked_bytes.div_ceil(share);
-        let roomy = client.unacked_bytes < client.socket_bytes / 3 * 2;
-        if client.calls && roomy {
-            client.calls = false;
-            self.tcp(conn, TcpEvent::Writable);
-        }
-    }
-
-    /// The client resets its connection.
-    pub fn reset(&mut self, conn: ConnId) {
-        if let Some(client) = self.client(conn) {
-            client.reset = true;
-            self.tcp(conn, TcpEvent::Reset);
-        }
-    }
-}
-
-impl Client {
-    /// Whether a response of it ended before its last byte.
-    pub fn is_torn(&self) -> bool {
-        self.torn
-    }
-
-    /// Gives back the slots before this offset of its file; returns how many.
-    fn release_sent(&mut self, until_bytes: u64) -> u32 {
-        let mut freed = 0;
-        while let Some(piece) = self.pieces.front_mut() {
-            freed += piece.release(until_bytes);
-            if until_bytes < piece.span.end_bytes() {
-                break;
-            }
-            self.pieces.pop_front();
-        }
-        freed
-    }
-
-    fn new(id: ConnId, socket_bytes: u64) -> Client {
-        Client {
-            id,
-            input: VecDeque::new(),
-            received: None,
-            resolving: None,
-            response: None,
-            fin: false,
-            reset: false,
-            socket_bytes,
-            unacked_bytes: 0,
-            calls: false,
-            window_closed: false,
-            marks: 0,
-            fails_next: false,
-            pieces: VecDeque::new(),
-            asked: false,
-            torn: false,
-            shut: false,
-        }
-    }
-}
-
-/// Checks that the slots hold every byte of the span.
-fn check_slots(pieces: &VecDeque<FilledSlots>, object: ObjectId, span: Span) {
-    let mut at_bytes = span.offset_bytes;
-    for piece in pieces {
-        if piece.holds(object, at_bytes) {
-            at_bytes = piece.span.end_bytes();
-        }
-    }
-    assert!(
-        at_bytes >= span.end_bytes(),
-        "slots hold nothing at {at_bytes}, but {span:?} is sent: {pieces:?}"
-    );
-}
-
-pub(super) fn settings(input: &mut Input<'_>) -> Settings {
-    let send = match input.below(3) {
-        0 => Policy::Eager,
-        1 => Policy::Margin {
-            budget_bytes: 52 * MIB,
-        },
-        _ => Policy::Margin {
-            budget_bytes: 64 * KIB,
-        },
-    };
-    Settings {
-        worker: 0,
-        connections_max: PLACES,
-        connections_per_address: 0,
-        header_timeout_us: NEVER_US,
-        idle_timeout_us: NEVER_US,
-        send_timeout_us: NEVER_US,
-        pause_timeout_us: NEVER_US,
-        rate_min_bytes_per_s: 0,
-        drain_timeout_us: NEVER_US,
-        arrivals: input.once_in(2),
-        arrivals_bytes_max: 1 << 20,
-        send,
-        pacing: input.once_in(2),
-        delay: input.pick(&[Delay::Rate, Delay::Rate, Delay::Paper, Delay::Off]),
-    }
-}
-
-pub(super) fn disk_settings(input: &mut Input<'_>) -> disk::Settings {
-    use ackpace_core::prefetch::Prefetch;
-    let fixed = Prefetch::Fixed {
-        read_bytes: 128 * KIB,
-    };
-    let constant = Prefetch::Rate {
-        target_us: 2_000_000,
-    };
-    disk::Settings {
-        prefetch: input.pick(&[Prefetch::Tdap, Prefetch::Tdap, fixed, constant]),
-        order: input.pick(&[
-            disk::Order::CLook,
-            disk::Order::CLook,
-            disk::Order::Deadline,
-            disk::Order::Arrival,
-        ]),
-        cancel: !input.once_in(8),
-        delay: input.pick(&[Delay::Rate, Delay::Paper, Delay::Off]),
-        direct: !input.once_in(4),
-        memory_bytes: input.pick(&[8, 64, 1_024, 16]) * SLOT_BYTES,
-        page_cache_bytes: input.pick(&[8, 64, 0, u64::MAX / (1 << 20)]) << 20,
-        rotational: input.once_in(2),
-        spindles: 1,
-        reads: input.pick(&[None, None, Some(1), Some(3)]),
     }
 }

@@ -14,7 +14,7 @@ use super::memory::FilledSlots;
 
 /// A message of the disk thread to a worker.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct Completion {
     pub stream: StreamId,
     pub seq: WantSeq,
     pub answer: Answer,
@@ -38,12 +38,12 @@ pub(super) struct Told {
     pub urgent: bool,
 }
 
-impl News {
+impl Completion {
     /// The message for an order that answers a want; `None` for any other order.
     pub fn of(
         out: &disk::Out,
         piece: impl FnOnce(Told) -> Option<FilledSlots>,
-    ) -> Option<(News, Told)> {
+    ) -> Option<(Completion, Told)> {
         match *out {
             disk::Out::Filled {
                 read,
@@ -63,7 +63,7 @@ impl News {
                 };
                 let answer = Answer::Filled(span, piece(told), chosen);
                 Some((
-                    News {
+                    Completion {
                         stream,
                         seq,
                         answer,
@@ -88,7 +88,7 @@ impl News {
                 };
                 let answer = Answer::Failed(why);
                 Some((
-                    News {
+                    Completion {
                         stream,
                         seq,
                         answer,

@@ -25,7 +25,7 @@ pub(super) enum Verdict {
 }
 
 /// The clocks of one connection.
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// Since when the connection is in its current phase.
     since: Instant,
     /// The client owes us a request head: it has begun one, or the connection is new.
@@ -44,8 +44,12 @@ pub(super) struct Patience {
     delivered_at: Option<Instant>,
     sent_bytes: u64,
     acked_bytes: u64,
-    /// Start of the current stretch of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
-    stretch: (Instant, u64),
+    /// Start of the current interval of `RATE_MIN_WINDOW_US`, and what was acknowledged before it.
+    interval: (Instant, u64),
+    /// In an earlier interval the client took something, but too little, and closed its window. It has been slow since.
+    trickles: bool,
+    /// The longest pause, where memory for sending is short of that which this client holds.
+    pause_us_max: u64,
     settings: Limits,
 }
 
@@ -57,9 +61,9 @@ struct Limits {
     rate_min_bytes_per_s: u64,
 }
 
-impl Patience {
-    pub fn new(settings: &Settings, now: Instant) -> Patience {
-        Patience {
+impl Timeouts {
+    pub fn new(settings: &Settings, now: Instant) -> Timeouts {
+        Timeouts {
             since: now,
             owes_head: true,
             silent: true,
@@ -70,7 +74,9 @@ impl Patience {
             delivered_at: None,
             sent_bytes: 0,
             acked_bytes: 0,
-            stretch: (now, 0),
+            interval: (now, 0),
+            trickles: false,
+            pause_us_max: u64::MAX,
             settings: Limits {
                 send_timeout_us: settings.send_timeout_us,
                 pause_timeout_us: settings.pause_timeout_us,
@@ -85,12 +91,12 @@ impl Patience {
         sent_bytes: u64,
         acked_bytes: u64,
         now: Instant,
-    ) -> Patience {
-        Patience {
+    ) -> Timeouts {
+        Timeouts {
             sent_bytes,
             acked_bytes,
-            stretch: (now, acked_bytes),
-            ..Patience::new(settings, now)
+            interval: (now, acked_bytes),
+            ..Timeouts::new(settings, now)
         }
     }
 
@@ -120,7 +126,7 @@ impl Patience {
     pub fn response_begun(&mut self, now: Instant) {
         (self.since, self.measured_at) = (now, now);
         self.moved(now);
-        self.stretch = (now, self.acked_bytes);
+        self.interval = (now, self.acked_bytes);
     }
 
     pub fn response_ended(&mut self, now: Instant) {
@@ -135,6 +141,15 @@ impl Patience {
         }
     }
 
+    /// The client's window may stay closed for so long at most, where `pause_timeout` is longer.
+    pub fn pause_at_most(&mut self, pause_us_max: u64) {
+        self.pause_us_max = pause_us_max;
+    }
+
+    fn pause_timeout_us(&self) -> u64 {
+        self.settings.pause_timeout_us.min(self.pause_us_max)
+    }
+
     pub fn skipped(&mut self, now: Instant) {
         self.skipped_at = now;
     }
@@ -146,7 +161,7 @@ impl Patience {
     pub fn linger(&mut self, now: Instant) {
         (self.since, self.delivered_at) = (now, None);
         self.moved(now);
-        self.stretch = (now, self.acked_bytes);
+        self.interval = (now, self.acked_bytes);
     }
 
     /// Whether the client owes us nothing: it is between two requests.
@@ -159,7 +174,7 @@ impl Patience {
         self.silent
     }
 
-    /// When [`Patience::verdict`] may differ from [`Verdict::Patient`]; `None` while no limit runs.
+    /// When [`Timeouts::verdict`] may differ from [`Verdict::Patient`]; `None` while no limit runs.
     pub fn check_at(&self, phase: Phase, settings: &Settings) -> Option<Instant> {
         let at = match phase {
             Phase::Open if self.owes_head => self.since.plus_us(settings.header_timeout_us),
@@ -168,11 +183,11 @@ impl Patience {
             Phase::Skipping { .. } => self.since.plus_us(settings.header_timeout_us),
             Phase::Sending => {
                 let quiet_at = self.moved_at.max(self.measured_at).plus_us(SAMPLE_QUIET_US);
-                let limit_us = (self.settings.send_timeout_us).min(self.settings.pause_timeout_us);
-                let stretch_at = self.stretch.0.plus_us(RATE_MIN_WINDOW_US);
+                let limit_us = (self.settings.send_timeout_us).min(self.pause_timeout_us());
+                let interval_ends_at = self.interval.0.plus_us(RATE_MIN_WINDOW_US);
                 quiet_at
                     .min(self.moved_at.plus_us(limit_us))
-                    .min(stretch_at)
+                    .min(interval_ends_at)
             }
             Phase::Lingering { .. } => match self.delivered_at {
                 None => self.since,
@@ -219,17 +234,15 @@ impl Patience {
             self.moved(now);
         }
         if sample.unacked_bytes == 0 {
-            self.stretch = (now, acked_bytes); // it waits for us: not the client's fault
+            self.interval = (now, acked_bytes); // it waits for us: not the client's fault
             return Verdict::Patient;
         }
         if sample.window_closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
-            (self.alive_at, self.stretch) = (now, (now, acked_bytes));
-            let over = now.since_us(self.moved_at) >= self.settings.pause_timeout_us;
-            return if over {
-                Verdict::End(Why::PauseTimeout)
-            } else {
-                Verdict::Patient
-            };
+            self.alive_at = now;
+            if now.since_us(self.moved_at) >= self.pause_timeout_us() {
+                return Verdict::End(Why::PauseTimeout);
+            }
+            return self.pause_kept(now);
         }
         if now.since_us(self.alive_at) >= self.settings.send_timeout_us {
             return Verdict::End(Why::SendTimeout);
@@ -237,20 +250,33 @@ impl Patience {
         self.rate_kept(now)
     }
 
-    /// At the end of a stretch: was the client fast enough?
+    /// The client's window is closed: a pause is excused, but a client that reads drop by drop, and closes its window
+    /// between two drops, is not. One slow interval may be the rest of what it took before a pause.
+    fn pause_kept(&mut self, now: Instant) -> Verdict {
+        if self.acked_bytes == self.interval.1 {
+            self.interval = (now, self.acked_bytes);
+            return Verdict::Patient;
+        }
+        match self.rate_kept(now) {
+            Verdict::End(_) if !core::mem::replace(&mut self.trickles, true) => Verdict::Patient,
+            verdict => verdict,
+        }
+    }
+
+    /// At the end of an interval: was the client fast enough?
     fn rate_kept(&mut self, now: Instant) -> Verdict {
-        let (from, before_bytes) = self.stretch;
+        let (from, before_bytes) = self.interval;
         let took_us = now.since_us(from);
         if took_us < RATE_MIN_WINDOW_US {
             return Verdict::Patient;
         }
-        self.stretch = (now, self.acked_bytes);
+        self.interval = (now, self.acked_bytes);
         let got = u128::from(self.acked_bytes - before_bytes) * u128::from(US_PER_S);
         let least = u128::from(self.settings.rate_min_bytes_per_s) * u128::from(took_us);
         if got < least {
-            Verdict::End(Why::TooSlow)
-        } else {
-            Verdict::Patient
+            return Verdict::End(Why::TooSlow);
         }
+        self.trickles = false;
+        Verdict::Patient
     }
 }

@@ -1,0 +1,119 @@
+//! What a metric is: its kind, the unit of its values, and where its samples are counted.
+
+use super::{Board, WorkerChannel};
+use crate::disk;
+
+/// The kind of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A counter: it only grows.
+    Counter,
+    /// A gauge: a present value.
+    Gauge,
+    /// A histogram of the lengths of turns.
+    Histogram,
+}
+
+/// Where the samples of a metric come from.
+pub enum Source {
+    /// One number of the process.
+    One(fn(&Board) -> Value),
+    /// One for each worker.
+    Worker(fn(&WorkerChannel) -> Value),
+    /// One for each worker and name of a list.
+    WorkerBy(
+        &'static str,
+        fn() -> Vec<&'static str>,
+        fn(&WorkerChannel, usize) -> Value,
+    ),
+    /// One for each name of a list, over all workers.
+    By(
+        &'static str,
+        fn() -> Vec<&'static str>,
+        fn(&WorkerChannel, usize) -> Value,
+    ),
+    /// One for each disk thread.
+    Disk(fn(&disk::Tally) -> Value),
+    /// One for each log.
+    Log(fn(&crate::log::pump::Counts) -> Value),
+    /// The lengths of turns, over all workers.
+    Turns,
+}
+
+/// A value, in the unit in which it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Shown as it is.
+    Whole(u64),
+    /// Shown in seconds.
+    Us(u64),
+}
+
+/// A metric.
+pub struct Metric {
+    /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
+    pub name: &'static str,
+    /// The end of the name.
+    pub unit: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// What it measures, and what to do when it changes.
+    pub help: &'static str,
+    /// Where its values are counted.
+    pub source: Source,
+}
+
+impl Value {
+    /// The sum of two workers; in seconds if one of them is.
+    pub fn plus(self, other: Value) -> Value {
+        match (self, other) {
+            (Value::Whole(a), Value::Whole(b)) => Value::Whole(a.wrapping_add(b)),
+            (Value::Whole(a) | Value::Us(a), Value::Whole(b) | Value::Us(b)) => {
+                Value::Us(a.wrapping_add(b))
+            }
+        }
+    }
+}
+
+/// A counter.
+pub(super) const fn counter(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    source: Source,
+) -> Metric {
+    Metric {
+        name,
+        unit,
+        kind: Kind::Counter,
+        help,
+        source,
+    }
+}
+
+/// A gauge.
+pub(super) const fn gauge(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    source: Source,
+) -> Metric {
+    Metric {
+        name,
+        unit,
+        kind: Kind::Gauge,
+        help,
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_keep_their_unit() {
+        assert_eq!(Value::Whole(0).plus(Value::Us(3)), Value::Us(3));
+        assert_eq!(Value::Whole(1).plus(Value::Whole(2)), Value::Whole(3));
+    }
+}

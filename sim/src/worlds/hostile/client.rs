@@ -1,0 +1,96 @@
+//! A client of the hostile worlds, and the shell's state of its connection.
+
+use std::collections::VecDeque;
+
+use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId};
+
+use super::memory::FilledSlots;
+use super::response::{Request, Response};
+
+/// Connections of the worker.
+pub(super) const PLACES: u32 = 4;
+
+/// A client, and the shell's state of its connection.
+pub(super) struct Client {
+    pub id: ConnId,
+    pub input: VecDeque<Request>,
+    /// The request that it has just received.
+    pub received: Option<Request>,
+    /// The request that is being looked up.
+    pub resolving: Option<(StreamId, Request)>,
+    pub response: Option<(StreamId, Response)>,
+    pub fin: bool,
+    pub reset: bool,
+    /// Most bytes that its socket holds.
+    pub socket_bytes: u64,
+    pub unacked_bytes: u64,
+    /// The socket is full and will become writable.
+    pub calls: bool,
+    pub window_closed: bool,
+    /// Signs of congestion so far.
+    pub marks: u32,
+    /// The next send of file bytes fails.
+    pub fails_next: bool,
+    pub pieces: VecDeque<FilledSlots>,
+    /// The disk may hold a want of it.
+    pub asked: bool,
+    /// A response ended early: nothing may follow on this connection.
+    pub torn: bool,
+    pub shut: bool,
+}
+
+impl Client {
+    /// Whether a response of it ended before its last byte.
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// Gives back the slots before this offset of its file; returns how many.
+    pub fn release_sent(&mut self, until_bytes: u64) -> u32 {
+        let mut freed = 0;
+        while let Some(piece) = self.pieces.front_mut() {
+            freed += piece.release(until_bytes);
+            if until_bytes < piece.span.end_bytes() {
+                break;
+            }
+            self.pieces.pop_front();
+        }
+        freed
+    }
+
+    pub fn new(id: ConnId, socket_bytes: u64) -> Client {
+        Client {
+            id,
+            input: VecDeque::new(),
+            received: None,
+            resolving: None,
+            response: None,
+            fin: false,
+            reset: false,
+            socket_bytes,
+            unacked_bytes: 0,
+            calls: false,
+            window_closed: false,
+            marks: 0,
+            fails_next: false,
+            pieces: VecDeque::new(),
+            asked: false,
+            torn: false,
+            shut: false,
+        }
+    }
+}
+
+/// Checks that the slots hold every byte of the span.
+pub(super) fn check_slots(pieces: &VecDeque<FilledSlots>, object: ObjectId, span: Span) {
+    let mut at_bytes = span.offset_bytes;
+    for piece in pieces {
+        if piece.holds(object, at_bytes) {
+            at_bytes = piece.span.end_bytes();
+        }
+    }
+    assert!(
+        at_bytes >= span.end_bytes(),
+        "slots hold nothing at {at_bytes}, but {span:?} is sent: {pieces:?}"
+    );
+}
