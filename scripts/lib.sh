@@ -165,6 +165,23 @@ ensure_clients() {
         warn "missing:$clients_lacking; the tests that need them are skipped (cure: sudo apt-get install$clients_lacking)"
 }
 
+# ensure_bpf: provides what ackpace-host's programs for the kernel are built with. Fails where that can't be had: the tests
+# that need it are skipped then.
+ensure_bpf() {
+    bpf_lacking=
+    have clang || have clang-14 || bpf_lacking="$bpf_lacking clang"
+    have pkg-config || bpf_lacking="$bpf_lacking pkg-config"
+    have make || bpf_lacking="$bpf_lacking make"
+    [ -f /usr/include/bpf/bpf_helpers.h ] || bpf_lacking="$bpf_lacking libbpf-dev"
+    [ -f /usr/include/libelf.h ] || bpf_lacking="$bpf_lacking libelf-dev"
+    [ -f /usr/include/zlib.h ] || bpf_lacking="$bpf_lacking zlib1g-dev"
+    [ -n "$bpf_lacking" ] || return 0
+    # shellcheck disable=SC2086
+    apt_install $bpf_lacking && return 0
+    warn "missing:$bpf_lacking; ackpace-host is built without BPF, and its tests are skipped (cure: sudo apt-get install$bpf_lacking)"
+    return 1
+}
+
 # The newest cargo-deny that builds with rustc 1.85.
 CARGO_DENY_VERSION=0.18.3
 

@@ -9,6 +9,9 @@ cd "$(dirname "$0")/.."
 ensure_rust "make test"
 ensure_tools "make test"
 ensure_clients
+# Split at blanks on purpose, here and below: no words, or two.
+BPF=
+! ensure_bpf || BPF="--features ackpace-host/bpf"
 TARGET=$(target_dir)
 LOGS=$TARGET/test-logs
 mkdir -p "$LOGS"
@@ -16,7 +19,8 @@ deny=$(ensure_deny "$TARGET") ||
     die "cargo-deny could not be built: type 'cargo install --locked cargo-deny@$CARGO_DENY_VERSION', then 'make test' again"
 
 step format cargo fmt --all --check
-step lints cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+# shellcheck disable=SC2086
+step lints cargo clippy --quiet --workspace $BPF --all-targets --locked -- -D warnings
 step licences "$deny" --locked check --hide-inclusion-graph bans licenses sources
 step tidy cargo xtask tidy
 
@@ -24,11 +28,13 @@ temp_on_disk
 start=$(date +%s)
 say "tests:"
 # --show-output: a test that lacks a client prints `skipped: TEST: WHY`, which is counted and shown at the end.
-# ACKPACE_BIN, ACKPACE_LAB_BIN: `cargo test` builds the server and the lab before it runs a test, with the features of
-# the whole workspace. Without these variables the end-to-end tests would compile them a second time.
+# ACKPACE_BIN and so on: `cargo test` builds these binaries before it runs a test, with the features of the whole workspace.
+# Without the variables the end-to-end tests would compile them a second time.
+export ACKPACE_BIN="$TARGET/debug/ackpace" ACKPACE_LAB_BIN="$TARGET/debug/ackpace-lab" ACKPACE_HOST_BIN="$TARGET/debug/ackpace-host"
 {
     status=0
-    ACKPACE_BIN=$TARGET/debug/ackpace ACKPACE_LAB_BIN=$TARGET/debug/ackpace-lab cargo test --workspace --locked --no-fail-fast -- --show-output 2>&1 || status=$?
+    # shellcheck disable=SC2086
+    cargo test --workspace $BPF --locked --no-fail-fast -- --show-output 2>&1 || status=$?
     echo "$status" >"$LOGS/tests.status"
 } | tee "$LOGS/tests.log" | awk -f scripts/test-lines.awk
 say "tests: $(($(date +%s) - start)) s; everything they printed: $LOGS/tests.log"

@@ -172,6 +172,15 @@ pub const STALLED_US: u64 = 3 * US_PER_S;
 /// One part in so many of the send memory may be held by clients that have stalled while others need more. Beyond: those
 /// that stalled first have [`PAUSED_US`], not `pause_timeout`.
 pub const STALLED_PART: u64 = 2;
+/// The least TCP_NOTSENT_LOWAT for a socket of another program whose share has room for it. A smaller one wakes the
+/// program more often; a larger one holds more for clients that take little.
+pub const LOWAT_BYTES_MIN: u64 = 16 * KIB;
+/// The least clamp of a socket whose congestion control models its path, in segments: twice bbr's own least window. With
+/// less it could not measure.
+pub const CLAMP_MODEL_SEGMENTS_MIN: u64 = 8;
+/// A setting of another program's socket is changed only by this part of it or more, since a clamp erases what a loss
+/// has taught. Less: more such changes. More: shares are missed by more.
+pub const CHANGE_PART_MIN: u64 = 8;
 /// Connections that a worker looks at in one turn for the division of send memory, some 2 us each. More: its next turn
 /// goes on.
 pub const READINGS_PER_TURN_MAX: usize = 128;

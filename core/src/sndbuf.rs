@@ -5,7 +5,7 @@
 //! [`equal`] (EQ), [`atbt`] (by window) and [`eatbt`] (by need). Before that, [`estimate`] turns what TCP counts into
 //! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client, and
 //! [`drain`] says when round trips without a queue are looked for. [`pool`] is the machine around all this: it asks workers
-//! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share.
+//! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, and [`outside`] one of another program.
 //!
 //! A division is computed each second, and when somebody joins. What holds of every one:
 //! - the shares never exceed the pool;
@@ -18,6 +18,7 @@ pub mod drain;
 pub mod eatbt;
 pub mod equal;
 pub mod estimate;
+pub mod outside;
 pub mod pool;
 pub mod reading;
 pub mod remembered;

@@ -14,7 +14,7 @@ use crate::config::{self, Loaded};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
 use crate::options::{ServeOptions, shown};
-use crate::{help, serve};
+use crate::{doctor, help, serve};
 
 const ABOUT: &str = "Serve files over HTTP at the pace of their acknowledgements";
 const LONG_ABOUT: &str = "ackpace serves a directory, or one file, over HTTP/1.1 to browsers, download tools, package managers and players. \
@@ -53,6 +53,7 @@ fn run(
         Some(("check", matches)) => check(load(matches, variables)?),
         Some(("config", matches)) => say(&config::effective(&load(matches, variables)?.given)),
         Some(("limits", matches)) => say(&serve::limits(&load(matches, variables)?.options)?),
+        Some(("doctor", _)) => say(&doctor::page()),
         Some(("top", matches)) => top(matches),
         Some(("why", matches)) => why(matches),
         Some(("completions", matches)) => completions(matches),
@@ -76,6 +77,11 @@ pub fn command() -> Command {
         ),
         looking("config", "Print every value that holds, with its origin"),
         looking("limits", "Print every bound and the memory they add up to"),
+        with_help(
+            Command::new("doctor").about("Tell what this kernel and these rights allow"),
+            &["ackpace doctor"],
+            &[],
+        ),
         top_command(),
         why_command(),
         completions_command(),

@@ -93,7 +93,8 @@ fn reading(site: &Site, dir: &OwnedFd, only: Option<&[u8]>) -> (String, Option<S
     }
 }
 
-fn lost_cachestat(error: Errno) -> String {
+/// What is lost where cachestat(2) is refused, and what to do.
+pub fn lost_cachestat(error: Errno) -> String {
     let cause = match error {
         Errno::PERM => {
             "refused for files of another user; run as their owner or with CAP_FOWNER".to_owned()

@@ -9,6 +9,7 @@ pub mod count;
 pub mod disk;
 pub mod disks;
 pub mod divider;
+pub mod doctor;
 pub mod failure;
 pub mod front;
 pub mod greeting;

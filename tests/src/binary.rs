@@ -1,4 +1,4 @@
-//! Paths of the server under test and of the lab's binary.
+//! Paths of the server under test, of the lab's binary, and of the privileged one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ pub fn server_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ACKPACE_BIN") {
         Some(path) => path.into(),
-        None => build("ackpace"),
+        None => build("ackpace", &[]),
     })
 }
 
@@ -24,12 +24,30 @@ pub fn lab_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("ACKPACE_LAB_BIN") {
         Some(path) => path.into(),
-        None => build("ackpace-lab"),
+        None => build("ackpace-lab", &[]),
+    })
+}
+
+/// Path of the privileged program: `ACKPACE_HOST_BIN`, or a build like that of [`server_binary`], with BPF where this
+/// machine has what that is built with.
+///
+/// # Panics
+/// When the build fails.
+pub fn host_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("ACKPACE_HOST_BIN") {
+        Some(path) => path.into(),
+        None => {
+            let headers = ["/usr/include/bpf/bpf_helpers.h", "/usr/include/libelf.h"];
+            let has_all = headers.iter().all(|header| Path::new(header).exists());
+            let bpf: &[&str] = if has_all { &["--features", "bpf"] } else { &[] };
+            build("ackpace-host", bpf)
+        }
     })
 }
 
 /// Builds a package and returns the path of its binary, which has the same name.
-fn build(package: &str) -> PathBuf {
+fn build(package: &str, features: &[&str]) -> PathBuf {
     // TARGET_DIR/PROFILE/deps/NAME-HASH
     let test = std::env::current_exe().expect("the path of this test");
     let profile_dir = test
@@ -41,6 +59,7 @@ fn build(package: &str) -> PathBuf {
     let mut build = Command::new(cargo);
     build
         .args(["build", "--quiet", "--locked", "--package", package])
+        .args(features)
         .arg("--target-dir")
         .arg(
             profile_dir

@@ -16,8 +16,9 @@ mod server;
 mod text;
 mod throttle;
 mod tree;
+mod tuning;
 
-pub use binary::{lab_binary, server_binary};
+pub use binary::{host_binary, lab_binary, server_binary};
 pub use client::{Outcome, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use disk::Disk;
@@ -29,6 +30,7 @@ pub use server::{Server, Setup};
 pub use text::{Rng, pattern};
 pub use throttle::Throttle;
 pub use tree::{Tree, rested};
+pub use tuning::{Cgroup, Tuning};
 
 /// Time limit for anything before a test fails: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

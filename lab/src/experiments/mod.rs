@@ -35,6 +35,7 @@ mod ssbt_fig18;
 mod ssbt_red;
 mod ssbt_web;
 mod sweep_once;
+mod tune_nginx;
 
 use crate::experiment::Experiment;
 
@@ -86,6 +87,7 @@ pub fn all() -> Vec<Experiment> {
         send_memory::traps(),
         send_memory_cgroup::experiment(),
         sendfile::experiment(),
+        tune_nginx::experiment(),
     ]
 }
 

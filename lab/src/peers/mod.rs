@@ -54,6 +54,9 @@ pub struct Contender {
     pub read_ahead_kb: Option<u64>,
     /// The kernel's elevator before the emulated disk while it runs (queue/scheduler of sysfs); without it none.
     pub elevator: Option<&'static str>,
+    /// Options of `ackpace-host tune`, which runs beside it and divides the send memory of its sockets; without them it
+    /// does not run.
+    pub tune: Option<&'static [&'static str]>,
     /// Ours: the build that serves; without it the one that the run was given (`--server`).
     pub build: Option<PathBuf>,
 }
@@ -162,6 +165,7 @@ impl Contender {
                 options: options.iter().map(|option| (*option).to_owned()).collect(),
                 read_ahead_kb: None,
                 elevator: None,
+                tune: None,
                 build: None,
             },
             None => panic!("no contender {name}: {}", Self::known()),
@@ -188,6 +192,14 @@ impl Contender {
     pub fn behind_elevator(self, name: &str, elevator: &'static str) -> Self {
         Self {
             elevator: Some(elevator),
+            ..self.with(name, &[])
+        }
+    }
+
+    /// The same under another name, its sockets held to shares by `ackpace-host tune` with these options.
+    pub fn tuned(self, name: &str, options: &'static [&'static str]) -> Self {
+        Self {
+            tune: Some(options),
             ..self.with(name, &[])
         }
     }
@@ -293,10 +305,13 @@ impl Contender {
                 caddy::config(&self.options),
             ),
         };
+        let beside = self.tune.map_or_else(String::new, |options| {
+            format!("\n# beside it: ackpace-host tune {}\n", options.join(" "))
+        });
         Ok(Identity {
             name: self.name.clone(),
             version,
-            config,
+            config: config + &beside,
         })
     }
 

@@ -42,6 +42,7 @@ pub struct Running {
     pub group: Group,
     child: Child,
     errors: PathBuf,
+    tuning: Option<Tuning>,
 }
 
 impl Running {
@@ -71,6 +72,7 @@ impl Running {
             group: ground.group,
             child,
             errors,
+            tuning: None,
         };
         let start = Instant::now();
         while !ground.sockets.listening(site.address.port())? {
@@ -78,6 +80,12 @@ impl Running {
                 return Err(LabError::contender(&running.name, "did not come up"));
             }
             std::thread::sleep(Duration::from_millis(2));
+        }
+        if let Some(options) = contender.tune {
+            let mut command = Tuning::command(options, site);
+            command = world::on_core(command, ground.world.load_core, &[]);
+            (ground.enter)(&mut command);
+            running.tuning = Some(Tuning::start(command, site.scratch)?);
         }
         Ok(running)
     }
@@ -104,6 +112,9 @@ impl Running {
     /// It had already ended, or does not end in time.
     pub fn stop(mut self) -> Result<String> {
         let who = self.name.clone();
+        if let Some(tuning) = self.tuning.take() {
+            tuning.stop()?;
+        }
         if self.ended()? {
             return Err(LabError::contender(&who, "ended by itself"));
         }
@@ -118,6 +129,73 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(log(&self.errors))
+    }
+}
+
+/// `ackpace-host tune` beside a server, on the clients' core; killed when dropped.
+struct Tuning {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Tuning {
+    /// It lies beside the server's binary.
+    fn command(options: &[&str], site: &Site) -> Command {
+        let mut command = Command::new(site.ackpace.with_file_name("ackpace-host"));
+        command
+            .arg("tune")
+            .args(options)
+            .args(["--port", &site.address.port().to_string()]);
+        command
+    }
+
+    /// Starts it and waits until it divides.
+    fn start(mut command: Command, scratch: &Path) -> Result<Self> {
+        let path = scratch.join("tune.log");
+        let output = File::create(&path).doing(|| path.display().to_string())?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output);
+        let child = command.spawn().doing(|| {
+            "ackpace-host beside the server's binary: cargo build --release -p ackpace-host --features bpf".to_owned()
+        })?;
+        let mut tuning = Self { child, log: path };
+        let start = Instant::now();
+        while !log(&tuning.log).contains(" divides ") {
+            let ended = tuning
+                .child
+                .try_wait()
+                .doing(|| "ackpace-host: wait".into())?;
+            if ended.is_some() || start.elapsed() > START_STOP_MAX {
+                let what = format!("does not run: {}", log(&tuning.log).trim());
+                return Err(LabError::contender("ackpace-host tune", what));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(tuning)
+    }
+
+    /// Ends it by SIGTERM; it undoes what it did.
+    fn stop(mut self) -> Result<()> {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            kill_process(pid, Signal::TERM).doing(|| "ackpace-host: SIGTERM".into())?;
+        }
+        let status = self.child.wait().doing(|| "ackpace-host: wait".into())?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(LabError::contender(
+                "ackpace-host tune",
+                log(&self.log).trim(),
+            )),
+        }
+    }
+}
+
+impl Drop for Tuning {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // usually it has already ended
+        let _ = self.child.wait();
     }
 }
 

@@ -12,7 +12,7 @@ const CURE: &str = "say what it means, its unit and range, when it fails, and it
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     lint_is_on(tree, &mut findings);
-    for source in ["core", "wire", "server"]
+    for source in ["core", "wire", "server", "host"]
         .iter()
         .flat_map(|room| tree.code(room))
     {

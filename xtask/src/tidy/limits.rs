@@ -12,7 +12,7 @@ const WORDS: [&str; 4] = ["MAX", "LIMIT", "LIMITS", "CAPACITY"];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for room in ["core", "wire", "server"] {
+    for room in ["core", "wire", "server", "host"] {
         for source in tree.code(room).filter(|source| !is_limits(&source.path)) {
             let mut bounds = Bounds {
                 room,

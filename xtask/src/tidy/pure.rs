@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("wire", &[]),
     ("server", &["ackpace-core", "ackpace-wire"]),
+    ("host", &["ackpace-core"]),
     ("lab/base", &[]),
     ("lab/disk", &["ackpace-lab-base", "ackpace-sim"]),
     (

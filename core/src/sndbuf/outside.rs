@@ -1,0 +1,269 @@
+//! How a socket of another program is held to its share of the send memory, from outside (`host/`): which change follows
+//! from the share, and from what the socket has now.
+//!
+//! Two settings bound what it holds. A clamp of the congestion window bounds what is in flight; TCP_NOTSENT_LOWAT bounds
+//! what is unsent, and wakes the program when half of that is left. Both are read before they are written: whatever a
+//! program or a human has set stays, and its socket is left alone.
+//!
+//! A clamp is not free. With it Linux sets the threshold of slow start to the same value (`bpf_sol_tcp_setsockopt`), so
+//! the window that a loss has taught is forgotten, and the socket starts slowly up to its clamp. So a clamp is written
+//! seldom: not while it would not bind, not for an eighth more or less, and after a loss no higher than half above the
+//! present window.
+
+use super::Control;
+use crate::limits::{
+    CHANGE_PART_MIN, CLAMP_MODEL_SEGMENTS_MIN, LOWAT_BYTES_MIN, SHARE_SEGMENTS_MIN,
+    SHARE_SEGMENTS_START, TARGET_US_MAX,
+};
+use crate::send::bytes_in;
+
+/// A clamp, or a threshold of slow start, that bounds nothing (`TCP_INFINITE_SSTHRESH`). A new socket's clamp is larger.
+pub const NONE_SEGMENTS: u32 = 0x7fff_ffff;
+
+/// What holds a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// `snd_cwnd_clamp`; [`NONE_SEGMENTS`] or more: none.
+    pub clamp_segments: u32,
+    /// TCP_NOTSENT_LOWAT; 0: not set, `net.ipv4.tcp_notsent_lowat` holds.
+    pub lowat_bytes: u32,
+}
+
+/// What a look at a socket shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What it has.
+    pub now: Setting,
+    /// What we have set, by the record; in a field 0: nothing. `None`: we never changed it.
+    pub ours: Option<Setting>,
+    /// Its program has fixed SO_SNDBUF.
+    pub buffer_is_fixed: bool,
+    /// `tcpi_snd_cwnd`.
+    pub cwnd_segments: u32,
+    /// `tcpi_snd_ssthresh`; [`NONE_SEGMENTS`]: no loss has set it.
+    pub threshold_segments: u32,
+    /// MSS, above 0.
+    pub segment_bytes: u64,
+    /// What it delivered since the last look; 0: nothing, or not known.
+    pub rate_bytes_per_s: u64,
+    /// Its shortest round trip; 0: not known.
+    pub rtt_min_us: u64,
+    /// Its congestion control.
+    pub control: Control,
+    /// It sent again in the last seconds.
+    pub lost_lately: bool,
+    /// The largest clamp of the last seconds: it may have that again at once. 0: it had none.
+    pub lately_segments: u32,
+}
+
+/// Why a socket is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HandsOff {
+    /// Its program has set SO_SNDBUF.
+    SendBuffer,
+    /// Its program has set TCP_NOTSENT_LOWAT.
+    Lowat,
+    /// A route or another program has clamped its window.
+    Clamp,
+    /// It is not among those that are tuned, or not any more.
+    Unmatched,
+}
+
+impl HandsOff {
+    /// Every one, in the order of the enum.
+    pub const ALL: [HandsOff; 4] = [
+        HandsOff::SendBuffer,
+        HandsOff::Lowat,
+        HandsOff::Clamp,
+        HandsOff::Unmatched,
+    ];
+
+    /// The stable name, as it stands in log and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            HandsOff::SendBuffer => "program_set_sndbuf",
+            HandsOff::Lowat => "program_set_lowat",
+            HandsOff::Clamp => "clamped_by_others",
+            HandsOff::Unmatched => "unmatched",
+        }
+    }
+}
+
+/// Why a setting changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// It is seen for the first time.
+    Joined,
+    /// Its share has become smaller.
+    ShareFell,
+    /// Its share has become larger, and it can use that.
+    ShareRose,
+    /// Its rate has changed, and so what it holds unsent.
+    Rate,
+    /// It sends nothing now; its next answer starts like a first one.
+    Idle,
+}
+
+impl Cause {
+    /// Every one, in the order of the enum.
+    pub const ALL: [Cause; 5] = [
+        Cause::Joined,
+        Cause::ShareFell,
+        Cause::ShareRose,
+        Cause::Rate,
+        Cause::Idle,
+    ];
+
+    /// The stable name, as it stands in log and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Joined => "joined",
+            Cause::ShareFell => "share_fell",
+            Cause::ShareRose => "share_rose",
+            Cause::Rate => "rate",
+            Cause::Idle => "idle",
+        }
+    }
+}
+
+/// What is done to a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: it has what it should have.
+    Keep,
+    /// Nothing: it is not ours to change.
+    Leave(HandsOff),
+    /// What we set is undone.
+    GiveBack(HandsOff),
+    /// It gets another setting.
+    Set(Setting, Cause),
+}
+
+/// The next step for a socket with this share of the send memory; `None`: it sends nothing. `lowat_bytes_most` is what
+/// the operator allows by `net.ipv4.tcp_notsent_lowat`.
+pub fn step(seen: &Seen, share_bytes: Option<u64>, lowat_bytes_most: u32) -> Step {
+    if let Some(why) = hands_off(seen) {
+        return match seen.ours {
+            Some(_) => Step::GiveBack(why),
+            None => Step::Leave(why),
+        };
+    }
+    let (to, cause) = match share_bytes {
+        Some(share_bytes) => held(seen, share_bytes, lowat_bytes_most),
+        None => (rested(seen), Cause::Idle),
+    };
+    match to == seen.now {
+        true => Step::Keep,
+        false => Step::Set(to, cause),
+    }
+}
+
+/// Whether somebody else has set what we would set, before us or since.
+fn hands_off(seen: &Seen) -> Option<HandsOff> {
+    let ours = seen.ours.unwrap_or_default();
+    let clamp_is_ours = match ours.clamp_segments {
+        0 => seen.now.clamp_segments >= NONE_SEGMENTS,
+        set => seen.now.clamp_segments == set,
+    };
+    match () {
+        () if seen.buffer_is_fixed => Some(HandsOff::SendBuffer),
+        () if seen.now.lowat_bytes != ours.lowat_bytes => Some(HandsOff::Lowat),
+        () if !clamp_is_ours => Some(HandsOff::Clamp),
+        () => None,
+    }
+}
+
+/// The share as a setting: bytes for [`TARGET_US_MAX`] unsent, half of the share at most, and the rest in flight.
+fn wanted(seen: &Seen, share_bytes: u64, lowat_bytes_most: u32) -> Setting {
+    let segment_bytes = seen.segment_bytes.max(1);
+    let by_rate = match seen.rate_bytes_per_s {
+        0 => share_bytes / 2,
+        rate => bytes_in(TARGET_US_MAX, rate).max(LOWAT_BYTES_MIN),
+    };
+    let lowat_bytes = by_rate.min(share_bytes / 2).max(segment_bytes);
+    let segments = share_bytes.saturating_sub(lowat_bytes) / segment_bytes;
+    let segments = segments.max(least_segments(seen));
+    Setting {
+        clamp_segments: segments.min(u64::from(NONE_SEGMENTS)) as u32,
+        lowat_bytes: lowat_bytes.min(lowat_bytes_most.into()) as u32,
+    }
+}
+
+/// The least clamp. A control that models its path measures less and less under a clamp below its path's product, so it
+/// keeps that, with a quarter more.
+fn least_segments(seen: &Seen) -> u64 {
+    match seen.control {
+        Control::Reno | Control::Cubic => SHARE_SEGMENTS_MIN,
+        Control::Model => {
+            let product_bytes = bytes_in(seen.rtt_min_us, seen.rate_bytes_per_s);
+            let segments = product_bytes.div_ceil(seen.segment_bytes.max(1));
+            (segments + segments / 4 + 2).max(CLAMP_MODEL_SEGMENTS_MIN)
+        }
+    }
+}
+
+/// The setting of a socket that sends, and what moved it.
+fn held(seen: &Seen, share_bytes: u64, lowat_bytes_most: u32) -> (Setting, Cause) {
+    let wanted = wanted(seen, share_bytes, lowat_bytes_most);
+    let clamp_segments = clamp(seen, wanted.clamp_segments);
+    let lowat_bytes = match differs(seen.now.lowat_bytes, wanted.lowat_bytes) {
+        true => wanted.lowat_bytes,
+        false => seen.now.lowat_bytes,
+    };
+    let cause = match clamp_segments {
+        _ if seen.ours.is_none() => Cause::Joined,
+        segments if segments < seen.now.clamp_segments => Cause::ShareFell,
+        segments if segments > seen.now.clamp_segments => Cause::ShareRose,
+        _ => Cause::Rate,
+    };
+    let to = Setting {
+        clamp_segments,
+        lowat_bytes,
+    };
+    (to, cause)
+}
+
+/// The clamp for which the share allows `wanted_segments`.
+fn clamp(seen: &Seen, wanted_segments: u32) -> u32 {
+    let now = seen.now.clamp_segments;
+    let cwnd = seen.cwnd_segments;
+    if !differs(now, wanted_segments) {
+        return now;
+    }
+    let has_learnt =
+        seen.lost_lately || now >= NONE_SEGMENTS && seen.threshold_segments < NONE_SEGMENTS;
+    // How far slow start may lead a path that has shown a limit.
+    let most_segments = match has_learnt {
+        true => cwnd.saturating_add(cwnd / 2).max(seen.lately_segments),
+        false => NONE_SEGMENTS,
+    };
+    match now >= NONE_SEGMENTS {
+        // None yet: it stays so while it would not bind, if there is a threshold to lose.
+        true if has_learnt && cwnd < wanted_segments / 2 => now,
+        true => wanted_segments.min(most_segments),
+        false if wanted_segments < now => wanted_segments,
+        // It may have more, and does not use what it has.
+        false if u64::from(cwnd) * 4 < u64::from(now) * 3 => now,
+        false => match wanted_segments.min(most_segments) {
+            more if more > now && differs(now, more) => more,
+            _ => now,
+        },
+    }
+}
+
+/// A socket that sends nothing keeps its setting, but for a clamp below a first flight.
+fn rested(seen: &Seen) -> Setting {
+    Setting {
+        clamp_segments: seen.now.clamp_segments.max(SHARE_SEGMENTS_START as u32),
+        ..seen.now
+    }
+}
+
+/// Whether a change is worth its price.
+fn differs(now: u32, wanted: u32) -> bool {
+    let (now, wanted) = (u64::from(now), u64::from(wanted));
+    now.abs_diff(wanted) * CHANGE_PART_MIN >= now.max(1) && now != wanted
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+// The few fields of the kernel's structures that are read. libbpf finds their places in the running kernel (CO-RE), so
+// neither order nor size matters here.
+
+#pragma once
+
+#define AF_INET6 10
+#define SOL_TCP 6
+#define TCP_NOTSENT_LOWAT 25
+#define TCP_BPF_SNDCWND_CLAMP 1002
+#define STATE_CLOSE 7
+#define STATE_LISTEN 10
+#define SNDBUF_LOCK 1
+#define CHRONO_WINDOW_LIMITED 2
+#define BPF_F_NO_PREALLOC 1
+#define BPF_SK_STORAGE_GET_F_CREATE 1
+
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_LPM_TRIE = 11,
+	BPF_MAP_TYPE_SK_STORAGE = 24,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+
+struct sock_common {
+	__u32 skc_daddr;
+	__u32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	__u16 skc_family;
+	volatile unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	int sk_wmem_queued;
+	int sk_sndbuf;
+	__u8 sk_userlocks;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+
+struct inet_sock {
+	struct sock sk;
+};
+
+struct tcp_congestion_ops {
+	char name[16];
+};
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	const struct tcp_congestion_ops *icsk_ca_ops;
+	__u32 icsk_rto;
+	__u8 icsk_ca_state : 5;
+};
+
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 snd_cwnd;
+	__u32 snd_ssthresh;
+	__u32 snd_cwnd_clamp;
+	__u32 notsent_lowat;
+	__u32 snd_wnd;
+	__u32 mss_cache;
+	__u32 srtt_us;
+	struct minmax rtt_min;
+	__u64 bytes_acked;
+	__u32 write_seq;
+	__u32 snd_una;
+	__u32 snd_nxt;
+	__u32 data_segs_out;
+	__u32 total_retrans;
+	__u32 delivered_ce;
+	__u32 chrono_start;
+	__u32 chrono_stat[3];
+	__u8 chrono_type : 2;
+	__u32 lsndtime;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+
+#pragma clang attribute pop

@@ -1,0 +1,55 @@
+//! The commands of the binary; errors are printed in one place.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::failure::Failure;
+use crate::options::{Ask, Command, Options, Tune};
+use crate::place::Place;
+use crate::tally::Tally;
+use crate::{doctor, status, tune};
+
+/// Runs one command line, whose first argument is the name of the program. The exit code: 0 done, 1 failed at run time, 2
+/// wrong command line or something that the operator has to mend.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
+    match Options::try_parse_from(arguments)?.command {
+        Command::Doctor { json } => {
+            doctor::run(json);
+            Ok(())
+        }
+        Command::Tune(Tune {
+            ask: Some(Ask::Status { json, metrics }),
+            ..
+        }) => shown(json, metrics),
+        Command::Tune(options) if options.restore => tune::restore(),
+        Command::Tune(options) => tune::run(&options),
+    }
+}
+
+fn shown(json: bool, metrics: bool) -> Result<(), Failure> {
+    let question = if metrics { "metrics" } else { "status" };
+    let answer = status::ask(&Place::here()?.socket, question)?;
+    if json || metrics {
+        tell!("{}", answer.trim_end());
+        return Ok(());
+    }
+    let tally: Tally = serde_json::from_str(&answer).map_err(|error| {
+        Failure::runtime(format!(
+            "the instance that runs is another version's: {error}"
+        ))
+    })?;
+    tell!("{}", tally.page().trim_end());
+    Ok(())
+}

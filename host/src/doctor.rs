@@ -1,0 +1,327 @@
+//! `doctor`: what this kernel and these rights allow, what is lost without, and how to get it.
+
+use std::fs;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use ackpace_core::sndbuf::outside::Setting;
+use serde::Serialize;
+
+use crate::capabilities::{self, Capability};
+use crate::cgroups;
+use crate::failure::Failure;
+use crate::kernel::{HAS_BPF, Kernel, Order};
+use crate::look::Outcome;
+use crate::matching::Matching;
+use crate::place;
+
+/// One thing that was looked at.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What.
+    pub what: String,
+    /// Whether it is as it should be.
+    pub ok: bool,
+    /// What was seen.
+    pub seen: String,
+    /// What is lost, if it is not.
+    pub lost: Option<&'static str>,
+    /// How to get it.
+    pub cure: Option<&'static str>,
+}
+
+impl Finding {
+    fn new(
+        what: &str,
+        ok: bool,
+        seen: impl Into<String>,
+        lost: &'static str,
+        cure: &'static str,
+    ) -> Finding {
+        Finding {
+            what: what.to_owned(),
+            ok,
+            seen: seen.into(),
+            lost: (!ok).then_some(lost),
+            cure: (!ok).then_some(cure),
+        }
+    }
+
+    fn line(&self) -> String {
+        let mark = if self.ok { "ok  " } else { "LOST" };
+        let mut line = format!("{mark} {:24} {}", self.what, self.seen);
+        if let (Some(lost), Some(cure)) = (self.lost, self.cure) {
+            line += &format!("\n     lost: {lost}\n     cure: {cure}");
+        }
+        line
+    }
+}
+
+/// Looks at everything and tells.
+pub fn run(json: bool) {
+    for finding in findings() {
+        match json {
+            true => tell!("{}", serde_json::to_string(&finding).unwrap_or_default()),
+            false => tell!("{}", finding.line()),
+        }
+    }
+}
+
+const TUNE: &str = "'tune'";
+
+fn findings() -> Vec<Finding> {
+    let mut findings = vec![kernel(), built(), btf()];
+    findings.extend([Capability::Bpf, Capability::Perfmon].map(right));
+    findings.push(lockdown());
+    match tried() {
+        Ok(seen) => {
+            findings.push(Finding::new("iterator over TCP", true, seen, "", ""));
+            findings.push(setting());
+        }
+        Err(why) => findings.push(Finding::new(
+            "iterator over TCP",
+            false,
+            why.to_string(),
+            TUNE,
+            "what stands above; then ask again",
+        )),
+    }
+    findings.extend([records(), cgroup_kind(), congestion_controls(), lowat()]);
+    findings
+}
+
+fn kernel() -> Finding {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    let ok = version(&release).is_some_and(|version| version >= (5, 16));
+    Finding::new("kernel", ok, release, TUNE, "Linux 5.16 or later")
+}
+
+/// Major and minor of a release, such as `6.1.0-13-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|sign: char| !sign.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn built() -> Finding {
+    let seen = if HAS_BPF {
+        "in this binary"
+    } else {
+        "not in this binary"
+    };
+    let cure = "apt-get install clang-14 libbpf-dev libelf-dev zlib1g-dev pkg-config make, then cargo build --release \
+                -p ackpace-host --features bpf";
+    Finding::new("programs for the kernel", HAS_BPF, seen, TUNE, cure)
+}
+
+fn btf() -> Finding {
+    let path = "/sys/kernel/btf/vmlinux";
+    let read = fs::File::open(path);
+    let seen = read
+        .as_ref()
+        .map_or_else(|error| format!("{path}: {error}"), |_| path.to_owned());
+    let cure =
+        "a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have; and /sys in a container";
+    Finding::new("types of the kernel (BTF)", read.is_ok(), seen, TUNE, cure)
+}
+
+fn right(capability: Capability) -> Finding {
+    let (name, cure) = match capability {
+        Capability::Bpf => (
+            "CAP_BPF",
+            "run it as root, or AmbientCapabilities=CAP_BPF CAP_PERFMON in its unit",
+        ),
+        _ => (
+            "CAP_PERFMON",
+            "run it as root, or AmbientCapabilities=CAP_BPF CAP_PERFMON in its unit",
+        ),
+    };
+    // CAP_SYS_ADMIN implies both.
+    let ok = capabilities::has(capability) || capabilities::has(Capability::SysAdmin);
+    let seen = if ok { "held" } else { "not held" };
+    Finding::new(name, ok, seen, TUNE, cure)
+}
+
+fn lockdown() -> Finding {
+    let seen = match fs::read_to_string("/sys/kernel/security/lockdown") {
+        Ok(text) => text.trim().to_owned(),
+        Err(_) => "not told (securityfs is not mounted, or the kernel has none)".to_owned(),
+    };
+    let ok = !seen.contains("[confidentiality]");
+    Finding::new(
+        "lockdown",
+        ok,
+        seen,
+        TUNE,
+        "lockdown=integrity, not confidentiality, on the kernel's command line",
+    )
+}
+
+/// Loads the program and looks once.
+fn tried() -> Result<String, Failure> {
+    let mut kernel = Kernel::open(None)?;
+    let mut looks = Vec::new();
+    kernel.look(&mut looks)?;
+    Ok(format!(
+        "works; {} sockets in this network namespace",
+        looks.len()
+    ))
+}
+
+fn setting() -> Finding {
+    let cure = "Linux 5.16 or later, whose iterator may set socket options";
+    match set_and_given_back() {
+        Ok(()) => Finding::new(
+            "options set by it",
+            true,
+            "set on a connection of our own, and undone",
+            "",
+            "",
+        ),
+        Err(why) => Finding::new(
+            "options set by it",
+            false,
+            why,
+            "'tune', but for --dry-run",
+            cure,
+        ),
+    }
+}
+
+/// Sets both options on a connection of our own, and undoes it.
+fn set_and_given_back() -> Result<(), String> {
+    let told = |error: io::Error| format!("a connection to itself: {error}");
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(told)?;
+    let address = listener.local_addr().map_err(told)?;
+    let client = TcpStream::connect(address).map_err(told)?;
+    let failed = |failure: Failure| failure.to_string();
+    let mut kernel = Kernel::open(None).map_err(failed)?;
+    let port = client.local_addr().map_err(told)?.port();
+    let matching = Matching {
+        ports: vec![port],
+        ..Matching::default()
+    };
+    kernel.select(&matching).map_err(failed)?;
+    let mut looks = Vec::new();
+    kernel.look(&mut looks).map_err(failed)?;
+    let look = looks
+        .first()
+        .copied()
+        .ok_or("our own connection is not seen")?;
+    let to = Setting {
+        clamp_segments: 12,
+        lowat_bytes: 34_567,
+    };
+    let order = Order {
+        cookie: look.cookie,
+        from: look.now,
+        to: Some(to),
+    };
+    kernel.carry_out(&[order], &mut looks).map_err(failed)?;
+    let done = looks
+        .first()
+        .is_some_and(|look| look.outcome == Outcome::Done);
+    let set = lowat_of(&client);
+    kernel.restore().map_err(failed)?;
+    match (done, set, lowat_of(&client)) {
+        (true, 34_567, 0) => Ok(()),
+        (false, ..) => Err("the kernel refuses".to_owned()),
+        (true, set, back) => Err(format!(
+            "TCP_NOTSENT_LOWAT was {set}, and {back} after it was undone"
+        )),
+    }
+}
+
+fn lowat_of(stream: &TcpStream) -> u32 {
+    let (mut bytes, mut len) = (0u32, size_of::<u32>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most `len` bytes, which `bytes` has.
+    unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw mut bytes).cast(),
+            &raw mut len,
+        );
+    }
+    bytes
+}
+
+fn records() -> Finding {
+    let seen = match (place::is_bpf_fs(), place::may_mount()) {
+        (true, _) => "mounted at /sys/fs/bpf",
+        (false, true) => "none at /sys/fs/bpf yet; 'tune' mounts it",
+        (false, false) => "none at /sys/fs/bpf",
+    };
+    let ok = place::is_bpf_fs() || place::may_mount();
+    let cure = "mount -t bpf bpf /sys/fs/bpf, in the mount namespace of the machine";
+    Finding::new(
+        "place for records",
+        ok,
+        seen,
+        "undoing changes after a kill, and so 'tune'",
+        cure,
+    )
+}
+
+fn cgroup_kind() -> Finding {
+    let mounted = cgroups::mounted();
+    let seen = match &mounted {
+        Some(path) => format!("version 2 at {}", path.display()),
+        None => "version 1 alone".to_owned(),
+    };
+    let cure =
+        "systemd.unified_cgroup_hierarchy=1 on the kernel's command line; or --port and --address";
+    Finding::new("cgroups", mounted.is_some(), seen, "'tune --cgroup'", cure)
+}
+
+fn congestion_controls() -> Finding {
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    let used = read("tcp_congestion_control");
+    let mut seen = format!("{used}, of {}", read("tcp_available_congestion_control"));
+    if used.starts_with("bbr") {
+        seen += "; a bbr socket is never clamped below its path's product";
+    }
+    Finding::new(
+        "congestion control",
+        !used.is_empty(),
+        seen,
+        "nothing is known of it",
+        "/proc of this machine",
+    )
+}
+
+fn lowat() -> Finding {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_notsent_lowat").unwrap_or_default();
+    let seen = match text.trim() {
+        "4294967295" => "not set".to_owned(),
+        bytes => format!("{bytes} B: no socket is set above that"),
+    };
+    Finding::new("tcp_notsent_lowat", true, seen, "", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(version("6.1.0-13-amd64"), Some((6, 1)));
+        assert_eq!(version("5.9-rc1"), Some((5, 9)));
+        assert!(version("10.0") > version("9.30"));
+        assert_eq!(version("linux"), None);
+    }
+
+    #[test]
+    fn each_thing_that_is_lost_has_a_cure() {
+        for finding in findings() {
+            let line = finding.line();
+            assert_eq!(finding.ok, !line.contains("cure: "), "{line}");
+            assert!(finding.ok || line.len() > 60, "{line}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The log of changes: a line for each, with from, to and why, so many in a second at most.
+
+use std::fmt::{Display, Formatter, Result};
+
+use ackpace_core::sndbuf::outside::{NONE_SEGMENTS, Setting};
+use ackpace_core::units::{Instant, US_PER_S};
+use serde::Serialize;
+
+use crate::limits::CHANGE_LINES_PER_S_MAX;
+use crate::tuner::Change;
+
+/// Writes the lines.
+#[derive(Clone, Copy, Debug)]
+pub struct Journal {
+    /// JSON on standard output, not text on standard error.
+    json: bool,
+    dry_run: bool,
+    second: u64,
+    lines: u64,
+    held_back: u64,
+}
+
+/// A change, as a program reads it.
+#[derive(Debug, Serialize)]
+struct Line {
+    local: String,
+    peer: String,
+    cookie: u64,
+    from_clamp_segments: Option<u32>,
+    to_clamp_segments: Option<u32>,
+    from_lowat_bytes: Option<u32>,
+    to_lowat_bytes: Option<u32>,
+    share_bytes: Option<u64>,
+    why: &'static str,
+    given_back: bool,
+    dry_run: bool,
+}
+
+impl Journal {
+    /// One without lines.
+    pub fn new(json: bool, dry_run: bool) -> Journal {
+        Journal {
+            json,
+            dry_run,
+            second: 0,
+            lines: 0,
+            held_back: 0,
+        }
+    }
+
+    /// Tells of a change that was carried out, unless it is one too many in its second.
+    pub fn change(&mut self, change: &Change, now: Instant) {
+        self.turn(now);
+        if !self.has_room() {
+            return;
+        }
+        match self.json {
+            true => tell!(
+                "{}",
+                serde_json::to_string(&self.line(change)).unwrap_or_default()
+            ),
+            false => say!(
+                "tune: {}{}",
+                if self.dry_run { "would " } else { "" },
+                Told(change)
+            ),
+        }
+    }
+
+    /// Whether this second has room for one more line, which is then counted; if not, it is counted as held back.
+    fn has_room(&mut self) -> bool {
+        let has = self.lines < CHANGE_LINES_PER_S_MAX;
+        let count = if has {
+            &mut self.lines
+        } else {
+            &mut self.held_back
+        };
+        *count += 1;
+        has
+    }
+
+    /// A second is over: tells how many changes have no line.
+    pub fn turn(&mut self, now: Instant) {
+        let second = now.us / US_PER_S;
+        if second == self.second {
+            return;
+        }
+        if self.held_back > 0 && !self.json {
+            say!("tune: {} more changes in a second", self.held_back);
+        }
+        (self.second, self.lines, self.held_back) = (second, 0, 0);
+    }
+
+    fn line(&self, change: &Change) -> Line {
+        let clamp = |setting: Setting| {
+            Some(setting.clamp_segments).filter(|segments| *segments < NONE_SEGMENTS)
+        };
+        let lowat = |setting: Setting| Some(setting.lowat_bytes).filter(|bytes| *bytes > 0);
+        let (from, to) = (change.order.from, change.order.to.unwrap_or_default());
+        Line {
+            local: change.local.to_string(),
+            peer: change.peer.to_string(),
+            cookie: change.order.cookie,
+            from_clamp_segments: clamp(from),
+            to_clamp_segments: clamp(to),
+            from_lowat_bytes: lowat(from),
+            to_lowat_bytes: lowat(to),
+            share_bytes: change.share_bytes,
+            why: change.why.name(),
+            given_back: change.order.to.is_none(),
+            dry_run: self.dry_run,
+        }
+    }
+}
+
+/// A change in words.
+struct Told<'a>(&'a Change);
+
+impl Display for Told<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Change {
+            order,
+            local,
+            peer,
+            share_bytes,
+            why,
+        } = self.0;
+        let why = why.name();
+        let Some(to) = order.to else {
+            return write!(f, "give back {local} > {peer}: {why}");
+        };
+        write!(f, "set {local} > {peer}:")?;
+        if order.from.clamp_segments != to.clamp_segments {
+            write!(
+                f,
+                " clamp {} -> {} segments,",
+                Clamp(order.from.clamp_segments),
+                Clamp(to.clamp_segments)
+            )?;
+        }
+        if order.from.lowat_bytes != to.lowat_bytes {
+            write!(
+                f,
+                " lowat {} -> {} B,",
+                Lowat(order.from.lowat_bytes),
+                to.lowat_bytes
+            )?;
+        }
+        match share_bytes {
+            Some(bytes) => write!(f, " share {bytes} B: {why}"),
+            None => write!(f, " no share: {why}"),
+        }
+    }
+}
+
+struct Clamp(u32);
+
+impl Display for Clamp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self.0 < NONE_SEGMENTS {
+            true => write!(f, "{}", self.0),
+            false => f.write_str("none"),
+        }
+    }
+}
+
+struct Lowat(u32);
+
+impl Display for Lowat {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self.0 {
+            0 => f.write_str("none"),
+            bytes => write!(f, "{bytes}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Order;
+    use crate::tuner::Why;
+    use ackpace_core::sndbuf::outside::{Cause, HandsOff};
+
+    fn change(to: Option<Setting>, why: Why) -> Change {
+        Change {
+            order: Order {
+                cookie: 7,
+                from: Setting {
+                    clamp_segments: u32::MAX,
+                    lowat_bytes: 0,
+                },
+                to,
+            },
+            local: "10.0.0.1:80".parse().expect("an address"),
+            peer: "[2001:db8::1]:5".parse().expect("an address"),
+            share_bytes: Some(90_000),
+            why,
+        }
+    }
+
+    #[test]
+    fn a_line_has_from_to_and_why() {
+        let to = Setting {
+            clamp_segments: 40,
+            lowat_bytes: 16_384,
+        };
+        assert_eq!(
+            Told(&change(Some(to), Why::Set(Cause::Joined))).to_string(),
+            "set 10.0.0.1:80 > [2001:db8::1]:5: clamp none -> 40 segments, lowat none -> 16384 B, share 90000 B: joined"
+        );
+        assert_eq!(
+            Told(&change(None, Why::GiveBack(HandsOff::Lowat))).to_string(),
+            "give back 10.0.0.1:80 > [2001:db8::1]:5: program_set_lowat"
+        );
+    }
+
+    #[test]
+    fn so_many_lines_a_second_and_the_rest_is_counted() {
+        let mut journal = Journal::new(true, true);
+        let at = |us| Instant { us };
+        journal.turn(at(10));
+        let told = (0..50).filter(|_| journal.has_room()).count() as u64;
+        let held_back = 50 - CHANGE_LINES_PER_S_MAX;
+        assert_eq!(
+            (told, journal.held_back),
+            (CHANGE_LINES_PER_S_MAX, held_back)
+        );
+        journal.turn(at(US_PER_S));
+        assert!(journal.has_room(), "the next second");
+    }
+}

@@ -1,0 +1,160 @@
+//! The door to the kernel: loads the program (`host/src/bpf/tune.bpf.c`) and makes passes over the sockets of this network
+//! namespace with it. Without BPF at build time, [`Kernel::open`] fails and says so.
+
+use std::path::Path;
+
+use ackpace_core::sndbuf::outside::Setting;
+
+use crate::failure::Failure;
+use crate::look::Look;
+use crate::matching::Matching;
+
+/// What is done to one socket, if it still has `from`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Which socket.
+    pub cookie: u64,
+    /// What it had when this was decided.
+    pub from: Setting,
+    /// What it gets; `None`: back what it had before the first change.
+    pub to: Option<Setting>,
+}
+
+/// An open program. Dropping it leaves changed sockets as they are; see [`Kernel::restore`].
+pub struct Kernel {
+    #[cfg(has_bpf)]
+    passes: passes::Passes,
+    #[cfg(not(has_bpf))]
+    nothing: std::convert::Infallible,
+}
+
+/// Whether this binary has the program.
+pub const HAS_BPF: bool = cfg!(has_bpf);
+
+#[cfg(not(has_bpf))]
+impl Kernel {
+    /// Fails.
+    ///
+    /// # Errors
+    /// This binary has no BPF.
+    pub fn open(_: Option<&Path>) -> Result<Kernel, Failure> {
+        Err(Failure::operator(
+            "this ackpace-host was built without BPF: install clang-14, libbpf-dev, libelf-dev, zlib1g-dev, pkg-config \
+             and make, and build it by 'cargo build --release -p ackpace-host --features bpf'",
+        ))
+    }
+
+    /// See the real one.
+    ///
+    /// # Errors
+    /// Never called.
+    pub fn select(&mut self, _: &Matching) -> Result<(), Failure> {
+        match self.nothing {}
+    }
+
+    /// See the real one.
+    ///
+    /// # Errors
+    /// Never called.
+    pub fn select_cgroups(&mut self, _: &[u64]) -> Result<(), Failure> {
+        match self.nothing {}
+    }
+
+    /// See the real one.
+    ///
+    /// # Errors
+    /// Never called.
+    pub fn look(&mut self, _: &mut Vec<Look>) -> Result<(), Failure> {
+        match self.nothing {}
+    }
+
+    /// See the real one.
+    ///
+    /// # Errors
+    /// Never called.
+    pub fn carry_out(&mut self, _: &[Order], _: &mut Vec<Look>) -> Result<(), Failure> {
+        match self.nothing {}
+    }
+
+    /// See the real one.
+    ///
+    /// # Errors
+    /// Never called.
+    pub fn restore(&mut self) -> Result<(), Failure> {
+        match self.nothing {}
+    }
+
+    /// See the real one.
+    ///
+    /// # Errors
+    /// Never called.
+    pub fn changed(&mut self) -> Result<u64, Failure> {
+        match self.nothing {}
+    }
+}
+
+#[cfg(has_bpf)]
+impl Kernel {
+    /// Loads the program. `pin`: where the records are; made if they are not there. `None`: records that end with this
+    /// process, for looks alone.
+    ///
+    /// # Errors
+    /// The kernel refuses; what to do.
+    pub fn open(pin: Option<&Path>) -> Result<Kernel, Failure> {
+        let passes = passes::Passes::open(pin)?;
+        Ok(Kernel { passes })
+    }
+
+    /// From now on these sockets match.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn select(&mut self, matching: &Matching) -> Result<(), Failure> {
+        self.passes.select(matching)
+    }
+
+    /// From now on the sockets of these cgroups match, of those that match otherwise.
+    ///
+    /// # Errors
+    /// As bpf(2).
+    pub fn select_cgroups(&mut self, ids: &[u64]) -> Result<(), Failure> {
+        self.passes.select_cgroups(ids)
+    }
+
+    /// Looks at all sockets that match, and at those that were changed.
+    ///
+    /// # Errors
+    /// As bpf(2) and read(2).
+    pub fn look(&mut self, looks: &mut Vec<Look>) -> Result<(), Failure> {
+        self.passes.pass(passes::LOOK, looks)
+    }
+
+    /// Carries out orders, [`crate::limits::ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
+    ///
+    /// # Errors
+    /// As bpf(2) and read(2).
+    pub fn carry_out(&mut self, orders: &[Order], answers: &mut Vec<Look>) -> Result<(), Failure> {
+        self.passes.carry_out(orders, answers)
+    }
+
+    /// Undoes all that was changed and is still as it was set.
+    ///
+    /// # Errors
+    /// As bpf(2) and read(2).
+    pub fn restore(&mut self) -> Result<(), Failure> {
+        self.passes.pass(passes::RESTORE, &mut Vec::new())
+    }
+
+    /// How many sockets there are that were changed, whether they match or not.
+    ///
+    /// # Errors
+    /// As bpf(2) and read(2).
+    pub fn changed(&mut self) -> Result<u64, Failure> {
+        let mut changed = Vec::new();
+        self.passes.pass(passes::CHANGED, &mut changed)?;
+        Ok(changed.len() as u64)
+    }
+}
+
+#[cfg(has_bpf)]
+mod passes;

@@ -1,0 +1,267 @@
+//! The program for the kernel, and its maps.
+
+use std::io::Read;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use libbpf_rs::{ErrorKind, Iter, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder};
+
+use super::Order;
+use crate::failure::Failure;
+use crate::limits::{ORDERS_MAX, READ_BYTES};
+use crate::look::{LOOK_BYTES, Look};
+use crate::matching::Matching;
+
+/// `MODE_LOOK`.
+pub const LOOK: u32 = 1;
+const CLOCK: u32 = 0;
+const ORDERS: u32 = 2;
+/// `struct control`.
+const CONTROL_BYTES: usize = 24;
+/// `MODE_RESTORE`.
+pub const RESTORE: u32 = 3;
+/// `MODE_CHANGED`.
+pub const CHANGED: u32 = 4;
+const BY_PORT: u32 = 1;
+const BY_CGROUP: u32 = 2;
+const BY_ADDRESS: u32 = 4;
+
+/// An object file for the kernel, on an address as ELF wants it.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+static PROGRAM: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tune.bpf.o")));
+
+/// The loaded program.
+pub struct Passes {
+    object: Object,
+    link: Link,
+    by: u32,
+    ticks_per_s: u32,
+    cgroups: Vec<u64>,
+    buffer: Vec<u8>,
+}
+
+impl Passes {
+    /// As [`super::Kernel::open`].
+    pub fn open(pin: Option<&Path>) -> Result<Passes, Failure> {
+        libbpf_rs::set_print(None); // errors are told here
+        let refused = |error: libbpf_rs::Error| Failure::operator(why_refused(&error));
+        let mut open = ObjectBuilder::default()
+            .open_memory(&PROGRAM.0)
+            .map_err(refused)?;
+        if let Some(pin) = pin {
+            for mut map in open.maps_mut().filter(|map| map.name() == "touched") {
+                // libbpf takes the map that is there, if it is one of this layout, or pins a new one.
+                map.set_pin_path(pin).map_err(refused)?;
+            }
+        }
+        let object = open.load().map_err(refused)?;
+        let program = object.progs_mut().find(|program| program.name() == "pass");
+        let program =
+            program.ok_or_else(|| Failure::runtime("the object file lacks its program"))?;
+        let link = program.attach().map_err(refused)?;
+        let mut passes = Passes {
+            object,
+            link,
+            by: 0,
+            ticks_per_s: 0,
+            cgroups: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+        };
+        let first = passes.clock()?;
+        thread::sleep(Duration::from_millis(100)); // long enough to tell 250 from 300
+        let second = passes.clock()?;
+        let ticks = second.0.saturating_sub(first.0);
+        passes.ticks_per_s = nearest_ticks_per_s(ticks, second.1.saturating_sub(first.1));
+        Ok(passes)
+    }
+
+    /// The kernel's count of ticks, and nanoseconds.
+    fn clock(&mut self) -> Result<(u64, u64), Failure> {
+        self.pass(CLOCK, &mut Vec::new())?;
+        let value = self
+            .map("control")?
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(failed)?;
+        let long = |at: usize| {
+            let bytes = value.as_ref()?.get(at..)?.first_chunk()?;
+            Some(u64::from_ne_bytes(*bytes))
+        };
+        long(8)
+            .zip(long(16))
+            .ok_or_else(|| Failure::runtime("the program's clock is not there"))
+    }
+
+    fn map(&mut self, name: &str) -> Result<MapMut<'_>, Failure> {
+        let map = self.object.maps_mut().find(|map| map.name() == name);
+        map.ok_or_else(|| Failure::runtime(format!("the object file lacks its map {name}")))
+    }
+
+    /// As [`super::Kernel::select`].
+    pub fn select(&mut self, matching: &Matching) -> Result<(), Failure> {
+        self.by = 0;
+        for port in &matching.ports {
+            self.by |= BY_PORT;
+            let ports = self.map("ports")?;
+            ports
+                .update(&port.to_ne_bytes(), &[1], MapFlags::ANY)
+                .map_err(failed)?;
+        }
+        for prefix in &matching.prefixes {
+            self.by |= BY_ADDRESS;
+            let key: Vec<u8> = prefix
+                .bits
+                .to_ne_bytes()
+                .into_iter()
+                .chain(prefix.octets)
+                .collect();
+            let prefixes = self.map("prefixes")?;
+            prefixes.update(&key, &[1], MapFlags::ANY).map_err(failed)?;
+        }
+        if matching.cgroup.is_some() {
+            self.by |= BY_CGROUP;
+        }
+        Ok(())
+    }
+
+    /// As [`super::Kernel::select_cgroups`].
+    pub fn select_cgroups(&mut self, ids: &[u64]) -> Result<(), Failure> {
+        let before = std::mem::replace(&mut self.cgroups, ids.to_vec());
+        let cgroups = self.map("cgroups")?;
+        for id in before.iter().filter(|id| !ids.contains(id)) {
+            cgroups.delete(&id.to_ne_bytes()).map_err(failed)?;
+        }
+        for id in ids.iter().filter(|id| !before.contains(id)) {
+            cgroups
+                .update(&id.to_ne_bytes(), &[1], MapFlags::ANY)
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// As [`super::Kernel::carry_out`].
+    pub fn carry_out(&mut self, orders: &[Order], answers: &mut Vec<Look>) -> Result<(), Failure> {
+        let orders = &orders[..orders.len().min(ORDERS_MAX)];
+        if orders.is_empty() {
+            answers.clear();
+            return Ok(());
+        }
+        let cookies: Vec<u8> = orders
+            .iter()
+            .flat_map(|order| order.cookie.to_ne_bytes())
+            .collect();
+        let packed: Vec<u8> = orders.iter().flat_map(packed).collect();
+        let (count, any) = (orders.len() as u32, MapFlags::ANY);
+        let map = self.map("orders")?;
+        map.update_batch(&cookies, &packed, count, any, any)
+            .map_err(failed)?;
+        let passed = self.pass(ORDERS, answers);
+        let map = self.map("orders")?;
+        map.delete_batch(&cookies, count, any, any)
+            .map_err(failed)?;
+        passed
+    }
+
+    /// One pass over all sockets of the namespace.
+    pub fn pass(&mut self, mode: u32, looks: &mut Vec<Look>) -> Result<(), Failure> {
+        looks.clear();
+        let by = self.by;
+        let mut control = [0; CONTROL_BYTES];
+        control[..4].copy_from_slice(&mode.to_ne_bytes());
+        control[4..8].copy_from_slice(&by.to_ne_bytes());
+        self.map("control")?
+            .update(&0u32.to_ne_bytes(), &control, MapFlags::ANY)
+            .map_err(failed)?;
+        let mut sockets = Iter::new(&self.link).map_err(failed)?;
+        let mut held = 0;
+        loop {
+            let read = match sockets.read(&mut self.buffer[held..]) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
+                    continue;
+                }
+                Err(error) => {
+                    return Err(Failure::runtime(format!(
+                        "a pass over the sockets: {error}"
+                    )));
+                }
+            };
+            held += read;
+            let whole = held - held % LOOK_BYTES;
+            let pieces = self.buffer[..whole].chunks_exact(LOOK_BYTES);
+            looks.extend(pieces.filter_map(|bytes| Look::parse(bytes, self.ticks_per_s)));
+            self.buffer.copy_within(whole..held, 0);
+            held -= whole;
+        }
+    }
+}
+
+/// `struct order`.
+fn packed(order: &Order) -> Vec<u8> {
+    let to = order.to.unwrap_or_default();
+    let words = [
+        u32::from(order.to.is_none()),
+        order.from.clamp_segments,
+        order.from.lowat_bytes,
+        to.clamp_segments,
+        to.lowat_bytes,
+    ];
+    words.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+fn failed(error: libbpf_rs::Error) -> Failure {
+    Failure::runtime(format!("bpf(2): {error}"))
+}
+
+fn why_refused(error: &libbpf_rs::Error) -> String {
+    let cure = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "it takes CAP_BPF and CAP_PERFMON, which root has outside containers; lockdown may forbid it, too"
+        }
+        ErrorKind::NotFound => {
+            "this kernel has no BTF or no iterator over TCP sockets: Linux 5.16 or later has both"
+        }
+        ErrorKind::InvalidInput | ErrorKind::InvalidData => {
+            "this kernel's BPF lacks what the program uses: Linux 5.16 or later has all; \
+             or the record of an older ackpace-host is there, whose `--restore` ends it"
+        }
+        _ => "ask 'ackpace-host doctor'",
+    };
+    format!("the kernel refuses the program ({error}): {cure}")
+}
+
+/// The value of HZ that a distribution's kernel has which is next to what was measured.
+fn nearest_ticks_per_s(ticks: u64, ns: u64) -> u32 {
+    let measured = ticks.saturating_mul(1_000_000_000) / ns.max(1);
+    let distance = |ticks_per_s: &u32| measured.abs_diff(u64::from(*ticks_per_s));
+    [100, 250, 300, 1_000]
+        .into_iter()
+        .min_by_key(distance)
+        .unwrap_or(250)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_told_from_a_tenth_of_a_second() {
+        for (ticks, ticks_per_s) in [
+            (9, 100),
+            (11, 100),
+            (24, 250),
+            (26, 250),
+            (29, 300),
+            (31, 300),
+            (99, 1_000),
+        ] {
+            assert_eq!(
+                nearest_ticks_per_s(ticks, 100_000_000),
+                ticks_per_s,
+                "{ticks}"
+            );
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Every bound of this crate: why it is, and what happens at it. Those that the program for the kernel shares stand in
+//! `host/src/bpf/tune.h` with the same numbers.
+
+/// Sockets that are tuned at once. Each takes some 2.2 KB here. More: the rest are left as they are, and counted.
+pub const SOCKETS_MAX: usize = 131_072;
+/// Orders of one pass (`ORDERS_MAX`). More: the rest are carried out in the next passes.
+pub const ORDERS_MAX: usize = 65_536;
+/// Local ports of `--port` (`PORTS_MAX`). More: refused.
+pub const PORTS_MAX: usize = 64;
+/// Prefixes of `--address` (`PREFIXES_MAX`). More: refused.
+pub const PREFIXES_MAX: usize = 64;
+/// A cgroup and those below it (`CGROUPS_MAX`). More: the sockets of the rest do not match, and a line says so.
+pub const CGROUPS_MAX: usize = 4_096;
+/// How deep cgroups are looked for. Deeper ones: as above.
+pub const CGROUP_DEPTH_MAX: usize = 32;
+/// Lines of the log for changes in a second. More: counted, and one line tells how many.
+pub const CHANGE_LINES_PER_S_MAX: u64 = 20;
+/// A question on the status socket. Longer: the connection ends.
+pub const QUESTION_BYTES_MAX: usize = 64;
+/// How long one who asks for the status may take, in milliseconds. Longer: the connection ends, and the next one is heard.
+pub const QUESTION_MS_MAX: u64 = 1_000;
+/// An answer on the status socket, as its reader takes it. Longer: cut off.
+pub const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// How long a socket counts as one that lost, and is raised carefully, after it sent something again.
+pub const LOST_LATELY_US: u64 = 10_000_000;
+/// For how long a socket may have its former clamp back at once: longer than a drain.
+pub const LATELY_US: u64 = 3_000_000;
+/// A look at a socket that the kernel gave, and what one read takes of them: a page table's worth of memory. Not a bound
+/// of what is read in all.
+pub const READ_BYTES: usize = 256 << 10;

@@ -1,0 +1,214 @@
+//! The command line, each option defined once.
+
+use std::path::PathBuf;
+
+use ackpace_core::limits::{SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN};
+use ackpace_core::sndbuf;
+use ackpace_core::sndbuf::atbt::Windows;
+use ackpace_core::sndbuf::eatbt::Need;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::limits::{PORTS_MAX, PREFIXES_MAX};
+use crate::matching::{Matching, Prefix};
+
+/// What ackpace does for other programs of this machine
+#[derive(Debug, Parser)]
+#[command(name = "ackpace-host", version, max_term_width = 100)]
+pub struct Options {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Tell what this kernel and these rights allow, what is lost, and how to get it
+    Doctor {
+        /// A JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Divide one send memory among the TCP connections of any program, until stopped
+    #[command(args_conflicts_with_subcommands = true)]
+    Tune(Tune),
+}
+
+/// `tune`.
+#[derive(Debug, Args)]
+pub struct Tune {
+    /// What to ask of an instance that runs.
+    #[command(subcommand)]
+    pub ask: Option<Ask>,
+    /// The memory for all sockets that match, unsent and in flight, such as 256MiB
+    #[arg(long, value_name = "SIZE", value_parser = size, required_unless_present = "restore")]
+    pub budget: Option<u64>,
+    /// Only sockets with these local ports, such as 80,443
+    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    pub port: Vec<u16>,
+    /// Only sockets with these local addresses or prefixes, such as 10.0.0.0/8
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub address: Vec<Prefix>,
+    /// Only sockets of this cgroup (version 2) and those below it, such as system.slice/nginx.service
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+    /// How it is divided
+    #[arg(long, value_enum, default_value_t = Policy::ByNeed)]
+    pub policy: Policy,
+    /// Change nothing, and tell what would be changed
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Divide once, tell what was changed, undo it and end
+    #[arg(long)]
+    pub once: bool,
+    /// Undo what a killed instance has left, and end
+    #[arg(long, conflicts_with_all = ["budget", "dry_run", "once"])]
+    pub restore: bool,
+    /// Changes as JSON objects, one a line, on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to ask of an instance that runs.
+#[derive(Debug, Subcommand)]
+pub enum Ask {
+    /// How it stands
+    Status {
+        /// As a JSON object
+        #[arg(long, conflicts_with = "metrics")]
+        json: bool,
+        /// In the text format of Prometheus
+        #[arg(long)]
+        metrics: bool,
+    },
+}
+
+/// How send memory is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// By what each connection can use (SSBT's E-ATBT)
+    ByNeed,
+    /// By the present congestion window (ATBT)
+    Window,
+    /// The same for all
+    Equal,
+}
+
+impl Policy {
+    /// For the division.
+    pub fn chosen(self) -> sndbuf::Policy {
+        match self {
+            Policy::ByNeed => sndbuf::Policy::ByNeed(Need::Law),
+            Policy::Window => sndbuf::Policy::Window(Windows::One),
+            Policy::Equal => sndbuf::Policy::Equal,
+        }
+    }
+
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::ByNeed => "by-need",
+            Policy::Window => "window",
+            Policy::Equal => "equal",
+        }
+    }
+}
+
+impl Tune {
+    /// Whose sockets are meant.
+    ///
+    /// # Errors
+    /// More is listed than there is room for.
+    pub fn matching(&self) -> Result<Matching, String> {
+        if self.port.len() > PORTS_MAX || self.address.len() > PREFIXES_MAX {
+            return Err(format!(
+                "--port takes {PORTS_MAX} ports at most, and --address {PREFIXES_MAX} prefixes: use --cgroup for more"
+            ));
+        }
+        Ok(Matching {
+            ports: self.port.clone(),
+            prefixes: self.address.clone(),
+            cgroup: self.cgroup.clone(),
+        })
+    }
+}
+
+/// Bytes: `65536`, `64K`, `64KiB`, `256MiB`, `2G`.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text
+        .find(|sign: char| !sign.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "ki" | "kib" => 10,
+        "m" | "mi" | "mib" => 20,
+        "g" | "gi" | "gib" => 30,
+        "t" | "ti" | "tib" => 40,
+        _ => return Err("not a size: write 64KiB, 256MiB or 2GiB".to_owned()),
+    };
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(1 << shift));
+    match bytes {
+        Some(bytes) if (SHARE_BYTES_MIN..=SEND_POOL_BYTES_MAX).contains(&bytes) => Ok(bytes),
+        Some(_) => Err(format!(
+            "{SHARE_BYTES_MIN} bytes, which one connection needs, to 1TiB"
+        )),
+        None => Err("not a size: write 64KiB, 256MiB or 2GiB".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn a_budget_has_a_size_and_wrong_ones_are_named() {
+        for (text, bytes) in [
+            ("65536", 65_536),
+            ("64K", 65_536),
+            ("256MiB", 256 << 20),
+            ("2g", 2 << 30),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "x", "12x", "-1", "1kb", "99999999999TiB", "100", "2TiB"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        for line in [
+            "x tune",
+            "x tune --budget 1MiB --restore",
+            "x tune --budget 1MiB status",
+            "x tune --budget 1MiB --port 70000",
+            "x tune --budget 1MiB --address here",
+            "x tune status --json --metrics",
+            "x tune --budget 1MiB --policy kernel",
+        ] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+        for line in [
+            "x doctor --json",
+            "x tune --restore",
+            "x tune status --metrics",
+            "x tune --budget 1MiB --port 80,443 --address ::1,10.0.0.0/8 --policy window --once --dry-run --json",
+        ] {
+            assert!(parsed(line).is_ok(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `tune`: drives the machine ([`crate::tuner`]) with the kernel ([`crate::kernel`]) until it is stopped, and undoes all of
+//! it at the end.
+
+use std::collections::HashMap;
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::capabilities::{self, Capability};
+use crate::cgroups;
+use crate::clock::{Clock, thread_cpu_ns};
+use crate::failure::Failure;
+use crate::journal::Journal;
+use crate::kernel::{HAS_BPF, Kernel, Order};
+use crate::limits::ORDERS_MAX;
+use crate::look::{Look, Outcome};
+use crate::options::Tune;
+use crate::place::{self, Lock, Place};
+use crate::status::{self, Board};
+use crate::tuner::{Change, Chosen, FLOOR_BYTES, Tuner, Wish};
+
+/// After so many looks `--once` is done: by the second one rates are known.
+const LOOKS_OF_ONCE: u64 = 2;
+
+/// Tunes until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What the operator has to mend, or what failed; all changes are undone before.
+pub fn run(options: &Tune) -> Result<(), Failure> {
+    // Caught before anything is changed.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
+    let signals = signals.map_err(|error| Failure::runtime(format!("signals: {error}")))?;
+    let mut session = Session::start(options)?;
+    let result = heard(signals).and_then(|stopped| session.drive(options, &stopped));
+    let undone = session.end();
+    result.and(undone)
+}
+
+/// Undoes what a killed instance has left.
+///
+/// # Errors
+/// Another instance runs, or the kernel refuses.
+pub fn restore() -> Result<(), Failure> {
+    let place = Place::here()?;
+    let _lock = Lock::take(&place)?;
+    if !place.pin.exists() {
+        say!("tune: there is nothing to undo in this network namespace");
+        return Ok(());
+    }
+    let mut kernel = Kernel::open(Some(&place.pin))?;
+    let undone = give_all_back(&mut kernel)?;
+    say!("tune: {undone} sockets have back what they had");
+    remove(&place)
+}
+
+/// What lives as long as `tune` does.
+struct Session {
+    kernel: Kernel,
+    tuner: Tuner,
+    clock: Clock,
+    journal: Journal,
+    board: Board,
+    cgroup: Option<PathBuf>,
+    cgroup_is_gone: bool,
+    looks: Vec<Look>,
+    /// `None` in a dry run, which changes nothing.
+    held: Option<Held>,
+}
+
+/// What tells others that this instance tunes.
+struct Held {
+    place: Place,
+    _lock: Lock,
+    _socket: status::SocketFile,
+}
+
+impl Session {
+    fn start(options: &Tune) -> Result<Session, Failure> {
+        let matching = options.matching().map_err(Failure::operator)?;
+        let cgroup = matching
+            .cgroup
+            .as_deref()
+            .map(cgroups::directory)
+            .transpose();
+        let cgroup = cgroup.map_err(Failure::operator)?;
+        if !HAS_BPF {
+            Kernel::open(None)?; // says so, before anything is touched
+        }
+        let place = Place::here()?;
+        let lock = match options.dry_run {
+            true => None,
+            false => Some(Lock::take(&place)?),
+        };
+        let mut kernel = match &lock {
+            Some(_) => {
+                place::ensure_bpf_fs()?;
+                Kernel::open(Some(&place.pin))?
+            }
+            None => Kernel::open(None)?,
+        };
+        kernel.select(&matching)?;
+        let kept = [Capability::Bpf];
+        capabilities::keep_only(&kept)
+            .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
+        let clock = Clock::start();
+        let board = Board::default();
+        let mut session = Session {
+            tuner: Tuner::new(chosen(options), clock.now()),
+            kernel,
+            clock,
+            journal: Journal::new(options.json, options.dry_run),
+            board,
+            cgroup,
+            cgroup_is_gone: false,
+            looks: Vec::new(),
+            held: None,
+        };
+        session.tuner.tally.pid = std::process::id();
+        session.tuner.tally.policy = options.policy.name().to_owned();
+        session.begin(place, lock, options)?;
+        Ok(session)
+    }
+
+    /// Undoes what an earlier instance left, and refuses a budget that is too small for the sockets that are there.
+    fn begin(&mut self, place: Place, lock: Option<Lock>, options: &Tune) -> Result<(), Failure> {
+        if let Some(lock) = lock {
+            let undone = give_all_back(&mut self.kernel)?;
+            if undone > 0 {
+                say!(
+                    "tune: an earlier instance was killed: {undone} sockets have back what they had"
+                );
+            }
+            let socket = status::answer_at(&place.socket, &self.board).map_err(|error| {
+                Failure::runtime(format!("{}: {error}", place.socket.display()))
+            })?;
+            self.held = Some(Held {
+                place,
+                _lock: lock,
+                _socket: socket,
+            });
+        }
+        self.look()?;
+        let open = |look: &&Look| look.is_matched && look.is_open && look.sample.unacked_bytes > 0;
+        let sending = self.looks.iter().filter(open).count() as u64;
+        let budget_bytes = self.tuner.tally.budget_bytes;
+        if sending * FLOOR_BYTES > budget_bytes && !options.dry_run {
+            let text = format!(
+                "--budget {budget_bytes} B is too little: {sending} connections send now, and each has {FLOOR_BYTES} B at \
+                 least; give {} KiB or more",
+                (sending * FLOOR_BYTES).div_ceil(1_024)
+            );
+            self.finish()?;
+            return Err(Failure::operator(text));
+        }
+        self.board.show(&self.tuner.tally);
+        let word = if options.dry_run {
+            "would divide"
+        } else {
+            "divides"
+        };
+        say!(
+            "tune: {word} {budget_bytes} B {} among {} sockets that match now",
+            options.policy.name(),
+            self.looks.iter().filter(|look| look.is_matched).count()
+        );
+        Ok(())
+    }
+
+    fn drive(&mut self, options: &Tune, stopped: &Receiver<()>) -> Result<(), Failure> {
+        loop {
+            self.turn()?;
+            if options.once && self.tuner.tally.passes >= LOOKS_OF_ONCE {
+                tell!("{}", self.last_words(options.json).trim_end());
+                return Ok(());
+            }
+            let now = self.clock.now();
+            let at = self
+                .tuner
+                .deadline()
+                .unwrap_or_else(|| now.plus_us(1_000_000));
+            let wait = Duration::from_micros(at.since_us(now).max(1_000));
+            match stopped.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+
+    fn last_words(&self, json: bool) -> String {
+        match json {
+            true => serde_json::to_string(&self.tuner.tally).unwrap_or_default() + "\n",
+            false => self.tuner.tally.page(),
+        }
+    }
+
+    /// Does what the machine wishes, until it rests.
+    fn turn(&mut self) -> Result<(), Failure> {
+        let from_ns = thread_cpu_ns();
+        let mut looked = false;
+        while let Some(wish) = self.tuner.poll(self.clock.now()) {
+            match wish {
+                Wish::Look => {
+                    self.look()?;
+                    self.tuner.looked(&self.looks, self.clock.now());
+                    looked = true;
+                }
+                Wish::Orders(changes) => self.carry_out(&changes)?,
+            }
+        }
+        let us = (thread_cpu_ns() - from_ns) / 1_000;
+        let was_short = self.board.is_short();
+        let tally = &mut self.tuner.tally;
+        tally.cpu_us += us;
+        if looked {
+            tally.passes += 1;
+            tally.pass_cpu_us = us;
+        }
+        if tally.is_short && !was_short {
+            say!(
+                "tune: the budget of {} B is below what {} connections have at least, {FLOOR_BYTES} B each: it is exceeded; \
+                 give more, or match fewer sockets",
+                tally.budget_bytes,
+                tally.sharing
+            );
+        }
+        self.board.show(&self.tuner.tally);
+        self.journal.turn(self.clock.now());
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), Failure> {
+        if let Some(directory) = &self.cgroup {
+            let found = cgroups::below(directory);
+            let is_gone = found.is_err();
+            if is_gone != self.cgroup_is_gone {
+                let how = if is_gone {
+                    "is gone: its sockets have back what they had"
+                } else {
+                    "is there again"
+                };
+                say!("tune: the cgroup {} {how}", directory.display());
+                self.cgroup_is_gone = is_gone;
+            }
+            self.kernel.select_cgroups(&found.unwrap_or_default().ids)?;
+        }
+        self.kernel.look(&mut self.looks)
+    }
+
+    fn carry_out(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        let mut outcomes: HashMap<u64, Outcome> = HashMap::new();
+        if !self.tuner.tally.dry_run {
+            let orders: Vec<Order> = changes.iter().map(|change| change.order).collect();
+            for orders in orders.chunks(ORDERS_MAX) {
+                self.kernel.carry_out(orders, &mut self.looks)?;
+                outcomes.extend(self.looks.iter().map(|look| (look.cookie, look.outcome)));
+            }
+        }
+        let now = self.clock.now();
+        let outcome = |cookie: u64| outcomes.get(&cookie).copied();
+        self.tuner.carried_out(changes, outcome, now);
+        let dry_run = self.tuner.tally.dry_run;
+        let done =
+            |change: &&Change| dry_run || outcome(change.order.cookie) == Some(Outcome::Done);
+        for change in changes.iter().filter(done) {
+            self.journal.change(change, now);
+        }
+        Ok(())
+    }
+
+    /// Undoes everything, and tells.
+    fn end(&mut self) -> Result<(), Failure> {
+        if self.held.is_some() {
+            let undone = self.finish()?;
+            say!("tune: ended; {undone} sockets have back what they had");
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<u64, Failure> {
+        let Some(held) = self.held.take() else {
+            return Ok(0);
+        };
+        let undone = give_all_back(&mut self.kernel)?;
+        remove(&held.place)?;
+        Ok(undone)
+    }
+}
+
+/// Forgets the records, which are empty by now.
+fn remove(place: &Place) -> Result<(), Failure> {
+    fs::remove_file(&place.pin)
+        .map_err(|error| Failure::runtime(format!("{}: {error}", place.pin.display())))
+}
+
+/// Undoes all changes. How many sockets were changed.
+fn give_all_back(kernel: &mut Kernel) -> Result<u64, Failure> {
+    let before = kernel.changed()?;
+    kernel.restore()?;
+    match kernel.changed()? {
+        0 => Ok(before),
+        left => Err(Failure::runtime(format!(
+            "the kernel refuses to give back what {left} sockets had: 'ackpace-host tune --restore' tries again"
+        ))),
+    }
+}
+
+/// A message when a signal comes, by a thread of its own.
+fn heard(mut signals: Signals) -> Result<Receiver<()>, Failure> {
+    let (tell, told) = mpsc::sync_channel(1);
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for _ in signals.forever() {
+                let _ = tell.try_send(());
+            }
+        })
+        .map_err(|error| Failure::runtime(format!("a thread for signals: {error}")))?;
+    Ok(told)
+}
+
+fn chosen(options: &Tune) -> Chosen {
+    let sysctl = fs::read_to_string("/proc/sys/net/ipv4/tcp_notsent_lowat");
+    let most = sysctl.ok().and_then(|text| text.trim().parse().ok());
+    Chosen {
+        policy: options.policy.chosen(),
+        budget_bytes: options.budget.unwrap_or(0),
+        // Keyed at random for each process.
+        secret: RandomState::new().build_hasher().finish(),
+        lowat_bytes_most: most.unwrap_or(u32::MAX),
+        dry_run: options.dry_run,
+    }
+}

@@ -1,0 +1,522 @@
+//! What a look at the sockets leads to. Pure: looks come in, orders go out, time is an argument.
+//!
+//! The division is the server's own ([`ackpace_core::sndbuf::pool`]), with one worker: this machine is asked for looks as
+//! a worker is, and hears of shares. What a share means for a socket of another program is
+//! [`ackpace_core::sndbuf::outside`]. In between this file keeps what two looks together tell: rates, what holds a
+//! client up, losses of the last seconds.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use ackpace_core::conn::{ConnId, TcpSample};
+use ackpace_core::machine::Machine;
+use ackpace_core::rate::flow::Flow;
+use ackpace_core::sndbuf::bound::Grant;
+use ackpace_core::sndbuf::outside::{self, Cause, HandsOff, NONE_SEGMENTS, Seen, Setting, Step};
+use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
+use ackpace_core::sndbuf::reading::Reading;
+use ackpace_core::sndbuf::{Pace, Policy};
+use ackpace_core::units::{Instant, US_PER_S};
+
+use crate::kernel::Order;
+use crate::limits::{LATELY_US, LOST_LATELY_US, SOCKETS_MAX};
+use crate::look::{Look, Outcome};
+use crate::tally::Tally;
+
+/// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
+pub const FLOOR_BYTES: u64 = 3 * 1_448;
+
+/// What the operator chose.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    /// How it is divided.
+    pub policy: Policy,
+    /// What is divided.
+    pub budget_bytes: u64,
+    /// A random number.
+    pub secret: u64,
+    /// `net.ipv4.tcp_notsent_lowat`, which a setting never exceeds.
+    pub lowat_bytes_most: u32,
+    /// Nothing will be carried out: each order counts as if it had been.
+    pub dry_run: bool,
+}
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Look at all sockets; answered by [`Tuner::looked`].
+    Look,
+    /// Carry these out; answered by [`Tuner::carried_out`].
+    Orders(Vec<Change>),
+}
+
+/// An order, with what the log says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// For the kernel.
+    pub order: Order,
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The share, if it has one.
+    pub share_bytes: Option<u64>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a socket is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Another setting.
+    Set(Cause),
+    /// What it had before us.
+    GiveBack(HandsOff),
+}
+
+impl Why {
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Set(cause) => cause.name(),
+            Why::GiveBack(why) => why.name(),
+        }
+    }
+}
+
+/// What is known of a socket.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    conn: ConnId,
+    look: Look,
+    /// Acknowledged bytes, in all, at which what it held before us is gone.
+    before_us_bytes: u64,
+    /// By the last two looks.
+    rate_bytes_per_s: u64,
+    pace: Pace,
+    /// Its share; `None`: it sends nothing, and has none.
+    grant: Option<Grant>,
+    /// When it was last seen to have sent something again.
+    lost_at: Option<Instant>,
+    /// The largest clamp of late, and since when it has it no more.
+    lately: Option<(u32, Instant)>,
+    /// Somebody else has set it once: it stays alone for good.
+    left: Option<HandsOff>,
+    /// Number of the look that saw it last.
+    seen: u64,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Tuner {
+    chosen: Chosen,
+    pool: Pool,
+    members: HashMap<u64, Member>,
+    /// Generation of each slot, and the cookie of who has it.
+    slots: Vec<(u32, u64)>,
+    free: Vec<u32>,
+    looks: u64,
+    looked_at: Instant,
+    /// The slot from which the pool has asked; answers have all of them.
+    asked_from: u32,
+    /// Shares or looks have changed since the last orders.
+    dirty: bool,
+    /// What was counted.
+    pub tally: Tally,
+}
+
+impl Tuner {
+    /// Without any socket yet.
+    pub fn new(chosen: Chosen, now: Instant) -> Tuner {
+        let settings = Settings {
+            policy: chosen.policy,
+            pool_bytes: chosen.budget_bytes,
+            workers: 1,
+            secret: chosen.secret,
+        };
+        Tuner {
+            chosen,
+            pool: Pool::new(settings, now),
+            members: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            looks: 0,
+            looked_at: now,
+            asked_from: 0,
+            dirty: false,
+            tally: Tally {
+                budget_bytes: chosen.budget_bytes,
+                dry_run: chosen.dry_run,
+                ..Tally::default()
+            },
+        }
+    }
+
+    /// When to [`Tuner::poll`] again.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.pool.deadline()
+    }
+
+    /// What is to be done, until there is nothing more.
+    pub fn poll(&mut self, now: Instant) -> Option<Wish> {
+        while let Some(out) = self.pool.poll(now) {
+            match out {
+                Out::Sample { from, .. } => {
+                    self.asked_from = from;
+                    return Some(Wish::Look);
+                }
+                Out::Share { conn, grant, .. } => {
+                    let slot = self.slots.get(conn.index as usize);
+                    let cookie = slot
+                        .filter(|slot| slot.0 == conn.generation)
+                        .map(|slot| slot.1);
+                    if let Some(member) = cookie.and_then(|cookie| self.members.get_mut(&cookie)) {
+                        member.grant = grant;
+                    }
+                    if grant.is_none() {
+                        self.pool.on(In::Left { worker: 0, conn }, now);
+                    }
+                    self.dirty = true;
+                }
+            }
+        }
+        if !std::mem::take(&mut self.dirty) {
+            return None;
+        }
+        let changes = self.changes(now);
+        if changes.is_empty() {
+            self.count(); // otherwise when they are carried out
+            return None;
+        }
+        Some(Wish::Orders(changes))
+    }
+
+    /// All sockets that match, and those that were changed.
+    pub fn looked(&mut self, looks: &[Look], now: Instant) {
+        self.looks += 1;
+        (self.tally.beyond, self.tally.before_bytes) = (0, 0);
+        let mut readings = Vec::with_capacity(looks.len());
+        let us = now.since_us(self.looked_at).max(1);
+        for look in looks {
+            if let Some(reading) = self.saw(look, us, now) {
+                readings.push(reading);
+            }
+        }
+        self.looked_at = now;
+        self.forget_the_gone();
+        self.dirty = true;
+        let sampled = In::Sampled {
+            worker: 0,
+            from: self.asked_from,
+            readings,
+            next: None,
+        };
+        self.pool.on(sampled, now);
+    }
+
+    /// One socket; its reading, if it takes part.
+    fn saw(&mut self, look: &Look, us: u64, now: Instant) -> Option<Reading> {
+        if self.members.len() >= SOCKETS_MAX && !self.members.contains_key(&look.cookie) {
+            self.tally.beyond += 1;
+            return None;
+        }
+        let (slots, free) = (&mut self.slots, &mut self.free);
+        let member = self
+            .members
+            .entry(look.cookie)
+            .or_insert_with(|| Member::new(slot(slots, free, look.cookie), *look));
+        let before = member.look;
+        member.seen = self.looks;
+        let mut look = *look;
+        if self.chosen.dry_run && before.cookie == look.cookie {
+            (look.now, look.ours) = (before.now, before.ours);
+        }
+        let held_up_us = member.take(look, us, now);
+        if member.left.is_some() || !look.is_matched || !look.is_open {
+            return None;
+        }
+        let is_sending = look.sample.unacked_bytes > 0 || acked(&look) != acked(&before);
+        if !is_sending && member.grant.is_none() {
+            return None; // it has nothing, and needs nothing
+        }
+        let start_bytes = self.pool.standing().start_bytes;
+        let grant = *member.grant.get_or_insert(Grant {
+            share_bytes: start_bytes,
+            segment_bytes: look.segment_bytes(),
+            ..Grant::default()
+        });
+        // What it held before us can't be taken back. It is let go, and not made up for by the others.
+        let left_bytes = member.before_us_bytes.saturating_sub(acked(&look));
+        self.tally.before_bytes += left_bytes.min(look.sample.unacked_bytes);
+        Some(Reading {
+            conn: member.conn,
+            address: look.address(),
+            is_sending,
+            sample: TcpSample {
+                unacked_bytes: look.sample.unacked_bytes.saturating_sub(left_bytes),
+                ..look.sample
+            },
+            counted: look.counted,
+            control: look.control,
+            pace: member.pace,
+            rate_bytes_per_s: member.rate_bytes_per_s,
+            held_up_us,
+            // What it was told is in force, but for the last eighth.
+            share_bytes: grant.share_bytes,
+            division: grant.division,
+        })
+    }
+
+    fn forget_the_gone(&mut self) {
+        let (looks, free, slots) = (self.looks, &mut self.free, &mut self.slots);
+        self.members.retain(|_, member| {
+            let stays = member.seen == looks;
+            if !stays {
+                let slot = &mut slots[member.conn.index as usize];
+                *slot = (slot.0.wrapping_add(1), 0); // a late share reaches nobody
+                free.push(member.conn.index);
+            }
+            stays
+        });
+    }
+
+    /// The orders that follow from looks and shares.
+    fn changes(&mut self, now: Instant) -> Vec<Change> {
+        let most = self.chosen.lowat_bytes_most;
+        let mut changes = Vec::new();
+        for member in self.members.values_mut() {
+            let step = member.step(most, now);
+            let (to, why) = match step {
+                Step::Keep => continue,
+                Step::Leave(why) => {
+                    if why != HandsOff::Unmatched {
+                        member.left = Some(why);
+                    }
+                    continue;
+                }
+                Step::GiveBack(why) => (None, Why::GiveBack(why)),
+                Step::Set(to, cause) => (Some(to), Why::Set(cause)),
+            };
+            changes.push(Change {
+                order: Order {
+                    cookie: member.look.cookie,
+                    from: member.look.now,
+                    to,
+                },
+                local: member.look.local,
+                peer: member.look.peer,
+                share_bytes: member.share_bytes(),
+                why,
+            });
+        }
+        changes.sort_unstable_by_key(|change| change.order.cookie); // a hash map has no order
+        changes
+    }
+
+    /// What became of orders: `outcome` of each socket that is still there. In a dry run all count as done.
+    pub fn carried_out(
+        &mut self,
+        changes: &[Change],
+        outcome: impl Fn(u64) -> Option<Outcome>,
+        now: Instant,
+    ) {
+        for change in changes {
+            let outcome = match self.chosen.dry_run {
+                true => Some(Outcome::Done),
+                false => outcome(change.order.cookie),
+            };
+            match (outcome, self.members.get_mut(&change.order.cookie)) {
+                (Some(Outcome::Done), Some(member)) => {
+                    member.changed(change, now);
+                    match change.why {
+                        Why::Set(cause) => self.tally.changed(cause),
+                        Why::GiveBack(why) => self.tally.gave_back(why),
+                    }
+                }
+                (Some(Outcome::Refused), _) => self.tally.refused += 1,
+                _ => self.tally.void += 1,
+            }
+        }
+        self.count();
+    }
+
+    fn count(&mut self) {
+        let standing = self.pool.standing();
+        let tally = &mut self.tally;
+        tally.shares_bytes = standing.shares_bytes;
+        tally.held_bytes = standing.held_bytes;
+        tally.sharing = standing.connections;
+        tally.is_short = standing.connections * FLOOR_BYTES > tally.budget_bytes;
+        (
+            tally.sockets,
+            tally.tuned,
+            tally.clamped,
+            tally.queued_bytes,
+        ) = (0, 0, 0, 0);
+        let mut left = [0u64; HandsOff::ALL.len()];
+        for member in self.members.values() {
+            let look = &member.look;
+            let is_clamped = look.now.clamp_segments < NONE_SEGMENTS;
+            tally.sockets += u64::from(look.is_matched);
+            tally.tuned += u64::from(look.ours.is_some());
+            tally.clamped += u64::from(look.ours.is_some() && is_clamped);
+            tally.queued_bytes += u64::from(look.queued_bytes);
+            if let Some(why) = member.left {
+                left[why as usize] += 1;
+            }
+        }
+        let reasons = HandsOff::ALL.into_iter().zip(left);
+        tally.left_alone = reasons
+            .filter(|(_, sockets)| *sockets > 0)
+            .map(|(why, sockets)| (why.name().to_owned(), sockets))
+            .collect();
+    }
+}
+
+impl Member {
+    fn new(conn: ConnId, look: Look) -> Member {
+        Member {
+            conn,
+            look,
+            before_us_bytes: acked(&look) + look.sample.unacked_bytes,
+            rate_bytes_per_s: 0,
+            pace: Pace::Path,
+            grant: None,
+            lost_at: None,
+            lately: None,
+            left: None,
+            seen: 0,
+        }
+    }
+
+    /// A new look, `us` after the last one. For how long the clamp held it up meanwhile.
+    fn take(&mut self, look: Look, us: u64, now: Instant) -> u64 {
+        let before = std::mem::replace(&mut self.look, look);
+        if look.sample.path.resent_segments != before.sample.path.resent_segments {
+            self.lost_at = Some(now);
+        }
+        if let (Some(flow), Some(flow_before)) = (look.sample.flow, before.sample.flow) {
+            let told = progress(flow_before, flow);
+            (self.rate_bytes_per_s, self.pace) = told.unwrap_or((self.rate_bytes_per_s, self.pace));
+        }
+        let full = |look: &Look| {
+            look.cwnd_segments >= look.now.clamp_segments
+                && look.sample.unsent_bytes.unwrap_or(0) > 0
+        };
+        // It was full both times: so it was in between.
+        if full(&look) && full(&before) { us } else { 0 }
+    }
+
+    /// The step that its share and what it has lead to.
+    fn step(&self, lowat_bytes_most: u32, now: Instant) -> Step {
+        let look = &self.look;
+        let ours = look.ours.map(|record| record.set);
+        let foreign = self
+            .left
+            .or((!look.is_matched).then_some(HandsOff::Unmatched));
+        match (foreign, ours) {
+            (Some(why), Some(_)) => return Step::GiveBack(why),
+            (Some(why), None) => return Step::Leave(why),
+            (None, _) if !look.is_open => return Step::Keep,
+            (None, None) if self.grant.is_none() => return Step::Keep,
+            (None, _) => {}
+        }
+        let since = |at: Instant, us: u64| now.since_us(at) < us;
+        let seen = Seen {
+            now: look.now,
+            ours,
+            buffer_is_fixed: look.buffer_is_fixed,
+            cwnd_segments: look.cwnd_segments,
+            threshold_segments: look.threshold_segments,
+            segment_bytes: look.segment_bytes(),
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            rtt_min_us: look.sample.path.rtt_min_us,
+            control: look.control,
+            lost_lately: self.lost_at.is_some_and(|at| since(at, LOST_LATELY_US)),
+            lately_segments: self
+                .lately
+                .filter(|(_, at)| since(*at, LATELY_US))
+                .map_or(0, |(segments, _)| segments),
+        };
+        outside::step(&seen, self.share_bytes(), lowat_bytes_most)
+    }
+
+    fn share_bytes(&self) -> Option<u64> {
+        self.grant.map(|grant| grant.share_bytes)
+    }
+
+    /// An order was carried out.
+    fn changed(&mut self, change: &Change, now: Instant) {
+        let look = &mut self.look;
+        let from = change.order.from;
+        let Some(to) = change.order.to else {
+            if let (Why::GiveBack(why), true) = (change.why, look.is_matched) {
+                self.left = Some(why);
+            }
+            let record = look.ours.take();
+            // What the kernel has now is seen by the next look; this is what was put back of ours.
+            if let Some(record) = record {
+                look.now.clamp_segments = record.was.clamp_segments;
+                look.now.lowat_bytes = record.was.lowat_bytes;
+            }
+            return;
+        };
+        let shrinks =
+            to.clamp_segments < from.clamp_segments && from.clamp_segments < NONE_SEGMENTS;
+        let lately = self.lately.filter(|(_, at)| now.since_us(*at) < LATELY_US);
+        if shrinks && lately.is_none_or(|(segments, _)| segments < from.clamp_segments) {
+            self.lately = Some((from.clamp_segments, now));
+        }
+        let record = look.ours.get_or_insert(crate::look::Record {
+            was: from,
+            set: Setting::default(),
+        });
+        if to.clamp_segments != from.clamp_segments {
+            record.set.clamp_segments = to.clamp_segments;
+        }
+        if to.lowat_bytes != from.lowat_bytes {
+            record.set.lowat_bytes = to.lowat_bytes;
+        }
+        look.now = to;
+    }
+}
+
+/// A slot for this socket, with a new generation.
+fn slot(slots: &mut Vec<(u32, u64)>, free: &mut Vec<u32>, cookie: u64) -> ConnId {
+    let index = free.pop().unwrap_or_else(|| {
+        slots.push((0, 0));
+        slots.len() as u32 - 1
+    });
+    let slot = &mut slots[index as usize];
+    *slot = (slot.0.wrapping_add(1), cookie);
+    ConnId {
+        index,
+        generation: slot.0,
+    }
+}
+
+fn acked(look: &Look) -> u64 {
+    look.sample.flow.map_or(0, |flow| flow.acked_bytes)
+}
+
+/// What was delivered between two looks, by the time in which something was to be sent, and what held the client up: its
+/// own window for most of that time, or its path. `None`: there was nothing to be sent.
+fn progress(before: Flow, now: Flow) -> Option<(u64, Pace)> {
+    let bytes = now.acked_bytes.saturating_sub(before.acked_bytes);
+    let us = now
+        .busy_us
+        .checked_sub(before.busy_us)
+        .filter(|us| *us > 0)?;
+    let limited_us = now
+        .window_limited_us
+        .saturating_sub(before.window_limited_us);
+    let rate = u128::from(bytes) * u128::from(US_PER_S) / u128::from(us);
+    let pace = match limited_us * 2 > us {
+        true => Pace::Itself,
+        false => Pace::Path,
+    };
+    Some((rate as u64, pace))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+use super::*;
+use crate::look::Record;
+use ackpace_core::sndbuf::Control;
+use ackpace_core::sndbuf::reading::Counted;
+use proptest::prelude::*;
+
+const BUDGET_BYTES: u64 = 1_000_000;
+
+fn at(ms: u64) -> Instant {
+    Instant { us: ms * 1_000 }
+}
+
+fn tuner(dry_run: bool) -> Tuner {
+    use ackpace_core::sndbuf::eatbt::Need;
+    let chosen = Chosen {
+        policy: Policy::ByNeed(Need::Law),
+        budget_bytes: BUDGET_BYTES,
+        secret: 5,
+        lowat_bytes_most: u32::MAX,
+        dry_run,
+    };
+    Tuner::new(chosen, at(0))
+}
+
+/// A socket that sends, untouched.
+fn look(cookie: u64) -> Look {
+    Look {
+        cookie,
+        cgroup: 0,
+        local: "10.0.0.1:80".parse().expect("an address"),
+        peer: format!("10.0.1.{}:9", cookie % 250)
+            .parse()
+            .expect("an address"),
+        control: Control::Reno,
+        now: Setting {
+            clamp_segments: u32::MAX,
+            lowat_bytes: 0,
+        },
+        ours: None,
+        cwnd_segments: 10,
+        threshold_segments: NONE_SEGMENTS,
+        sample: TcpSample {
+            unacked_bytes: 500_000,
+            unsent_bytes: Some(480_000),
+            rtt_us: 20_000,
+            flow: Some(Flow {
+                segment_bytes: 1_448,
+                window_bytes: 1 << 20,
+                ..Flow::default()
+            }),
+            ..TcpSample::default()
+        },
+        counted: Counted::default(),
+        queued_bytes: 700_000,
+        send_buffer_bytes: 900_000,
+        buffer_is_fixed: false,
+        is_matched: true,
+        is_open: true,
+        outcome: Outcome::None,
+    }
+}
+
+/// The sockets of a kernel, by cookie, that obey.
+fn obey(sockets: &mut [Look], changes: &[Change]) {
+    for change in changes {
+        let socket = sockets
+            .iter_mut()
+            .find(|socket| socket.cookie == change.order.cookie);
+        let socket = socket.expect("it is there");
+        assert_eq!(socket.now, change.order.from, "read before write");
+        match change.order.to {
+            Some(to) => {
+                let record = socket.ours.get_or_insert(Record {
+                    was: socket.now,
+                    set: Setting::default(),
+                });
+                if to.clamp_segments != socket.now.clamp_segments {
+                    record.set.clamp_segments = to.clamp_segments;
+                }
+                if to.lowat_bytes != socket.now.lowat_bytes {
+                    record.set.lowat_bytes = to.lowat_bytes;
+                }
+                socket.now = to;
+                socket.cwnd_segments = socket.cwnd_segments.min(to.clamp_segments);
+                socket.threshold_segments = to.clamp_segments.min(NONE_SEGMENTS);
+            }
+            None => {
+                let record = socket.ours.take().expect("only what is ours is given back");
+                if socket.now.clamp_segments == record.set.clamp_segments {
+                    socket.now.clamp_segments = record.was.clamp_segments;
+                }
+                if socket.now.lowat_bytes == record.set.lowat_bytes {
+                    socket.now.lowat_bytes = record.was.lowat_bytes;
+                }
+            }
+        }
+    }
+}
+
+/// Lets the machine run until `until`, with sockets that obey. All changes.
+fn run(tuner: &mut Tuner, sockets: &mut [Look], from: Instant, until: Instant) -> Vec<Change> {
+    let (mut now, mut all) = (from, Vec::new());
+    while now < until {
+        for _ in 0..10 {
+            match tuner.poll(now) {
+                Some(Wish::Look) => tuner.looked(sockets, now),
+                Some(Wish::Orders(changes)) => {
+                    if !tuner.tally.dry_run {
+                        obey(sockets, &changes);
+                    }
+                    tuner.carried_out(&changes, |_| Some(Outcome::Done), now);
+                    all.extend(changes);
+                }
+                None => break,
+            }
+        }
+        now = tuner.deadline().unwrap_or(until).max(now.plus_us(1_000));
+    }
+    all
+}
+
+#[test]
+fn each_socket_that_sends_is_held_to_a_share_and_then_left_in_peace() {
+    let (mut tuner, mut sockets) = (tuner(false), vec![look(1), look(2), look(3)]);
+    let changes = run(&mut tuner, &mut sockets, at(0), at(1_500));
+    assert!(changes.len() >= 3);
+    for socket in &sockets {
+        assert!(
+            socket.now.clamp_segments < 700 && socket.now.lowat_bytes > 0,
+            "{:?}",
+            socket.now
+        );
+    }
+    let held = |socket: &Look| {
+        u64::from(socket.now.clamp_segments) * 1_448 + u64::from(socket.now.lowat_bytes)
+    };
+    let all: u64 = sockets.iter().map(held).sum();
+    assert!(all <= BUDGET_BYTES, "{all}");
+    assert_eq!(
+        (tuner.tally.sockets, tuner.tally.tuned, tuner.tally.clamped),
+        (3, 3, 3)
+    );
+    assert_eq!(tuner.tally.changes["joined"], 3);
+}
+
+#[test]
+fn whatever_others_set_is_left_alone_for_good() {
+    let mut own_lowat = look(1);
+    own_lowat.now.lowat_bytes = 16_384;
+    let mut own_buffer = look(2);
+    own_buffer.buffer_is_fixed = true;
+    let (mut tuner, mut sockets) = (tuner(false), vec![own_lowat, own_buffer, look(3)]);
+    run(&mut tuner, &mut sockets, at(0), at(1_500));
+    assert_eq!((sockets[0], sockets[1]), (own_lowat, own_buffer));
+    assert_eq!(tuner.tally.left_alone["program_set_lowat"], 1);
+    assert_eq!(tuner.tally.left_alone["program_set_sndbuf"], 1);
+    // The third one's program sets its own, and takes it back later.
+    sockets[2].now.lowat_bytes = 5;
+    let changes = run(&mut tuner, &mut sockets, at(1_500), at(2_600));
+    assert_eq!(changes.len(), 1);
+    assert_eq!(
+        sockets[2].now,
+        Setting {
+            clamp_segments: u32::MAX,
+            lowat_bytes: 5
+        }
+    );
+    sockets[2].now.lowat_bytes = 0;
+    assert_eq!(run(&mut tuner, &mut sockets, at(2_600), at(6_000)), []);
+    assert_eq!(tuner.tally.tuned, 0);
+}
+
+#[test]
+fn one_that_matches_no_more_has_back_what_it_had() {
+    let (mut tuner, mut sockets) = (tuner(false), vec![look(1)]);
+    run(&mut tuner, &mut sockets, at(0), at(1_500));
+    assert!(sockets[0].ours.is_some());
+    sockets[0].is_matched = false;
+    run(&mut tuner, &mut sockets, at(1_500), at(3_000));
+    assert_eq!(sockets[0].now, look(1).now);
+    assert_eq!(tuner.tally.given_back["unmatched"], 1);
+    sockets[0].is_matched = true;
+    run(&mut tuner, &mut sockets, at(3_000), at(5_000));
+    assert!(sockets[0].ours.is_some(), "it matches again");
+}
+
+#[test]
+fn sockets_that_close_and_ports_that_are_used_again_mix_nothing_up() {
+    let (mut tuner, mut sockets) = (tuner(false), vec![look(1), look(2)]);
+    run(&mut tuner, &mut sockets, at(0), at(1_500));
+    // Another connection of the same addresses and ports is another socket.
+    sockets[0] = Look {
+        peer: sockets[0].peer,
+        ..look(9)
+    };
+    let changes = run(&mut tuner, &mut sockets, at(1_500), at(2_500));
+    assert!(
+        changes
+            .iter()
+            .any(|change| change.order.cookie == 9 && change.why == Why::Set(Cause::Joined))
+    );
+    assert_eq!(tuner.tally.sockets, 2);
+    // It closes between the look and the order.
+    let orders = changes.len() as u64;
+    tuner.carried_out(&changes, |_| None, at(2_600));
+    assert_eq!(tuner.tally.void, orders);
+}
+
+#[test]
+fn what_sockets_held_before_is_let_go_and_not_made_up_for_by_others() {
+    let mut full = look(1);
+    full.sample.unacked_bytes = 9 * BUDGET_BYTES;
+    let (mut tuner, mut sockets) = (tuner(false), vec![full, look(2)]);
+    run(&mut tuner, &mut sockets, at(0), at(1_500));
+    assert_eq!(tuner.tally.before_bytes, 9 * BUDGET_BYTES + 500_000);
+    let held = |socket: &Look| {
+        u64::from(socket.now.clamp_segments) * 1_448 + u64::from(socket.now.lowat_bytes)
+    };
+    assert!(held(&sockets[1]) > BUDGET_BYTES / 3, "{:?}", sockets[1].now);
+}
+
+#[test]
+fn a_dry_run_tells_each_change_once() {
+    let (mut tuner, mut sockets) = (tuner(true), vec![look(1), look(2)]);
+    let changes = run(&mut tuner, &mut sockets, at(0), at(1_500));
+    assert!(!changes.is_empty());
+    assert_eq!(sockets, [look(1), look(2)]);
+    let more = run(&mut tuner, &mut sockets, at(1_500), at(3_500));
+    assert!(
+        more.iter()
+            .all(|change| change.why != Why::Set(Cause::Joined)),
+        "{more:?}"
+    );
+}
+
+#[test]
+fn a_budget_below_the_floor_is_told() {
+    let mut tuner = tuner(false);
+    let mut sockets: Vec<Look> = (1..=400).map(look).collect();
+    run(&mut tuner, &mut sockets, at(0), at(1_500));
+    assert!(tuner.tally.is_short);
+    assert!(sockets.iter().all(|socket| socket.now.clamp_segments >= 2));
+}
+
+proptest! {
+    /// Any sockets in any order of events: what is ours is always what the record says, and all of it can be undone.
+    #[test]
+    fn nothing_is_written_that_was_not_read(steps in prop::collection::vec((0..6u8, 1..6u64, 0..400u32), 1..40)) {
+        let (mut tuner, mut sockets) = (tuner(false), Vec::<Look>::new());
+        let mut now = at(0);
+        for (step, cookie, value) in steps {
+            let there = sockets.iter_mut().find(|socket| socket.cookie % 6 == cookie);
+            match (step, there) {
+                (0, None) => sockets.push(look(cookie + 6 * u64::from(value))),
+                (1, Some(socket)) => socket.now.lowat_bytes = value,
+                (2, Some(socket)) => socket.is_matched = !socket.is_matched,
+                (3, Some(socket)) => socket.sample.path.resent_segments += value,
+                (4, Some(socket)) => socket.cwnd_segments = value.min(socket.now.clamp_segments),
+                (5, Some(socket)) => {
+                    let gone = socket.cookie;
+                    sockets.retain(|socket| socket.cookie != gone);
+                }
+                _ => {}
+            }
+            let until = now.plus_us(1_100_000);
+            run(&mut tuner, &mut sockets, now, until);
+            now = until;
+            for socket in &sockets {
+                let set = socket.ours.map(|record| record.set).unwrap_or_default();
+                prop_assert!(set.clamp_segments == 0 || socket.now.clamp_segments == set.clamp_segments);
+            }
+        }
+    }
+}
