@@ -23,7 +23,7 @@ use crate::look::{Look, Outcome};
 use crate::options::Tune;
 use crate::place::{self, Lock, Place};
 use crate::status::{self, Board};
-use crate::tuner::{Change, Chosen, FLOOR_BYTES, Tuner, Wish};
+use crate::tuner::{Action, Change, Chosen, FLOOR_BYTES, Tuner};
 
 /// After so many looks `--once` is done: by the second one rates are known.
 const LOOKS_OF_ONCE: u64 = 2;
@@ -205,12 +205,12 @@ impl Session {
         let mut looked = false;
         while let Some(wish) = self.tuner.poll(self.clock.now()) {
             match wish {
-                Wish::Look => {
+                Action::Look => {
                     self.look()?;
                     self.tuner.looked(&self.looks, self.clock.now());
                     looked = true;
                 }
-                Wish::Orders(changes) => self.carry_out(&changes)?,
+                Action::Orders(changes) => self.carry_out(&changes)?,
             }
         }
         let us = (thread_cpu_ns() - from_ns) / 1_000;

@@ -43,7 +43,7 @@ pub struct Chosen {
 
 /// What is to be done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Action {
     /// Look at all sockets; answered by [`Tuner::looked`].
     Look,
     /// Carry these out; answered by [`Tuner::carried_out`].
@@ -158,12 +158,12 @@ impl Tuner {
     }
 
     /// What is to be done, until there is nothing more.
-    pub fn poll(&mut self, now: Instant) -> Option<Wish> {
+    pub fn poll(&mut self, now: Instant) -> Option<Action> {
         while let Some(out) = self.pool.poll(now) {
             match out {
                 Out::Sample { from, .. } => {
                     self.asked_from = from;
-                    return Some(Wish::Look);
+                    return Some(Action::Look);
                 }
                 Out::Share { conn, grant, .. } => {
                     let slot = self.slots.get(conn.index as usize);
@@ -188,7 +188,7 @@ impl Tuner {
             self.count(); // otherwise when they are carried out
             return None;
         }
-        Some(Wish::Orders(changes))
+        Some(Action::Orders(changes))
     }
 
     /// All sockets that match, and those that were changed.

@@ -103,8 +103,8 @@ fn run(tuner: &mut Tuner, sockets: &mut [Look], from: Instant, until: Instant) -
     while now < until {
         for _ in 0..10 {
             match tuner.poll(now) {
-                Some(Wish::Look) => tuner.looked(sockets, now),
-                Some(Wish::Orders(changes)) => {
+                Some(Action::Look) => tuner.looked(sockets, now),
+                Some(Action::Orders(changes)) => {
                     if !tuner.tally.dry_run {
                         obey(sockets, &changes);
                     }
