@@ -52,7 +52,9 @@ pub fn fig15() -> Experiment {
             detection, and the round trip is 30 ms. 1 and 2 begin at 0 s, 3 at 5 s, 4 at 10 s. All share a pool of 512 KB. How steady is \
             the share (B_i) of each? The variation is that from 30 s on. The paper doesn't print the rates of its routers.",
         source: "SSBT, Figure 15",
-        contenders: ["by-need", "window", "equal"].map(watched).to_vec(),
+        contenders: ["by-need", "window", "equal"]
+            .map(|share| watched(share, "512KiB"))
+            .to_vec(),
         subjects: &["by-need"],
         sweep: Vec::new(),
         pace: Pace {
@@ -87,8 +89,9 @@ pub fn fig15() -> Experiment {
 
 /// What connections with different access links get through RED routers.
 pub fn rates() -> Experiment {
-    let contenders = ["by-need", "window", "equal"].map(|share| divided(share, "256KiB"));
+    let contenders = ["by-need", "window", "equal"].map(|share| watched(share, "256KiB"));
     let told = |metric| Judge::against(metric, &["equal", "window", "kernel"], Limit::None);
+    let share = |metric| Judge::against(metric, &["equal", "window"], Limit::None);
     let class = |metric, title| Figure::plain(metric, title);
     Experiment {
         name: "ssbt-red",
@@ -116,6 +119,9 @@ pub fn rates() -> Experiment {
             told("goodput_bytes_per_s@slow-1"),
             told("goodput_bytes_per_s@slow-2"),
             told("link_drop_share"),
+            share("share_mean_bytes@fast-1"),
+            share("share_mean_bytes@middle-1"),
+            share("share_mean_bytes@slow-1"),
         ],
         figures: vec![
             class(ALL, "All together"),
@@ -140,10 +146,9 @@ pub fn rates() -> Experiment {
     }
 }
 
-/// A division of 512 KB that tells its shares.
-fn watched(share: &str) -> Contender {
-    let plain = divided(share, "512KiB");
-    plain.with(share, &["--admin", ADMIN_SOCKET])
+/// A division of a pool that tells its shares.
+fn watched(share: &str, pool: &str) -> Contender {
+    divided(share, pool).with(share, &["--admin", ADMIN_SOCKET])
 }
 
 /// A router: from 5 ms of queue on, it drops at random; from 25 ms on, more and more.
@@ -225,5 +230,9 @@ fn scene_of_rates() -> Scene {
             classes.push(class(name, PAIR, &clients));
         }
     }
-    scene(topology, classes)
+    let mut scene = scene(topology, classes);
+    if let Workload::Swarm(swarm) = &mut scene.workload {
+        swarm.shares_steady_s = Some(0.0);
+    }
+    scene
 }
