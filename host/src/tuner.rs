@@ -253,7 +253,12 @@ impl Tuner {
             address: look.address(),
             is_sending,
             sample: TcpSample {
-                unacked_bytes: look.sample.unacked_bytes.saturating_sub(left_bytes),
+                // Buffers come whole, so a socket may hold more than its share for good; others are not short of that.
+                unacked_bytes: look
+                    .sample
+                    .unacked_bytes
+                    .saturating_sub(left_bytes)
+                    .min(grant.share_bytes),
                 ..look.sample
             },
             counted: look.counted,
