@@ -148,15 +148,27 @@ pub const SHARE_BYTES_MIN: u64 = 2 * 1_448;
 pub const SEND_BUFFER_BYTES_MIN: u64 = 4_608;
 /// What one of the kernel's buffers costs beside its payload at least; 64-bit Linux takes some 900 bytes.
 pub const SEND_BUFFER_COST_BYTES: u64 = 512;
+/// A share that lasts for less than this, until only what must be in flight is left, is filled when the kernel calls. A timer
+/// is late by a part of a millisecond, and knows nothing of ACKs.
+pub const REFILL_US_MIN: u64 = 10_000;
+/// One that lasts longer, too: it seldom calls, and its client may become faster.
+pub const REFILL_US_MAX: u64 = 400_000;
+/// How fast a share is used up is measured over this time at least; ACKs come in bursts.
+pub const EBB_SAMPLE_US_MIN: u64 = 4_000;
 /// How often send memory is divided anew, with a look at each connection that sends.
 pub const DIVIDE_EACH_US: u64 = US_PER_S;
 /// How often it is divided at most, for connections that join.
 pub const DIVIDE_APART_US: u64 = 100_000;
 /// How long a division waits for workers. A worker that hangs longer: its connections keep their shares.
 pub const DIVIDE_WAIT_US: u64 = 300_000;
-/// One round of looks in so many begins a drain, in which round trips without a queue show. More: a new connection claims
+/// A round trip longer than the shortest one by less than this shows no queue: clocks and interrupts scatter by as much.
+pub const RTT_SCATTER_US: u64 = 1_000;
+/// One round of looks in so many may begin a drain, in which round trips without a queue show. More: a new connection claims
 /// for longer what a queue holds. Fewer: drains cost more.
 pub const DRAIN_EACH_ROUNDS: u64 = 8;
+/// One in so many of these begins a drain even if the last one has shown all round trips as they were. More: a path that has
+/// changed shows later.
+pub const DRAIN_ANYWAY_EACH: u64 = 8;
 /// How long a drain lasts: a full queue of 100 ms empties, and there are some round trips without it. Longer: those whom
 /// their shares hold up lose more.
 pub const DRAIN_US: u64 = 300_000;

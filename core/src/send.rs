@@ -5,11 +5,13 @@
 //! become. One such notification tops up *every* socket that would become writable before the next round. So a worker
 //! wakes about once in T, however many connections it has.
 //!
-//! This file estimates one socket, [`rounds`] sets the target for all of them, and [`control`] decides for both:
-//! everything else goes through it.
+//! This file estimates one socket, [`rounds`] sets the target for all of them, [`refills`] says when
+//! those are filled that their shares of the send memory hold up, and [`control`] decides for all of this: everything
+//! else goes through it.
 
 pub mod burst;
 pub mod control;
+pub mod refills;
 pub mod rounds;
 
 use self::burst::Burst;

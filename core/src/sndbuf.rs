@@ -5,7 +5,8 @@
 //! [`equal`] (EQ), [`atbt`] (by window) and [`eatbt`] (by need). Before that, [`estimate`] turns what TCP counts into
 //! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client, and
 //! [`drain`] says when round trips without a queue are looked for. [`pool`] is the machine around all this: it asks workers
-//! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, and [`outside`] one of another program.
+//! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, [`ebb`] says when it is
+//! filled again, and [`outside`] bounds one of another program.
 //!
 //! A division is computed each second, and when somebody joins. What holds of every one:
 //! - the shares never exceed the pool;
@@ -16,6 +17,7 @@ pub mod atbt;
 pub mod bound;
 pub mod drain;
 pub mod eatbt;
+pub mod ebb;
 pub mod equal;
 pub mod estimate;
 pub mod outside;

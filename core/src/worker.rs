@@ -60,6 +60,7 @@ use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX};
 use crate::machine::Machine;
 pub use crate::send::control::Policy;
 use crate::send::control::{Controller, Taken};
+use crate::send::refills;
 use crate::units::Instant;
 use crate::wheel::Wheel;
 use crate::why::Decisions;
@@ -259,13 +260,14 @@ impl Worker {
 }
 
 /// Memory of one connection in the worker's tables: its state and its response under way, its part of the counts by
-/// address, its place in the set of paced connections, the orders that follow from an event, and where its fetched
+/// address, its place in the sets of paced connections and of those that a timer fills, the orders that follow from an event, and where its fetched
 /// pieces end. Maps, queues and lists count twice or more, since they may be half empty. The 128 bytes are for the timer
 /// wheel, the run queues and the other small tables.
 pub const CONNECTION_BYTES: u64 = (size_of::<Option<Conn>>()
     + size_of::<Stream>()
     + addresses::EACH_BYTES
     + 2 * size_of::<(Instant, ConnId)>()
+    + refills::REFILL_BYTES as usize
     + 4 * size_of::<Out>()
     + 2 * FETCHED_MAX * size_of::<(u64, Held)>()
     + 128) as u64;
@@ -334,6 +336,7 @@ impl Machine for Worker {
                 exported,
             } => self.adopt(conn, address, &exported, now),
             In::Share { conn, grant } => self.share(conn, grant),
+            In::ShareLasts { conn, us } => self.share_lasts(conn, us, now),
             In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),
         }
@@ -349,6 +352,9 @@ impl Machine for Worker {
             }
             if self.send.take_due() {
                 self.top_up(now);
+            }
+            if self.send.refills_at().is_some_and(|at| at <= now) {
+                self.refill(now);
             }
             if let Some(conn) = self.send.take_unpaced(now) {
                 self.unpace(conn);
@@ -378,6 +384,7 @@ impl Machine for Worker {
             self.wheel.next_at(),
             self.door.again_at(),
             self.send.unpaces_at(),
+            self.send.refills_at(),
         ];
         times.into_iter().flatten().min()
     }

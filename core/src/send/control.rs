@@ -4,7 +4,9 @@
 //! through here.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
+use super::refills::{Refilled, Refills};
 use super::rounds::{Demand, Target, TopUps};
 use super::{Refill, SendQueue, Supply, first_flight_rate_bytes_per_s};
 use crate::conn::{ConnId, Held, TcpSample};
@@ -28,6 +30,8 @@ pub enum Policy {
 pub struct Controller {
     /// `None`: sockets are filled as soon as they are writable.
     top_ups: Option<TopUps>,
+    /// Sockets that their shares hold up.
+    refills: Refills,
     /// Connections that are paced, and until when: one round trip each.
     paced: BTreeSet<(Instant, ConnId)>,
 }
@@ -100,6 +104,7 @@ impl Controller {
                 Policy::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
                 Policy::Eager => None,
             },
+            refills: Refills::default(),
             paced: BTreeSet::new(),
         }
     }
@@ -184,6 +189,29 @@ impl Controller {
     /// Whether a round is due. Returns `true` once per round.
     pub fn take_due(&mut self) -> bool {
         self.top_ups.as_mut().is_some_and(TopUps::take_due)
+    }
+
+    /// The share of a socket has no room, and is used up then. `before`: what was said of it before.
+    pub fn lasts(&mut self, refilled: Refilled, before: Option<Refilled>) {
+        self.unlasts(before);
+        self.refills.add(refilled);
+    }
+
+    /// A socket of which this was said is gone.
+    pub fn unlasts(&mut self, before: Option<Refilled>) {
+        if let Some(refilled) = before {
+            self.refills.remove(refilled);
+        }
+    }
+
+    /// If a round is due of those whose shares have had no room: who is filled in it.
+    pub fn take_refills(&mut self, now: Instant) -> Vec<ConnId> {
+        self.refills.take_due(now)
+    }
+
+    /// When it is due.
+    pub fn refills_at(&self) -> Option<Instant> {
+        self.refills.due_at()
     }
 
     /// A round of top-ups begins, over the margins of all sending connections.

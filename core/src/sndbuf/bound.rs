@@ -4,7 +4,11 @@
 //! is the share, too, so the kernel makes the socket writable when two thirds are left. No wake-up may be lost, and none
 //! may be in vain, or the worker would spin. Both follow from one rule: whenever the kernel calls the socket writable,
 //! there is room for a [`Bound::room_bytes`] above 0.
+//!
+//! A share that lasts some time ([`super::ebb`]) needs no call: then the worker's timer says when the socket is filled
+//! again, and SO_SNDBUF is out of the way.
 
+use super::ebb::{Ebb, Flight};
 use crate::limits::{SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SHARE_BYTES_MIN};
 use crate::units::Instant;
 
@@ -15,6 +19,8 @@ pub struct Grant {
     pub share_bytes: u64,
     /// Its segment.
     pub segment_bytes: u64,
+    /// Its path's shortest round trip; 0: not known, or it does not follow from that when its socket is filled.
+    pub rtt_us: u64,
     /// The division that this is from; 0: none yet.
     pub division: u64,
     /// For how long its client's window may stay closed, where `pause_timeout` is longer.
@@ -27,6 +33,7 @@ impl Default for Grant {
         Grant {
             share_bytes: SHARE_BYTES_MIN,
             segment_bytes: 1_448,
+            rtt_us: 0,
             division: 0,
             pause_us_max: u64::MAX,
         }
@@ -38,7 +45,13 @@ impl Default for Grant {
 pub struct Bound {
     share_bytes: u64,
     segment_bytes: u64,
+    flight: Flight,
     division: u64,
+    ebb: Ebb,
+    /// The worker's timer says when it is filled, and not the kernel.
+    timed: bool,
+    /// Since when the share has had no room, if the timer says when it has again.
+    filled_at: Option<Instant>,
     /// Since when nothing but the share holds it up.
     held_up_from: Option<Instant>,
     held_up_us: u64,
@@ -50,7 +63,14 @@ impl Bound {
         Bound {
             share_bytes: grant.share_bytes.max(SHARE_BYTES_MIN),
             segment_bytes: grant.segment_bytes.max(1),
+            flight: Flight {
+                rtt_us: grant.rtt_us,
+                segment_bytes: grant.segment_bytes.max(1),
+            },
             division: grant.division,
+            ebb: Ebb::default(),
+            timed: false,
+            filled_at: None,
             held_up_from: None,
             held_up_us: 0,
         }
@@ -59,6 +79,9 @@ impl Bound {
     /// The share changes; the time for which it held the connection up is still counted.
     pub fn change(&mut self, grant: Grant) {
         *self = Bound {
+            ebb: self.ebb,
+            timed: self.timed,
+            filled_at: self.filled_at,
             held_up_from: self.held_up_from,
             held_up_us: self.held_up_us,
             ..Bound::new(grant)
@@ -75,9 +98,42 @@ impl Bound {
         self.division
     }
 
-    /// SO_SNDBUF, as the kernel keeps it after it has doubled what it is given.
+    /// SO_SNDBUF, as the kernel keeps it after it has doubled what it is given. Where it is no alarm it leaves room for what
+    /// buffers cost beside their payload.
     pub fn send_buffer_bytes(&self) -> u64 {
-        self.share_bytes
+        match self.timed {
+            true => self.share_bytes.saturating_mul(2),
+            false => self.share_bytes,
+        }
+    }
+
+    /// Whether the worker's timer says when it is filled.
+    pub fn is_timed(&self) -> bool {
+        self.timed
+    }
+
+    /// The socket holds so much, before it is offered more. `unsent_bytes` of it are not in flight, if that was asked:
+    /// [`Bound::is_timed`].
+    pub fn seen(&mut self, held_bytes: u64, unsent_bytes: Option<u64>, now: Instant) {
+        self.goes_on(now);
+        self.ebb.seen(held_bytes, self.flight, now);
+        let limited = unsent_bytes.is_some_and(|unsent_bytes| unsent_bytes < self.segment_bytes);
+        if let Some(from) = self.filled_at.take().filter(|_| limited) {
+            self.held_up_us = self.held_up_us.saturating_add(now.since_us(from));
+        }
+    }
+
+    /// The socket took bytes.
+    pub fn given(&mut self, bytes: u64) {
+        self.ebb.given(bytes);
+    }
+
+    /// The share has no room now. `Some`: it is to be filled again after this time; `None`: the kernel calls, and
+    /// [`Bound::stopped`] follows.
+    pub fn lasts_us(&mut self, now: Instant) -> Option<u64> {
+        self.timed = self.ebb.is_slow(self.share_bytes, self.flight, self.timed);
+        self.filled_at = self.timed.then_some(now);
+        self.timed.then(|| self.ebb.lasts_us(self.flight))
     }
 
     /// How much the socket may be offered while it holds `held_bytes`: whole segments, so that no small ones travel; if

@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 
 use super::{Control, Demand, Pace, Standing, add_by_weight};
 use crate::limits::{
-    CREDIT_LIMITED_PERCENT_MIN, NEED_BYTES_MAX, SHARE_SEGMENTS_MIN, SHARE_SEGMENTS_START,
+    CREDIT_LIMITED_PERCENT_MIN, NEED_BYTES_MAX, RTT_SCATTER_US, SHARE_SEGMENTS_MIN,
+    SHARE_SEGMENTS_START,
 };
 use crate::send::bytes_in;
 
@@ -73,24 +74,38 @@ fn law_bytes(demand: &Demand) -> u64 {
 
 /// The bandwidth-delay product with a quarter more, and two segments for ACKs that come in pairs.
 ///
-/// A connection that its share holds up delivers no more than the share in a round trip. Its claim is half as much again
-/// as it delivered lately in the shortest round trip: so it grows while its round trips are short, and shrinks where it
-/// stands in a queue that is half as long as its path. Its fastest second and two segments more do not count: behind one
-/// link the claims of many would add up to the queue that they stand in. A drain shows them the round trip without it.
+/// A connection that its share holds up delivers no more than the share in a round trip. So it claims half as much again:
+/// of its share while its round trips are short, else of what it delivered lately in the shortest one. So it grows until
+/// the queue before it is half as long as its path. (What it delivered lately: behind one link the fastest seconds of many
+/// would add up to the queue that they stand in. A drain shows them the round trip without it.)
+///
+/// The two segments are the same for all. Without them claims only grow and shrink in proportion: of connections behind one
+/// link, one that was small for a moment would stay so, and whole segments in flight round a small one down.
 fn product_bytes(demand: &Demand) -> u64 {
-    let of = |rate_bytes_per_s, rtt_us| {
+    let beside_bytes = demand.path.mss_bytes.saturating_mul(2);
+    let of = |bytes: u64, part: u64| bytes.saturating_add(part).saturating_add(beside_bytes);
+    let product = |rate_bytes_per_s, rtt_us| {
         let bytes = bytes_in(rtt_us, rate_bytes_per_s);
-        let beside = demand.path.mss_bytes.saturating_mul(2);
-        bytes.saturating_add(bytes / 4).saturating_add(beside)
+        of(bytes, bytes / 4)
     };
     match demand.pace {
-        Pace::Itself => of(demand.rate_bytes_per_s, demand.path.rtt_us),
+        Pace::Itself => product(demand.rate_bytes_per_s, demand.path.rtt_us),
         Pace::Path if is_held_up(demand) => {
             let bytes = bytes_in(demand.rtt_min_us, demand.rate_bytes_per_s);
-            bytes.saturating_add(bytes / 2)
+            let bytes = match is_queued(demand) {
+                true => bytes,
+                false => bytes.max(demand.credit.share_bytes),
+            };
+            of(bytes, bytes / 2)
         }
-        Pace::Path => of(demand.delivered_bytes_per_s, demand.rtt_min_us),
+        Pace::Path => product(demand.delivered_bytes_per_s, demand.rtt_min_us),
     }
+}
+
+/// Whether its round trips show a queue, by more than they scatter on a path without one.
+fn is_queued(demand: &Demand) -> bool {
+    let rtt_us = demand.path.rtt_us.saturating_sub(RTT_SCATTER_US);
+    rtt_us / 13 >= demand.rtt_min_us / 10
 }
 
 /// Whether its share, and nothing else, holds a connection up.

@@ -1,5 +1,6 @@
 //! What a worker says of a connection that sends, and what becomes of it: losses, an estimate, a demand.
 
+use super::drain::Lesson;
 use super::estimate::{Belief, Estimate, PathSample};
 use super::{Control, Credit, Demand, Pace};
 use crate::addresses::Address;
@@ -63,6 +64,15 @@ impl Reading {
         if told > 0 { told } else { 1_448 }
     }
 
+    /// The shortest round trip, for who fills its socket by a timer; 0: its client reads at a pace of its own, in bursts
+    /// that no rate predicts.
+    pub fn refill_rtt_us(&self) -> u64 {
+        match self.pace {
+            Pace::Path => self.sample.path.rtt_min_us,
+            Pace::Itself => 0,
+        }
+    }
+
     /// What of it bounds the socket.
     pub fn holding(&self) -> Holding {
         Holding {
@@ -113,6 +123,8 @@ pub struct Known {
     credit: Credit,
     /// Since when its client has acknowledged nothing of what its socket holds.
     quiet_from: Option<Instant>,
+    /// Of drains.
+    lesson: Lesson,
 }
 
 impl Known {
@@ -126,6 +138,7 @@ impl Known {
             delivered_bytes_per_s: 0,
             credit: Credit::default(),
             quiet_from: None,
+            lesson: Lesson::default(),
         };
         known.sampled(reading, now);
         known
@@ -170,6 +183,16 @@ impl Known {
     /// Whether its share holds it up.
     pub fn is_held_up(&self) -> bool {
         self.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
+    }
+
+    /// Whether a drain may show it a shorter round trip.
+    pub fn learns_by_drain(&self) -> bool {
+        self.lesson.goes_on(&self.demand())
+    }
+
+    /// A drain begins.
+    pub fn drained(&mut self) {
+        self.lesson.begin(&self.demand());
     }
 
     /// What its client's next connection may start from.

@@ -121,19 +121,45 @@ fn a_share_that_holds_its_connection_up_grows_unless_a_queue_does() {
         need(demand)
     };
     assert_eq!(held(9, 50_000), 375_000 + 2 * MSS_BYTES);
-    assert_eq!(held(10, 50_000), 150_000);
-    assert_eq!(held(u64::MAX, 50_000), 150_000);
-    assert_eq!(held(100, 60_000), 124_999);
+    let grown_bytes = 150_000 + 2 * MSS_BYTES;
+    assert_eq!(held(10, 50_000), grown_bytes);
+    assert_eq!(held(u64::MAX, 50_000), grown_bytes);
+    assert_eq!(held(100, 60_000), grown_bytes, "round trips scatter");
     assert_eq!(
         held(100, 75_000),
-        99_999,
+        99_999 + 2 * MSS_BYTES,
         "a queue half as long as the path"
     );
-    assert_eq!(held(100, 150_000), 49_999);
+    assert_eq!(held(100, 150_000), 49_999 + 2 * MSS_BYTES);
+}
+
+/// Connections behind one link whose shares hold up all of them come together, however they began: in each second they
+/// deliver in proportion to their shares, and stand in the queue that these make.
+#[test]
+fn like_connections_behind_one_link_come_together() {
+    const RATE: u64 = 5_000_000;
+    const RTT_US: u64 = 20_000;
+    for pool_bytes in [60_000, 100_000, 262_144] {
+        let mut shares_bytes: Vec<u64> = alloc::vec![4_000, 4_000, 8_000, 8_000, 30_000, 6_000];
+        for _ in 0..60 {
+            let all_bytes: u64 = shares_bytes.iter().sum();
+            let rtt_us = RTT_US.max(all_bytes * 1_000_000 / RATE);
+            let demand = |&share_bytes: &u64| {
+                let mut demand = link(RTT_US, share_bytes * 1_000_000 / rtt_us);
+                demand.path.rtt_us = rtt_us;
+                demand.credit = held_up(share_bytes).credit;
+                demand
+            };
+            let demands: Vec<_> = shares_bytes.iter().map(demand).collect();
+            shares_bytes = shares(Policy::ByNeed(Need::Law), &demands, pool_bytes);
+        }
+        let (least, most) = (shares_bytes.iter().min(), shares_bytes.iter().max());
+        assert!(most.unwrap() * 4 <= least.unwrap() * 5, "{shares_bytes:?}");
+    }
 }
 
 /// Connections that their shares of so many bytes hold up all the time.
-fn held_up(share_bytes: u64) -> Demand {
+pub(super) fn held_up(share_bytes: u64) -> Demand {
     Demand {
         credit: Credit {
             share_bytes,

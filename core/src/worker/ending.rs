@@ -212,5 +212,6 @@ impl Worker {
         self.door.leave(conn.admitted);
         self.wheel.remove(conn.id.index);
         self.send.unpaced(conn.id, conn.output.paced_until);
+        self.send.unlasts(conn.output.refilled);
     }
 }

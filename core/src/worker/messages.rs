@@ -215,6 +215,13 @@ pub enum In {
         /// Its share.
         grant: Option<Grant>,
     },
+    /// A connection's share has no room now, and will last for some time: its socket is filled again by then.
+    ShareLasts {
+        /// The connection.
+        conn: ConnId,
+        /// For how long.
+        us: u64,
+    },
     /// Send memory is divided; this is what a connection may hold that begins to send, until it is told its share.
     StartShare {
         /// The share.
@@ -229,6 +236,7 @@ impl In {
     pub fn conn(&self) -> Option<ConnId> {
         match self {
             In::Incoming | In::AcceptFailed | In::StartShare { .. } | In::Drain => None,
+            In::ShareLasts { conn, .. } => Some(*conn),
             In::Accepted { conn, .. }
             | In::Tcp { conn, .. }
             | In::Received { conn, .. }

@@ -13,6 +13,7 @@ use crate::conn::{ConnId, Held, Span, StreamId, TcpSample, WantSeq};
 use crate::disk::Chosen;
 use crate::rate::BelievedRate;
 use crate::send::control::{Filled, Offer, Taken};
+use crate::send::refills::Refilled;
 use crate::send::{SendQueue, Supply};
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
@@ -24,6 +25,8 @@ pub(super) struct Output {
     pub margin: SendQueue,
     /// It has a share of the send memory.
     pub has_share: bool,
+    /// Its share has no room, and its socket does not call: it is filled again at this time.
+    pub refilled: Option<Refilled>,
     /// Why it is being filled now, or was filled last.
     pub top_up: TopUp,
     /// The first window of this response may have to be paced; a TCP_INFO sample is asked for.
@@ -38,6 +41,7 @@ impl Output {
             writable: true,
             margin: SendQueue::new(now),
             has_share: false,
+            refilled: None,
             top_up: TopUp::First,
             pace_asked: false,
             paced_until: None,
@@ -347,6 +351,36 @@ impl Worker {
             self.wake(index, false);
         }
         self.counts.round();
+    }
+
+    /// Its share has no room, and lasts for this time.
+    pub(super) fn share_lasts(&mut self, id: ConnId, us: u64, now: Instant) {
+        let Some(conn) = self.table.get_mut(id) else {
+            return;
+        };
+        let refilled = Refilled {
+            at: now.plus_us(us),
+            conn: id,
+            lasts_us: us,
+        };
+        let before = conn.output.refilled.replace(refilled);
+        self.send.lasts(refilled, before);
+    }
+
+    /// Fill, in one go, every socket whose share is used up about now.
+    pub(super) fn refill(&mut self, now: Instant) {
+        for id in self.send.take_refills(now) {
+            let Some(conn) = self.table.get_mut(id) else {
+                continue;
+            };
+            let output = &mut conn.output;
+            output.refilled = None;
+            if conn.phase == Phase::Sending && !output.writable {
+                (output.writable, output.top_up) = (true, TopUp::Near);
+                self.counts.topped_up(TopUp::Near);
+                self.wake(id.index, false);
+            }
+        }
     }
 
     /// The sample that tells whether the response's first window would leave as a burst; if so, the window is paced.

@@ -111,8 +111,25 @@ impl Conn {
     /// How much its socket may be offered now, by its share of the send memory; `None`: that is not divided.
     pub fn room_bytes(&mut self, now: Instant) -> Option<u64> {
         let bound = self.bound.as_mut()?;
-        bound.goes_on(now);
-        Some(bound.room_bytes(self.transport.held()?.0))
+        let held_bytes = self.transport.held()?.0;
+        let unsent_bytes = match bound.is_timed() {
+            true => self.transport.unsent().map(|unsent| unsent.0),
+            false => None,
+        };
+        bound.seen(held_bytes, unsent_bytes, now);
+        Some(bound.room_bytes(held_bytes))
+    }
+
+    /// Its share has no room. For how long it lasts; `None`: the kernel calls.
+    pub fn share_lasts_us(&mut self, now: Instant) -> Option<u64> {
+        let bound = self.bound.as_mut()?;
+        let before_bytes = bound.send_buffer_bytes();
+        let lasts_us = bound.lasts_us(now);
+        let bytes = bound.send_buffer_bytes();
+        if bytes != before_bytes {
+            self.transport.bound_send_buffer(PlainBytes(bytes));
+        }
+        lasts_us
     }
 
     /// Gives the socket this TCP_NOTSENT_LOWAT; one that knows none, such as a unix socket, goes without.

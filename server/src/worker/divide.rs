@@ -132,14 +132,16 @@ impl Worker {
 /// share is smaller than before.
 fn hold(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
     let before = conn.bound.map(|bound| bound.share_bytes());
+    let buffer_before = conn.bound.map(|bound| bound.send_buffer_bytes());
     match (&mut conn.bound, grant) {
         (Some(bound), Some(grant)) => bound.change(grant),
         (bound, grant) => *bound = grant.map(Bound::new),
     }
-    let changed = |bound: &Bound| before != Some(bound.share_bytes());
-    let bound = conn.bound.filter(changed)?;
-    let bytes = PlainBytes(bound.send_buffer_bytes());
-    conn.transport.bound_send_buffer(bytes);
+    let bound = conn.bound?;
+    if buffer_before != Some(bound.send_buffer_bytes()) {
+        let bytes = PlainBytes(bound.send_buffer_bytes());
+        conn.transport.bound_send_buffer(bytes);
+    }
     let less = before.is_some_and(|before| bound.share_bytes() < before);
     let held = conn.transport.held().filter(|_| less)?;
     Some(Holding {

@@ -3,11 +3,13 @@
 //! the page cache ([`cached`]).
 
 mod cached;
+mod slots;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use ackpace_core::conn::{Held, Part, Promise, Span, StreamId, Version};
+use ackpace_core::limits::LOWAT_BYTES_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::Confirmation;
 use ackpace_core::send::Refill;
@@ -16,16 +18,16 @@ use ackpace_core::why::Why;
 use ackpace_core::worker::In;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use smallvec::SmallVec;
 
 use self::cached::{Cached, send_cached};
+use self::slots::{release_until, slices_of};
 use super::Worker;
 use super::conns::Conn;
 use super::events::{EventSource, INTEREST, data_of};
 use super::source::Source;
 use crate::clock::Clock;
 use crate::disk::SlotBytes;
-use crate::limits::{SLICES_MAX, TEXTS_MAX};
+use crate::limits::TEXTS_MAX;
 use crate::store::file::Holds;
 use crate::tally::SendPath;
 use crate::transport::Transport;
@@ -139,7 +141,13 @@ impl Worker {
                     (false, true) => End::Bounded,
                     (false, false) => End::Open,
                 };
-                self.taken(order, attempt.way, (taken_bytes, end), now)
+                let (sent, lasts_us) = self.taken(order, attempt.way, (taken_bytes, end), now);
+                self.decider.on(sent, now);
+                let conn = stream.conn;
+                match lasts_us {
+                    Some(us) => In::ShareLasts { conn, us },
+                    None => return,
+                }
             }
             Sent::Broken(why) => {
                 self.tell_broken(stream, attempt.at_bytes, why);
@@ -168,7 +176,13 @@ impl Worker {
         span.len_bytes = span.len_bytes.min(room_bytes);
         more &= !bounded;
         if let Some(refill) = order.refill {
-            conn.set_lowat(refill.lowat_bytes);
+            // Where a timer fills the socket, its share alone bounds what it takes.
+            let is_timed = conn.bound.is_some_and(|bound| bound.is_timed());
+            conn.set_lowat(if is_timed {
+                LOWAT_BYTES_MAX
+            } else {
+                refill.lowat_bytes
+            });
         }
         let way = way_of(part, held, conn.ready);
         let at_bytes = at_bytes(part, span);
@@ -225,23 +239,26 @@ impl Worker {
         })
     }
 
-    /// What the socket took, for the machine and for who watches. A full socket is told when to call.
+    /// What the socket took, for the machine and for who watches. A full socket is told when to call, or lasts for so
+    /// long.
     fn taken(
         &mut self,
         order: &Order,
         way: SendPath,
         (taken_bytes, end): (u64, End),
         now: Instant,
-    ) -> In {
+    ) -> (In, Option<u64>) {
         let blocked = end == End::Blocked;
         let full = end != End::Open
             || order
                 .refill
                 .is_some_and(|refill| taken_bytes >= refill.bytes);
         let within_body = order.more && matches!(way, SendPath::Sendfile | SendPath::Direct);
-        let mut unsent_bytes = None;
+        let (mut unsent_bytes, mut lasts_us) = (None, None);
         if let Some(conn) = self.conns.get(order.stream.conn) {
-            if let Some(refill) = order.refill.filter(|_| full) {
+            lasts_us = fill(conn, taken_bytes, end, now);
+            let is_called = full && lasts_us.is_none();
+            if let Some(refill) = order.refill.filter(|_| is_called) {
                 // The kernel calls a socket writable when it holds less than half of TCP_NOTSENT_LOWAT.
                 conn.set_lowat(2 * refill.call_bytes);
             }
@@ -249,6 +266,8 @@ impl Worker {
                 conn.uncork();
                 if !blocked {
                     self.budget.topped_up(taken_bytes);
+                }
+                if !blocked && is_called {
                     // Edge-triggered EPOLLOUT needs SOCK_NOSPACE, which a refused send sets. EPOLL_CTL_MOD asks the
                     // socket and sets it, too.
                     let _ = epoll::modify(&self.epoll, &conn.transport, data_of(conn.id), INTEREST);
@@ -257,7 +276,8 @@ impl Worker {
             if full || within_body {
                 unsent_bytes = conn.transport.unsent().map(|unsent| unsent.0);
             }
-            if let Some(bound) = conn.bound.as_mut().filter(|_| end != End::Open) {
+            let stops = end != End::Open && is_called;
+            if let Some(bound) = conn.bound.as_mut().filter(|_| stops) {
                 bound.stopped(unsent_bytes.unwrap_or(0), now);
             }
         }
@@ -268,12 +288,22 @@ impl Worker {
             self.tally.sends_refused.add(none.into());
             self.tally.sends_cut.add((!none).into());
         }
-        In::Sent {
+        let sent = In::Sent {
             stream: order.stream,
             taken_bytes,
             full,
             unsent_bytes,
-        }
+        };
+        (sent, lasts_us)
+    }
+}
+
+/// What a socket took counts for its share of the send memory. `Some`: that has no room, and lasts for so long.
+fn fill(conn: &mut Conn, taken_bytes: u64, end: End, now: Instant) -> Option<u64> {
+    conn.bound.as_mut()?.given(taken_bytes);
+    match end {
+        End::Bounded => conn.share_lasts_us(now),
+        End::Open | End::Blocked => None,
     }
 }
 
@@ -377,43 +407,6 @@ fn send_pieces(
     }
 }
 
-/// The span as it lies in slots, as far as one call takes it.
-fn slices_of(pieces: &VecDeque<SlotBytes>, span: Span) -> SmallVec<[IoSlice<'_>; 8]> {
-    let mut slices = SmallVec::<[IoSlice; 8]>::new();
-    let mut at_bytes = span.offset_bytes;
-    for piece in pieces {
-        let here = piece.span.contains(at_bytes) && piece.from_bytes <= at_bytes;
-        if !here || !piece.lease.has(at_bytes - piece.from_bytes) || slices.len() >= SLICES_MAX {
-            continue;
-        }
-        let len_bytes = piece.span.end_bytes().min(span.end_bytes()) - at_bytes;
-        let room = SLICES_MAX - slices.len();
-        let lent = piece.lease.slices(at_bytes - piece.from_bytes, len_bytes);
-        for slice in lent.into_iter().take(room) {
-            at_bytes += slice.len() as u64;
-            slices.push(slice);
-        }
-        if at_bytes >= span.end_bytes() {
-            break;
-        }
-    }
-    slices
-}
-
-/// Gives back the memory of a file's bytes before `until_bytes`. Nothing else frees what was sent. The kernel has copied
-/// what it took, so that is where slots end; memory that it only refers to would end where the client has acknowledged it
-/// ([`Held`](ackpace_core::conn::Held)).
-fn release_until(pieces: &mut VecDeque<SlotBytes>, until_bytes: u64) {
-    while let Some(piece) = pieces.front_mut() {
-        if until_bytes < piece.span.end_bytes() {
-            let sent_bytes = until_bytes.saturating_sub(piece.from_bytes);
-            piece.lease.release_front(sent_bytes);
-            break;
-        }
-        pieces.pop_front();
-    }
-}
-
 fn send_error(error: Errno) -> Sent {
     match error {
         Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Sent::Taken {
@@ -454,49 +447,5 @@ fn send_texts<'a>(
             blocked: taken.0 < offered as u64,
         },
         Err(error) => send_error(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use ackpace_core::limits::SLOT_BYTES;
-
-    use super::*;
-    use crate::mailbox::ThreadWaker;
-    use crate::store::pool::Pool;
-
-    #[test]
-    fn memory_comes_back_slot_by_slot_whatever_says_how_far() {
-        let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
-        let pool = Arc::new(Pool::new(8, waker).expect("address space"));
-        let lent = |from_slot: u64, slots: u32| SlotBytes {
-            lease: pool.lease(slots).expect("free"),
-            from_bytes: from_slot * SLOT_BYTES,
-            span: Span {
-                offset_bytes: from_slot * SLOT_BYTES,
-                len_bytes: u64::from(slots) * SLOT_BYTES,
-            },
-            proven: true,
-        };
-        let free = pool.free_slots();
-        let mut pieces = VecDeque::from([lent(10, 3), lent(13, 5)]);
-        // How far the client has acknowledged is far behind what the kernel took, and may stand still or jump.
-        for (until_bytes, held) in [
-            (0, 8),
-            (10 * SLOT_BYTES, 8),
-            (11 * SLOT_BYTES - 1, 8),
-            (11 * SLOT_BYTES, 7),
-            (11 * SLOT_BYTES, 7),
-            (13 * SLOT_BYTES, 5),
-            (17 * SLOT_BYTES + 1, 1),
-            (18 * SLOT_BYTES, 0),
-            (u64::MAX, 0),
-        ] {
-            release_until(&mut pieces, until_bytes);
-            assert_eq!(free - pool.free_slots(), held, "until {until_bytes}");
-        }
-        assert!(pieces.is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! Simulated worlds that drive the state machines without a kernel. What would be a measurement of hours becomes a
 //! table that is the same on every machine.
 
+pub mod credit;
 pub mod delivery;
 pub mod hostile;
 pub mod reading;

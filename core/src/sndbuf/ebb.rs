@@ -1,0 +1,205 @@
+//! How long the share of a socket lasts, so that it is filled again in time without a call of the kernel.
+//!
+//! What a socket holds before and after it is filled shows how fast its client acknowledges, and so when only that is
+//! left which must be in flight. Where this takes long enough, the worker's own timer says when it is filled, together
+//! with others. The kernel would call each socket by itself, and small ones when they are nearly empty: it counts
+//! buffers with their overhead.
+//!
+//! A rate that is believed too low must not prove itself right, since whoever is filled late takes less. So one that is
+//! found empty is believed to be twice as fast as it was, and one with too little in flight a quarter faster.
+
+use crate::limits::{EBB_SAMPLE_US_MIN, REFILL_US_MAX, REFILL_US_MIN};
+use crate::prefetch::us_for;
+use crate::send::bytes_in;
+use crate::units::{Instant, US_PER_S};
+
+/// What must be in flight, beside the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// The path's shortest round trip; 0: not known, and the kernel calls.
+    pub rtt_us: u64,
+    /// A segment.
+    pub segment_bytes: u64,
+}
+
+/// How a socket empties.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ebb {
+    /// From when on it is measured, and what the socket held then, with what it was given since.
+    from: Option<(Instant, u64)>,
+    /// What its client acknowledges; 0: not known yet.
+    rate_bytes_per_s: u64,
+}
+
+impl Ebb {
+    /// The socket holds so much now, before it is given more.
+    pub fn seen(&mut self, held_bytes: u64, flight: Flight, now: Instant) {
+        let Some((from, had_bytes)) = self.from else {
+            self.from = Some((now, held_bytes));
+            return;
+        };
+        let us = now.since_us(from);
+        if us < EBB_SAMPLE_US_MIN {
+            return;
+        }
+        let taken_bytes = u128::from(had_bytes.saturating_sub(held_bytes));
+        let sample = taken_bytes * u128::from(US_PER_S) / u128::from(us);
+        let (sample, before) = (sample as u64, self.rate_bytes_per_s);
+        let low_bytes = self.flight_bytes(flight) / 2;
+        self.rate_bytes_per_s = match held_bytes {
+            _ if before == 0 => sample,
+            0 => before.max(sample.saturating_mul(2)),
+            held_bytes if held_bytes < low_bytes => before.max(sample.saturating_add(sample / 4)),
+            _ => before / 2 + sample / 2,
+        };
+        self.from = Some((now, held_bytes));
+    }
+
+    /// The socket took bytes.
+    pub fn given(&mut self, bytes: u64) {
+        if let Some((_, had_bytes)) = &mut self.from {
+            *had_bytes = had_bytes.saturating_add(bytes);
+        }
+    }
+
+    /// What has to be left when it is filled again: the bandwidth-delay product with a quarter more, and two segments for
+    /// ACKs that come in pairs.
+    fn flight_bytes(&self, flight: Flight) -> u64 {
+        let bytes = bytes_in(flight.rtt_us, self.rate_bytes_per_s);
+        let beside_bytes = flight.segment_bytes.saturating_mul(2);
+        bytes.saturating_add(bytes / 4).saturating_add(beside_bytes)
+    }
+
+    /// Whether a socket with this share can be filled by a timer. `is_timed`: it was so the last time.
+    pub fn is_slow(&self, share_bytes: u64, flight: Flight, is_timed: bool) -> bool {
+        if flight.rtt_us == 0 || self.rate_bytes_per_s == 0 {
+            return false;
+        }
+        let left_bytes = share_bytes.saturating_sub(self.flight_bytes(flight));
+        let us_min = if is_timed {
+            REFILL_US_MIN / 2
+        } else {
+            REFILL_US_MIN
+        };
+        (us_min..=REFILL_US_MAX).contains(&us_for(left_bytes, self.rate_bytes_per_s))
+    }
+
+    /// How long what it holds now lasts, until only that is left which must be in flight.
+    pub fn lasts_us(&self, flight: Flight) -> u64 {
+        let held_bytes = self.from.map_or(0, |(_, held_bytes)| held_bytes);
+        let left_bytes = held_bytes.saturating_sub(self.flight_bytes(flight));
+        us_for(left_bytes, self.rate_bytes_per_s.max(1)).clamp(REFILL_US_MIN / 2, REFILL_US_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FLIGHT: Flight = Flight {
+        rtt_us: 20_000,
+        segment_bytes: 1_448,
+    };
+
+    /// A client of a link that is busy while more than its product is in flight. Returns the part of the time in which
+    /// it was, and how often the socket was filled, in its last 20 s of 30.
+    fn filled(share_bytes: u64, rate_bytes_per_s: u64, late_us: u64) -> (f64, u64) {
+        let mut ebb = Ebb::default();
+        let (mut at, mut held_bytes) = (Instant { us: 0 }, share_bytes);
+        let (mut sent_bytes, mut times) = (0, 0);
+        ebb.seen(0, FLIGHT, at);
+        ebb.given(share_bytes);
+        let mut lasts_us = 5_000;
+        while at.us < 30_000_000 {
+            // The last round trip of what it holds leaves more slowly, down to nothing.
+            let us = lasts_us + late_us;
+            let mut left_bytes = 0;
+            for _ in 0..us {
+                let product_bytes = bytes_in(FLIGHT.rtt_us, rate_bytes_per_s).max(1);
+                left_bytes += (held_bytes * US_PER_S / product_bytes).min(US_PER_S)
+                    * rate_bytes_per_s
+                    / US_PER_S;
+                let gone_bytes = left_bytes / US_PER_S;
+                left_bytes %= US_PER_S;
+                held_bytes -= gone_bytes.min(held_bytes);
+            }
+            at = at.plus_us(us);
+            ebb.seen(held_bytes, FLIGHT, at);
+            let given_bytes = share_bytes - held_bytes;
+            if at.us > 10_000_000 {
+                (sent_bytes, times) = (sent_bytes + given_bytes, times + 1);
+            }
+            ebb.given(given_bytes);
+            held_bytes = share_bytes;
+            lasts_us = ebb.lasts_us(FLIGHT);
+        }
+        let all_bytes = bytes_in(20_000_000, rate_bytes_per_s);
+        (sent_bytes as f64 / all_bytes as f64, times)
+    }
+
+    #[test]
+    fn a_link_stays_busy_and_sockets_are_filled_when_little_is_left() {
+        for (share_bytes, rate_bytes_per_s, times_most) in
+            [(20_000, 250_000, 480), (900_000, 12_500_000, 500)]
+        {
+            let (busy, times) = filled(share_bytes, rate_bytes_per_s, 1_000);
+            assert!(busy > 0.98, "{busy}");
+            assert!(times < times_most, "{times}");
+        }
+    }
+
+    #[test]
+    fn a_rate_that_was_believed_too_low_does_not_prove_itself_right() {
+        let mut ebb = Ebb {
+            from: Some((Instant { us: 0 }, 20_000)),
+            rate_bytes_per_s: 10_000,
+        };
+        let mut at = Instant { us: 0 };
+        for _ in 0..12 {
+            // Its client takes 400 KB/s.
+            let us = ebb.lasts_us(FLIGHT);
+            at = at.plus_us(us);
+            let held_bytes = 20_000u64.saturating_sub(us * 4 / 10);
+            ebb.seen(held_bytes, FLIGHT, at);
+            ebb.given(20_000 - held_bytes);
+        }
+        assert!(
+            (300_000..=500_000).contains(&ebb.rate_bytes_per_s),
+            "{}",
+            ebb.rate_bytes_per_s
+        );
+    }
+
+    #[test]
+    fn the_kernel_calls_who_has_no_round_trip_or_too_small_a_share() {
+        let ebb = Ebb {
+            from: None,
+            rate_bytes_per_s: 1_000_000,
+        };
+        let unknown = Flight {
+            rtt_us: 0,
+            ..FLIGHT
+        };
+        // 27,896 bytes are in flight.
+        assert!(!ebb.is_slow(37_800, FLIGHT, false));
+        assert!(ebb.is_slow(37_900, FLIGHT, false));
+        assert!(ebb.is_slow(32_900, FLIGHT, true), "it was so before");
+        assert!(!ebb.is_slow(37_900, unknown, true));
+        assert!(!ebb.is_slow(1_000_000, FLIGHT, true), "for a second");
+        assert!(!Ebb::default().is_slow(37_900, FLIGHT, true));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_seen_it_lasts_some_time_and_not_too_long(looks in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..20), rtt_us in any::<u64>(), segment_bytes in any::<u64>()) {
+            let flight = Flight { rtt_us, segment_bytes };
+            let mut ebb = Ebb::default();
+            for (held_bytes, given_bytes, us) in looks {
+                ebb.seen(held_bytes, flight, Instant { us });
+                ebb.given(given_bytes);
+                prop_assert!((1..=REFILL_US_MAX).contains(&ebb.lasts_us(flight)));
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A worker and clients whose shares of the send memory hold them up: who wakes it, and does a link stand idle?
+//!
+//! Each client downloads one long file over a link of its own. Its window is open, so all that a socket holds is in flight
+//! or in the queue of its link. The sockets call like those of Linux: when their buffers, with what these cost, take no
+//! more than two thirds of SO_SNDBUF. The world is the shell: it does what the server's does, and counts.
+
+use std::collections::VecDeque;
+
+use ackpace_core::Machine;
+use ackpace_core::addresses::Address;
+use ackpace_core::congestion::Delay;
+use ackpace_core::conn::{ResidencySource, StreamId, TcpEvent, TcpSample};
+use ackpace_core::sndbuf::bound::{Bound, Grant};
+use ackpace_core::units::{Instant, US_PER_S};
+use ackpace_core::worker::{In, Out, Policy, Received, Worker};
+
+use super::sending::plan;
+use super::socket::{conn_id, settings};
+
+/// Payload of a segment.
+const SEGMENT_BYTES: u64 = 1_448;
+/// Segments in one of the kernel's buffers, once it is in flight on a slow path, and what that costs beside them.
+const BUFFER_SEGMENTS: u64 = 2;
+const BUFFER_COST_BYTES: u64 = 1_280;
+
+/// One client.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// Its link's rate.
+    pub rate_bytes_per_s: u64,
+    /// The round trip without a queue.
+    pub rtt_us: u64,
+    /// What its socket may hold.
+    pub share_bytes: u64,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Who downloads.
+    pub clients: Vec<Client>,
+    /// The worker knows their round trips, so its timer may fill their sockets.
+    pub timed: bool,
+    /// The timer is late by so much.
+    pub late_us: u64,
+    /// When counting begins.
+    pub measured_from: Instant,
+    /// When it ends.
+    pub ends_at: Instant,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Bytes given to sockets.
+    pub given_bytes: u64,
+    /// Wake-ups of the worker.
+    pub wakes: u64,
+    /// Attempts to send.
+    pub sends: u64,
+    /// Attempts for which a share had no room.
+    pub in_vain: u64,
+    /// The part of the time in which links stood idle, mean of the clients.
+    pub idle: f64,
+}
+
+impl Outcome {
+    /// So many for 10^9 bytes.
+    pub fn per_gb(&self, count: u64) -> f64 {
+        count as f64 * 1e9 / self.given_bytes as f64
+    }
+}
+
+struct Socket {
+    client: Client,
+    asked: bool,
+    bound: Option<Bound>,
+    /// Segments that are not acknowledged: when they will be, and their length.
+    flight: VecDeque<(Instant, u64)>,
+    busy_until: Instant,
+    /// It was refused, and will call.
+    calls: bool,
+    idle_us: u64,
+}
+
+impl Socket {
+    fn held_bytes(&self) -> u64 {
+        self.flight.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn acknowledge(&mut self, now: Instant) {
+        while self.flight.front().is_some_and(|(at, _)| *at <= now) {
+            self.flight.pop_front();
+        }
+    }
+
+    fn give(&mut self, bytes: u64, now: Instant) {
+        self.idle_us += now.since_us(self.busy_until);
+        self.busy_until = self.busy_until.max(now);
+        let mut left_bytes = bytes;
+        while left_bytes > 0 {
+            let segment_bytes = left_bytes.min(SEGMENT_BYTES);
+            let us = segment_bytes * US_PER_S / self.client.rate_bytes_per_s;
+            self.busy_until = self.busy_until.plus_us(us);
+            let at = self.busy_until.plus_us(self.client.rtt_us);
+            self.flight.push_back((at, segment_bytes));
+            left_bytes -= segment_bytes;
+        }
+    }
+
+    /// When the kernel calls.
+    fn calls_at(&self) -> Option<Instant> {
+        let bound = self.bound.filter(|_| self.calls)?;
+        let taken = |segments: usize| {
+            let segments = segments as u64;
+            segments * SEGMENT_BYTES + segments.div_ceil(BUFFER_SEGMENTS) * BUFFER_COST_BYTES
+        };
+        let all = self.flight.len();
+        let is_writable = |gone: &usize| {
+            let taken_bytes = taken(all - gone);
+            taken_bytes + taken_bytes / 2 <= bound.send_buffer_bytes()
+        };
+        let gone = (0..=all).find(is_writable)?;
+        let last = gone.checked_sub(1).map(|last| self.flight[last].0);
+        Some(last.unwrap_or(Instant { us: 0 }))
+    }
+}
+
+struct Run<'a> {
+    world: &'a World,
+    worker: Worker,
+    sockets: Vec<Socket>,
+    now: Instant,
+    outcome: Outcome,
+}
+
+impl World {
+    /// Runs it.
+    pub fn run(&self) -> Outcome {
+        let policy = Policy::Margin {
+            budget_bytes: 52 << 20,
+        };
+        let mut run = Run {
+            world: self,
+            worker: Worker::new(settings(policy, Delay::Off)),
+            sockets: self
+                .clients
+                .iter()
+                .map(|&client| Socket::new(client))
+                .collect(),
+            now: Instant { us: 0 },
+            outcome: Outcome::default(),
+        };
+        run.begin();
+        let mut measuring = false;
+        while let Some(at) = run.next_at().filter(|at| *at <= self.ends_at) {
+            run.now = at.max(run.now);
+            if !measuring && run.now >= self.measured_from {
+                measuring = true;
+                run.outcome = Outcome::default();
+                run.sockets.iter_mut().for_each(|socket| socket.idle_us = 0);
+            }
+            run.turn();
+        }
+        let us = self.ends_at.since_us(self.measured_from) * self.clients.len() as u64;
+        let idle_us: u64 = run.sockets.iter().map(|socket| socket.idle_us).sum();
+        run.outcome.idle = idle_us as f64 / us as f64;
+        run.outcome
+    }
+}
+
+impl Socket {
+    fn new(client: Client) -> Socket {
+        Socket {
+            client,
+            asked: false,
+            bound: None,
+            flight: VecDeque::new(),
+            busy_until: Instant { us: 0 },
+            calls: false,
+            idle_us: 0,
+        }
+    }
+}
+
+impl Run<'_> {
+    fn begin(&mut self) {
+        let (now, share_bytes) = (self.now, 14_480);
+        self.worker.on(In::StartShare { share_bytes }, now);
+        for index in 0..self.sockets.len() {
+            let conn = conn_id(index);
+            let address = Some(Address(index as u64 + 1));
+            self.worker.on(In::Accepted { conn, address }, now);
+        }
+        self.turn();
+        for (index, socket) in self.sockets.iter().enumerate() {
+            let grant = Grant {
+                share_bytes: socket.client.share_bytes,
+                segment_bytes: SEGMENT_BYTES,
+                rtt_us: if self.world.timed {
+                    socket.client.rtt_us
+                } else {
+                    0
+                },
+                division: 1,
+                ..Grant::default()
+            };
+            let conn = conn_id(index);
+            self.worker.on(
+                In::Share {
+                    conn,
+                    grant: Some(grant),
+                },
+                now,
+            );
+        }
+        self.turn();
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let timer = self
+            .worker
+            .deadline()
+            .map(|at| at.plus_us(self.world.late_us));
+        let calls = self.sockets.iter().filter_map(Socket::calls_at);
+        calls.chain(timer).min()
+    }
+
+    fn turn(&mut self) {
+        let now = self.now;
+        self.outcome.wakes += 1;
+        for index in 0..self.sockets.len() {
+            let socket = &mut self.sockets[index];
+            socket.acknowledge(now);
+            if socket.calls_at().is_some_and(|at| at <= now) {
+                socket.calls = false;
+                let (conn, event) = (conn_id(index), TcpEvent::Writable);
+                self.worker.on(In::Tcp { conn, event }, now);
+            }
+        }
+        while let Some(out) = self.worker.poll(now) {
+            self.execute(out);
+        }
+    }
+
+    fn execute(&mut self, out: Out) {
+        let now = self.now;
+        match out {
+            Out::Receive { conn, .. } => {
+                let socket = &mut self.sockets[conn.index as usize];
+                let (body, more) = (false, false);
+                let received = match std::mem::replace(&mut socket.asked, true) {
+                    true => Received::Nothing,
+                    false => Received::Request { body, more },
+                };
+                self.worker.on(In::Received { conn, received }, now);
+            }
+            Out::Resolve { stream, .. } => {
+                let plan = plan(1 << 50, ResidencySource::Always);
+                self.worker.on(In::Resolved { stream, plan }, now);
+            }
+            Out::Share { conn, grant, .. } => {
+                let socket = &mut self.sockets[conn.index as usize];
+                match (&mut socket.bound, grant) {
+                    (Some(bound), Some(grant)) => bound.change(grant),
+                    (bound, grant) => *bound = grant.map(Bound::new),
+                }
+            }
+            Out::Send {
+                stream,
+                len_bytes,
+                refill,
+                ..
+            } => {
+                let most_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
+                self.send(stream, len_bytes, most_bytes);
+            }
+            Out::Sample(conn) => {
+                let socket = &self.sockets[conn.index as usize];
+                let event = TcpEvent::Sample(TcpSample {
+                    unacked_bytes: socket.held_bytes(),
+                    unsent_bytes: Some(0),
+                    rtt_us: socket.client.rtt_us,
+                    ..TcpSample::default()
+                });
+                self.worker.on(In::Tcp { conn, event }, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// As `server/src/worker/sending.rs` does it.
+    fn send(&mut self, stream: StreamId, len_bytes: u64, most_bytes: u64) {
+        let now = self.now;
+        let socket = &mut self.sockets[stream.conn.index as usize];
+        let held_bytes = socket.held_bytes();
+        let Some(bound) = &mut socket.bound else {
+            return;
+        };
+        bound.seen(held_bytes, Some(0), now);
+        let room_bytes = bound.room_bytes(held_bytes);
+        let taken_bytes = len_bytes.min(room_bytes);
+        bound.given(taken_bytes);
+        let bounded = len_bytes > room_bytes;
+        let lasts_us = if bounded { bound.lasts_us(now) } else { None };
+        let full = bounded || taken_bytes >= most_bytes;
+        if full && lasts_us.is_none() {
+            bound.stopped(0, now);
+            socket.calls = true;
+        }
+        socket.give(taken_bytes, now);
+        self.outcome.given_bytes += taken_bytes;
+        self.outcome.sends += 1;
+        self.outcome.in_vain += u64::from(taken_bytes == 0);
+        let sent = In::Sent {
+            stream,
+            taken_bytes,
+            full,
+            unsent_bytes: Some(0),
+        };
+        self.worker.on(sent, now);
+        if let Some(us) = lasts_us {
+            let conn = stream.conn;
+            self.worker.on(In::ShareLasts { conn, us }, now);
+        }
+    }
+}
