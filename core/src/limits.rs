@@ -166,9 +166,6 @@ pub const RTT_SCATTER_US: u64 = 1_000;
 /// One round of looks in so many may begin a drain, in which round trips without a queue show. More: a new connection claims
 /// for longer what a queue holds. Fewer: drains cost more.
 pub const DRAIN_EACH_ROUNDS: u64 = 8;
-/// One in so many of these begins a drain even if the last one has shown all round trips as they were. More: a path that has
-/// changed shows later.
-pub const DRAIN_ANYWAY_EACH: u64 = 8;
 /// How long a drain lasts: a full queue of 100 ms empties, and there are some round trips without it. Longer: those whom
 /// their shares hold up lose more.
 pub const DRAIN_US: u64 = 300_000;

@@ -336,7 +336,7 @@ impl Machine for Worker {
                 exported,
             } => self.adopt(conn, address, &exported, now),
             In::Share { conn, grant } => self.share(conn, grant),
-            In::ShareLasts { conn, us } => self.share_lasts(conn, us, now),
+            In::ShareLasts { conn, lasts } => self.share_lasts(conn, lasts, now),
             In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),
         }

@@ -16,7 +16,7 @@ pub struct Refilled {
     pub at: Instant,
     /// Whose it is.
     pub conn: ConnId,
-    /// How long that was after it had been filled.
+    /// How long a whole share lasts.
     pub lasts_us: u64,
 }
 

@@ -8,7 +8,7 @@
 //! A share that lasts some time ([`super::ebb`]) needs no call: then the worker's timer says when the socket is filled
 //! again, and SO_SNDBUF is out of the way.
 
-use super::ebb::{Ebb, Flight};
+use super::ebb::{Ebb, Flight, Lasts};
 use crate::limits::{SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SHARE_BYTES_MIN};
 use crate::units::Instant;
 
@@ -130,10 +130,11 @@ impl Bound {
 
     /// The share has no room now. `Some`: it is to be filled again after this time; `None`: the kernel calls, and
     /// [`Bound::stopped`] follows.
-    pub fn lasts_us(&mut self, now: Instant) -> Option<u64> {
-        self.timed = self.ebb.is_slow(self.share_bytes, self.flight, self.timed);
+    pub fn lasts(&mut self, now: Instant) -> Option<Lasts> {
+        let lasts = self.ebb.lasts(self.share_bytes, self.flight, self.timed);
+        self.timed = lasts.is_some();
         self.filled_at = self.timed.then_some(now);
-        self.timed.then(|| self.ebb.lasts_us(self.flight))
+        lasts
     }
 
     /// How much the socket may be offered while it holds `held_bytes`: whole segments, so that no small ones travel; if

@@ -6,12 +6,11 @@
 //! them up together, for a moment: the queue empties, and TCP sees the round trip without it. (bbr's PROBE_RTT is the
 //! same remedy. One connection alone would not do it: the queue is that of all.)
 //!
-//! A drain costs throughput and wake-ups, so there is none where it would show nothing new: once all have been through one
-//! that made no round trip shorter, the next one is a minute later, or follows when somebody joins ([`Lesson`]).
+//! A drain costs throughput and wake-ups. So there is none while all see a queue: they know a shorter round trip.
 
-use super::eatbt::{Need, floor_bytes, is_held_up};
+use super::eatbt::{Need, floor_bytes, is_held_up, is_queued};
 use super::{Demand, Policy};
-use crate::limits::{DRAIN_ANYWAY_EACH, DRAIN_EACH_ROUNDS, DRAIN_US};
+use crate::limits::{DRAIN_EACH_ROUNDS, DRAIN_US};
 use crate::units::Instant;
 
 /// The part of a share that is kept in a drain.
@@ -26,38 +25,10 @@ pub enum Phase {
     Drain,
 }
 
-/// Whether it is time for a drain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// It is not.
-    No,
-    /// If somebody would learn by it.
-    ToLearn,
-    /// In any case.
-    Anyway,
-}
-
-/// What one connection's last drain was to show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lesson {
-    /// The shortest round trip before it; 0: there was none.
-    before_us: u64,
-}
-
-impl Lesson {
-    /// Whether the connection would learn by another one: there was none yet, or the last one made its shortest round trip
-    /// an eighth shorter, so there may be more.
-    pub fn goes_on(&self, demand: &Demand) -> bool {
-        is_held_up(demand)
-            && (self.before_us == 0 || demand.rtt_min_us < self.before_us - self.before_us / 8)
-    }
-
-    /// A drain begins.
-    pub fn begin(&mut self, demand: &Demand) {
-        if is_held_up(demand) {
-            self.before_us = demand.rtt_min_us;
-        }
-    }
+/// Whether a connection may learn by a drain: its share holds it up, and its round trips show no queue. So there is none, or
+/// it has always stood in one. Who sees a queue knows a shorter round trip.
+pub fn would_learn(demand: &Demand) -> bool {
+    is_held_up(demand) && !is_queued(demand)
 }
 
 /// When it is time for a drain.
@@ -68,22 +39,12 @@ pub struct Drains {
 }
 
 impl Drains {
-    /// A round of looks is over, and a division follows. Whether a drain may begin with it: then [`Drains::begin`] is to be
-    /// called if somebody would learn by it.
-    pub fn round(&mut self) -> Due {
+    /// A round of looks is over, and a division follows: one in [`DRAIN_EACH_ROUNDS`] begins a drain if somebody would
+    /// learn by it.
+    pub fn round(&mut self, learns: impl FnOnce() -> bool, now: Instant) {
         self.rounds += 1;
-        self.ends_at = None;
-        let nth = (self.rounds + DRAIN_EACH_ROUNDS / 2) / DRAIN_EACH_ROUNDS;
-        match (self.rounds + DRAIN_EACH_ROUNDS / 2) % DRAIN_EACH_ROUNDS {
-            0 if nth % DRAIN_ANYWAY_EACH == 1 => Due::Anyway,
-            0 => Due::ToLearn,
-            _ => Due::No,
-        }
-    }
-
-    /// A drain begins.
-    pub fn begin(&mut self, now: Instant) {
-        self.ends_at = Some(now.plus_us(DRAIN_US));
+        let drains = self.rounds % DRAIN_EACH_ROUNDS == DRAIN_EACH_ROUNDS / 2 && learns();
+        self.ends_at = drains.then(|| now.plus_us(DRAIN_US));
     }
 
     /// What a division is for now.
@@ -126,46 +87,40 @@ pub(super) fn lessen(policy: Policy, demands: &[Demand], shares: &mut [u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     #[test]
-    fn one_round_in_eight_may_begin_a_drain_that_ends_once() {
+    fn one_round_in_eight_begins_a_drain_that_ends_once() {
         let at = |ms: u64| Instant { us: ms * 1_000 };
         let mut drains = Drains::default();
-        let mut seen = Vec::new();
+        let mut seen = 0;
         for second in 1..=80 {
             let now = at(second * 1_000);
-            let due = drains.round();
-            assert_eq!(drains.phase(now), Phase::Steady);
-            if due == Due::No {
+            drains.round(|| second < 50, now);
+            if drains.phase(now) == Phase::Steady {
+                assert_eq!(drains.ends_at(), None);
                 continue;
             }
-            seen.push(due);
-            drains.begin(now);
-            assert_eq!(drains.phase(now), Phase::Drain);
+            seen += 1;
             assert_eq!(drains.ends_at(), Some(now.plus_us(DRAIN_US)));
             assert!(!drains.take_over(now.plus_us(DRAIN_US - 1)));
             assert_eq!(drains.phase(now.plus_us(DRAIN_US)), Phase::Steady);
             assert!(drains.take_over(now.plus_us(DRAIN_US)));
             assert!(!drains.take_over(now.plus_us(DRAIN_US)));
         }
-        assert_eq!(seen.len(), 10);
-        let anyway = seen.iter().filter(|due| **due == Due::Anyway);
-        assert_eq!(anyway.count(), 2, "the first, and one a minute later");
+        assert_eq!(seen, 6, "at 4, 12 ... 44 s");
     }
 
     #[test]
-    fn drains_go_on_while_they_show_something_new() {
-        let held_up = |rtt_min_us| Demand {
-            rtt_min_us,
-            ..super::super::tests::held_up(40_000)
+    fn who_sees_a_queue_learns_nothing_by_a_drain() {
+        let held_up = super::super::tests::held_up(40_000);
+        assert!(would_learn(&held_up));
+        let mut queued = held_up;
+        queued.path.rtt_us = 70_000;
+        assert!(!would_learn(&queued), "it knows 50 ms");
+        let free = Demand {
+            credit: Default::default(),
+            ..held_up
         };
-        let mut lesson = Lesson::default();
-        assert!(lesson.goes_on(&held_up(80_000)), "it has been in none");
-        lesson.begin(&held_up(80_000));
-        assert!(!lesson.goes_on(&held_up(79_000)), "it has shown nothing");
-        assert!(lesson.goes_on(&held_up(40_000)), "it has: maybe not all");
-        lesson.begin(&held_up(40_000));
-        assert!(!lesson.goes_on(&held_up(40_000)));
+        assert!(!would_learn(&free), "its share does not hold it up");
     }
 }

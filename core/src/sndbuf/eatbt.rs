@@ -27,12 +27,12 @@ pub enum Need {
 }
 
 /// What a connection can have in flight, at least [`SHARE_SEGMENTS_MIN`] segments. One of which too little is known
-/// claims a first flight.
-pub(super) fn need_bytes(demand: &Demand, need: Need) -> u64 {
+/// claims a first flight. `equal_bytes` is an equal part of the pool.
+pub(super) fn need_bytes(demand: &Demand, need: Need, equal_bytes: u64) -> u64 {
     let segments = |count: u64| demand.path.mss_bytes.max(1).saturating_mul(count);
     let bytes = match (demand.standing, need) {
         (Standing::New, _) => segments(SHARE_SEGMENTS_START),
-        (Standing::Known, Need::Law) => law_bytes(demand),
+        (Standing::Known, Need::Law) => law_bytes(demand, equal_bytes),
         (Standing::Known, Need::Paper) => {
             let window = demand.path.pftk(demand.rto_us, demand.peer_window_bytes);
             window.bytes()
@@ -58,7 +58,7 @@ pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
 }
 
 /// The least of law, product and window.
-fn law_bytes(demand: &Demand) -> u64 {
+fn law_bytes(demand: &Demand, equal_bytes: u64) -> u64 {
     let path = &demand.path;
     let (cubic, reno) = (path.cubic().bytes(), path.square_root().bytes());
     let by_loss = match demand.control {
@@ -68,7 +68,7 @@ fn law_bytes(demand: &Demand) -> u64 {
         Control::Model => u64::MAX,
     };
     by_loss
-        .min(product_bytes(demand))
+        .min(product_bytes(demand, equal_bytes))
         .min(demand.peer_window_bytes)
 }
 
@@ -79,14 +79,14 @@ fn law_bytes(demand: &Demand) -> u64 {
 /// the queue before it is half as long as its path. (What it delivered lately: behind one link the fastest seconds of many
 /// would add up to the queue that they stand in. A drain shows them the round trip without it.)
 ///
-/// The two segments are the same for all. Without them claims only grow and shrink in proportion: of connections behind one
-/// link, one that was small for a moment would stay so, and whole segments in flight round a small one down.
-fn product_bytes(demand: &Demand) -> u64 {
+/// And it claims an eighth of an equal part of the pool beside that, two segments at most, which is the same for all. Without it
+/// claims only grow and shrink in proportion: of connections behind one link, one that was small for a moment would stay so,
+/// and whole segments in flight round a small one down.
+fn product_bytes(demand: &Demand, equal_bytes: u64) -> u64 {
     let beside_bytes = demand.path.mss_bytes.saturating_mul(2);
-    let of = |bytes: u64, part: u64| bytes.saturating_add(part).saturating_add(beside_bytes);
     let product = |rate_bytes_per_s, rtt_us| {
         let bytes = bytes_in(rtt_us, rate_bytes_per_s);
-        of(bytes, bytes / 4)
+        bytes.saturating_add(bytes / 4).saturating_add(beside_bytes)
     };
     match demand.pace {
         Pace::Itself => product(demand.rate_bytes_per_s, demand.path.rtt_us),
@@ -96,14 +96,15 @@ fn product_bytes(demand: &Demand) -> u64 {
                 true => bytes,
                 false => bytes.max(demand.credit.share_bytes),
             };
-            of(bytes, bytes / 2)
+            let beside_bytes = beside_bytes.min(equal_bytes / 8);
+            bytes.saturating_add(bytes / 2).saturating_add(beside_bytes)
         }
         Pace::Path => product(demand.delivered_bytes_per_s, demand.rtt_min_us),
     }
 }
 
 /// Whether its round trips show a queue, by more than they scatter on a path without one.
-fn is_queued(demand: &Demand) -> bool {
+pub(super) fn is_queued(demand: &Demand) -> bool {
     let rtt_us = demand.path.rtt_us.saturating_sub(RTT_SCATTER_US);
     rtt_us / 13 >= demand.rtt_min_us / 10
 }

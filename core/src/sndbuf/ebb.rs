@@ -22,6 +22,15 @@ pub struct Flight {
     pub segment_bytes: u64,
 }
 
+/// How long a socket that takes no more lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lasts {
+    /// What it holds.
+    pub us: u64,
+    /// A whole share.
+    pub whole_us: u64,
+}
+
 /// How a socket empties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ebb {
@@ -62,33 +71,36 @@ impl Ebb {
         }
     }
 
-    /// What has to be left when it is filled again: the bandwidth-delay product with a quarter more, and two segments for
-    /// ACKs that come in pairs.
+    /// What has to be left when it is filled again: the bandwidth-delay product with a quarter more, and a segment, since
+    /// whole ones leave.
     fn flight_bytes(&self, flight: Flight) -> u64 {
         let bytes = bytes_in(flight.rtt_us, self.rate_bytes_per_s);
-        let beside_bytes = flight.segment_bytes.saturating_mul(2);
-        bytes.saturating_add(bytes / 4).saturating_add(beside_bytes)
+        bytes
+            .saturating_add(bytes / 4)
+            .saturating_add(flight.segment_bytes)
     }
 
-    /// Whether a socket with this share can be filled by a timer. `is_timed`: it was so the last time.
-    pub fn is_slow(&self, share_bytes: u64, flight: Flight, is_timed: bool) -> bool {
+    /// How long a share lasts, until only that is left which must be in flight, if that is a time for a timer; `None`: the
+    /// kernel calls. `is_timed`: it was filled by a timer the last time.
+    pub fn lasts(&self, share_bytes: u64, flight: Flight, is_timed: bool) -> Option<Lasts> {
         if flight.rtt_us == 0 || self.rate_bytes_per_s == 0 {
-            return false;
+            return None;
         }
-        let left_bytes = share_bytes.saturating_sub(self.flight_bytes(flight));
+        let us_of = |held_bytes: u64| {
+            let left_bytes = held_bytes.saturating_sub(self.flight_bytes(flight));
+            us_for(left_bytes, self.rate_bytes_per_s)
+        };
         let us_min = if is_timed {
             REFILL_US_MIN / 2
         } else {
             REFILL_US_MIN
         };
-        (us_min..=REFILL_US_MAX).contains(&us_for(left_bytes, self.rate_bytes_per_s))
-    }
-
-    /// How long what it holds now lasts, until only that is left which must be in flight.
-    pub fn lasts_us(&self, flight: Flight) -> u64 {
+        let whole_us = us_of(share_bytes);
         let held_bytes = self.from.map_or(0, |(_, held_bytes)| held_bytes);
-        let left_bytes = held_bytes.saturating_sub(self.flight_bytes(flight));
-        us_for(left_bytes, self.rate_bytes_per_s.max(1)).clamp(REFILL_US_MIN / 2, REFILL_US_MAX)
+        (us_min..=REFILL_US_MAX).contains(&whole_us).then(|| Lasts {
+            us: us_of(held_bytes).clamp(REFILL_US_MIN / 2, whole_us),
+            whole_us,
+        })
     }
 }
 
@@ -132,7 +144,8 @@ mod tests {
             }
             ebb.given(given_bytes);
             held_bytes = share_bytes;
-            lasts_us = ebb.lasts_us(FLIGHT);
+            let lasts = ebb.lasts(share_bytes, FLIGHT, true);
+            lasts_us = lasts.expect("it lasts some time").us;
         }
         let all_bytes = bytes_in(20_000_000, rate_bytes_per_s);
         (sent_bytes as f64 / all_bytes as f64, times)
@@ -157,8 +170,9 @@ mod tests {
         };
         let mut at = Instant { us: 0 };
         for _ in 0..12 {
-            // Its client takes 400 KB/s.
-            let us = ebb.lasts_us(FLIGHT);
+            // Its client takes 400 KB/s. Where the kernel calls, it does when a third is gone.
+            let lasts = ebb.lasts(20_000, FLIGHT, true);
+            let us = lasts.map_or(17_000, |lasts| lasts.us);
             at = at.plus_us(us);
             let held_bytes = 20_000u64.saturating_sub(us * 4 / 10);
             ebb.seen(held_bytes, FLIGHT, at);
@@ -181,24 +195,30 @@ mod tests {
             rtt_us: 0,
             ..FLIGHT
         };
-        // 27,896 bytes are in flight.
-        assert!(!ebb.is_slow(37_800, FLIGHT, false));
-        assert!(ebb.is_slow(37_900, FLIGHT, false));
-        assert!(ebb.is_slow(32_900, FLIGHT, true), "it was so before");
-        assert!(!ebb.is_slow(37_900, unknown, true));
-        assert!(!ebb.is_slow(1_000_000, FLIGHT, true), "for a second");
-        assert!(!Ebb::default().is_slow(37_900, FLIGHT, true));
+        // 26,448 bytes are in flight.
+        assert_eq!(ebb.lasts(36_400, FLIGHT, false), None);
+        assert!(ebb.lasts(36_500, FLIGHT, false).is_some());
+        assert!(
+            ebb.lasts(31_500, FLIGHT, true).is_some(),
+            "it was so before"
+        );
+        assert_eq!(ebb.lasts(36_500, unknown, true), None);
+        assert_eq!(ebb.lasts(1_000_000, FLIGHT, true), None, "for a second");
+        assert_eq!(Ebb::default().lasts(36_500, FLIGHT, true), None);
     }
 
     proptest! {
         #[test]
-        fn whatever_is_seen_it_lasts_some_time_and_not_too_long(looks in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..20), rtt_us in any::<u64>(), segment_bytes in any::<u64>()) {
+        fn whatever_is_seen_it_lasts_some_time_and_not_too_long(looks in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..20), share_bytes in any::<u64>(), rtt_us in any::<u64>(), segment_bytes in any::<u64>()) {
             let flight = Flight { rtt_us, segment_bytes };
             let mut ebb = Ebb::default();
             for (held_bytes, given_bytes, us) in looks {
                 ebb.seen(held_bytes, flight, Instant { us });
                 ebb.given(given_bytes);
-                prop_assert!((1..=REFILL_US_MAX).contains(&ebb.lasts_us(flight)));
+                if let Some(lasts) = ebb.lasts(share_bytes, flight, true) {
+                    prop_assert!((REFILL_US_MIN / 2..=lasts.whole_us).contains(&lasts.us));
+                    prop_assert!(lasts.whole_us <= REFILL_US_MAX);
+                }
             }
         }
     }

@@ -24,7 +24,7 @@ use self::looks::{Answered, Looks};
 use self::member::Member;
 pub use self::messages::{In, Out, Settings, Standing};
 use super::bound::Grant;
-use super::drain::{Drains, Due};
+use super::drain::{Drains, would_learn};
 use super::reading::{Holding, Known, Reading};
 use super::remembered::Remembered;
 use super::{Demand, Divider};
@@ -287,28 +287,15 @@ impl Pool {
         }
     }
 
-    /// A round of looks is over: a drain begins if somebody would learn by it.
-    fn round(&mut self, now: Instant) {
-        let mut all = self.members.values_mut().filter(|one| one.told.is_some());
-        let begins = match self.drains.round() {
-            Due::No => false,
-            Due::ToLearn => all.any(|one| one.known.learns_by_drain()),
-            Due::Anyway => true,
-        };
-        if begins {
-            self.drains.begin(now);
-            self.members
-                .values_mut()
-                .for_each(|one| one.known.drained());
-        }
-    }
-
     /// What is due at this time.
     fn advance(&mut self, now: Instant) {
         if self.looks.is_asking() {
             if self.looks.due_at() <= now {
                 self.looks.end(now);
-                self.round(now);
+                let members = &self.members;
+                let all = || members.values().filter(|one| one.told.is_some());
+                let learns = || all().any(|one| would_learn(&one.known.demand()));
+                self.drains.round(learns, now);
                 self.divide(now);
             }
         } else if self.looks.due_at() <= now {

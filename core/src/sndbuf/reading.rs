@@ -1,6 +1,5 @@
 //! What a worker says of a connection that sends, and what becomes of it: losses, an estimate, a demand.
 
-use super::drain::Lesson;
 use super::estimate::{Belief, Estimate, PathSample};
 use super::{Control, Credit, Demand, Pace};
 use crate::addresses::Address;
@@ -123,8 +122,6 @@ pub struct Known {
     credit: Credit,
     /// Since when its client has acknowledged nothing of what its socket holds.
     quiet_from: Option<Instant>,
-    /// Of drains.
-    lesson: Lesson,
 }
 
 impl Known {
@@ -138,7 +135,6 @@ impl Known {
             delivered_bytes_per_s: 0,
             credit: Credit::default(),
             quiet_from: None,
-            lesson: Lesson::default(),
         };
         known.sampled(reading, now);
         known
@@ -183,16 +179,6 @@ impl Known {
     /// Whether its share holds it up.
     pub fn is_held_up(&self) -> bool {
         self.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
-    }
-
-    /// Whether a drain may show it a shorter round trip.
-    pub fn learns_by_drain(&self) -> bool {
-        self.lesson.goes_on(&self.demand())
-    }
-
-    /// A drain begins.
-    pub fn drained(&mut self) {
-        self.lesson.begin(&self.demand());
     }
 
     /// What its client's next connection may start from.

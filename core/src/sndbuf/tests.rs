@@ -50,7 +50,7 @@ fn shares(policy: Policy, demands: &[Demand], pool_bytes: u64) -> Vec<u64> {
 
 /// The need of one connection, by law.
 fn need(demand: Demand) -> u64 {
-    eatbt::need_bytes(&demand, Need::Law)
+    eatbt::need_bytes(&demand, Need::Law, 1 << 20)
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_new_connection_claims_a_first_flight_whatever_it_shows() {
     let old = link(100_000, 1_000_000);
     let start_bytes = SHARE_SEGMENTS_START * MSS_BYTES;
     for kind in [Need::Law, Need::Paper] {
-        assert_eq!(eatbt::need_bytes(&new, kind), start_bytes);
+        assert_eq!(eatbt::need_bytes(&new, kind, 1 << 20), start_bytes);
         assert_eq!(eatbt::margin_bytes(&new, kind, MARGIN_US), 0);
     }
     let pool_bytes = 100_000;

@@ -10,6 +10,7 @@ use crate::disk::Chosen;
 use crate::send::Refill;
 use crate::send::control::Policy;
 use crate::sndbuf::bound::Grant;
+use crate::sndbuf::ebb::Lasts;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.
@@ -220,7 +221,7 @@ pub enum In {
         /// The connection.
         conn: ConnId,
         /// For how long.
-        us: u64,
+        lasts: Lasts,
     },
     /// Send memory is divided; this is what a connection may hold that begins to send, until it is told its share.
     StartShare {

@@ -15,6 +15,7 @@ use crate::rate::BelievedRate;
 use crate::send::control::{Filled, Offer, Taken};
 use crate::send::refills::Refilled;
 use crate::send::{SendQueue, Supply};
+use crate::sndbuf::ebb::Lasts;
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
 
@@ -354,14 +355,14 @@ impl Worker {
     }
 
     /// Its share has no room, and lasts for this time.
-    pub(super) fn share_lasts(&mut self, id: ConnId, us: u64, now: Instant) {
+    pub(super) fn share_lasts(&mut self, id: ConnId, lasts: Lasts, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
         let refilled = Refilled {
-            at: now.plus_us(us),
+            at: now.plus_us(lasts.us),
             conn: id,
-            lasts_us: us,
+            lasts_us: lasts.whole_us,
         };
         let before = conn.output.refilled.replace(refilled);
         self.send.lasts(refilled, before);

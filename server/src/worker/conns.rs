@@ -8,6 +8,7 @@ use ackpace_core::limits::FETCHED_MAX;
 use ackpace_core::residency::{Confirmation, Reach};
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::Bound;
+use ackpace_core::sndbuf::ebb::Lasts;
 use ackpace_core::units::Instant;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;
@@ -121,15 +122,15 @@ impl Conn {
     }
 
     /// Its share has no room. For how long it lasts; `None`: the kernel calls.
-    pub fn share_lasts_us(&mut self, now: Instant) -> Option<u64> {
+    pub fn share_lasts(&mut self, now: Instant) -> Option<Lasts> {
         let bound = self.bound.as_mut()?;
         let before_bytes = bound.send_buffer_bytes();
-        let lasts_us = bound.lasts_us(now);
+        let lasts = bound.lasts(now);
         let bytes = bound.send_buffer_bytes();
         if bytes != before_bytes {
             self.transport.bound_send_buffer(PlainBytes(bytes));
         }
-        lasts_us
+        lasts
     }
 
     /// Gives the socket this TCP_NOTSENT_LOWAT; one that knows none, such as a unix socket, goes without.

@@ -13,6 +13,7 @@ use ackpace_core::limits::LOWAT_BYTES_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::Confirmation;
 use ackpace_core::send::Refill;
+use ackpace_core::sndbuf::ebb::Lasts;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;
@@ -141,11 +142,11 @@ impl Worker {
                     (false, true) => End::Bounded,
                     (false, false) => End::Open,
                 };
-                let (sent, lasts_us) = self.taken(order, attempt.way, (taken_bytes, end), now);
+                let (sent, lasts) = self.taken(order, attempt.way, (taken_bytes, end), now);
                 self.decider.on(sent, now);
                 let conn = stream.conn;
-                match lasts_us {
-                    Some(us) => In::ShareLasts { conn, us },
+                match lasts {
+                    Some(lasts) => In::ShareLasts { conn, lasts },
                     None => return,
                 }
             }
@@ -247,17 +248,17 @@ impl Worker {
         way: SendPath,
         (taken_bytes, end): (u64, End),
         now: Instant,
-    ) -> (In, Option<u64>) {
+    ) -> (In, Option<Lasts>) {
         let blocked = end == End::Blocked;
         let full = end != End::Open
             || order
                 .refill
                 .is_some_and(|refill| taken_bytes >= refill.bytes);
         let within_body = order.more && matches!(way, SendPath::Sendfile | SendPath::Direct);
-        let (mut unsent_bytes, mut lasts_us) = (None, None);
+        let (mut unsent_bytes, mut lasts) = (None, None);
         if let Some(conn) = self.conns.get(order.stream.conn) {
-            lasts_us = fill(conn, taken_bytes, end, now);
-            let is_called = full && lasts_us.is_none();
+            lasts = fill(conn, taken_bytes, end, now);
+            let is_called = full && lasts.is_none();
             if let Some(refill) = order.refill.filter(|_| is_called) {
                 // The kernel calls a socket writable when it holds less than half of TCP_NOTSENT_LOWAT.
                 conn.set_lowat(2 * refill.call_bytes);
@@ -294,15 +295,15 @@ impl Worker {
             full,
             unsent_bytes,
         };
-        (sent, lasts_us)
+        (sent, lasts)
     }
 }
 
 /// What a socket took counts for its share of the send memory. `Some`: that has no room, and lasts for so long.
-fn fill(conn: &mut Conn, taken_bytes: u64, end: End, now: Instant) -> Option<u64> {
+fn fill(conn: &mut Conn, taken_bytes: u64, end: End, now: Instant) -> Option<Lasts> {
     conn.bound.as_mut()?.given(taken_bytes);
     match end {
-        End::Bounded => conn.share_lasts_us(now),
+        End::Bounded => conn.share_lasts(now),
         End::Open | End::Blocked => None,
     }
 }

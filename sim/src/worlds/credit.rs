@@ -302,9 +302,9 @@ impl Run<'_> {
         let taken_bytes = len_bytes.min(room_bytes);
         bound.given(taken_bytes);
         let bounded = len_bytes > room_bytes;
-        let lasts_us = if bounded { bound.lasts_us(now) } else { None };
+        let lasts = if bounded { bound.lasts(now) } else { None };
         let full = bounded || taken_bytes >= most_bytes;
-        if full && lasts_us.is_none() {
+        if full && lasts.is_none() {
             bound.stopped(0, now);
             socket.calls = true;
         }
@@ -319,9 +319,9 @@ impl Run<'_> {
             unsent_bytes: Some(0),
         };
         self.worker.on(sent, now);
-        if let Some(us) = lasts_us {
+        if let Some(lasts) = lasts {
             let conn = stream.conn;
-            self.worker.on(In::ShareLasts { conn, us }, now);
+            self.worker.on(In::ShareLasts { conn, lasts }, now);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ackpace_core::law::{Acks, Conditions};
-use ackpace_core::sndbuf::drain::{Drains, Due, Lesson};
+use ackpace_core::sndbuf::drain::{Drains, would_learn};
 use ackpace_core::sndbuf::estimate::{Estimate, PathSample};
 use ackpace_core::sndbuf::{Control, Credit, Demand, Divider, Pace, Policy};
 use ackpace_core::units::{Instant, US_PER_S};
@@ -85,7 +85,6 @@ struct Connection {
     held_from_us: Option<u64>,
     held_us: u64,
     credit: Credit,
-    lesson: Lesson,
     looked_at_us: u64,
     looked_acked: u64,
     /// The fastest second counts by [`Estimate`], this is the last one.
@@ -206,33 +205,15 @@ impl Run {
                 for &nth in &self.begun {
                     self.connections[nth].look(self.now_us);
                 }
-                self.round();
+                let (begun, connections) = (&self.begun, &self.connections);
+                let demand = |&nth: &usize| connections[nth].demand();
+                let learns = || begun.iter().map(demand).any(|demand| would_learn(&demand));
+                self.drains.round(learns, Instant { us: self.now_us });
                 self.divide();
                 if let Some(at) = self.drains.ends_at() {
                     self.schedule(at.us, Event::Drained);
                 }
                 self.schedule(self.now_us + US_PER_S, Event::Divide);
-            }
-        }
-    }
-
-    /// As `core/src/sndbuf/pool.rs` does it.
-    fn round(&mut self) {
-        let now = self.now();
-        let learns = |&nth: &usize| {
-            let one = &self.connections[nth];
-            one.lesson.goes_on(&one.demand())
-        };
-        let begins = match self.drains.round() {
-            Due::No => false,
-            Due::ToLearn => self.begun.iter().any(learns),
-            Due::Anyway => true,
-        };
-        if begins {
-            self.drains.begin(now);
-            for &nth in &self.begun {
-                let demand = self.connections[nth].demand();
-                self.connections[nth].lesson.begin(&demand);
             }
         }
     }
@@ -286,7 +267,6 @@ impl Connection {
             held_from_us: None,
             held_us: 0,
             credit: Credit::default(),
-            lesson: Lesson::default(),
             looked_at_us: 0,
             looked_acked: 0,
             rate_bytes_per_s: 0,
