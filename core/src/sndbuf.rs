@@ -165,10 +165,8 @@ impl Divider {
                 atbt::divide(&self.needs, &self.order, pool_bytes, &mut self.shares);
             }
             Policy::ByNeed(need) => {
-                let equal_bytes = pool_bytes / demands.len().max(1) as u64;
                 for demand in demands {
-                    self.needs
-                        .push(eatbt::need_bytes(demand, need, equal_bytes));
+                    self.needs.push(eatbt::need_bytes(demand, need));
                     self.margins
                         .push(eatbt::margin_bytes(demand, need, margin_us));
                 }

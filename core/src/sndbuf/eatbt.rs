@@ -27,12 +27,12 @@ pub enum Need {
 }
 
 /// What a connection can have in flight, at least [`SHARE_SEGMENTS_MIN`] segments. One of which too little is known
-/// claims a first flight. `equal_bytes` is an equal part of the pool.
-pub(super) fn need_bytes(demand: &Demand, need: Need, equal_bytes: u64) -> u64 {
+/// claims a first flight.
+pub(super) fn need_bytes(demand: &Demand, need: Need) -> u64 {
     let segments = |count: u64| demand.path.mss_bytes.max(1).saturating_mul(count);
     let bytes = match (demand.standing, need) {
         (Standing::New, _) => segments(SHARE_SEGMENTS_START),
-        (Standing::Known, Need::Law) => law_bytes(demand, equal_bytes),
+        (Standing::Known, Need::Law) => law_bytes(demand),
         (Standing::Known, Need::Paper) => {
             let window = demand.path.pftk(demand.rto_us, demand.peer_window_bytes);
             window.bytes()
@@ -58,7 +58,7 @@ pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
 }
 
 /// The least of law, product and window.
-fn law_bytes(demand: &Demand, equal_bytes: u64) -> u64 {
+fn law_bytes(demand: &Demand) -> u64 {
     let path = &demand.path;
     let (cubic, reno) = (path.cubic().bytes(), path.square_root().bytes());
     let by_loss = match demand.control {
@@ -68,45 +68,30 @@ fn law_bytes(demand: &Demand, equal_bytes: u64) -> u64 {
         Control::Model => u64::MAX,
     };
     by_loss
-        .min(product_bytes(demand, equal_bytes))
+        .min(product_bytes(demand))
         .min(demand.peer_window_bytes)
 }
 
 /// The bandwidth-delay product with a quarter more, and two segments for ACKs that come in pairs.
 ///
-/// A connection that its share holds up delivers no more than the share in a round trip. So it claims half as much again:
-/// of its share while its round trips are short, else of what it delivered lately in the shortest one. So it grows until
-/// the queue before it is half as long as its path. (What it delivered lately: behind one link the fastest seconds of many
-/// would add up to the queue that they stand in. A drain shows them the round trip without it.)
-///
-/// And it claims an eighth of an equal part of the pool beside that, two segments at most, which is the same for all. Without it
-/// claims only grow and shrink in proportion: of connections behind one link, one that was small for a moment would stay so,
-/// and whole segments in flight round a small one down.
-fn product_bytes(demand: &Demand, equal_bytes: u64) -> u64 {
-    let beside_bytes = demand.path.mss_bytes.saturating_mul(2);
-    let product = |rate_bytes_per_s, rtt_us| {
+/// A connection that its share holds up delivers no more than the share in a round trip. Its claim is half as much again
+/// as it delivered lately in the shortest round trip: so it grows while its round trips are short, and shrinks where it
+/// stands in a queue that is half as long as its path. Its fastest second and two segments more do not count: behind one
+/// link the claims of many would add up to the queue that they stand in. A drain shows them the round trip without it.
+fn product_bytes(demand: &Demand) -> u64 {
+    let of = |rate_bytes_per_s, rtt_us| {
         let bytes = bytes_in(rtt_us, rate_bytes_per_s);
-        bytes.saturating_add(bytes / 4).saturating_add(beside_bytes)
+        let beside = demand.path.mss_bytes.saturating_mul(2);
+        bytes.saturating_add(bytes / 4).saturating_add(beside)
     };
     match demand.pace {
-        Pace::Itself => product(demand.rate_bytes_per_s, demand.path.rtt_us),
+        Pace::Itself => of(demand.rate_bytes_per_s, demand.path.rtt_us),
         Pace::Path if is_held_up(demand) => {
             let bytes = bytes_in(demand.rtt_min_us, demand.rate_bytes_per_s);
-            let bytes = match is_queued(demand) {
-                true => bytes,
-                false => bytes.max(demand.credit.share_bytes),
-            };
-            let beside_bytes = beside_bytes.min(equal_bytes / 8);
-            bytes.saturating_add(bytes / 2).saturating_add(beside_bytes)
+            bytes.saturating_add(bytes / 2)
         }
-        Pace::Path => product(demand.delivered_bytes_per_s, demand.rtt_min_us),
+        Pace::Path => of(demand.delivered_bytes_per_s, demand.rtt_min_us),
     }
-}
-
-/// Whether its round trips show a queue, by more than they scatter on a path without one.
-pub(super) fn is_queued(demand: &Demand) -> bool {
-    let rtt_us = demand.path.rtt_us.saturating_sub(RTT_SCATTER_US);
-    rtt_us / 13 >= demand.rtt_min_us / 10
 }
 
 /// Whether its share, and nothing else, holds a connection up.
@@ -114,6 +99,12 @@ pub(super) fn is_held_up(demand: &Demand) -> bool {
     demand.pace == Pace::Path
         && demand.standing == Standing::Known
         && demand.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
+}
+
+/// Whether its round trips show a queue, by more than they scatter on a path without one.
+pub(super) fn is_queued(demand: &Demand) -> bool {
+    let rtt_us = demand.path.rtt_us.saturating_sub(RTT_SCATTER_US);
+    rtt_us / 13 >= demand.rtt_min_us / 10
 }
 
 /// What is claimed: in flight (first round) and unsent (second round), each at most [`NEED_BYTES_MAX`].
