@@ -100,7 +100,7 @@ impl Member {
         };
         let news = self.told.is_none_or(|told| {
             told.pause_us_max != grant.pause_us_max
-                || (told.rtt_us == 0) != (grant.rtt_us == 0)
+                || told.rtt_us > 0 && grant.rtt_us == 0 // its client has a pace of its own
                 || is_worth_telling(told.share_bytes, grant.share_bytes)
         });
         if !news && !self.unheard {
