@@ -215,7 +215,11 @@ impl File {
 
     /// Whether all of the span is in the page cache, and nobody can drop it in this moment.
     pub fn stays_resident(&self, span: Span) -> bool {
-        self.residency == ResidencySource::Ask && self.pages().is_some_and(|pages| pages.stay(span))
+        match self.residency {
+            ResidencySource::Always => true,
+            ResidencySource::Ask => self.pages().is_some_and(|pages| pages.stay(span)),
+            ResidencySource::Remember => false,
+        }
     }
 
     /// Whether all of the span is in the page cache for certain, by what is known already.

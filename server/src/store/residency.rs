@@ -34,7 +34,7 @@ pub fn missed(now: Instant) {
 
 /// Whether pages that are resident now may be gone a moment later, in any file.
 pub fn in_doubt(now: Instant) -> bool {
-    doubt().is_some_and(|doubt| doubt.holds(now))
+    residency::in_doubt(doubt(), now)
 }
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
