@@ -9,7 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::conn::{ObjectId, ResidencySource, Span};
-use crate::limits::{RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US, WINDOW_BYTES};
+use crate::limits::{DOUBT_US_MIN, RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US, WINDOW_BYTES};
 use crate::units::Instant;
 
 /// What to do about a window before it is sent.
@@ -73,6 +73,14 @@ impl ResidencyCache {
             (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => Verdict::Probe,
             (ResidencySource::Remember, None) => Verdict::Unknown,
         }
+    }
+
+    /// How long ago all of `span` was seen in memory; `None`: never, or too long ago to say anything of what others do.
+    pub fn seen_us_ago(&self, object: ObjectId, span: Span, now: Instant) -> Option<u64> {
+        let sighting = self.slots[slot(object, span)]
+            .filter(|sighting| sighting.object == object && sighting.span.covers(span))?;
+        let ago_us = now.since_us(sighting.seen_at);
+        (sighting.seen_at <= now && ago_us < DOUBT_US_MIN).then_some(ago_us)
     }
 
     /// `span` was seen in memory now: the kernel said so, or we have just read it.
@@ -201,6 +209,23 @@ mod tests {
         assert_eq!(verdict(&residency_cache, next), Verdict::Unknown);
         residency_cache.gone(next, WINDOW);
         assert_eq!(verdict(&residency_cache, FILE), Verdict::Resident);
+    }
+
+    #[test]
+    fn a_sighting_of_the_last_seconds_tells_what_was_dropped_since() {
+        let mut residency_cache = ResidencyCache::default();
+        let ago = |cache: &ResidencyCache, span, now| cache.seen_us_ago(FILE, span, now);
+        let part = Span {
+            len_bytes: 100,
+            ..WINDOW
+        };
+        assert_eq!(ago(&residency_cache, part, START), None, "never seen");
+        residency_cache.seen(FILE, part, START);
+        let later = START.plus_us(DOUBT_US_MIN - 1);
+        assert_eq!(ago(&residency_cache, part, later), Some(DOUBT_US_MIN - 1));
+        assert_eq!(ago(&residency_cache, WINDOW, later), None, "only its start");
+        assert_eq!(ago(&residency_cache, part, later.plus_us(1)), None);
+        assert_eq!(ago(&residency_cache, part, Instant { us: 0 }), None);
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn start(
         device_bytes: shares.device_bytes(),
     }));
     closing::start(descriptors_max());
-    pages::start();
+    pages::reclaim::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels, clock);
     if let Some(dividing) = &dividing {

@@ -49,6 +49,7 @@ use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
+use crate::store::residency;
 use crate::tally::Tally;
 
 /// A worker's thread and its state.
@@ -282,8 +283,9 @@ impl Worker {
             Out::Probe {
                 stream,
                 span,
+                seen_us_ago,
                 object: _,
-            } => self.probe(stream, span, now),
+            } => self.probe(stream, (span, seen_us_ago), now),
             Out::Want(want) => self.want(want, now),
             Out::Forget(stream) => self.forget(stream),
             Out::Release(stream) => {
@@ -365,7 +367,7 @@ impl Worker {
         }
     }
 
-    fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
+    fn probe(&mut self, stream: StreamId, (span, seen_us_ago): (Span, Option<u64>), now: Instant) {
         let mut resident_bytes = 0;
         if let Some(conn) = self.conns.get(stream.conn) {
             let told = conn
@@ -375,6 +377,8 @@ impl Worker {
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
                 conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));
+            } else if let Some(seen_us_ago) = seen_us_ago {
+                residency::gone(seen_us_ago, now);
             }
         }
         self.decider.on(

@@ -123,6 +123,7 @@ impl Worker {
                 stream: id,
                 object,
                 span,
+                seen_us_ago: self.residency_cache.seen_us_ago(object, span, now),
             },
             Step::Want(want) => {
                 self.wake(index, false);

@@ -13,7 +13,7 @@
 
 mod lingering;
 mod map;
-mod reclaim;
+pub mod reclaim;
 mod whole;
 mod windows;
 
@@ -28,7 +28,6 @@ use crate::limits::ENTERED_WINDOWS_MAX;
 use lingering::LINGERING_BYTES;
 pub use lingering::end_all as end_lingering;
 use map::Map;
-pub use reclaim::start;
 use whole::{ENTERED_BYTES, Whole};
 pub use whole::{MappedVersion, WHOLE_BYTES};
 use windows::WINDOW_BYTES;

@@ -38,7 +38,8 @@ fn a_resident_window_is_sent_after_one_question() {
         [Out::Probe {
             stream,
             object,
-            span
+            span,
+            seen_us_ago: None,
         }]
     );
     let outs = bench.probed(stream, WINDOW);

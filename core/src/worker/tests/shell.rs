@@ -382,6 +382,7 @@ impl Shell {
                 stream,
                 object,
                 span,
+                ..
             } => {
                 self.client(stream.conn, &out);
                 let resident_bytes = self.resident_bytes(object, span);

@@ -238,6 +238,7 @@ impl<'a> Run<'a> {
                 stream,
                 object,
                 span,
+                ..
             } => {
                 let resident_bytes = self.cached.resident_bytes(object.index, span);
                 self.worker.on(
