@@ -11,6 +11,13 @@ pub const ACCEPTS_PER_TURN_MAX: u32 = 64;
 /// How long accepting pauses when the process is out of descriptors or memory; closing a connection ends the pause
 /// early.
 pub const ACCEPT_RETRY_US: u64 = 100_000;
+/// A connection that has been idle for less is not closed to make room for another one, microseconds. Shorter: its next
+/// request may already be on its way.
+pub const IDLE_SPARED_US: u64 = US_PER_S;
+/// How long until idle connections are looked for again, if none was found while there was no room, microseconds.
+pub const IDLE_LOOK_US: u64 = 50_000;
+/// Slots that are looked at for an idle connection at once. More: the others of the worker wait.
+pub const IDLE_LOOKS_MAX: u32 = 256;
 
 /// Events taken from epoll at once. More: they stay in the kernel until the next turn.
 pub const EVENTS_PER_TURN_MAX: usize = 256;

@@ -121,6 +121,14 @@ impl Conn {
         }
     }
 
+    /// For how long the client has owed us nothing and we nothing to it, microseconds; 0: it is not idle.
+    fn idle_us(&self, now: Instant) -> u64 {
+        match self.phase {
+            Phase::Open if self.timeouts.idle() => self.timeouts.for_us(now),
+            _ => 0,
+        }
+    }
+
     /// The response under way, or the next one.
     fn stream_id(&self) -> StreamId {
         StreamId {
@@ -361,6 +369,9 @@ impl Machine for Worker {
                 self.scan(now);
                 continue;
             }
+            if self.make_room(now) {
+                continue;
+            }
             let open = self.table.open();
             match self.door.step(open, now).or_else(|| self.conn_step(now)) {
                 None if due => {}
@@ -377,6 +388,7 @@ impl Machine for Worker {
         let times = [
             self.wheel.next_at(),
             self.door.again_at(),
+            self.door.looks_at(self.table.open()),
             self.send.unpaces_at(),
         ];
         times.into_iter().flatten().min()

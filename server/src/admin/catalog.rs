@@ -71,7 +71,7 @@ pub const METRICS: [Metric; 57] = [
     gauge(
         "open_connections",
         "connections",
-        "Connections that are open now. At connections_max accepting pauses.",
+        "Connections that are open now. At connections_max idle ones are closed, and if there are none, accepting pauses.",
         Source::Worker(|channel| whole(&channel.tally.connections)),
     ),
     gauge(

@@ -280,7 +280,8 @@ pub struct ServeOptions {
     /// Time to keep an idle connection
     ///
     /// Counted from the end of a response to the first byte of the next request. A new connection has the header timeout.
-    /// An idle connection holds no buffer.
+    /// An idle connection holds no buffer, and is closed earlier where its place is needed (`connections_max`, or no
+    /// descriptors or memory are left).
     ///
     /// Default: as nginx has it; browsers close after one to five minutes themselves. Range: 100ms to 24h.
     #[arg(long, value_name = "TIME", default_value = "75s", help_heading = "Time limits",
@@ -343,8 +344,9 @@ pub struct ServeOptions {
 
     /// Connections of one worker at most
     ///
-    /// At this number the worker stops accepting, and the kernel's listen backlog holds new clients until a connection
-    /// ends. The process needs as many file descriptors, and one or two more for each file being sent.
+    /// At this number the connection that has been idle for longest, for a second at least, is closed to make room. If all
+    /// are busy the worker stops accepting, and the kernel's listen backlog holds new clients until a connection ends. The
+    /// process needs as many file descriptors, and one or two more for each file being sent.
     ///
     /// Default: what the memory bound of a worker is calculated for. Range: 1 to 16384. Memory: a few KiB for each
     /// open connection, and 16 KiB more while it sends the head of a request; `ackpace limits` adds it up.
