@@ -333,7 +333,8 @@ impl Machine for Worker {
                 address,
                 exported,
             } => self.adopt(conn, address, &exported, now),
-            In::Share { conn, grant } => self.share(conn, grant),
+            In::Share { conn, grant } => self.share(conn, Some(grant)),
+            In::NoShare { conn, held_bytes } => self.no_share(conn, held_bytes),
             In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),
         }

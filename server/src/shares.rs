@@ -7,7 +7,7 @@ use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
 use crate::disk::{Ask, Completion, SLOT_COST_BYTES};
-use crate::divider::{Line, Report};
+use crate::divider::ShareChannel;
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
@@ -322,13 +322,13 @@ impl Shares {
         let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
         let fixed_bytes = THREAD_BYTES
             + ackpace_core::sndbuf::remembered::TABLE_BYTES
-            + (REPORTS_MAX * (size_of::<Report>() + 16)) as u64;
+            + (REPORTS_MAX * (size_of::<ackpace_core::sndbuf::pool::In>() + 16)) as u64;
         self.send_bytes
             .map_or(0, |_| connections * self.divider_each_bytes() + fixed_bytes)
     }
 
     fn divider_each_bytes(&self) -> u64 {
-        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + Line::PLACE_BYTES;
+        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + ShareChannel::PLACE_BYTES;
         self.send_bytes.map_or(0, |_| each_bytes)
     }
 
