@@ -7,6 +7,7 @@ mod limits;
 mod links;
 mod map;
 mod markdown;
+mod names;
 mod options;
 mod pure;
 mod text;
@@ -77,11 +78,12 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Remarks that do not fail the check: what is long, and how long functions usually are.
+/// Remarks that do not fail the check: what is long, what is named twice, and how long functions usually are.
 pub fn notes(tree: &Tree) -> Vec<String> {
-    let long = lengths::list(tree);
-    let long = long.iter().map(Finding::to_string);
-    long.chain(lengths::usual(tree)).collect()
+    let mut notes = lengths::list(tree);
+    notes.extend(names::list(tree));
+    let notes = notes.iter().map(Finding::to_string);
+    notes.chain(lengths::usual(tree)).collect()
 }
 
 fn unparsed(tree: &Tree) -> Vec<Finding> {

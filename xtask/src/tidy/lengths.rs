@@ -12,15 +12,14 @@ const FUNCTION_LINES: usize = 70;
 /// Crates whose functions are to be short: the lines of the median, and of the 90th percentile.
 const USUAL_LINES: [(&str, [usize; 2]); 2] = [("core", [7, 24]), ("server", [8, 27])];
 
-/// Long files and functions.
+/// Long files and functions; tests at the foot of a file are not counted.
 pub fn list(tree: &Tree) -> Vec<Finding> {
     let mut notes = Vec::new();
     for source in tree.sources() {
-        let lines = tree
-            .text(&source.path)
-            .map_or(0, |text| text.lines().count());
+        let last = source.code.items.last();
+        let lines = last.map_or(0, |item| item.span().end().line);
         if lines > FILE_LINES {
-            let what = format!("note: {lines} lines, more than {FILE_LINES}");
+            let what = format!("note: {lines} lines without tests, more than {FILE_LINES}");
             notes.push(Finding::new(
                 &source.path,
                 1,
@@ -117,11 +116,13 @@ mod tests {
 
     #[test]
     fn a_file_of_501_lines_is_listed_and_one_of_500_is_not() {
-        let tree = |lines: usize| Tree::of(&[("core/src/a.rs", &"// a\n".repeat(lines))]);
+        let tests = "#[cfg(test)]\nmod tests {}\n";
+        let of = |lines: usize| format!("{}{tests}", "use a;\n".repeat(lines));
+        let tree = |lines: usize| Tree::of(&[("core/src/a.rs", &of(lines))]);
         assert_eq!(messages(&list(&tree(500))), "");
         assert_eq!(
             messages(&list(&tree(501))),
-            "core/src/a.rs:1: note: 501 lines, more than 500; could it be two files?\n"
+            "core/src/a.rs:1: note: 501 lines without tests, more than 500; could it be two files?\n"
         );
     }
 
