@@ -29,7 +29,7 @@ const NO_LOOK: u32 = u32::MAX;
 
 /// A share for a connection; `None` takes it back.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct ShareChange {
     /// The connection.
     pub conn: ConnId,
     /// Its share.
@@ -38,7 +38,7 @@ pub struct Told {
 
 /// What waits for a worker.
 pub struct ShareChannel {
-    grants: Mailboxes<Told>,
+    grants: Mailboxes<ShareChange>,
     /// From which slot on it is asked to look; [`NO_LOOK`]: it is not.
     look: AtomicU32,
     waker: Arc<ThreadWaker>,
@@ -46,10 +46,10 @@ pub struct ShareChannel {
 
 impl ShareChannel {
     /// Memory for each connection.
-    pub const PLACE_BYTES: u64 = Mailboxes::<Told>::PLACE_BYTES;
+    pub const PLACE_BYTES: u64 = Mailboxes::<ShareChange>::PLACE_BYTES;
 
     /// The next share. Only its worker may call this.
-    pub fn take_grant(&self) -> Option<Told> {
+    pub fn take_grant(&self) -> Option<ShareChange> {
         self.grants.take()
     }
 
@@ -64,7 +64,7 @@ impl ShareChannel {
 
 /// Numbers for operators, written by the divider alone.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct DividerTally {
     /// The sum of the shares.
     pub shares_bytes: Count,
     /// What sockets held, unsent and in flight, when they were last looked at.
@@ -83,7 +83,7 @@ pub struct Dividing {
     reports: Sender<In>,
     heard: Receiver<In>,
     /// How it stands.
-    pub tally: Tally,
+    pub tally: DividerTally,
 }
 
 impl Dividing {
@@ -115,7 +115,7 @@ impl Dividing {
             start_bytes: AtomicU64::new(start_bytes),
             reports,
             heard,
-            tally: Tally::default(),
+            tally: DividerTally::default(),
         }
     }
 
@@ -173,7 +173,7 @@ impl Dividing {
                     conn,
                     grant,
                 } => {
-                    let told = Told { conn, grant };
+                    let told = ShareChange { conn, grant };
                     self.channel(worker.into()).grants.put(conn.index, told);
                     worker
                 }

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use crate::disk::Handle;
+use crate::disk::DiskHandle;
 use crate::failure::Failure;
 use crate::limits::{LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_LATE_MAX};
 use crate::store::{closing, pages};
 use crate::worker::Shared;
 
 /// What the main thread is told: one message for each signal to stop, and one for each worker.
-enum Event {
+enum WorkerEvent {
     Stopping,
     Ended(usize, Result<io::Result<()>, Box<dyn Any + Send>>),
 }
@@ -27,8 +27,8 @@ enum Event {
 pub struct Running {
     /// How many were started.
     started: usize,
-    tell: Sender<Event>,
-    events: Receiver<Event>,
+    tell: Sender<WorkerEvent>,
+    events: Receiver<WorkerEvent>,
 }
 
 impl Default for Running {
@@ -43,12 +43,12 @@ impl Default for Running {
 }
 
 /// Tells the main thread that the workers were told to stop.
-pub struct Stopping(Sender<Event>);
+pub struct Stopping(Sender<WorkerEvent>);
 
 impl Stopping {
     /// From now on the workers have as long as the drain may take, and little more.
     pub fn begin(&self) {
-        let _ = self.0.send(Event::Stopping);
+        let _ = self.0.send(WorkerEvent::Stopping);
     }
 }
 
@@ -65,7 +65,7 @@ impl Running {
         let thread = thread::Builder::new().name(format!("worker-{index}"));
         thread.spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(run));
-            let _ = tell.send(Event::Ended(index, ended));
+            let _ = tell.send(WorkerEvent::Ended(index, ended));
         })?;
         self.started += 1;
         Ok(())
@@ -90,12 +90,12 @@ impl Running {
                 None => self.events.recv().ok(),
             };
             match event {
-                Some(Event::Stopping) => {
+                Some(WorkerEvent::Stopping) => {
                     stopping = true;
                     ends_at =
                         Instant::now().checked_add(drain_max.saturating_add(WORKERS_LATE_MAX));
                 }
-                Some(Event::Ended(index, how)) => {
+                Some(WorkerEvent::Ended(index, how)) => {
                     running.remove(&index);
                     tell_end(how);
                 }
@@ -157,7 +157,7 @@ pub fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
 
 /// What threads other than the workers wait for at disks; `None`: nothing.
 fn what_hangs(shared: &Shared) -> Option<String> {
-    let waits = |(device, disk): (usize, &Handle)| {
+    let waits = |(device, disk): (usize, &DiskHandle)| {
         let reads = disk.tally().in_flight.load(Ordering::Relaxed);
         (reads > 0).then(|| format!("disk {device} has not answered {reads} reads"))
     };

@@ -84,7 +84,7 @@ pub const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
 pub const RING_RETRY: Duration = Duration::from_millis(10);
 /// Completions of disks that a worker takes in one turn, each a fraction of a microsecond. More: the next turn takes
 /// them.
-pub const NEWS_PER_TURN_MAX: usize = 1024;
+pub const COMPLETIONS_PER_TURN_MAX: usize = 1024;
 /// Shares that a worker takes in one turn, a system call each, of a microsecond. More: the next turn takes them.
 pub const GRANTS_PER_TURN_MAX: usize = 256;
 /// What workers have told the divider and it has not heard yet. More: a connection that joins keeps its start share until

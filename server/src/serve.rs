@@ -14,7 +14,7 @@ use ackpace_core::sndbuf;
 use ackpace_core::sndbuf::atbt::Windows;
 use ackpace_core::sndbuf::eatbt::Need;
 use ackpace_core::units::duration_us;
-use ackpace_core::worker::{Policy, Settings};
+use ackpace_core::worker::{SendPolicy, Settings};
 use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Coding;
@@ -376,12 +376,12 @@ fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool
         arrivals,
         arrivals_bytes_max: shares.records_bytes / u64::from(shares.workers),
         send: match options.send {
-            SendBy::Margin => Policy::Margin {
+            SendBy::Margin => SendPolicy::Margin {
                 budget_bytes: shares
                     .send_queue_bytes(memory::tcp_bytes())
                     .min(shares.send_bytes.unwrap_or(u64::MAX) / u64::from(shares.workers.max(1))),
             },
-            SendBy::Eager => Policy::Eager,
+            SendBy::Eager => SendPolicy::Eager,
         },
         pacing: options.pacing == Pacing::FirstFlight,
         delay: delay(options),

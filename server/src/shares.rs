@@ -6,7 +6,7 @@ use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
-use crate::disk::{Ask, Completion, SLOT_COST_BYTES};
+use crate::disk::{Completion, DiskAsk, SLOT_COST_BYTES};
 use crate::divider::ShareChannel;
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
@@ -403,7 +403,7 @@ fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
 /// The mailbox of a connection at a device's thread, with its state there.
 fn ask_bytes() -> u64 {
     const BY_PLACE_BYTES: u64 = 64;
-    Mailboxes::<Ask>::PLACE_BYTES + BY_PLACE_BYTES
+    Mailboxes::<DiskAsk>::PLACE_BYTES + BY_PLACE_BYTES
 }
 
 fn decisions_bytes() -> u64 {

@@ -8,7 +8,7 @@ use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, WantSeq};
 use crate::disk::Chosen;
 use crate::send::Refill;
-use crate::send::control::Policy;
+use crate::send::control::SendPolicy;
 use crate::sndbuf::bound::Grant;
 use crate::why::Why;
 
@@ -38,7 +38,7 @@ pub struct Settings {
     /// What the log may keep of requests until they are settled. Beyond it, the oldest is settled with what is known.
     pub arrivals_bytes_max: u64,
     /// Which socket is given bytes, and when.
-    pub send: Policy,
+    pub send: SendPolicy,
     /// Whether to pace the first window of a response that would leave as a burst.
     pub pacing: bool,
     /// What congestion of a path does to wants.

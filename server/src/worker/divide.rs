@@ -15,7 +15,7 @@ use ackpace_wire::access_log::Remote;
 
 use super::Worker;
 use super::conns::Conn;
-use crate::divider::Told;
+use crate::divider::ShareChange;
 use crate::limits::GRANTS_PER_TURN_MAX;
 use crate::tcp;
 use crate::transport::PlainBytes;
@@ -31,7 +31,7 @@ impl Worker {
         self.decider.on(In::StartShare { share_bytes }, now);
         let channel = dividing.channel(self.index);
         let mut grants = 0;
-        while let Some(Told { conn, grant }) = channel.take_grant() {
+        while let Some(ShareChange { conn, grant }) = channel.take_grant() {
             let event = match grant {
                 Some(grant) => In::Share { conn, grant },
                 None => In::NoShare {

@@ -9,7 +9,7 @@ const ADDRESS: Option<Address> = Some(Address(7));
 
 fn divided() -> Bench {
     let mut bench = Bench::new(Settings {
-        send: Policy::Margin {
+        send: SendPolicy::Margin {
             budget_bytes: 48 << 20,
         },
         ..settings()
