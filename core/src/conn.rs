@@ -113,6 +113,16 @@ impl Span {
         self.offset_bytes.saturating_add(self.len_bytes)
     }
 
+    /// What is left of the span behind its first `taken_bytes`.
+    #[must_use]
+    pub fn behind(&self, taken_bytes: u64) -> Span {
+        let taken_bytes = taken_bytes.min(self.len_bytes);
+        Span {
+            offset_bytes: self.offset_bytes + taken_bytes,
+            len_bytes: self.len_bytes - taken_bytes,
+        }
+    }
+
     /// Whether the byte at `offset_bytes` lies inside.
     pub fn contains(&self, offset_bytes: u64) -> bool {
         (self.offset_bytes..self.end_bytes()).contains(&offset_bytes)

@@ -335,9 +335,12 @@ pub const OBJECT_BYTES: u64 = 704;
 pub const REMEMBERED_EACH_BYTES: u64 = 8 * KIB;
 /// But never fewer than this. Full: the oldest that nobody reads is forgotten.
 pub const OBJECTS_REMEMBERED_MIN: usize = 512;
+/// The most that one sendfile(2) sends of pages that another program may drop meanwhile. More: such a drop meets more
+/// of a send, and more pages are waited for. Less: more calls and questions.
+pub const UNPROVEN_SEND_BYTES_MAX: u64 = 256 * KIB;
 /// How long the kernel's answer that bytes are in memory holds within its turn, microseconds; most turns are shorter.
 /// Longer: it is asked again.
-pub const CONFIRMED_US: u64 = 1_000;
+pub const CONFIRMED_US: u64 = 200;
 /// How long the kernel's count of scanned pages is relied on at least, microseconds. Shorter: reading it costs more than it saves.
 pub const SCANS_HOLD_US_MIN: u64 = 20_000;
 /// How long at most, microseconds. Longer: pages could be dropped and read again by another program meanwhile.

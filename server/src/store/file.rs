@@ -218,6 +218,26 @@ impl File {
         self.residency == ResidencySource::Ask && self.pages().is_some_and(|pages| pages.stay(span))
     }
 
+    /// Whether all of the span is in the page cache for certain, by what is known already.
+    pub fn is_proven(&self, span: Span) -> bool {
+        match self.residency {
+            ResidencySource::Always => true,
+            ResidencySource::Ask => self.pages().is_some_and(|pages| pages.are_proven(span)),
+            ResidencySource::Remember => false,
+        }
+    }
+
+    /// Whether a span that was in the page cache a moment ago is there still, by a count of its pages. A page that was
+    /// dropped and is just being read again counts, too.
+    pub fn is_still_resident(&self, span: Span) -> bool {
+        match self.residency {
+            ResidencySource::Ask => {
+                residency::cached_pages(&self.fd, span) == Ok(residency::pages_of(span))
+            }
+            ResidencySource::Always | ResidencySource::Remember => true,
+        }
+    }
+
     /// Copies bytes of the page cache, as many as are there. Never waits for a disk, but may start to read what is
     /// missing.
     ///

@@ -112,10 +112,15 @@ impl Pages {
         }
     }
 
+    /// Whether all of the span is in memory, since it was entered in this epoch.
+    pub fn are_proven(&self, span: Span) -> bool {
+        let whole = self.whole.as_ref();
+        whole.is_some_and(|whole| whole.is_proven(span))
+    }
+
     /// Whether all of the span is in memory, and nobody can drop it in this moment.
     pub fn stay(&self, span: Span) -> bool {
-        let whole = self.whole.as_ref();
-        whole.is_some_and(|whole| reclaim::is_fresh() && whole.is_proven(span))
+        reclaim::is_fresh() && self.are_proven(span)
     }
 }
 

@@ -37,6 +37,21 @@ impl Source {
         }
     }
 
+    /// Whether the span is resident for certain, by what is known already: no system call.
+    pub fn is_proven(&self, span: Span) -> bool {
+        match self {
+            Source::File(file) => file.is_proven(span),
+        }
+    }
+
+    /// Whether a span that was resident a moment ago is so still, as far as anybody can say. It costs less than
+    /// [`resident_bytes`](Source::resident_bytes).
+    pub fn is_still_resident(&self, span: Span) -> bool {
+        match self {
+            Source::File(file) => file.is_still_resident(span),
+        }
+    }
+
     /// Copies bytes that are in memory, as many as are there. Never waits.
     ///
     /// # Errors
