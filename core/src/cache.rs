@@ -14,7 +14,7 @@ use crate::units::Instant;
 
 /// What to do about a window before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ResidencyVerdict {
     /// Send it.
     Resident,
     /// Ask the kernel.
@@ -64,14 +64,16 @@ impl ResidencyCache {
         residency: ResidencySource,
         span: Span,
         now: Instant,
-    ) -> Verdict {
+    ) -> ResidencyVerdict {
         let seen = self.slots[slot(object, span)]
             .filter(|sighting| sighting.object == object && sighting.span.covers(span));
         match (residency, seen) {
-            (ResidencySource::Always, _) => Verdict::Resident,
-            (_, Some(sighting)) if sighting.is_fresh(now) => Verdict::Resident,
-            (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => Verdict::Probe,
-            (ResidencySource::Remember, None) => Verdict::Unknown,
+            (ResidencySource::Always, _) => ResidencyVerdict::Resident,
+            (_, Some(sighting)) if sighting.is_fresh(now) => ResidencyVerdict::Resident,
+            (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => {
+                ResidencyVerdict::Probe
+            }
+            (ResidencySource::Remember, None) => ResidencyVerdict::Unknown,
         }
     }
 
@@ -144,20 +146,29 @@ mod tests {
         let mut residency_cache = ResidencyCache::default();
         let verdict =
             |b: &ResidencyCache, span, now| b.verdict(FILE, ResidencySource::Ask, span, now);
-        assert_eq!(verdict(&residency_cache, WINDOW, START), Verdict::Probe);
+        assert_eq!(
+            verdict(&residency_cache, WINDOW, START),
+            ResidencyVerdict::Probe
+        );
         residency_cache.seen(FILE, WINDOW, START);
         let just_in_time = START.plus_us(RESIDENCY_TRUST_US - 1);
         assert_eq!(
             verdict(&residency_cache, WINDOW, just_in_time),
-            Verdict::Resident
+            ResidencyVerdict::Resident
         );
         let next = Span {
             offset_bytes: WINDOW_BYTES,
             ..WINDOW
         };
-        assert_eq!(verdict(&residency_cache, next, START), Verdict::Probe);
+        assert_eq!(
+            verdict(&residency_cache, next, START),
+            ResidencyVerdict::Probe
+        );
         let later = START.plus_us(RESIDENCY_TRUST_US);
-        assert_eq!(verdict(&residency_cache, WINDOW, later), Verdict::Probe);
+        assert_eq!(
+            verdict(&residency_cache, WINDOW, later),
+            ResidencyVerdict::Probe
+        );
     }
 
     #[test]
@@ -169,12 +180,12 @@ mod tests {
         let mut residency_cache = ResidencyCache::default();
         residency_cache.seen(FILE, tail, START);
         for (residency, whole) in [
-            (ResidencySource::Ask, Verdict::Probe),
-            (ResidencySource::Remember, Verdict::Unknown),
+            (ResidencySource::Ask, ResidencyVerdict::Probe),
+            (ResidencySource::Remember, ResidencyVerdict::Unknown),
         ] {
             assert_eq!(
                 residency_cache.verdict(FILE, residency, tail, START),
-                Verdict::Resident
+                ResidencyVerdict::Resident
             );
             assert_eq!(
                 residency_cache.verdict(FILE, residency, WINDOW, START),
@@ -188,12 +199,12 @@ mod tests {
         let mut residency_cache = ResidencyCache::default();
         let verdict =
             |b: &ResidencyCache, now| b.verdict(FILE, ResidencySource::Remember, WINDOW, now);
-        assert_eq!(verdict(&residency_cache, START), Verdict::Unknown);
+        assert_eq!(verdict(&residency_cache, START), ResidencyVerdict::Unknown);
         residency_cache.seen(FILE, WINDOW, START);
         let later = START.plus_us(RESIDENCY_TRUST_US);
-        assert_eq!(verdict(&residency_cache, later), Verdict::Probe);
+        assert_eq!(verdict(&residency_cache, later), ResidencyVerdict::Probe);
         residency_cache.gone(FILE, WINDOW);
-        assert_eq!(verdict(&residency_cache, later), Verdict::Unknown);
+        assert_eq!(verdict(&residency_cache, later), ResidencyVerdict::Unknown);
     }
 
     #[test]
@@ -206,9 +217,9 @@ mod tests {
         };
         let verdict =
             |b: &ResidencyCache, file| b.verdict(file, ResidencySource::Remember, WINDOW, START);
-        assert_eq!(verdict(&residency_cache, next), Verdict::Unknown);
+        assert_eq!(verdict(&residency_cache, next), ResidencyVerdict::Unknown);
         residency_cache.gone(next, WINDOW);
-        assert_eq!(verdict(&residency_cache, FILE), Verdict::Resident);
+        assert_eq!(verdict(&residency_cache, FILE), ResidencyVerdict::Resident);
     }
 
     #[test]
@@ -232,7 +243,7 @@ mod tests {
     fn files_in_memory_need_no_question() {
         assert_eq!(
             ResidencyCache::default().verdict(FILE, ResidencySource::Always, WINDOW, START),
-            Verdict::Resident
+            ResidencyVerdict::Resident
         );
     }
 }

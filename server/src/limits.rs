@@ -71,6 +71,9 @@ pub const CLOSING_WAITS_MAX: usize = 200;
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
+/// How long a worker may take to end once the drain is over: it cuts off all connections in one turn. Longer: it hangs, and
+/// the process ends with an error.
+pub const WORKERS_LATE_MAX: Duration = Duration::from_secs(5);
 /// How long the last reads may take when the process ends. Longer: the log says what the kernel waits for.
 pub const LAST_READS_QUIET: Duration = Duration::from_secs(1);
 /// How long the process waits for them. Longer: it ends with an error, and the kernel waits on.
@@ -81,7 +84,7 @@ pub const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
 pub const RING_RETRY: Duration = Duration::from_millis(10);
 /// Completions of disks that a worker takes in one turn, each a fraction of a microsecond. More: the next turn takes
 /// them.
-pub const NEWS_PER_TURN_MAX: usize = 1024;
+pub const COMPLETIONS_PER_TURN_MAX: usize = 1024;
 /// Shares that a worker takes in one turn, a system call each, of a microsecond. More: the next turn takes them.
 pub const GRANTS_PER_TURN_MAX: usize = 256;
 /// What workers have told the divider and it has not heard yet. More: a connection that joins keeps its start share until

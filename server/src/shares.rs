@@ -6,8 +6,8 @@ use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
-use crate::disk::{Ask, Completion, SLOT_COST_BYTES};
-use crate::divider::{Line, Report};
+use crate::disk::{Completion, DiskAsk, SLOT_COST_BYTES};
+use crate::divider::ShareChannel;
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
@@ -322,13 +322,13 @@ impl Shares {
         let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
         let fixed_bytes = THREAD_BYTES
             + ackpace_core::sndbuf::remembered::TABLE_BYTES
-            + (REPORTS_MAX * (size_of::<Report>() + 16)) as u64;
+            + (REPORTS_MAX * (size_of::<ackpace_core::sndbuf::pool::In>() + 16)) as u64;
         self.send_bytes
             .map_or(0, |_| connections * self.divider_each_bytes() + fixed_bytes)
     }
 
     fn divider_each_bytes(&self) -> u64 {
-        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + Line::PLACE_BYTES;
+        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + ShareChannel::PLACE_BYTES;
         self.send_bytes.map_or(0, |_| each_bytes)
     }
 
@@ -403,7 +403,7 @@ fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
 /// The mailbox of a connection at a device's thread, with its state there.
 fn ask_bytes() -> u64 {
     const BY_PLACE_BYTES: u64 = 64;
-    Mailboxes::<Ask>::PLACE_BYTES + BY_PLACE_BYTES
+    Mailboxes::<DiskAsk>::PLACE_BYTES + BY_PLACE_BYTES
 }
 
 fn decisions_bytes() -> u64 {

@@ -9,9 +9,9 @@ mod answer;
 mod conns;
 mod divide;
 mod events;
-mod look;
 mod report;
 mod sending;
+mod snapshot;
 mod source;
 mod start;
 
@@ -41,9 +41,9 @@ use self::source::Source;
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
-use crate::disk::{Ask, Completion, ReadBytes};
+use crate::disk::{Completion, DiskAsk, ReadBytes};
 use crate::front::http::{Ended, HeadPool};
-use crate::limits::{NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
+use crate::limits::{COMPLETIONS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
 use crate::log::AccessHandle;
 use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
@@ -189,7 +189,7 @@ impl Worker {
     /// Takes the completions of the disks, which wake this thread only for streams that are stalled or soon will be.
     fn hear_disks(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
-        for _ in 0..NEWS_PER_TURN_MAX {
+        for _ in 0..COMPLETIONS_PER_TURN_MAX {
             match shared.channels[self.index].completions.take() {
                 Some(Completion::Filled(stream, seq, span, fill, chosen)) => {
                     self.filled((stream, seq), span, (fill, chosen), now);
@@ -405,7 +405,7 @@ impl Worker {
                 disk.ask(
                     want.stream.worker,
                     want.stream.conn.index,
-                    Ask::Want(want, file),
+                    DiskAsk::Want(want, file),
                 );
                 self.disks_to_wake |= 1 << device;
             }
@@ -433,7 +433,7 @@ impl Worker {
             return;
         };
         if let Ok(disk) = self.shared.disks.get(device) {
-            disk.ask(stream.worker, stream.conn.index, Ask::Forget(stream));
+            disk.ask(stream.worker, stream.conn.index, DiskAsk::Forget(stream));
             self.disks_to_wake |= 1 << device;
         }
     }

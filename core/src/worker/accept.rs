@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use super::messages::Out;
 use super::{Conn, Settings, Worker};
-use crate::addresses::{Address, AddressCounts, Counted};
+use crate::addresses::{Address, AddressCounts, CountedIn};
 use crate::conn::ConnId;
 use crate::limits::{
     ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, IDLE_LOOK_US, IDLE_LOOKS_MAX, IDLE_SPARED_US,
@@ -18,7 +18,7 @@ use crate::why::Why;
 pub(super) struct Admitted {
     pub address: Option<Address>,
     /// Where its address is counted; `None`: nowhere.
-    counted: Option<Counted>,
+    counted: Option<CountedIn>,
     /// Its address has too many connections: its request is answered with a refusal, and that is all.
     pub refused: bool,
 }

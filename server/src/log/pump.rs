@@ -66,7 +66,7 @@ impl Sink for std::fs::File {}
 
 /// The input end of the queue; cheap to clone.
 pub struct Handle<L> {
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     sender: SyncSender<Message<L>>,
 }
 
@@ -157,7 +157,7 @@ impl<L: Send + 'static> Pump<L> {
             drop(receiver); // from here on a push fails, and is counted
             let _ = ending.send(()); // nobody waits if the pump was given up
         })?;
-        let shared = Arc::new(Shared::new(join.thread().clone()));
+        let shared = Arc::new(QueueState::new(join.thread().clone()));
         let _ = about_thread.send(shared.clone()); // the thread waits for it
         Ok(Pump {
             handle: Handle { shared, sender },
@@ -203,7 +203,7 @@ enum Message<L> {
     Stop,
 }
 
-struct Shared {
+struct QueueState {
     queued_bytes: AtomicU64,
     bytes_max: AtomicU64,
     written: AtomicU64,
@@ -215,9 +215,9 @@ struct Shared {
     thread: Thread,
 }
 
-impl Shared {
-    fn new(thread: Thread) -> Shared {
-        Shared {
+impl QueueState {
+    fn new(thread: Thread) -> QueueState {
+        QueueState {
             queued_bytes: AtomicU64::new(0),
             bytes_max: AtomicU64::new(LOG_QUEUE_BYTES_MAX),
             written: AtomicU64::new(0),
@@ -247,7 +247,7 @@ struct Writer<W, Render, Report> {
     sink: W,
     render: Render,
     report: Report,
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     batch: Vec<u8>,
     /// Lines in `batch`.
     lines: u64,
@@ -261,7 +261,7 @@ struct Writer<W, Render, Report> {
 }
 
 impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Report> {
-    fn new(sink: W, render: Render, report: Report, shared: Arc<Shared>) -> Self {
+    fn new(sink: W, render: Render, report: Report, shared: Arc<QueueState>) -> Self {
         Writer {
             sink,
             render,

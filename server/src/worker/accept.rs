@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ackpace_core::balance::{self, Load};
+use ackpace_core::balance::{self, WorkerLoad};
 use ackpace_core::conn::ConnId;
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
@@ -83,7 +83,7 @@ impl Worker {
             handovers[me].opened();
             return self.take_over(client, now);
         }
-        let loads: SmallVec<[Load; 16]> = handovers.iter().map(HandOver::load).collect();
+        let loads: SmallVec<[WorkerLoad; 16]> = handovers.iter().map(HandOver::load).collect();
         let to = balance::place(me, &loads);
         let room = loads[to].connections < u64::from(self.decider.connections_max());
         if to == me || !room {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::limits::LOWAT_BYTES_START;
-use ackpace_core::worker::{Budget, Policy, Settings, Worker as Decider};
+use ackpace_core::worker::{Budget, SendPolicy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
@@ -101,22 +101,10 @@ impl Worker {
         let waker = Arc::clone(&shared.channels[index].waker);
         epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let lowat_bytes = match settings.send {
-            Policy::Margin { .. } => Some(LOWAT_BYTES_START),
-            Policy::Eager => None,
+            SendPolicy::Margin { .. } => Some(LOWAT_BYTES_START),
+            SendPolicy::Eager => None,
         };
-        for listener in &listeners {
-            if let Some(bytes) = lowat_bytes {
-                // Inherited by accepted sockets.
-                tcp::set_lowat(listener, bytes);
-                tcp::open_send_buffer(listener);
-            }
-            epoll::add(
-                &epoll,
-                listener,
-                EventData::new_u64(LISTENER),
-                EventFlags::IN,
-            )?;
-        }
+        watch_listeners(&epoll, &listeners, lowat_bytes)?;
         let ledger = Arc::clone(&shared.ledger);
         let watch = if response_cache_bytes > 0 {
             Watch::new().ok()
@@ -149,4 +137,22 @@ impl Worker {
             mended: 0,
         })
     }
+}
+
+/// Has epoll report clients that wait. With `lowat_bytes`, accepted sockets inherit it, and a send buffer as large as the
+/// kernel allows.
+fn watch_listeners(
+    epoll: &OwnedFd,
+    listeners: &[OwnedFd],
+    lowat_bytes: Option<u32>,
+) -> io::Result<()> {
+    for listener in listeners {
+        if let Some(bytes) = lowat_bytes {
+            tcp::set_lowat(listener, bytes);
+            tcp::open_send_buffer(listener);
+        }
+        let data = EventData::new_u64(LISTENER);
+        epoll::add(epoll, listener, data, EventFlags::IN)?;
+    }
+    Ok(())
 }

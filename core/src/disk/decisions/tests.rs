@@ -89,7 +89,7 @@ fn what_happens_once_is_told_once() {
 
 #[test]
 fn a_decision_is_a_plain_sentence_with_its_numbers() {
-    let verdict = Verdict {
+    let verdict = TrialOutcome {
         from: 4,
         to: 8,
         gain_permille: 31,
@@ -109,7 +109,7 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
             "8 reads at once (K) were measured against 4: the device brings 3.1 % more, so it gets them from now on",
         ),
         (
-            DeviceChange::Tried(Verdict {
+            DeviceChange::Tried(TrialOutcome {
                 to: 2,
                 gain_permille: -205,
                 adopted: false,

@@ -136,7 +136,7 @@ pub(super) struct Shell {
     generations: BTreeMap<u32, u32>,
     listening: bool,
     arrivals: bool,
-    send: Policy,
+    send: SendPolicy,
     connections_max: usize,
     /// Whether anything may fail, be cut short or come late.
     pub mishaps: bool,
@@ -655,7 +655,7 @@ impl Shell {
         }
         let cut = self.mishap(4);
         let client = self.clients.get_mut(&stream.conn).expect("checked");
-        let eager = self.send == Policy::Eager; // with margins, a full socket is also asked whether it took more
+        let eager = self.send == SendPolicy::Eager; // with margins, a full socket is also asked whether it took more
         assert!(!(client.full && eager), "the socket is full");
         assert!(!client.shut, "bytes behind our FIN");
         let kernel_bytes = SOCKET_BYTES - client.unacked_bytes;

@@ -76,7 +76,7 @@ fn writer<W: super::Sink, Report: FnMut(Trouble, &mut Vec<u8>)>(
         sink,
         render as Render,
         report,
-        Arc::new(Shared::new(std::thread::current())),
+        Arc::new(QueueState::new(std::thread::current())),
     )
 }
 
