@@ -365,9 +365,6 @@ pub const SEND_WAITED_US: u64 = 20_000;
 /// How long sends from the page cache are copied, which never waits, after pages went missing that had just been there,
 /// microseconds. Longer: a processor copies more. Shorter: a wait for the disk is risked again.
 pub const DOUBT_US_MIN: u64 = 10 * US_PER_S;
-/// How long a process doubts after its start, microseconds. Shorter: the first page that another program drops meets a
-/// send. Longer: a processor copies more, where nobody drops pages.
-pub const DOUBT_AT_START_US: u64 = 2 * US_PER_S;
 /// How long at most, if pages went missing for so long, microseconds.
 pub const DOUBT_US_MAX: u64 = 600 * US_PER_S;
 /// Where the kernel does not report each page, one in this many bytes is checked: the least that a program that reads a

@@ -8,9 +8,8 @@
 
 use crate::conn::{ResidencySource, Span};
 use crate::limits::{
-    CONFIRMED_US, DOUBT_AT_START_US, DOUBT_US_MAX, DOUBT_US_MIN, REACH_BYTES_MIN, SAMPLE_BYTES,
-    SCANS_HOLD_US_MAX, SCANS_HOLD_US_MIN, SCANS_SHARE, SEND_BYTES_MAX, SEND_WAITED_US,
-    UNPROVEN_SEND_BYTES_MAX,
+    CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, REACH_BYTES_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX,
+    SCANS_HOLD_US_MIN, SCANS_SHARE, SEND_BYTES_MAX, SEND_WAITED_US, UNPROVEN_SEND_BYTES_MAX,
 };
 use crate::units::Instant;
 
@@ -166,11 +165,6 @@ impl Doubt {
     }
 }
 
-/// Whether answers are in doubt now. A process that has just started does not know yet whether others drop pages.
-pub fn in_doubt(doubt: Option<Doubt>, now: Instant) -> bool {
-    now.us < DOUBT_AT_START_US || doubt.is_some_and(|doubt| doubt.holds(now))
-}
-
 /// How bytes of the page cache reach the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
@@ -302,16 +296,6 @@ mod tests {
         for (is_absent, in_doubt) in [(false, true), (true, false), (true, true)] {
             assert_eq!(means(is_absent, in_doubt), Means::Copy);
         }
-    }
-
-    #[test]
-    fn a_process_that_has_just_started_doubts() {
-        let at = |us: u64| Instant { us };
-        assert!(in_doubt(None, at(DOUBT_AT_START_US - 1)));
-        assert!(!in_doubt(None, at(DOUBT_AT_START_US)));
-        let missed = Doubt::new(at(5 * DOUBT_US_MIN));
-        assert!(in_doubt(Some(missed), at(6 * DOUBT_US_MIN - 1)));
-        assert!(!in_doubt(Some(missed), at(6 * DOUBT_US_MIN)));
     }
 
     #[test]

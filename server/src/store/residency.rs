@@ -41,7 +41,7 @@ pub fn gone(resident_us_ago: u64, now: Instant) {
 
 /// Whether pages that are resident now may be gone a moment later, in any file.
 pub fn in_doubt(now: Instant) -> bool {
-    residency::in_doubt(doubt(), now)
+    doubt().is_some_and(|doubt| doubt.holds(now))
 }
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
