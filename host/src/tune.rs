@@ -5,12 +5,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
-
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::capabilities::{self, Capability};
 use crate::cgroups;
@@ -22,6 +18,7 @@ use crate::limits::ORDERS_MAX;
 use crate::look::{Look, Outcome};
 use crate::options::Tune;
 use crate::place::{self, Lock, Place};
+use crate::signals;
 use crate::status::{self, Board};
 use crate::tuner::{Action, Change, Chosen, FLOOR_BYTES, Tuner};
 
@@ -34,10 +31,9 @@ const LOOKS_OF_ONCE: u64 = 2;
 /// What the operator has to mend, or what failed; all changes are undone before.
 pub fn run(options: &Tune) -> Result<(), Failure> {
     // Caught before anything is changed.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
-    let signals = signals.map_err(|error| Failure::runtime(format!("signals: {error}")))?;
+    let signals = signals::catch()?;
     let mut session = Session::start(options)?;
-    let result = heard(signals).and_then(|stopped| session.drive(options, &stopped));
+    let result = signals.hear().and_then(|stopped| session.drive(options, &stopped));
     let undone = session.end();
     result.and(undone)
 }
@@ -308,20 +304,6 @@ fn give_all_back(kernel: &mut Kernel) -> Result<u64, Failure> {
             "the kernel refuses to give back what {left} sockets had: 'ackpace-host tune --restore' tries again"
         ))),
     }
-}
-
-/// A message when a signal comes, by a thread of its own.
-fn heard(mut signals: Signals) -> Result<Receiver<()>, Failure> {
-    let (tell, told) = mpsc::sync_channel(1);
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            for _ in signals.forever() {
-                let _ = tell.try_send(());
-            }
-        })
-        .map_err(|error| Failure::runtime(format!("a thread for signals: {error}")))?;
-    Ok(told)
 }
 
 fn chosen(options: &Tune) -> Chosen {

@@ -18,6 +18,7 @@
 #define SNDBUF_LOCK 1
 #define CHRONO_WINDOW_LIMITED 2
 #define CA_LOSS 4
+#define RCV_SHUTDOWN 1
 #define BPF_ANY 0
 #define BPF_NOEXIST 1
 #define BPF_F_NO_PREALLOC 1
@@ -86,6 +87,7 @@ struct sock {
 		int len;
 	} sk_backlog;
 	__u16 sk_protocol;
+	__u8 sk_shutdown;
 	int sk_wmem_queued;
 	int sk_sndbuf;
 	__u8 sk_userlocks;

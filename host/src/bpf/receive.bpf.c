@@ -158,7 +158,7 @@ static __always_inline void key_of(const struct sock *sk, struct watched_key *ke
 	__builtin_memcpy(key->peer.address + 12, (const void *)&common->skc_daddr, 4);
 }
 
-static __always_inline struct watched *watch(const struct watched_key *key)
+static __always_inline struct watched *watch(const struct watched_key *key, const struct service *service)
 {
 	struct watched *of = bpf_map_lookup_elem(&watched, key);
 
@@ -166,7 +166,10 @@ static __always_inline struct watched *watch(const struct watched_key *key)
 		return of;
 	if (bpf_map_update_elem(&watched, key, &new_watched, BPF_NOEXIST))
 		count_missed(1);
-	return bpf_map_lookup_elem(&watched, key);
+	of = bpf_map_lookup_elem(&watched, key);
+	if (of)
+		of->row.service = *service;
+	return of;
 }
 
 static __always_inline struct row *row_of(const struct row_key *key)
@@ -306,9 +309,13 @@ static long take(__u32 nth, struct processing *step)
 
 static __always_inline void note_queues(struct watched *of, struct tcp_sock *tp, __u32 more)
 {
+	__u32 queue_bytes = tp->rcv_nxt - tp->copied_seq;
 	struct sk_buff *last = tp->ooo_last_skb;
 
-	of->queue_bytes = tp->rcv_nxt - tp->copied_seq + more;
+	// A FIN has a sequence number, too.
+	if (tp->inet_conn.icsk_inet.sk.sk_shutdown & RCV_SHUTDOWN && queue_bytes)
+		queue_bytes--;
+	of->queue_bytes = queue_bytes + more;
 	of->backlog_bytes = tp->inet_conn.icsk_inet.sk.sk_backlog.len;
 	of->gap_bytes = 0;
 	if (tp->out_of_order_queue.rb_node && last) {
@@ -359,7 +366,7 @@ int BPF_PROG(processed, struct sock *sk, struct sk_buff *skb)
 	if (step.end == step.seq)
 		return 0;
 	key_of(sk, &key);
-	of = watch(&key);
+	of = watch(&key, &service);
 	if (!of)
 		return 0;
 	step.now_ns = bpf_ktime_get_ns();
@@ -370,9 +377,9 @@ int BPF_PROG(processed, struct sock *sk, struct sk_buff *skb)
 		step.flags |= ARRIVAL_AGAIN;
 		__sync_fetch_and_add(&of->again, 1);
 	}
-	note_queues(of, tp, step.seq == tp->rcv_nxt ? step.end - step.seq : 0);
 	// Those before it were dropped on their way to TCP.
 	bpf_loop(ARRIVALS_MAX, find, &step, 0);
+	note_queues(of, tp, step.found && step.seq == tp->rcv_nxt ? step.end - step.seq : 0);
 	if (!step.found)
 		return 0;
 	bpf_loop(ARRIVALS_MAX, take, &step, 0);
@@ -442,7 +449,7 @@ int BPF_PROG(copied, struct sock *sk)
 	if (!tp)
 		return 0;
 	key_of(sk, &key);
-	of = watch(&key);
+	of = watch(&key, &row_key.service);
 	row = row_of(&row_key);
 	if (!of || !row)
 		return 0;
@@ -480,7 +487,7 @@ int BPF_PROG(changed, const struct sock *sk, int before, int now)
 		return 0;
 	key_of(sk, &key);
 	if (now == STATE_ESTABLISHED) {
-		watch(&key);
+		watch(&key, &service);
 		return 0;
 	}
 	of = bpf_map_lookup_elem(&watched, &key);

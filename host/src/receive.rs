@@ -1,0 +1,12 @@
+//! `receive`: what a busy machine does to processes that receive by TCP (Wu and Crawford), for every program.
+//!
+//! A process that loses its core while it owns its socket's lock leaves segments without an answer until it is back, and
+//! the sender's timer may expire meanwhile. [`watch`] measures how long segments wait; [`rows`] is what the kernel counts,
+//! [`report`] what is made of it, [`page`] how it is told.
+
+pub mod counters;
+pub mod page;
+pub mod report;
+pub mod rows;
+pub mod tracing;
+pub mod watch;
