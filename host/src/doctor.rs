@@ -15,6 +15,7 @@ use crate::kernel::{HAS_BPF, Kernel, Order};
 use crate::look::Outcome;
 use crate::matching::Matching;
 use crate::place;
+use crate::receive::tracing::{Chosen, Tracing};
 
 /// One thing that was looked at.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -69,6 +70,7 @@ pub fn run(json: bool) {
 }
 
 const TUNE: &str = "'tune'";
+const WATCH: &str = "'receive watch'";
 
 fn findings() -> Vec<Finding> {
     let mut findings = vec![kernel(), built(), btf()];
@@ -87,6 +89,7 @@ fn findings() -> Vec<Finding> {
             "what stands above; then ask again",
         )),
     }
+    findings.push(tracepoints());
     findings.extend([records(), cgroup_kind(), congestion_controls(), lowat()]);
     findings
 }
@@ -167,6 +170,21 @@ fn tried() -> Result<String, Failure> {
         "works; {} sockets in this network namespace",
         looks.len()
     ))
+}
+
+/// Attaches the program that watches receivers, and detaches it.
+fn tracepoints() -> Finding {
+    // No port that can be: nothing is followed meanwhile.
+    let chosen = Chosen {
+        ports: vec![0],
+        ..Chosen::default()
+    };
+    let (ok, seen) = match Tracing::open(&chosen) {
+        Ok(_) => (true, "attached, and detached".to_owned()),
+        Err(why) => (false, why.to_string()),
+    };
+    let cure = "what stands above, and Linux 5.17 or later; then ask again";
+    Finding::new("tracepoints of receivers", ok, seen, WATCH, cure)
 }
 
 fn setting() -> Finding {

@@ -17,7 +17,9 @@ pub struct Caught(Signals);
 /// As sigaction(2).
 pub fn catch() -> Result<Caught, Failure> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
-    signals.map(Caught).map_err(|error| Failure::runtime(format!("signals: {error}")))
+    signals
+        .map(Caught)
+        .map_err(|error| Failure::runtime(format!("signals: {error}")))
 }
 
 impl Caught {

@@ -33,7 +33,9 @@ pub fn run(options: &Tune) -> Result<(), Failure> {
     // Caught before anything is changed.
     let signals = signals::catch()?;
     let mut session = Session::start(options)?;
-    let result = signals.hear().and_then(|stopped| session.drive(options, &stopped));
+    let result = signals
+        .hear()
+        .and_then(|stopped| session.drive(options, &stopped));
     let undone = session.end();
     result.and(undone)
 }

@@ -303,6 +303,7 @@ static long take(__u32 nth, struct processing *step)
 		return 1;
 	slot->tcp_bin = bin_of(step->now_ns - slot->at_ns);
 	slot->flags = step->flags;
+	step->seq = slot->end; // what was sent again is not part of what was merged
 	step->at++;
 	return 0;
 }

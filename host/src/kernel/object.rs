@@ -22,7 +22,5 @@ pub fn refused(error: &libbpf_rs::Error, needs: &str) -> Failure {
         ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidData => needs,
         _ => "ask 'ackpace-host doctor'",
     };
-    Failure::operator(format!(
-        "the kernel refuses the program ({error}): {cure}"
-    ))
+    Failure::operator(format!("the kernel refuses the program ({error}): {cure}"))
 }

@@ -31,7 +31,11 @@ impl Counters {
         let (names, values) = (lines.next()?, lines.next()?);
         let value = |wanted: &str| {
             let mut pairs = names.split_whitespace().zip(values.split_whitespace());
-            pairs.find(|(name, _)| *name == wanted)?.1.parse::<u64>().ok()
+            pairs
+                .find(|(name, _)| *name == wanted)?
+                .1
+                .parse::<u64>()
+                .ok()
         };
         let undone_by_frto = value("TCPSpuriousRTOs")?;
         Some(Counters {
@@ -47,7 +51,9 @@ impl Counters {
         Counters {
             timeouts: self.timeouts.saturating_sub(before.timeouts),
             undone_by_frto: self.undone_by_frto.saturating_sub(before.undone_by_frto),
-            undone_by_timestamps: self.undone_by_timestamps.saturating_sub(before.undone_by_timestamps),
+            undone_by_timestamps: self
+                .undone_by_timestamps
+                .saturating_sub(before.undone_by_timestamps),
             undone_by_dsack: self.undone_by_dsack.saturating_sub(before.undone_by_dsack),
         }
     }

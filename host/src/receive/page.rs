@@ -88,19 +88,30 @@ fn one(of: &Receiver) -> String {
         let _ = writeln!(text, "  resent needlessly: {} segments", of.again);
     }
     if of.unmeasured > 0 {
-        let _ = writeln!(text, "  not measured: {} segments, as too many waited", of.unmeasured);
+        let _ = writeln!(
+            text,
+            "  not measured: {} segments, as too many waited",
+            of.unmeasured
+        );
     }
     text
 }
 
 fn head(of: &Receiver) -> String {
-    let word = if of.side == "peer" { "from port" } else { "port" };
+    let word = if of.side == "peer" {
+        "from port"
+    } else {
+        "port"
+    };
     let who = match (&of.process, of.pid) {
         (Some(process), Some(pid)) => format!("{process} ({pid})"),
         _ => "not read by anybody yet".to_owned(),
     };
     let plural = if of.connections == 1 { "" } else { "s" };
-    format!("{who}, {word} {}: {} connection{plural} open\n", of.port, of.connections)
+    format!(
+        "{who}, {word} {}: {} connection{plural} open\n",
+        of.port, of.connections
+    )
 }
 
 fn line<T: AsRef<str>>(text: &mut String, name: &str, cells: &[T]) {
@@ -202,12 +213,20 @@ mod tests {
             missed_connections: 2,
         };
         let page = page(&report);
-        assert!(page.starts_with("nobody has received anything\nleft out: 1 "), "{page}");
+        assert!(
+            page.starts_with("nobody has received anything\nleft out: 1 "),
+            "{page}"
+        );
     }
 
     #[test]
     fn digits_stand_in_groups() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (12_345_678, "12,345,678"),
+        ] {
             assert_eq!(grouped(number), text);
         }
     }

@@ -117,7 +117,12 @@ pub struct Owner {
 
 impl Report {
     /// Puts together what belongs together. `pid`: of this process alone.
-    pub fn of(counted: Counted, namespace: Option<Counters>, pid: Option<u32>, watched_us: u64) -> Report {
+    pub fn of(
+        counted: Counted,
+        namespace: Option<Counters>,
+        pid: Option<u32>,
+        watched_us: u64,
+    ) -> Report {
         let mut receivers: BTreeMap<Who, Receiver> = BTreeMap::new();
         let is_meant = |who: &Who| pid.is_none_or(|pid| pid == who.pid);
         for (who, row) in counted.rows.into_iter().filter(|(who, _)| is_meant(who)) {
@@ -136,7 +141,10 @@ impl Report {
                 is_peer: !who.service.is_peer,
                 ..who.service
             };
-            let sender = counted.senders.iter().find(|(service, _)| *service == other);
+            let sender = counted
+                .senders
+                .iter()
+                .find(|(service, _)| *service == other);
             receiver.sender = sender.map(|(_, sender)| *sender);
         }
         Report {
@@ -207,7 +215,10 @@ mod tests {
     use super::*;
 
     fn who(pid: u32, is_peer: bool) -> Who {
-        let service = Service { port: 9_400, is_peer };
+        let service = Service {
+            port: 9_400,
+            is_peer,
+        };
         Who { pid, service }
     }
 
@@ -226,9 +237,19 @@ mod tests {
             again: 2,
             ..Watched::default()
         };
-        let unread = Watched { who: who(0, false), ..waits };
-        let quiet = Watched { who: who(0, true), ..Watched::default() };
-        let sender = Sender { timeouts: 3, rto_us: 204_000, rto_us_most: 205_000 };
+        let unread = Watched {
+            who: who(0, false),
+            ..waits
+        };
+        let quiet = Watched {
+            who: who(0, true),
+            ..Watched::default()
+        };
+        let sender = Sender {
+            timeouts: 3,
+            rto_us: 204_000,
+            rto_us_most: 205_000,
+        };
         Counted {
             rows: vec![(who(7, false), row)],
             watched: vec![waits, waits, unread, quiet],
@@ -243,10 +264,19 @@ mod tests {
         let [unread, read] = &report.receivers[..] else {
             panic!("{report:?}");
         };
-        assert_eq!((unread.pid, unread.connections, unread.waiting.total()), (None, 1, 2));
-        assert_eq!((read.pid, read.process.as_deref(), read.connections), (Some(7), Some("rx"), 2));
+        assert_eq!(
+            (unread.pid, unread.connections, unread.waiting.total()),
+            (None, 1, 2)
+        );
+        assert_eq!(
+            (read.pid, read.process.as_deref(), read.connections),
+            (Some(7), Some("rx"), 2)
+        );
         assert_eq!((read.waiting.0[4], read.again), (4, 5));
-        assert_eq!((read.queues.receive_bytes, read.queues.receive_bytes_most), (198, 99));
+        assert_eq!(
+            (read.queues.receive_bytes, read.queues.receive_bytes_most),
+            (198, 99)
+        );
         assert_eq!(read.core.last_owner, None);
         for receiver in &report.receivers {
             assert_eq!(receiver.sender.expect("the other end").timeouts, 3);

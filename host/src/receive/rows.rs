@@ -21,7 +21,13 @@ const ARRIVAL_BYTES: usize = 16;
 const AGAIN: u8 = 2;
 
 /// Upper ends of the first five bins, nanoseconds; the sixth has none. They are those of Wu and Crawford's Table 4.
-const ENDS_NS: [u64; 5] = [1_000_000, 10_000_000, 100_000_000, 200_000_000, 1_000_000_000];
+const ENDS_NS: [u64; 5] = [
+    1_000_000,
+    10_000_000,
+    100_000_000,
+    200_000_000,
+    1_000_000_000,
+];
 
 /// Counts by duration: < 1 ms, 1-10 ms, 10-100 ms, 100-200 ms, 200 ms-1 s, > 1 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +51,9 @@ impl Bins {
     /// The share that took 10 ms or longer, in hundredths of a per cent; 0 of nothing.
     pub fn long_per_10_000(&self) -> u64 {
         let long: u64 = self.0[2..].iter().sum();
-        long.saturating_mul(10_000).checked_div(self.total()).unwrap_or(0)
+        long.saturating_mul(10_000)
+            .checked_div(self.total())
+            .unwrap_or(0)
     }
 }
 
@@ -173,7 +181,10 @@ impl Fields<'_> {
         let bytes: [u8; 16] = self.take();
         let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(16);
         let shown = |sign: char| if sign.is_control() { '?' } else { sign };
-        String::from_utf8_lossy(&bytes[..len]).chars().map(shown).collect()
+        String::from_utf8_lossy(&bytes[..len])
+            .chars()
+            .map(shown)
+            .collect()
     }
 }
 
@@ -247,12 +258,16 @@ impl Watched {
         let waiting = arrived.wrapping_sub(copied).min(ARRIVALS_MAX as u32);
         for nth in 0..waiting {
             let at = copied.wrapping_add(nth) as usize % ARRIVALS_MAX;
-            let slot = bytes.get(WATCHED_HEAD_BYTES + at * ARRIVAL_BYTES..).unwrap_or(&[]);
+            let slot = bytes
+                .get(WATCHED_HEAD_BYTES + at * ARRIVAL_BYTES..)
+                .unwrap_or(&[]);
             let mut fields = Fields(slot);
             let (at_ns, _, segments) = (fields.long(), fields.word(), fields.half());
             let [_, flags] = fields.take();
             if flags & AGAIN == 0 {
-                watched.waiting.add(now_ns.saturating_sub(at_ns), segments.into());
+                watched
+                    .waiting
+                    .add(now_ns.saturating_sub(at_ns), segments.into());
             }
         }
         watched
@@ -303,7 +318,11 @@ mod tests {
     #[test]
     fn a_row_is_read_field_by_field() {
         let mut bytes: Vec<u8> = (1..=35u64).flat_map(u64::to_ne_bytes).collect();
-        bytes.extend([101u32, 102, 103, 104].into_iter().flat_map(u32::to_ne_bytes));
+        bytes.extend(
+            [101u32, 102, 103, 104]
+                .into_iter()
+                .flat_map(u32::to_ne_bytes),
+        );
         for name in ["receiver", "worker-1", "spin\u{7}"] {
             let mut field = [0; 16];
             field[..name.len()].copy_from_slice(name.as_bytes());
@@ -313,10 +332,19 @@ mod tests {
         let row = Row::parse(&bytes);
         assert_eq!(row.to_tcp, Bins([1, 2, 3, 4, 5, 6]));
         assert_eq!(row.off_free.0[5], 30);
-        assert_eq!((row.lost_owning, row.lost_with_backlog, row.slept_owning), (31, 32, 33));
+        assert_eq!(
+            (row.lost_owning, row.lost_with_backlog, row.slept_owning),
+            (31, 32, 33)
+        );
         assert_eq!((row.again, row.unmeasured), (34, 35));
-        assert_eq!((row.queue_bytes_most, row.gap_bytes_most, row.owner_tid), (101, 103, 104));
-        assert_eq!((row.process.as_str(), row.owner.as_str()), ("receiver", "worker-1"));
+        assert_eq!(
+            (row.queue_bytes_most, row.gap_bytes_most, row.owner_tid),
+            (101, 103, 104)
+        );
+        assert_eq!(
+            (row.process.as_str(), row.owner.as_str()),
+            ("receiver", "worker-1")
+        );
         assert_eq!(row.taker, "spin?", "no control characters on a terminal");
     }
 
@@ -338,12 +366,26 @@ mod tests {
     #[test]
     fn what_waits_is_counted_by_age_across_the_end_of_the_ring() {
         let now_ns = 5_000_000_000;
-        let arrivals = [(1_000_000_000, 4, 0), (4_950_000_000, 2, 1), (4_960_000_000, 9, AGAIN)];
+        let arrivals = [
+            (1_000_000_000, 4, 0),
+            (4_950_000_000, 2, 1),
+            (4_960_000_000, 9, AGAIN),
+        ];
         let seen = Watched::parse(&watched(u32::MAX, &arrivals), now_ns);
         assert_eq!(seen.waiting, Bins([0, 0, 2, 0, 0, 4]));
-        assert_eq!((seen.who.pid, seen.who.service.port, seen.who.service.is_peer), (7, 9_400, false));
+        assert_eq!(
+            (
+                seen.who.pid,
+                seen.who.service.port,
+                seen.who.service.is_peer
+            ),
+            (7, 9_400, false)
+        );
         assert_eq!((seen.again, seen.unmeasured), (2, 3));
-        assert_eq!((seen.queue_bytes, seen.backlog_bytes, seen.gap_bytes), (11, 12, 13));
+        assert_eq!(
+            (seen.queue_bytes, seen.backlog_bytes, seen.gap_bytes),
+            (11, 12, 13)
+        );
     }
 
     proptest! {

@@ -30,11 +30,17 @@ pub fn run(options: &Watch) -> Result<(), Failure> {
     let stopped = signals.hear()?;
     let (clock, before) = (Clock::start(), Counters::now());
     let report = || -> Result<Report, Failure> {
-        let namespace = Counters::now().zip(before).map(|(now, before)| now.since(before));
+        let namespace = Counters::now()
+            .zip(before)
+            .map(|(now, before)| now.since(before));
         let counted = tracing.counted()?;
         Ok(Report::of(counted, namespace, options.pid, clock.now().us))
     };
-    let seconds = if options.once { Some(1) } else { options.seconds };
+    let seconds = if options.once {
+        Some(1)
+    } else {
+        options.seconds
+    };
     say!("receive: watches {}; Ctrl-C ends it", meant(options));
     loop {
         let wait = Duration::from_secs(seconds.unwrap_or(1));
@@ -72,9 +78,8 @@ fn chosen(options: &Watch) -> Result<Chosen, Failure> {
         )));
     }
     if let Some(pid) = options.pid {
-        fs::metadata(format!("/proc/{pid}")).map_err(|_| {
-            Failure::operator(format!("--pid {pid}: there is no such process"))
-        })?;
+        fs::metadata(format!("/proc/{pid}"))
+            .map_err(|_| Failure::operator(format!("--pid {pid}: there is no such process")))?;
     }
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     Ok(Chosen {
@@ -117,6 +122,11 @@ mod tests {
             pid: None,
             ..none
         };
-        assert!(chosen(&many).expect_err("too many").to_string().contains("64 ports"));
+        assert!(
+            chosen(&many)
+                .expect_err("too many")
+                .to_string()
+                .contains("64 ports")
+        );
     }
 }

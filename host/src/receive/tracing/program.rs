@@ -9,10 +9,8 @@ use crate::kernel::object::{Aligned, failed, refused};
 use crate::receive::report::Counted;
 use crate::receive::rows::{Row, Sender, Service, Watched, Who};
 
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
-    env!("OUT_DIR"),
-    "/receive.bpf.o"
-)));
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/receive.bpf.o")));
 const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function that the program uses: Linux 5.17 or \
                      later has all";
 
@@ -82,7 +80,9 @@ impl Program {
 
     /// As [`super::Tracing::counted`].
     pub fn counted(&self) -> Result<Counted, Failure> {
-        let missed = self.map("missed")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let missed = self
+            .map("missed")?
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         let missed = missed.map_err(failed)?.unwrap_or_default();
         let long = |at: usize| {
             let bytes = missed.get(at..).and_then(|bytes| bytes.first_chunk());
