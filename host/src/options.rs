@@ -42,6 +42,15 @@ pub enum Command {
 pub enum Receive {
     /// Measure how long segments wait for TCP and for their process, and who held a socket's lock
     Watch(Watch),
+    /// Tell which settings bear on that: their present values, what changing them would do, what was measured
+    Advise {
+        /// Tell of this process, too
+        #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+        pid: Option<u32>,
+        /// A JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// `receive watch`: a page each second until stopped, or one at the end.
@@ -240,6 +249,7 @@ mod tests {
             "x doctor --json",
             "x tune --restore",
             "x tune status --metrics",
+            "x receive advise --pid 7 --json",
             "x receive watch --port 80,443 --pid 7 --for 3 --json",
             "x tune --budget 1MiB --port 80,443 --address ::1,10.0.0.0/8 --policy window --once --dry-run --json",
         ] {

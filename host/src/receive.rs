@@ -2,9 +2,12 @@
 //!
 //! A process that loses its core while it owns its socket's lock leaves segments without an answer until it is back, and
 //! the sender's timer may expire meanwhile. [`watch`] measures how long segments wait; [`rows`] is what the kernel counts,
-//! [`report`] what is made of it, [`page`] how it is told.
+//! [`report`] what is made of it, [`page`] how it is told. [`advise`] tells what of the machine's settings bears on that
+//! ([`facts`]), and changes nothing.
 
+pub mod advise;
 pub mod counters;
+pub mod facts;
 pub mod page;
 pub mod report;
 pub mod rows;

@@ -19,8 +19,9 @@
 #define CHRONO_WINDOW_LIMITED 2
 #define CA_LOSS 4
 #define RCV_SHUTDOWN 1
-#define BPF_ANY 0
 #define BPF_NOEXIST 1
+#define BPF_RB_FORCE_WAKEUP 2
+#define SCHED_NORMAL 0
 #define BPF_F_NO_PREALLOC 1
 #define BPF_SK_STORAGE_GET_F_CREATE 1
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
@@ -30,6 +31,7 @@ enum {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
+	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
@@ -182,6 +184,8 @@ struct task_struct {
 	unsigned int __state;
 	int pid;
 	int tgid;
+	unsigned int policy;
+	__u64 start_boottime;
 	char comm[16];
 };
 
