@@ -36,6 +36,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Tune(options) if options.restore => tune::restore(),
         Command::Tune(options) => tune::run(&options),
         Command::Receive(Receive::Watch(options)) => receive::watch::run(&options),
+        Command::Receive(Receive::Guard(options)) => receive::guard::run(&options),
         Command::Receive(Receive::Advise { pid, json }) => receive::advise::run(pid, json),
     }
 }

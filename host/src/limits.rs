@@ -39,3 +39,13 @@ pub const ARRIVALS_MAX: usize = 1_024;
 pub const WATCH_PORTS_MAX: usize = 64;
 /// How long `receive watch --for` may watch, in seconds. More: refused, since a page is told each second without it.
 pub const WATCH_S_MAX: u64 = 86_400;
+/// Threads that `receive guard` knows at once: those in a turn, or in debt. More: no turn for them, and counted.
+pub const GUARDED_MAX: usize = 1_024;
+/// From this debt on, microseconds, a thread pays: a turn takes some tens of microseconds, and how much a thread has run is
+/// told by the kernel to a tick.
+pub const PAID_FROM_US: u64 = 4_000;
+/// How often those who pay are looked at, in milliseconds: one who has paid may pay so long in excess.
+pub const PAID_LOOK_MS_MAX: u64 = 20;
+/// Bytes of the ring of events (`EVENTS_BYTES_MAX`), 40 and 8 each. Full: the event is lost, and counted; a turn whose end
+/// is lost is cut.
+pub const EVENTS_BYTES_MAX: usize = 65_536;

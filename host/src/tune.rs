@@ -25,6 +25,9 @@ use crate::tuner::{Action, Change, Chosen, FLOOR_BYTES, Tuner};
 /// After so many looks `--once` is done: by the second one rates are known.
 const LOOKS_OF_ONCE: u64 = 2;
 
+/// What an instance does, for a second one.
+const DOES: &str = "tunes this network namespace";
+
 /// Tunes until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -46,7 +49,7 @@ pub fn run(options: &Tune) -> Result<(), Failure> {
 /// Another instance runs, or the kernel refuses.
 pub fn restore() -> Result<(), Failure> {
     let place = Place::here()?;
-    let _lock = Lock::take(&place)?;
+    let _lock = Lock::take(&place.lock, DOES)?;
     if !place.pin.exists() {
         say!("tune: there is nothing to undo in this network namespace");
         return Ok(());
@@ -93,7 +96,7 @@ impl Session {
         let place = Place::here()?;
         let lock = match options.dry_run {
             true => None,
-            false => Some(Lock::take(&place)?),
+            false => Some(Lock::take(&place.lock, DOES)?),
         };
         let mut kernel = match &lock {
             Some(_) => {

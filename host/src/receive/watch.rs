@@ -24,7 +24,7 @@ const EPHEMERAL: (u16, u16) = (32_768, 60_999);
 /// What the operator has to mend, or what failed.
 pub fn run(options: &Watch) -> Result<(), Failure> {
     let signals = signals::catch()?;
-    let tracing = Tracing::open(&chosen(options)?)?;
+    let tracing = Tracing::open(&chosen(&options.port, options.pid)?)?;
     capabilities::keep_only(&[Capability::Bpf])
         .map_err(|error| Failure::runtime(format!("capabilities: {error}")))?;
     let stopped = signals.hear()?;
@@ -41,7 +41,10 @@ pub fn run(options: &Watch) -> Result<(), Failure> {
     } else {
         options.seconds
     };
-    say!("receive: watches {}; Ctrl-C ends it", meant(options));
+    say!(
+        "receive: watches {}; Ctrl-C ends it",
+        meant(&options.port, options.pid)
+    );
     loop {
         let wait = Duration::from_secs(seconds.unwrap_or(1));
         let is_over = stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
@@ -59,32 +62,37 @@ fn tell(report: &Report, json: bool) {
     }
 }
 
-fn meant(options: &Watch) -> String {
-    let ports: Vec<String> = options.port.iter().map(u16::to_string).collect();
+/// What is meant, in words.
+pub fn meant(ports: &[u16], pid: Option<u32>) -> String {
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
     let ports = match ports.is_empty() {
         true => "all ports".to_owned(),
         false => format!("port {}", ports.join(", ")),
     };
-    match options.pid {
+    match pid {
         Some(pid) => format!("{ports} of process {pid}"),
         None => ports,
     }
 }
 
-fn chosen(options: &Watch) -> Result<Chosen, Failure> {
-    if options.port.len() > WATCH_PORTS_MAX {
+/// What is asked of the kernel.
+///
+/// # Errors
+/// Too many ports, or no such process.
+pub fn chosen(ports: &[u16], pid: Option<u32>) -> Result<Chosen, Failure> {
+    if ports.len() > WATCH_PORTS_MAX {
         return Err(Failure::operator(format!(
             "--port takes {WATCH_PORTS_MAX} ports at most: leave it out to watch all"
         )));
     }
-    if let Some(pid) = options.pid {
+    if let Some(pid) = pid {
         fs::metadata(format!("/proc/{pid}"))
             .map_err(|_| Failure::operator(format!("--pid {pid}: there is no such process")))?;
     }
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     Ok(Chosen {
-        ports: options.port.clone(),
-        pid: options.pid,
+        ports: ports.to_vec(),
+        pid,
         ephemeral: ephemeral(&range).unwrap_or(EPHEMERAL),
     })
 }
@@ -108,25 +116,11 @@ mod tests {
 
     #[test]
     fn what_can_not_be_watched_is_named() {
-        let none = Watch {
-            port: Vec::new(),
-            pid: Some(u32::MAX),
-            once: true,
-            seconds: None,
-            json: false,
-        };
-        let error = chosen(&none).expect_err("no such process").to_string();
+        let error = chosen(&[], Some(u32::MAX)).expect_err("no such process");
+        let error = error.to_string();
         assert!(error.contains("--pid 4294967295"), "{error}");
-        let many = Watch {
-            port: (1..=65).collect(),
-            pid: None,
-            ..none
-        };
-        assert!(
-            chosen(&many)
-                .expect_err("too many")
-                .to_string()
-                .contains("64 ports")
-        );
+        let many: Vec<u16> = (1..=65).collect();
+        let error = chosen(&many, None).expect_err("too many").to_string();
+        assert!(error.contains("64 ports"), "{error}");
     }
 }
