@@ -92,10 +92,14 @@ pub fn lead() -> bool {
             &raw const real_time,
         )
     };
-    if led != 0 {
-        let _ = write(0, -20);
+    if led == 0 {
+        return true;
     }
-    led == 0
+    let usual = libc::sched_param { sched_priority: 0 };
+    // SAFETY: as above.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const usual) };
+    let _ = write(0, -20);
+    false
 }
 
 #[cfg(test)]
