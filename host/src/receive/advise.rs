@@ -246,14 +246,14 @@ fn busy_poll(facts: &Facts) -> Advice {
 
 // Ten loops beside one receiver of long calls, two or three runs each: docs/host-receive.md has the machine.
 const SLICE_MEASURED: Option<&str> = Some(
-    "segments with T_wait from 10 ms on: 5.6 to 11.6 % with the common slice, 3.1 to 4.9 with .1 ms, 2.2 to 11.0 with 100 ms",
+    "segments with T_wait from 10 ms on: 2.6 to 11.6 % with the common slice, 3.1 to 4.9 with .1 ms, 2.2 to 11.0 with 100 ms",
 );
 const NICE_MEASURED: Option<&str> = Some(
-    "segments with T_wait from 10 ms on: 5.6 to 11.6 % at nice 0, .1 to .7 at -5 (with 9 to 14 % of the core in place of 2 to 6 %), \
+    "segments with T_wait from 10 ms on: 2.6 to 11.6 % at nice 0, .1 to .7 at -5 (with 9 to 14 % of the core in place of 2 to 6 %), \
      0 to .6 at -20",
 );
 const WEIGHT_MEASURED: Option<&str> = Some(
-    "segments with T_wait from 10 ms on: 5.6 to 11.6 % in the group of the others, .1 to .2 in one of ten times their weight (with \
+    "segments with T_wait from 10 ms on: 2.6 to 11.6 % in the group of the others, .1 to .2 in one of ten times their weight (with \
      10 to 14 % of the core in place of 2 to 6 %)",
 );
 
