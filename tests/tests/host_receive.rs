@@ -41,8 +41,8 @@ fn allowed() -> bool {
 }
 
 /// A connection, and who watches it: the receiver's end, and the sender's.
-fn watched() -> (Watching, TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+fn watched(at: &str) -> (Watching, TcpStream, TcpStream) {
+    let listener = TcpListener::bind(at).expect("a port");
     let address = listener.local_addr().expect("it is bound");
     let watching = Watching::start(address.port());
     let sender = TcpStream::connect(address).expect("it listens");
@@ -69,7 +69,13 @@ fn a_receiver_that_sleeps_with_data_is_shown_with_all_of_it() {
     if !apart() {
         return;
     }
-    let (mut watching, mut receiver, mut sender) = watched();
+    for at in ["127.0.0.1:0", "[::1]:0"] {
+        sleeps_with_data(at);
+    }
+}
+
+fn sleeps_with_data(at: &str) {
+    let (mut watching, mut receiver, mut sender) = watched(at);
     for _ in 0..3 {
         sender.write_all(&[7; 100]).expect("room");
     }
@@ -169,7 +175,7 @@ fn what_waits_behind_the_lock_of_a_receiver_that_sleeps_is_told_apart() {
     let Some(trap) = Trap::new() else {
         return skip("userfaultfd(2) is refused here");
     };
-    let (mut watching, mut receiver, mut sender) = watched();
+    let (mut watching, mut receiver, mut sender) = watched("127.0.0.1:0");
     let at = trap.page as usize;
     sender.write_all(&[7; 100]).expect("room");
     let reader = thread::spawn(move || {

@@ -3,50 +3,58 @@
 
 #pragma once
 
-static __always_inline int load(void *to, __u32 size, const unsigned char *from)
+#define IPV4_BYTES 20
+#define IPV6_BYTES 40
+#define TCP_BYTES 20
+
+static __always_inline __u32 half(const __u8 *octets)
 {
-	return bpf_probe_read_kernel(to, size, from);
+	return (__u32)octets[0] << 8 | octets[1];
 }
 
-// A segment's TCP header and length, and the ends of its connection. 0 if it is none, or its headers are not in one piece.
+// The ends of a segment's connection, and the sequence number behind it. 0 if it is none, has no data, or its headers are not
+// in one piece. `octets`: the headers, of which one read takes all where IPv4 has no options.
 static __always_inline int parse(struct sk_buff *skb, struct watched_key *key, __u32 *end)
 {
+	__u32 in_one_piece = skb->len - skb->data_len, header, total;
+	__u8 octets[IPV6_BYTES + TCP_BYTES], *tcp;
 	unsigned char *at = skb->data;
-	__u32 in_one_piece = skb->len - skb->data_len, header, total, seq;
-	__u8 first, kind, offset;
-	__u16 word, ports_of[2];
 
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (in_one_piece < 40 || load(&first, 1, at) || load(&kind, 1, at + 9) || load(&word, 2, at + 2))
+		tcp = octets + IPV4_BYTES;
+		if (in_one_piece < IPV4_BYTES + TCP_BYTES ||
+		    bpf_probe_read_kernel(octets, IPV4_BYTES + TCP_BYTES, at) || octets[9] != IPPROTO_TCP)
 			return 0;
-		header = (first & 15) * 4;
-		total = bpf_ntohs(word);
+		header = (octets[0] & 15) * 4;
+		if (header != IPV4_BYTES && (in_one_piece < header + TCP_BYTES ||
+					     bpf_probe_read_kernel(tcp, TCP_BYTES, at + header)))
+			return 0;
+		total = half(octets + 2);
 		key->local.address[10] = key->local.address[11] = 0xff;
 		key->peer.address[10] = key->peer.address[11] = 0xff;
-		load(key->peer.address + 12, 4, at + 12);
-		load(key->local.address + 12, 4, at + 16);
+		__builtin_memcpy(key->peer.address + 12, octets + 12, 4);
+		__builtin_memcpy(key->local.address + 12, octets + 16, 4);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (in_one_piece < 60 || load(&kind, 1, at + 6) || load(&word, 2, at + 4))
+		tcp = octets + IPV6_BYTES;
+		if (in_one_piece < IPV6_BYTES + TCP_BYTES ||
+		    bpf_probe_read_kernel(octets, IPV6_BYTES + TCP_BYTES, at) || octets[6] != IPPROTO_TCP)
 			return 0;
-		header = 40;
-		total = word ? bpf_ntohs(word) + 40 : 0;
-		load(key->peer.address, 16, at + 8);
-		load(key->local.address, 16, at + 24);
+		header = IPV6_BYTES;
+		total = half(octets + 4) ? half(octets + 4) + IPV6_BYTES : 0;
+		__builtin_memcpy(key->peer.address, octets + 8, 16);
+		__builtin_memcpy(key->local.address, octets + 24, 16);
 	} else {
 		return 0;
 	}
 	// 0: longer than the field can say.
 	if (!total)
 		total = skb->len;
-	if (kind != IPPROTO_TCP || in_one_piece < header + 20 || load(ports_of, 4, at + header) ||
-	    load(&seq, 4, at + header + 4) || load(&offset, 1, at + header + 12))
-		return 0;
-	header += (offset >> 4) * 4;
+	header += (tcp[12] >> 4) * 4;
 	if (total <= header || total > skb->len)
 		return 0;
 	key->net = (__u64)skb->dev->nd_net.net;
-	key->peer.port = bpf_ntohs(ports_of[0]);
-	key->local.port = bpf_ntohs(ports_of[1]);
-	*end = bpf_ntohl(seq) + total - header;
+	key->peer.port = half(tcp);
+	key->local.port = half(tcp + 2);
+	*end = (half(tcp + 4) << 16 | half(tcp + 6)) + total - header;
 	return 1;
 }

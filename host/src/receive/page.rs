@@ -193,7 +193,7 @@ mod tests {
             "rxrecv (77), port 9400: 1 connection open\n  \
              segments                       <1ms       1-10ms     10-100ms    100-200ms     200ms-1s          >1s\n  \
              T_wait, to TCP              122,657          744          896           40          300           75\n  \
-             \x20 behind the lock               0            0            0            0            0           75\n  \
+             \x20 behind the lock                 0            0            0            0            0           75\n  \
              queues: receive 1,234,567 B now, 0 most; backlog 0 most; out of order 0 now, 0 most\n  \
              lock: held 2 of 10 times when the core was lost, 0 with packets behind it; last by rxrecv (78), which lost it to \
              spin\n  \
