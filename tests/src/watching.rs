@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::{command, eventually, host_binary};
 
@@ -50,13 +51,26 @@ impl Watching {
     /// # Panics
     /// When none comes.
     pub fn shows(&mut self, what: &str, is_shown: impl Fn(&str) -> bool) {
-        let (pages, page) = (&self.pages, &mut self.page);
-        eventually(what, || {
-            if let Some(next) = pages.try_iter().last() {
-                *page = next;
+        eventually(what, || self.shows_now(&is_shown));
+    }
+
+    /// Whether a page of which this is true comes within this time, where only the kernel decides that.
+    pub fn may_show(&mut self, within: Duration, is_shown: impl Fn(&str) -> bool) -> bool {
+        let end = Instant::now() + within;
+        while Instant::now() < end {
+            if self.shows_now(&is_shown) {
+                return true;
             }
-            is_shown(page)
-        });
+            thread::sleep(Duration::from_millis(100));
+        }
+        false
+    }
+
+    fn shows_now(&mut self, is_shown: &impl Fn(&str) -> bool) -> bool {
+        if let Some(next) = self.pages.try_iter().last() {
+            self.page = next;
+        }
+        is_shown(&self.page)
     }
 
     /// The last page.

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use std::{fs, thread};
 
 use ackpace_tests::{
@@ -242,17 +243,19 @@ fn a_receiver_that_loses_its_core_with_the_lock_is_raised_and_has_its_own_value_
         unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
     });
     let tid = told.recv().expect("it runs");
-    watching.shows("the core is lost with the lock", |page| {
+    let was_lost = watching.may_show(Duration::from_secs(60), |page| {
         let times = page.split("\"lost_owning\":").nth(1);
         let times = times.and_then(|text| text.split(',').next()?.parse::<u64>().ok());
         times.is_some_and(|times| times > 0)
     });
     let counts = guarding.end(libc::SIGTERM);
     assert_eq!(nice_of(tid), 0, "its own value: {counts}");
-    assert!(
-        counts.contains("\"turns\":") && !counts.contains("\"turns\":0"),
-        "{counts}"
-    );
+    if was_lost {
+        let turns = counts.contains("\"turns\":") && !counts.contains("\"turns\":0");
+        assert!(turns, "{counts}");
+    } else {
+        skip("in a minute this kernel took no core from a thread that had its socket's lock");
+    }
     is_over.store(true, Ordering::Relaxed);
     sends.join().expect("no panic");
     assert_eq!(receives.join().expect("no panic"), 0);
