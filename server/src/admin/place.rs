@@ -265,7 +265,7 @@ mod tests {
             own_folder(folder).expect("a new folder");
         }
         std::os::unix::fs::symlink(&own, &link).expect("a link");
-        assert_eq!(of_users(&shared), [own.clone()]);
+        assert_eq!(of_users(&shared), std::slice::from_ref(&own));
         fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("our own folder");
         assert!(of_users(&shared).is_empty(), "others may write to it");
         fs::remove_dir_all(shared).expect("our own folder");
