@@ -71,10 +71,12 @@ impl DepthBound {
     /// The rest of the sentence "it gets so many reads at once since".
     pub fn sentence(self) -> &'static str {
         match self {
-            DepthBound::FirstRead => "a new client's first read waits for no more",
+            DepthBound::FirstRead => {
+                "more would make a new client wait too long for its first bytes"
+            }
             DepthBound::Measured => "that was measured to be best for reads of this length",
             DepthBound::FirstReadLate => {
-                "with more of them a new client's first read would wait too long"
+                "with more of them a new client would wait far too long for its first bytes"
             }
             DepthBound::Memory => "memory has room for no more (memory_max)",
             DepthBound::Setting => "it is set",

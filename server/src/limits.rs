@@ -226,6 +226,8 @@ pub const CONTROL_HELD_BYTES_MAX: usize = 2 << 20;
 /// 256 fastest connections of all and those of one worker, or a piece of connections with long paths. Not enforced: the
 /// content bounds it.
 pub const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
+/// Folders of users below /tmp in which root's `ackpace top` looks for servers. More: name the socket by --admin.
+pub const USER_FOLDERS_MAX: usize = 256;
 /// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
 pub const STALE_SOCKETS_MAX: usize = 256;
 
@@ -243,8 +245,11 @@ pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
 pub const LOG_REST: Duration = Duration::from_millis(20);
 /// A log whose reader takes nothing is looked at so often.
 pub const LOG_STUCK_LOOK_EACH: Duration = Duration::from_millis(500);
-/// Time between two reports of dropped lines: often enough to act, too seldom to flood the log.
+/// Time between two reports of dropped lines, and of what many clients cause at once: often enough to act, too seldom to flood the log.
 pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Kinds of such lines, and files, of which the last line is remembered, so that each has one in [`LOG_REPORT_INTERVAL`].
+/// More: the others share one line of each kind.
+pub const LOG_SELDOM_MAX: usize = 64;
 /// How long a stop waits for a log to be written. More: the rest is lost, since a stuck pipe must not keep the server
 /// from stopping.
 pub const LOG_STOP_MAX: Duration = Duration::from_secs(2);

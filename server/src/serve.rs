@@ -3,8 +3,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::congestion::Delay;
@@ -32,16 +33,16 @@ use crate::greeting;
 use crate::handover::HandOver;
 use crate::ledger::Ledger;
 use crate::limits::{DESCRIPTORS_READY_MAX, WORKERS_MAX};
-use crate::listeners::{Listeners, bind_metrics};
-use crate::log::{self, AccessLog, Diagnostics};
+use crate::listeners::{self, Listeners, bind_metrics};
+use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed,
-    SendShare, ServeOptions, Sibling, Workers,
+    SendShare, ServeOptions, Sibling, Workers, display_duration,
 };
 use crate::resolver::{Inbox, Resolver, Return};
-use crate::shares::{self, Shares};
+use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
 use crate::store::device::Devices;
 use crate::store::file::FileTable;
@@ -60,7 +61,16 @@ pub fn check(options: &ServeOptions) -> Result<(), Failure> {
     let shares = shares(options, workers)?;
     let process = Process::new(&shares, &Arc::new(shares.ledger()));
     site(options, &process)?;
+    listeners::check(&options.listen, &options.congestion_control)
+        .map_err(|error| Failure::operator(error.to_string()))?;
     log::check(&options.access_log).map_err(|error| log_failure(&options.access_log, &error))
+}
+
+/// What is lost for want of descriptors, with these options.
+pub fn lost_descriptors(options: &ServeOptions) -> Option<String> {
+    Shares::of(options, workers(options))
+        .ok()?
+        .lost_descriptors(descriptors_allowed())
 }
 
 /// The text of `ackpace limits`.
@@ -84,7 +94,8 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let ledger = Arc::new(shares.ledger());
     let process = Process::new(&shares, &ledger);
     let site = Arc::new(site(&options, &process)?);
-    let mut listeners = Listeners::bind(&options.listen, workers, &options.congestion_control)
+    let (controls, mode) = (&options.congestion_control, options.unix_mode);
+    let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
@@ -117,6 +128,9 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let board = Board::new(channels, Arc::clone(&shared), log.handle(), &diagnostics);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
     let cost = shares.cost(options.connections_max);
+    let cost = cost
+        .into_iter()
+        .chain(shares.lost_descriptors(descriptors_allowed()));
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
     let stop = {
         let (shared, stopping) = (Arc::clone(&shared), running.stopping());
@@ -132,13 +146,15 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
     obeyed.map_err(|error| runtime("signals", error))?;
     let ended = running.wait(options.drain_timeout);
+    shared.seldom.tell_all();
+    tell_cut_off(&shared, options.drain_timeout);
     drop(unix);
     log.stop();
     let in_order = ended.and_then(|()| ending::wait_for_disks(&shared));
     drop(admin_file);
     let turns = Turns::default();
     tallies.iter().for_each(|tally| turns.merge(&tally.turns));
-    tracing::info!("turns: {turns}");
+    tracing::debug!("turns: {turns}");
     diagnostics.stop();
     in_order
 }
@@ -206,6 +222,8 @@ fn start(
         clock,
         ledger,
         connection_bytes: shares.connection_bytes(),
+        seldom: Seldom::default(),
+        cut_off: AtomicU64::new(0),
         addresses: addresses(options, places.saturating_mul(workers as u32)),
     });
     let (mut running, mut admin_channels) = (Running::default(), Vec::new());
@@ -292,6 +310,16 @@ fn ends(workers: usize, places: u32) -> io::Result<Ends> {
         });
     }
     Ok(ends)
+}
+
+fn tell_cut_off(shared: &Shared, drain_timeout: Duration) {
+    let count = shared.cut_off.load(Ordering::Relaxed);
+    if count > 0 {
+        tracing::warn!(
+            "the end of drain_timeout ({}): {count} downloads were cut off",
+            display_duration(drain_timeout)
+        );
+    }
 }
 
 /// What all sites of the process share: each of these is made once.

@@ -92,10 +92,9 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let timeout = self
-                .decider
-                .deadline()
-                .map(|at| timespec(at.since_us(self.now())));
+            let due = [self.decider.deadline(), self.shared.seldom.due()];
+            let due = due.into_iter().flatten().min();
+            let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -110,7 +109,7 @@ impl Worker {
             );
             self.turn(&events, begun);
             self.report_load(begun);
-            self.publish();
+            self.publish(begun);
             let took_us = self.now().since_us(begun);
             self.tally.turns.add(took_us);
         }
@@ -258,7 +257,7 @@ impl Worker {
             _ => Why::ReadFailed,
         };
         if self.decider.awaits(stream, seq) {
-            self.tell_unfilled(stream, error, why);
+            self.tell_unfilled(stream, error, why, now);
         }
         self.decider.on(In::Unfilled { stream, seq, why }, now);
     }

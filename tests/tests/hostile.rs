@@ -308,6 +308,7 @@ fn a_server_that_ran_out_of_descriptors_recovers() {
         .args(&["--workers", "1"])
         .descriptors_max(64)
         .start();
+    server.out_line(&["lost: descriptors: 64 are allowed", "LimitNOFILE="]);
     assert_eq!(server.ask(FILE).text(), "a");
     let before = server.descriptors();
     let mut crowd: Vec<Conn> = (0..200).map(|_| server.connect()).collect();
@@ -317,6 +318,7 @@ fn a_server_that_ran_out_of_descriptors_recovers() {
     eventually("the server holds what it can", || {
         server.descriptors() >= 60.max(before)
     });
+    server.err_line(&["WARN", "accept: ", "LimitNOFILE"]);
     drop(crowd);
     eventually("the descriptors are back", || {
         server.descriptors() <= before

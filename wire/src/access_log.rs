@@ -5,6 +5,7 @@
 //! parsers accept both. docs/access-log.md defines each field. A line never holds a raw control byte, so no
 //! client can forge a second line.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::civil::{Civil, push_decimal, push_padded};
@@ -32,6 +33,15 @@ pub enum Remote {
     Ip(IpAddr),
     /// A client of a unix socket, written `unix:` as nginx does.
     Unix,
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remote::Ip(address) => address.to_canonical().fmt(f),
+            Remote::Unix => f.write_str("unix:"),
+        }
+    }
 }
 
 /// The request as the client sent it. Overlong fields are cut when the line is written.
@@ -247,11 +257,7 @@ fn push_json(request: &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
 
 fn push_remote(remote: Remote, out: &mut Vec<u8>) {
     use std::io::Write;
-    match remote {
-        // Writing to a Vec cannot fail.
-        Remote::Ip(address) => write!(out, "{}", address.to_canonical()).expect("write to memory"),
-        Remote::Unix => out.extend_from_slice(b"unix:"),
-    }
+    write!(out, "{remote}").expect("write to memory"); // writing to a Vec cannot fail
 }
 
 /// As nginx's `log_format ... escape=default`.

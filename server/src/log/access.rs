@@ -161,6 +161,11 @@ impl Sink for Destination {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        let meta = self.file.metadata();
+        meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
+    }
+
     fn room_bytes(&self, wait_max: Duration) -> Option<usize> {
         if !self.has_reader {
             return Some(usize::MAX);

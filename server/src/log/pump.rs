@@ -56,6 +56,11 @@ pub trait Sink: Write {
         false
     }
 
+    /// Whether the next write begins the file: it is empty, perhaps since somebody truncated it.
+    fn is_empty(&self) -> bool {
+        false
+    }
+
     /// How many bytes a write takes now without waiting for a reader; `None` after `wait_max` without room.
     fn room_bytes(&self, _wait_max: Duration) -> Option<usize> {
         Some(usize::MAX)
@@ -353,6 +358,7 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
     fn write(&mut self, now: Instant) {
         self.report_dropped(now);
         if !self.batch.is_empty() {
+            self.torn = self.torn && !self.sink.is_empty();
             if self.torn {
                 self.batch.insert(0, b'\n');
             }

@@ -20,7 +20,7 @@ use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::plain;
 use crate::front::site::{Served, Site, SiteAnswer};
-use crate::log::AccessHandle;
+use crate::log::{AccessHandle, Kind};
 use crate::resolver::{Done, Job};
 use crate::response_cache::changes::Moment;
 use crate::response_cache::watch::{Bytes, Watch};
@@ -87,7 +87,7 @@ impl Worker {
         let whole = owed_bytes.unwrap_or(0) == 0;
         if !whole || !plan.is_sound() {
             tracing::error!(
-                remote = ?conn.remote,
+                remote = %conn.remote,
                 owed_bytes,
                 "an answer is not what its head promises; its connection ends. Please report this"
             );
@@ -117,9 +117,10 @@ impl Worker {
                 );
             }
             Done::Sliced(Err(error), _) => {
-                tracing::warn!(
+                let text = format_args!(
                     "a listing could not be read to its end: {error}; look at its disk (dmesg)"
                 );
+                self.shared.seldom.tell(Kind::Listing, None, text, now);
                 self.decider.on(
                     In::Failed {
                         stream,
@@ -178,21 +179,24 @@ impl Worker {
         match answer {
             SiteAnswer::File(served) => conn.source = Some(Source::File(served.file)),
             SiteAnswer::Listing(listing) => conn.listing = listing,
-            SiteAnswer::Astray(why) => tracing::debug!(remote = ?conn.remote, "404: {why}"),
-            SiteAnswer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
+            SiteAnswer::Astray(why) => tracing::debug!(remote = %conn.remote, "404: {why}"),
+            SiteAnswer::Forbidden(why) => tracing::debug!(remote = %conn.remote, "403: {why}"),
             SiteAnswer::Failed(error) => {
-                tracing::error!(remote = ?conn.remote, "500: {error}; look at the file, its rights and its disk")
+                let text = format_args!("500: {error}; look at the file, its rights and its disk");
+                self.shared.seldom.tell(Kind::Failed, None, text, now);
             }
             SiteAnswer::Exhausted => {
                 self.response_cache.shed(); // it may be what holds the descriptors
-                tracing::warn!(
+                let text = format_args!(
                     "503: no descriptors or memory left for a request; raise LimitNOFILE"
-                )
+                );
+                self.shared.seldom.tell(Kind::Exhausted, None, text, now);
             }
             SiteAnswer::Crowded => {
-                tracing::warn!(
+                let text = format_args!(
                     "503: too many requests wait for a disk that does not answer; look at it (dmesg)"
-                )
+                );
+                self.shared.seldom.tell(Kind::Crowded, None, text, now);
             }
             SiteAnswer::Slash | SiteAnswer::Elsewhere(_) | SiteAnswer::NotFound => {}
         }

@@ -142,7 +142,7 @@ impl Worker {
                 self.taken(order, attempt.way, (taken_bytes, end), now)
             }
             Sent::Broken(why) => {
-                self.tell_broken(stream, attempt.at_bytes, why);
+                self.tell_broken(stream, attempt.at_bytes, why, now);
                 In::Failed { stream, why }
             }
             Sent::Missing => In::Missing { stream },

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::limits::LOWAT_BYTES_START;
@@ -24,7 +24,7 @@ use crate::front::site::Site;
 use crate::handover::HandOver;
 use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
-use crate::log::AccessHandle;
+use crate::log::{AccessHandle, Seldom};
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
@@ -53,6 +53,10 @@ pub struct Shared {
     pub ledger: Arc<Ledger>,
     /// Bytes that one connection is charged in `ledger`.
     pub connection_bytes: u64,
+    /// The lines of the log that many clients cause at once.
+    pub seldom: Seldom,
+    /// Connections with a response that were cut off at the end of the drain.
+    pub cut_off: AtomicU64,
     /// Connections of each client address; `None`: nothing bounds them.
     pub addresses: Option<Arc<AddressCounts>>,
 }

@@ -102,7 +102,7 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
                 to: 4,
                 bound: DepthBound::FirstRead,
             },
-            "the device gets 4 reads at once (K), not 8, since a new client's first read waits for no more",
+            "the device gets 4 reads at once (K), not 8, since more would make a new client wait too long for its first bytes",
         ),
         (
             DeviceChange::Tried(verdict),

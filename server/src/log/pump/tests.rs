@@ -282,6 +282,33 @@ fn short_writes_and_interruptions_are_continued() {
 }
 
 #[test]
+fn a_line_torn_before_its_file_was_emptied_leaves_no_empty_line() {
+    struct Emptied(Sink);
+    impl Write for Emptied {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    impl super::Sink for Emptied {
+        fn is_empty(&self) -> bool {
+            self.0.text().is_empty()
+        }
+    }
+    let sink = Sink::new([Ok(2), Err(io::ErrorKind::StorageFull.into())]);
+    let mut writer = writer(Emptied(sink.clone()), |_, _: &mut Vec<u8>| {});
+    writer.take(line("torn"));
+    writer.write(Instant::now());
+    sink.taken.lock().expect("no panic before").clear();
+    writer.take(line("next"));
+    writer.write(Instant::now());
+    assert_eq!(sink.text(), "next\n");
+    assert_eq!(writer.shared.counts().written, 1);
+}
+
+#[test]
 fn dropped_lines_are_reported_once_per_interval() {
     let troubles = Troubles::default();
     let mut writer = writer(Sink::default(), noting(&troubles));
