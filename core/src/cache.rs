@@ -9,7 +9,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::conn::{ObjectId, ResidencySource, Span};
-use crate::limits::{DOUBT_US_MIN, RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US, WINDOW_BYTES};
+use crate::limits::WINDOW_BYTES;
+use crate::residency::limits::{DOUBT_US_MIN, RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US};
 use crate::units::Instant;
 
 /// What to do about a window before it is sent.

@@ -6,12 +6,15 @@
 //! ([`Doubt`], [`means`]). Which window to read is decided by what [`cache`](crate::cache) believes.
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
+pub mod limits;
+
 use crate::conn::{ResidencySource, Span};
-use crate::limits::{
-    CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, REACH_BYTES_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX,
-    SCANS_HOLD_US_MIN, SCANS_SHARE, SEND_BYTES_MAX, SEND_WAITED_US, UNPROVEN_SEND_BYTES_MAX,
-};
+use crate::limits::{REACH_BYTES_MIN, SEND_BYTES_MAX};
 use crate::units::Instant;
+use limits::{
+    CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX, SCANS_HOLD_US_MIN,
+    SCANS_SHARE, SEND_WAITED_US, UNPROVEN_SEND_BYTES_MAX,
+};
 
 /// How the kernel is asked which bytes of a span are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -127,10 +127,8 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         .collect();
     let board = Board::new(channels, Arc::clone(&shared), log.handle(), &diagnostics);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
-    let cost = shares.cost(options.connections_max);
-    let cost = cost
-        .into_iter()
-        .chain(shares.lost_descriptors(descriptors_allowed()));
+    let cost = shares.cost(options.connections_max).into_iter();
+    let cost = cost.chain(shares.lost_descriptors(descriptors_allowed()));
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
     let stop = {
         let (shared, stopping) = (Arc::clone(&shared), running.stopping());
@@ -146,8 +144,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
     obeyed.map_err(|error| runtime("signals", error))?;
     let ended = running.wait(options.drain_timeout);
-    shared.seldom.tell_all();
-    tell_cut_off(&shared, options.drain_timeout);
+    tell_rest(&shared, options.drain_timeout);
     drop(unix);
     log.stop();
     let in_order = ended.and_then(|()| ending::wait_for_disks(&shared));
@@ -186,8 +183,7 @@ fn start(
     log: &AccessLog,
 ) -> io::Result<Started> {
     let clock = Clock::start();
-    let places = shares.connections_per_worker;
-    let workers = listeners.by_worker.len();
+    let (places, workers) = (shares.connections_per_worker, listeners.by_worker.len());
     let Ends {
         channels,
         returns,
@@ -312,7 +308,8 @@ fn ends(workers: usize, places: u32) -> io::Result<Ends> {
     Ok(ends)
 }
 
-fn tell_cut_off(shared: &Shared, drain_timeout: Duration) {
+fn tell_rest(shared: &Shared, drain_timeout: Duration) {
+    shared.seldom.tell_all();
     let count = shared.cut_off.load(Ordering::Relaxed);
     if count > 0 {
         tracing::warn!(

@@ -440,7 +440,8 @@ fn decisions_bytes() -> u64 {
 }
 
 fn residency_cache_bytes() -> u64 {
-    core::RESIDENCY_CACHED_MAX as u64 * ackpace_core::cache::SIGHTING_BYTES
+    ackpace_core::residency::limits::RESIDENCY_CACHED_MAX as u64
+        * ackpace_core::cache::SIGHTING_BYTES
 }
 
 /// Memory that each worker needs to cache any responses at all.

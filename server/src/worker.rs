@@ -287,11 +287,7 @@ impl Worker {
             } => self.probe(stream, (span, seen_us_ago), now),
             Out::Want(want) => self.want(want, now),
             Out::Forget(stream) => self.forget(stream),
-            Out::Release(stream) => {
-                if let Some(conn) = self.conns.get(stream.conn) {
-                    conn.pieces.clear();
-                }
-            }
+            Out::Release(stream) => self.release(stream),
             Out::Ended(stream) => self.ended(stream, now),
             Out::Slice(stream) => self.slice(stream, now),
             Out::Send {
@@ -363,6 +359,12 @@ impl Worker {
         match received {
             Ok(received) => self.decider.on(In::Received { conn: id, received }, now),
             Err(_) => self.tcp_event(id, &EventSource::SocketError, now),
+        }
+    }
+
+    fn release(&mut self, stream: StreamId) {
+        if let Some(conn) = self.conns.get(stream.conn) {
+            conn.pieces.clear();
         }
     }
 

@@ -7,9 +7,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Command, FromArgMatches, ValueHint};
 
+mod defaults;
 mod duration;
 mod kinds;
 mod listen;
@@ -34,15 +35,6 @@ pub use value::{ValueError, shown};
 const SECOND_MS: u64 = 1000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
-
-impl ServeOptions {
-    /// The value of each option that is not given.
-    pub fn default_values() -> ServeOptions {
-        let command = ServeOptions::augment_args(Command::new("ackpace").no_binary_name(true));
-        let matches = command.get_matches_from::<_, &str>([]);
-        ServeOptions::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-    }
-}
 
 /// All options of `ackpace serve`.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]

@@ -234,12 +234,8 @@ impl File {
     /// Whether a span that was in the page cache a moment ago is there still, by a count of its pages. A page that was
     /// dropped and is just being read again counts, too.
     pub fn is_still_resident(&self, span: Span) -> bool {
-        match self.residency {
-            ResidencySource::Ask => {
-                residency::cached_pages(&self.fd, span) == Ok(residency::pages_of(span))
-            }
-            ResidencySource::Always | ResidencySource::Remember => true,
-        }
+        self.residency != ResidencySource::Ask
+            || residency::cached_pages(&self.fd, span) == Ok(residency::pages_of(span))
     }
 
     /// Copies bytes of the page cache, as many as are there. Never waits for a disk, but may start to read what is

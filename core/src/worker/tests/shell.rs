@@ -10,9 +10,9 @@ use crate::addresses::{Address, AddressCounts};
 use crate::congestion::Delay;
 use crate::conn::Held;
 use crate::disk::{self, Disk, ReadError, ReadId};
-use crate::limits::RESIDENCY_TRUST_US;
 use crate::limits::SLOT_BYTES;
 use crate::prefetch::Prefetch;
+use crate::residency::limits::RESIDENCY_TRUST_US;
 use crate::send::Refill;
 
 /// Residency is kept in quarters of a window, so that half-known windows occur.

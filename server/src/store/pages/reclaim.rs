@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ackpace_core::limits::{DOUBT_READ_US, EPOCH_US_MAX};
+use ackpace_core::residency::limits::{DOUBT_READ_US, EPOCH_US_MAX};
 use ackpace_core::residency::scans_hold_us;
 use ackpace_core::units::Instant;
 

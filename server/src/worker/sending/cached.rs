@@ -209,7 +209,7 @@ mod tests {
     use std::sync::Arc;
 
     use ackpace_core::conn::{ObjectId, Promise, ResidencySource};
-    use ackpace_core::limits::UNPROVEN_SEND_BYTES_MAX;
+    use ackpace_core::residency::limits::UNPROVEN_SEND_BYTES_MAX;
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;
