@@ -42,11 +42,11 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 pub struct ServeOptions {
     /// Directory to serve, or one file
     ///
-    /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under the name
-    /// that is given here, also where that is a link, and `/` leads to it. The directory is opened once at the start;
-    /// replacing it later needs a restart, but a file or a link in it may be replaced. Its file system can't be
-    /// unmounted while it is served.
-    /// A relative path starts at the current directory, also when it is given in a configuration file.
+    /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under the name that
+    /// is given here, also where that is a link, and `/` leads to it. The directory is opened once at the start;
+    /// replacing it later needs a restart, but a file or a link in it may be replaced. Its file system can't be unmounted
+    /// while it is served. A relative path starts at the current directory, also when it is given in a configuration
+    /// file.
     ///
     /// Default: the current directory, so that `ackpace` alone shares what you are looking at with this machine.
     /// Range: a directory or regular file that can be read.
@@ -306,8 +306,7 @@ pub struct ServeOptions {
     /// Time to keep an idle connection
     ///
     /// Counted from the end of a response to the first byte of the next request. A new connection has the header timeout.
-    /// An idle connection holds no buffer, and is closed earlier where its place is needed (`connections_max`, or no
-    /// descriptors or memory are left).
+    /// An idle connection holds no buffer, and ends earlier where its place is needed (connections, memory, descriptors).
     ///
     /// Default: as nginx has it; browsers close after one to five minutes themselves. Range: 100ms to 24h.
     #[arg(long, value_name = "TIME", default_value = "75s", help_heading = "Time limits",
