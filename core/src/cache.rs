@@ -66,9 +66,7 @@ impl ResidencyCache {
         span: Span,
         now: Instant,
     ) -> ResidencyVerdict {
-        let seen = self.slots[slot(object, span)]
-            .filter(|sighting| sighting.object == object && sighting.span.covers(span));
-        match (residency, seen) {
+        match (residency, self.sighting(object, span)) {
             (ResidencySource::Always, _) => ResidencyVerdict::Resident,
             (_, Some(sighting)) if sighting.is_fresh(now) => ResidencyVerdict::Resident,
             (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => {
@@ -80,10 +78,15 @@ impl ResidencyCache {
 
     /// How long ago all of `span` was seen in memory; `None`: never, or too long ago to say anything of what others do.
     pub fn seen_us_ago(&self, object: ObjectId, span: Span, now: Instant) -> Option<u64> {
-        let sighting = self.slots[slot(object, span)]
-            .filter(|sighting| sighting.object == object && sighting.span.covers(span))?;
+        let sighting = self.sighting(object, span)?;
         let ago_us = now.since_us(sighting.seen_at);
         (sighting.seen_at <= now && ago_us < DOUBT_US_MIN).then_some(ago_us)
+    }
+
+    /// The last sighting of all of `span`.
+    fn sighting(&self, object: ObjectId, span: Span) -> Option<Sighting> {
+        self.slots[slot(object, span)]
+            .filter(|sighting| sighting.object == object && sighting.span.covers(span))
     }
 
     /// `span` was seen in memory now: the kernel said so, or we have just read it.

@@ -124,7 +124,7 @@ impl Conn {
     /// For how long the client has owed us nothing and we nothing to it, microseconds; 0: it is not idle.
     fn idle_us(&self, now: Instant) -> u64 {
         match self.phase {
-            ConnPhase::Open if self.timeouts.idle() => self.timeouts.for_us(now),
+            ConnPhase::Open if self.timeouts.idle() && !self.queued => self.timeouts.for_us(now),
             _ => 0,
         }
     }

@@ -371,14 +371,13 @@ impl Worker {
     fn probe(&mut self, stream: StreamId, (span, seen_us_ago): (Span, Option<u64>), now: Instant) {
         let mut resident_bytes = 0;
         if let Some(conn) = self.conns.get(stream.conn) {
-            let told = conn
-                .source
-                .as_ref()
-                .and_then(|source| source.resident_bytes(span));
+            let source = conn.source.as_ref();
+            let told = source.and_then(|source| source.resident_bytes(span));
+            let shows_drops = source.is_some_and(Source::shows_drops);
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
                 conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));
-            } else if let Some(seen_us_ago) = seen_us_ago {
+            } else if let Some(seen_us_ago) = seen_us_ago.filter(|_| shows_drops) {
                 residency::gone(seen_us_ago, now);
             }
         }

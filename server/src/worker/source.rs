@@ -52,6 +52,13 @@ impl Source {
         }
     }
 
+    /// Whether bytes that are missing, and that the kernel has not reclaimed, tell of a program that drops them.
+    pub fn shows_drops(&self) -> bool {
+        match self {
+            Source::File(file) => file.shows_drops(),
+        }
+    }
+
     /// Copies bytes that are in memory, as many as are there. Never waits.
     ///
     /// # Errors

@@ -115,10 +115,7 @@ fn send_piece(transport: &Transport, of: &Promised, piece: Span) -> Sent {
 /// How many bytes of the span are in memory now, if the first `sure_bytes` are.
 fn resident_bytes(source: &Source, span: Span, sure_bytes: u64) -> u64 {
     let sure_bytes = sure_bytes.min(span.len_bytes);
-    let rest = Span {
-        offset_bytes: span.offset_bytes + sure_bytes,
-        len_bytes: span.len_bytes - sure_bytes,
-    };
+    let rest = span.behind(sure_bytes);
     if rest.len_bytes == 0 {
         return sure_bytes;
     }
@@ -301,6 +298,25 @@ mod tests {
         assert_eq!(sent_bytes(), 2 * UNPROVEN_SEND_BYTES_MAX);
         let behind = file.resident_bytes(span(2 * UNPROVEN_SEND_BYTES_MAX, 1));
         assert_eq!(behind, Some(0), "it was not read");
+    }
+
+    #[test]
+    fn only_what_the_kernel_knows_and_keeps_shows_that_others_drop_pages() {
+        for (residency, is_here, expected) in [
+            (ResidencySource::Ask, true, true),
+            (ResidencySource::Ask, false, false), // FUSE drops its own
+            (ResidencySource::Remember, true, false), // nobody can say what is missing
+        ] {
+            let fd = std::fs::File::open("/proc/self/exe").expect("this program");
+            let fd = Descriptor::new(OwnedFd::from(fd), 0);
+            let id = ObjectId {
+                device: 0,
+                index: 0,
+                generation: 0,
+            };
+            let file = Arc::new(File::new(fd, id, residency, b"a", (0, is_here)));
+            assert_eq!(Source::File(file).shows_drops(), expected, "{residency:?}");
+        }
     }
 
     #[test]
