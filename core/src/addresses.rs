@@ -41,7 +41,7 @@ pub struct AddressCounts {
 
 /// Where a connection is counted. Give it back once, by [`AddressCounts::leave`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedIn {
     word: u32,
 }
 
@@ -58,7 +58,7 @@ impl AddressCounts {
 
     /// Counts a connection of `address`. Returns where, and how many connections the address has with this one; `None`
     /// if the table has no place for it.
-    pub fn enter(&self, address: Address) -> Option<(Counted, u32)> {
+    pub fn enter(&self, address: Address) -> Option<(CountedIn, u32)> {
         let (bucket, tag) = self.bucket(address);
         // Another worker may take a word in between: then look again.
         for _ in 0..=BUCKET {
@@ -81,7 +81,7 @@ impl AddressCounts {
             };
             let swapped = self.words[word].compare_exchange(value, new, Relaxed, Relaxed);
             if swapped.is_ok() {
-                let counted = Counted { word: word as u32 };
+                let counted = CountedIn { word: word as u32 };
                 return Some((counted, count as u32 + 1));
             }
         }
@@ -89,7 +89,7 @@ impl AddressCounts {
     }
 
     /// A connection that was counted is gone.
-    pub fn leave(&self, counted: Counted) {
+    pub fn leave(&self, counted: CountedIn) {
         let Some(word) = self.words.get(counted.word as usize) else {
             return;
         };
@@ -134,7 +134,7 @@ mod tests {
             steps in prop::collection::vec((0u64..6, any::<prop::sample::Index>(), any::<bool>()), 1..200),
         ) {
             let counts = AddressCounts::new(200, secret);
-            let mut open: Vec<(u64, Counted)> = Vec::new();
+            let mut open: Vec<(u64, CountedIn)> = Vec::new();
             for (address, which, leaves) in steps {
                 if leaves && !open.is_empty() {
                     let (_, counted) = open.swap_remove(which.index(open.len()));

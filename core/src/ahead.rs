@@ -20,7 +20,7 @@ pub struct Ahead {
 
 /// The distribution of the memory now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct MemoryInUse {
     /// What all disks together have.
     pub all_bytes: u64,
     /// What this disk has of it.
@@ -48,7 +48,7 @@ impl Ahead {
     }
 
     /// What a disk should have from now on. Never more than what it has plus what is free.
-    pub fn share_bytes(&self, now: &Standing) -> u64 {
+    pub fn share_bytes(&self, now: &MemoryInUse) -> u64 {
         let all_bytes = self.all_bytes(now.all_bytes, now.free_bytes);
         let part_bytes = all_bytes / now.disks.max(1);
         let near = now.own_bytes.abs_diff(part_bytes) <= part_bytes / 8;
@@ -82,8 +82,8 @@ mod tests {
     const MEMORY: u64 = 128 * MIB;
     const RESERVE: i64 = 8 * MIB as i64;
 
-    fn alone(own_bytes: u64, free_bytes: i64) -> Standing {
-        Standing {
+    fn alone(own_bytes: u64, free_bytes: i64) -> MemoryInUse {
+        MemoryInUse {
             all_bytes: own_bytes,
             own_bytes,
             disks: 1,
@@ -125,14 +125,14 @@ mod tests {
     #[test]
     fn disks_have_equal_parts() {
         let ahead = Ahead::of(MEMORY, u64::MAX);
-        let first = Standing {
+        let first = MemoryInUse {
             all_bytes: 80 * MIB,
             own_bytes: 80 * MIB,
             disks: 2,
             free_bytes: RESERVE,
         };
         assert_eq!(ahead.share_bytes(&first), 40 * MIB);
-        let second = Standing {
+        let second = MemoryInUse {
             own_bytes: 0,
             all_bytes: 40 * MIB,
             free_bytes: RESERVE + (40 << 20),
@@ -157,7 +157,7 @@ mod tests {
             let (mut free, mut others) = (memory_bytes as i64, 0i64);
             let mut has = vec![0u64; disks];
             let adjust = |has: &mut Vec<u64>, free: &mut i64, nth: usize| {
-                let now = Standing {
+                let now = MemoryInUse {
                     all_bytes: has.iter().sum(),
                     own_bytes: has[nth],
                     disks: disks as u64,

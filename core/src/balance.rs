@@ -10,7 +10,7 @@ const OVER_HUNDREDTHS: u128 = 105;
 
 /// The load of one worker, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct WorkerLoad {
     /// Its connections, including those on their way to it.
     pub connections: u64,
     /// The number of them whose rate is known.
@@ -21,13 +21,13 @@ pub struct Load {
 
 /// The worker that should get a connection that worker `me` accepted: itself, unless it carries more than 1.05 times
 /// the mean. Connections of unknown rate count as mean ones.
-pub fn place(me: usize, loads: &[Load]) -> usize {
+pub fn place(me: usize, loads: &[WorkerLoad]) -> usize {
     let known: u128 = loads.iter().map(|load| u128::from(load.known)).sum();
     let rate: u128 = loads
         .iter()
         .map(|load| u128::from(load.rate_bytes_per_s))
         .sum();
-    let weight = |load: &Load| {
+    let weight = |load: &WorkerLoad| {
         if rate == 0 {
             return u128::from(load.connections);
         }
@@ -35,7 +35,7 @@ pub fn place(me: usize, loads: &[Load]) -> usize {
         u128::from(load.rate_bytes_per_s) * known.max(1) + unknown * rate
     };
     let all: u128 = loads.iter().map(weight).sum();
-    let over = |load: &Load| weight(load) * 100 * loads.len() as u128 > all * OVER_HUNDREDTHS;
+    let over = |load: &WorkerLoad| weight(load) * 100 * loads.len() as u128 > all * OVER_HUNDREDTHS;
     if !loads.get(me).is_some_and(over) {
         return me;
     }
@@ -51,8 +51,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn load(connections: u64, known: u64, rate_bytes_per_s: u64) -> Load {
-        Load {
+    fn load(connections: u64, known: u64, rate_bytes_per_s: u64) -> WorkerLoad {
+        WorkerLoad {
             connections,
             known,
             rate_bytes_per_s,
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(place(0, &[load(10, 10, 1_000), load(20, 20, 1_000)]), 0);
         assert_eq!(place(0, &[load(5, 5, 100)]), 0, "there is nobody else");
         assert_eq!(place(0, &[]), 0);
-        assert_eq!(place(0, &[Load::default(); 4]), 0);
+        assert_eq!(place(0, &[WorkerLoad::default(); 4]), 0);
     }
 
     #[test]

@@ -9,12 +9,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::conn::{ObjectId, ResidencySource, Span};
-use crate::limits::{RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US, WINDOW_BYTES};
+use crate::limits::WINDOW_BYTES;
+use crate::residency::limits::{DOUBT_US_MIN, RESIDENCY_CACHED_MAX, RESIDENCY_TRUST_US};
 use crate::units::Instant;
 
 /// What to do about a window before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ResidencyVerdict {
     /// Send it.
     Resident,
     /// Ask the kernel.
@@ -64,15 +65,28 @@ impl ResidencyCache {
         residency: ResidencySource,
         span: Span,
         now: Instant,
-    ) -> Verdict {
-        let seen = self.slots[slot(object, span)]
-            .filter(|sighting| sighting.object == object && sighting.span.covers(span));
-        match (residency, seen) {
-            (ResidencySource::Always, _) => Verdict::Resident,
-            (_, Some(sighting)) if sighting.is_fresh(now) => Verdict::Resident,
-            (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => Verdict::Probe,
-            (ResidencySource::Remember, None) => Verdict::Unknown,
+    ) -> ResidencyVerdict {
+        match (residency, self.sighting(object, span)) {
+            (ResidencySource::Always, _) => ResidencyVerdict::Resident,
+            (_, Some(sighting)) if sighting.is_fresh(now) => ResidencyVerdict::Resident,
+            (ResidencySource::Ask, _) | (ResidencySource::Remember, Some(_)) => {
+                ResidencyVerdict::Probe
+            }
+            (ResidencySource::Remember, None) => ResidencyVerdict::Unknown,
         }
+    }
+
+    /// How long ago all of `span` was seen in memory; `None`: never, or too long ago to say anything of what others do.
+    pub fn seen_us_ago(&self, object: ObjectId, span: Span, now: Instant) -> Option<u64> {
+        let sighting = self.sighting(object, span)?;
+        let ago_us = now.since_us(sighting.seen_at);
+        (sighting.seen_at <= now && ago_us < DOUBT_US_MIN).then_some(ago_us)
+    }
+
+    /// The last sighting of all of `span`.
+    fn sighting(&self, object: ObjectId, span: Span) -> Option<Sighting> {
+        self.slots[slot(object, span)]
+            .filter(|sighting| sighting.object == object && sighting.span.covers(span))
     }
 
     /// `span` was seen in memory now: the kernel said so, or we have just read it.
@@ -136,20 +150,29 @@ mod tests {
         let mut residency_cache = ResidencyCache::default();
         let verdict =
             |b: &ResidencyCache, span, now| b.verdict(FILE, ResidencySource::Ask, span, now);
-        assert_eq!(verdict(&residency_cache, WINDOW, START), Verdict::Probe);
+        assert_eq!(
+            verdict(&residency_cache, WINDOW, START),
+            ResidencyVerdict::Probe
+        );
         residency_cache.seen(FILE, WINDOW, START);
         let just_in_time = START.plus_us(RESIDENCY_TRUST_US - 1);
         assert_eq!(
             verdict(&residency_cache, WINDOW, just_in_time),
-            Verdict::Resident
+            ResidencyVerdict::Resident
         );
         let next = Span {
             offset_bytes: WINDOW_BYTES,
             ..WINDOW
         };
-        assert_eq!(verdict(&residency_cache, next, START), Verdict::Probe);
+        assert_eq!(
+            verdict(&residency_cache, next, START),
+            ResidencyVerdict::Probe
+        );
         let later = START.plus_us(RESIDENCY_TRUST_US);
-        assert_eq!(verdict(&residency_cache, WINDOW, later), Verdict::Probe);
+        assert_eq!(
+            verdict(&residency_cache, WINDOW, later),
+            ResidencyVerdict::Probe
+        );
     }
 
     #[test]
@@ -161,12 +184,12 @@ mod tests {
         let mut residency_cache = ResidencyCache::default();
         residency_cache.seen(FILE, tail, START);
         for (residency, whole) in [
-            (ResidencySource::Ask, Verdict::Probe),
-            (ResidencySource::Remember, Verdict::Unknown),
+            (ResidencySource::Ask, ResidencyVerdict::Probe),
+            (ResidencySource::Remember, ResidencyVerdict::Unknown),
         ] {
             assert_eq!(
                 residency_cache.verdict(FILE, residency, tail, START),
-                Verdict::Resident
+                ResidencyVerdict::Resident
             );
             assert_eq!(
                 residency_cache.verdict(FILE, residency, WINDOW, START),
@@ -180,12 +203,12 @@ mod tests {
         let mut residency_cache = ResidencyCache::default();
         let verdict =
             |b: &ResidencyCache, now| b.verdict(FILE, ResidencySource::Remember, WINDOW, now);
-        assert_eq!(verdict(&residency_cache, START), Verdict::Unknown);
+        assert_eq!(verdict(&residency_cache, START), ResidencyVerdict::Unknown);
         residency_cache.seen(FILE, WINDOW, START);
         let later = START.plus_us(RESIDENCY_TRUST_US);
-        assert_eq!(verdict(&residency_cache, later), Verdict::Probe);
+        assert_eq!(verdict(&residency_cache, later), ResidencyVerdict::Probe);
         residency_cache.gone(FILE, WINDOW);
-        assert_eq!(verdict(&residency_cache, later), Verdict::Unknown);
+        assert_eq!(verdict(&residency_cache, later), ResidencyVerdict::Unknown);
     }
 
     #[test]
@@ -198,16 +221,33 @@ mod tests {
         };
         let verdict =
             |b: &ResidencyCache, file| b.verdict(file, ResidencySource::Remember, WINDOW, START);
-        assert_eq!(verdict(&residency_cache, next), Verdict::Unknown);
+        assert_eq!(verdict(&residency_cache, next), ResidencyVerdict::Unknown);
         residency_cache.gone(next, WINDOW);
-        assert_eq!(verdict(&residency_cache, FILE), Verdict::Resident);
+        assert_eq!(verdict(&residency_cache, FILE), ResidencyVerdict::Resident);
+    }
+
+    #[test]
+    fn a_sighting_of_the_last_seconds_tells_what_was_dropped_since() {
+        let mut residency_cache = ResidencyCache::default();
+        let ago = |cache: &ResidencyCache, span, now| cache.seen_us_ago(FILE, span, now);
+        let part = Span {
+            len_bytes: 100,
+            ..WINDOW
+        };
+        assert_eq!(ago(&residency_cache, part, START), None, "never seen");
+        residency_cache.seen(FILE, part, START);
+        let later = START.plus_us(DOUBT_US_MIN - 1);
+        assert_eq!(ago(&residency_cache, part, later), Some(DOUBT_US_MIN - 1));
+        assert_eq!(ago(&residency_cache, WINDOW, later), None, "only its start");
+        assert_eq!(ago(&residency_cache, part, later.plus_us(1)), None);
+        assert_eq!(ago(&residency_cache, part, Instant { us: 0 }), None);
     }
 
     #[test]
     fn files_in_memory_need_no_question() {
         assert_eq!(
             ResidencyCache::default().verdict(FILE, ResidencySource::Always, WINDOW, START),
-            Verdict::Resident
+            ResidencyVerdict::Resident
         );
     }
 }

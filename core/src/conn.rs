@@ -113,6 +113,16 @@ impl Span {
         self.offset_bytes.saturating_add(self.len_bytes)
     }
 
+    /// What is left of the span behind its first `taken_bytes`.
+    #[must_use]
+    pub fn behind(&self, taken_bytes: u64) -> Span {
+        let taken_bytes = taken_bytes.min(self.len_bytes);
+        Span {
+            offset_bytes: self.offset_bytes + taken_bytes,
+            len_bytes: self.len_bytes - taken_bytes,
+        }
+    }
+
     /// Whether the byte at `offset_bytes` lies inside.
     pub fn contains(&self, offset_bytes: u64) -> bool {
         (self.offset_bytes..self.end_bytes()).contains(&offset_bytes)
@@ -244,9 +254,9 @@ pub struct Want {
     pub object: ObjectId,
     /// From the first byte that it lacks (the paper's PP) to the last one that it will need.
     pub span: Span,
-    /// The deadline: when the stream runs out of bytes. It is absolute, so that the disk machine computes T_n = dry_at
+    /// The deadline: when the stream runs out of bytes. It is absolute, so that the disk machine computes T_n = underrun_at
     /// - now (TPF eq. 5) for all streams without asking anyone.
-    pub dry_at: Instant,
+    pub underrun_at: Instant,
     /// B_n; 0: not known yet.
     pub rate_bytes_per_s: u64,
     /// Its number in its stream. A want that only gets a new deadline keeps its number.

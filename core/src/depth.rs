@@ -71,10 +71,12 @@ impl DepthBound {
     /// The rest of the sentence "it gets so many reads at once since".
     pub fn sentence(self) -> &'static str {
         match self {
-            DepthBound::FirstRead => "a new client's first read waits for no more",
+            DepthBound::FirstRead => {
+                "more would make a new client wait too long for its first bytes"
+            }
             DepthBound::Measured => "that was measured to be best for reads of this length",
             DepthBound::FirstReadLate => {
-                "with more of them a new client's first read would wait too long"
+                "with more of them a new client would wait far too long for its first bytes"
             }
             DepthBound::Memory => "memory has room for no more (memory_max)",
             DepthBound::Setting => "it is set",
@@ -84,7 +86,7 @@ impl DepthBound {
 
 /// The outcome of a trial: one value of K measured against another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct TrialOutcome {
     /// K before.
     pub from: usize,
     /// What was tried.
@@ -208,7 +210,7 @@ impl Depth {
     }
 
     /// A read completed. Returns the outcome of a trial that ends with it.
-    pub fn done(&mut self, served: &Served) -> Option<Verdict> {
+    pub fn done(&mut self, served: &Served) -> Option<TrialOutcome> {
         let fade = |mean: &mut f64, value: u64| *mean += (value as f64 - *mean) / 16.0;
         fade(&mut self.mean_len, served.len_bytes);
         fade(&mut self.mean_time, served.us);
@@ -349,7 +351,7 @@ impl Trial {
     }
 
     /// The outcome at the end of a turn, once it is clear.
-    fn verdict(&mut self, medium: f64) -> Option<Verdict> {
+    fn verdict(&mut self, medium: f64) -> Option<TrialOutcome> {
         let turn = core::mem::take(&mut self.turn);
         let us = (turn.over / turn.reads as f64 + medium).max(1.0);
         self.turns += 1;
@@ -375,7 +377,7 @@ impl Trial {
             (self.sum_squares / count - mean * mean).max(0.0) / (count - 1.0).max(1.0);
         let clear = beyond * beyond > CLEAR * CLEAR * error_squared;
         let enough = self.pairs >= PAIRS_MOST || clear && self.pairs >= PAIRS_LEAST;
-        enough.then(|| Verdict {
+        enough.then(|| TrialOutcome {
             from: LADDER[self.from],
             to: LADDER[self.to],
             gain_permille: (mean * 1000.0) as i32,

@@ -37,7 +37,7 @@ pub use self::decisions::{DeviceChange, DeviceDecision, DeviceState, JOURNAL_BYT
 pub use self::delay::Delayed;
 use self::landed::{Landed, common};
 pub use self::layout::{Extent, Layout};
-use self::length::{first, is_dry};
+use self::length::{first, has_underrun};
 pub use self::messages::{Destination, In, Out, ReadError, ReadId, Settings};
 use self::objects::Objects;
 use self::page_cache::PageCacheModel;
@@ -165,7 +165,7 @@ impl Disk {
                 }
                 if want.seq == before && reader.answered.is_some() {
                     // It was sent before the worker took our answer.
-                    if want.dry_at <= now.plus_us(WAKE_US) {
+                    if want.underrun_at <= now.plus_us(WAKE_US) {
                         self.outs.push_back(Out::Nudge(want.stream));
                     }
                     return;
@@ -294,20 +294,20 @@ impl Disk {
     fn read_for(&mut self, id: ReaderId, target_us: u64, now: Instant) -> Option<Out> {
         let reader = self.readers.get(&id)?;
         let (want, position) = (reader.want, reader.position?);
-        let path = self.way(id, &want, now);
+        let path = self.read_path(id, &want, now);
         let (span, into, bound) = self.length(&want, path, target_us, now)?;
-        self.note_way(id, path, now);
+        self.note_path(id, path, now);
         let chosen = Chosen {
             reason: match position {
                 _ if id.is_gone() => Reason::Left,
                 Position::Urgent(_) if want.answers > 0 => Reason::Rest,
                 Position::Urgent(_) => Reason::First,
-                _ if is_dry(&want, now) => Reason::Late,
+                _ if has_underrun(&want, now) => Reason::Late,
                 _ => Reason::Due,
             },
             bound,
             len_bytes: span.len_bytes,
-            margin_us: want.dry_at.since_us(now),
+            margin_us: want.underrun_at.since_us(now),
             target_us,
             rate_bytes_per_s: want.rate_bytes_per_s,
             took_us: 0,
@@ -355,7 +355,7 @@ impl Disk {
         self.objects.read(object, span);
         let want = self.readers.get(&id).map(|reader| reader.want);
         if let Some(want) = want.filter(|want| want.rate_bytes_per_s > 0) {
-            self.depth.turn(is_dry(&want, now));
+            self.depth.turn(has_underrun(&want, now));
         }
         self.model.begun(idle, now);
         self.flights.push(flight);

@@ -1,6 +1,6 @@
 //! Every bound of the data path: why it is what it is, and what happens when it is reached.
 //!
-//! The bounds of parsers are in `wire/src/limits.rs`. `ackpace limits` prints both, and the memory that they add up to.
+//! Those of residency are in `core/src/residency/limits.rs`, those of parsers in `wire/src/limits.rs`. `ackpace limits` prints both, and the memory that they add up to.
 
 use crate::units::{KIB, MIB, US_PER_S};
 
@@ -11,6 +11,13 @@ pub const ACCEPTS_PER_TURN_MAX: u32 = 64;
 /// How long accepting pauses when the process is out of descriptors or memory; closing a connection ends the pause
 /// early.
 pub const ACCEPT_RETRY_US: u64 = 100_000;
+/// A connection that has been idle for less is not closed to make room for another one, microseconds. Shorter: its next
+/// request may already be on its way.
+pub const IDLE_SPARED_US: u64 = US_PER_S;
+/// How long until idle connections are looked for again, if none was found while there was no room, microseconds.
+pub const IDLE_LOOK_US: u64 = 50_000;
+/// Slots that are looked at for an idle connection at once. More: the others of the worker wait.
+pub const IDLE_LOOKS_MAX: u32 = 256;
 
 /// Events taken from epoll at once. More: they stay in the kernel until the next turn.
 pub const EVENTS_PER_TURN_MAX: usize = 256;
@@ -344,35 +351,6 @@ pub const OBJECT_BYTES: u64 = 704;
 pub const REMEMBERED_EACH_BYTES: u64 = 8 * KIB;
 /// But never fewer than this. Full: the oldest that nobody reads is forgotten.
 pub const OBJECTS_REMEMBERED_MIN: usize = 512;
-/// How long the kernel's answer that bytes are in memory holds within its turn, microseconds; most turns are shorter.
-/// Longer: it is asked again.
-pub const CONFIRMED_US: u64 = 1_000;
-/// How long the kernel's count of scanned pages is relied on at least, microseconds. Shorter: reading it costs more than it saves.
-pub const SCANS_HOLD_US_MIN: u64 = 20_000;
-/// How long at most, microseconds. Longer: pages could be dropped and read again by another program meanwhile.
-pub const SCANS_HOLD_US_MAX: u64 = 100_000;
-/// How long windows that were entered in page tables count as resident without a question, microseconds. Longer: pages that
-/// are taken out by DAMON are not missed.
-pub const EPOCH_US_MAX: u64 = 10 * US_PER_S;
-/// While pages are in doubt it is relied on for so long only, microseconds. Shorter: reading it costs as much as copying.
-pub const DOUBT_READ_US: u64 = 2_000;
-/// One in so many microseconds of a processor may go into reading that count. Fewer: it is noticeable on large machines.
-pub const SCANS_SHARE: u64 = 200;
-/// A send that takes so long has waited for a page that was dropped, microseconds. Shorter: a worker that was off its processor
-/// meanwhile looks the same.
-pub const SEND_WAITED_US: u64 = 20_000;
-/// How long sends from the page cache are copied, which never waits, after pages went missing that had just been there,
-/// microseconds. Longer: a processor copies more. Shorter: a wait for the disk is risked again.
-pub const DOUBT_US_MIN: u64 = 10 * US_PER_S;
-/// How long at most, if pages went missing for so long, microseconds.
-pub const DOUBT_US_MAX: u64 = 600 * US_PER_S;
-/// Where the kernel does not report each page, one in this many bytes is checked: the least that a program that reads a
-/// file from its start reads at once.
-pub const SAMPLE_BYTES: u64 = 16 * KIB;
-/// Windows whose residency is remembered by one worker. A collision costs one question.
-pub const RESIDENCY_CACHED_MAX: usize = 4096;
-/// How long "this window is in memory" is believed without asking again.
-pub const RESIDENCY_TRUST_US: u64 = 250_000;
 
 /// The longest file whose response is cached: with longer ones, what is saved would not count.
 pub const CACHED_FILE_BYTES_MAX: u64 = 64 * KIB;

@@ -68,7 +68,7 @@ pub struct ReadNeed {
 
 /// What sets the length of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum LengthBound {
     /// T_D - T_n at the stream's rate: nothing else binds.
     Rate,
     /// [`FIRST_READ_BYTES`].
@@ -89,20 +89,20 @@ pub enum Bound {
     End,
 }
 
-impl Bound {
+impl LengthBound {
     /// The rest of the sentence "it is so long since".
     pub fn sentence(self) -> &'static str {
         match self {
-            Bound::Rate => "that lasts for T_D at its rate",
-            Bound::First | Bound::Unknown => {
+            LengthBound::Rate => "that lasts for T_D at its rate",
+            LengthBound::First | LengthBound::Unknown => {
                 "its rate is not known yet, and a short read finds it out"
             }
-            Bound::Fixed => "all reads are (prefetch = fixed)",
-            Bound::Floor => "less is not worth the positioning",
-            Bound::Ceiling => "more makes a disk no faster",
-            Bound::Memory => "memory has room for no more (memory_max)",
-            Bound::Window => "it goes to the end of the window that readers near by share",
-            Bound::End => "that is all that is left to read",
+            LengthBound::Fixed => "all reads are (prefetch = fixed)",
+            LengthBound::Floor => "less is not worth the positioning",
+            LengthBound::Ceiling => "more makes a disk no faster",
+            LengthBound::Memory => "memory has room for no more (memory_max)",
+            LengthBound::Window => "it goes to the end of the window that readers near by share",
+            LengthBound::End => "that is all that is left to read",
         }
     }
 }
@@ -142,7 +142,7 @@ impl TargetBound {
 
 /// What is asked of a device together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct DeviceLoad {
     /// N.
     pub streams: u64,
     /// B_net, the sum of their rates.
@@ -182,7 +182,7 @@ impl PoolController {
         self.set(self.factor * FILL_SHORT);
     }
 
-    /// For [`Load::fill_percent`].
+    /// For [`DeviceLoad::fill_percent`].
     pub fn percent(&self) -> u64 {
         (self.factor * 100.0) as u64
     }
@@ -195,17 +195,17 @@ impl PoolController {
 
 impl Prefetch {
     /// Whether memory makes T_D shorter than it would be.
-    pub fn lacks_memory(self, load: &Load, model: &Model) -> bool {
+    pub fn lacks_memory(self, load: &DeviceLoad, model: &Model) -> bool {
         self == Prefetch::Tdap && memory_us(load, model) < sweeps_us(load, model)
     }
 
     /// T_D at this load of a device.
-    pub fn target_us(self, load: &Load, model: &Model) -> u64 {
+    pub fn target_us(self, load: &DeviceLoad, model: &Model) -> u64 {
         self.target(load, model).0
     }
 
     /// T_D at this load of a device, in microseconds, and what sets it.
-    pub fn target(self, load: &Load, model: &Model) -> (u64, TargetBound) {
+    pub fn target(self, load: &DeviceLoad, model: &Model) -> (u64, TargetBound) {
         match self {
             Prefetch::Tdap => tdap(load, model),
             Prefetch::Paper => (paper_us(load, model), TargetBound::Paper),
@@ -214,38 +214,38 @@ impl Prefetch {
         }
     }
 
-    /// When a stream that runs dry at `dry_at` is due, for T_D of 0.
-    pub fn due_at(self, dry_at: Instant, rate_bytes_per_s: u64) -> Instant {
+    /// When a stream that runs dry at `underrun_at` is due, for T_D of 0.
+    pub fn due_at(self, underrun_at: Instant, rate_bytes_per_s: u64) -> Instant {
         match self {
             Prefetch::Fixed { read_bytes } if rate_bytes_per_s > 0 => Instant {
-                us: dry_at
+                us: underrun_at
                     .us
                     .saturating_sub(us_for(read_bytes, rate_bytes_per_s)),
             },
-            _ => dry_at,
+            _ => underrun_at,
         }
     }
 
     /// D4: how much to read for a stream, in bytes, and why. As long as its rate is not known, a short read finds that out; but what is
     /// left of its response is read whole, if that is short ([`SHORT_REST_BYTES`], for a first read a quarter of it).
-    pub fn read_bytes(self, asked: &ReadNeed) -> (u64, Bound) {
+    pub fn read_bytes(self, asked: &ReadNeed) -> (u64, LengthBound) {
         match self {
-            Prefetch::Fixed { read_bytes } => (read_bytes, Bound::Fixed),
+            Prefetch::Fixed { read_bytes } => (read_bytes, LengthBound::Fixed),
             _ if asked.rate_bytes_per_s == 0 => unknown_bytes(asked),
             Prefetch::Paper => {
                 let share_bytes = asked.share_bytes().max(SLOT_BYTES);
                 match asked.lasting_bytes() {
                     bytes if bytes.min(share_bytes) > asked.most_bytes => {
-                        (asked.most_bytes, Bound::Ceiling)
+                        (asked.most_bytes, LengthBound::Ceiling)
                     }
-                    bytes if bytes > share_bytes => (share_bytes, Bound::Memory),
-                    bytes => (bytes.max(SLOT_BYTES), Bound::Rate),
+                    bytes if bytes > share_bytes => (share_bytes, LengthBound::Memory),
+                    bytes => (bytes.max(SLOT_BYTES), LengthBound::Rate),
                 }
             }
             Prefetch::Tdap | Prefetch::Rate { .. } => match asked.lasting_bytes() {
-                0..READ_BYTES_MIN => (READ_BYTES_MIN, Bound::Floor),
-                bytes if bytes > asked.most_bytes => (asked.most_bytes, Bound::Ceiling),
-                bytes => (bytes, Bound::Rate),
+                0..READ_BYTES_MIN => (READ_BYTES_MIN, LengthBound::Floor),
+                bytes if bytes > asked.most_bytes => (asked.most_bytes, LengthBound::Ceiling),
+                bytes => (bytes, LengthBound::Rate),
             },
         }
     }
@@ -268,15 +268,15 @@ impl ReadNeed {
     }
 }
 
-fn unknown_bytes(asked: &ReadNeed) -> (u64, Bound) {
+fn unknown_bytes(asked: &ReadNeed) -> (u64, LengthBound) {
     let rest_bytes = asked.rest_bytes;
     match asked.nth {
-        0 if rest_bytes <= SHORT_REST_BYTES / 4 => (rest_bytes, Bound::End),
-        0 => (FIRST_READ_BYTES, Bound::First),
-        _ if rest_bytes <= SHORT_REST_BYTES => (rest_bytes, Bound::End),
+        0 if rest_bytes <= SHORT_REST_BYTES / 4 => (rest_bytes, LengthBound::End),
+        0 => (FIRST_READ_BYTES, LengthBound::First),
+        _ if rest_bytes <= SHORT_REST_BYTES => (rest_bytes, LengthBound::End),
         nth => (
             (READ_BYTES_MIN << (nth - 1).min(16)).min(READ_BYTES_MAX),
-            Bound::Unknown,
+            LengthBound::Unknown,
         ),
     }
 }
@@ -288,12 +288,12 @@ pub fn us_for(bytes: u64, rate_bytes_per_s: u64) -> u64 {
 }
 
 /// Eq. 6, taken for seconds. B_D is what the disk gives to reads of [`PAPER_READ_BYTES`].
-fn paper_us(load: &Load, model: &Model) -> u64 {
+fn paper_us(load: &DeviceLoad, model: &Model) -> u64 {
     let disk = model.throughput_bytes_per_s(PAPER_READ_BYTES);
     us_for(2 * disk, load.rates_bytes_per_s).clamp(READ_TARGET_US_MIN / 10, READ_TARGET_US_MAX)
 }
 
-fn tdap(load: &Load, model: &Model) -> (u64, TargetBound) {
+fn tdap(load: &DeviceLoad, model: &Model) -> (u64, TargetBound) {
     let (sweeps_us, memory_us) = (sweeps_us(load, model), memory_us(load, model));
     match sweeps_us {
         _ if memory_us < sweeps_us => (memory_us, TargetBound::Memory),
@@ -304,14 +304,14 @@ fn tdap(load: &Load, model: &Model) -> (u64, TargetBound) {
 }
 
 /// T_D of two sweeps.
-fn sweeps_us(load: &Load, model: &Model) -> u64 {
+fn sweeps_us(load: &DeviceLoad, model: &Model) -> u64 {
     cycle_us(load, model)
         .saturating_mul(2)
         .clamp(READ_TARGET_US_MIN, READ_TARGET_US_MAX)
 }
 
 /// The longest T_D for which there is memory.
-fn memory_us(load: &Load, model: &Model) -> u64 {
+fn memory_us(load: &DeviceLoad, model: &Model) -> u64 {
     // How fast memory drains: what is asked for, or what the device can give.
     let most = model.throughput_bytes_per_s(model.read_bytes_max()).max(1);
     let rate = load.rates_bytes_per_s.min(most).max(1);
@@ -324,13 +324,13 @@ fn memory_us(load: &Load, model: &Model) -> u64 {
 
 /// What may wait in the pool and in the sockets, on average: the pool is full for a moment whenever a read is given to
 /// the device, so a tenth of it is left out.
-fn room_bytes(load: &Load) -> u64 {
+fn room_bytes(load: &DeviceLoad) -> u64 {
     let sockets_bytes = load.streams.saturating_mul(SEND_BUFFER_BYTES);
     (load.memory_bytes / 10 * 9).saturating_add(sockets_bytes)
 }
 
 /// C: the time of a sweep in which each stream is read once; `u64::MAX` in overload (B_net ≥ R).
-fn cycle_us(load: &Load, model: &Model) -> u64 {
+fn cycle_us(load: &DeviceLoad, model: &Model) -> u64 {
     let media = model.media_bytes_per_s();
     let left = media.saturating_sub(load.rates_bytes_per_s);
     let us = u128::from(load.streams) * u128::from(model.positioning_us()) * u128::from(media);
@@ -346,8 +346,8 @@ mod tests {
 
     const TDAP: Prefetch = Prefetch::Tdap;
 
-    fn load(streams: u64, each: u64, memory_mib: u64) -> Load {
-        Load {
+    fn load(streams: u64, each: u64, memory_mib: u64) -> DeviceLoad {
+        DeviceLoad {
             streams,
             rates_bytes_per_s: streams * each,
             memory_bytes: memory_mib * MIB,
@@ -450,35 +450,39 @@ mod tests {
         let target_us = Prefetch::Paper.target_us(&load(480, 62_500, 48), &disk());
         assert!((2_400_000..3_100_000).contains(&target_us), "{target_us}");
         let read = |rate| Prefetch::Paper.read_bytes(&asked(2_900_000, 1_430_000, rate, 1));
-        assert_eq!(read(125_000), (183_750, Bound::Rate), "the paper's 184 KB");
-        assert_eq!(read(1 << 40), (READ_BYTES_MAX, Bound::Ceiling));
+        assert_eq!(
+            read(125_000),
+            (183_750, LengthBound::Rate),
+            "the paper's 184 KB"
+        );
+        assert_eq!(read(1 << 40), (READ_BYTES_MAX, LengthBound::Ceiling));
         let little = ReadNeed {
             free_bytes: 24_000_000,
             ..asked(2_900_000, 0, 125_000, 1)
         };
         assert_eq!(
             Prefetch::Paper.read_bytes(&little),
-            (100_000, Bound::Memory)
+            (100_000, LengthBound::Memory)
         );
     }
 
     #[test]
     fn a_read_follows_the_rate_within_its_bounds() {
         let read = |rate| TDAP.read_bytes(&asked(4_000_000, 1_000_000, rate, 0));
-        assert_eq!(read(0), (FIRST_READ_BYTES, Bound::First));
-        assert_eq!(read(1_000), (READ_BYTES_MIN, Bound::Floor));
-        assert_eq!(read(125_000), (375_000, Bound::Rate));
-        assert_eq!(read(1 << 40), (READ_BYTES_MAX, Bound::Ceiling));
+        assert_eq!(read(0), (FIRST_READ_BYTES, LengthBound::First));
+        assert_eq!(read(1_000), (READ_BYTES_MIN, LengthBound::Floor));
+        assert_eq!(read(125_000), (375_000, LengthBound::Rate));
+        assert_eq!(read(1 << 40), (READ_BYTES_MAX, LengthBound::Ceiling));
         let fixed = Prefetch::Fixed {
             read_bytes: 131_072,
         };
         assert_eq!(
             fixed.read_bytes(&asked(0, 0, 125_000, 0)),
-            (131_072, Bound::Fixed)
+            (131_072, LengthBound::Fixed)
         );
-        let dry_at = Instant { us: 5_000_000 };
-        assert_eq!(fixed.due_at(dry_at, 131_072).us, 4_000_000);
-        assert_eq!(fixed.due_at(dry_at, 0), dry_at, "nobody knows");
+        let underrun_at = Instant { us: 5_000_000 };
+        assert_eq!(fixed.due_at(underrun_at, 131_072).us, 4_000_000);
+        assert_eq!(fixed.due_at(underrun_at, 0), underrun_at, "nobody knows");
     }
 
     proptest! {

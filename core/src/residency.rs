@@ -6,12 +6,15 @@
 //! ([`Doubt`], [`means`]). Which window to read is decided by what [`cache`](crate::cache) believes.
 //! The reasons and the measurements are in docs/decisions/0002-residency.md.
 
+pub mod limits;
+
 use crate::conn::{ResidencySource, Span};
-use crate::limits::{
-    CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, REACH_BYTES_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX,
-    SCANS_HOLD_US_MIN, SCANS_SHARE, SEND_BYTES_MAX, SEND_WAITED_US,
-};
+use crate::limits::{REACH_BYTES_MIN, SEND_BYTES_MAX};
 use crate::units::Instant;
+use limits::{
+    CONFIRMED_US, DOUBT_US_MAX, DOUBT_US_MIN, SAMPLE_BYTES, SCANS_HOLD_US_MAX, SCANS_HOLD_US_MIN,
+    SCANS_SHARE, SEND_WAITED_US, UNPROVEN_SEND_BYTES_MAX,
+};
 
 /// How the kernel is asked which bytes of a span are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +121,17 @@ impl Reach {
         };
         self.bytes = bytes.clamp(REACH_BYTES_MIN, SEND_BYTES_MAX);
     }
+}
+
+/// What one sendfile(2) sends of the span: all of it if its pages are `proven` to stay, or else its first piece. A page that
+/// is dropped between the question and the call is waited for, and so is each one behind it.
+pub fn piece(span: Span, proven: bool) -> Span {
+    let most_bytes = match proven {
+        true => span.len_bytes,
+        false => UNPROVEN_SEND_BYTES_MAX,
+    };
+    let len_bytes = span.len_bytes.min(most_bytes);
+    Span { len_bytes, ..span }
 }
 
 /// Pages that had just been there went missing: what is found in memory now may be gone a moment later, in this file or in
@@ -269,6 +283,14 @@ mod tests {
             reach.took(asked_bytes(reach), false);
         }
         assert_eq!(asked_bytes(reach), SEND_BYTES_MAX);
+    }
+
+    #[test]
+    fn only_pages_that_stay_are_sent_at_once() {
+        let long = span(7, 2 * UNPROVEN_SEND_BYTES_MAX + 1);
+        assert_eq!(piece(long, true), long);
+        assert_eq!(piece(long, false), span(7, UNPROVEN_SEND_BYTES_MAX));
+        assert_eq!(piece(span(7, 9), false), span(7, 9));
     }
 
     #[test]

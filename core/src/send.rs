@@ -94,7 +94,7 @@ pub struct Supply {
 
 impl Supply {
     /// When the connection runs dry, if `memory_bytes` (D2) more wait for it in memory.
-    pub fn dry_at(&self, memory_bytes: u64, now: Instant) -> Instant {
+    pub fn underrun_at(&self, memory_bytes: u64, now: Instant) -> Instant {
         let bytes = self.socket_bytes.saturating_add(memory_bytes);
         match self.rate_bytes_per_s {
             // It has taken everything as fast as it came.

@@ -8,7 +8,7 @@
 //! the send memory), [`evidence`] (what TCP says), [`ending`], [`export`] (to another machine) and [`time`]. Each file also defines the state that its duty keeps,
 //! per worker and per connection. They build on [`table`] (connections by slot), [`turns`] (whose turn it is),
 //! [`budget`] (when a turn of the shell is over), [`stream`] (what comes next in one
-//! response), [`timeouts`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`look`] report on
+//! response), [`timeouts`] (time limits) and [`arrivals`] (what reached the client). [`counts`] and [`snapshot`] report on
 //! the machine.
 
 mod accept;
@@ -42,7 +42,7 @@ use self::arrivals::{Arrivals, Unsettled};
 pub use self::budget::{Budget, Cut};
 pub use self::counts::{Census, Counts, PHASES};
 use self::ending::Drain;
-use self::evidence::Evidence;
+use self::evidence::TcpEvidence;
 pub use self::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
 pub use self::messages::{Expect, In, Out, Outcome, Received, Settings};
 use self::requests::Request;
@@ -58,7 +58,7 @@ use crate::cache::ResidencyCache;
 use crate::conn::{ConnId, Held, Plan, StreamId, TcpEvent};
 use crate::limits::{CONNECTIONS_MAX, FETCHED_MAX};
 use crate::machine::Machine;
-pub use crate::send::control::Policy;
+pub use crate::send::control::SendPolicy;
 use crate::send::control::{Controller, Taken};
 use crate::send::refills;
 use crate::units::Instant;
@@ -67,7 +67,7 @@ use crate::why::Decisions;
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnPhase {
     /// Waiting for a request, or for the rest of its head.
     Open,
     /// The request is being resolved.
@@ -88,7 +88,7 @@ struct Conn {
     /// Number of the response under way or the next one, wrapping.
     nth: u16,
     admitted: Admitted,
-    phase: Phase,
+    phase: ConnPhase,
     /// Its input, and the request under way.
     request: Request,
     /// Its response under way. Boxed, since it is half of a connection's memory and most connections are idle.
@@ -96,7 +96,7 @@ struct Conn {
     /// The sending side of its socket.
     output: Output,
     /// What TCP last said about it.
-    evidence: Evidence,
+    evidence: TcpEvidence,
     arrivals: Arrivals,
     timeouts: Timeouts,
     /// It is queued for a step ([`Turns`]).
@@ -111,14 +111,22 @@ impl Conn {
             worker: settings.worker,
             nth: 0,
             admitted,
-            phase: Phase::Open,
+            phase: ConnPhase::Open,
             request: Request::new(now),
             stream: None,
             output: Output::new(now),
-            evidence: Evidence::new(now),
+            evidence: TcpEvidence::new(now),
             arrivals: Arrivals::default(),
             timeouts: Timeouts::new(settings, now),
             queued: false,
+        }
+    }
+
+    /// For how long the client has owed us nothing and we nothing to it, microseconds; 0: it is not idle.
+    fn idle_us(&self, now: Instant) -> u64 {
+        match self.phase {
+            ConnPhase::Open if self.timeouts.idle() && !self.queued => self.timeouts.for_us(now),
+            _ => 0,
         }
     }
 
@@ -147,7 +155,7 @@ impl Conn {
     /// of others.
     fn is_within_body(&self) -> bool {
         let within_body = |stream: &Stream| stream.sent_bytes > stream.plan.head_len_bytes;
-        self.phase == Phase::Sending && self.stream.as_deref().is_some_and(within_body)
+        self.phase == ConnPhase::Sending && self.stream.as_deref().is_some_and(within_body)
     }
 }
 
@@ -248,7 +256,7 @@ impl Worker {
             conn.queued = false;
             let out = match conn.phase {
                 // Cancellations go out even if the response is stalled.
-                Phase::Sending => self.send_step(index, now).or_else(|| self.outs.pop_front()),
+                ConnPhase::Sending => self.send_step(index, now).or_else(|| self.outs.pop_front()),
                 _ => self.receive_step(index),
             };
             if out.is_some() {
@@ -335,7 +343,8 @@ impl Machine for Worker {
                 address,
                 exported,
             } => self.adopt(conn, address, &exported, now),
-            In::Share { conn, grant } => self.share(conn, grant),
+            In::Share { conn, grant } => self.share(conn, Some(grant)),
+            In::NoShare { conn, held_bytes } => self.no_share(conn, held_bytes),
             In::ShareLasts { conn, lasts } => self.share_lasts(conn, lasts, now),
             In::StartShare { share_bytes } => self.start_share_bytes = Some(share_bytes),
             In::Drain => self.begin_drain(now),
@@ -367,6 +376,9 @@ impl Machine for Worker {
                 self.scan(now);
                 continue;
             }
+            if self.make_room(now) {
+                continue;
+            }
             let open = self.table.open();
             match self.door.step(open, now).or_else(|| self.conn_step(now)) {
                 None if due => {}
@@ -383,6 +395,7 @@ impl Machine for Worker {
         let times = [
             self.wheel.next_at(),
             self.door.again_at(),
+            self.door.looks_at(self.table.open()),
             self.send.unpaces_at(),
             self.send.refills_at(),
         ];

@@ -12,6 +12,8 @@ pub enum Capability {
     Perfmon,
     /// May mount the BPF file system.
     SysAdmin,
+    /// May raise other tasks.
+    SysNice,
 }
 
 impl Capability {
@@ -19,6 +21,7 @@ impl Capability {
     pub fn number(self) -> u32 {
         match self {
             Capability::SysAdmin => 21,
+            Capability::SysNice => 23,
             Capability::Perfmon => 38,
             Capability::Bpf => 39,
         }

@@ -15,6 +15,9 @@ use crate::kernel::{HAS_BPF, Kernel, Order};
 use crate::look::Outcome;
 use crate::matching::Matching;
 use crate::place;
+use crate::receive::events::Events;
+use crate::receive::priority;
+use crate::receive::tracing::{Chosen, Tracing};
 
 /// One thing that was looked at.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -69,6 +72,8 @@ pub fn run(json: bool) {
 }
 
 const TUNE: &str = "'tune'";
+const WATCH: &str = "'receive watch'";
+const GUARD: &str = "'receive guard'";
 
 fn findings() -> Vec<Finding> {
     let mut findings = vec![kernel(), built(), btf()];
@@ -87,6 +92,7 @@ fn findings() -> Vec<Finding> {
             "what stands above; then ask again",
         )),
     }
+    findings.extend([tracepoints(), lost_locks(), raising(), real_time()]);
     findings.extend([records(), cgroup_kind(), congestion_controls(), lowat()]);
     findings
 }
@@ -167,6 +173,51 @@ fn tried() -> Result<String, Failure> {
         "works; {} sockets in this network namespace",
         looks.len()
     ))
+}
+
+/// Attaches the program that watches receivers, and detaches it.
+fn tracepoints() -> Finding {
+    // No port that can be: nothing is followed meanwhile.
+    let chosen = Chosen {
+        ports: vec![0],
+        ..Chosen::default()
+    };
+    let (ok, seen) = match Tracing::open(&chosen) {
+        Ok(_) => (true, "attached, and detached".to_owned()),
+        Err(why) => (false, why.to_string()),
+    };
+    let cure = "what stands above, and Linux 5.17 or later; then ask again";
+    Finding::new("tracepoints of receivers", ok, seen, WATCH, cure)
+}
+
+/// Attaches the program of the guard, and detaches it.
+fn lost_locks() -> Finding {
+    let chosen = Chosen {
+        ports: vec![0],
+        ..Chosen::default()
+    };
+    let (ok, seen) = match Events::open(&chosen) {
+        Ok(_) => (true, "attached, and detached".to_owned()),
+        Err(why) => (false, why.to_string()),
+    };
+    let cure = "what stands above, and Linux 6.3 or later; then ask again";
+    Finding::new("tracepoints of lost locks", ok, seen, GUARD, cure)
+}
+
+fn raising() -> Finding {
+    let ok = capabilities::has(Capability::SysNice);
+    let seen = if ok { "held" } else { "not held" };
+    let cure = "run it as root, or AmbientCapabilities=CAP_SYS_NICE in its unit";
+    Finding::new("CAP_SYS_NICE", ok, seen, GUARD, cure)
+}
+
+/// Tries it on a thread that ends.
+fn real_time() -> Finding {
+    let ok = std::thread::spawn(priority::lead).join().unwrap_or(false);
+    let seen = if ok { "allowed" } else { "refused" };
+    let lost = "some milliseconds of each extra turn on a busy machine: the guard then waits for a core itself";
+    let cure = "CAP_SYS_NICE; and in version 1, a CPU cgroup with cpu.rt_runtime_us above 0, as the topmost one has";
+    Finding::new("real time for the guard", ok, seen, lost, cure)
 }
 
 fn setting() -> Finding {

@@ -31,6 +31,15 @@ pub struct Kernel {
 /// Whether this binary has the program.
 pub const HAS_BPF: bool = cfg!(has_bpf);
 
+/// What a binary without BPF says.
+#[cfg(not(has_bpf))]
+pub fn no_bpf() -> Failure {
+    Failure::operator(
+        "this ackpace-host was built without BPF: install clang-14, libbpf-dev, libelf-dev, zlib1g-dev, pkg-config \
+         and make, and build it by 'cargo build --release -p ackpace-host --features bpf'",
+    )
+}
+
 #[cfg(not(has_bpf))]
 impl Kernel {
     /// Fails.
@@ -38,10 +47,7 @@ impl Kernel {
     /// # Errors
     /// This binary has no BPF.
     pub fn open(_: Option<&Path>) -> Result<Kernel, Failure> {
-        Err(Failure::operator(
-            "this ackpace-host was built without BPF: install clang-14, libbpf-dev, libelf-dev, zlib1g-dev, pkg-config \
-             and make, and build it by 'cargo build --release -p ackpace-host --features bpf'",
-        ))
+        Err(no_bpf())
     }
 
     /// See the real one.
@@ -156,5 +162,7 @@ impl Kernel {
     }
 }
 
+#[cfg(has_bpf)]
+pub mod object;
 #[cfg(has_bpf)]
 mod passes;

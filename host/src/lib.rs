@@ -5,6 +5,8 @@
 //! ([`ackpace_core::sndbuf`]). Read [`tuner`] first: it is pure, and says what a pass over the sockets leads to.
 //! [`kernel`] makes these passes, [`tune`] drives both, and [`status`] tells how it stands. Whatever is changed is undone
 //! at the end; the record for that lies in the sockets ([`place`]).
+//!
+//! `receive` tells what a busy machine does to processes that receive ([`receive`]); it changes nothing.
 
 /// A line on standard error. A closed stream is no reason to end, least of all with sockets that are changed.
 macro_rules! say {
@@ -35,6 +37,8 @@ pub mod look;
 pub mod matching;
 pub mod options;
 pub mod place;
+pub mod receive;
+pub mod signals;
 pub mod status;
 pub mod tally;
 pub mod tune;

@@ -1,5 +1,5 @@
-//! Every bound of this crate: why it is, and what happens at it. Those that the program for the kernel shares stand in
-//! `host/src/bpf/tune.h` with the same numbers.
+//! Every bound of this crate: why it is, and what happens at it. Those that the programs for the kernel share stand in
+//! `host/src/bpf/tune.h` and `host/src/bpf/receive.h` with the same numbers.
 
 /// Sockets that are tuned at once. Each takes some 2.2 KB here. More: the rest are left as they are, and counted.
 pub const SOCKETS_MAX: usize = 131_072;
@@ -28,3 +28,24 @@ pub const LATELY_US: u64 = 3_000_000;
 /// A look at a socket that the kernel gave, and what one read takes of them: a page table's worth of memory. Not a bound
 /// of what is read in all.
 pub const READ_BYTES: usize = 256 << 10;
+/// Processes and ports that `receive watch` tells apart (`ROWS_MAX`). More: their segments are not told of, and counted.
+pub const ROWS_MAX: usize = 1_024;
+/// Connections that `receive watch` follows at once (`WATCHED_MAX`), 16 KB of kernel memory each. More: counted.
+pub const WATCHED_MAX: usize = 2_048;
+/// Segments of a connection that wait at once (`ARRIVALS_MAX`): a receive buffer of 6 MB takes some 100 as a network card
+/// merges them, and 4,000 where none are merged. More: not measured, and counted.
+pub const ARRIVALS_MAX: usize = 1_024;
+/// Ports of `receive watch --port` (`WATCH_PORTS_MAX`). More: refused.
+pub const WATCH_PORTS_MAX: usize = 64;
+/// How long `receive watch --for` may watch, in seconds. More: refused, since a page is told each second without it.
+pub const WATCH_S_MAX: u64 = 86_400;
+/// Threads that `receive guard` knows at once: those in a turn, or in debt. More: no turn for them, and counted.
+pub const GUARDED_MAX: usize = 1_024;
+/// From this debt on, microseconds, a thread pays: a turn takes some tens of microseconds, and how much a thread has run is
+/// told by the kernel to a tick.
+pub const PAID_FROM_US: u64 = 4_000;
+/// How often those who pay are looked at, in milliseconds: one who has paid may pay so long in excess.
+pub const PAID_LOOK_MS_MAX: u64 = 20;
+/// Bytes of the ring of events (`EVENTS_BYTES_MAX`), 40 and 8 each. Full: the event is lost, and counted; a turn whose end
+/// is lost is cut.
+pub const EVENTS_BYTES_MAX: usize = 65_536;

@@ -8,7 +8,7 @@ use ackpace_core::sndbuf::atbt::Windows;
 use ackpace_core::sndbuf::eatbt::Need;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::limits::{PORTS_MAX, PREFIXES_MAX};
+use crate::limits::{PORTS_MAX, PREFIXES_MAX, WATCH_S_MAX};
 use crate::matching::{Matching, Prefix};
 
 /// What ackpace does for other programs of this machine
@@ -32,6 +32,67 @@ pub enum Command {
     /// Divide one send memory among the TCP connections of any program, until stopped
     #[command(args_conflicts_with_subcommands = true)]
     Tune(Tune),
+    /// Tell how long TCP segments wait for the programs that receive them, and what bears on it
+    #[command(subcommand)]
+    Receive(Receive),
+}
+
+/// `receive`.
+#[derive(Debug, Subcommand)]
+pub enum Receive {
+    /// Measure how long segments wait for TCP and for their process, and who held a socket's lock
+    Watch(Watch),
+    /// Give a receiver that lost its core with its socket's lock an extra turn, and take it back, until stopped
+    Guard(Guard),
+    /// Tell which settings bear on that: their present values, what changing them would do, what was measured
+    Advise {
+        /// Tell of this process, too
+        #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+        pid: Option<u32>,
+        /// A JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `receive guard`.
+#[derive(Debug, Args)]
+pub struct Guard {
+    /// Only services with these ports, at this end or the other, such as 80,443
+    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    pub port: Vec<u16>,
+    /// Only this process
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+    /// Raise nobody, and tell at the end what would have been done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Undo what a killed instance has left, and end
+    #[arg(long, conflicts_with_all = ["port", "pid", "dry_run", "json"])]
+    pub restore: bool,
+    /// Counts as a JSON object, at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `receive watch`: a page each second until stopped, or one at the end.
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Only services with these ports, at this end or the other, such as 80,443
+    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    pub port: Vec<u16>,
+    /// Only what this process receives
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+    /// Watch for a second, tell and end
+    #[arg(long, conflicts_with = "seconds")]
+    pub once: bool,
+    /// Watch for so many seconds, tell and end
+    #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=WATCH_S_MAX))]
+    pub seconds: Option<u64>,
+    /// A JSON object for each page
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `tune`.
@@ -199,6 +260,11 @@ mod tests {
             "x tune --budget 1MiB --address here",
             "x tune status --json --metrics",
             "x tune --budget 1MiB --policy kernel",
+            "x receive",
+            "x receive watch --once --for 3",
+            "x receive watch --for 0",
+            "x receive watch --pid 0",
+            "x receive guard --restore --port 80",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }
@@ -206,6 +272,10 @@ mod tests {
             "x doctor --json",
             "x tune --restore",
             "x tune status --metrics",
+            "x receive guard --restore",
+            "x receive guard --port 80 --pid 7 --dry-run --json",
+            "x receive advise --pid 7 --json",
+            "x receive watch --port 80,443 --pid 7 --for 3 --json",
             "x tune --budget 1MiB --port 80,443 --address ::1,10.0.0.0/8 --policy window --once --dry-run --json",
         ] {
             assert!(parsed(line).is_ok(), "{line}");

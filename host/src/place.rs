@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-/// The right to tune in this namespace, as long as it lives. Its file goes away with it.
+/// The right to change something alone, as long as it lives. Its file goes away with it.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
@@ -62,13 +62,13 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes it.
+    /// Takes the lock at this path. `does`: what the one does who has it, for whoever finds it taken.
     ///
     /// # Errors
     /// Another instance has it: its process is named. Or the file can't be made.
-    pub fn take(place: &Place) -> Result<Lock, Failure> {
+    pub fn take(path: &Path, does: &str) -> Result<Lock, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
-            Failure::runtime(format!("{}: {error}; run it as root", place.lock.display()))
+            Failure::runtime(format!("{}: {error}; run it as root", path.display()))
         };
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o755);
@@ -76,21 +76,21 @@ impl Lock {
         loop {
             let mut options = File::options();
             options.read(true).write(true).create(true).truncate(false);
-            let mut file = options.open(&place.lock).map_err(|error| failed(&error))?;
+            let mut file = options.open(path).map_err(|error| failed(&error))?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Err(taken(&mut file)),
+                Err(Errno::WOULDBLOCK) => return Err(taken(&mut file, does)),
                 Err(error) => return Err(failed(&error)),
             }
             let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
-            let (ours, there) = (file.metadata(), fs::metadata(&place.lock));
+            let (ours, there) = (file.metadata(), fs::metadata(path));
             if ours.map(identity).ok() != there.map(identity).ok() {
                 continue; // its last owner removed it after we had opened it
             }
             let _ = file.set_len(0).and_then(|()| file.rewind());
             let _ = writeln!(file, "{}", std::process::id());
             return Ok(Lock {
-                path: place.lock.clone(),
+                path: path.to_owned(),
                 _file: file,
             });
         }
@@ -103,11 +103,11 @@ impl Drop for Lock {
     }
 }
 
-fn taken(file: &mut File) -> Failure {
+fn taken(file: &mut File, does: &str) -> Failure {
     let mut pid = String::new();
     let _ = file.read_to_string(&mut pid);
     Failure::operator(format!(
-        "process {} tunes this network namespace already; two would undo each other: stop it first",
+        "process {} {does} already; two would undo each other: stop it first",
         pid.trim()
     ))
 }

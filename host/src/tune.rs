@@ -5,12 +5,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
-
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::capabilities::{self, Capability};
 use crate::cgroups;
@@ -22,11 +18,15 @@ use crate::limits::ORDERS_MAX;
 use crate::look::{Look, Outcome};
 use crate::options::Tune;
 use crate::place::{self, Lock, Place};
+use crate::signals;
 use crate::status::{self, Board};
 use crate::tuner::{Action, Change, Chosen, FLOOR_BYTES, Tuner};
 
 /// After so many looks `--once` is done: by the second one rates are known.
 const LOOKS_OF_ONCE: u64 = 2;
+
+/// What an instance does, for a second one.
+const DOES: &str = "tunes this network namespace";
 
 /// Tunes until SIGTERM or SIGINT.
 ///
@@ -34,10 +34,11 @@ const LOOKS_OF_ONCE: u64 = 2;
 /// What the operator has to mend, or what failed; all changes are undone before.
 pub fn run(options: &Tune) -> Result<(), Failure> {
     // Caught before anything is changed.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
-    let signals = signals.map_err(|error| Failure::runtime(format!("signals: {error}")))?;
+    let signals = signals::catch()?;
     let mut session = Session::start(options)?;
-    let result = heard(signals).and_then(|stopped| session.drive(options, &stopped));
+    let result = signals
+        .hear()
+        .and_then(|stopped| session.drive(options, &stopped));
     let undone = session.end();
     result.and(undone)
 }
@@ -48,7 +49,7 @@ pub fn run(options: &Tune) -> Result<(), Failure> {
 /// Another instance runs, or the kernel refuses.
 pub fn restore() -> Result<(), Failure> {
     let place = Place::here()?;
-    let _lock = Lock::take(&place)?;
+    let _lock = Lock::take(&place.lock, DOES)?;
     if !place.pin.exists() {
         say!("tune: there is nothing to undo in this network namespace");
         return Ok(());
@@ -95,7 +96,7 @@ impl Session {
         let place = Place::here()?;
         let lock = match options.dry_run {
             true => None,
-            false => Some(Lock::take(&place)?),
+            false => Some(Lock::take(&place.lock, DOES)?),
         };
         let mut kernel = match &lock {
             Some(_) => {
@@ -308,20 +309,6 @@ fn give_all_back(kernel: &mut Kernel) -> Result<u64, Failure> {
             "the kernel refuses to give back what {left} sockets had: 'ackpace-host tune --restore' tries again"
         ))),
     }
-}
-
-/// A message when a signal comes, by a thread of its own.
-fn heard(mut signals: Signals) -> Result<Receiver<()>, Failure> {
-    let (tell, told) = mpsc::sync_channel(1);
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            for _ in signals.forever() {
-                let _ = tell.try_send(());
-            }
-        })
-        .map_err(|error| Failure::runtime(format!("a thread for signals: {error}")))?;
-    Ok(told)
 }
 
 fn chosen(options: &Tune) -> Chosen {

@@ -5,6 +5,8 @@
 //! [`ackpace_core::sndbuf::outside`]. In between this file keeps what two looks together tell: rates, what holds a
 //! client up, losses of the last seconds.
 
+mod member;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
@@ -12,14 +14,14 @@ use ackpace_core::conn::{ConnId, TcpSample};
 use ackpace_core::machine::Machine;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::bound::Grant;
-use ackpace_core::sndbuf::outside::{self, Cause, HandsOff, NONE_SEGMENTS, Seen, Setting, Step};
+use ackpace_core::sndbuf::outside::{Cause, HandsOff, NONE_SEGMENTS, Step};
 use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
 use ackpace_core::sndbuf::reading::Reading;
 use ackpace_core::sndbuf::{Pace, Policy};
 use ackpace_core::units::{Instant, US_PER_S};
 
 use crate::kernel::Order;
-use crate::limits::{LATELY_US, LOST_LATELY_US, SOCKETS_MAX};
+use crate::limits::SOCKETS_MAX;
 use crate::look::{Look, Outcome};
 use crate::tally::Tally;
 
@@ -375,114 +377,6 @@ impl Tuner {
             .filter(|(_, sockets)| *sockets > 0)
             .map(|(why, sockets)| (why.name().to_owned(), sockets))
             .collect();
-    }
-}
-
-impl Member {
-    fn new(conn: ConnId, look: Look) -> Member {
-        Member {
-            conn,
-            look,
-            before_us_bytes: acked(&look) + look.sample.unacked_bytes,
-            rate_bytes_per_s: 0,
-            pace: Pace::Path,
-            grant: None,
-            lost_at: None,
-            lately: None,
-            left: None,
-            seen: 0,
-        }
-    }
-
-    /// A new look, `us` after the last one. For how long the clamp held it up meanwhile.
-    fn take(&mut self, look: Look, us: u64, now: Instant) -> u64 {
-        let before = std::mem::replace(&mut self.look, look);
-        if look.sample.path.resent_segments != before.sample.path.resent_segments {
-            self.lost_at = Some(now);
-        }
-        if let (Some(flow), Some(flow_before)) = (look.sample.flow, before.sample.flow) {
-            let told = progress(flow_before, flow);
-            (self.rate_bytes_per_s, self.pace) = told.unwrap_or((self.rate_bytes_per_s, self.pace));
-        }
-        let full = |look: &Look| {
-            look.cwnd_segments >= look.now.clamp_segments
-                && look.sample.unsent_bytes.unwrap_or(0) > 0
-        };
-        // It was full both times: so it was in between.
-        if full(&look) && full(&before) { us } else { 0 }
-    }
-
-    /// The step that its share and what it has lead to.
-    fn step(&self, lowat_bytes_most: u32, now: Instant) -> Step {
-        let look = &self.look;
-        let ours = look.ours.map(|record| record.set);
-        let foreign = self
-            .left
-            .or((!look.is_matched).then_some(HandsOff::Unmatched));
-        match (foreign, ours) {
-            (Some(why), Some(_)) => return Step::GiveBack(why),
-            (Some(why), None) => return Step::Leave(why),
-            (None, _) if !look.is_open => return Step::Keep,
-            (None, None) if self.grant.is_none() => return Step::Keep,
-            (None, _) => {}
-        }
-        let since = |at: Instant, us: u64| now.since_us(at) < us;
-        let seen = Seen {
-            now: look.now,
-            ours,
-            buffer_is_fixed: look.buffer_is_fixed,
-            cwnd_segments: look.cwnd_segments,
-            threshold_segments: look.threshold_segments,
-            segment_bytes: look.segment_bytes(),
-            rate_bytes_per_s: self.rate_bytes_per_s,
-            rtt_min_us: look.sample.path.rtt_min_us,
-            control: look.control,
-            lost_lately: self.lost_at.is_some_and(|at| since(at, LOST_LATELY_US)),
-            lately_segments: self
-                .lately
-                .filter(|(_, at)| since(*at, LATELY_US))
-                .map_or(0, |(segments, _)| segments),
-        };
-        outside::step(&seen, self.share_bytes(), lowat_bytes_most)
-    }
-
-    fn share_bytes(&self) -> Option<u64> {
-        self.grant.map(|grant| grant.share_bytes)
-    }
-
-    /// An order was carried out.
-    fn changed(&mut self, change: &Change, now: Instant) {
-        let look = &mut self.look;
-        let from = change.order.from;
-        let Some(to) = change.order.to else {
-            if let (Why::GiveBack(why), true) = (change.why, look.is_matched) {
-                self.left = Some(why);
-            }
-            let record = look.ours.take();
-            // What the kernel has now is seen by the next look; this is what was put back of ours.
-            if let Some(record) = record {
-                look.now.clamp_segments = record.was.clamp_segments;
-                look.now.lowat_bytes = record.was.lowat_bytes;
-            }
-            return;
-        };
-        let shrinks =
-            to.clamp_segments < from.clamp_segments && from.clamp_segments < NONE_SEGMENTS;
-        let lately = self.lately.filter(|(_, at)| now.since_us(*at) < LATELY_US);
-        if shrinks && lately.is_none_or(|(segments, _)| segments < from.clamp_segments) {
-            self.lately = Some((from.clamp_segments, now));
-        }
-        let record = look.ours.get_or_insert(crate::look::Record {
-            was: from,
-            set: Setting::default(),
-        });
-        if to.clamp_segments != from.clamp_segments {
-            record.set.clamp_segments = to.clamp_segments;
-        }
-        if to.lowat_bytes != from.lowat_bytes {
-            record.set.lowat_bytes = to.lowat_bytes;
-        }
-        look.now = to;
     }
 }
 

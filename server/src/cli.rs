@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueHint, value_parser};
 use clap_complete::Shell;
 
 use crate::admin::client::{self, Shown};
-use crate::config::{self, Loaded};
+use crate::config::{self, Loaded, Setting, Shape};
 use crate::failure::Failure;
 use crate::limits::CONFIG_ERRORS_MAX;
 use crate::options::{ServeOptions, shown};
@@ -45,7 +45,13 @@ fn run(
     arguments: impl IntoIterator<Item = OsString>,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(), Failure> {
-    let matches = raw(command()).try_get_matches_from(arguments)?;
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(value) = detached_boolean(&arguments) {
+        return Err(Failure::operator(value));
+    }
+    let matches = raw(command())
+        .try_get_matches_from(&arguments)
+        .map_err(|error| mistyped(&arguments, error))?;
     match matches.subcommand() {
         None if matches.get_flag("test") => check(load(&matches, variables)?),
         None => serve::run(load(&matches, variables)?.options),
@@ -61,6 +67,48 @@ fn run(
         Some(("help", matches)) => print_help(matches),
         Some((name, _)) => Err(Failure::runtime(format!("no code for command {name}"))),
     }
+}
+
+/// `--listing false`, whose word would be taken for the directory; the right spelling.
+fn detached_boolean(arguments: &[OsString]) -> Option<String> {
+    let options = arguments.iter().take_while(|word| *word != "--");
+    let pairs = options.clone().zip(options.skip(1));
+    let is_boolean = |name: &OsString| {
+        let all = Setting::all();
+        let mut booleans = all.iter().filter(|setting| setting.shape == Shape::Boolean);
+        booleans.any(|setting| *name == *setting.name())
+    };
+    let words = ["true", "false", "on", "off", "yes", "no"];
+    let pairs = pairs.filter(|(_, value)| words.iter().any(|word| *value == word));
+    let wrong = pairs.into_iter().find(|(name, _)| is_boolean(name));
+    wrong.map(|(name, value)| {
+        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        format!("{name} {value}: write {name}={value}; a directory of that name is ./{value}")
+    })
+}
+
+/// A misspelt command counts as a directory, and what follows it as a second one.
+fn mistyped(arguments: &[OsString], error: clap::Error) -> Failure {
+    let mut words = arguments.iter().skip(1).map(|word| word.to_string_lossy());
+    let (Some(first), Some(second)) = (words.next(), words.next()) else {
+        return error.into();
+    };
+    let names: Vec<String> = command()
+        .get_subcommands()
+        .map(|command| command.get_name().to_owned())
+        .collect();
+    let known = |word: &str| word.starts_with('-') || names.iter().any(|name| name == word);
+    if !error.use_stderr() || known(&first) || second.starts_with('-') {
+        return error.into();
+    }
+    let (first, second) = (shown(&first), shown(&second));
+    let near = config::nearest(&first, names.iter().map(String::as_str));
+    Failure::operator(match near {
+        Some(near) => format!("there is no command {first}: did you mean {near}?"),
+        None => format!(
+            "{first} is no command, and one directory or file is served, not {first} and {second} (see ackpace --help)"
+        ),
+    })
 }
 
 /// The whole command line.
@@ -183,14 +231,13 @@ fn completions_command() -> Command {
 /// A command that reads the configuration: it takes all options, but has a help page of its own.
 fn looking(name: &'static str, about: &'static str) -> Command {
     let mut command = Command::new(name).about(about);
-    let mut usage = format!("ackpace {name} [-c FILE]");
+    let usage = format!("ackpace {name} [-c FILE]");
     if name == "config" {
         let effective = Arg::new("effective")
             .long("effective")
             .action(ArgAction::SetTrue);
-        let text = "All values, not only those that were given";
-        command = command.arg(effective.required(true).help(text));
-        usage = format!("ackpace {name} --effective [-c FILE]");
+        command =
+            command.arg(effective.help("The same: all values, not only those that were given"));
     }
     let is_named = |arg: &Arg| matches!(arg.get_id().as_str(), "config" | "effective");
     let command = options(command)
@@ -239,7 +286,7 @@ fn with_help(command: Command, usage: &[&str], commands: &[Command]) -> Command 
 
 /// The same command line with unparsed values, since each source of configuration checks them in the same way.
 fn raw(command: Command) -> Command {
-    let keys: Vec<String> = config::Setting::all()
+    let keys: Vec<String> = Setting::all()
         .iter()
         .map(|setting| setting.arg.get_id().to_string())
         .collect();
@@ -278,6 +325,9 @@ fn load(
 
 fn check(loaded: Loaded) -> Result<(), Failure> {
     serve::check(&loaded.options)?;
+    if let Some(lost) = serve::lost_descriptors(&loaded.options) {
+        say(&format!("{lost}\n"))?;
+    }
     match loaded.config {
         Some(path) => say(&format!("{}: good\n", path.display())),
         None => say("the configuration is good (no file was given)\n"),

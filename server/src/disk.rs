@@ -3,8 +3,8 @@
 //! the completions to the workers. It decides nothing, and sleeps until the next event.
 
 mod budget;
-mod look;
 mod readers;
+mod snapshot;
 mod start;
 mod tally;
 #[cfg(test)]
@@ -23,10 +23,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::budget::Budget;
 pub use self::budget::SLOT_COST_BYTES;
-pub use self::look::{DeviceLook, ToldDecision};
-use self::readers::{Finished, Job, Readers};
+use self::readers::{Finished, ReaderJob, Readers};
+pub use self::snapshot::{DeviceSnapshot, ToldDecision};
 pub use self::start::start;
-pub use self::tally::Tally;
+pub use self::tally::DeviceTally;
 use self::wanted::Wanted;
 use crate::clock::Clock;
 use crate::ledger::Ledger;
@@ -38,7 +38,7 @@ use crate::store::ring::{self, Ring};
 
 /// A message from a worker to a disk.
 #[derive(Debug)]
-pub enum Ask {
+pub enum DiskAsk {
     /// A want, with its file.
     Want(Want, Arc<File>),
     /// A stream is gone.
@@ -85,25 +85,25 @@ pub struct Channel {
 }
 
 /// A request for a snapshot of the device; the answer goes back by this channel.
-type Question = Sender<DeviceLook>;
+type Question = Sender<DeviceSnapshot>;
 
 /// A disk thread as the workers see it.
-pub struct Handle {
-    asks: Vec<Mailboxes<Ask>>,
+pub struct DiskHandle {
+    asks: Vec<Mailboxes<DiskAsk>>,
     waker: Arc<ThreadWaker>,
     pool: Arc<Pool>,
-    tally: Tally,
+    tally: DeviceTally,
     questions: Sender<Question>,
 }
 
-impl Handle {
-    /// Leaves a message; [`Handle::wake`] wakes the disk thread for it.
-    pub fn ask(&self, worker: u16, place: u32, ask: Ask) {
+impl DiskHandle {
+    /// Leaves a message; [`DiskHandle::wake`] wakes the disk thread for it.
+    pub fn ask(&self, worker: u16, place: u32, ask: DiskAsk) {
         self.asks[usize::from(worker)].put(place, ask);
     }
 
     /// The counters of the device.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &DeviceTally {
         &self.tally
     }
 
@@ -141,7 +141,7 @@ struct Shell {
     files: Wanted,
     /// The slots of the read that has just completed, until the machine says which stream gets them.
     landed: Option<(ReadId, Lease, Span)>,
-    handle: Arc<Handle>,
+    handle: Arc<DiskHandle>,
     questions: Receiver<Question>,
     channels: Arc<Vec<Channel>>,
     readers: Readers,
@@ -299,13 +299,13 @@ impl Shell {
         }
     }
 
-    fn hear(&mut self, ask: Ask, now: Instant) {
+    fn hear(&mut self, ask: DiskAsk, now: Instant) {
         match ask {
-            Ask::Want(want, file) => {
+            DiskAsk::Want(want, file) => {
                 self.files.add(want.stream, file);
                 self.disk.on(In::Want(want), now);
             }
-            Ask::Forget(stream) => {
+            DiskAsk::Forget(stream) => {
                 self.files.remove(stream);
                 self.disk.on(In::Forget(stream), now);
             }
@@ -315,7 +315,7 @@ impl Shell {
     fn execute(&mut self, out: Out, now: Instant) {
         match out {
             Out::Map(object) => match self.files.get(object) {
-                Some(file) => self.readers.submit(Job::Map(file)),
+                Some(file) => self.readers.submit(ReaderJob::Map(file)),
                 None => {
                     let layout = ackpace_core::disk::Layout::default();
                     self.disk.on(In::Mapped { object, layout }, now);
@@ -385,7 +385,7 @@ impl Shell {
         let lost = matches!(into, Destination::Slots(_)) && lease.is_none();
         match (self.files.get(object).filter(|_| !lost), lease) {
             (None, _) => self.read_lost(read, span, now),
-            (Some(file), None) => self.readers.submit(Job::Promote { read, file, span }),
+            (Some(file), None) => self.readers.submit(ReaderJob::Promote { read, file, span }),
             (Some(file), Some(lease)) => self.read_direct((read, file), span, lease, now),
         }
     }
@@ -413,7 +413,7 @@ impl Shell {
     ) {
         let lease = match (&mut self.ring, file.direct()) {
             (Some(ring), Some(direct)) => {
-                let order = ring::Order {
+                let order = ring::ReadOrder {
                     tag: (read, now),
                     direct: Arc::clone(direct),
                     span,
@@ -426,7 +426,7 @@ impl Shell {
             }
             _ => lease,
         };
-        self.readers.submit(Job::Direct {
+        self.readers.submit(ReaderJob::Direct {
             read,
             file,
             span,

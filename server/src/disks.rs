@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::disk::{self, Context, Handle};
+use crate::disk::{self, Context, DiskHandle};
 use crate::limits::DEVICES_MAX;
 
 /// All disk threads of the process, by the number of their device.
 pub struct Disks {
-    handles: [OnceLock<Arc<Handle>>; DEVICES_MAX],
+    handles: [OnceLock<Arc<DiskHandle>>; DEVICES_MAX],
     starting: Mutex<()>,
     context: Context,
 }
@@ -27,7 +27,7 @@ impl Disks {
     ///
     /// # Errors
     /// When it can't be started for want of threads or descriptors.
-    pub fn get(&self, device: u16) -> io::Result<&Arc<Handle>> {
+    pub fn get(&self, device: u16) -> io::Result<&Arc<DiskHandle>> {
         let place = &self.handles[usize::from(device) % DEVICES_MAX];
         if let Some(handle) = place.get() {
             return Ok(handle);
@@ -41,7 +41,7 @@ impl Disks {
     }
 
     /// The threads that were started, by number.
-    pub fn started(&self) -> impl Iterator<Item = (usize, &Handle)> {
+    pub fn started(&self) -> impl Iterator<Item = (usize, &DiskHandle)> {
         let handles = self.handles.iter().enumerate();
         handles.filter_map(|(device, place)| Some((device, &**place.get()?)))
     }

@@ -17,7 +17,6 @@ use ackpace_core::machine::Machine;
 use ackpace_core::sndbuf::Policy;
 use ackpace_core::sndbuf::bound::Grant;
 use ackpace_core::sndbuf::pool::{In, Out, Pool, Settings};
-use ackpace_core::sndbuf::reading::{Holding, Reading};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::clock::Clock;
@@ -28,48 +27,9 @@ use crate::mailbox::{Mailboxes, ThreadWaker};
 /// No question waits.
 const NO_LOOK: u32 = u32::MAX;
 
-/// What a worker tells.
-#[derive(Debug)]
-pub enum Report {
-    /// A connection begins to send.
-    Joined {
-        /// The worker.
-        worker: u16,
-        /// What TCP says of the connection.
-        reading: Reading,
-    },
-    /// The answer to a question.
-    Sampled {
-        /// The worker.
-        worker: u16,
-        /// The slot that was asked for.
-        from: u32,
-        /// Its connections with a share, from there on.
-        readings: Vec<Reading>,
-        /// The slot from which there may be more.
-        next: Option<u32>,
-    },
-    /// A smaller share is in force.
-    Lessened {
-        /// The worker.
-        worker: u16,
-        /// Whose share it is.
-        conn: ConnId,
-        /// What its socket held then.
-        holding: Holding,
-    },
-    /// A connection has no share any more.
-    Left {
-        /// The worker.
-        worker: u16,
-        /// Which.
-        conn: ConnId,
-    },
-}
-
 /// A share for a connection; `None` takes it back.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct ShareChange {
     /// The connection.
     pub conn: ConnId,
     /// Its share.
@@ -77,19 +37,19 @@ pub struct Told {
 }
 
 /// What waits for a worker.
-pub struct Line {
-    grants: Mailboxes<Told>,
+pub struct ShareChannel {
+    grants: Mailboxes<ShareChange>,
     /// From which slot on it is asked to look; [`NO_LOOK`]: it is not.
     look: AtomicU32,
     waker: Arc<ThreadWaker>,
 }
 
-impl Line {
+impl ShareChannel {
     /// Memory for each connection.
-    pub const PLACE_BYTES: u64 = Mailboxes::<Told>::PLACE_BYTES;
+    pub const PLACE_BYTES: u64 = Mailboxes::<ShareChange>::PLACE_BYTES;
 
     /// The next share. Only its worker may call this.
-    pub fn take_grant(&self) -> Option<Told> {
+    pub fn take_grant(&self) -> Option<ShareChange> {
         self.grants.take()
     }
 
@@ -104,7 +64,7 @@ impl Line {
 
 /// Numbers for operators, written by the divider alone.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct DividerTally {
     /// The sum of the shares.
     pub shares_bytes: Count,
     /// What sockets held, unsent and in flight, when they were last looked at.
@@ -118,12 +78,12 @@ pub struct Tally {
 /// What workers, divider and operators share.
 pub struct Dividing {
     settings: Settings,
-    lines: Vec<Line>,
+    channels: Vec<ShareChannel>,
     start_bytes: AtomicU64,
-    reports: Sender<Report>,
-    heard: Receiver<Report>,
+    reports: Sender<In>,
+    heard: Receiver<In>,
     /// How it stands.
-    pub tally: Tally,
+    pub tally: DividerTally,
 }
 
 impl Dividing {
@@ -135,27 +95,27 @@ impl Dividing {
         places: u32,
         clock: Clock,
     ) -> Dividing {
-        let line = |waker| Line {
+        let channel = |waker| ShareChannel {
             grants: Mailboxes::new(places),
             look: AtomicU32::new(NO_LOOK),
             waker,
         };
-        let lines: Vec<Line> = wakers.map(line).collect();
+        let channels: Vec<ShareChannel> = wakers.map(channel).collect();
         let settings = Settings {
             policy,
             pool_bytes,
-            workers: lines.len() as u16, // at most 64
+            workers: channels.len() as u16, // at most 64
             secret: RandomState::new().hash_one(0),
         };
         let start_bytes = Pool::new(settings, clock.now()).standing().start_bytes;
         let (reports, heard) = bounded(REPORTS_MAX);
         Dividing {
             settings,
-            lines,
+            channels,
             start_bytes: AtomicU64::new(start_bytes),
             reports,
             heard,
-            tally: Tally::default(),
+            tally: DividerTally::default(),
         }
     }
 
@@ -170,12 +130,12 @@ impl Dividing {
     }
 
     /// What waits for this worker.
-    pub fn line(&self, worker: usize) -> &Line {
-        &self.lines[worker]
+    pub fn channel(&self, worker: usize) -> &ShareChannel {
+        &self.channels[worker]
     }
 
-    /// Tells the divider.
-    pub fn report(&self, report: Report) {
+    /// Tells the divider's machine.
+    pub fn report(&self, report: In) {
         let _ = self.reports.try_send(report);
     }
 
@@ -189,7 +149,7 @@ impl Dividing {
                 Ok(report) => {
                     let more = self.heard.try_iter().take(REPORTS_MAX);
                     for report in std::iter::once(report).chain(more) {
-                        pool.on(event(report), clock.now());
+                        pool.on(report, clock.now());
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -205,7 +165,7 @@ impl Dividing {
         while let Some(out) = pool.poll(clock.now()) {
             let worker = match out {
                 Out::Sample { worker, from } => {
-                    self.line(worker.into()).look.store(from, Release);
+                    self.channel(worker.into()).look.store(from, Release);
                     worker
                 }
                 Out::Share {
@@ -213,8 +173,8 @@ impl Dividing {
                     conn,
                     grant,
                 } => {
-                    let told = Told { conn, grant };
-                    self.line(worker.into()).grants.put(conn.index, told);
+                    let told = ShareChange { conn, grant };
+                    self.channel(worker.into()).grants.put(conn.index, told);
                     worker
                 }
             };
@@ -226,37 +186,10 @@ impl Dividing {
         self.tally.held_bytes.set(standing.held_bytes);
         self.tally.connections.set(standing.connections);
         self.tally.divisions.set(standing.divisions);
-        let woken = self.lines.iter().enumerate();
+        let woken = self.channels.iter().enumerate();
         woken
             .filter(|(worker, _)| to_wake & 1 << worker != 0)
-            .for_each(|(_, line)| line.waker.wake());
-    }
-}
-
-fn event(report: Report) -> In {
-    match report {
-        Report::Joined { worker, reading } => In::Joined { worker, reading },
-        Report::Sampled {
-            worker,
-            from,
-            readings,
-            next,
-        } => In::Sampled {
-            worker,
-            from,
-            readings,
-            next,
-        },
-        Report::Lessened {
-            worker,
-            conn,
-            holding,
-        } => In::Lessened {
-            worker,
-            conn,
-            holding,
-        },
-        Report::Left { worker, conn } => In::Left { worker, conn },
+            .for_each(|(_, channel)| channel.waker.wake());
     }
 }
 

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use ackpace_core::conn::Span;
 
 use crate::greeting;
+use crate::options::ServeOptions;
+use crate::shares::descriptors_allowed;
 use crate::store::residency::cached_pages;
 use crate::store::ring::{self, Ring};
 
@@ -17,6 +19,7 @@ pub fn page() -> String {
         io_uring(),
         cachestat(),
         congestion_controls(),
+        descriptors(),
         others(),
     ] {
         let _ = writeln!(page, "{line}");
@@ -60,11 +63,33 @@ fn cachestat() -> String {
 fn congestion_controls() -> String {
     let read =
         |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+    let (who, which) = match may_administer_the_net() {
+        true => ("available", "tcp_available_congestion_control"),
+        false => ("allowed", "tcp_allowed_congestion_control"),
+    };
     format!(
-        "ok: congestion control {}; allowed: {}",
+        "ok: congestion control {}; {who} to this user: {}",
         read("tcp_congestion_control").trim(),
-        read("tcp_allowed_congestion_control").trim()
+        read(which).trim()
     )
+}
+
+/// Whether the process has CAP_NET_ADMIN, and so every congestion control (tcp_set_congestion_control() in the kernel).
+fn may_administer_the_net() -> bool {
+    const CAP_NET_ADMIN: u32 = 12;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    set.is_some_and(|set| set >> CAP_NET_ADMIN & 1 == 1)
+}
+
+/// By the defaults: `ackpace check` tells it of a configuration.
+fn descriptors() -> String {
+    let allowed = descriptors_allowed().map_or("unlimited".to_owned(), |most| most.to_string());
+    let lost = crate::serve::lost_descriptors(&ServeOptions::default_values());
+    lost.unwrap_or_else(|| {
+        format!("ok: {allowed} descriptors are allowed, enough for the defaults")
+    })
 }
 
 fn others() -> String {

@@ -11,13 +11,13 @@ use crate::front::site::Site;
 use crate::options::{Listen, ServeOptions};
 use crate::store::residency::cached_pages;
 
-/// Prints them on standard output, which may be closed, and what little memory costs, if it is little.
+/// Prints them on standard output, which may be closed, and what little memory and few descriptors cost.
 pub fn print(
     options: &ServeOptions,
     site: &Site,
     urls: &[String],
     metrics: Option<&str>,
-    cost: Option<String>,
+    cost: impl IntoIterator<Item = String>,
 ) {
     let mut out = std::io::stdout().lock();
     let metrics = metrics.map(|url| format!("metrics at {url}"));

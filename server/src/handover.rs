@@ -1,8 +1,9 @@
-//! The hand-over queue of each worker: new connections that others accepted for it, and what it carries, for them to see.
+//! The hand-over queue of each worker: new connections that other workers accepted for it. Beside the queue stands the
+//! worker's load, by which the others choose whom to give a connection ([`ackpace_core::balance`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use ackpace_core::balance::Load;
+use ackpace_core::balance::WorkerLoad;
 use crossbeam_queue::ArrayQueue;
 
 use crate::limits::HANDED_MAX;
@@ -10,8 +11,11 @@ use crate::tcp::Accepted;
 
 /// The queue of one worker. Its numbers are hints, each right by itself: nothing waits for them.
 pub struct HandOver {
+    /// The worker's connections, those in the queue included.
     connections: AtomicU64,
+    /// How many of them have a known rate.
     known: AtomicU64,
+    /// The sum of these rates.
     rate_bytes_per_s: AtomicU64,
     handed: ArrayQueue<Accepted>,
     /// Its worker ends and takes no more than what is in the queue already.
@@ -32,15 +36,15 @@ impl Default for HandOver {
 
 impl HandOver {
     /// The load of its worker.
-    pub fn load(&self) -> Load {
-        Load {
+    pub fn load(&self) -> WorkerLoad {
+        WorkerLoad {
             connections: self.connections.load(Ordering::Relaxed),
             known: self.known.load(Ordering::Relaxed),
             rate_bytes_per_s: self.rate_bytes_per_s.load(Ordering::Relaxed),
         }
     }
 
-    /// Its worker measured the rates of its connections.
+    /// Its worker measured the rates of its connections: of how many, and their sum.
     pub fn measured(&self, known: u64, rate_bytes_per_s: u64) {
         self.known.store(known, Ordering::Relaxed);
         self.rate_bytes_per_s
@@ -60,10 +64,12 @@ impl HandOver {
     /// Leaves a connection for its worker, whose waker is to be signalled then. It counts as the worker's from now on.
     ///
     /// # Errors
-    /// The connection itself, or one like it, if the queue is full or its worker ends.
+    /// A connection that the caller has to serve itself, if the queue is full or its worker ends: this one, or another one
+    /// that waited in the queue.
     pub fn hand(&self, client: Accepted) -> Result<(), Accepted> {
         self.handed.push(client)?;
-        // Either we see that the worker ends, or it sees what we pushed. If both, whoever takes it serves it.
+        // The fences (here and in `end`) order push and flag: either we see that the worker ends, or it sees what we pushed.
+        // If both happen, whoever pops a connection serves it.
         fence(Ordering::SeqCst);
         let ended = self.ended.load(Ordering::Relaxed);
         if let Some(client) = ended.then(|| self.handed.pop()).flatten() {

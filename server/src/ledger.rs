@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use ackpace_core::ahead::{Ahead, Standing};
+use ackpace_core::ahead::{Ahead, MemoryInUse};
 
 use crate::mailbox::ThreadWaker;
 
@@ -102,7 +102,7 @@ impl Ledger {
         let free_bytes = self.free_bytes.load(Relaxed);
         let told_bytes = self.memory_bytes as i64 - free_bytes;
         let kept_bytes = (held_bytes as i64 - told_bytes).max(0);
-        self.rule.share_bytes(&Standing {
+        self.rule.share_bytes(&MemoryInUse {
             all_bytes: self.ahead_bytes.load(Relaxed),
             own_bytes,
             disks: self.disks.load(Relaxed),

@@ -10,6 +10,7 @@ pub mod disk;
 pub mod disks;
 pub mod divider;
 pub mod doctor;
+pub mod ending;
 pub mod failure;
 pub mod front;
 pub mod greeting;

@@ -71,6 +71,9 @@ pub const CLOSING_WAITS_MAX: usize = 200;
 pub const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Calls that ask for the extents of one file, 64 extents each. More: the extents behind them are unknown.
 pub const FIEMAP_CALLS_MAX: u32 = 16;
+/// How long a worker may take to end once the drain is over: it cuts off all connections in one turn. Longer: it hangs, and
+/// the process ends with an error.
+pub const WORKERS_LATE_MAX: Duration = Duration::from_secs(5);
 /// How long the last reads may take when the process ends. Longer: the log says what the kernel waits for.
 pub const LAST_READS_QUIET: Duration = Duration::from_secs(1);
 /// How long the process waits for them. Longer: it ends with an error, and the kernel waits on.
@@ -81,7 +84,7 @@ pub const LAST_READS_LOOK_EACH: Duration = Duration::from_millis(10);
 pub const RING_RETRY: Duration = Duration::from_millis(10);
 /// Completions of disks that a worker takes in one turn, each a fraction of a microsecond. More: the next turn takes
 /// them.
-pub const NEWS_PER_TURN_MAX: usize = 1024;
+pub const COMPLETIONS_PER_TURN_MAX: usize = 1024;
 /// Shares that a worker takes in one turn, a system call each, of a microsecond. More: the next turn takes them.
 pub const GRANTS_PER_TURN_MAX: usize = 256;
 /// What workers have told the divider and it has not heard yet. More: a connection that joins keeps its start share until
@@ -223,6 +226,8 @@ pub const CONTROL_HELD_BYTES_MAX: usize = 2 << 20;
 /// 256 fastest connections of all and those of one worker, or a piece of connections with long paths. Not enforced: the
 /// content bounds it.
 pub const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
+/// Folders of users below /tmp in which root's `ackpace top` looks for servers. More: name the socket by --admin.
+pub const USER_FOLDERS_MAX: usize = 256;
 /// Abandoned sockets of earlier servers that one start removes. More: the next start goes on.
 pub const STALE_SOCKETS_MAX: usize = 256;
 
@@ -240,8 +245,11 @@ pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
 pub const LOG_REST: Duration = Duration::from_millis(20);
 /// A log whose reader takes nothing is looked at so often.
 pub const LOG_STUCK_LOOK_EACH: Duration = Duration::from_millis(500);
-/// Time between two reports of dropped lines: often enough to act, too seldom to flood the log.
+/// Time between two reports of dropped lines, and of what many clients cause at once: often enough to act, too seldom to flood the log.
 pub const LOG_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Kinds of such lines, and files, of which the last line is remembered, so that each has one in [`LOG_REPORT_INTERVAL`].
+/// More: the others share one line of each kind.
+pub const LOG_SELDOM_MAX: usize = 64;
 /// How long a stop waits for a log to be written. More: the rest is lost, since a stuck pipe must not keep the server
 /// from stopping.
 pub const LOG_STOP_MAX: Duration = Duration::from_secs(2);

@@ -8,13 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
 };
 
 use crate::limits::BACKLOG;
-use crate::options::{CongestionControl, Listen};
+use crate::options::{CongestionControl, Listen, UnixMode};
 use crate::socket_file::{SocketFile, is_stale};
 
 /// Why a listener could not be made.
@@ -92,14 +93,9 @@ impl Listeners {
         listens: &[Listen],
         workers: u16,
         controls: &[CongestionControl],
+        unix_mode: UnixMode,
     ) -> Result<Listeners, ListenError> {
-        let has = |control: &CongestionControl| match &control.listen {
-            Some(listen) => listens.contains(listen),
-            None => true,
-        };
-        if let Some(lost) = controls.iter().find(|control| !has(control)) {
-            return Err(ListenError::NoListener(lost.to_string()));
-        }
+        check_controls(listens, controls)?;
         let mut by_worker: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
         let mut all = Listeners {
             by_worker: Vec::new(),
@@ -127,7 +123,7 @@ impl Listeners {
                         .for_each(|(worker, socket)| worker.push(socket));
                 }
                 Listen::Unix(path) => {
-                    let socket = bind_unix(path, wanted)?;
+                    let socket = bind_unix(path, unix_mode, wanted)?;
                     all.unix.extend(SocketFile::bound_at(path));
                     all.urls.push(format!("unix:{}", path.display()));
                     share(&mut by_worker, socket).map_err(refused)?;
@@ -145,6 +141,32 @@ impl Listeners {
         }
         all.by_worker = by_worker;
         Ok(all)
+    }
+}
+
+/// Checks what can be checked of listeners without listening: whether the kernel takes the congestion controls. Inherited
+/// sockets are left out.
+///
+/// # Errors
+/// As [`Listeners::bind`].
+pub fn check(listens: &[Listen], controls: &[CongestionControl]) -> Result<(), ListenError> {
+    check_controls(listens, controls)?;
+    for listen in listens {
+        let Listen::Tcp { .. } = listen else { continue };
+        let socket = stream_socket(AddressFamily::INET).map_err(|error| refuse(listen, error))?;
+        set_congestion_control(&socket, listen, controls)?;
+    }
+    Ok(())
+}
+
+fn check_controls(listens: &[Listen], controls: &[CongestionControl]) -> Result<(), ListenError> {
+    let has = |control: &CongestionControl| match &control.listen {
+        Some(listen) => listens.contains(listen),
+        None => true,
+    };
+    match controls.iter().find(|control| !has(control)) {
+        Some(lost) => Err(ListenError::NoListener(lost.to_string())),
+        None => Ok(()),
     }
 }
 
@@ -273,7 +295,7 @@ fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
     )
 }
 
-fn bind_unix(path: &Path, wanted: &Listen) -> Result<OwnedFd, ListenError> {
+fn bind_unix(path: &Path, mode: UnixMode, wanted: &Listen) -> Result<OwnedFd, ListenError> {
     let refused = |error: Errno| refuse(wanted, error);
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     if let Ok(meta) = fs::symlink_metadata(path) {
@@ -292,6 +314,10 @@ fn bind_unix(path: &Path, wanted: &Listen) -> Result<OwnedFd, ListenError> {
     let socket = stream_socket(AddressFamily::UNIX).map_err(refused)?;
     refuse_descriptors(&socket);
     bind(&socket, &address).map_err(refused)?;
+    if let UnixMode::Mode(mode) = mode {
+        // Nobody can connect yet. The mode of the socket itself would lose what the umask takes.
+        rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(refused)?;
+    }
     listen(&socket, BACKLOG).map_err(refused)?;
     Ok(socket)
 }
@@ -391,12 +417,13 @@ mod tests {
             }],
             2,
             &[],
+            UnixMode::Umask,
         );
         let first = first.expect("any free port");
         let addr = local_address(&first.by_worker[0][0]).expect("bound");
         assert_eq!(local_address(&first.by_worker[1][0]).expect("bound"), addr);
-        let second =
-            Listeners::bind(&[Listen::Tcp { addr, all: false }], 2, &[]).expect_err("taken");
+        let second = Listeners::bind(&[Listen::Tcp { addr, all: false }], 2, &[], UnixMode::Umask)
+            .expect_err("taken");
         assert!(
             second.to_string().contains("another server listens there"),
             "{second}"
@@ -410,7 +437,7 @@ mod tests {
 
         let path = std::env::temp_dir().join(format!("ackpace-rights-{}", std::process::id()));
         let listens = [Listen::Unix(path.clone())];
-        let bound = Listeners::bind(&listens, 1, &[]).expect("a temporary folder");
+        let bound = Listeners::bind(&listens, 1, &[], UnixMode::Umask).expect("a temporary folder");
         let client = UnixStream::connect(&path).expect("it listens");
         let accepted = rustix::net::accept(&bound.by_worker[0][0]).expect("a client");
         let passed = [client.as_fd()];
@@ -444,7 +471,7 @@ mod tests {
         let listens = [Listen::local(0)];
         let bind = |texts: &[&str]| {
             let controls: Vec<_> = texts.iter().map(|text| parse(text)).collect();
-            Listeners::bind(&listens, 1, &controls)
+            Listeners::bind(&listens, 1, &controls, UnixMode::Umask)
         };
         let bound = bind(&["nonsense", "127.0.0.1:0=reno"]).expect("reno is always there");
         let name = sockopt::tcp_congestion(&bound.by_worker[0][0]).expect("a listener");
@@ -464,21 +491,47 @@ mod tests {
     }
 
     #[test]
+    fn a_check_refuses_what_a_start_would() {
+        let control = |text: &str| [CongestionControl::parse(text.as_ref()).expect("well written")];
+        let listens = [Listen::local(0)];
+        assert!(check(&listens, &control("reno")).is_ok());
+        let refused = check(&listens, &control("nonsense")).expect_err("unknown");
+        assert!(matches!(refused, ListenError::CongestionControl { .. }));
+        let refused = check(&listens, &control(":9=reno")).expect_err("no such listener");
+        assert!(matches!(refused, ListenError::NoListener(_)));
+    }
+
+    #[test]
+    fn a_unix_socket_has_the_mode_that_was_asked_for() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let path = std::env::temp_dir().join(format!("ackpace-mode-{}", std::process::id()));
+        for mode in [0o666, 0o660, 0o600] {
+            let listen = [Listen::Unix(path.clone())];
+            let bound =
+                Listeners::bind(&listen, 1, &[], UnixMode::Mode(mode)).expect("a fresh path");
+            let meta = fs::symlink_metadata(&path).expect("the socket");
+            assert_eq!(meta.permissions().mode() & 0o777, mode);
+            drop(bound);
+        }
+    }
+
+    #[test]
     fn an_abandoned_unix_socket_is_replaced_and_a_living_one_is_not() {
         let path = std::env::temp_dir().join(format!("ackpace-unix-{}", std::process::id()));
         let listen = [Listen::Unix(path.clone())];
-        let first = Listeners::bind(&listen, 1, &[]).expect("a fresh path");
+        let first = Listeners::bind(&listen, 1, &[], UnixMode::Umask).expect("a fresh path");
         assert!(matches!(
-            Listeners::bind(&listen, 1, &[]),
+            Listeners::bind(&listen, 1, &[], UnixMode::Umask),
             Err(ListenError::UnixInUse(_))
         ));
         drop(first.by_worker);
-        let second = Listeners::bind(&listen, 1, &[]).expect("nobody listens");
+        let second = Listeners::bind(&listen, 1, &[], UnixMode::Umask).expect("nobody listens");
         drop(second.unix);
         assert!(!path.exists());
         fs::write(&path, "mine").expect("a file");
         assert!(matches!(
-            Listeners::bind(&listen, 1, &[]),
+            Listeners::bind(&listen, 1, &[], UnixMode::Umask),
             Err(ListenError::NotASocket(_))
         ));
         fs::remove_file(&path).expect("our own file");

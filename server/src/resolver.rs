@@ -21,7 +21,7 @@ use rustix::thread::futex;
 
 use self::lanes::{Lanes, Taken};
 use crate::front::listing::{Listing, Slice};
-use crate::front::site::{Answer, Query, Site};
+use crate::front::site::{Query, Site, SiteAnswer};
 use crate::limits::{CLOSING_EACH, CLOSING_WAITS_MAX, RESULTS_FULL_EACH};
 use crate::mailbox::ThreadWaker;
 use crate::sched;
@@ -65,7 +65,7 @@ impl Job {
 /// The result of a job.
 pub enum Done {
     /// The file, or why there is none.
-    Found(Answer),
+    Found(SiteAnswer),
     /// A slice, and the listing if more of it follows.
     Sliced(io::Result<Slice>, Option<Box<Listing>>),
 }
@@ -403,12 +403,12 @@ fn run(site: &Site, taken: Taken, job: Job) -> Result<Done, Job> {
 }
 
 /// Finds what a query asks for. If no descriptor is left, waits a little for files that are being closed.
-fn find(site: &Site, query: &Query) -> Answer {
+fn find(site: &Site, query: &Query) -> SiteAnswer {
     for _ in 0..CLOSING_WAITS_MAX {
         match site.find(query, Wait::Yes) {
-            Some(Answer::Exhausted) if closing::goes_on() => thread::sleep(CLOSING_EACH),
-            answer => return answer.unwrap_or(Answer::Exhausted),
+            Some(SiteAnswer::Exhausted) if closing::goes_on() => thread::sleep(CLOSING_EACH),
+            answer => return answer.unwrap_or(SiteAnswer::Exhausted),
         }
     }
-    Answer::Exhausted
+    SiteAnswer::Exhausted
 }

@@ -3,9 +3,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::congestion::Delay;
@@ -15,35 +15,34 @@ use ackpace_core::sndbuf;
 use ackpace_core::sndbuf::atbt::Windows;
 use ackpace_core::sndbuf::eatbt::Need;
 use ackpace_core::units::duration_us;
-use ackpace_core::worker::{Policy, Settings};
+use ackpace_core::worker::{SendPolicy, Settings};
 use ackpace_wire::content_type::Overrides;
 use ackpace_wire::hide::Hide;
 use ackpace_wire::http::Coding;
 
 use crate::admin::{self, Board, place};
 use crate::clock::Clock;
-use crate::disk::{Channel, Context as DiskContext, Handle};
+use crate::disk::{Channel, Context as DiskContext};
 use crate::disks::Disks;
 use crate::divider::{self, Dividing};
+use crate::ending::{self, Running};
 use crate::failure::Failure;
 use crate::front::shelf::Shelf;
 use crate::front::site::Site;
 use crate::greeting;
 use crate::handover::HandOver;
 use crate::ledger::Ledger;
-use crate::limits::{
-    DESCRIPTORS_READY_MAX, LAST_READS_LOOK_EACH, LAST_READS_QUIET, LAST_READS_WAIT, WORKERS_MAX,
-};
-use crate::listeners::{Listeners, bind_metrics};
-use crate::log::{self, AccessLog, Diagnostics};
+use crate::limits::{DESCRIPTORS_READY_MAX, WORKERS_MAX};
+use crate::listeners::{self, Listeners, bind_metrics};
+use crate::log::{self, AccessLog, Diagnostics, Seldom};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::memory;
 use crate::options::{
     Cancel, DelayBy, LogTarget, MetricsAt, OrderBy, Pacing, PrefetchBy, ReadBy, SendBy, SendNeed,
-    SendShare, ServeOptions, Sibling, Workers,
+    SendShare, ServeOptions, Sibling, Workers, display_duration,
 };
 use crate::resolver::{Inbox, Resolver, Return};
-use crate::shares::{self, Shares};
+use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
 use crate::store::device::Devices;
 use crate::store::file::FileTable;
@@ -62,7 +61,16 @@ pub fn check(options: &ServeOptions) -> Result<(), Failure> {
     let shares = shares(options, workers)?;
     let process = Process::new(&shares, &Arc::new(shares.ledger()));
     site(options, &process)?;
+    listeners::check(&options.listen, &options.congestion_control)
+        .map_err(|error| Failure::operator(error.to_string()))?;
     log::check(&options.access_log).map_err(|error| log_failure(&options.access_log, &error))
+}
+
+/// What is lost for want of descriptors, with these options.
+pub fn lost_descriptors(options: &ServeOptions) -> Option<String> {
+    Shares::of(options, workers(options))
+        .ok()?
+        .lost_descriptors(descriptors_allowed())
 }
 
 /// The text of `ackpace limits`.
@@ -86,7 +94,8 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let ledger = Arc::new(shares.ledger());
     let process = Process::new(&shares, &ledger);
     let site = Arc::new(site(&options, &process)?);
-    let mut listeners = Listeners::bind(&options.listen, workers, &options.congestion_control)
+    let (controls, mode) = (&options.congestion_control, options.unix_mode);
+    let mut listeners = Listeners::bind(&options.listen, workers, controls, mode)
         .map_err(|error| Failure::operator(error.to_string()))?;
     let diagnostics =
         Diagnostics::start(options.log_level).map_err(|error| runtime("log", error))?;
@@ -109,7 +118,7 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     let Started {
         shared,
         admin: channels,
-        threads,
+        running,
     } = start(&options, &shares, (site, ledger), listeners, &log)
         .map_err(|e| runtime("start", e))?;
     let tallies: Vec<Arc<Tally>> = channels
@@ -118,11 +127,13 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
         .collect();
     let board = Board::new(channels, Arc::clone(&shared), log.handle(), &diagnostics);
     admin::start(board, metrics, admin).map_err(|e| runtime("control thread", e))?;
-    let cost = shares.cost(options.connections_max);
+    let cost = shares.cost(options.connections_max).into_iter();
+    let cost = cost.chain(shares.lost_descriptors(descriptors_allowed()));
     greeting::print(&options, &shared.site, &urls, metrics_url.as_deref(), cost);
     let stop = {
-        let shared = Arc::clone(&shared);
+        let (shared, stopping) = (Arc::clone(&shared), running.stopping());
         move || {
+            stopping.begin();
             shared.stopping.store(true, Ordering::Release);
             shared
                 .channels
@@ -132,14 +143,15 @@ pub fn run(options: ServeOptions) -> Result<(), Failure> {
     };
     let obeyed = signals.obey(log.handle(), diagnostics.handle(), stop);
     obeyed.map_err(|error| runtime("signals", error))?;
-    wait(threads);
+    let ended = running.wait(options.drain_timeout);
+    tell_rest(&shared, options.drain_timeout);
     drop(unix);
     log.stop();
-    let in_order = wait_for_disks(&shared);
+    let in_order = ended.and_then(|()| ending::wait_for_disks(&shared));
     drop(admin_file);
     let turns = Turns::default();
     tallies.iter().for_each(|tally| turns.merge(&tally.turns));
-    tracing::info!("turns: {turns}");
+    tracing::debug!("turns: {turns}");
     diagnostics.stop();
     in_order
 }
@@ -155,14 +167,12 @@ fn log_failure(target: &LogTarget, error: &io::Error) -> Failure {
     ))
 }
 
-type Threads = Vec<JoinHandle<io::Result<()>>>;
-
 /// A running server.
 struct Started {
     shared: Arc<Shared>,
     /// How the control thread reaches the workers.
     admin: Vec<admin::WorkerChannel>,
-    threads: Threads,
+    running: Running,
 }
 
 fn start(
@@ -173,8 +183,7 @@ fn start(
     log: &AccessLog,
 ) -> io::Result<Started> {
     let clock = Clock::start();
-    let places = shares.connections_per_worker;
-    let workers = listeners.by_worker.len();
+    let (places, workers) = (shares.connections_per_worker, listeners.by_worker.len());
     let Ends {
         channels,
         returns,
@@ -192,7 +201,7 @@ fn start(
         device_bytes: shares.device_bytes(),
     }));
     closing::start(descriptors_max());
-    pages::start();
+    pages::reclaim::start();
     let resolver = Resolver::start(&site, returns, places, shares.queries_bytes)?;
     let dividing = dividing(options, shares, &channels, clock);
     if let Some(dividing) = &dividing {
@@ -209,9 +218,11 @@ fn start(
         clock,
         ledger,
         connection_bytes: shares.connection_bytes(),
+        seldom: Seldom::default(),
+        cut_off: AtomicU64::new(0),
         addresses: addresses(options, places.saturating_mul(workers as u32)),
     });
-    let (mut threads, mut admin_channels) = (Threads::new(), Vec::new());
+    let (mut running, mut admin_channels) = (Running::default(), Vec::new());
     for (index, (listeners, inbox)) in listeners.by_worker.into_iter().zip(inboxes).enumerate() {
         let settings = settings(options, index as u16, shares, log.handle().is_on());
         let (channel, questions) =
@@ -226,13 +237,12 @@ fn start(
         };
         admin_channels.push(channel);
         let worker = Worker::new(settings, Arc::clone(&shared), context)?;
-        let thread = thread::Builder::new().name(format!("worker-{index}"));
-        threads.push(thread.spawn(move || worker.run())?);
+        running.start(move || worker.run())?;
     }
     Ok(Started {
         shared,
         admin: admin_channels,
-        threads,
+        running,
     })
 }
 
@@ -298,61 +308,15 @@ fn ends(workers: usize, places: u32) -> io::Result<Ends> {
     Ok(ends)
 }
 
-/// After the signal to stop, waits for the last connection.
-fn wait(threads: Threads) {
-    for thread in threads {
-        match thread.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(
-                "a worker ended: {error}; the others go on. Restart, and please report this"
-            ),
-            Err(_) => tracing::error!("a worker panicked. Please report this"),
-        }
+fn tell_rest(shared: &Shared, drain_timeout: Duration) {
+    shared.seldom.tell_all();
+    let count = shared.cut_off.load(Ordering::Relaxed);
+    if count > 0 {
+        tracing::warn!(
+            "the end of drain_timeout ({}): {count} downloads were cut off",
+            display_duration(drain_timeout)
+        );
     }
-}
-
-/// Waits for calls that wait for a disk: they can't be cancelled, and the kernel ends a process only with its last
-/// call. The log says what the process waits for. As long as it lives, a second signal is handled and gives its exit
-/// code; after exit(2) it could not.
-fn wait_for_disks(shared: &Shared) -> Result<(), Failure> {
-    let begun = Instant::now();
-    let mut told = false;
-    pages::end_lingering();
-    while let Some(hangs) = what_hangs(shared) {
-        let waited = begun.elapsed();
-        if waited >= LAST_READS_WAIT {
-            return Err(Failure::runtime(format!(
-                "{hangs} after {} s: ended all the same",
-                waited.as_secs()
-            )));
-        }
-        if waited >= LAST_READS_QUIET && !told {
-            tracing::warn!("{hangs}: the process is gone when they are done");
-            told = true;
-        }
-        thread::sleep(LAST_READS_LOOK_EACH);
-    }
-    Ok(())
-}
-
-/// What threads other than the workers wait for at disks; `None`: nothing.
-fn what_hangs(shared: &Shared) -> Option<String> {
-    let waits = |(device, disk): (usize, &Handle)| {
-        let reads = disk.tally().in_flight.load(Ordering::Relaxed);
-        (reads > 0).then(|| format!("disk {device} has not answered {reads} reads"))
-    };
-    let lookups = shared.resolver.busy();
-    let lookups = (lookups > 0).then(|| format!("{lookups} look-ups of files wait"));
-    let closes = closing::pending();
-    let closes = (closes > 0).then(|| format!("{closes} files wait to be closed"));
-    let all: Vec<_> = shared
-        .disks
-        .started()
-        .filter_map(waits)
-        .chain(lookups)
-        .chain(closes)
-        .collect();
-    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// What all sites of the process share: each of these is made once.
@@ -437,12 +401,12 @@ fn settings(options: &ServeOptions, worker: u16, shares: &Shares, arrivals: bool
         arrivals,
         arrivals_bytes_max: shares.records_bytes / u64::from(shares.workers),
         send: match options.send {
-            SendBy::Margin => Policy::Margin {
+            SendBy::Margin => SendPolicy::Margin {
                 budget_bytes: shares
                     .send_queue_bytes(memory::tcp_bytes())
                     .min(shares.send_bytes.unwrap_or(u64::MAX) / u64::from(shares.workers.max(1))),
             },
-            SendBy::Eager => Policy::Eager,
+            SendBy::Eager => SendPolicy::Eager,
         },
         pacing: options.pacing == Pacing::FirstFlight,
         delay: delay(options),

@@ -6,8 +6,8 @@ use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
-use crate::disk::{Ask, Completion, SLOT_COST_BYTES};
-use crate::divider::{Line, Report};
+use crate::disk::{Completion, DiskAsk, SLOT_COST_BYTES};
+use crate::divider::ShareChannel;
 use crate::front::shelf::{README_COST_BYTES, Shelf};
 use crate::ledger::Ledger;
 use crate::limits::{
@@ -63,13 +63,33 @@ pub struct Shares {
     pub send_bytes: Option<u64>,
 }
 
+/// How many descriptors this process may have at most; `None`: any number.
+pub fn descriptors_allowed() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
+}
+
 impl Shares {
     /// Descriptors that the process opens at worst: a connection with a response needs up to three (socket, file, and the
     /// file past the page cache).
     pub fn descriptors(&self) -> u64 {
-        let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
         let open_files = u64::from(self.workers) * core::CACHED_OPEN_MAX as u64;
-        3 * connections + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN
+        3 * self.connections() + open_files + CLOSING_MAX as u64 + DESCRIPTORS_OWN
+    }
+
+    /// What is lost where the process may have `allowed` only (`None`: any number), and the cure.
+    pub fn lost_descriptors(&self, allowed: Option<u64>) -> Option<String> {
+        let wanted = self.descriptors();
+        let allowed = allowed.filter(|allowed| *allowed < wanted)?;
+        let enough = allowed.saturating_sub(wanted - 3 * self.connections()) / 3;
+        Some(format!(
+            "lost: descriptors: {allowed} are allowed (ulimit -Hn), and {} connections want {wanted} at worst. Beyond some \
+             {enough} downloads, clients wait or get 503; set LimitNOFILE={wanted} in the unit, or lower connections_max",
+            self.connections(),
+        ))
+    }
+
+    fn connections(&self) -> u64 {
+        u64::from(self.workers) * u64::from(self.connections_per_worker)
     }
 
     /// Divides the memory: fixed owners first, the rest by connections.
@@ -85,9 +105,18 @@ impl Shares {
         let shares = Shares::least(options, workers, usable, memory_bytes);
         let least_bytes = shares.total_bytes();
         if memory_bytes < least_bytes {
+            let (them, fewer) = match workers {
+                1 => (
+                    format!("1 worker with {CONNECTIONS_MIN} connections needs"),
+                    "",
+                ),
+                _ => (
+                    format!("{workers} workers with {CONNECTIONS_MIN} connections each need"),
+                    " or start fewer workers (--workers)",
+                ),
+            };
             return Err(format!(
-                "--memory-max {} is {} MiB here, and {workers} workers with {CONNECTIONS_MIN} connections each need {} \
-                 MiB; raise it or start fewer workers (--workers)",
+                "--memory-max {} is {} MiB here, and {them} {} MiB; raise it{fewer}",
                 options.memory_max,
                 memory_bytes / MIB,
                 Shares::enough_mib(options, workers, usable, least_bytes),
@@ -322,13 +351,13 @@ impl Shares {
         let connections = u64::from(self.workers) * u64::from(self.connections_per_worker);
         let fixed_bytes = THREAD_BYTES
             + ackpace_core::sndbuf::remembered::TABLE_BYTES
-            + (REPORTS_MAX * (size_of::<Report>() + 16)) as u64;
+            + (REPORTS_MAX * (size_of::<ackpace_core::sndbuf::pool::In>() + 16)) as u64;
         self.send_bytes
             .map_or(0, |_| connections * self.divider_each_bytes() + fixed_bytes)
     }
 
     fn divider_each_bytes(&self) -> u64 {
-        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + Line::PLACE_BYTES;
+        let each_bytes = ackpace_core::sndbuf::pool::MEMBER_BYTES + ShareChannel::PLACE_BYTES;
         self.send_bytes.map_or(0, |_| each_bytes)
     }
 
@@ -403,7 +432,7 @@ fn page_cache_bytes(usable_bytes: u64, memory_bytes: u64) -> u64 {
 /// The mailbox of a connection at a device's thread, with its state there.
 fn ask_bytes() -> u64 {
     const BY_PLACE_BYTES: u64 = 64;
-    Mailboxes::<Ask>::PLACE_BYTES + BY_PLACE_BYTES
+    Mailboxes::<DiskAsk>::PLACE_BYTES + BY_PLACE_BYTES
 }
 
 fn decisions_bytes() -> u64 {
@@ -411,7 +440,8 @@ fn decisions_bytes() -> u64 {
 }
 
 fn residency_cache_bytes() -> u64 {
-    core::RESIDENCY_CACHED_MAX as u64 * ackpace_core::cache::SIGHTING_BYTES
+    ackpace_core::residency::limits::RESIDENCY_CACHED_MAX as u64
+        * ackpace_core::cache::SIGHTING_BYTES
 }
 
 /// Memory that each worker needs to cache any responses at all.
@@ -590,5 +620,27 @@ mod tests {
             refused.ends_with("raise it or start fewer workers (--workers)"),
             "{refused}"
         );
+        let refused = Shares::divide(&options(&["--memory-max", "16MiB"]), 1, machine(64 << 30))
+            .expect_err("too little");
+        assert!(
+            refused.contains("and 1 worker with 16 connections needs "),
+            "{refused}"
+        );
+        assert!(refused.ends_with(" MiB; raise it"), "{refused}");
+    }
+
+    #[test]
+    fn descriptors_that_are_too_few_are_told_with_what_they_cost() {
+        let shares = Shares::divide(&options(&[]), 1, machine(64 << 30)).expect("plenty");
+        let wanted = shares.descriptors();
+        assert_eq!(shares.lost_descriptors(Some(wanted)), None);
+        assert_eq!(shares.lost_descriptors(None), None);
+        let lost = shares.lost_descriptors(Some(40)).expect("too few");
+        assert!(
+            lost.starts_with("lost: descriptors: 40 are allowed"),
+            "{lost}"
+        );
+        assert!(lost.contains("Beyond some 0 downloads"), "{lost}");
+        assert!(lost.contains(&format!("LimitNOFILE={wanted}")), "{lost}");
     }
 }

@@ -1,7 +1,7 @@
-//! Clients' sockets: accepting, receiving, sending, and TCP's state of a connection.
+//! Clients' sockets: accepting, their options, and TCP's state of a connection. Their bytes go through
+//! [`crate::transport`].
 
 use std::fs;
-use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -12,11 +12,7 @@ use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
 use ackpace_wire::tcp_info::{self, TcpInfo};
-use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketFlags, acceptfrom_with, send,
-    sendmsg, sockopt,
-};
+use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with, sockopt};
 
 /// An accepted client.
 #[derive(Debug)]
@@ -54,61 +50,6 @@ pub fn counted(peer: IpAddr) -> Address {
 /// The upper half of an IPv6 address; 2000::/3 and all that follows is above any IPv4 address.
 fn prefix(v6: Ipv6Addr) -> u64 {
     ((u128::from(v6) >> 64) as u64) | (1 << 63)
-}
-
-/// Reads into `into`; `Ok(0)` is the peer's FIN.
-///
-/// # Errors
-/// EAGAIN when there are no bytes; the socket's error.
-pub fn receive(socket: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
-    loop {
-        match rustix::net::recv(socket, &mut *into, RecvFlags::DONTWAIT) {
-            Err(Errno::INTR) => {}
-            result => return result.map(|(read, _)| read),
-        }
-    }
-}
-
-/// Sends texts one after the other, as far as the socket takes them. `more`: bytes follow at once.
-///
-/// # Errors
-/// As send(2); `EAGAIN` for a socket that takes nothing now.
-pub fn send_texts(
-    socket: &OwnedFd,
-    texts: &[IoSlice<'_>],
-    more: bool,
-) -> rustix::io::Result<usize> {
-    let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    flags.set(SendFlags::MORE, more);
-    loop {
-        let sent = match texts {
-            [one] => send(socket, one, flags),
-            several => sendmsg(socket, several, &mut SendAncillaryBuffer::default(), flags),
-        };
-        match sent {
-            Err(Errno::INTR) => {}
-            sent => return sent,
-        }
-    }
-}
-
-/// Sends a span of a file from the page cache (sendfile(2)); 0 at the end of the file.
-///
-/// # Errors
-/// EAGAIN when the socket takes nothing; EIO when a page can't be read; the socket's error.
-pub fn send_file(
-    socket: &OwnedFd,
-    file: &OwnedFd,
-    offset_bytes: u64,
-    len_bytes: u64,
-) -> rustix::io::Result<usize> {
-    let mut at_bytes = offset_bytes;
-    loop {
-        match rustix::fs::sendfile(socket, file, Some(&mut at_bytes), len_bytes as usize) {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
 }
 
 /// TCP_NOTSENT_LOWAT (tcp(7)): the socket takes no more than this beyond what is in flight, and becomes writable when
@@ -321,6 +262,8 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
+    use rustix::net::{SendFlags, send};
+
     use super::*;
 
     fn pair() -> (OwnedFd, TcpStream) {
@@ -336,7 +279,7 @@ mod tests {
     fn a_sample_shows_a_closed_window_and_the_bytes_behind_it() {
         let (server, mut client) = pair();
         let mut sent = 0;
-        while let Ok(taken) = send_texts(&server, &[IoSlice::new(&[7; 65_536])], false) {
+        while let Ok(taken) = send(&server, &[7; 65_536], SendFlags::DONTWAIT) {
             sent += taken as u64;
         }
         // The client's kernel needs a moment to close its window; the loop ends by its count, not by a clock.

@@ -11,7 +11,8 @@ use ackpace_core::conn::{Span, TcpSample};
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
-use rustix::net::Shutdown;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg};
 
 use crate::tcp;
 
@@ -37,7 +38,7 @@ impl Transport {
     /// EAGAIN when there are no bytes; the socket's error.
     pub fn receive(&self, into: &mut [u8]) -> rustix::io::Result<usize> {
         match self {
-            Transport::Plain(socket) => tcp::receive(socket, into),
+            Transport::Plain(socket) => receive(socket, into),
         }
     }
 
@@ -47,7 +48,7 @@ impl Transport {
     /// As send(2); EAGAIN for a socket that takes nothing now.
     pub fn send_texts(&self, texts: &[IoSlice<'_>], more: bool) -> rustix::io::Result<PlainBytes> {
         let taken = match self {
-            Transport::Plain(socket) => tcp::send_texts(socket, texts, more),
+            Transport::Plain(socket) => send_texts(socket, texts, more),
         };
         taken.map(|taken| PlainBytes(taken as u64))
     }
@@ -58,9 +59,7 @@ impl Transport {
     /// EAGAIN when the socket takes nothing; EIO when a page can't be read; the socket's error.
     pub fn send_file(&self, file: &OwnedFd, span: Span) -> rustix::io::Result<PlainBytes> {
         let taken = match self {
-            Transport::Plain(socket) => {
-                tcp::send_file(socket, file, span.offset_bytes, span.len_bytes)
-            }
+            Transport::Plain(socket) => send_file(socket, file, span),
         };
         taken.map(|taken| PlainBytes(taken as u64))
     }
@@ -165,6 +164,43 @@ impl Transport {
     }
 }
 
+/// recv(2).
+fn receive(socket: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
+    loop {
+        match rustix::net::recv(socket, &mut *into, RecvFlags::DONTWAIT) {
+            Err(Errno::INTR) => {}
+            result => return result.map(|(read, _)| read),
+        }
+    }
+}
+
+/// send(2) and sendmsg(2).
+fn send_texts(socket: &OwnedFd, texts: &[IoSlice<'_>], more: bool) -> rustix::io::Result<usize> {
+    let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    flags.set(SendFlags::MORE, more);
+    loop {
+        let sent = match texts {
+            [one] => send(socket, one, flags),
+            several => sendmsg(socket, several, &mut SendAncillaryBuffer::default(), flags),
+        };
+        match sent {
+            Err(Errno::INTR) => {}
+            sent => return sent,
+        }
+    }
+}
+
+/// sendfile(2).
+fn send_file(socket: &OwnedFd, file: &OwnedFd, span: Span) -> rustix::io::Result<usize> {
+    let mut at_bytes = span.offset_bytes;
+    loop {
+        match rustix::fs::sendfile(socket, file, Some(&mut at_bytes), span.len_bytes as usize) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
 /// For epoll.
 impl AsFd for Transport {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -177,8 +213,6 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
-
-    use rustix::io::Errno;
 
     use super::*;
 

@@ -9,9 +9,9 @@ mod answer;
 mod conns;
 mod divide;
 mod events;
-mod look;
 mod report;
 mod sending;
+mod snapshot;
 mod source;
 mod start;
 
@@ -41,14 +41,15 @@ use self::source::Source;
 pub use self::start::{Shared, WorkerContext};
 use crate::answers::Question;
 use crate::clock::unix_ms;
-use crate::disk::{Ask, Completion, ReadBytes};
+use crate::disk::{Completion, DiskAsk, ReadBytes};
 use crate::front::http::{Ended, HeadPool};
-use crate::limits::{NEWS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
+use crate::limits::{COMPLETIONS_PER_TURN_MAX, QUESTIONS_PER_TURN_MAX, RESULTS_PER_TURN_MAX};
 use crate::log::AccessHandle;
 use crate::mailbox::ThreadWaker;
 use crate::resolver::Inbox;
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
+use crate::store::residency;
 use crate::tally::Tally;
 
 /// A worker's thread and its state.
@@ -91,10 +92,9 @@ impl Worker {
         self.tally.thread.set(thread.unsigned_abs().into());
         let mut events = Vec::with_capacity(EVENTS_PER_TURN_MAX);
         while !self.is_over() {
-            let timeout = self
-                .decider
-                .deadline()
-                .map(|at| timespec(at.since_us(self.now())));
+            let due = [self.decider.deadline(), self.shared.seldom.due()];
+            let due = due.into_iter().flatten().min();
+            let timeout = due.map(|at| timespec(at.since_us(self.now())));
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -109,7 +109,7 @@ impl Worker {
             );
             self.turn(&events, begun);
             self.report_load(begun);
-            self.publish();
+            self.publish(begun);
             let took_us = self.now().since_us(begun);
             self.tally.turns.add(took_us);
         }
@@ -188,7 +188,7 @@ impl Worker {
     /// Takes the completions of the disks, which wake this thread only for streams that are stalled or soon will be.
     fn hear_disks(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
-        for _ in 0..NEWS_PER_TURN_MAX {
+        for _ in 0..COMPLETIONS_PER_TURN_MAX {
             match shared.channels[self.index].completions.take() {
                 Some(Completion::Filled(stream, seq, span, fill, chosen)) => {
                     self.filled((stream, seq), span, (fill, chosen), now);
@@ -257,7 +257,7 @@ impl Worker {
             _ => Why::ReadFailed,
         };
         if self.decider.awaits(stream, seq) {
-            self.tell_unfilled(stream, error, why);
+            self.tell_unfilled(stream, error, why, now);
         }
         self.decider.on(In::Unfilled { stream, seq, why }, now);
     }
@@ -282,15 +282,12 @@ impl Worker {
             Out::Probe {
                 stream,
                 span,
+                seen_us_ago,
                 object: _,
-            } => self.probe(stream, span, now),
+            } => self.probe(stream, (span, seen_us_ago), now),
             Out::Want(want) => self.want(want, now),
             Out::Forget(stream) => self.forget(stream),
-            Out::Release(stream) => {
-                if let Some(conn) = self.conns.get(stream.conn) {
-                    conn.pieces.clear();
-                }
-            }
+            Out::Release(stream) => self.release(stream),
             Out::Ended(stream) => self.ended(stream, now),
             Out::Slice(stream) => self.slice(stream, now),
             Out::Send {
@@ -365,16 +362,23 @@ impl Worker {
         }
     }
 
-    fn probe(&mut self, stream: StreamId, span: Span, now: Instant) {
+    fn release(&mut self, stream: StreamId) {
+        if let Some(conn) = self.conns.get(stream.conn) {
+            conn.pieces.clear();
+        }
+    }
+
+    fn probe(&mut self, stream: StreamId, (span, seen_us_ago): (Span, Option<u64>), now: Instant) {
         let mut resident_bytes = 0;
         if let Some(conn) = self.conns.get(stream.conn) {
-            let told = conn
-                .source
-                .as_ref()
-                .and_then(|source| source.resident_bytes(span));
+            let source = conn.source.as_ref();
+            let told = source.and_then(|source| source.resident_bytes(span));
+            let shows_drops = source.is_some_and(Source::shows_drops);
             resident_bytes = told.unwrap_or(0);
             if resident_bytes == span.len_bytes {
                 conn.sure = Some((Confirmation::new(now, self.shared.clock.now()), span));
+            } else if let Some(seen_us_ago) = seen_us_ago.filter(|_| shows_drops) {
+                residency::gone(seen_us_ago, now);
             }
         }
         self.decider.on(
@@ -401,7 +405,7 @@ impl Worker {
                 disk.ask(
                     want.stream.worker,
                     want.stream.conn.index,
-                    Ask::Want(want, file),
+                    DiskAsk::Want(want, file),
                 );
                 self.disks_to_wake |= 1 << device;
             }
@@ -429,7 +433,7 @@ impl Worker {
             return;
         };
         if let Ok(disk) = self.shared.disks.get(device) {
-            disk.ask(stream.worker, stream.conn.index, Ask::Forget(stream));
+            disk.ask(stream.worker, stream.conn.index, DiskAsk::Forget(stream));
             self.disks_to_wake |= 1 << device;
         }
     }

@@ -12,7 +12,7 @@ use ackpace::store::device::Devices;
 use ackpace::store::direct::{Direct, Why, extents, open_direct};
 use ackpace::store::pool::{Lease, Pool};
 use ackpace::store::reader::Reader;
-use ackpace::store::ring::{Order, Ring, refusal};
+use ackpace::store::ring::{ReadOrder, Ring, refusal};
 use ackpace_core::conn::Span;
 use ackpace_core::disk::ReadError;
 use ackpace_core::limits::{READ_ALIGN_BYTES, SLOT_BYTES};
@@ -243,7 +243,7 @@ fn by_ring(
     let mut ring = Ring::new(1)
         .map_err(|error| skip("ring", &refusal(&error)))
         .ok()?;
-    let order = Order {
+    let order = ReadOrder {
         tag: 5,
         direct,
         span,

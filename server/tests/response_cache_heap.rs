@@ -85,7 +85,7 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
             let moment = response_cache.changes().moment(now);
             let made = Made {
                 content,
-                ready: CachedResponse::whole(&[b'h'; 300], &vec![b'b'; body_bytes]),
+                response: CachedResponse::whole(&[b'h'; 300], &vec![b'b'; body_bytes]),
                 moment,
                 sight: response_cache.changes().sight(watch, moment),
             };
@@ -99,7 +99,7 @@ fn hostile_paths_answers_and_folders_take_what_is_counted_and_no_more() {
                 under_way.extend(
                     response_cache
                         .get(&key, now)
-                        .map(|found| found.ready.clone()),
+                        .map(|found| found.response.clone()),
                 );
             }
             if nth % 10 == 1 {

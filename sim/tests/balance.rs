@@ -4,7 +4,7 @@
 
 mod table;
 
-use ackpace_core::balance::{Load, place};
+use ackpace_core::balance::{WorkerLoad, place};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -53,7 +53,7 @@ fn run(seed: u64, workers: usize, gives: bool) -> (f64, f64) {
     // A mean lifetime of a second: EACH connections a worker.
     let wait_ns = |dice: &mut Dice, mean_ns: f64| (-dice.part().ln() * mean_ns) as u64;
     let (mut conns, mut young) = (BinaryHeap::new(), VecDeque::new());
-    let (mut loads, mut rates) = (vec![Load::default(); workers], vec![0; workers]);
+    let (mut loads, mut rates) = (vec![WorkerLoad::default(); workers], vec![0; workers]);
     let (mut now_ns, mut ratios, mut given) = (0, Vec::new(), 0);
     for born in 0..total * ARRIVALS {
         now_ns += wait_ns(&mut dice, 1e9 / total as f64);

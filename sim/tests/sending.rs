@@ -8,13 +8,13 @@ use ackpace_core::limits::{
     CALL_US, SEND_QUEUE_BYTES, SEND_QUEUE_PERCENT, TARGET_US_MAX, TARGET_US_MIN, TOP_UP_BYTES_MAX,
 };
 use ackpace_core::units::Instant;
-use ackpace_core::worker::Policy;
+use ackpace_core::worker::SendPolicy;
 use ackpace_sim::worlds::sending::{Change, Client, Outcome, Pace, SOCKET_BYTES, World};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use table::{Table, compare, over_seeds};
 
-const MARGIN: Policy = Policy::Margin {
+const MARGIN: SendPolicy = SendPolicy::Margin {
     budget_bytes: SEND_QUEUE_BYTES,
 };
 const MBIT: u64 = 125_000;
@@ -51,7 +51,7 @@ fn pareto(seed: u64) -> Vec<Client> {
     clients
 }
 
-fn run(clients: Vec<Client>, send: Policy) -> Outcome {
+fn run(clients: Vec<Client>, send: SendPolicy) -> Outcome {
     let world = World {
         clients,
         send,
@@ -96,7 +96,7 @@ fn margins_save_wake_ups_and_queue_and_no_client_waits() {
 }
 
 fn eager_and_margin(name: &str, clients: &[Client], table: &mut Table<5>) {
-    let [eager, margin] = [Policy::Eager, MARGIN].map(|send| run(clients.to_vec(), send));
+    let [eager, margin] = [SendPolicy::Eager, MARGIN].map(|send| run(clients.to_vec(), send));
     for (way, outcome) in [("eager", &eager), ("margin", &margin)] {
         let figures = [
             outcome.wakes_per_gb(),
@@ -152,7 +152,7 @@ fn clients_that_change_their_pace_a_hundredfold_each_second_cost_neither_wake_up
         for client in clients.iter_mut().step_by(2) {
             client.pace = Pace::Swings;
         }
-        let [eager, margin] = [Policy::Eager, MARGIN].map(|send| run(clients.clone(), send));
+        let [eager, margin] = [SendPolicy::Eager, MARGIN].map(|send| run(clients.clone(), send));
         let (sent, eager_sent) = (margin.sent_bytes, eager.sent_bytes);
         assert!(
             sent * 100 >= eager_sent * 99,

@@ -10,6 +10,7 @@ mod binary;
 mod client;
 mod conn;
 mod disk;
+mod hung;
 pub mod hunter;
 mod kernel;
 mod server;
@@ -17,11 +18,13 @@ mod text;
 mod throttle;
 mod tree;
 mod tuning;
+mod watching;
 
 pub use binary::{host_binary, lab_binary, server_binary};
 pub use client::{Outcome, client, command, needs_root, run, skip};
 pub use conn::{Conn, Response};
 pub use disk::Disk;
+pub use hung::HungThread;
 pub use kernel::{
     Cached, Mapped, OpenWatch, allocate, cached_bytes, connect_with_buffer, forget_cached,
     has_direct, limit_receive_buffer, mount_for_child, raise_own_limit, reset_on_drop,
@@ -31,6 +34,7 @@ pub use text::{Rng, pattern};
 pub use throttle::Throttle;
 pub use tree::{Tree, rested};
 pub use tuning::{Cgroup, Tuning};
+pub use watching::Watching;
 
 /// Time limit for anything before a test fails: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -32,7 +32,7 @@ fn assert_ends_early(mut conn: Conn, server: &Server, why: &str) {
         body.len()
     );
     let line = server.err_line(&["/big", why]);
-    assert!(line.contains("ERROR"), "{line}");
+    assert!(line.contains("WARN"), "{line}");
     assert_eq!(
         server.get("/small", "").text(),
         "small",
@@ -76,6 +76,34 @@ fn a_file_that_is_truncated_under_way_ends_early_and_is_logged() {
         "the next client gets what is there"
     );
     server.stop();
+}
+
+#[test]
+fn a_file_that_changes_under_many_downloads_is_told_in_a_line_or_two() {
+    let (tree, _) = tree();
+    let server = Server::start(&tree, &[]);
+    let conns: Vec<_> = (0..20).map(|_| stalled(&server)).collect();
+    let file = File::options()
+        .write(true)
+        .open(tree.at("big"))
+        .expect("the file");
+    std::os::unix::fs::FileExt::write_at(&file, b"changed", LEN as u64 / 2).expect("a change");
+    for mut conn in conns {
+        assert!(conn.rest_or_reset().len() < LEN, "all bytes came");
+    }
+    server.signal(libc::SIGTERM);
+    server.err_line(&["WARN", "/big", "file_changed", "times="]);
+    let err = server.err();
+    let lines: Vec<_> = err
+        .lines()
+        .filter(|line| line.contains("file_changed"))
+        .collect();
+    let times = |line: &&str| match line.split_once("times=") {
+        Some((_, times)) => times.trim().parse::<usize>().expect("a number"),
+        None => 1,
+    };
+    assert_eq!(lines.iter().map(times).sum::<usize>(), 20, "{err}");
+    assert!(lines.len() < 10, "a line in ten seconds: {err}");
 }
 
 #[test]

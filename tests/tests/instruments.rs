@@ -98,7 +98,11 @@ fn metrics_show_the_bytes_of_a_download_while_it_runs_and_after() {
             let why = format!("why=\"{why}\"");
             sum(&page, "ackpace_waiting_responses", &[&why])
         });
-        let sent = sum(&page, "ackpace_sent_bytes_total", &["way=\"sendfile\""]);
+        let sent = sum(
+            &page,
+            "ackpace_sent_bytes_total",
+            &["send_path=\"sendfile\""],
+        );
         let waiting = sum(&page, "ackpace_waiting_bytes", &[]);
         // Bytes that the kernel does not have yet are waiting.
         net.iter().sum::<f64>() == 1.0 && sent > 0.0 && sent + waiting == LEN as f64
@@ -108,9 +112,9 @@ fn metrics_show_the_bytes_of_a_download_while_it_runs_and_after() {
         1.0
     );
     assert_eq!(conn.exactly(LEN).len(), LEN);
-    let made = watched.sum("ackpace_sent_bytes_total", &["way=\"made\""]);
+    let made = watched.sum("ackpace_sent_bytes_total", &["send_path=\"made\""]);
     assert_eq!(
-        watched.sum("ackpace_sent_bytes_total", &["way=\"sendfile\""]),
+        watched.sum("ackpace_sent_bytes_total", &["send_path=\"sendfile\""]),
         LEN as f64
     );
     assert!((100.0..1000.0).contains(&made), "one head: {made}");

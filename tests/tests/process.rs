@@ -2,7 +2,7 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::{fs, io};
 
@@ -237,6 +237,11 @@ fn the_drain_ends_after_its_timeout() {
         log.contains("\"complete\":false,\"why\":\"draining\""),
         "{log}"
     );
+    server.err_line(&[
+        "WARN",
+        "the end of drain_timeout",
+        ": 1 downloads were cut off",
+    ]);
 }
 
 #[test]
@@ -263,11 +268,13 @@ fn a_unix_socket_is_served_and_removed_at_the_end() {
     let place = format!("unix:{}", path.display());
     let server = Setup::new(tree.path())
         .listen(&place)
-        .args(&["--access-log", "-"])
+        .args(&["--access-log", "-", "--unix-mode", "660"])
         .start();
     assert_eq!(server.url(), place);
     let kind = fs::symlink_metadata(&path).expect("the socket").file_type();
     assert!(kind.is_socket());
+    let mode = fs::symlink_metadata(&path).expect("the socket").mode();
+    assert_eq!(mode & 0o777, 0o660);
     let done = run(curl
         .args(["-sSf", "--unix-socket"])
         .arg(&path)
@@ -539,6 +546,13 @@ fn a_single_file_is_served_under_its_name_alone() {
         (302, Some("/one%20file.txt"))
     );
     assert_eq!(server.get("/one%20file.txt", "").text(), "one");
+    let link = tree.at("latest");
+    std::os::unix::fs::symlink("one file.txt", &link).expect("a link");
+    let linked = Setup::new(&link).start();
+    assert_eq!(linked.get("/", "").field("Location"), Some("/latest"));
+    assert_eq!(linked.get("/latest", "").text(), "one");
+    assert_eq!(linked.get("/one%20file.txt", "").status, 404);
+    linked.stop();
     for target in [
         "/other",
         "/one%20file.txt/",

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ackpace_tests::{Server, Tree, eventually, limit_receive_buffer, pattern};
+use ackpace_tests::{HungThread, Server, Tree, eventually, limit_receive_buffer, pattern, skip};
 
 /// The numbers N of the requests `/a?N` in a log.
 fn logged(log: &Path) -> Vec<usize> {
@@ -152,4 +152,43 @@ fn the_end_is_told_where_only_errors_are_logged() {
     let err = server.err();
     assert_eq!(err.trim_end().lines().count(), 1, "{err}");
     assert!(err.contains("the second: ended at once"), "{err}");
+}
+
+/// A server with a worker that hangs from now on; `None`, and a line says why, where ptrace(2) is refused.
+fn with_a_hung_worker(tree: &Tree, drain: &str) -> Option<(Server, HungThread)> {
+    let server = Server::start(tree, &["--workers", "2", "--drain-timeout", drain]);
+    match HungThread::stop(server.pid(), "worker-1") {
+        Ok(hung) => Some((server, hung)),
+        Err(error) => {
+            skip(&format!("ptrace(2) is refused: {error}"));
+            server.stop();
+            None
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_server_with_a_worker_that_hangs() {
+    let tree = Tree::new();
+    let Some((mut server, hung)) = with_a_hung_worker(&tree, "1h") else {
+        return;
+    };
+    server.signal(libc::SIGTERM);
+    server.signal(libc::SIGINT);
+    eventually("the end of the thread", || hung.is_gone());
+    assert_eq!(server.wait().code(), Some(1));
+    let err = server.err();
+    assert_eq!(err.matches("ended at once").count(), 1, "{err}");
+}
+
+#[test]
+fn a_worker_that_hangs_keeps_the_process_little_longer_than_the_drain() {
+    let tree = Tree::new();
+    let Some((mut server, hung)) = with_a_hung_worker(&tree, "0s") else {
+        return;
+    };
+    server.signal(libc::SIGTERM);
+    eventually("the end of the thread", || hung.is_gone());
+    assert_eq!(server.wait().code(), Some(1));
+    server.err_line(&["worker-1 did not end", "ended all the same"]);
 }

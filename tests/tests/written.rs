@@ -108,7 +108,7 @@ fn whatever_happens_to_a_file_its_bytes_are_right_or_it_ends_early() {
                 body == content[BLOCK..BLOCK + body.len()],
                 "{what}: other bytes"
             );
-            server.err_line(&["ERROR", "/big", "file_changed"]);
+            server.err_line(&["WARN", "/big", "file_changed"]);
         }
         drop(conn);
         server.stop();

@@ -5,6 +5,7 @@
 //! parsers accept both. docs/access-log.md defines each field. A line never holds a raw control byte, so no
 //! client can forge a second line.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::civil::{Civil, push_decimal, push_padded};
@@ -16,7 +17,7 @@ use crate::text::push_json_string;
 
 /// How a line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum LineFormat {
     /// The common log format of NCSA httpd: no Referer, no User-Agent.
     Common,
     /// Common with Referer and User-Agent, as nginx's and Apache's `combined`.
@@ -32,6 +33,15 @@ pub enum Remote {
     Ip(IpAddr),
     /// A client of a unix socket, written `unix:` as nginx does.
     Unix,
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remote::Ip(address) => address.to_canonical().fmt(f),
+            Remote::Unix => f.write_str("unix:"),
+        }
+    }
 }
 
 /// The request as the client sent it. Overlong fields are cut when the line is written.
@@ -105,11 +115,11 @@ pub struct Outcome {
 }
 
 /// Appends one line with its line feed: at most [`crate::limits::ACCESS_LOG_LINE_BYTES_MAX`] bytes.
-pub fn line(format: Format, request: &RequestText<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
+pub fn line(format: LineFormat, request: &RequestText<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     let request = cut(request);
     match format {
-        Format::Common => push_common(&request, outcome, out),
-        Format::Combined => {
+        LineFormat::Common => push_common(&request, outcome, out),
+        LineFormat::Combined => {
             push_common(&request, outcome, out);
             for field in [request.referer, request.user_agent] {
                 out.extend_from_slice(b" \"");
@@ -120,40 +130,40 @@ pub fn line(format: Format, request: &RequestText<'_>, outcome: &Outcome, out: &
                 out.push(b'"');
             }
         }
-        Format::Json => push_json(&request, outcome, out),
+        LineFormat::Json => push_json(&request, outcome, out),
     }
     out.push(b'\n');
 }
 
 /// A field and whether its end was cut off.
 #[derive(Clone, Copy)]
-struct Field<'a> {
+struct LogField<'a> {
     bytes: &'a [u8],
     cut: bool,
 }
 
-struct Fields<'a> {
-    method: Field<'a>,
-    target: Field<'a>,
-    version: Field<'a>,
-    range: Option<Field<'a>>,
-    referer: Option<Field<'a>>,
-    user_agent: Option<Field<'a>>,
+struct LogFields<'a> {
+    method: LogField<'a>,
+    target: LogField<'a>,
+    version: LogField<'a>,
+    range: Option<LogField<'a>>,
+    referer: Option<LogField<'a>>,
+    user_agent: Option<LogField<'a>>,
 }
 
-fn cut<'a>(request: &RequestText<'a>) -> Fields<'a> {
+fn cut<'a>(request: &RequestText<'a>) -> LogFields<'a> {
     let brief = request.brief;
     let field = |bytes: &'a [u8], bytes_max: usize| {
         let bytes_max = match brief {
             true => bytes_max.min(ACCESS_LOG_BRIEF_BYTES_MAX),
             false => bytes_max,
         };
-        Field {
+        LogField {
             bytes: &bytes[..bytes.len().min(bytes_max)],
             cut: bytes.len() > bytes_max,
         }
     };
-    Fields {
+    LogFields {
         method: field(request.method, METHOD_BYTES_MAX),
         target: field(request.target, TARGET_BYTES_MAX),
         version: field(request.version, METHOD_BYTES_MAX),
@@ -171,7 +181,7 @@ fn cut<'a>(request: &RequestText<'a>) -> Fields<'a> {
 
 const CUT: &[u8] = b"...";
 
-fn push_common(request: &Fields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
+fn push_common(request: &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     push_remote(outcome.remote, out);
     out.extend_from_slice(b" - - [");
     Civil::from_unix_s(outcome.time_unix_ms.div_euclid(1_000)).push_common_log(out);
@@ -196,7 +206,7 @@ fn push_common(request: &Fields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     push_decimal(outcome.bytes_sent, out);
 }
 
-fn push_json(request: &Fields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
+fn push_json(request: &LogFields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     Civil::from_unix_s(outcome.time_unix_ms.div_euclid(1_000)).push_rfc3339(out);
     out.push(b'.');
@@ -231,7 +241,7 @@ fn push_json(request: &Fields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
     } else {
         b"false"
     });
-    let why = outcome.why.map(|why| Field {
+    let why = outcome.why.map(|why| LogField {
         bytes: why.as_bytes(),
         cut: false,
     });
@@ -247,15 +257,11 @@ fn push_json(request: &Fields<'_>, outcome: &Outcome, out: &mut Vec<u8>) {
 
 fn push_remote(remote: Remote, out: &mut Vec<u8>) {
     use std::io::Write;
-    match remote {
-        // Writing to a Vec cannot fail.
-        Remote::Ip(address) => write!(out, "{}", address.to_canonical()).expect("write to memory"),
-        Remote::Unix => out.extend_from_slice(b"unix:"),
-    }
+    write!(out, "{remote}").expect("write to memory"); // writing to a Vec cannot fail
 }
 
 /// As nginx's `log_format ... escape=default`.
-fn push_escaped(field: &Field<'_>, out: &mut Vec<u8>) {
+fn push_escaped(field: &LogField<'_>, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in field.bytes {
         match byte {
@@ -281,7 +287,7 @@ fn push_json_key(key: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\":");
 }
 
-fn push_json_field(key: &str, field: Option<Field<'_>>, out: &mut Vec<u8>) {
+fn push_json_field(key: &str, field: Option<LogField<'_>>, out: &mut Vec<u8>) {
     push_json_key(key, out);
     let Some(field) = field else {
         out.extend_from_slice(b"null");

@@ -222,6 +222,8 @@ mod tests {
             (".ht*", ".htpasswd", "ht"),
             ("#*#", "#a#", "#a"),
             ("*.bak", "x.bak", "x.bak.gz"),
+            (".*_history", ".bash_history", "my_history"),
+            (".git-credentials", ".git-credentials", ".gitignore"),
         ] {
             assert!(hides(pattern, yes), "{pattern} shall hide {yes}");
             assert!(!hides(pattern, no), "{pattern} shall not hide {no}");

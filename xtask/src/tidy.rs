@@ -7,10 +7,12 @@ mod limits;
 mod links;
 mod map;
 mod markdown;
+mod names;
 mod options;
 mod pure;
 mod text;
 mod units;
+mod walks;
 
 use std::fmt;
 
@@ -57,7 +59,7 @@ impl fmt::Display for Finding {
 
 /// Findings that must be fixed before a change lands, in order of path and line.
 pub fn findings(tree: &Tree) -> Vec<Finding> {
-    let checks: [fn(&Tree) -> Vec<Finding>; 10] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 11] = [
         text::check,
         cycles::check,
         documented::check,
@@ -67,6 +69,7 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
         options::check,
         pure::check,
         units::check,
+        walks::check,
         unparsed,
     ];
     let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
@@ -75,9 +78,12 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Remarks that do not fail the check.
-pub fn notes(tree: &Tree) -> Vec<Finding> {
-    lengths::list(tree)
+/// Remarks that do not fail the check: what is long, what is named twice, and how long functions usually are.
+pub fn notes(tree: &Tree) -> Vec<String> {
+    let mut notes = lengths::list(tree);
+    notes.extend(names::list(tree));
+    let notes = notes.iter().map(Finding::to_string);
+    notes.chain(lengths::usual(tree)).collect()
 }
 
 fn unparsed(tree: &Tree) -> Vec<Finding> {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::prefetch::Bound;
+use crate::prefetch::LengthBound;
 use crate::units::{Bytes, Time};
 
 /// Why a read was chosen. Its `Display` is a sentence for operators.
@@ -11,7 +11,7 @@ pub struct Chosen {
     /// Why it was the stream's turn.
     pub reason: Reason,
     /// What set the length.
-    pub bound: Bound,
+    pub bound: LengthBound,
     /// The length.
     pub len_bytes: u64,
     /// T_n: the time until the stream would have run dry.
@@ -65,7 +65,7 @@ impl fmt::Display for Chosen {
             Reason::Left => f.write_str("though it had left (cancel = off)")?,
         }
         match self.bound {
-            Bound::Rate => write!(
+            LengthBound::Rate => write!(
                 f,
                 "; so long that it has enough for {target} at the {}/s that it takes",
                 Bytes(self.rate_bytes_per_s)
@@ -84,7 +84,7 @@ mod tests {
     fn a_read_explains_itself() {
         let chosen = Chosen {
             reason: Reason::Due,
-            bound: Bound::Rate,
+            bound: LengthBound::Rate,
             len_bytes: 1_400_000,
             margin_us: 1_200_000,
             target_us: 4_000_000,
@@ -98,7 +98,7 @@ mod tests {
         );
         let first = Chosen {
             reason: Reason::First,
-            bound: Bound::First,
+            bound: LengthBound::First,
             len_bytes: 131_072,
             ..chosen
         };

@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 
 use super::Disk;
 use crate::conn::{ObjectId, StreamId};
-use crate::depth::{DepthBound, Verdict};
+use crate::depth::{DepthBound, TrialOutcome};
 use crate::history::History;
 use crate::limits::{DEVICE_DECISIONS_MAX, NOTICE_EACH_US};
-use crate::prefetch::{Load, TargetBound};
+use crate::prefetch::{DeviceLoad, TargetBound};
 use crate::units::Instant;
 
 /// One decision about a device: when, what, and the numbers that it was made from.
@@ -50,7 +50,7 @@ pub enum DeviceChange {
         bound: DepthBound,
     },
     /// One K was measured against another.
-    Tried(Verdict),
+    Tried(TrialOutcome),
     /// The pool was resized.
     Memory {
         /// M before.
@@ -58,7 +58,7 @@ pub enum DeviceChange {
         /// M now.
         to_bytes: u64,
     },
-    /// The pool controller makes reads longer or shorter than calculated ([`Load::fill_percent`]).
+    /// The pool controller makes reads longer or shorter than calculated ([`DeviceLoad::fill_percent`]).
     PoolTarget {
         /// Hundredths of what is calculated, before.
         from_percent: u64,
@@ -172,7 +172,7 @@ impl Journal {
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceState {
     /// Its load.
-    pub load: Load,
+    pub load: DeviceLoad,
     /// T_D, and what sets it.
     pub target: (u64, TargetBound),
     /// K outside of trials, and what sets it.

@@ -17,7 +17,7 @@ pub struct Delayed {
 }
 
 /// A pending want whose stream's path is found congested.
-pub(super) struct Standing {
+pub(super) struct CongestedWant {
     /// Whether it is due and waits for the sweep.
     due: bool,
     due_at: Instant,
@@ -33,7 +33,12 @@ impl Disk {
 
     /// The stream's pending want, if `want`, which is to replace it, is the first since a congestion signal. First
     /// reads are not concerned, nor is what the device already has.
-    pub(super) fn congested(&self, id: ReaderId, want: &Want, now: Instant) -> Option<Standing> {
+    pub(super) fn congested(
+        &self,
+        id: ReaderId,
+        want: &Want,
+        now: Instant,
+    ) -> Option<CongestedWant> {
         let reader = self.readers.get(&id)?;
         let before = reader.want;
         let sign = before.stream == want.stream && before.signals != want.signals;
@@ -42,9 +47,9 @@ impl Disk {
             Position::Due(_) => true,
             Position::Later(_) => false,
         };
-        let asked = self.asked(&before, self.target_us(), now);
+        let asked = self.read_need(&before, self.target_us(), now);
         let (read_bytes, _) = self.settings.prefetch.read_bytes(&asked);
-        Some(Standing {
+        Some(CongestedWant {
             due,
             due_at: self.entry(id)?.due_at,
             read_bytes: read_bytes.min(before.span.len_bytes),
@@ -53,7 +58,7 @@ impl Disk {
 
     /// The want was replaced after a congestion signal. The paper's rule: one that is due is postponed by T_D/2, any
     /// other is due T_D/2 later; only once, and only if the disk has something else to do.
-    pub(super) fn delay(&mut self, id: ReaderId, before: &Standing, now: Instant) {
+    pub(super) fn delay(&mut self, id: ReaderId, before: &CongestedWant, now: Instant) {
         let target_us = self.target_us();
         let paper = self.settings.delay == Delay::Paper && self.is_busy();
         // A want that is dated anew for a client that became faster is due sooner than it was.
@@ -142,9 +147,9 @@ mod tests {
         assert_eq!(read, ALL[..7], "the others go first");
         // T_D is the same again when all streams want more: those whose bytes last for long are not due.
         for n in 0..7 {
-            let dry_at = NOW.plus_us(60_000_000);
+            let underrun_at = NOW.plus_us(60_000_000);
             let again = Want {
-                dry_at,
+                underrun_at,
                 ..want(n, n, 4 << 20, 2)
             };
             disk.on(In::Want(again), NOW);
@@ -161,7 +166,7 @@ mod tests {
     fn by_the_paper_a_client_that_became_faster_waits_for_half_of_t_d_from_its_new_date() {
         // Its bytes would have lasted for hours at its old rate.
         let slow = Want {
-            dry_at: NOW.plus_us(10_000_000_000),
+            underrun_at: NOW.plus_us(10_000_000_000),
             rate_bytes_per_s: 2,
             ..want(7, 7, 0, 1)
         };
@@ -176,9 +181,15 @@ mod tests {
         let reads = orders(&mut disk, NOW);
         assert_eq!(reads.len(), disk.reads_max());
         let half_us = disk.target_us() / 2;
-        let dry_at = NOW.plus_us(half_us);
-        disk.on(In::Want(Want { dry_at, ..signal() }), NOW);
-        let latest = dry_at.plus_us(half_us);
+        let underrun_at = NOW.plus_us(half_us);
+        disk.on(
+            In::Want(Want {
+                underrun_at,
+                ..signal()
+            }),
+            NOW,
+        );
+        let latest = underrun_at.plus_us(half_us);
         assert_eq!(files_read(&mut disk, reads, NOW), ALL[..6]);
         let later = orders(&mut disk, latest);
         assert_eq!(files_read(&mut disk, later, latest), [7]);
@@ -190,9 +201,9 @@ mod tests {
             delay: Delay::Paper,
             ..SETTINGS
         });
-        let dry_at = NOW.plus_us(700_000);
+        let underrun_at = NOW.plus_us(700_000);
         let soon = |signals| Want {
-            dry_at,
+            underrun_at,
             signals,
             ..want(0, 0, 0, 1)
         };
@@ -206,7 +217,7 @@ mod tests {
     #[test]
     fn by_its_rate_a_read_is_due_when_its_stream_runs_dry_and_a_small_change_delays_nothing() {
         let later = |us| Want {
-            dry_at: NOW.plus_us(us),
+            underrun_at: NOW.plus_us(us),
             rate_bytes_per_s: 500_000,
             ..signal()
         };
@@ -221,7 +232,7 @@ mod tests {
     #[test]
     fn without_a_signal_a_new_date_is_no_delay_and_off_delays_nothing() {
         let later = Want {
-            dry_at: NOW.plus_us(60_000_000),
+            underrun_at: NOW.plus_us(60_000_000),
             ..want(7, 7, 0, 1)
         };
         let (disk, _) = congested(Delay::Rate, later);

@@ -66,7 +66,7 @@ impl Landed {
                 span,
                 held: self.held,
                 chosen: self.chosen_for(id),
-                urgent: want.dry_at <= now.plus_us(WAKE_US),
+                urgent: want.underrun_at <= now.plus_us(WAKE_US),
             });
         }
         match self.result {

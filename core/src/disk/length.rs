@@ -3,45 +3,45 @@
 use super::{Destination, Disk, ReadPath};
 use crate::conn::{Span, Want};
 use crate::limits::{FIRST_READ_BYTES, READ_ALIGN_BYTES, SLOT_BYTES, WINDOW_BYTES};
-use crate::prefetch::{Bound, ReadNeed};
+use crate::prefetch::{LengthBound, ReadNeed};
 use crate::units::Instant;
 
 impl Disk {
-    /// What is read for a want on this path, where to, and what sets the length. `None`: its slots are lacking.
+    /// What is read for a want on this path, where to, and what sets the length. `None`: the pool lacks the slots for it.
     pub(super) fn length(
         &mut self,
         want: &Want,
         path: ReadPath,
         target_us: u64,
         now: Instant,
-    ) -> Option<(Span, Destination, Bound)> {
-        let need = self.asked(want, target_us, now);
+    ) -> Option<(Span, Destination, LengthBound)> {
+        let need = self.read_need(want, target_us, now);
         let (read_bytes, bound) = self.settings.prefetch.read_bytes(&need);
         let (span, into, bound) = match path {
             ReadPath::Followed | ReadPath::Popular | ReadPath::Cached => (
                 rest_of_window(want.span),
                 Destination::PageCache,
-                Bound::Window,
+                LengthBound::Window,
             ),
             ReadPath::Direct => {
                 let slots = self.slots_for(want.span, read_bytes)?;
                 let whole = (read_bytes / SLOT_BYTES).max(1);
                 let short = u64::from(slots) < whole;
-                let bound = if short { Bound::Memory } else { bound };
+                let bound = if short { LengthBound::Memory } else { bound };
                 (in_slots(want.span, slots), Destination::Slots(slots), bound)
             }
             ReadPath::Indirect => (first(want.span, read_bytes), Destination::PageCache, bound),
         };
         let ends = span.end_bytes() >= want.span.end_bytes();
-        Some((span, into, if ends { Bound::End } else { bound }))
+        Some((span, into, if ends { LengthBound::End } else { bound }))
     }
 
-    /// What the length of a read for a want follows from.
-    pub(super) fn asked(&self, want: &Want, target_us: u64, now: Instant) -> ReadNeed {
+    /// The evidence from which the policy computes the length of a read for a want.
+    pub(super) fn read_need(&self, want: &Want, target_us: u64, now: Instant) -> ReadNeed {
         let free = self.slots_max().saturating_sub(self.slots_used);
         ReadNeed {
             target_us,
-            margin_us: want.dry_at.since_us(now),
+            margin_us: want.underrun_at.since_us(now),
             rate_bytes_per_s: self.rate_for(want, now),
             nth: want.answers,
             rest_bytes: want.span.len_bytes,
@@ -51,11 +51,11 @@ impl Disk {
         }
     }
 
-    /// B_n for a read. Of a stream that stands still nobody knows more than that it is at least so fast: it is
-    /// read as much as the others, or it would stay as slow as it was read for.
+    /// B_n for a read. After an underrun the measured rate is only a lower bound: our reads were late, not the client slow.
+    /// Such a stream counts with the mean rate of all, if that is more, or it would stay as slow as it was read for.
     pub(super) fn rate_for(&self, want: &Want, now: Instant) -> u64 {
         let mean = self.rates_bytes_per_s.checked_div(self.rates_known);
-        let least = mean.filter(|_| is_dry(want, now)).unwrap_or(0);
+        let least = mean.filter(|_| has_underrun(want, now)).unwrap_or(0);
         want.rate_bytes_per_s.max(least)
     }
 }
@@ -68,17 +68,18 @@ pub(super) fn first(span: Span, len_bytes: u64) -> Span {
     }
 }
 
-/// Whether a stream whose rate is known has nothing left.
-pub(super) fn is_dry(want: &Want, now: Instant) -> bool {
-    want.rate_bytes_per_s > 0 && want.dry_at <= now
+/// Whether a stream whose rate is known has run dry: its client has taken all bytes before this want.
+pub(super) fn has_underrun(want: &Want, now: Instant) -> bool {
+    want.rate_bytes_per_s > 0 && want.underrun_at <= now
 }
 
-/// From the start of what is wanted to the end of its window.
+/// From the start of what is wanted to the end of its window, the unit in which the page cache is filled.
 fn rest_of_window(wanted: Span) -> Span {
     first(wanted, WINDOW_BYTES - wanted.offset_bytes % WINDOW_BYTES)
 }
 
-/// What is read into so many slots: from the start of what is wanted, rounded down, as far as they reach or it goes, rounded up.
+/// The span to read into so many slots. It begins at the start of what is wanted, rounded down to what a direct read must
+/// begin at. It ends where the slots end, or earlier at the end of what is wanted, rounded up.
 fn in_slots(wanted: Span, slots: u32) -> Span {
     let offset_bytes = wanted.offset_bytes / READ_ALIGN_BYTES * READ_ALIGN_BYTES;
     let room_bytes = u64::from(slots) * SLOT_BYTES;

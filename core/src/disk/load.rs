@@ -1,16 +1,16 @@
 //! The load of the device: what all streams ask of it together.
 
 use super::Disk;
-use crate::prefetch::Load;
+use crate::prefetch::DeviceLoad;
 
 impl Disk {
     /// The load of the device. Streams of unknown rate count as fast as the mean of the others: a crowd that has just
     /// arrived must not assume that it has the memory to itself.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> DeviceLoad {
         let streams = self.readers.len() as u64;
         let all = u128::from(self.rates_bytes_per_s) * u128::from(streams);
         let all = all.checked_div(self.rates_known.into()).unwrap_or(0);
-        Load {
+        DeviceLoad {
             streams,
             rates_bytes_per_s: u64::try_from(all).unwrap_or(u64::MAX),
             memory_bytes: self.settings.memory_bytes,

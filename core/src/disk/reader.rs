@@ -24,7 +24,9 @@ impl ReaderId {
     }
 }
 
-/// Whether a stream is an earlier one of the slot of `other`.
+/// Whether a stream is an earlier one of the slot of `other`: a response of an earlier connection there, or an earlier
+/// response of the same connection. Both numbers wrap, so the shorter way round tells which is earlier (as for serial
+/// numbers, RFC 1982).
 pub(super) fn is_before(stream: StreamId, other: StreamId) -> bool {
     let (conn, of) = (stream.conn.generation, other.conn.generation);
     match conn.wrapping_sub(of) as i32 {

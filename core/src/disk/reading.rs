@@ -2,7 +2,7 @@
 
 use super::objects::Begins;
 use super::reader::ReaderId;
-use super::scheduler::{Entry, Position};
+use super::scheduler::{Position, QueuedWant};
 use super::sharing::Answer;
 use super::{Disk, Layout, ReadPath};
 use crate::conn::{ObjectId, Want};
@@ -23,7 +23,7 @@ pub(super) struct Reader {
     /// The last read of its bytes was made for it, into the page cache.
     pub fills: bool,
     /// The way of its last read.
-    pub way: Option<ReadPath>,
+    pub path: Option<ReadPath>,
     /// What it counts for in [`Disk::filled_bytes_per_s`].
     pub filled_bytes_per_s: u64,
 }
@@ -38,15 +38,16 @@ impl Reader {
             served: None,
             put_off_to: None,
             fills: false,
-            way: None,
+            path: None,
             filled_bytes_per_s: 0,
         }
     }
 }
 
 /// What a device's machine keeps of a stream that reads from it: the stream, its turn, and its entry among those of its file.
-pub const STREAM_BYTES: u64 =
-    2 * (size_of::<(ReaderId, Reader)>() + size_of::<Entry>() + 4 * size_of::<ReaderId>()) as u64;
+pub const STREAM_BYTES: u64 = 2
+    * (size_of::<(ReaderId, Reader)>() + size_of::<QueuedWant>() + 4 * size_of::<ReaderId>())
+        as u64;
 
 impl Disk {
     /// A stream begins to read from this device.
@@ -80,7 +81,7 @@ impl Disk {
             return;
         };
         let before = core::mem::replace(&mut reader.want, want);
-        if reader.answered.take().is_some() || before.dry_at != want.dry_at {
+        if reader.answered.take().is_some() || before.underrun_at != want.underrun_at {
             reader.put_off_to = None; // until the next sample, at most
         }
         if let Some(position) = reader.position.take() {
@@ -97,20 +98,20 @@ impl Disk {
         }
     }
 
-    pub(super) fn entry(&self, id: ReaderId) -> Option<Entry> {
+    pub(super) fn entry(&self, id: ReaderId) -> Option<QueuedWant> {
         let reader = self.readers.get(&id)?;
         let Want {
             object,
             span,
-            dry_at,
+            underrun_at,
             rate_bytes_per_s,
             ..
         } = reader.want;
-        Some(Entry {
+        Some(QueuedWant {
             reader: id,
             due_at: reader
                 .put_off_to
-                .unwrap_or_else(|| self.settings.prefetch.due_at(dry_at, rate_bytes_per_s)),
+                .unwrap_or_else(|| self.settings.prefetch.due_at(underrun_at, rate_bytes_per_s)),
             device_bytes: self.objects.device_bytes(object, span.offset_bytes),
             served: reader.served,
             urgent: reader.want.answers == 0 && !id.is_gone(),

@@ -1,6 +1,6 @@
 //! What the device and the pool have room for.
 
-use super::length::is_dry;
+use super::length::has_underrun;
 use super::{Disk, ReaderId};
 use crate::conn::Span;
 use crate::depth::DepthBound;
@@ -101,7 +101,7 @@ impl Disk {
         if self.settings.prefetch.lacks_memory(&load, &self.model) {
             let (used, max) = (self.slots_used, self.slots_max());
             self.pool_controller
-                .turn(is_dry(&want, now), used, max, load.streams);
+                .turn(has_underrun(&want, now), used, max, load.streams);
         }
     }
 }

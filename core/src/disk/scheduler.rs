@@ -49,7 +49,7 @@ pub(super) struct Scheduler {
 
 /// A want as the scheduler sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct QueuedWant {
     pub reader: ReaderId,
     pub due_at: Instant,
     /// Where its bytes lie.
@@ -81,7 +81,7 @@ impl Scheduler {
     }
 
     /// Adds a want, which waits until it is due.
-    pub fn add(&mut self, entry: &Entry) -> Position {
+    pub fn add(&mut self, entry: &QueuedWant) -> Position {
         if entry.urgent {
             let key = self.key(entry);
             self.urgent.insert((key, entry.reader));
@@ -114,7 +114,7 @@ impl Scheduler {
     }
 
     /// The want is due now.
-    pub fn ripen(&mut self, entry: &Entry) -> Position {
+    pub fn ripen(&mut self, entry: &QueuedWant) -> Position {
         self.later.remove(&(entry.due_at, entry.reader));
         let key = self.key(entry);
         if entry.short {
@@ -152,7 +152,7 @@ impl Scheduler {
         self.sweep
     }
 
-    fn key(&mut self, entry: &Entry) -> Key {
+    fn key(&mut self, entry: &QueuedWant) -> Key {
         match self.order {
             Order::CLook => {
                 let passed = entry.device_bytes < self.arm_bytes;
@@ -185,8 +185,8 @@ mod tests {
         }
     }
 
-    fn entry(n: u32, device_bytes: u64, served: Option<u64>) -> Entry {
-        Entry {
+    fn entry(n: u32, device_bytes: u64, served: Option<u64>) -> QueuedWant {
+        QueuedWant {
             reader: ReaderId::Stream(0, n),
             due_at: Instant { us: 0 },
             device_bytes,
@@ -235,7 +235,7 @@ mod tests {
             positions.insert(due.reader, scheduler.ripen(&due));
         }
         for n in 0..5 {
-            let urgent = Entry {
+            let urgent = QueuedWant {
                 urgent: true,
                 ..entry(10 + n, 0, None)
             };

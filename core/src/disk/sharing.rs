@@ -22,7 +22,7 @@ pub(super) struct Answer {
 impl Disk {
     /// Which way a read for this stream takes: into the page cache if it will stay there for others, past it if
     /// possible.
-    pub(super) fn way(&self, id: ReaderId, want: &Want, now: Instant) -> ReadPath {
+    pub(super) fn read_path(&self, id: ReaderId, want: &Want, now: Instant) -> ReadPath {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
         if !want.absent && self.page_cache.may_hold(object, from_bytes, now) {
             return ReadPath::Cached; // the page cache was not asked, and it may be there
@@ -40,12 +40,12 @@ impl Disk {
     }
 
     /// A stream whose reads take another way than before is told of; its first way goes without saying.
-    pub(super) fn note_way(&mut self, id: ReaderId, to: ReadPath, now: Instant) {
+    pub(super) fn note_path(&mut self, id: ReaderId, to: ReadPath, now: Instant) {
         let Some(reader) = self.readers.get_mut(&id) else {
             return;
         };
         let Want { stream, object, .. } = reader.want;
-        let before = reader.way.replace(to);
+        let before = reader.path.replace(to);
         if before.is_some_and(|before| before != to) && !id.is_gone() {
             let change = DeviceChange::ReadPath { stream, object, to };
             self.journal.record(change, now);
@@ -104,7 +104,7 @@ impl Disk {
             room_bytes -= room_bytes / 4; // a stream that begins to share should not have to stop soon
         }
         let vain = self.objects.is_vain(want.object, now);
-        let own_us = us_for(WINDOW_BYTES, rate).saturating_add(want.dry_at.since_us(now));
+        let own_us = us_for(WINDOW_BYTES, rate).saturating_add(want.underrun_at.since_us(now));
         let lives = |us: u64| {
             let bytes = u128::from(filled_bytes_per_s) * u128::from(us.max(own_us));
             bytes / u128::from(US_PER_S) <= u128::from(room_bytes)
@@ -134,7 +134,7 @@ impl Disk {
             return None;
         }
         // A reader answered long ago goes on with what it finds in the page cache.
-        let from = reader.want.dry_at.max(since);
+        let from = reader.want.underrun_at.max(since);
         let rate = self.rate_or_mean(&reader.want);
         let takes_us = us_for(to_bytes.saturating_sub(want.offset_bytes), rate);
         let us = from.plus_us(takes_us).since_us(now);

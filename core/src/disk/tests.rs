@@ -62,7 +62,7 @@ pub(super) fn want(index: u32, file: u32, from_bytes: u64, heard: u32) -> Want {
             offset_bytes: from_bytes,
             len_bytes: FILE_BYTES - from_bytes,
         },
-        dry_at: NOW,
+        underrun_at: NOW,
         rate_bytes_per_s: if heard == 0 { 0 } else { 1_000_000 },
         seq: WantSeq(heard + 1),
         answers: heard,
@@ -139,7 +139,7 @@ fn a_first_read_is_short_and_the_next_follows_the_rate() {
     disk.on(done(&first[0]), NOW);
     orders(&mut disk, NOW);
     let not_due = Want {
-        dry_at: NOW.plus_us(600_000),
+        underrun_at: NOW.plus_us(600_000),
         ..want(0, 0, FIRST_READ_BYTES, 1)
     };
     disk.on(In::Want(not_due), NOW);
@@ -440,13 +440,13 @@ fn who_stands_still_is_read_for_as_much_as_the_others() {
     let mut disk = Disk::new(SETTINGS);
     for n in 0..9 {
         let later = Want {
-            dry_at: NOW.plus_us(30_000_000),
+            underrun_at: NOW.plus_us(30_000_000),
             ..want(n, n, 0, 1)
         };
         disk.on(In::Want(later), NOW);
     }
-    let slow = |n, dry_at| Want {
-        dry_at,
+    let slow = |n, underrun_at| Want {
+        underrun_at,
         rate_bytes_per_s: 100_000,
         ..want(n, n, 0, 1)
     };
@@ -474,7 +474,7 @@ fn the_short_rest_of_a_response_is_read_next_and_whole() {
     disk.on(In::Want(rest(8, 2 * SHORT_REST_BYTES)), NOW);
     disk.on(In::Want(rest(9, SHORT_REST_BYTES)), NOW);
     let not_yet = Want {
-        dry_at: NOW.plus_us(60_000_000),
+        underrun_at: NOW.plus_us(60_000_000),
         ..rest(10, SHORT_REST_BYTES)
     };
     disk.on(In::Want(not_yet), NOW);
@@ -599,7 +599,7 @@ impl Shell {
         let heard = self.heard.get(&stream(index)).copied().unwrap_or(0);
         let want = Want {
             rate_bytes_per_s: rate,
-            dry_at: self.now,
+            underrun_at: self.now,
             ..want(index, file, offset, heard)
         };
         disk.on(In::Want(want), self.now);

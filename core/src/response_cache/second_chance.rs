@@ -48,12 +48,12 @@ pub struct SecondChance<T> {
     open_files: usize,
     /// Room for as many as it may ever hold, from the start: it never grows, so no turn has to move it. Boxed, since a
     /// free slot then costs 8 bytes, not the 200 of a response.
-    entries: Vec<Box<Entry<T>>>,
+    entries: Vec<Box<CacheEntry<T>>>,
     hand: usize,
     swept: usize,
 }
 
-struct Entry<T> {
+struct CacheEntry<T> {
     response: T,
     /// Used since the hand last came by.
     used: bool,
@@ -61,7 +61,7 @@ struct Entry<T> {
 
 impl<T: Costly> SecondChance<T> {
     /// What a response takes here.
-    pub const ENTRY_BYTES: usize = size_of::<Entry<T>>();
+    pub const ENTRY_BYTES: usize = size_of::<CacheEntry<T>>();
 
     /// Nothing is cached yet, and all of the budget may be used.
     pub fn new(budget_bytes: usize) -> SecondChance<T> {
@@ -69,7 +69,7 @@ impl<T: Costly> SecondChance<T> {
         SecondChance {
             budget_bytes,
             allowed_bytes: budget_bytes,
-            held_bytes: places * size_of::<Box<Entry<T>>>(),
+            held_bytes: places * size_of::<Box<CacheEntry<T>>>(),
             open_files: 0,
             entries: Vec::with_capacity(places),
             hand: 0,
@@ -175,7 +175,7 @@ impl<T: Costly> SecondChance<T> {
         self.held_bytes += cost.bytes;
         self.open_files += cost.open_files;
         let used = false;
-        self.entries.push(Box::new(Entry { response, used }));
+        self.entries.push(Box::new(CacheEntry { response, used }));
     }
 
     /// Removes a response; the last one moves into its place.

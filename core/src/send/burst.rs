@@ -17,7 +17,7 @@ use crate::limits::LOWAT_BYTES_START;
 /// What the client's window is known to take, and what may wait beyond it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burst {
-    seen: Seen,
+    seen: SeenWindow,
     /// What the socket was given since the last sample.
     given_bytes: u64,
     /// Its part of what all sockets hold beyond the edges of windows.
@@ -26,19 +26,19 @@ pub struct Burst {
 
 /// What TCP has said of the client's window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Seen {
+enum SeenWindow {
     /// It was not asked yet.
     #[default]
     NotYet,
     /// It counts nothing here.
     Nothing,
     /// The last sample.
-    Window(Window),
+    Window(ClientWindow),
 }
 
 /// A window, as TCP told of it last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Window {
+struct ClientWindow {
     /// From the last byte sent to its right edge.
     room_bytes: u64,
     /// What the socket held unsent.
@@ -55,17 +55,17 @@ impl Burst {
     /// TCP was asked.
     pub fn sampled(&mut self, sample: &TcpSample) {
         let (Some(flow), Some(unsent_bytes)) = (sample.flow, sample.unsent_bytes) else {
-            self.seen = Seen::Nothing;
+            self.seen = SeenWindow::Nothing;
             return;
         };
         let in_flight_bytes = sample.unacked_bytes.saturating_sub(unsent_bytes);
         let edge_bytes = flow.acked_bytes.saturating_add(flow.window_bytes);
         let first_edge_bytes = match self.seen {
-            Seen::Window(before) => before.first_edge_bytes.min(edge_bytes),
-            Seen::NotYet | Seen::Nothing => edge_bytes,
+            SeenWindow::Window(before) => before.first_edge_bytes.min(edge_bytes),
+            SeenWindow::NotYet | SeenWindow::Nothing => edge_bytes,
         };
         self.given_bytes = 0;
-        self.seen = Seen::Window(Window {
+        self.seen = SeenWindow::Window(ClientWindow {
             room_bytes: flow.window_bytes.saturating_sub(in_flight_bytes),
             unsent_bytes,
             first_edge_bytes,
@@ -89,8 +89,8 @@ impl Burst {
     pub fn most_bytes(&self, level_bytes: u64) -> Option<u64> {
         let floor_bytes = u64::from(LOWAT_BYTES_START);
         let window = match self.seen {
-            Seen::NotYet | Seen::Nothing => return None,
-            Seen::Window(window) => window,
+            SeenWindow::NotYet | SeenWindow::Nothing => return None,
+            SeenWindow::Window(window) => window,
         };
         let had_bytes = window.unsent_bytes.saturating_add(self.given_bytes);
         let left_bytes = had_bytes.saturating_sub(level_bytes);

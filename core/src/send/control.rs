@@ -7,7 +7,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::refills::{Refilled, Refills};
-use super::rounds::{Demand, Target, TopUps};
+use super::rounds::{Target, TopUps, TotalDemand};
 use super::{Refill, SendQueue, Supply, first_flight_rate_bytes_per_s};
 use crate::conn::{ConnId, Held, TcpSample};
 use crate::units::Instant;
@@ -15,7 +15,7 @@ use crate::why::Wait;
 
 /// Which socket is given bytes, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum SendPolicy {
     /// By each socket's send margin (see [`crate::send`]).
     Margin {
         /// The most that all sockets of the worker may hold unsent together.
@@ -98,11 +98,11 @@ pub struct FirstFlight {
 
 impl Controller {
     /// A controller without connections.
-    pub fn new(policy: Policy) -> Controller {
+    pub fn new(policy: SendPolicy) -> Controller {
         Controller {
             top_ups: match policy {
-                Policy::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
-                Policy::Eager => None,
+                SendPolicy::Margin { budget_bytes } => Some(TopUps::new(budget_bytes)),
+                SendPolicy::Eager => None,
             },
             refills: Refills::default(),
             paced: BTreeSet::new(),
@@ -221,7 +221,7 @@ impl Controller {
         now: Instant,
     ) -> Option<Round> {
         let top_ups = self.top_ups.as_mut()?;
-        let (from, mut demand) = (top_ups.target(), Demand::default());
+        let (from, mut demand) = (top_ups.target(), TotalDemand::default());
         for margin in sending {
             demand.add(margin, from);
         }

@@ -55,7 +55,7 @@ impl Default for Target {
 
 /// What all sending connections take, as far as that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
+pub struct TotalDemand {
     /// The number of connections whose rate is known.
     pub known: u64,
     /// The sum of these rates.
@@ -68,7 +68,7 @@ pub struct Demand {
     pub shortest_us: Option<u64>,
 }
 
-impl Demand {
+impl TotalDemand {
     /// Counts one more connection.
     pub fn add(&mut self, queue: &SendQueue, target: Target) {
         let Some(us) = queue.lasts_us(target) else {
@@ -96,7 +96,7 @@ pub struct TopUps {
     next_at: Instant,
     due: bool,
     /// When the last round was, and the demand that it found.
-    measured: Option<(Instant, Demand)>,
+    measured: Option<(Instant, TotalDemand)>,
 }
 
 impl TopUps {
@@ -146,7 +146,7 @@ impl TopUps {
     /// The number of connections whose rate is known, and the sum of these rates, bytes per second; zeros if the last
     /// round is too long ago to tell.
     pub fn measured(&self, now: Instant) -> (u64, u64) {
-        let fresh = |(at, _): &(Instant, Demand)| now.since_us(*at) <= DEMAND_US_MAX;
+        let fresh = |(at, _): &(Instant, TotalDemand)| now.since_us(*at) <= DEMAND_US_MAX;
         let measured = self.measured.filter(fresh);
         measured.map_or((0, 0), |(_, demand)| {
             (demand.known, demand.rates_bytes_per_s)
@@ -155,7 +155,7 @@ impl TopUps {
 
     /// A round begins: the target follows the demand. Returns when the next round should have come; connections that
     /// would become writable before then are topped up now.
-    pub fn round(&mut self, demand: Demand, now: Instant) -> Instant {
+    pub fn round(&mut self, demand: TotalDemand, now: Instant) -> Instant {
         self.measured = Some((now, demand));
         let bytes = self.budget_bytes / 100 * SEND_QUEUE_PERCENT;
         let us = us_for(bytes, demand.rates_bytes_per_s);
@@ -183,13 +183,13 @@ mod tests {
 
     const AT: fn(u64) -> Instant = |ms| Instant { us: ms * 1000 };
 
-    fn demand(rates_bytes_per_s: u64, slow_bytes_per_s: u64, shortest_ms: u64) -> Demand {
-        Demand {
+    fn demand(rates_bytes_per_s: u64, slow_bytes_per_s: u64, shortest_ms: u64) -> TotalDemand {
+        TotalDemand {
             known: 1,
             rates_bytes_per_s,
             slow_bytes_per_s,
             shortest_us: Some(shortest_ms * 1000),
-            ..Demand::default()
+            ..TotalDemand::default()
         }
     }
 
@@ -222,14 +222,14 @@ mod tests {
             us: 100_000,
             ..Target::default()
         };
-        let mut demand = Demand::default();
+        let mut demand = TotalDemand::default();
         for rate in [0, 65_536, 10_000_000] {
             demand.add(&SendQueue::at_rate(rate), target);
         }
         assert_eq!((demand.known, demand.rates_bytes_per_s), (2, 10_065_536));
         assert_eq!(demand.slow_bytes_per_s, 65_536);
         assert_eq!(demand.shortest_us, Some(100_000));
-        let mut slow = Demand::default();
+        let mut slow = TotalDemand::default();
         slow.add(&SendQueue::at_rate(65_536), target);
         assert_eq!(slow.shortest_us, Some(1_000_000), "64 KiB last a second");
     }
@@ -271,9 +271,9 @@ mod tests {
     fn steady(rates: &[u64]) -> Vec<u64> {
         let mut top_ups = TopUps::new(1 << 40);
         let steady_roots = rates.iter().map(|rate| rate.isqrt()).sum();
-        let demand = Demand {
+        let demand = TotalDemand {
             steady_roots,
-            ..Demand::default()
+            ..TotalDemand::default()
         };
         top_ups.round(demand, AT(0));
         let target = top_ups.target();

@@ -185,14 +185,14 @@ fn a_stream_runs_dry_when_socket_and_memory_are_used_up() {
         rate_bytes_per_s,
         full,
     };
-    let dry_at = |supply: Supply, memory_bytes| supply.dry_at(memory_bytes, AT(5_000));
-    assert_eq!(dry_at(supply(100_000, true), 300_000), AT(9_000));
-    assert_eq!(dry_at(supply(100_000, false), 0), AT(6_000));
-    assert_eq!(dry_at(supply(0, false), 0), AT(5_000), "it took all");
+    let underrun_at = |supply: Supply, memory_bytes| supply.underrun_at(memory_bytes, AT(5_000));
+    assert_eq!(underrun_at(supply(100_000, true), 300_000), AT(9_000));
+    assert_eq!(underrun_at(supply(100_000, false), 0), AT(6_000));
+    assert_eq!(underrun_at(supply(0, false), 0), AT(5_000), "it took all");
     let guess = AT(5_000).plus_us(UNKNOWN_MARGIN_US);
-    assert_eq!(dry_at(supply(0, true), 0), guess);
-    assert_eq!(dry_at(supply(0, false), 1), guess);
-    assert!(dry_at(supply(1, true), u64::MAX) > AT(u64::MAX / 2_000));
+    assert_eq!(underrun_at(supply(0, true), 0), guess);
+    assert_eq!(underrun_at(supply(0, false), 1), guess);
+    assert!(underrun_at(supply(1, true), u64::MAX) > AT(u64::MAX / 2_000));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The counters of a worker's own decisions, for operators: plain numbers, written by one thread.
 
-use super::Phase;
+use super::ConnPhase;
 use crate::congestion::Signal;
 use crate::why::{TopUp, Wait, Why};
 
@@ -56,14 +56,14 @@ pub const PHASES: [&str; 6] = [
 ];
 
 /// The phase's index in [`PHASES`]. `idle`: the client owes us no request.
-pub(super) fn phase_index(phase: Phase, idle: bool) -> usize {
+pub(super) fn phase_index(phase: ConnPhase, idle: bool) -> usize {
     match phase {
-        Phase::Open if idle => 0,
-        Phase::Open => 1,
-        Phase::Resolving => 2,
-        Phase::Sending => 3,
-        Phase::Skipping { .. } => 4,
-        Phase::Lingering { .. } => 5,
+        ConnPhase::Open if idle => 0,
+        ConnPhase::Open => 1,
+        ConnPhase::Resolving => 2,
+        ConnPhase::Sending => 3,
+        ConnPhase::Skipping { .. } => 4,
+        ConnPhase::Lingering { .. } => 5,
     }
 }
 

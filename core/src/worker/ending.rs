@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::messages::Out;
-use super::{Conn, Phase};
+use super::{Conn, ConnPhase};
 use crate::conn::{ConnId, StreamId};
 use crate::limits::{DRAIN_SILENT_US, PIPELINED_MAX};
 use crate::units::Instant;
@@ -53,7 +53,7 @@ impl Worker {
         self.door.close();
         for index in 0..self.table.places() {
             if let Some(conn) = self.table.at(index) {
-                if conn.phase == Phase::Open && conn.timeouts.idle() {
+                if conn.phase == ConnPhase::Open && conn.timeouts.idle() {
                     // If it has received all that was sent, it may be closed at once.
                     self.outs.push_back(Out::Sample(conn.id));
                 }
@@ -83,7 +83,7 @@ impl Worker {
         match why {
             Why::Done if core::mem::take(&mut request.body) => {
                 request.readable();
-                conn.phase = Phase::Skipping { skipped_bytes: 0 };
+                conn.phase = ConnPhase::Skipping { skipped_bytes: 0 };
             }
             Why::Done => self.next_request(index, now),
             // Without a length, an orderly end would make the fragment look complete.
@@ -154,9 +154,9 @@ impl Worker {
             return;
         };
         match conn.phase {
-            Phase::Skipping { .. } => self.linger(id.index, now),
-            Phase::Open if !conn.arrivals.is_settled() => self.linger(id.index, now),
-            phase => self.close(id, phase != Phase::Open && why != Why::Done, why, now),
+            ConnPhase::Skipping { .. } => self.linger(id.index, now),
+            ConnPhase::Open if !conn.arrivals.is_settled() => self.linger(id.index, now),
+            phase => self.close(id, phase != ConnPhase::Open && why != Why::Done, why, now),
         }
     }
 
@@ -166,11 +166,11 @@ impl Worker {
         let Some(conn) = self.table.at_mut(index) else {
             return;
         };
-        if matches!(conn.phase, Phase::Lingering { .. }) {
+        if matches!(conn.phase, ConnPhase::Lingering { .. }) {
             return;
         }
         conn.timeouts.linger(now);
-        conn.phase = Phase::Lingering { skipped_bytes: 0 };
+        conn.phase = ConnPhase::Lingering { skipped_bytes: 0 };
         let id = conn.id;
         if conn.request.is_ended() && conn.arrivals.is_settled() {
             return self.close(id, false, Why::Done, now);
@@ -190,7 +190,7 @@ impl Worker {
             return;
         };
         self.leave(&mut conn);
-        if conn.phase == Phase::Resolving {
+        if conn.phase == ConnPhase::Resolving {
             self.outs.push_back(Out::Forget(conn.stream_id()));
         }
         self.counts.closed(why);

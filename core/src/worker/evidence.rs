@@ -1,11 +1,11 @@
 //! Evidence: what TCP_INFO says of a connection, and all that follows from it.
 
-use super::Phase;
+use super::ConnPhase;
 use super::Worker;
 use super::messages::Out;
-use super::pace::{Pace, is_dry};
+use super::pace::{RecentArrivals, is_drained};
 use super::stream::Stream;
-use super::timeouts::Verdict;
+use super::timeouts::TimeoutVerdict;
 use crate::congestion::{Delay, Path, Signal, Watch};
 use crate::conn::{ConnId, TcpSample};
 use crate::limits::{FIRST_SAMPLE_BYTES_MIN, FLOW_EACH_US, FLOW_PATH_EACH_US, PAUSED_US, WATCH_US};
@@ -13,32 +13,32 @@ use crate::units::Instant;
 use crate::why::{Wait, What, Why};
 
 /// What TCP said last about a connection.
-pub(super) struct Evidence {
+pub(super) struct TcpEvidence {
     /// The state of its path.
     watch: Watch,
     /// When a sample was last asked for.
     watched_at: Instant,
     /// The rate shown to operators.
-    pub shown: Pace,
+    pub shown: RecentArrivals,
     /// The peer is gone; what is left to find out is how much it received.
     pub gone: bool,
 }
 
-impl Evidence {
-    pub fn new(now: Instant) -> Evidence {
-        Evidence {
+impl TcpEvidence {
+    pub fn new(now: Instant) -> TcpEvidence {
+        TcpEvidence {
             watch: Watch::default(),
             watched_at: now,
-            shown: Pace::new(now),
+            shown: RecentArrivals::new(now),
             gone: false,
         }
     }
 
     /// A connection that another machine gave away, of which so much has arrived.
-    pub fn adopted(acked_bytes: u64, now: Instant) -> Evidence {
-        Evidence {
-            shown: Pace::from_here(now, acked_bytes),
-            ..Evidence::new(now)
+    pub fn adopted(acked_bytes: u64, now: Instant) -> TcpEvidence {
+        TcpEvidence {
+            shown: RecentArrivals::from_here(now, acked_bytes),
+            ..TcpEvidence::new(now)
         }
     }
 }
@@ -97,7 +97,7 @@ impl Worker {
         let acked_bytes = conn.arrivals.acked_bytes();
         let idle_us = conn.evidence.shown.heard(sample, acked_bytes, now);
         let stream = conn.stream.as_deref_mut();
-        stream.is_some_and(|stream| stream.heard(is_dry(sample), idle_us, now))
+        stream.is_some_and(|stream| stream.heard(is_drained(sample), idle_us, now))
     }
 
     /// Congestion signals count for a stream that has a want at the disk.
@@ -165,7 +165,7 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id) else {
             return false;
         };
-        let full = conn.phase == Phase::Sending && !conn.output.writable;
+        let full = conn.phase == ConnPhase::Sending && !conn.output.writable;
         let stalled = full && sample.unacked_bytes == 0;
         conn.output.writable |= stalled;
         stalled
@@ -205,12 +205,12 @@ impl Worker {
         let Some(conn) = self.table.get_mut(id) else {
             return true;
         };
-        let lingering = matches!(conn.phase, Phase::Lingering { .. });
-        let leaves = drains && conn.phase == Phase::Open && conn.timeouts.idle();
+        let lingering = matches!(conn.phase, ConnPhase::Lingering { .. });
+        let leaves = drains && conn.phase == ConnPhase::Open && conn.timeouts.idle();
         let delivered = sample.unacked_bytes == 0;
-        let between = matches!(conn.phase, Phase::Open | Phase::Skipping { .. });
+        let between = matches!(conn.phase, ConnPhase::Open | ConnPhase::Skipping { .. });
         let overdue = match conn.timeouts.verdict(conn.phase, &self.settings, now) {
-            Verdict::End(why) if conn.phase == Phase::Open => Some(why),
+            TimeoutVerdict::End(why) if conn.phase == ConnPhase::Open => Some(why),
             _ => None,
         };
         if conn.evidence.gone {
@@ -230,7 +230,7 @@ impl Worker {
             self.give_up(id, why, now);
         } else if lingering && conn.request.is_ended() && delivered {
             self.close(id, false, Why::Done, now);
-        } else if let Verdict::End(why) = conn.timeouts.sampled(conn.phase, *sample, now) {
+        } else if let TimeoutVerdict::End(why) = conn.timeouts.sampled(conn.phase, *sample, now) {
             self.give_up(id, why, now);
         } else {
             return false;

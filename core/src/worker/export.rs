@@ -9,14 +9,14 @@
 use alloc::boxed::Box;
 
 use super::arrivals::Arrivals;
-use super::evidence::Evidence;
+use super::evidence::TcpEvidence;
 use super::exported::{Exported, ExportedPart, ExportedResponse, Kept, LocalFile, Stage};
 use super::messages::Out;
 use super::requests::Request;
 use super::sending::Output;
 use super::stream::{Cursor, Stream};
 use super::timeouts::Timeouts;
-use super::{Conn, Phase, Worker};
+use super::{Conn, ConnPhase, Worker};
 use crate::addresses::Address;
 use crate::conn::{ConnId, Part, Plan, StreamId};
 use crate::units::Instant;
@@ -28,19 +28,19 @@ impl Conn {
         let for_us = self.timeouts.for_us(now);
         match self.phase {
             _ if self.evidence.gone => Err(Kept::Ending),
-            Phase::Lingering { .. } => Err(Kept::Ending),
+            ConnPhase::Lingering { .. } => Err(Kept::Ending),
             _ if !self.request.is_open() => Err(Kept::HalfClosed),
-            Phase::Resolving => Err(Kept::Resolving),
-            Phase::Skipping { .. } => Err(Kept::RequestBody),
-            Phase::Sending => {
+            ConnPhase::Resolving => Err(Kept::Resolving),
+            ConnPhase::Skipping { .. } => Err(Kept::RequestBody),
+            ConnPhase::Sending => {
                 let stream = self.stream.as_deref();
                 let response =
                     stream.and_then(|stream| response_of(stream, self.request.body, now));
                 response.map(Stage::Response).ok_or(Kept::Listing)
             }
-            Phase::Open if self.timeouts.silent() => Ok(Stage::New { for_us }),
-            Phase::Open if self.timeouts.idle() => Ok(Stage::Idle { for_us }),
-            Phase::Open => Ok(Stage::Head { for_us }),
+            ConnPhase::Open if self.timeouts.silent() => Ok(Stage::New { for_us }),
+            ConnPhase::Open if self.timeouts.idle() => Ok(Stage::Idle { for_us }),
+            ConnPhase::Open => Ok(Stage::Head { for_us }),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Worker {
             let (given_bytes, acked_bytes) = (exported.given_bytes, exported.acked_bytes);
             conn.arrivals = Arrivals::adopted(given_bytes, acked_bytes);
             conn.timeouts = Timeouts::adopted(&self.settings, given_bytes, acked_bytes, now);
-            conn.evidence = Evidence::adopted(acked_bytes, now);
+            conn.evidence = TcpEvidence::adopted(acked_bytes, now);
             conn.output = Output::adopted(exported.rate, now);
         }
         match &exported.stage {
@@ -159,7 +159,7 @@ impl Worker {
         };
         let stream = Stream::resumed(id, plan, &cursor, delay, now);
         conn.stream = Some(self.table.boxed(stream));
-        conn.phase = Phase::Sending;
+        conn.phase = ConnPhase::Sending;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::congestion::Delay;
 use crate::conn::{ConnId, Held, ObjectId, Plan, Span, StreamId, TcpEvent, Want, WantSeq};
 use crate::disk::Chosen;
 use crate::send::Refill;
-use crate::send::control::Policy;
+use crate::send::control::SendPolicy;
 use crate::sndbuf::bound::Grant;
 use crate::sndbuf::ebb::Lasts;
 use crate::why::Why;
@@ -39,7 +39,7 @@ pub struct Settings {
     /// What the log may keep of requests until they are settled. Beyond it, the oldest is settled with what is known.
     pub arrivals_bytes_max: u64,
     /// Which socket is given bytes, and when.
-    pub send: Policy,
+    pub send: SendPolicy,
     /// Whether to pace the first window of a response that would leave as a burst.
     pub pacing: bool,
     /// What congestion of a path does to wants.
@@ -209,12 +209,19 @@ pub enum In {
         /// All that the other machine knew of it.
         exported: Box<Exported<LocalFile>>,
     },
-    /// A connection's share of the send memory has changed; `None`: it sends nothing, and has none.
+    /// A connection's share of the send memory has changed.
     Share {
         /// The connection.
         conn: ConnId,
         /// Its share.
-        grant: Option<Grant>,
+        grant: Grant,
+    },
+    /// Whoever divides send memory takes a connection's share back, since it sent nothing when it was last looked at.
+    NoShare {
+        /// The connection.
+        conn: ConnId,
+        /// What its socket holds now, unsent and in flight.
+        held_bytes: u64,
     },
     /// A connection's share has no room now, and will last for some time: its socket is filled again by then.
     ShareLasts {
@@ -243,6 +250,7 @@ impl In {
             | In::Received { conn, .. }
             | In::Export { conn, .. }
             | In::Share { conn, .. }
+            | In::NoShare { conn, .. }
             | In::Adopt { conn, .. } => Some(*conn),
             In::Recorded { stream, .. }
             | In::Resolved { stream, .. }
@@ -305,6 +313,9 @@ pub enum Out {
         object: ObjectId,
         /// The bytes.
         span: Span,
+        /// How long ago all of them were seen in memory, if that is a short time: if they are missing now, and the
+        /// kernel has reclaimed nothing meanwhile, another program drops pages.
+        seen_us_ago: Option<u64>,
     },
     /// Hand this want to the disk machine; answered by `Filled`, `Unfilled` or `Failed`.
     Want(Want),

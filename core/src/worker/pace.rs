@@ -15,7 +15,7 @@ struct Mark {
 /// The last seconds of one connection. Marks are set when bytes arrive. A client that reads at its own pace opens its
 /// window in steps of up to half a receive buffer, so its rate is what arrived from one step to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct RecentArrivals {
     /// The rate shown is measured from here: [`SHOWN_US`] to twice that before the last mark.
     from: Mark,
     /// The mark that replaces `from`.
@@ -30,16 +30,16 @@ pub struct Pace {
     busy_us: Option<u64>,
 }
 
-impl Pace {
+impl RecentArrivals {
     /// A new connection.
-    pub fn new(now: Instant) -> Pace {
-        Pace::from_here(now, 0)
+    pub fn new(now: Instant) -> RecentArrivals {
+        RecentArrivals::from_here(now, 0)
     }
 
     /// A connection of which so much has arrived; it says nothing about the rate from now on.
-    pub fn from_here(at: Instant, acked_bytes: u64) -> Pace {
+    pub fn from_here(at: Instant, acked_bytes: u64) -> RecentArrivals {
         let mark = Mark { at, acked_bytes };
-        Pace {
+        RecentArrivals {
             from: mark,
             next: mark,
             last: mark,
@@ -53,7 +53,7 @@ impl Pace {
     /// have arrived, and the time between counts for no response.
     pub fn begin(&mut self, given_bytes: u64, now: Instant) {
         if now.since_us(self.heard_at.max(self.last.at)) > SHOWN_US {
-            *self = Pace::from_here(now, given_bytes);
+            *self = RecentArrivals::from_here(now, given_bytes);
         }
     }
 
@@ -105,7 +105,7 @@ impl Pace {
 
 /// Whether a socket holds nothing that its client could get now. A cork (tcp(7)) holds back a partial segment until
 /// more follows.
-pub(super) fn is_dry(sample: &TcpSample) -> bool {
+pub(super) fn is_drained(sample: &TcpSample) -> bool {
     let unsent_bytes = sample.unsent_bytes.unwrap_or(sample.unacked_bytes);
     let corked = |flow: crate::rate::flow::Flow| {
         unsent_bytes < flow.segment_bytes && unsent_bytes <= flow.window_bytes
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_burst_into_a_receive_buffer_is_gone_from_what_is_shown_after_seconds() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = RecentArrivals::new(at(0));
         for ms in (100..20_000).step_by(100) {
             let acked_bytes = 14_000_000 + ms * 1000;
             pace.heard(&TcpSample::default(), acked_bytes, at(ms));
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_window_that_opens_in_steps_of_seconds_is_no_unsteady_client() {
         // 1 MB/s by half a receive buffer of 6 MB, asked every 400 ms.
-        let mut pace = Pace::new(at(0));
+        let mut pace = RecentArrivals::new(at(0));
         for ms in (400..40_000).step_by(400) {
             let acked_bytes = 6_000_000 + ms / 3_000 * 3_000_000;
             pace.heard(&TcpSample::default(), acked_bytes, at(ms));
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_arrived_before_a_pause_is_not_of_the_next_response() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = RecentArrivals::new(at(0));
         pace.heard(&TcpSample::default(), 1_000_000, at(500));
         assert_eq!(pace.bytes_per_s(at(500)), 1_000_000, "of its first second");
         // No sample was taken of its last 9 MB.
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_socket_is_dry_for_as_long_as_it_was_not_busy() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = RecentArrivals::new(at(0));
         assert_eq!(
             pace.heard(&busy(0), 0, at(100)),
             None,
@@ -204,16 +204,16 @@ mod tests {
             });
             sample
         };
-        assert!(is_dry(&sample(0, 0, 0)));
-        assert!(is_dry(&sample(300, 300, 64 << 10)), "a head");
-        assert!(!is_dry(&sample(300, 300, 0)), "its window is closed");
-        assert!(!is_dry(&sample(300, 0, 64 << 10)), "in flight");
-        assert!(!is_dry(&sample(1448, 1448, 64 << 10)), "a full segment");
+        assert!(is_drained(&sample(0, 0, 0)));
+        assert!(is_drained(&sample(300, 300, 64 << 10)), "a head");
+        assert!(!is_drained(&sample(300, 300, 0)), "its window is closed");
+        assert!(!is_drained(&sample(300, 0, 64 << 10)), "in flight");
+        assert!(!is_drained(&sample(1448, 1448, 64 << 10)), "a full segment");
         let unix = |unacked_bytes| TcpSample {
             unacked_bytes,
             ..TcpSample::default()
         };
-        assert!(is_dry(&unix(0)) && !is_dry(&unix(1)));
+        assert!(is_drained(&unix(0)) && !is_drained(&unix(1)));
     }
 
     proptest! {
@@ -223,7 +223,7 @@ mod tests {
             each_ms in 10u64..1500,
             burst_bytes in 0u64..1 << 30,
         ) {
-            let mut pace = Pace::new(at(0));
+            let mut pace = RecentArrivals::new(at(0));
             let mut now = at(0);
             while now.us < 3 * SHOWN_US + 3 * each_ms * MS {
                 now = now.plus_us(each_ms * MS);
@@ -241,7 +241,7 @@ mod tests {
         fn samples_that_lie_break_nothing(
             samples in proptest::collection::vec((0u64..10 * SHOWN_US, any::<u64>(), proptest::option::of(any::<u64>()), any::<bool>()), 0..50),
         ) {
-            let mut pace = Pace::new(at(0));
+            let mut pace = RecentArrivals::new(at(0));
             let mut now = at(0);
             for (us, acked_bytes, busy_us, begins) in samples {
                 now = now.plus_us(us);

@@ -1,7 +1,7 @@
 //! Requests: what the worker looks for in a client's input, and how a response begins. The shell parses the input
 //! (`server/src/front/http.rs`).
 
-use super::Phase;
+use super::ConnPhase;
 use super::Worker;
 use super::messages::{Expect, Out, Received};
 use super::stream::Stream;
@@ -112,12 +112,12 @@ impl Worker {
         };
         match (received, conn.phase) {
             (Received::Nothing, _) => conn.request.readable = false,
-            (Received::HeadPart, Phase::Open) => {
+            (Received::HeadPart, ConnPhase::Open) => {
                 conn.request.looked(false);
                 conn.timeouts.head_begun(now);
             }
-            (Received::Request { body, more }, Phase::Open) => {
-                conn.phase = Phase::Resolving;
+            (Received::Request { body, more }, ConnPhase::Open) => {
+                conn.phase = ConnPhase::Resolving;
                 conn.request.looked(more);
                 (conn.request.body, conn.request.at) = (body, now);
                 conn.timeouts.head_ended();
@@ -129,13 +129,16 @@ impl Worker {
             }
             (
                 Received::Skipped { bytes, done },
-                Phase::Skipping { .. } | Phase::Lingering { .. },
+                ConnPhase::Skipping { .. } | ConnPhase::Lingering { .. },
             ) => {
                 self.skipped(id, bytes, done, now);
             }
             // This was not asked for in the current phase.
             (Received::HeadPart | Received::Request { .. }, _) => {}
-            (Received::Skipped { .. }, Phase::Open | Phase::Resolving | Phase::Sending) => {}
+            (
+                Received::Skipped { .. },
+                ConnPhase::Open | ConnPhase::Resolving | ConnPhase::Sending,
+            ) => {}
             (Received::Broken, _) => self.linger(id.index, now),
             (Received::End, phase) => self.peer_ended(id, phase, now),
         }
@@ -148,7 +151,7 @@ impl Worker {
         };
         conn.timeouts.skipped(now);
         match &mut conn.phase {
-            Phase::Skipping { skipped_bytes } => {
+            ConnPhase::Skipping { skipped_bytes } => {
                 *skipped_bytes += bytes;
                 if done {
                     self.next_request(id.index, now);
@@ -156,34 +159,34 @@ impl Worker {
                     self.linger(id.index, now);
                 }
             }
-            Phase::Lingering { skipped_bytes } => {
+            ConnPhase::Lingering { skipped_bytes } => {
                 *skipped_bytes += bytes;
                 if *skipped_bytes > LINGER_BYTES_MAX {
                     self.close(id, false, Why::BodyTimeout, now);
                 }
             }
-            Phase::Open | Phase::Resolving | Phase::Sending => {}
+            ConnPhase::Open | ConnPhase::Resolving | ConnPhase::Sending => {}
         }
         self.wake(id.index, false);
     }
 
-    fn peer_ended(&mut self, id: ConnId, phase: Phase, now: Instant) {
+    fn peer_ended(&mut self, id: ConnId, phase: ConnPhase, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
         conn.request.end = End::Read;
         let (unsettled, settled) = (!conn.arrivals.is_empty(), conn.arrivals.is_settled());
         match phase {
-            Phase::Open | Phase::Skipping { .. } if unsettled => self.linger(id.index, now),
-            Phase::Open | Phase::Skipping { .. } if settled => {
+            ConnPhase::Open | ConnPhase::Skipping { .. } if unsettled => self.linger(id.index, now),
+            ConnPhase::Open | ConnPhase::Skipping { .. } if settled => {
                 self.close(id, false, Why::PeerClosed, now);
             }
             // Mostly its client has everything by now.
-            Phase::Open | Phase::Skipping { .. } => self.outs.push_back(Out::Sample(id)),
-            Phase::Lingering { .. } if unsettled => self.outs.push_back(Out::Sample(id)),
-            Phase::Lingering { .. } => self.close(id, false, Why::Done, now),
+            ConnPhase::Open | ConnPhase::Skipping { .. } => self.outs.push_back(Out::Sample(id)),
+            ConnPhase::Lingering { .. } if unsettled => self.outs.push_back(Out::Sample(id)),
+            ConnPhase::Lingering { .. } => self.close(id, false, Why::Done, now),
             // Half-closed: it still gets its response.
-            Phase::Resolving | Phase::Sending => {}
+            ConnPhase::Resolving | ConnPhase::Sending => {}
         }
     }
 
@@ -191,7 +194,7 @@ impl Worker {
     pub(super) fn resolved(&mut self, id: StreamId, plan: Plan, now: Instant) {
         let resolving = self.table.with(id);
         let Some(at) = resolving
-            .filter(|conn| conn.phase == Phase::Resolving)
+            .filter(|conn| conn.phase == ConnPhase::Resolving)
             .map(|conn| conn.request.at)
         else {
             return;
@@ -211,7 +214,7 @@ impl Worker {
             self.outs.push_back(Out::Sample(id.conn));
         }
         conn.stream = Some(stream);
-        conn.phase = Phase::Sending;
+        conn.phase = ConnPhase::Sending;
         conn.timeouts.response_begun(now);
         conn.output.margin.begin(now);
         conn.output.top_up = TopUp::First;
@@ -228,7 +231,7 @@ impl Worker {
         let Some(conn) = self.table.at_mut(index) else {
             return;
         };
-        conn.phase = Phase::Open;
+        conn.phase = ConnPhase::Open;
         if conn.request.last || conn.request.is_ended() || drains {
             self.linger(index, now);
         }
@@ -238,10 +241,10 @@ impl Worker {
     pub(super) fn receive_step(&self, index: u32) -> Option<Out> {
         let conn = self.table.at(index)?;
         let expect = match conn.phase {
-            Phase::Open => Expect::Head,
-            Phase::Skipping { .. } => Expect::Body,
-            Phase::Lingering { .. } => Expect::Rest,
-            Phase::Resolving | Phase::Sending => return None,
+            ConnPhase::Open => Expect::Head,
+            ConnPhase::Skipping { .. } => Expect::Body,
+            ConnPhase::Lingering { .. } => Expect::Rest,
+            ConnPhase::Resolving | ConnPhase::Sending => return None,
         };
         let conn = Some(conn).filter(|conn| conn.request.is_worth_a_look())?.id;
         Some(Out::Receive { conn, expect })

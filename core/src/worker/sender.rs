@@ -67,7 +67,15 @@ impl Worker {
         });
     }
 
-    /// Its share has changed.
+    /// Its share is taken back, unless its socket holds something: another response has begun since it was looked at,
+    /// and the next look will tell.
+    pub(super) fn no_share(&mut self, id: ConnId, held_bytes: u64) {
+        if held_bytes == 0 {
+            self.share(id, None);
+        }
+    }
+
+    /// Its share has changed; `None`: it has none.
     pub(super) fn share(&mut self, id: ConnId, grant: Option<Grant>) {
         let Some(conn) = self.table.get_mut(id) else {
             return;

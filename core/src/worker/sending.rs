@@ -5,10 +5,10 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Phase;
+use super::ConnPhase;
 use super::Worker;
 use super::messages::Out;
-use super::stream::{SendSpan, Step, Undo};
+use super::stream::{SendSpan, StreamStep, Undo};
 use crate::conn::{ConnId, Held, Span, StreamId, TcpSample, WantSeq};
 use crate::disk::Chosen;
 use crate::rate::BelievedRate;
@@ -112,35 +112,39 @@ impl Worker {
         let step = stream.step(&self.residency_cache, &supply, now);
         let whole = stream.is_whole();
         undo(&mut self.outs, stream.undo(), id);
-        let goes_on = matches!(step, Step::Send(_) | Step::Done | Step::Broken(_));
+        let goes_on = matches!(
+            step,
+            StreamStep::Send(_) | StreamStep::Done | StreamStep::Broken(_)
+        );
         if goes_on && stream.asks_for_whom() {
             self.outs.push_back(Out::Sample(id.conn));
             self.wake(index, true);
             return self.outs.pop_front();
         }
         let out = match step {
-            Step::Send(_) | Step::Wait if !writable => {
+            StreamStep::Send(_) | StreamStep::Wait if !writable => {
                 self.stands_for_socket(id, &supply, now);
                 return None;
             }
-            Step::Send(piece) => self.offer(id, piece, &supply, now)?,
-            Step::Probe { object, span } => Out::Probe {
+            StreamStep::Send(piece) => self.offer(id, piece, &supply, now)?,
+            StreamStep::Probe { object, span } => Out::Probe {
                 stream: id,
                 object,
                 span,
+                seen_us_ago: self.residency_cache.seen_us_ago(object, span, now),
             },
-            Step::Want(want) => {
+            StreamStep::Want(want) => {
                 self.wake(index, false);
                 Out::Want(want)
             }
-            Step::Slice => Out::Slice(id),
-            Step::Wait => {
+            StreamStep::Slice => Out::Slice(id),
+            StreamStep::Wait => {
                 self.stands_for_disk(id, &supply, now);
                 return None;
             }
-            step @ (Step::Done | Step::Broken(_)) => {
+            step @ (StreamStep::Done | StreamStep::Broken(_)) => {
                 let why = match step {
-                    Step::Broken(why) => why,
+                    StreamStep::Broken(why) => why,
                     _ if !whole => Why::Misframed,
                     _ => Why::Done,
                 };
@@ -325,7 +329,7 @@ impl Worker {
 
     /// Top up, in one go, every connection whose socket would become writable before the next round.
     pub(super) fn top_up(&mut self, now: Instant) {
-        let sending = |phase| phase == Phase::Sending;
+        let sending = |phase| phase == ConnPhase::Sending;
         let margins = self.table.iter().filter(|conn| sending(conn.phase));
         let margins = margins.map(|conn| &conn.output.margin);
         let Some(round) = self.send.round(margins, now) else {
@@ -376,7 +380,7 @@ impl Worker {
             };
             let output = &mut conn.output;
             output.refilled = None;
-            if conn.phase == Phase::Sending && !output.writable {
+            if conn.phase == ConnPhase::Sending && !output.writable {
                 (output.writable, output.top_up) = (true, TopUp::Near);
                 self.counts.topped_up(TopUp::Near);
                 self.wake(id.index, false);

@@ -2,9 +2,9 @@
 
 use super::Worker;
 use super::counts::{Census, Counts, PHASES, phase_index};
-use super::pace::{Pace, is_dry};
+use super::pace::{RecentArrivals, is_drained};
 use super::stall::Stall;
-use super::{Conn, Phase};
+use super::{Conn, ConnPhase};
 use crate::conn::{ConnId, StreamId, TcpSample};
 use crate::units::Instant;
 use crate::why::{Decision, TopUp, Wait, WindowFacts};
@@ -30,7 +30,7 @@ pub struct Snapshot {
     pub response: Option<Response>,
     /// All bytes ever given to its socket.
     given_bytes: u64,
-    pace: Pace,
+    pace: RecentArrivals,
     stall: Option<Stall>,
 }
 
@@ -72,7 +72,7 @@ impl Snapshot {
         };
         if let Some(stall) = &mut self.stall {
             response.stands(&stall.times_us(now), |waited, us| waited - us);
-            stall.heard(is_dry(sample), idle_us, now);
+            stall.heard(is_drained(sample), idle_us, now);
             response.stands(&stall.times_us(now), |waited, us| waited + us);
             (response.wait, response.wait_us) = stall.seen(now);
         }
@@ -171,7 +171,7 @@ impl Census {
     /// Counts one more connection.
     fn add(&mut self, conn: &Conn, now: Instant) {
         self.phases[phase_index(conn.phase, conn.timeouts.idle())] += 1;
-        if conn.phase != Phase::Sending {
+        if conn.phase != ConnPhase::Sending {
             return;
         }
         let add = |sum: &mut u64, rate| *sum = sum.saturating_add(rate);

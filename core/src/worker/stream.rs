@@ -11,7 +11,7 @@ mod waiting;
 use self::outstanding::Outstanding;
 pub(super) use self::resume::Cursor;
 use super::stall::Stall;
-use crate::cache::{ResidencyCache, Verdict, rest_of_window};
+use crate::cache::{ResidencyCache, ResidencyVerdict, rest_of_window};
 use crate::congestion::Delay;
 use crate::conn::{Held, ObjectId, Part, Plan, ResidencySource, Span, StreamId, Want, WantSeq};
 use crate::limits::{FETCHED_MAX, READ_BYTES_MAX, SEND_BYTES_MAX, UNTAKEN_US};
@@ -43,7 +43,7 @@ pub(super) struct SendSpan {
 
 /// What a response needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum StreamStep {
     /// Hand these bytes to the socket.
     Send(SendSpan),
     /// Ask whether these bytes of the file are in memory.
@@ -155,11 +155,11 @@ impl Stream {
         residency_cache: &ResidencyCache,
         supply: &Supply,
         now: Instant,
-    ) -> Step {
+    ) -> StreamStep {
         loop {
             let mut parts = 1;
             let len_bytes = match self.plan.parts.get(usize::from(self.part)) {
-                None => return Step::Done,
+                None => return StreamStep::Done,
                 Some(Part::Bytes(_)) => {
                     parts = self.plan.texts(self.part).count() as u16;
                     self.plan
@@ -172,10 +172,10 @@ impl Stream {
                     SliceState::Ready { len_bytes, last } if self.at_bytes < len_bytes || last => {
                         len_bytes
                     }
-                    SliceState::Asked => return Step::Wait,
+                    SliceState::Asked => return StreamStep::Wait,
                     SliceState::Empty | SliceState::Ready { .. } => {
                         (self.slice, self.at_bytes) = (SliceState::Asked, 0);
-                        return Step::Slice;
+                        return StreamStep::Slice;
                     }
                 },
             };
@@ -218,16 +218,16 @@ impl Stream {
 
     /// Offer what is ready of the rest of the part, in pieces short enough to let others have their turn. Never more
     /// than the head promises, whatever the parts hold.
-    fn send(&mut self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> Step {
+    fn send(&mut self, held: Held, ready_bytes: u64, left_bytes: u64, more: bool) -> StreamStep {
         let len_bytes = ready_bytes
             .min(left_bytes)
             .min(SEND_BYTES_MAX)
             .min(self.owed_bytes().unwrap_or(u64::MAX));
         self.offered_bytes = len_bytes;
         if len_bytes == 0 {
-            return Step::Broken(Why::Misframed);
+            return StreamStep::Broken(Why::Misframed);
         }
-        Step::Send(SendSpan {
+        StreamStep::Send(SendSpan {
             part: self.part,
             from_bytes: self.at_bytes,
             len_bytes,
@@ -272,7 +272,7 @@ impl Stream {
         body: &Body,
         supply: &Supply,
         now: Instant,
-    ) -> Step {
+    ) -> StreamStep {
         let span = body.span;
         let at_bytes = span.offset_bytes + self.at_bytes;
         self.fetched.retain(|(end_bytes, _)| *end_bytes > at_bytes);
@@ -283,7 +283,7 @@ impl Stream {
             .broken
             .filter(|(from_bytes, _)| *from_bytes <= at_bytes);
         if let Some((_, why)) = broken.filter(|_| self.fetched.is_empty()) {
-            return Step::Broken(why);
+            return StreamStep::Broken(why);
         }
         let left_bytes = span.len_bytes - self.at_bytes;
         let (end_bytes, held) = self
@@ -296,15 +296,17 @@ impl Stream {
         }
         let window = rest_of_window(at_bytes, end_bytes);
         match residency_cache.verdict(body.object, body.residency, window, now) {
-            Verdict::Resident => {}
+            ResidencyVerdict::Resident => {}
             _ if self.is_unconfirmed(at_bytes) && !self.fetched.is_empty() => {} // a read that never waits decides
-            Verdict::Probe | Verdict::Unknown if self.waits_at(at_bytes) => return Step::Wait,
-            Verdict::Probe => return self.ask(body, window),
-            Verdict::Unknown => {
+            ResidencyVerdict::Probe | ResidencyVerdict::Unknown if self.waits_at(at_bytes) => {
+                return StreamStep::Wait;
+            }
+            ResidencyVerdict::Probe => return self.ask(body, window),
+            ResidencyVerdict::Unknown => {
                 let absent = matches!(self.missed, (missed_bytes, 1..) if missed_bytes == at_bytes);
                 self.lose_fetched();
                 let rest = to_end(at_bytes, span.end_bytes());
-                return Step::Want(self.want(body.object, rest, absent, supply, now));
+                return StreamStep::Want(self.want(body.object, rest, absent, supply, now));
             }
         }
         let ready_bytes = resident_bytes(residency_cache, body, window, end_bytes, now);
@@ -320,14 +322,14 @@ impl Stream {
         body: &Body,
         supply: &Supply,
         now: Instant,
-    ) -> Option<Step> {
+    ) -> Option<StreamStep> {
         let at_bytes = body.span.offset_bytes + self.at_bytes;
         let end_bytes = body.span.end_bytes();
         if let Some(told) = self.outstanding.get() {
-            let dry_at = self.dry_at(told.span.offset_bytes, supply, now);
+            let underrun_at = self.underrun_at(told.span.offset_bytes, supply, now);
             let rate_bytes_per_s = supply.rate_bytes_per_s;
-            let anew = self.outstanding.redate(dry_at, rate_bytes_per_s, now);
-            return anew.map(Step::Want);
+            let anew = self.outstanding.redate(underrun_at, rate_bytes_per_s, now);
+            return anew.map(StreamStep::Want);
         }
         if self.broken.is_some() {
             return None;
@@ -340,30 +342,30 @@ impl Stream {
             let next = rest_of_window(ahead_bytes, end_bytes);
             match residency_cache.verdict(body.object, body.residency, next, now) {
                 // Read for somebody else. Far ahead it may be evicted before it is sent.
-                Verdict::Resident if ahead_bytes - at_bytes < READ_BYTES_MAX => {
+                ResidencyVerdict::Resident if ahead_bytes - at_bytes < READ_BYTES_MAX => {
                     ahead_bytes = next.end_bytes();
                     self.fetch(ahead_bytes, Held::PageCache);
                 }
-                Verdict::Resident => return None,
-                Verdict::Probe => return Some(self.ask(body, next)),
-                Verdict::Unknown => {
+                ResidencyVerdict::Resident => return None,
+                ResidencyVerdict::Probe => return Some(self.ask(body, next)),
+                ResidencyVerdict::Unknown => {
                     let rest = to_end(ahead_bytes, end_bytes);
                     let want = self.want(body.object, rest, false, supply, now);
-                    return Some(Step::Want(want));
+                    return Some(StreamStep::Want(want));
                 }
             }
         }
         None
     }
 
-    fn ask(&mut self, body: &Body, span: Span) -> Step {
+    fn ask(&mut self, body: &Body, span: Span) -> StreamStep {
         let (object, end_bytes) = (body.object, body.span.end_bytes());
         self.probe = Some(PendingProbe {
             object,
             span,
             end_bytes,
         });
-        Step::Probe { object, span }
+        StreamStep::Probe { object, span }
     }
 
     fn want(
@@ -374,11 +376,11 @@ impl Stream {
         supply: &Supply,
         now: Instant,
     ) -> Want {
-        let dry_at = self.dry_at(span.offset_bytes, supply, now);
+        let underrun_at = self.underrun_at(span.offset_bytes, supply, now);
         self.broken = None;
         self.undo.want = false; // this one replaces it
         let rate_bytes_per_s = supply.rate_bytes_per_s;
-        (self.outstanding).begin(object, span, absent, dry_at, rate_bytes_per_s)
+        (self.outstanding).begin(object, span, absent, underrun_at, rate_bytes_per_s)
     }
 
     /// Whether the current want begins exactly here. A want that others' reads have overtaken is not waited for.
@@ -390,12 +392,12 @@ impl Stream {
     /// When the stream runs dry, if it has all bytes before `from_bytes`. While a client's rate is unknown, read ahead
     /// for it no more than a third of what it has taken: it may take nothing more, and thousands of such clients would
     /// fill the pool.
-    fn dry_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
+    fn underrun_at(&self, from_bytes: u64, supply: &Supply, now: Instant) -> Instant {
         let ahead_bytes = from_bytes.saturating_sub(self.body_at_bytes());
         if supply.rate_bytes_per_s == 0 && supply.full && ahead_bytes >= self.sent_bytes / 3 {
             return now.plus_us(UNTAKEN_US);
         }
-        supply.dry_at(ahead_bytes, now)
+        supply.underrun_at(ahead_bytes, now)
     }
 
     fn fetch(&mut self, end_bytes: u64, held: Held) {
@@ -479,7 +481,9 @@ fn resident_bytes(
     let mut ready = window;
     while ready.len_bytes < SEND_BYTES_MAX && ready.end_bytes() < end_bytes {
         let next = rest_of_window(ready.end_bytes(), end_bytes);
-        if residency_cache.verdict(body.object, body.residency, next, now) != Verdict::Resident {
+        if residency_cache.verdict(body.object, body.residency, next, now)
+            != ResidencyVerdict::Resident
+        {
             break;
         }
         ready.len_bytes += next.len_bytes;

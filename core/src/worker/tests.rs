@@ -29,7 +29,7 @@ use crate::limits::{
     ACCEPT_RETRY_US, ACCEPTS_PER_TURN_MAX, BODY_SKIP_BYTES_MAX, LINGER_BYTES_MAX, MISSES_MAX,
     PIPELINED_MAX, SCAN_SLICE, SEND_BYTES_MAX, WINDOW_BYTES,
 };
-use crate::prefetch::Bound;
+use crate::prefetch::LengthBound;
 use crate::units::{MIB, US_PER_S};
 use crate::why::Why;
 use smallvec::SmallVec;
@@ -48,7 +48,7 @@ const STANDING: WantSeq = WantSeq(u32::MAX);
 /// Why a read was made: it does not matter for what follows.
 const CHOSEN: Chosen = Chosen {
     reason: Reason::Due,
-    bound: Bound::Rate,
+    bound: LengthBound::Rate,
     len_bytes: WINDOW,
     margin_us: 0,
     target_us: US_PER_S,
@@ -69,7 +69,7 @@ fn settings() -> Settings {
         drain_timeout_us: 30 * US_PER_S,
         arrivals: false,
         arrivals_bytes_max: MIB,
-        send: Policy::Eager,
+        send: SendPolicy::Eager,
         pacing: false,
         delay: Delay::Rate,
     }
@@ -358,7 +358,7 @@ fn send_of(outs: &[Out]) -> Option<(u16, u64, u64)> {
 
 fn wants_of(outs: &[Out]) -> Vec<(u64, Instant)> {
     let wants = outs.iter().filter_map(|out| match out {
-        Out::Want(want) => Some((want.span.offset_bytes / WINDOW, want.dry_at)),
+        Out::Want(want) => Some((want.span.offset_bytes / WINDOW, want.underrun_at)),
         _ => None,
     });
     wants.collect()

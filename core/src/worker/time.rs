@@ -3,8 +3,8 @@
 use super::Worker;
 use super::messages::Out;
 use super::stream::Stream;
-use super::timeouts::Verdict;
-use super::{Conn, Phase};
+use super::timeouts::TimeoutVerdict;
+use super::{Conn, ConnPhase};
 use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE};
 use crate::units::Instant;
 use crate::why::{Wait, Why};
@@ -29,18 +29,18 @@ impl Worker {
         };
         let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
         // Whether its socket still holds something is measured before it is closed.
-        let unmeasured = conn.phase == Phase::Open && !unsettled && !conn.arrivals.is_settled();
+        let unmeasured = conn.phase == ConnPhase::Open && !unsettled && !conn.arrivals.is_settled();
         let unseen = conn.look_at().is_some_and(|at| at <= now);
         let silent = self.silent_until(conn).is_some_and(|at| at <= now);
         if drained || silent {
             return self.close(id, drained, Why::Draining, now);
         }
         match conn.timeouts.verdict(conn.phase, &self.settings, now) {
-            Verdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
-            Verdict::Patient => {}
-            Verdict::Measure => self.outs.push_back(Out::Sample(id)),
-            Verdict::End(_) if unmeasured => self.outs.push_back(Out::Sample(id)),
-            Verdict::End(why) => self.give_up(id, why, now),
+            TimeoutVerdict::Patient if unsettled || unseen => self.outs.push_back(Out::Sample(id)),
+            TimeoutVerdict::Patient => {}
+            TimeoutVerdict::Measure => self.outs.push_back(Out::Sample(id)),
+            TimeoutVerdict::End(_) if unmeasured => self.outs.push_back(Out::Sample(id)),
+            TimeoutVerdict::End(why) => self.give_up(id, why, now),
         }
     }
 
@@ -54,7 +54,7 @@ impl Worker {
             let (wait, us) = stream.waits(now);
             wait == Wait::Disk && us >= AWAITED_CHECK_US && !stream.is_awaited()
         };
-        let stands = conn.phase == Phase::Sending && !conn.queued && conn.output.writable;
+        let stands = conn.phase == ConnPhase::Sending && !conn.queued && conn.output.writable;
         if stands && conn.stream.as_deref().is_some_and(forgotten) {
             self.counts.mended();
             self.wake(index, false);
@@ -81,7 +81,7 @@ impl Worker {
 
     /// Until when a drain waits for a connection that has never sent a byte.
     fn silent_until(&self, conn: &Conn) -> Option<Instant> {
-        let silent = conn.phase == Phase::Open && conn.timeouts.silent();
+        let silent = conn.phase == ConnPhase::Open && conn.timeouts.silent();
         self.drain.silent_until().filter(|_| silent)
     }
 }

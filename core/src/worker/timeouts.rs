@@ -4,7 +4,7 @@
 //! reads nor answers gets `send_timeout`. One that reads drop by drop has to keep `rate_min`. While we owe the client
 //! bytes from the disk, no limit runs.
 
-use super::Phase;
+use super::ConnPhase;
 use super::Settings;
 use crate::conn::TcpSample;
 use crate::limits::{
@@ -15,7 +15,7 @@ use crate::why::Why;
 
 /// What to do about a connection now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TimeoutVerdict {
     /// Nothing.
     Patient,
     /// Take a TCP_INFO sample, then decide.
@@ -180,14 +180,14 @@ impl Timeouts {
         self.silent
     }
 
-    /// When [`Timeouts::verdict`] may differ from [`Verdict::Patient`]; `None` while no limit runs.
-    pub fn check_at(&self, phase: Phase, settings: &Settings) -> Option<Instant> {
+    /// When [`Timeouts::verdict`] may differ from [`TimeoutVerdict::Patient`]; `None` while no limit runs.
+    pub fn check_at(&self, phase: ConnPhase, settings: &Settings) -> Option<Instant> {
         let at = match phase {
-            Phase::Open if self.owes_head => self.since.plus_us(settings.header_timeout_us),
-            Phase::Open => self.since.plus_us(settings.idle_timeout_us),
-            Phase::Resolving => return None,
-            Phase::Skipping { .. } => self.since.plus_us(settings.header_timeout_us),
-            Phase::Sending => {
+            ConnPhase::Open if self.owes_head => self.since.plus_us(settings.header_timeout_us),
+            ConnPhase::Open => self.since.plus_us(settings.idle_timeout_us),
+            ConnPhase::Resolving => return None,
+            ConnPhase::Skipping { .. } => self.since.plus_us(settings.header_timeout_us),
+            ConnPhase::Sending => {
                 let quiet_at = self.moved_at.max(self.measured_at).plus_us(SAMPLE_QUIET_US);
                 let limit_us = (self.settings.send_timeout_us).min(self.pause_timeout_us());
                 let interval_ends_at = self.interval.0.plus_us(RATE_MIN_WINDOW_US);
@@ -195,7 +195,7 @@ impl Timeouts {
                     .min(self.moved_at.plus_us(limit_us))
                     .min(interval_ends_at)
             }
-            Phase::Lingering { .. } => match self.delivered_at {
+            ConnPhase::Lingering { .. } => match self.delivered_at {
                 None => self.since,
                 Some(at) => {
                     let quiet_at = at.max(self.skipped_at).plus_us(LINGER_QUIET_US);
@@ -207,20 +207,24 @@ impl Timeouts {
     }
 
     /// Has this connection been in its phase for too long?
-    pub fn verdict(&self, phase: Phase, settings: &Settings, now: Instant) -> Verdict {
+    pub fn verdict(&self, phase: ConnPhase, settings: &Settings, now: Instant) -> TimeoutVerdict {
         match phase {
-            _ if self.check_at(phase, settings).is_none_or(|at| now < at) => Verdict::Patient,
-            Phase::Open if self.owes_head => Verdict::End(Why::HeaderTimeout),
-            Phase::Open => Verdict::End(Why::Idle),
-            Phase::Skipping { .. } => Verdict::End(Why::BodyTimeout),
-            Phase::Lingering { .. } if self.delivered_at.is_some() => Verdict::End(Why::Done),
-            Phase::Sending | Phase::Lingering { .. } => Verdict::Measure,
-            Phase::Resolving => Verdict::Patient,
+            _ if self.check_at(phase, settings).is_none_or(|at| now < at) => {
+                TimeoutVerdict::Patient
+            }
+            ConnPhase::Open if self.owes_head => TimeoutVerdict::End(Why::HeaderTimeout),
+            ConnPhase::Open => TimeoutVerdict::End(Why::Idle),
+            ConnPhase::Skipping { .. } => TimeoutVerdict::End(Why::BodyTimeout),
+            ConnPhase::Lingering { .. } if self.delivered_at.is_some() => {
+                TimeoutVerdict::End(Why::Done)
+            }
+            ConnPhase::Sending | ConnPhase::Lingering { .. } => TimeoutVerdict::Measure,
+            ConnPhase::Resolving => TimeoutVerdict::Patient,
         }
     }
 
     /// The verdict by a TCP_INFO sample. Only for a connection that lingers or has a response under way.
-    pub fn sampled(&mut self, phase: Phase, sample: TcpSample, now: Instant) -> Verdict {
+    pub fn sampled(&mut self, phase: ConnPhase, sample: TcpSample, now: Instant) -> TimeoutVerdict {
         self.measured_at = now;
         let acked_bytes = self
             .acked_bytes
@@ -229,13 +233,15 @@ impl Timeouts {
         let moved = took || sample.unacked_bytes == 0;
         self.acked_bytes = acked_bytes;
         match phase {
-            Phase::Sending => {}
-            Phase::Lingering { .. } if sample.unacked_bytes > 0 => {}
-            Phase::Lingering { .. } => {
+            ConnPhase::Sending => {}
+            ConnPhase::Lingering { .. } if sample.unacked_bytes > 0 => {}
+            ConnPhase::Lingering { .. } => {
                 self.delivered_at.get_or_insert(now);
-                return Verdict::Patient;
+                return TimeoutVerdict::Patient;
             }
-            Phase::Open | Phase::Resolving | Phase::Skipping { .. } => return Verdict::Patient,
+            ConnPhase::Open | ConnPhase::Resolving | ConnPhase::Skipping { .. } => {
+                return TimeoutVerdict::Patient;
+            }
         }
         if moved {
             self.moved(now);
@@ -243,35 +249,35 @@ impl Timeouts {
         if sample.unacked_bytes == 0 {
             self.interval = (now, acked_bytes); // it waits for us: not the client's fault
             self.judge(false, now);
-            return Verdict::Patient;
+            return TimeoutVerdict::Patient;
         }
         if sample.window_closed && sample.probes_unanswered <= PROBES_UNANSWERED_MAX {
             self.alive_at = now;
             if now.since_us(self.moved_at) >= self.pause_timeout_us() {
-                return Verdict::End(Why::PauseTimeout);
+                return TimeoutVerdict::End(Why::PauseTimeout);
             }
             return self.pause_kept(took, now);
         }
         if now.since_us(self.alive_at) >= self.settings.send_timeout_us {
-            return Verdict::End(Why::SendTimeout);
+            return TimeoutVerdict::End(Why::SendTimeout);
         }
         self.rate_kept(now)
     }
 
     /// The client's window is closed. A pause is excused; a client that reads drop by drop, and closes its window between
     /// two drops, is not. It is judged when it has just taken something, over all the time since it was judged last.
-    fn pause_kept(&mut self, took: bool, now: Instant) -> Verdict {
+    fn pause_kept(&mut self, took: bool, now: Instant) -> TimeoutVerdict {
         self.interval = (now, self.acked_bytes);
         let (from, before_bytes) = self.judged;
         let took_us = now.since_us(from);
         if !took || took_us < RATE_MIN_WINDOW_US {
-            return Verdict::Patient;
+            return TimeoutVerdict::Patient;
         }
         let slow = self.is_slow(self.acked_bytes - before_bytes, took_us);
         let before = self.judge(slow, now);
         match slow && before {
-            true => Verdict::End(Why::TooSlow),
-            false => Verdict::Patient,
+            true => TimeoutVerdict::End(Why::TooSlow),
+            false => TimeoutVerdict::Patient,
         }
     }
 
@@ -287,17 +293,17 @@ impl Timeouts {
     }
 
     /// At the end of an interval: was the client fast enough?
-    fn rate_kept(&mut self, now: Instant) -> Verdict {
+    fn rate_kept(&mut self, now: Instant) -> TimeoutVerdict {
         let (from, before_bytes) = self.interval;
         let took_us = now.since_us(from);
         if took_us < RATE_MIN_WINDOW_US {
-            return Verdict::Patient;
+            return TimeoutVerdict::Patient;
         }
         self.interval = (now, self.acked_bytes);
         if self.is_slow(self.acked_bytes - before_bytes, took_us) {
-            return Verdict::End(Why::TooSlow);
+            return TimeoutVerdict::End(Why::TooSlow);
         }
         self.judge(false, now);
-        Verdict::Patient
+        TimeoutVerdict::Patient
     }
 }

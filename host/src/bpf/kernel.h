@@ -4,22 +4,35 @@
 
 #pragma once
 
+#define AF_INET 2
 #define AF_INET6 10
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+#define IPPROTO_TCP 6
 #define SOL_TCP 6
 #define TCP_NOTSENT_LOWAT 25
 #define TCP_BPF_SNDCWND_CLAMP 1002
+#define STATE_ESTABLISHED 1
 #define STATE_CLOSE 7
 #define STATE_LISTEN 10
 #define SNDBUF_LOCK 1
 #define CHRONO_WINDOW_LIMITED 2
+#define CA_LOSS 4
+#define RCV_SHUTDOWN 1
+#define BPF_NOEXIST 1
+#define BPF_RB_FORCE_WAKEUP 2
+#define SCHED_NORMAL 0
 #define BPF_F_NO_PREALLOC 1
 #define BPF_SK_STORAGE_GET_F_CREATE 1
+#define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -30,7 +43,19 @@ struct in6_addr {
 	} in6_u;
 };
 
+struct net;
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+typedef struct {
+	__s64 counter;
+} atomic64_t;
+
 struct sock_common {
+	atomic64_t skc_cookie;
+	possible_net_t skc_net;
 	__u32 skc_daddr;
 	__u32 skc_rcv_saddr;
 	__be16 skc_dport;
@@ -53,8 +78,18 @@ struct sock_cgroup_data {
 	struct cgroup *cgroup;
 };
 
+typedef struct {
+	int owned;
+} socket_lock_t;
+
 struct sock {
 	struct sock_common __sk_common;
+	socket_lock_t sk_lock;
+	struct {
+		int len;
+	} sk_backlog;
+	__u16 sk_protocol;
+	__u8 sk_shutdown;
 	int sk_wmem_queued;
 	int sk_sndbuf;
 	__u8 sk_userlocks;
@@ -85,8 +120,21 @@ struct minmax {
 	struct minmax_sample s[3];
 };
 
+struct rb_node;
+
+struct rb_root {
+	struct rb_node *rb_node;
+};
+
+struct sk_buff;
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	__u32 rcv_nxt;
+	__u32 copied_seq;
+	struct rb_root out_of_order_queue;
+	struct sk_buff *ooo_last_skb;
+	__u32 rttvar_us;
 	__u32 snd_cwnd;
 	__u32 snd_ssthresh;
 	__u32 snd_cwnd_clamp;
@@ -106,6 +154,39 @@ struct tcp_sock {
 	__u32 chrono_stat[3];
 	__u8 chrono_type : 2;
 	__u32 lsndtime;
+};
+
+struct net_device {
+	possible_net_t nd_net;
+};
+
+struct skb_shared_info {
+	unsigned short gso_segs;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	char cb[48];
+	unsigned int len;
+	unsigned int data_len;
+	__be16 protocol;
+	unsigned char *head;
+	unsigned char *data;
+	unsigned int end;
+};
+
+struct tcp_skb_cb {
+	__u32 seq;
+	__u32 end_seq;
+};
+
+struct task_struct {
+	unsigned int __state;
+	int pid;
+	int tgid;
+	unsigned int policy;
+	__u64 start_boottime;
+	char comm[16];
 };
 
 struct seq_file;

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use libbpf_rs::{ErrorKind, Iter, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder};
 
 use super::Order;
+use super::object::{Aligned, failed, refused};
 use crate::failure::Failure;
 use crate::limits::{ORDERS_MAX, READ_BYTES};
 use crate::look::{LOOK_BYTES, Look};
@@ -27,9 +28,8 @@ const BY_PORT: u32 = 1;
 const BY_CGROUP: u32 = 2;
 const BY_ADDRESS: u32 = 4;
 
-/// An object file for the kernel, on an address as ELF wants it.
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
+const NEEDS: &str = "this kernel has no BTF, no iterator over TCP sockets, or lacks what the program uses: Linux 5.16 or \
+                     later has all; or the record of an older ackpace-host is there, whose `--restore` ends it";
 static PROGRAM: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tune.bpf.o")));
 
 /// The loaded program.
@@ -46,7 +46,7 @@ impl Passes {
     /// As [`super::Kernel::open`].
     pub fn open(pin: Option<&Path>) -> Result<Passes, Failure> {
         libbpf_rs::set_print(None); // errors are told here
-        let refused = |error: libbpf_rs::Error| Failure::operator(why_refused(&error));
+        let refused = |error: libbpf_rs::Error| refused(&error, NEEDS);
         let mut open = ObjectBuilder::default()
             .open_memory(&PROGRAM.0)
             .map_err(refused)?;
@@ -209,27 +209,6 @@ fn packed(order: &Order) -> Vec<u8> {
         to.lowat_bytes,
     ];
     words.into_iter().flat_map(u32::to_ne_bytes).collect()
-}
-
-fn failed(error: libbpf_rs::Error) -> Failure {
-    Failure::runtime(format!("bpf(2): {error}"))
-}
-
-fn why_refused(error: &libbpf_rs::Error) -> String {
-    let cure = match error.kind() {
-        ErrorKind::PermissionDenied => {
-            "it takes CAP_BPF and CAP_PERFMON, which root has outside containers; lockdown may forbid it, too"
-        }
-        ErrorKind::NotFound => {
-            "this kernel has no BTF or no iterator over TCP sockets: Linux 5.16 or later has both"
-        }
-        ErrorKind::InvalidInput | ErrorKind::InvalidData => {
-            "this kernel's BPF lacks what the program uses: Linux 5.16 or later has all; \
-             or the record of an older ackpace-host is there, whose `--restore` ends it"
-        }
-        _ => "ask 'ackpace-host doctor'",
-    };
-    format!("the kernel refuses the program ({error}): {cure}")
 }
 
 /// The value of HZ that a distribution's kernel has which is next to what was measured.

@@ -1,3 +1,5 @@
+use ackpace_core::sndbuf::outside::Setting;
+
 use super::*;
 use crate::look::Record;
 use ackpace_core::sndbuf::Control;

@@ -3,13 +3,13 @@
 //! Model time is real time since the start. A thread that wakes late answers late. The model's next service
 //! still starts where the last one ended, so lateness does not add up while requests wait. But a host that
 //! waits for each answer would see every delay as a slower device. So answers leave early by the cost of the
-//! path to the host (`way.rs`). A request that follows a late answer at once is dated back to when it would
+//! path to the host (`overhead.rs`). A request that follows a late answer at once is dated back to when it would
 //! have come otherwise (`arrivals.rs`).
 
 use super::arrivals::{Arrivals, Sent};
 use super::counts::{self, ByFile, Counters};
+use super::overhead::{Lead, PathOverhead, Waits};
 use super::store::Store;
-use super::way::{Lead, Waits, Way};
 use ackpace_lab_base::content::Tag;
 use ackpace_lab_base::error::{Doing, Result};
 use ackpace_lab_base::punctual::be_punctual;
@@ -59,7 +59,7 @@ pub struct Engine {
 struct State {
     device: Device,
     timing: Timing,
-    way: Way,
+    overhead: PathOverhead,
     open: HashMap<u64, Open>,
     due: BinaryHeap<Reverse<Due>>,
     failed: HashMap<u64, bool>,
@@ -99,7 +99,7 @@ impl Engine {
             state: Mutex::new(State {
                 device,
                 timing: Timing::Fast,
-                way: Way::default(),
+                overhead: PathOverhead::default(),
                 open: HashMap::new(),
                 due: BinaryHeap::new(),
                 failed: HashMap::new(),
@@ -183,12 +183,12 @@ impl Engine {
 
     /// Sets the path overhead: what a request costs outside the model while the device is idle.
     pub fn set_lead(&self, lead: Lead) {
-        lock(&self.state).way.measured(lead);
+        lock(&self.state).overhead.measured(lead);
     }
 
     /// Passes on the cumulative counts of the host's block layer; to be called from time to time.
     pub fn heard(&self, host: Waits) {
-        lock(&self.state).way.period(host);
+        lock(&self.state).overhead.period(host);
     }
 
     /// How late the last answer left, in nanoseconds.
@@ -198,7 +198,7 @@ impl Engine {
 
     /// The current time that a request spends outside the model.
     pub fn lead(&self) -> Lead {
-        lock(&self.state).way.lead()
+        lock(&self.state).overhead.lead()
     }
 
     /// Stops all answers, for `for_us` or until [`Engine::resume`].
@@ -314,7 +314,7 @@ impl Engine {
 impl State {
     /// The next time at which the thread must act, if no new requests come.
     fn next_ns(&self) -> u64 {
-        let lead_max_ns = self.way.lead().of(1 << 20);
+        let lead_max_ns = self.overhead.lead().of(1 << 20);
         let model = self.device.next_ns();
         let model = model.map(|due_ns| due_ns.saturating_sub(lead_max_ns));
         let due = self.due.peek().map(|Reverse(due)| due.due_ns);
@@ -328,7 +328,7 @@ impl State {
             self.resume_ns = None;
             self.device.resume(now_ns);
         }
-        let horizon_ns = now_ns + self.way.lead().of(1 << 20);
+        let horizon_ns = now_ns + self.overhead.lead().of(1 << 20);
         while let Some(done) = self.device.complete(horizon_ns) {
             self.done(&done);
         }
@@ -355,7 +355,7 @@ impl State {
         let id = done.request.id;
         self.totals.count(done);
         if done.request.kind == Kind::Read {
-            self.way.served(done.finished_ns - done.arrived_ns);
+            self.overhead.served(done.finished_ns - done.arrived_ns);
         }
         if let Some(trace) = &mut self.trace {
             let owner = self.open.get(&id).and_then(|open| open.owner);
@@ -365,7 +365,7 @@ impl State {
                 self.trace = None;
             }
         }
-        let lead_ns = self.way.lead().of(done.request.len_bytes);
+        let lead_ns = self.overhead.lead().of(done.request.len_bytes);
         let due_ns = done.finished_ns.saturating_sub(lead_ns);
         if done.failed {
             self.failed.insert(id, true);

@@ -25,11 +25,11 @@ mod engine;
 mod fill;
 mod fuse;
 mod mount;
+mod overhead;
 pub mod profile;
 mod store;
 #[cfg(test)]
 mod tests;
-mod way;
 
 pub use command::{Args, run};
 pub use counts::{Counters, FileCounters};
@@ -41,6 +41,7 @@ use ackpace_lab_base::punctual::Awake;
 use ackpace_lab_base::punctual::be_punctual;
 use ackpace_sim::models::disk::profile::Profile;
 use engine::{Engine, Timing, lock};
+use overhead::{LEAD_NS_MAX, Lead};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::ops::Range;
@@ -50,7 +51,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use way::{LEAD_NS_MAX, Lead};
 
 /// The I/O scheduler of a disk without reordering in the kernel: the drive orders its queue itself.
 pub const NO_ELEVATOR: &str = "none";

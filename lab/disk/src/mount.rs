@@ -1,7 +1,7 @@
 //! The kernel's side: FUSE mount, loop device with direct I/O, ext4, and the removal of each.
 
 use super::fuse;
-use super::way::Waits;
+use super::overhead::Waits;
 use ackpace_lab_base::error::{Doing, LabError, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;

@@ -17,9 +17,12 @@ pub fn experiment() -> Experiment {
             asks for a 4 KB file, again 2 ms after each answer. A server that lists in one go lets everybody wait; \
             ours has to stay under a millisecond in each turn of its loop, by its own count.",
         source: "",
-        contenders: ["ackpace", "nginx", "lighttpd"]
-            .map(Contender::preset)
-            .to_vec(),
+        // It tells the lengths of its turns at this level.
+        contenders: vec![
+            Contender::preset("ackpace").with("ackpace", &["--log-level", "debug"]),
+            Contender::preset("nginx"),
+            Contender::preset("lighttpd"),
+        ],
         subjects: &[],
         sweep: Vec::new(),
         pace: Pace {

@@ -1,7 +1,7 @@
 //! Memory for sending, divided by need: SSBT's experiments over the kernel's own TCP.
 
 use super::paced::{self, BIG, GRAIN_US, READ_BYTES, RUN_US};
-use crate::corpus::PROBE;
+use crate::corpus::{PROBE, Set};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Fold, Judge, Limit};
 use crate::peers::Contender;
@@ -287,7 +287,7 @@ fn scene_of_fig17(slow: u32) -> Scene {
         path,
         ..Topology::default()
     };
-    scene(topology, classes)
+    scene(&[BIG], topology, classes)
 }
 
 fn scene_of_fig5() -> Scene {
@@ -301,32 +301,52 @@ fn scene_of_fig13() -> Scene {
     )
 }
 
-/// Classes of clients with so many members, each with a path of its own that loses so much.
-fn scene_of_losses(groups: &[(&str, u32, f64)], rtt_ms: f64) -> Scene {
-    let mut topology = Topology::default();
-    let mut classes = Vec::new();
-    for (nth, &(name, clients, loss)) in groups.iter().enumerate() {
-        let source = paced::range(nth, clients);
-        topology.path.push(lossy(name, &source, loss, rtt_ms));
-        classes.push(class(name, clients, &source));
-    }
-    scene(topology, classes)
+/// A group of clients: its name, its members, and what its paths differ in.
+pub(super) type Group<'a> = (&'a str, u32, f64);
+
+/// Groups whose paths differ in loss. Each client has a path of its own.
+fn scene_of_losses(groups: &[Group], rtt_ms: f64) -> Scene {
+    let path = |name: &str, source: &str, loss| lossy(name, source, loss, rtt_ms);
+    let (path, classes) = grouped(groups, path, class);
+    let topology = Topology {
+        path,
+        ..Topology::default()
+    };
+    scene(&[BIG], topology, classes)
 }
 
 fn scene_of_pools() -> Scene {
-    let groups = [("fast", 10, 100.0), ("slow", 300, 2.0)];
-    let mut topology = Topology {
+    scene_of_links(&[BIG], &[("fast", 10, 100.0), ("slow", 300, 2.0)], class)
+}
+
+/// Groups whose links differ in rate, in Mbit/s. Each client has a link of its own and fetches some of `files`.
+pub(super) fn scene_of_links(
+    files: &[Set],
+    groups: &[Group],
+    class: impl Fn(&str, u32, &str) -> Class,
+) -> Scene {
+    let (path, classes) = grouped(groups, paced::link, class);
+    let topology = Topology {
         run_us: RUN_US,
         grain_us: GRAIN_US,
+        path,
         ..Topology::default()
     };
-    let mut classes = Vec::new();
-    for (nth, (name, clients, mbit_per_s)) in groups.into_iter().enumerate() {
+    scene(files, topology, classes)
+}
+
+/// The paths and the classes of groups. `path` takes a name, addresses and what the group differs in; `class` a name,
+/// the number of clients, and their addresses.
+pub(super) fn grouped(
+    groups: &[Group],
+    path: impl Fn(&str, &str, f64) -> PathSpec,
+    class: impl Fn(&str, u32, &str) -> Class,
+) -> (Vec<PathSpec>, Vec<Class>) {
+    let one = |(nth, &(name, clients, differs)): (usize, &Group)| {
         let source = paced::range(nth, clients);
-        topology.path.push(paced::link(name, &source, mbit_per_s));
-        classes.push(class(name, clients, &source));
-    }
-    scene(topology, classes)
+        (path(name, &source, differs), class(name, clients, &source))
+    };
+    groups.iter().enumerate().map(one).unzip()
 }
 
 /// A link of 100 Mbit/s for each client, with this loss.
@@ -358,7 +378,7 @@ fn scene_of_shared() -> Scene {
         path: vec![path],
         ..Topology::default()
     };
-    scene(topology, vec![class("shared", 8, clients)])
+    scene(&[BIG], topology, vec![class("shared", 8, clients)])
 }
 
 /// Clients that download a big file from these addresses.
@@ -375,14 +395,14 @@ pub(super) fn class(name: &str, clients: u32, source: &str) -> Class {
 }
 
 /// Clients of a WAN, and files in memory.
-pub(super) fn scene(topology: Topology, classes: Vec<Class>) -> Scene {
+pub(super) fn scene(files: &[Set], topology: Topology, classes: Vec<Class>) -> Scene {
     let clients = Clients {
         seed: 1,
         classes,
         ..Clients::default()
     };
     Scene {
-        place: Place::wan(&[BIG, PROBE], topology),
+        place: Place::wan(&[files, &[PROBE]].concat(), topology),
         workload: Workload::Swarm(Swarm::new(clients)),
     }
 }

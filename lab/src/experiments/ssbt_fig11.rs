@@ -1,5 +1,6 @@
 //! One connection on a fast link, over the memory for sending: the axes of SSBT's Figure 11.
 
+use super::paced::BIG;
 use super::send_memory::{all_shares, class, limited, scene};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
@@ -82,5 +83,5 @@ fn one_connection() -> Scene {
         path: vec![path],
         ..Topology::default()
     };
-    scene(topology, vec![class("fast", 1, CLIENT)])
+    scene(&[BIG], topology, vec![class("fast", 1, CLIENT)])
 }

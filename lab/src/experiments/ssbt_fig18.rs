@@ -1,11 +1,10 @@
 //! What documents of each size gain from a division by need: the axes of SSBT's Figure 18.
 
 use super::paced::{self, BIG};
-use super::send_memory::{all_shares, class, scene};
-use crate::corpus::{PROBE, Set, path};
+use super::send_memory::{all_shares, class, grouped, scene};
+use crate::corpus::{Set, path};
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
-use crate::place::Place;
 use crate::sweep::{Axis, Point};
 use ackpace_lab_swarm::workload::{Class, Objects};
 use ackpace_lab_wan::topology::PathSpec;
@@ -92,29 +91,27 @@ fn document(name: &'static str, kb: f64) -> Set {
 
 fn documents(at: &Point) -> Scene {
     let keep_alive = at.count("http") == 0;
-    let mut topology = Topology::default();
-    let mut classes = Vec::new();
-    for (nth, (name, _)) in SIZES.into_iter().enumerate() {
-        let clients = paced::range(nth, EACH);
-        topology.path.push(link(name, &clients, FAST_MBIT_PER_S));
-        classes.push(Class {
+    let documents = SIZES.map(|(name, _)| (name, EACH, FAST_MBIT_PER_S));
+    let groups = [&documents[..], &[("slow", SLOW, SLOW_MBIT_PER_S)]].concat();
+    let class_of = |name: &str, clients, source: &str| match name {
+        "slow" => class(name, clients, source),
+        _ => Class {
             object: Objects::one(&path(name, 0)),
             think_s: 0.05,
             think_max_s: Some(1.0),
             keep_alive,
             receive_at_least_bytes: None, // documents are short
-            ..class(name, EACH, &clients)
-        });
-    }
-    let clients = paced::range(SIZES.len(), SLOW);
-    topology.path.push(link("slow", &clients, SLOW_MBIT_PER_S));
-    classes.push(class("slow", SLOW, &clients));
+            ..class(name, clients, source)
+        },
+    };
+    let (paths, classes) = grouped(&groups, link, class_of);
+    let topology = Topology {
+        path: paths,
+        ..Topology::default()
+    };
     let sets = SIZES.map(|(name, kb)| document(name, kb));
-    let files: Vec<Set> = sets.into_iter().chain([BIG, PROBE]).collect();
-    Scene {
-        place: Place::wan(&files, topology.clone()),
-        ..scene(topology, classes)
-    }
+    let files: Vec<Set> = sets.into_iter().chain([BIG]).collect();
+    scene(&files, topology, classes)
 }
 
 /// A link for each client, with a round trip of 20 ms.

@@ -1,6 +1,6 @@
 //! Connections through routers with random early detection (RED), as in SSBT's Figure 14.
 
-use super::paced;
+use super::paced::{self, BIG};
 use super::send_memory::{class, delay, divided, kernel, limited, scene};
 use crate::believed::ADMIN_SOCKET;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
@@ -202,7 +202,7 @@ fn scene_of_fig15() -> Scene {
             ..class(name, 1, &client)
         });
     }
-    let mut scene = scene(topology, classes);
+    let mut scene = scene(&[BIG], topology, classes);
     if let Workload::Swarm(swarm) = &mut scene.workload {
         (swarm.curves, swarm.shares_steady_s) = (true, Some(STEADY_S));
     }
@@ -230,7 +230,7 @@ fn scene_of_rates() -> Scene {
             classes.push(class(name, PAIR, &clients));
         }
     }
-    let mut scene = scene(topology, classes);
+    let mut scene = scene(&[BIG], topology, classes);
     if let Workload::Swarm(swarm) = &mut scene.workload {
         swarm.shares_steady_s = Some(0.0);
     }

@@ -1,15 +1,12 @@
 //! The traffic of a web server with little memory for sending, which SSBT's section 5.4 announces for E-ATBT.
 
-use super::paced::{self, GRAIN_US, RUN_US};
-use super::send_memory::{all_shares, class, scene};
-use crate::corpus::{PROBE, Set};
+use super::send_memory::{all_shares, class, scene_of_links};
+use crate::corpus::Set;
 use crate::experiment::{Experiment, Figure, Pace, Scene};
 use crate::judge::{Judge, Limit};
 use crate::peers::Contender;
-use crate::place::Place;
 use crate::sweep::{Axis, Point};
 use ackpace_lab_swarm::workload::{Choice, Class, Objects};
-use ackpace_lab_wan::Topology;
 
 const WEB: &str = "web";
 /// Of the sizes that people ask for, 1 KB is the least and most common, and a document of ten times the size is asked for
@@ -100,32 +97,18 @@ fn web(at: &Point) -> Scene {
         ("fast", fast, FAST_MBIT_PER_S),
         ("slow", clients - fast, SLOW_MBIT_PER_S),
     ];
-    let mut topology = Topology {
-        run_us: RUN_US,
-        grain_us: GRAIN_US,
-        ..Topology::default()
-    };
-    let mut classes = Vec::new();
-    for (nth, (name, clients, mbit_per_s)) in groups.into_iter().enumerate() {
-        let source = paced::range(nth, clients);
-        topology.path.push(paced::link(name, &source, mbit_per_s));
-        classes.push(Class {
-            object: Objects {
-                digits: 5,
-                ..Objects::set(
-                    Choice::Uniform,
-                    &format!("/{WEB}-{{n}}.bin"),
-                    DOCUMENT_COUNT,
-                )
-            },
-            think_s: THINK_S.0,
-            think_max_s: Some(THINK_S.1),
-            receive_at_least_bytes: None, // documents are short
-            ..class(name, clients, &source)
-        });
-    }
-    Scene {
-        place: Place::wan(&[DOCUMENTS, PROBE], topology.clone()),
-        ..scene(topology, classes)
-    }
+    scene_of_links(&[DOCUMENTS], &groups, |name, clients, source| Class {
+        object: Objects {
+            digits: 5,
+            ..Objects::set(
+                Choice::Uniform,
+                &format!("/{WEB}-{{n}}.bin"),
+                DOCUMENT_COUNT,
+            )
+        },
+        think_s: THINK_S.0,
+        think_max_s: Some(THINK_S.1),
+        receive_at_least_bytes: None, // documents are short
+        ..class(name, clients, source)
+    })
 }

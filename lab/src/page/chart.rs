@@ -38,6 +38,18 @@ pub struct Series {
     pub points: Vec<(f64, Interval)>,
 }
 
+impl Series {
+    /// A solid line.
+    pub fn solid(name: &str, style: usize, points: Vec<(f64, Interval)>) -> Self {
+        Self {
+            name: name.to_owned(),
+            style,
+            dash: 0,
+            points,
+        }
+    }
+}
+
 /// Labels and scales of the axes.
 #[derive(Clone, Debug)]
 pub struct Axes<'a> {
@@ -329,12 +341,8 @@ mod tests {
             coverage: 0.95,
             samples: 7,
         };
-        Series {
-            name: name.into(),
-            style,
-            dash: 0,
-            points: medians.iter().map(|(x, y)| (*x, interval(*y))).collect(),
-        }
+        let points = medians.iter().map(|(x, y)| (*x, interval(*y)));
+        Series::solid(name, style, points.collect())
     }
 
     #[test]

@@ -77,8 +77,16 @@ fn legend(outcome: &Outcome) -> String {
 /// A figure: one chart, or one for each value of an axis.
 fn pictures(outcome: &Outcome, figure: &Figure) -> String {
     let axis = |name: Option<&str>| outcome.axes.iter().find(|axis| Some(axis.name) == name);
+    let chart = |title: &str, fixed: &[(&str, f64)]| {
+        picture(&Chart {
+            outcome,
+            figure,
+            title,
+            fixed,
+        })
+    };
     let Some(panels) = axis(figure.panels) else {
-        return picture(outcome, figure, figure.title.to_owned(), &[]);
+        return chart(figure.title, &[]);
     };
     let of_panel = |value: f64| {
         let title = format!(
@@ -89,18 +97,42 @@ fn pictures(outcome: &Outcome, figure: &Figure) -> String {
                 false => panels.show(value),
             }
         );
-        picture(outcome, figure, title, &[(panels.name, value)])
+        chart(&title, &[(panels.name, value)])
     };
     let values = taken(outcome, panels);
     values.into_iter().map(of_panel).collect()
 }
 
-fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f64)]) -> String {
+/// A chart that is to be drawn.
+struct Chart<'a> {
+    outcome: &'a Outcome,
+    figure: &'a Figure,
+    title: &'a str,
+    /// Axis values of its points.
+    fixed: &'a [(&'a str, f64)],
+}
+
+impl Chart<'_> {
+    /// Whether it shows this point.
+    fn has(&self, point: &Point) -> bool {
+        let mut fixed = self.fixed.iter();
+        fixed.all(|(axis, value)| point.get(axis) == *value)
+    }
+
+    /// The drawn chart with its title, and a legend if it has one of its own.
+    fn html(&self, keys: &str, svg: &str) -> String {
+        let title = escape(self.title);
+        format!("<figure>\n<figcaption>{title}</figcaption>\n{keys}{svg}\n</figure>\n")
+    }
+}
+
+fn picture(chart: &Chart) -> String {
+    let (outcome, figure) = (chart.outcome, chart.figure);
     if let Some(classes) = &figure.classes {
-        return by_class::picture(outcome, figure, classes, &title, fixed);
+        return by_class::picture(chart, classes);
     }
     if figure.curve {
-        return curve::picture(outcome, figure, &title, fixed);
+        return curve::picture(chart);
     }
     let label = metrics::label(figure.metric);
     let over = outcome.axes.iter().find(|axis| axis.name == figure.over);
@@ -111,12 +143,16 @@ fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f6
     let mut series = Vec::new();
     for (style, who) in outcome.contenders.iter().enumerate() {
         match lines {
-            None => series.push(of(outcome, figure, &who.name, style, fixed)),
+            None => series.push(line(chart, &who.name, style)),
             Some(axis) => {
                 for (dash, value) in taken(outcome, axis).into_iter().enumerate() {
-                    let fixed = [fixed, &[(axis.name, value)]].concat();
+                    let fixed = [chart.fixed, &[(axis.name, value)]].concat();
                     let alone = outcome.contenders.len() == 1;
-                    let mut one = of(outcome, figure, &who.name, style, &fixed);
+                    let at_value = Chart {
+                        fixed: &fixed,
+                        ..*chart
+                    };
+                    let mut one = line(&at_value, &who.name, style);
                     one.name = format!("{}, {} = {}", who.name, axis.label, scale::label(value));
                     (one.style, one.dash) = if alone { (dash, 0) } else { (style, dash % 4) };
                     series.push(one);
@@ -148,10 +184,7 @@ fn picture(outcome: &Outcome, figure: &Figure, title: String, fixed: &[(&str, f6
         None => String::new(),
         Some(_) => keys(&series),
     };
-    format!(
-        "<figure>\n<figcaption>{}</figcaption>\n{keys}{svg}\n</figure>\n",
-        escape(&title)
-    )
+    chart.html(&keys, &svg)
 }
 
 /// Converts lines over an axis of kinds to one group of dots for each kind.
@@ -193,34 +226,24 @@ fn keys(series: &[Series]) -> String {
     format!("<p class=legend>{}</p>", keys.join(""))
 }
 
-/// The line of one contender; `fixed` are the values of the other axes.
-fn of(
-    outcome: &Outcome,
-    figure: &Figure,
-    who: &str,
-    style: usize,
-    fixed: &[(&str, f64)],
-) -> Series {
-    let scale = metrics::scale(figure.metric);
+/// The line of one contender.
+fn line(chart: &Chart, who: &str, style: usize) -> Series {
+    let metric = chart.figure.metric;
     let mut points = Vec::new();
-    for scenery in &outcome.points {
+    for scenery in &chart.outcome.points {
         let point = &scenery.point;
-        if fixed.iter().any(|(axis, value)| point.get(axis) != *value) {
+        if !chart.has(point) {
             continue;
         }
-        let values = values(outcome, point, who, figure.metric, scale);
+        let values = values(chart.outcome, point, who, metric, metrics::scale(metric));
         if let Some(interval) = stats::interval(&values) {
-            points.push((point.get(figure.over), interval));
+            points.push((point.get(chart.figure.over), interval));
         }
     }
-    Series {
-        name: who.to_owned(),
-        style,
-        dash: 0,
-        points,
-    }
+    Series::solid(who, style, points)
 }
 
+/// The values of a contender in all rounds at a point, times `scale`.
 fn values(outcome: &Outcome, point: &Point, who: &str, metric: &str, scale: f64) -> Vec<f64> {
     let rounds = outcome.rounds.rounds.iter();
     rounds
@@ -229,13 +252,12 @@ fn values(outcome: &Outcome, point: &Point, who: &str, metric: &str, scale: f64)
         .collect()
 }
 
-/// The values of a contender in all rounds at points with these axis values.
-fn of_rounds(outcome: &Outcome, who: &str, metric: &str, fixed: &[(&str, f64)]) -> Vec<f64> {
-    let is_there = |point: &Point| (fixed.iter()).all(|(axis, value)| point.get(axis) == *value);
-    let points = outcome.points.iter().map(|scenery| &scenery.point);
+/// The values of a contender in all rounds at all points of the chart.
+fn of_rounds(chart: &Chart, who: &str, metric: &str) -> Vec<f64> {
+    let points = chart.outcome.points.iter().map(|scenery| &scenery.point);
     points
-        .filter(|point| is_there(point))
-        .flat_map(|point| values(outcome, point, who, metric, metrics::scale(metric)))
+        .filter(|point| chart.has(point))
+        .flat_map(|point| values(chart.outcome, point, who, metric, metrics::scale(metric)))
         .collect()
 }
 

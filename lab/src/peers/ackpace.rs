@@ -4,7 +4,7 @@ use super::{Site, bare};
 use std::path::Path;
 use std::process::Command;
 
-/// Arguments beside root and address. At this level the server prints its turn lengths when it ends.
+/// Arguments beside root and address.
 const ARGS: [&str; 8] = [
     "--workers",
     "1",

@@ -35,7 +35,7 @@ pub enum Order {
 /// The handle that controls the thread.
 pub struct Remote {
     orders: Sender<Order>,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
 }
 
 /// The state of the thread.
@@ -44,7 +44,7 @@ pub struct Emulator {
     /// The server's end, then the client's.
     ends: [Tun; 2],
     orders: Receiver<Order>,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
     began_ns: u64,
     grain_ns: u64,
     lateness: Lateness,
@@ -61,17 +61,17 @@ impl Emulator {
         ends: [Tun; 2],
         grain_ns: u64,
     ) -> std::io::Result<(Emulator, Remote)> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (sender, orders) = channel();
         let remote = Remote {
             orders: sender,
-            bell: Arc::clone(&bell),
+            waker: Arc::clone(&waker),
         };
         let emulator = Emulator {
             engine,
             ends,
             orders,
-            bell,
+            waker,
             began_ns: now_ns(),
             grain_ns,
             lateness: Lateness::default(),
@@ -165,7 +165,7 @@ impl Emulator {
         }
     }
 
-    /// Sleeps until a frame arrives or is due, or an order rings the bell.
+    /// Sleeps until a frame arrives or is due, or an order wakes it.
     fn sleep(&self) {
         if self.grain_ns > 0 && self.engine.deadline_ns().is_some() {
             let left_ns = self.grain_ns - now_ns() % self.grain_ns;
@@ -182,12 +182,12 @@ impl Emulator {
         let mut fds = [
             PollFd::new(self.ends[0].device(), PollFlags::IN),
             PollFd::new(self.ends[1].device(), PollFlags::IN),
-            PollFd::new(&self.bell, PollFlags::IN),
+            PollFd::new(&self.waker, PollFlags::IN),
         ];
         // A signal ends the sleep early, which does no harm.
         let _ = poll(&mut fds, wait.as_ref());
         if !fds[2].revents().is_empty() {
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            let _ = rustix::io::read(&self.waker, &mut [0; 8]);
         }
     }
 }
@@ -196,7 +196,7 @@ impl Remote {
     /// Sends an order; returns false if the thread is gone.
     pub fn tell(&self, order: Order) -> bool {
         let told = self.orders.send(order).is_ok();
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
         told
     }
 

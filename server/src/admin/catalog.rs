@@ -9,7 +9,7 @@ use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Cut, PHASES};
 
 use super::Board;
-use super::metric::{Kind, Metric, Source, Value, counter, gauge};
+use super::metric::{Kind, Metric, SampleSource, Value, counter, gauge};
 use super::task::thread;
 use crate::count::Count;
 use crate::divider::Dividing;
@@ -21,31 +21,33 @@ pub const METRICS: [Metric; 57] = [
         "start_time_seconds",
         "seconds",
         "When the server started, since 1970.",
-        Source::One(|board| Value::Whole(board.started_unix_s)),
+        SampleSource::One(|board| Value::Whole(board.started_unix_s)),
     ),
     gauge(
         "draining_servers",
         "servers",
         "1 while the server is stopping: no new connections.",
-        Source::One(|board| Value::Whole(board.shared.stopping.load(Relaxed).into())),
+        SampleSource::One(|board| Value::Whole(board.shared.stopping.load(Relaxed).into())),
     ),
     counter(
         "wakeups",
         "wakeups",
         "Times a worker came back from waiting for events: the price of each GB. Over 160 per GB with slow clients: look at topups.",
-        Source::Worker(|channel| whole(&channel.tally.wakeups)),
+        SampleSource::Worker(|channel| whole(&channel.tally.wakeups)),
     ),
     counter(
         "cpu_seconds",
         "seconds",
         "CPU time of a worker's thread, from /proc. Near 1 a second: this worker is full.",
-        Source::Worker(|channel| Value::Us(thread(channel).map_or(0, |thread| thread.cpu_us))),
+        SampleSource::Worker(|channel| {
+            Value::Us(thread(channel).map_or(0, |thread| thread.cpu_us))
+        }),
     ),
     counter(
         "thread_switches",
         "switches",
         "Context switches of a worker's thread, from /proc: voluntary ones are its sleeps, others mean that it shares its core.",
-        Source::WorkerBy(
+        SampleSource::WorkerBy(
             "kind",
             || vec!["voluntary", "involuntary"],
             |channel, at| Value::Whole(thread(channel).map_or(0, |thread| thread.switches[at])),
@@ -56,13 +58,13 @@ pub const METRICS: [Metric; 57] = [
         unit: "seconds",
         kind: Kind::Histogram,
         help: "How long the workers' turns take, from the events to the last order. Over a millisecond: new requests wait that long.",
-        source: Source::Turns,
+        source: SampleSource::Turns,
     },
     counter(
         "cut_turns",
         "turns",
         "Turns that ended at a bound before the work did, so that new events had their look.",
-        Source::By(
+        SampleSource::By(
             "bound",
             || Cut::ALL.map(Cut::name).to_vec(),
             |channel, at| whole(&channel.tally.turns_cut[at]),
@@ -71,14 +73,14 @@ pub const METRICS: [Metric; 57] = [
     gauge(
         "open_connections",
         "connections",
-        "Connections that are open now. At connections_max accepting pauses.",
-        Source::Worker(|channel| whole(&channel.tally.connections)),
+        "Connections that are open now. At connections_max idle ones are closed, and if there are none, accepting pauses.",
+        SampleSource::Worker(|channel| whole(&channel.tally.connections)),
     ),
     gauge(
         "connections",
         "connections",
         "Connections by what they are doing, counted when they are asked for.",
-        Source::WorkerBy(
+        SampleSource::WorkerBy(
             "phase",
             || PHASES.to_vec(),
             |channel, at| whole(&channel.tally.decided.phases[at]),
@@ -88,19 +90,19 @@ pub const METRICS: [Metric; 57] = [
         "accepted_connections",
         "connections",
         "Connections that were accepted. Uneven over workers: few clients, or one address.",
-        Source::Worker(|channel| whole(&channel.tally.accepted)),
+        SampleSource::Worker(|channel| whole(&channel.tally.accepted)),
     ),
     counter(
         "accept_errors",
         "errors",
         "Accepting failed for want of descriptors or memory: raise LimitNOFILE.",
-        Source::Worker(|channel| whole(&channel.tally.accept_errors)),
+        SampleSource::Worker(|channel| whole(&channel.tally.accept_errors)),
     ),
     counter(
         "closed_connections",
         "connections",
         "Connections that ended, by the reason that stands in the log, too.",
-        Source::By(
+        SampleSource::By(
             "why",
             || Why::ALL.into_iter().map(Why::name).collect(),
             |channel, at| whole(&channel.tally.decided.closed[at]),
@@ -110,7 +112,7 @@ pub const METRICS: [Metric; 57] = [
         "requests",
         "requests",
         "Requests that were answered, by the class of their status. 5xx: look at the log.",
-        Source::By(
+        SampleSource::By(
             "status",
             || vec!["1xx", "2xx", "3xx", "4xx", "5xx"],
             |channel, at| whole(&channel.tally.answers[at + 1]),
@@ -119,9 +121,9 @@ pub const METRICS: [Metric; 57] = [
     counter(
         "sent_bytes",
         "bytes",
-        "Bytes given to sockets, heads included, by the way they take: from the page cache (sendfile), from memory read past it (direct), from small files in the response cache, made for the answer.",
-        Source::WorkerBy(
-            "way",
+        "Bytes given to sockets, heads included, by the path they take: from the page cache (sendfile), from memory read past it (direct), from small files in the response cache, made for the answer.",
+        SampleSource::WorkerBy(
+            "send_path",
             || SendPath::ALL.into_iter().map(SendPath::name).collect(),
             |channel, at| whole(&channel.tally.sent_bytes[at]),
         ),
@@ -130,7 +132,7 @@ pub const METRICS: [Metric; 57] = [
         "full_sends",
         "sends",
         "Sends that filled the socket: it took nothing (EAGAIN) or a part.",
-        Source::By(
+        SampleSource::By(
             "taken",
             || vec!["none", "part"],
             |channel, at| whole([&channel.tally.sends_refused, &channel.tally.sends_cut][at]),
@@ -140,31 +142,31 @@ pub const METRICS: [Metric; 57] = [
         "response_cache_hits",
         "hits",
         "Requests that were answered from the small files in the response cache.",
-        Source::Worker(|channel| whole(&channel.tally.response_cache_hits)),
+        SampleSource::Worker(|channel| whole(&channel.tally.response_cache_hits)),
     ),
     counter(
         "response_cache_misses",
         "misses",
         "Requests that looked there in vain; big files and each file's first request in a second are among them.",
-        Source::Worker(|channel| whole(&channel.tally.response_cache_misses)),
+        SampleSource::Worker(|channel| whole(&channel.tally.response_cache_misses)),
     ),
     gauge(
         "response_cache_files",
         "files",
         "Small files in the response cache.",
-        Source::Worker(|channel| whole(&channel.tally.response_cache_files)),
+        SampleSource::Worker(|channel| whole(&channel.tally.response_cache_files)),
     ),
     gauge(
         "response_cache_bytes",
         "bytes",
         "Memory of the small files in the response cache. At object_cache with many misses: raise it.",
-        Source::Worker(|channel| whole(&channel.tally.response_cache_bytes)),
+        SampleSource::Worker(|channel| whole(&channel.tally.response_cache_bytes)),
     ),
     gauge(
         "waiting_responses",
         "responses",
         "Responses under way by what their next bytes wait for, counted when they are asked for: disk, margin (healthy), socket, window (the client does not read), turn.",
-        Source::By("why", waits, |channel, at| {
+        SampleSource::By("why", waits, |channel, at| {
             whole(&channel.tally.decided.waiting[at])
         }),
     ),
@@ -172,7 +174,7 @@ pub const METRICS: [Metric; 57] = [
         "waiting_bytes",
         "bytes",
         "Bytes of these responses that the kernel does not have yet.",
-        Source::By("why", waits, |channel, at| {
+        SampleSource::By("why", waits, |channel, at| {
             whole(&channel.tally.decided.waiting_bytes[at])
         }),
     ),
@@ -180,7 +182,7 @@ pub const METRICS: [Metric; 57] = [
         "waits",
         "waits",
         "Waits of responses that ended, by what was waited for.",
-        Source::By("why", timed_waits, |channel, at| {
+        SampleSource::By("why", timed_waits, |channel, at| {
             whole(&channel.tally.decided.waits[at])
         }),
     ),
@@ -188,7 +190,7 @@ pub const METRICS: [Metric; 57] = [
         "waited_seconds",
         "seconds",
         "Time of these waits, over all responses; for the disk only with nothing in the socket. Much of that: the disk is what is slow.",
-        Source::By("why", timed_waits, |channel, at| {
+        SampleSource::By("why", timed_waits, |channel, at| {
             Value::Us(channel.tally.decided.waited_us[at].get())
         }),
     ),
@@ -196,7 +198,7 @@ pub const METRICS: [Metric; 57] = [
         "topups",
         "topups",
         "Sockets that were filled again: the socket became writable since little was left in it, or would have become so before the next round. Few near ones among many: clients are too different to share wake-ups.",
-        Source::By(
+        SampleSource::By(
             "why",
             || vec![TopUp::Writable.name(), TopUp::Near.name()],
             |channel, at| whole(&channel.tally.decided.top_ups[at + TopUp::Writable as usize]),
@@ -206,7 +208,7 @@ pub const METRICS: [Metric; 57] = [
         "congestion_signals",
         "signals",
         "Cuts of congestion windows, seen on connections that read from a disk: marks (ecn), losses (dup_acks), silence (timeout).",
-        Source::By(
+        SampleSource::By(
             "signal",
             || Signal::ALL.into_iter().map(Signal::name).collect(),
             |channel, at| whole(&channel.tally.decided.signals[at]),
@@ -216,193 +218,193 @@ pub const METRICS: [Metric; 57] = [
         "topup_rounds",
         "rounds",
         "Looks at the margins of all connections of a worker.",
-        Source::Worker(|channel| whole(&channel.tally.decided.rounds)),
+        SampleSource::Worker(|channel| whole(&channel.tally.decided.rounds)),
     ),
     counter(
         "missed_sends",
         "sends",
         "Sends from the page cache whose bytes were gone, or still being read by somebody else: they were read first. A file that is just being written counts here, too, while its version is not settled (a millisecond). Grows: memory is short, or others read the same files.",
-        Source::Worker(|channel| whole(&channel.tally.decided.missed)),
+        SampleSource::Worker(|channel| whole(&channel.tally.decided.missed)),
     ),
     counter(
         "mended_streams",
         "streams",
         "Responses that waited for a disk while nothing was read for them, and were helped on. Not 0: a fault of the server, please report it.",
-        Source::Worker(|channel| whole(&channel.tally.decided.mended)),
+        SampleSource::Worker(|channel| whole(&channel.tally.decided.mended)),
     ),
     counter(
         "paced_responses",
         "responses",
         "Responses on a used connection whose first window was spread over a round trip (--pacing).",
-        Source::Worker(|channel| whole(&channel.tally.decided.paced)),
+        SampleSource::Worker(|channel| whole(&channel.tally.decided.paced)),
     ),
     gauge(
         "target_seconds",
         "seconds",
         "T: the time for which sockets are filled; 0 with --send eager. At 0.1: many fast clients share the budget.",
-        Source::Worker(|channel| Value::Us(channel.tally.target_us.get())),
+        SampleSource::Worker(|channel| Value::Us(channel.tally.target_us.get())),
     ),
     gauge(
         "send_pool_bytes",
         "bytes",
         "Memory that is divided among the connections that send (--send-memory); 0: the kernel divides it.",
-        Source::One(|board| divided(board, Dividing::pool_bytes)),
+        SampleSource::One(|board| divided(board, Dividing::pool_bytes)),
     ),
     gauge(
         "send_shares_bytes",
         "bytes",
         "The sum of the shares. Far below the pool: clients that take nothing still hold the rest.",
-        Source::One(|board| divided(board, |dividing| dividing.tally.shares_bytes.get())),
+        SampleSource::One(|board| divided(board, |dividing| dividing.tally.shares_bytes.get())),
     ),
     gauge(
         "send_held_bytes",
         "bytes",
         "What sockets with a share held, unsent and in flight, when the divider last looked.",
-        Source::One(|board| divided(board, |dividing| dividing.tally.held_bytes.get())),
+        SampleSource::One(|board| divided(board, |dividing| dividing.tally.held_bytes.get())),
     ),
     gauge(
         "send_sharing_connections",
         "connections",
         "Connections with a share. Pool / this is near 3 KB: too many for the pool.",
-        Source::One(|board| divided(board, |dividing| dividing.tally.connections.get())),
+        SampleSource::One(|board| divided(board, |dividing| dividing.tally.connections.get())),
     ),
     counter(
         "send_divisions",
         "divisions",
         "Divisions of send memory: one a second, and up to ten while connections join.",
-        Source::One(|board| divided(board, |dividing| dividing.tally.divisions.get())),
+        SampleSource::One(|board| divided(board, |dividing| dividing.tally.divisions.get())),
     ),
     gauge(
         "rate_bytes_per_second",
         "bytes_per_second",
         "What arrived in the last seconds at all clients who are sent something now, per second, counted when they are asked for.",
-        Source::Worker(|channel| whole(&channel.tally.decided.rates_bytes_per_s)),
+        SampleSource::Worker(|channel| whole(&channel.tally.decided.rates_bytes_per_s)),
     ),
     gauge(
         "believed_rate_bytes_per_second",
         "bytes_per_second",
         "B_net: what these are believed to take, as far as it is known.",
-        Source::Worker(|channel| whole(&channel.tally.decided.believed_bytes_per_s)),
+        SampleSource::Worker(|channel| whole(&channel.tally.decided.believed_bytes_per_s)),
     ),
     counter(
         "disk_reads",
         "reads",
         "Reads of cold windows that came to an end, by device.",
-        Source::Disk(|tally| Value::Whole(tally.reads.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.reads.load(Relaxed))),
     ),
     counter(
         "disk_failed_reads",
         "reads",
         "Those that failed: look at the log and at dmesg.",
-        Source::Disk(|tally| Value::Whole(tally.failed.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.failed.load(Relaxed))),
     ),
     counter(
         "disk_read_bytes",
         "bytes",
         "Bytes of those that did not fail.",
-        Source::Disk(|tally| Value::Whole(tally.bytes.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.bytes.load(Relaxed))),
     ),
     counter(
         "disk_service_seconds",
         "seconds",
         "Time that reads took in the device; over disk_reads, the mean of one.",
-        Source::Disk(|tally| Value::Us(tally.service_us.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Us(tally.service_us.load(Relaxed))),
     ),
     counter(
         "disk_direct_reads",
         "reads",
         "Reads that went past the page cache.",
-        Source::Disk(|tally| Value::Whole(tally.direct.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.direct.load(Relaxed))),
     ),
     counter(
         "disk_delayed_wants",
         "wants",
         "Reads that were due and that signs of congestion put off (EDRC): others went first.",
-        Source::Disk(|tally| Value::Whole(tally.delayed.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.delayed.load(Relaxed))),
     ),
     counter(
         "disk_delayed_bytes",
         "bytes",
         "What would have been read by them.",
-        Source::Disk(|tally| Value::Whole(tally.delayed_bytes.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.delayed_bytes.load(Relaxed))),
     ),
     gauge(
         "disk_streams",
         "streams",
         "N: responses that read from the device.",
-        Source::Disk(|tally| Value::Whole(tally.streams.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.streams.load(Relaxed))),
     ),
     gauge(
         "disk_rates_bytes_per_second",
         "bytes_per_second",
         "B_net: what they take together. At disk_media or above it, the device can't keep up.",
-        Source::Disk(|tally| Value::Whole(tally.rates_bytes_per_s.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.rates_bytes_per_s.load(Relaxed))),
     ),
     gauge(
         "disk_target_seconds",
         "seconds",
         "T_D: how long a client's bytes are to last after a read.",
-        Source::Disk(|tally| Value::Us(tally.target_us.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Us(tally.target_us.load(Relaxed))),
     ),
     gauge(
         "disk_positioning_seconds",
         "seconds",
         "t_p: time between two reads in which nothing is read, at the present load.",
-        Source::Disk(|tally| Value::Us(tally.positioning_us.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Us(tally.positioning_us.load(Relaxed))),
     ),
     gauge(
         "disk_media_bytes_per_second",
         "bytes_per_second",
         "R: what the device gives while it reads.",
-        Source::Disk(|tally| Value::Whole(tally.media_bytes_per_s.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.media_bytes_per_s.load(Relaxed))),
     ),
     gauge(
         "disk_depth_reads",
         "reads",
         "K: reads that the device gets at once, found by measurement.",
-        Source::Disk(|tally| Value::Whole(tally.reads_max.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.reads_max.load(Relaxed))),
     ),
     gauge(
         "disk_in_flight_reads",
         "reads",
         "Reads that it has now.",
-        Source::Disk(|tally| Value::Whole(tally.in_flight.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.in_flight.load(Relaxed))),
     ),
     gauge(
         "prefetch_used_bytes",
         "bytes",
         "Memory in which bytes wait for their clients.",
-        Source::Disk(|tally| Value::Whole(tally.memory_used_bytes.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.memory_used_bytes.load(Relaxed))),
     ),
     gauge(
         "prefetch_memory_bytes",
         "bytes",
         "What of it there is. If all is used, clients wait though the device could read: raise memory_max.",
-        Source::Disk(|tally| Value::Whole(tally.memory_bytes.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.memory_bytes.load(Relaxed))),
     ),
     counter(
         "prefetch_waits",
         "waits",
         "Times that the next read waited for memory.",
-        Source::Disk(|tally| Value::Whole(tally.memory_waits.load(Relaxed))),
+        SampleSource::Disk(|tally| Value::Whole(tally.memory_waits.load(Relaxed))),
     ),
     counter(
         "log_lines",
         "lines",
         "Lines of the two logs that were written.",
-        Source::Log(|counts| Value::Whole(counts.written)),
+        SampleSource::Log(|counts| Value::Whole(counts.written)),
     ),
     counter(
         "log_dropped_lines",
         "lines",
         "Lines that were dropped since the log is written too slowly.",
-        Source::Log(|counts| Value::Whole(counts.dropped)),
+        SampleSource::Log(|counts| Value::Whole(counts.dropped)),
     ),
     counter(
         "log_failed_lines",
         "lines",
         "Lines that were lost since a write failed.",
-        Source::Log(|counts| Value::Whole(counts.failed)),
+        SampleSource::Log(|counts| Value::Whole(counts.failed)),
     ),
 ];
 

@@ -36,27 +36,29 @@ pub struct Shown {
 /// # Errors
 /// There is no server, or it ends meanwhile.
 pub fn top(path: Option<&Path>, shown: Shown) -> Result<(), Failure> {
-    let mut server = Server::find(path)?;
+    let mut server = AdminConnection::open(path)?;
     let mut terminal = match shown.once || shown.json {
         true => None,
         false => Terminal::open().map_err(|error| Failure::runtime(error.to_string()))?,
     };
     let mut next = Instant::now();
-    let mut seen = None;
+    let mut snapshot = None;
     loop {
         let size = terminal.as_ref().map(Terminal::size);
-        if seen.is_none() || Instant::now() >= next {
+        if snapshot.is_none() || Instant::now() >= next {
             next = Instant::now() + REFRESH;
             let room = size.map_or(ON_A_PAGE, |(lines, _)| lines);
-            seen = Some(look(&mut server, shown, room)?);
+            snapshot = Some(ask_top(&mut server, shown, room)?);
         }
-        let text = match (&seen, size) {
-            (Some(Seen::Line(line)), _) => line.clone(),
-            (Some(Seen::Top(top)), Some(size)) => view::drawn(&view::top(top, Some(size)), size),
-            (Some(Seen::Top(top)), None) => view::top(top, None),
+        let text = match (&snapshot, size) {
+            (Some(ServerSnapshot::Line(line)), _) => line.clone(),
+            (Some(ServerSnapshot::Top(top)), Some(size)) => {
+                view::drawn(&view::top(top, Some(size)), size)
+            }
+            (Some(ServerSnapshot::Top(top)), None) => view::top(top, None),
             (None, _) => String::new(),
         };
-        if !say(&text)? || shown.once {
+        if !print(&text)? || shown.once {
             return Ok(());
         }
         match &mut terminal {
@@ -72,14 +74,19 @@ pub fn top(path: Option<&Path>, shown: Shown) -> Result<(), Failure> {
 }
 
 /// A snapshot of the server.
-enum Seen {
+enum ServerSnapshot {
     /// As received.
     Line(String),
     Top(Box<Top>),
 }
 
-/// Asks for the fastest connections, or for all if these are more than a server sorts.
-fn look(server: &mut Server, shown: Shown, room: usize) -> Result<Seen, Failure> {
+/// Asks for the `room` fastest connections, or as many as the options say. The server sorts no more than
+/// [`TOP_CONNECTIONS_MAX`]: beyond that it is asked for all of them, and they are sorted here.
+fn ask_top(
+    server: &mut AdminConnection,
+    shown: Shown,
+    room: usize,
+) -> Result<ServerSnapshot, Failure> {
     let most = match shown.json {
         true => shown.most,
         false => Some(shown.most.unwrap_or(room)),
@@ -89,7 +96,7 @@ fn look(server: &mut Server, shown: Shown, room: usize) -> Result<Seen, Failure>
         Some(most) => format!("top {most}"),
         None => "top".to_owned(),
     })?;
-    let mut top: Top = read(&line)?;
+    let mut top: Top = parse(&line)?;
     if let Some(most) = most.filter(|_| sorted.is_none()) {
         let connections = &mut top.connections;
         connections.sort_by_key(|connection| std::cmp::Reverse(connection.rate_bytes_per_s));
@@ -97,12 +104,12 @@ fn look(server: &mut Server, shown: Shown, room: usize) -> Result<Seen, Failure>
         connections.truncate(most);
         if shown.json {
             let line = serde_json::to_string(&top).unwrap_or_default();
-            return Ok(Seen::Line(line + "\n"));
+            return Ok(ServerSnapshot::Line(line + "\n"));
         }
     }
     Ok(match shown.json {
-        true => Seen::Line(line),
-        false => Seen::Top(Box::new(top)),
+        true => ServerSnapshot::Line(line),
+        false => ServerSnapshot::Top(Box::new(top)),
     })
 }
 
@@ -113,18 +120,18 @@ fn look(server: &mut Server, shown: Shown, room: usize) -> Result<Seen, Failure>
 pub fn why(path: Option<&Path>, target: &str, json: bool) -> Result<(), Failure> {
     // Checked here, so that a mistyped name is reported even without a server.
     target.parse::<Subject>().map_err(Failure::operator)?;
-    let mut server = Server::find(path)?;
+    let mut server = AdminConnection::open(path)?;
     let line = server.ask(&format!("why {target}"))?;
-    let explained: Explained = read(&line)?;
+    let explained: Explained = parse(&line)?;
     let text = match json {
         true => line,
         false => view::why(&explained),
     };
-    say(&text).map(drop)
+    print(&text).map(drop)
 }
 
 /// Prints; `false` if nobody reads the output any more (`| head`).
-fn say(text: &str) -> Result<bool, Failure> {
+fn print(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
@@ -133,17 +140,19 @@ fn say(text: &str) -> Result<bool, Failure> {
     }
 }
 
-struct Server(BufReader<UnixStream>);
+/// A connection to the admin socket of a server: a line asks, a line of JSON answers.
+struct AdminConnection(BufReader<UnixStream>);
 
-impl Server {
-    fn find(path: Option<&Path>) -> Result<Server, Failure> {
+impl AdminConnection {
+    /// Connects to the server whose socket is at `path`, or to the only one that runs here.
+    fn open(path: Option<&Path>) -> Result<AdminConnection, Failure> {
         let stream = place::find(path).map_err(Failure::runtime)?;
         let timed = stream.set_read_timeout(Some(ANSWER_MAX));
         timed.map_err(|error| Failure::runtime(error.to_string()))?;
-        Ok(Server(BufReader::new(stream)))
+        Ok(AdminConnection(BufReader::new(stream)))
     }
 
-    /// The line that answers.
+    /// Sends a request, and returns the line that answers it.
     fn ask(&mut self, request: &str) -> Result<String, Failure> {
         let gone = || Failure::runtime("the server has ended or does not answer");
         let request = format!("ackpace/1 {request}\n");
@@ -159,7 +168,7 @@ impl Server {
 }
 
 /// The answer, or the error that the server gives instead.
-fn read<T: DeserializeOwned>(line: &str) -> Result<T, Failure> {
+fn parse<T: DeserializeOwned>(line: &str) -> Result<T, Failure> {
     if let Ok(refusal) = serde_json::from_str::<Refusal>(line) {
         return Err(Failure::runtime(view::plain(&refusal.error)));
     }

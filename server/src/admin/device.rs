@@ -5,7 +5,7 @@ use ackpace_core::units::{Bytes, Time};
 
 use super::Board;
 use crate::answers::{DeviceRow, Explained, Told, VERSION};
-use crate::disk::{Handle, ToldDecision};
+use crate::disk::{DiskHandle, ToldDecision};
 use crate::front::site::Site;
 use crate::limits::WORKER_ANSWER_MAX;
 use crate::options::shown;
@@ -32,7 +32,7 @@ pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
     told(device, handle, &board.shared.site)
 }
 
-fn told(device: &Device, handle: &Handle, site: &Site) -> Result<Explained, String> {
+fn told(device: &Device, handle: &DiskHandle, site: &Site) -> Result<Explained, String> {
     let look = handle.look(WORKER_ANSWER_MAX).ok_or_else(|| {
         let device = device.shown();
         format!("the thread of device {device} does not answer: ask again, and look at dmesg")

@@ -15,25 +15,26 @@ pub enum Kind {
 }
 
 /// Where the samples of a metric come from.
-pub enum Source {
+pub enum SampleSource {
     /// One number of the process.
     One(fn(&Board) -> Value),
     /// One for each worker.
     Worker(fn(&WorkerChannel) -> Value),
-    /// One for each worker and name of a list.
+    /// One for each worker and each value of a label: the label, its values, and the count of a worker for the value with
+    /// this index.
     WorkerBy(
         &'static str,
         fn() -> Vec<&'static str>,
         fn(&WorkerChannel, usize) -> Value,
     ),
-    /// One for each name of a list, over all workers.
+    /// The same, summed over all workers.
     By(
         &'static str,
         fn() -> Vec<&'static str>,
         fn(&WorkerChannel, usize) -> Value,
     ),
     /// One for each disk thread.
-    Disk(fn(&disk::Tally) -> Value),
+    Disk(fn(&disk::DeviceTally) -> Value),
     /// One for each log.
     Log(fn(&crate::log::pump::Counts) -> Value),
     /// The lengths of turns, over all workers.
@@ -53,18 +54,18 @@ pub enum Value {
 pub struct Metric {
     /// Without `ackpace_` and `_total`; its last word is the unit, or what is counted.
     pub name: &'static str,
-    /// The end of the name.
+    /// The last word of the name: OpenMetrics wants it stated by itself, too.
     pub unit: &'static str,
     /// Its kind.
     pub kind: Kind,
     /// What it measures, and what to do when it changes.
     pub help: &'static str,
     /// Where its values are counted.
-    pub source: Source,
+    pub source: SampleSource,
 }
 
 impl Value {
-    /// The sum of two workers; in seconds if one of them is.
+    /// The sum over two workers. It is in seconds if one of them is, since a sum begins with a whole 0.
     pub fn plus(self, other: Value) -> Value {
         match (self, other) {
             (Value::Whole(a), Value::Whole(b)) => Value::Whole(a.wrapping_add(b)),
@@ -80,7 +81,7 @@ pub(super) const fn counter(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
-    source: Source,
+    source: SampleSource,
 ) -> Metric {
     Metric {
         name,
@@ -96,7 +97,7 @@ pub(super) const fn gauge(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
-    source: Source,
+    source: SampleSource,
 ) -> Metric {
     Metric {
         name,

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::catalog::METRICS;
-use super::metric::{Kind, Metric, Source, Value};
+use super::metric::{Kind, Metric, SampleSource, Value};
 use super::{Board, questions};
 use crate::turns::Turns;
 
@@ -57,13 +57,13 @@ pub fn table() -> String {
             Kind::Gauge | Kind::Histogram => "",
         };
         let labels = match metric.source {
-            Source::One(_) => String::new(),
-            Source::Worker(_) => "`worker`".to_owned(),
-            Source::WorkerBy(label, ..) => format!("`worker`, `{label}`"),
-            Source::By(label, ..) => format!("`{label}`"),
-            Source::Disk(_) => "`device`".to_owned(),
-            Source::Log(_) => "`log`".to_owned(),
-            Source::Turns => "`le`".to_owned(),
+            SampleSource::One(_) => String::new(),
+            SampleSource::Worker(_) => "`worker`".to_owned(),
+            SampleSource::WorkerBy(label, ..) => format!("`worker`, `{label}`"),
+            SampleSource::By(label, ..) => format!("`{label}`"),
+            SampleSource::Disk(_) => "`device`".to_owned(),
+            SampleSource::Log(_) => "`log`".to_owned(),
+            SampleSource::Turns => "`le`".to_owned(),
         };
         let Metric { name, help, .. } = metric;
         let _ = writeln!(text, "| `ackpace_{name}{total}` | {labels} | {help} |");
@@ -94,13 +94,13 @@ impl Page {
         self.describe(metric);
         let workers = || board.workers.iter().enumerate();
         match metric.source {
-            Source::One(value) => self.sample(metric, "", value(board)),
-            Source::Worker(value) => {
+            SampleSource::One(value) => self.sample(metric, "", value(board)),
+            SampleSource::Worker(value) => {
                 for (worker, channel) in workers() {
                     self.sample(metric, &format!("worker=\"{worker}\""), value(channel));
                 }
             }
-            Source::WorkerBy(label, names, value) => {
+            SampleSource::WorkerBy(label, names, value) => {
                 for (worker, channel) in workers() {
                     for (at, name) in names().into_iter().enumerate() {
                         let labels = format!("worker=\"{worker}\",{label}=\"{name}\"");
@@ -108,14 +108,14 @@ impl Page {
                     }
                 }
             }
-            Source::By(label, names, value) => {
+            SampleSource::By(label, names, value) => {
                 for (at, name) in names().into_iter().enumerate() {
                     let values = board.workers.iter().map(|channel| value(channel, at));
                     let sum = values.fold(Value::Whole(0), Value::plus);
                     self.sample(metric, &format!("{label}=\"{name}\""), sum);
                 }
             }
-            Source::Disk(value) => {
+            SampleSource::Disk(value) => {
                 for (device, handle) in board.shared.disks.started() {
                     self.sample(
                         metric,
@@ -124,7 +124,7 @@ impl Page {
                     );
                 }
             }
-            Source::Log(value) => {
+            SampleSource::Log(value) => {
                 let logs = [
                     ("access", board.access_log.counts()),
                     ("diagnostics", board.diagnostics.counts()),
@@ -133,7 +133,7 @@ impl Page {
                     self.sample(metric, &format!("log=\"{log}\""), value(&counts));
                 }
             }
-            Source::Turns => {
+            SampleSource::Turns => {
                 let turns = Turns::default();
                 board
                     .workers

@@ -56,7 +56,7 @@ impl Terminal {
         if !std::io::stdout().is_terminal() {
             return Ok(None);
         }
-        let (signals, bell) = UnixStream::pair()?;
+        let (signals, waker) = UnixStream::pair()?;
         signals.set_nonblocking(true)?;
         let caught = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP] {
@@ -64,7 +64,7 @@ impl Terminal {
         }
         // Registered after the flags: when this socket is readable, the flag of the signal is set.
         for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH] {
-            pipe::register(signal, bell.try_clone()?)?;
+            pipe::register(signal, waker.try_clone()?)?;
         }
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -102,20 +102,20 @@ impl Terminal {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: left.subsec_nanos().into(),
             };
-            let bell = PollFd::new(&self.signals, PollFlags::IN);
+            let waker = PollFd::new(&self.signals, PollFlags::IN);
             let keys = PollFd::from_borrowed_fd(stdin(), PollFlags::IN);
-            let mut fds = [bell, keys];
+            let mut fds = [waker, keys];
             let fds = if self.keys {
                 &mut fds[..]
             } else {
                 &mut fds[..1]
             };
-            let news = poll(fds, Some(&timeout)).unwrap_or(0); // a signal makes it readable
-            let [rung, pressed] = [0, 1].map(|at| {
+            let readable = poll(fds, Some(&timeout)).unwrap_or(0); // a signal makes it readable
+            let [signalled, pressed] = [0, 1].map(|at| {
                 let flags = fds.get(at).map(PollFd::revents);
-                news > 0 && flags.is_some_and(|flags| !flags.is_empty())
+                readable > 0 && flags.is_some_and(|flags| !flags.is_empty())
             });
-            if rung || self.caught.load(Relaxed) != 0 {
+            if signalled || self.caught.load(Relaxed) != 0 {
                 while (&self.signals)
                     .read(&mut [0; 64])
                     .is_ok_and(|read| read > 0)

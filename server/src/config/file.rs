@@ -44,7 +44,7 @@ pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> 
         return Err(vec![place.error(0, &problem)]);
     }
     let table = syntax(&place)?;
-    let mut reading = Reading {
+    let mut reading = ConfigReader {
         place: &place,
         settings: Setting::all(),
         layer: Layer::new(),
@@ -53,7 +53,7 @@ pub fn parse_config(text: &str, path: &Path) -> Result<Layer, Vec<ConfigError>> 
     for (key, value) in table.get_ref() {
         reading.entry(key, value);
     }
-    let Reading { layer, errors, .. } = reading;
+    let ConfigReader { layer, errors, .. } = reading;
     if errors.is_empty() {
         return Ok(layer);
     }
@@ -134,14 +134,14 @@ impl Position<'_> {
 }
 
 /// A file being read.
-struct Reading<'a> {
+struct ConfigReader<'a> {
     place: &'a Position<'a>,
     settings: Vec<Setting>,
     layer: Layer,
     errors: Vec<(usize, String)>,
 }
 
-impl Reading<'_> {
+impl ConfigReader<'_> {
     fn entry(&mut self, key: &Spanned<de::DeString<'_>>, value: &Spanned<DeValue<'_>>) {
         let name = key.get_ref().as_ref();
         let Some(setting) = self.settings.iter().find(|s| s.key == name) else {

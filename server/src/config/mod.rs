@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, FromArgMatches};
 
 use crate::limits::CONFIG_BYTES_MAX;
-use crate::options::{Listen, SendShare, ServeOptions, Size, ValueError};
+use crate::options::{Listen, MetricsAt, PrefetchBy, SendShare, ServeOptions, ValueError};
 
 mod effective;
 mod environment;
@@ -174,10 +174,22 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
         return fail("listen", text.to_owned());
     }
     for (at, listen) in options.listen.iter().enumerate() {
-        // Port 0 asks for a different port each time.
-        let is_free = matches!(listen, Listen::Tcp { addr, .. } if addr.port() == 0);
-        if !is_free && options.listen[..at].contains(listen) {
-            return fail("listen", format!("{listen} is there twice"));
+        for earlier in &options.listen[..at] {
+            let (wide, narrow) = match earlier.takes(listen) {
+                true => (earlier, listen),
+                false => (listen, earlier),
+            };
+            if wide.takes(narrow) {
+                return fail("listen", both(wide, narrow));
+            }
+        }
+    }
+    if let MetricsAt::Tcp { addr, all } = options.metrics {
+        let metrics = Listen::Tcp { addr, all };
+        let taken = |listen: &&Listen| listen.takes(&metrics) || metrics.takes(listen);
+        if let Some(listen) = options.listen.iter().find(taken) {
+            let text = format!("{metrics} is taken by listen = {listen}: choose another port");
+            return fail("metrics", text);
         }
     }
     for (at, one) in options.types.iter().enumerate() {
@@ -189,16 +201,48 @@ fn check_together(options: &ServeOptions, given: &Layer) -> Result<(), LoadError
     Ok(())
 }
 
-/// A bound that was given and does nothing: who relies on it should know.
-fn idle(options: &ServeOptions, given: &Layer) -> Option<String> {
-    let given = given.get("send_memory")?;
-    let idle = options.send_share == SendShare::Kernel && options.send_memory != Size::Auto;
-    idle.then(|| {
-        format!(
-            "send_memory ({}) bounds nothing while send_share = kernel; by-need divides it",
-            given.origin
-        )
-    })
+fn both(wide: &Listen, narrow: &Listen) -> String {
+    match wide == narrow {
+        true => format!("{narrow} is there twice"),
+        false => format!("{wide} takes {narrow}, too: leave one of them out"),
+    }
+}
+
+/// Options that were given and do nothing: who relies on one should know.
+fn idle(options: &ServeOptions, given: &Layer) -> Vec<String> {
+    let divided = options.send_share != SendShare::Kernel;
+    let by_need = options.send_share == SendShare::ByNeed;
+    let idle = [
+        (
+            "send_memory",
+            divided,
+            "bounds nothing while send_share = kernel; by-need divides it",
+        ),
+        (
+            "send_need",
+            by_need,
+            "changes nothing: it is for send_share = by-need",
+        ),
+        (
+            "prefetch_time",
+            options.prefetch == PrefetchBy::Rate,
+            "changes nothing: it is for prefetch = rate",
+        ),
+        (
+            "prefetch_size",
+            options.prefetch == PrefetchBy::Fixed,
+            "changes nothing: it is for prefetch = fixed",
+        ),
+    ];
+    let defaults = defaults();
+    let warning = |(key, used, what): (&str, bool, &str)| {
+        let given = given.get(key).filter(|_| !used)?;
+        let differs = defaults
+            .get(key)
+            .is_none_or(|default| default.values != given.values);
+        differs.then(|| format!("{key} ({}) {what}", given.origin))
+    };
+    idle.into_iter().filter_map(warning).collect()
 }
 
 /// Takes the raw values of options out of `matches`.
@@ -331,6 +375,33 @@ mod tests {
     }
 
     #[test]
+    fn what_was_given_and_does_nothing_is_told() {
+        let warned = |pairs: &[(&str, &[&str])]| {
+            let loaded = load(from_command_line(pairs), Environment::default());
+            loaded.unwrap().warnings
+        };
+        let told = warned(&[
+            ("prefetch_time", &["5s"]),
+            ("prefetch_size", &["1MiB"]),
+            ("send_need", &["paper"]),
+        ]);
+        let keys: Vec<_> = told
+            .iter()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(keys, ["send_need", "prefetch_time", "prefetch_size"]);
+        assert_eq!(
+            told[1],
+            "prefetch_time (command line) changes nothing: it is for prefetch = rate"
+        );
+        assert!(warned(&[("prefetch_time", &["5s"]), ("prefetch", &["rate"])]).is_empty());
+        assert!(
+            warned(&[("prefetch_time", &["3s"])]).is_empty(),
+            "the default"
+        );
+    }
+
+    #[test]
     fn odd_roots_are_roots() {
         for root in ["-", "--", "-l", "--listen", "serve", "a b"] {
             let loaded = load(
@@ -350,9 +421,15 @@ mod tests {
         let none = "listen (command line): no place to listen at; give one, such as 127.0.0.1:8080";
         assert_eq!(error(&[("listen", &[])]), [none]);
         let twice = "listen (command line): 127.0.0.1:80 is there twice";
+        assert_eq!(error(&[("listen", &["80", "81", "127.0.0.1:80"])]), [twice]);
+        let both = "listen (command line): :80 takes 127.0.0.1:80, too: leave one of them out";
+        assert_eq!(error(&[("listen", &[":80", "80"])]), [both]);
+        assert_eq!(error(&[("listen", &["80", ":80"])]), [both]);
+        let taken =
+            "metrics (command line): 127.0.0.1:80 is taken by listen = :80: choose another port";
         assert_eq!(
-            error(&[("listen", &["80", ":80", "127.0.0.1:80"])]),
-            [twice]
+            error(&[("listen", &[":80"]), ("metrics", &["80"])]),
+            [taken]
         );
         let twice = "types (command line): md is there twice";
         assert_eq!(error(&[("types", &["md=a/b", "MD=c/d"])]), [twice]);

@@ -12,7 +12,7 @@ use super::settings::{Setting, Shape};
 use crate::help;
 
 /// The rules by which the sources of values combine; the same sentences in every page.
-const RULES: [(&str, &str); 5] = [
+const RULES: [(&str, &str); 6] = [
     (
         "Which value holds",
         "The command line overrides the environment, the environment the configuration file, and that the default. \
@@ -37,8 +37,13 @@ const RULES: [(&str, &str); 5] = [
     ),
     (
         "Durations and sizes",
-        "A duration is a whole number and `ms`, `s`, `min` or `h`. A size is a whole number of bytes or one with `KiB`, `MiB`, `GiB` or `TiB`, always powers of 1024, \
-         or a percentage of the smaller of RAM and the cgroup's limit.",
+        "A duration is a whole number and `ms`, `s`, `min` or `h`. A size is a whole number of bytes or one with `KiB`, `MiB`, `GiB` or `TiB`, always powers of 1024 \
+         (`32M` and `32MiB` are the same, as with `K`, `G` and `T`), or a percentage of the smaller of RAM and the cgroup's limit.",
+    ),
+    (
+        "Booleans",
+        "The file has TOML's `true` and `false`. On the command line and in the environment `on`, `yes` and `1`, `off`, `no` and `0` mean the same. \
+         On the command line the value follows a `=`: `--listing=false`.",
     ),
 ];
 

@@ -21,7 +21,7 @@ use crate::store::pool::Lease;
 use crate::store::reader::Reader;
 
 /// Work for a reading thread.
-pub(super) enum Job {
+pub(super) enum ReaderJob {
     /// Open the file past the page cache, and find out where it lies.
     Map(Arc<File>),
     /// Read into the page cache.
@@ -59,17 +59,17 @@ pub(super) enum Finished {
 /// The threads and their queues. Each queue holds at most one message for each read in flight and each stream with a
 /// want; the machine sees to that.
 pub(super) struct Readers {
-    orders: Sender<Job>,
+    orders: Sender<ReaderJob>,
     finished: Receiver<Finished>,
 }
 
 impl Readers {
     /// Starts the threads of a device.
     pub fn start(index: u16, waker: Arc<ThreadWaker>, context: &Context) -> io::Result<Readers> {
-        let (orders, work) = unbounded::<Job>();
+        let (orders, work) = unbounded::<ReaderJob>();
         let (done, finished) = unbounded();
         for n in 0..READERS_MAX {
-            let thread = Thread {
+            let thread = ReadingThread {
                 reader: Reader::new()?,
                 index,
                 devices: Arc::clone(&context.devices),
@@ -92,13 +92,13 @@ impl Readers {
     }
 
     #[cfg(test)]
-    pub fn by_hand() -> (Readers, Receiver<Job>, Sender<Finished>) {
+    pub fn by_hand() -> (Readers, Receiver<ReaderJob>, Sender<Finished>) {
         let ((orders, work), (done, finished)) = (unbounded(), unbounded());
         (Readers { orders, finished }, work, done)
     }
 
     /// Hands over a job; the threads live as long as the caller.
-    pub fn submit(&self, job: Job) {
+    pub fn submit(&self, job: ReaderJob) {
         let sent = self.orders.send(job);
         debug_assert!(
             sent.is_ok(),
@@ -112,7 +112,7 @@ impl Readers {
     }
 }
 
-struct Thread {
+struct ReadingThread {
     reader: Reader,
     index: u16,
     devices: Arc<Devices>,
@@ -122,12 +122,12 @@ struct Thread {
     done: Sender<Finished>,
 }
 
-impl Thread {
-    fn perform(&self, job: Job) {
+impl ReadingThread {
+    fn perform(&self, job: ReaderJob) {
         let begun = self.clock.now();
         let service_us = || self.clock.now().since_us(begun);
         let finished = match job {
-            Job::Map(file) => {
+            ReaderJob::Map(file) => {
                 let device = self.devices.get(self.index);
                 let _under_way = device.map(Device::look_up);
                 let refused = self.direct.then(|| file.open_direct().err()).flatten();
@@ -140,7 +140,7 @@ impl Thread {
                     layout: layout(&file, &self.devices),
                 }
             }
-            Job::Promote { read, file, span } => {
+            ReaderJob::Promote { read, file, span } => {
                 let device = self.devices.get(self.index);
                 let result = device.map_or(Ok(span.len_bytes), |device: &Device| {
                     self.reader.promote(&file, device, span)
@@ -153,7 +153,7 @@ impl Thread {
                     service_us: service_us(),
                 }
             }
-            Job::Direct {
+            ReaderJob::Direct {
                 read,
                 file,
                 span,

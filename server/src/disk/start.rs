@@ -10,9 +10,9 @@ use crossbeam_channel::bounded;
 
 use super::budget::Budget;
 use super::readers::Readers;
-use super::tally::Tally;
+use super::tally::DeviceTally;
 use super::wanted::Wanted;
-use super::{Context, Handle, Shell};
+use super::{Context, DiskHandle, Shell};
 use crate::mailbox::{Mailboxes, ThreadWaker};
 use crate::sched;
 use crate::store::pool::Pool;
@@ -23,7 +23,7 @@ use crate::store::ring::{self, Ring};
 ///
 /// # Errors
 /// When threads, descriptors or address space are lacking.
-pub fn start(index: u16, context: &Context) -> io::Result<Arc<Handle>> {
+pub fn start(index: u16, context: &Context) -> io::Result<Arc<DiskHandle>> {
     let device = context.devices.get(index).ok_or(io::ErrorKind::NotFound)?;
     let settings = Settings {
         rotational: device.rotational,
@@ -35,7 +35,7 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<Handle>> {
     // None of it is ours until it is claimed from the ledger.
     let pool = Arc::new(Pool::retired(slots, Arc::clone(&waker))?);
     let (questions, asked) = bounded(1);
-    let handle = Arc::new(Handle {
+    let handle = Arc::new(DiskHandle {
         questions,
         asks: context
             .channels
@@ -44,7 +44,7 @@ pub fn start(index: u16, context: &Context) -> io::Result<Arc<Handle>> {
             .collect(),
         pool,
         waker: Arc::clone(&waker),
-        tally: Tally::default(),
+        tally: DeviceTally::default(),
     });
     let ring = match Ring::new(READS_IN_FLIGHT_MAX as u32) {
         Ok(ring) => Some(ring),

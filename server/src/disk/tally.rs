@@ -9,7 +9,7 @@ use super::Shell;
 
 /// The counters of a device's thread.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct DeviceTally {
     /// Reads that ended, failed ones too.
     pub reads: AtomicU64,
     /// Reads that failed.
@@ -48,7 +48,7 @@ pub struct Tally {
     pub mended: AtomicU64,
 }
 
-impl Tally {
+impl DeviceTally {
     pub(super) fn count(&self, result: Result<u64, ReadError>, service_us: u64, direct: bool) {
         self.reads.fetch_add(1, Relaxed);
         self.failed.fetch_add(result.is_err().into(), Relaxed);

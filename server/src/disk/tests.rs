@@ -6,7 +6,7 @@ use ackpace_core::prefetch::Prefetch;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 
-use super::readers::{Finished, Job};
+use super::readers::{Finished, ReaderJob};
 use super::*;
 use crate::ledger::Ledger;
 use crate::store::closing::Descriptor;
@@ -19,7 +19,7 @@ const FILE_BYTES: u64 = 300_000;
 /// The shell without its threads, and the other end of its readers.
 struct Bench {
     shell: Shell,
-    work: Receiver<Job>,
+    work: Receiver<ReaderJob>,
     done: Sender<Finished>,
 }
 
@@ -47,12 +47,12 @@ impl Bench {
         ledger.enter(0, waker());
         assert!(ledger.claim_ahead(u64::from(slots) * SLOT_COST_BYTES));
         let (questions, asked) = bounded(1);
-        let handle = Handle {
+        let handle = DiskHandle {
             questions,
             asks: vec![Mailboxes::new(4)],
             pool: Arc::new(Pool::new(slots, waker()).expect("address space")),
             waker: waker(),
-            tally: Tally::default(),
+            tally: DeviceTally::default(),
         };
         let (readers, work, done) = Readers::by_hand();
         let shell = Shell {
@@ -77,15 +77,15 @@ impl Bench {
     fn read(&mut self) -> Option<(ReadId, Span, Lease)> {
         loop {
             match self.work.try_recv().ok()? {
-                Job::Map(file) => {
+                ReaderJob::Map(file) => {
                     let layout = Layout::default();
                     let object = file.id;
                     self.finish(Finished::Mapped { object, layout });
                 }
-                Job::Direct {
+                ReaderJob::Direct {
                     read, span, lease, ..
                 } => return Some((read, span, lease)),
-                Job::Promote { .. } => panic!("nobody shares the file"),
+                ReaderJob::Promote { .. } => panic!("nobody shares the file"),
             }
         }
     }
@@ -126,7 +126,7 @@ fn file() -> Arc<File> {
     )
 }
 
-fn want(index: u32, heard: u32, from_bytes: u64) -> Ask {
+fn want(index: u32, heard: u32, from_bytes: u64) -> DiskAsk {
     let file = file();
     let conn = ConnId {
         index,
@@ -145,20 +145,20 @@ fn want(index: u32, heard: u32, from_bytes: u64) -> Ask {
         stream,
         object: file.id,
         span,
-        dry_at: Instant { us: 0 },
+        underrun_at: Instant { us: 0 },
         rate_bytes_per_s: 0,
         seq: WantSeq(heard + 1),
         answers: heard,
         signals: 0,
         absent: true,
     };
-    Ask::Want(want, file)
+    DiskAsk::Want(want, file)
 }
 
-fn stream_of(ask: &Ask) -> StreamId {
+fn stream_of(ask: &DiskAsk) -> StreamId {
     match ask {
-        Ask::Want(want, _) => want.stream,
-        Ask::Forget(stream) => *stream,
+        DiskAsk::Want(want, _) => want.stream,
+        DiskAsk::Forget(stream) => *stream,
     }
 }
 
@@ -203,7 +203,7 @@ fn what_is_forgotten_before_its_read_costs_none() {
     let ask = want(2, 0, 0);
     let stream = stream_of(&ask);
     bench.shell.handle.ask(0, 2, ask);
-    bench.shell.handle.ask(0, 2, Ask::Forget(stream));
+    bench.shell.handle.ask(0, 2, DiskAsk::Forget(stream));
     bench.shell.turn();
     assert!(bench.work.is_empty() && bench.shell.files.is_empty() && bench.completions().is_none());
 }
@@ -217,7 +217,7 @@ fn memory_of_a_read_for_one_who_left_comes_back() {
     bench.shell.handle.ask(0, 1, ask);
     bench.shell.turn();
     let read = bench.read().expect("a read");
-    bench.shell.handle.ask(0, 1, Ask::Forget(stream));
+    bench.shell.handle.ask(0, 1, DiskAsk::Forget(stream));
     bench.shell.turn();
     bench.fill(read);
     assert!(bench.completions().is_none() && bench.shell.files.is_empty());

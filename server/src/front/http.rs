@@ -23,7 +23,7 @@ use smallvec::smallvec;
 
 use super::plain;
 use super::planning::{closes, context, core_plan, planned, query_of};
-use super::site::{Answer, Query, Site};
+use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
@@ -354,7 +354,7 @@ impl Front {
     pub fn plan(
         &mut self,
         nth: u16,
-        answer: &Answer,
+        answer: &SiteAnswer,
         format: Format,
         around: &Surroundings<'_>,
     ) -> CorePlan {
@@ -372,7 +372,7 @@ impl Front {
             }
         };
         let file = match answer {
-            Answer::File(served) => Some(served),
+            SiteAnswer::File(served) => Some(served),
             _ => None,
         };
         self.recorded(nth, plan.status, around);

@@ -8,7 +8,7 @@ use ackpace_wire::http::target;
 use ackpace_wire::http::{Parsed, Request, parse};
 
 use super::planning::{context, core_plan, planned, query_of};
-use super::site::{Answer, Served, Site};
+use super::site::{Served, Site, SiteAnswer};
 use crate::response_cache::Key;
 use crate::store::file::SiteId;
 use crate::store::root::Wait;
@@ -84,7 +84,7 @@ pub fn answer_again(key: &Key<'_>, site: &Site) -> Option<(Served, CorePlan)> {
         &context(false, false),
         site,
     );
-    let Answer::File(served) = answer else {
+    let SiteAnswer::File(served) = answer else {
         return None;
     };
     let plan = core_plan(plan, Some(&served));

@@ -12,7 +12,7 @@ use ackpace_wire::http::{
 };
 use ackpace_wire::listing::Format;
 
-use super::site::{Answer, Query, Served, Site};
+use super::site::{Query, Served, Site, SiteAnswer};
 use crate::clock::unix_ms;
 
 /// What the site has to look up for a request.
@@ -49,15 +49,15 @@ pub(super) fn closes(request: &Request<'_>) -> bool {
 /// The plan of the response to what the site found.
 pub(super) fn planned(
     request: &Request<'_>,
-    answer: &Answer,
+    answer: &SiteAnswer,
     format: Format,
     context: &Context,
     site: &Site,
 ) -> Plan {
     let error = |status, why| plan::error(Some(request), &Reject { status, why }, context);
     match answer {
-        Answer::File(served) => plan::file(request, &representation(served, site), context),
-        Answer::Slash => match target::resolve(request.target) {
+        SiteAnswer::File(served) => plan::file(request, &representation(served, site), context),
+        SiteAnswer::Slash => match target::resolve(request.target) {
             Ok(target) => {
                 let path = [&target.path, &b"/"[..]].concat();
                 plan::redirect(
@@ -70,17 +70,17 @@ pub(super) fn planned(
             }
             Err(reject) => plan::error(Some(request), &reject, context),
         },
-        Answer::Elsewhere(path) => plan::redirect(request, Status::Found, path, None, context),
-        Answer::Listing(_) => plan::listing(request, format.content_type(), context),
-        Answer::NotFound | Answer::Astray(_) => {
+        SiteAnswer::Elsewhere(path) => plan::redirect(request, Status::Found, path, None, context),
+        SiteAnswer::Listing(_) => plan::listing(request, format.content_type(), context),
+        SiteAnswer::NotFound | SiteAnswer::Astray(_) => {
             error(Status::NotFound, "There is no such file here.")
         }
-        Answer::Forbidden(_) => error(Status::Forbidden, "This may not be read."),
-        Answer::Exhausted | Answer::Crowded => error(
+        SiteAnswer::Forbidden(_) => error(Status::Forbidden, "This may not be read."),
+        SiteAnswer::Exhausted | SiteAnswer::Crowded => error(
             Status::ServiceUnavailable,
             "The server is at a limit; try again soon.",
         ),
-        Answer::Failed(_) => error(Status::InternalServerError, "The file could not be read."),
+        SiteAnswer::Failed(_) => error(Status::InternalServerError, "The file could not be read."),
     }
 }
 

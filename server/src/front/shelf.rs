@@ -34,11 +34,11 @@ pub struct Shelf {
 
 /// While this lives, a README is read and rendered.
 #[derive(Debug)]
-pub struct Reading<'a> {
+pub struct ReadmeRead<'a> {
     shelf: &'a Shelf,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for ReadmeRead<'_> {
     fn drop(&mut self) {
         self.shelf.readmes.fetch_sub(1, Relaxed);
         if let Some(ledger) = &self.shelf.holding.ledger {
@@ -95,14 +95,14 @@ impl Shelf {
     }
 
     /// Permission to read a README now, if there is memory for it.
-    pub fn reading(&self) -> Option<Reading<'_>> {
+    pub fn reading(&self) -> Option<ReadmeRead<'_>> {
         let one_more = |readmes: usize| (readmes < self.readmes_max).then_some(readmes + 1);
         self.readmes.fetch_update(Relaxed, Relaxed, one_more).ok()?;
         if !self.holding.lend(README_COST_BYTES) {
             self.readmes.fetch_sub(1, Relaxed);
             return None;
         }
-        Some(Reading { shelf: self })
+        Some(ReadmeRead { shelf: self })
     }
 
     /// A piece to be filled. It is no longer than a fair share for each listing under way, so that no piece is dropped

@@ -54,7 +54,7 @@ pub struct Query {
 }
 
 /// What was found.
-pub enum Answer {
+pub enum SiteAnswer {
     /// A file.
     File(Served),
     /// A directory: the client is to ask again with a slash at the end.
@@ -134,29 +134,31 @@ impl Site {
     }
 
     /// Finds what `query` asks for; `None` if that would wait and `wait` is [`Wait::No`].
-    pub fn find(&self, query: &Query, wait: Wait) -> Option<Answer> {
+    pub fn find(&self, query: &Query, wait: Wait) -> Option<SiteAnswer> {
         match self.look(query, wait) {
             Ok(answer) => Some(answer),
             Err(Miss::Cold) => None,
-            Err(Miss::NotFound) => Some(Answer::NotFound),
-            Err(Miss::Hidden) => Some(Answer::Astray(
+            Err(Miss::NotFound) => Some(SiteAnswer::NotFound),
+            Err(Miss::Hidden) => Some(SiteAnswer::Astray(
                 "its name, or that of what it leads to, is hidden",
             )),
-            Err(Miss::Astray(why)) => Some(Answer::Astray(why)),
-            Err(Miss::Forbidden(why)) => Some(Answer::Forbidden(why)),
-            Err(Miss::Exhausted) => Some(Answer::Exhausted),
-            Err(Miss::Failed(error)) => Some(Answer::Failed(error.to_string())),
+            Err(Miss::Astray(why)) => Some(SiteAnswer::Astray(why)),
+            Err(Miss::Forbidden(why)) => Some(SiteAnswer::Forbidden(why)),
+            Err(Miss::Exhausted) => Some(SiteAnswer::Exhausted),
+            Err(Miss::Failed(error)) => Some(SiteAnswer::Failed(error.to_string())),
         }
     }
 
-    fn look(&self, query: &Query, wait: Wait) -> Result<Answer, Miss> {
+    fn look(&self, query: &Query, wait: Wait) -> Result<SiteAnswer, Miss> {
         let path = query.path.strip_prefix(b"/").unwrap_or(&query.path);
         if let Some(only) = self.root.only().filter(|_| path.is_empty()) {
-            return Ok(Answer::Elsewhere([b"/", only].concat()));
+            return Ok(SiteAnswer::Elsewhere([b"/", only].concat()));
         }
         match self.root.find(path, wait)? {
             Found::File(fd, stat) => self.file(path, fd, &stat, query, wait),
-            Found::Directory(_) if !path.is_empty() && !path.ends_with(b"/") => Ok(Answer::Slash),
+            Found::Directory(_) if !path.is_empty() && !path.ends_with(b"/") => {
+                Ok(SiteAnswer::Slash)
+            }
             Found::Directory(place) => self.directory(path, &place, query, wait),
         }
     }
@@ -169,7 +171,7 @@ impl Site {
         stat: &Stat,
         query: &Query,
         wait: Wait,
-    ) -> Result<Answer, Miss> {
+    ) -> Result<SiteAnswer, Miss> {
         let mut there = Vec::new();
         for &coding in &self.siblings {
             match self.root.find(&sibling(path, coding), wait) {
@@ -187,7 +189,7 @@ impl Site {
                 Wait::Yes => Some(self.files.intern(fd, stat, path, &self.devices)),
             };
             let file = file.ok_or(Miss::Cold)?;
-            Ok(Answer::File(Served {
+            Ok(SiteAnswer::File(Served {
                 is_elsewhere: *file.path != *path,
                 file,
                 version: version(stat),
@@ -216,7 +218,7 @@ impl Site {
         place: &OwnedFd,
         query: &Query,
         wait: Wait,
-    ) -> Result<Answer, Miss> {
+    ) -> Result<SiteAnswer, Miss> {
         for name in &self.index {
             let path = [path, name.as_bytes()].concat();
             match self.root.find(&path, wait) {
@@ -231,11 +233,11 @@ impl Site {
             ));
         }
         match (query.chunked, wait) {
-            (None, _) => Ok(Answer::Listing(None)),
+            (None, _) => Ok(SiteAnswer::Listing(None)),
             (Some(_), Wait::No) => Err(Miss::Cold),
             (Some(chunked), Wait::Yes) => {
                 let listing = Listing::open(self.around(), place, path, query.format, chunked)?;
-                Ok(Answer::Listing(Some(Box::new(listing))))
+                Ok(SiteAnswer::Listing(Some(Box::new(listing))))
             }
         }
     }

@@ -45,7 +45,7 @@ fn key(site: &Site) -> Key<'static> {
 /// What the cache has for a request for `/a` to this site: the file's number, and the bytes.
 fn cached(cache: &mut ResponseCache, site: &Site) -> Option<(ObjectId, Vec<u8>)> {
     let hit = cache.get(&key(site), NOW)?;
-    let CachedResponse::Whole { text, .. } = hit.ready else {
+    let CachedResponse::Whole { text, .. } = hit.response else {
         return None;
     };
     Some((hit.content.object, text.to_vec()))
@@ -63,7 +63,7 @@ fn keep(cache: &mut ResponseCache, site: &Site) -> Arc<File> {
             object: served.file.id,
             version: served.version,
         },
-        ready: CachedResponse::whole(b"", &bytes[..read]),
+        response: CachedResponse::whole(b"", &bytes[..read]),
         moment: cache.changes().moment(NOW),
         sight: None,
     };
@@ -128,7 +128,7 @@ fn one_file_by_two_paths_of_its_own_is_one_in_a_site_and_two_in_two_sites() {
             chunked: None,
         };
         match site.find(&query, Wait::Yes) {
-            Some(Answer::File(served)) => served.file,
+            Some(SiteAnswer::File(served)) => served.file,
             _ => panic!("it was just written"),
         }
     };

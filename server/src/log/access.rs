@@ -45,9 +45,9 @@ impl AccessLog {
             }
         };
         let format = match format {
-            LogFormat::Combined => wire::Format::Combined,
-            LogFormat::Common => wire::Format::Common,
-            LogFormat::Json => wire::Format::Json,
+            LogFormat::Combined => wire::LineFormat::Combined,
+            LogFormat::Common => wire::LineFormat::Common,
+            LogFormat::Json => wire::LineFormat::Json,
         };
         let render = move |record: &Record, out: &mut Vec<u8>| {
             wire::line(format, &record.request.as_wire(), &record.outcome, out);
@@ -159,6 +159,11 @@ impl Sink for Destination {
                 false
             }
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        let meta = self.file.metadata();
+        meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
     }
 
     fn room_bytes(&self, wait_max: Duration) -> Option<usize> {
@@ -452,7 +457,7 @@ mod tests {
             let outcome = record("").outcome;
             let line = |request: &wire::RequestText<'_>| {
                 let mut out = Vec::new();
-                wire::line(wire::Format::Json, request, &outcome, &mut out);
+                wire::line(wire::LineFormat::Json, request, &outcome, &mut out);
                 out
             };
             prop_assert_eq!(line(&RequestText::new(&request, u64::MAX).as_wire()), line(&request));

@@ -7,6 +7,8 @@
 mod access;
 mod diagnostics;
 pub mod pump;
+mod seldom;
 
 pub use access::{AccessHandle, AccessLog, BRIEF_HELD_BYTES, Record, RequestText, check};
 pub use diagnostics::{Diagnostics, DiagnosticsHandle, acts_on_a_terminal};
+pub use seldom::{Kind, Seldom};

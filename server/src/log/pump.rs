@@ -56,6 +56,11 @@ pub trait Sink: Write {
         false
     }
 
+    /// Whether the next write begins the file: it is empty, perhaps since somebody truncated it.
+    fn is_empty(&self) -> bool {
+        false
+    }
+
     /// How many bytes a write takes now without waiting for a reader; `None` after `wait_max` without room.
     fn room_bytes(&self, _wait_max: Duration) -> Option<usize> {
         Some(usize::MAX)
@@ -66,7 +71,7 @@ impl Sink for std::fs::File {}
 
 /// The input end of the queue; cheap to clone.
 pub struct Handle<L> {
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     sender: SyncSender<Message<L>>,
 }
 
@@ -157,7 +162,7 @@ impl<L: Send + 'static> Pump<L> {
             drop(receiver); // from here on a push fails, and is counted
             let _ = ending.send(()); // nobody waits if the pump was given up
         })?;
-        let shared = Arc::new(Shared::new(join.thread().clone()));
+        let shared = Arc::new(QueueState::new(join.thread().clone()));
         let _ = about_thread.send(shared.clone()); // the thread waits for it
         Ok(Pump {
             handle: Handle { shared, sender },
@@ -203,7 +208,7 @@ enum Message<L> {
     Stop,
 }
 
-struct Shared {
+struct QueueState {
     queued_bytes: AtomicU64,
     bytes_max: AtomicU64,
     written: AtomicU64,
@@ -215,9 +220,9 @@ struct Shared {
     thread: Thread,
 }
 
-impl Shared {
-    fn new(thread: Thread) -> Shared {
-        Shared {
+impl QueueState {
+    fn new(thread: Thread) -> QueueState {
+        QueueState {
             queued_bytes: AtomicU64::new(0),
             bytes_max: AtomicU64::new(LOG_QUEUE_BYTES_MAX),
             written: AtomicU64::new(0),
@@ -247,7 +252,7 @@ struct Writer<W, Render, Report> {
     sink: W,
     render: Render,
     report: Report,
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     batch: Vec<u8>,
     /// Lines in `batch`.
     lines: u64,
@@ -261,7 +266,7 @@ struct Writer<W, Render, Report> {
 }
 
 impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Report> {
-    fn new(sink: W, render: Render, report: Report, shared: Arc<Shared>) -> Self {
+    fn new(sink: W, render: Render, report: Report, shared: Arc<QueueState>) -> Self {
         Writer {
             sink,
             render,
@@ -353,6 +358,7 @@ impl<W: Sink, Render, Report: FnMut(Trouble, &mut Vec<u8>)> Writer<W, Render, Re
     fn write(&mut self, now: Instant) {
         self.report_dropped(now);
         if !self.batch.is_empty() {
+            self.torn = self.torn && !self.sink.is_empty();
             if self.torn {
                 self.batch.insert(0, b'\n');
             }

@@ -90,6 +90,18 @@ impl Listen {
         }
     }
 
+    /// Whether a socket at this place takes the address of `other`, too: `:8080` that of `127.0.0.1:8080`.
+    pub fn takes(&self, other: &Listen) -> bool {
+        let (Self::Tcp { addr, all }, Self::Tcp { addr: other, .. }) = (self, other) else {
+            return self == other;
+        };
+        let same_family = addr.is_ipv4() == other.is_ipv4();
+        // Port 0 asks for a different port each time.
+        addr.port() != 0
+            && addr.port() == other.port()
+            && (*all || addr.ip() == other.ip() || addr.ip().is_unspecified() && same_family)
+    }
+
     /// The form that [`Listen::parse`] reads back to the same value.
     pub fn to_os_string(&self) -> OsString {
         match self {
@@ -267,6 +279,21 @@ mod tests {
             err("files.example.org:80"),
             "files.example.org:80 has a name in it, and names are not looked up: write an address, such as 192.0.2.1:80"
         );
+    }
+
+    #[test]
+    fn a_place_for_all_addresses_takes_each_of_them() {
+        let takes = |one: &str, other: &str| parse(one).unwrap().takes(&parse(other).unwrap());
+        for one in [":80", "0.0.0.0:80", "127.0.0.1:80"] {
+            assert!(takes(one, "127.0.0.1:80"), "{one}");
+            assert!(!takes(one, "127.0.0.1:81"), "{one}");
+        }
+        assert!(
+            takes(":80", "[::]:80") && takes(":80", "[::1]:80") && takes("[::]:80", "[::1]:80")
+        );
+        assert!(!takes("[::]:80", "127.0.0.1:80") && !takes("0.0.0.0:80", "[::1]:80"));
+        assert!(!takes("127.0.0.1:80", ":80") && !takes(":0", ":0"));
+        assert!(takes("unix:/a", "unix:/a") && !takes("unix:/a", "unix:/b"));
     }
 
     #[test]

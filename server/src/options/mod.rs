@@ -10,12 +10,14 @@ use std::time::Duration;
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
+mod defaults;
 mod duration;
 mod kinds;
 mod listen;
 mod names;
 mod size;
 mod targets;
+mod unix_mode;
 mod value;
 
 pub use duration::display as display_duration;
@@ -27,6 +29,7 @@ pub use listen::Listen;
 pub use names::TypeOverride;
 pub use size::Size;
 pub use targets::{AdminAt, LogTarget, MetricsAt};
+pub use unix_mode::UnixMode;
 pub use value::{ValueError, shown};
 
 const SECOND_MS: u64 = 1000;
@@ -39,9 +42,11 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 pub struct ServeOptions {
     /// Directory to serve, or one file
     ///
-    /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under its own
-    /// name, and `/` leads to it. The directory is opened once at the start; replacing it later needs a restart.
-    /// A relative path starts at the current directory, also when it is given in a configuration file.
+    /// A directory is served as it is: `GET /a/b` sends the file `a/b` in it. A single file is served under the name that
+    /// is given here, also where that is a link, and `/` leads to it. The directory is opened once at the start;
+    /// replacing it later needs a restart, but a file or a link in it may be replaced. Its file system can't be unmounted
+    /// while it is served. A relative path starts at the current directory, also when it is given in a configuration
+    /// file.
     ///
     /// Default: the current directory, so that `ackpace` alone shares what you are looking at with this machine.
     /// Range: a directory or regular file that can be read.
@@ -60,7 +65,7 @@ pub struct ServeOptions {
 
     /// List directories that have no index file
     ///
-    /// With `false`, a request for such a directory gets 403, so that only clients who know a name get the file. A
+    /// With `--listing=false`, a request for such a directory gets 403, so that only clients who know a name get the file. A
     /// listing is sent in slices, so a directory of any size costs little memory.
     ///
     /// Default: on, since people who start a server by hand want to look through it. Range: true or false.
@@ -97,10 +102,15 @@ pub struct ServeOptions {
     /// list: repeat what you want to keep. An empty list (`--hide=`) hides nothing.
     ///
     /// Default: what is in a served directory by accident and holds secrets: version control, environment files,
-    /// Apache's own files, and what Emacs and Vim leave behind. Other dot files, such as `.well-known`, are served.
+    /// Apache's own files, passwords, keys and histories of a home directory, what Emacs and Vim leave behind, and the
+    /// half files that rsync keeps with `--delay-updates` (`.~tmp~`) or `--partial-dir=.rsync-partial`. Other dot files,
+    /// such as `.well-known`, are served. So are rsync's temporary names (`.film.mkv.Xa3b9Q`), as honest ones may look
+    /// the same (`.index.sha256`): add `.*.??????` where you have none of these. The list is no fence: a home directory
+    /// has more secrets than it names. Serve a directory that is for others.
     /// Range: at most 256 patterns of 1 to 255 bytes, without `/`.
     #[arg(long, value_name = "PATTERN", value_parser = names::pattern,
-          default_values = [".git", ".hg", ".svn", ".env*", ".ht*", "*~", ".*.sw?", ".#*", "#*#"])]
+          default_values = [".git", ".hg", ".svn", ".env*", ".ht*", ".git-credentials", ".netrc", ".*_history", ".ssh", ".gnupg", ".aws",
+                            ".docker", ".kube", "*~", ".*.sw?", ".#*", "#*#", ".rsync-partial"])]
     pub hide: Vec<String>,
 
     /// Compressed siblings to send if accepted
@@ -137,6 +147,17 @@ pub struct ServeOptions {
     #[arg(short, long, value_name = "ADDR", default_values = ["127.0.0.1:8080"], help_heading = "Listening",
           value_parser = OsStringValueParser::new().try_map(|text| Listen::parse(&text)))]
     pub listen: Vec<Listen>,
+
+    /// Mode of unix sockets in octal, or umask
+    ///
+    /// Connecting to a unix socket needs the right to write it. With `umask`, that is what the umask of the process
+    /// leaves: with 022, the usual one, only the server's own user may connect. `666` lets every user of the machine
+    /// connect, as nginx and systemd make their sockets; `660` the user and the group of the server. An inherited
+    /// socket (`fd:3`) keeps its mode, and the folder of the socket can be closed to others all the same.
+    ///
+    /// Default: `umask`, so that nobody is let in whom nobody named. Range: umask, or 000 to 777.
+    #[arg(long, value_name = "MODE", default_value = "umask", help_heading = "Listening", value_parser = UnixMode::parse)]
+    pub unix_mode: UnixMode,
 
     /// When sockets are given more to send
     ///
@@ -205,7 +226,8 @@ pub struct ServeOptions {
     ///
     /// `NAME` sets it for the connections of all listeners, `ADDR=NAME` for those of the listener at that address,
     /// written as with `listen`. Repeat the option for several. The server does not start with a congestion control
-    /// that the kernel lacks, or does not allow to an ordinary user (`net.ipv4.tcp_allowed_congestion_control`).
+    /// that the kernel lacks or does not allow it: root, and who has CAP_NET_ADMIN, may use all that are there, others
+    /// those in `net.ipv4.tcp_allowed_congestion_control`. `ackpace doctor` lists them.
     ///
     /// Default: none, so that the system's (`net.ipv4.tcp_congestion_control`) is used. Range: at most 256 names of
     /// congestion controls.
@@ -215,7 +237,7 @@ pub struct ServeOptions {
 
     /// Access log: off, - (stdout) or a file
     ///
-    /// `-` is standard output. A missing file is created with mode 640; lines are appended. A log that cannot keep up
+    /// `-` is standard output, where the lines of the start are, too. A missing file is created with mode 640; lines are appended. A log that cannot keep up
     /// loses lines, and the server's messages say so; it never delays a response. `./off` and `./-` name files called
     /// `off` and `-`.
     ///
@@ -237,7 +259,11 @@ pub struct ServeOptions {
     ///
     /// Each level includes those before it: `error`, `warn`, `info`, `debug`.
     ///
-    /// Default: `info`, which is silent while nothing happens but requests. Range: error, warn, info or debug.
+    /// At `info` are start and stop, whatever goes wrong, and how disks are read: a line when a disk is first read, and one
+    /// when its T_D or K has halved or doubled. What many clients cause at once is told once in 10 s, with a count
+    /// (`times=39`). `debug` has a line for each connection.
+    ///
+    /// Default: `info`, which has no line for a request. Range: error, warn, info or debug.
     #[arg(long, value_name = "LEVEL", default_value = "info", help_heading = "Logging")]
     pub log_level: LogLevel,
 
@@ -280,7 +306,7 @@ pub struct ServeOptions {
     /// Time to keep an idle connection
     ///
     /// Counted from the end of a response to the first byte of the next request. A new connection has the header timeout.
-    /// An idle connection holds no buffer.
+    /// An idle connection holds no buffer, and ends earlier where its place is needed (connections, memory, descriptors).
     ///
     /// Default: as nginx has it; browsers close after one to five minutes themselves. Range: 100ms to 24h.
     #[arg(long, value_name = "TIME", default_value = "75s", help_heading = "Time limits",
@@ -343,8 +369,8 @@ pub struct ServeOptions {
 
     /// Connections of one worker at most
     ///
-    /// At this number the worker stops accepting, and the kernel's listen backlog holds new clients until a connection
-    /// ends. The process needs as many file descriptors, and one or two more for each file being sent.
+    /// At this number the connection that has been idle for longest, a second at least, makes room. If all are busy, the
+    /// listen backlog holds new clients until one ends. The process needs as many descriptors, and one or two more a file.
     ///
     /// Default: what the memory bound of a worker is calculated for. Range: 1 to 16384. Memory: a few KiB for each
     /// open connection, and 16 KiB more while it sends the head of a request; `ackpace limits` adds it up.
@@ -362,6 +388,21 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Resources",
           value_parser = |text: &str| value::whole(text, 0..=16_384))]
     pub connections_per_address: u64,
+
+    /// Memory at most, as a size or %
+    ///
+    /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the
+    /// smaller of RAM and the cgroup's limit. `ackpace limits` shows how it is divided. The page cache is the kernel's
+    /// and not counted. With `auto`, it is 60 % of a cgroup's limit where there is one, and a quarter of the machine's
+    /// RAM otherwise. Too little: short reads and a slower disk. Too much: nothing gained, and less cache for files.
+    ///
+    /// Default: a cgroup's limit is this server's own, and what is left of it is enough for sockets and the page
+    /// cache. Of a whole machine, most is left to the page cache, which serves files without any of the server's
+    /// memory. The start needs some 24 MiB and 2 MiB for each worker: 28 MiB with two workers, 57 MiB with sixteen.
+    /// Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much, in the worst case.
+    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Resources",
+          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
+    pub memory_max: Size,
 
     /// Memory for the response cache, 0 for none
     ///
@@ -456,18 +497,4 @@ pub struct ServeOptions {
     /// Default: `c-look`, which moves a disk's arm least. Range: c-look, deadline or arrival.
     #[arg(long, value_name = "ORDER", default_value = "c-look", help_heading = "Reading")]
     pub order: OrderBy,
-
-    /// Memory at most, as a size or %
-    ///
-    /// A size in B, KiB, MiB, GiB or TiB (K, M, G and T mean the same, in powers of 1024), or a percentage of the
-    /// smaller of RAM and the cgroup's limit. `ackpace limits` shows how it is divided. The page cache is the kernel's
-    /// and not counted. With `auto`, it is 60 % of a cgroup's limit where there is one, and a quarter of the machine's
-    /// RAM otherwise. Too little: short reads and a slower disk. Too much: nothing gained, and less cache for files.
-    ///
-    /// Default: a cgroup's limit is this server's own, and what is left of it is enough for sockets and the page
-    /// cache. Of a whole machine, most is left to the page cache, which serves files without any of the server's
-    /// memory. Range: 16MiB or more, or 1% to 90%. Or auto. Memory: this much, in the worst case.
-    #[arg(long, value_name = "SIZE", default_value = "auto", help_heading = "Resources",
-          value_parser = |text: &str| size::auto_or_within(text, 16 << 20, 90))]
-    pub memory_max: Size,
 }

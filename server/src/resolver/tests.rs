@@ -46,7 +46,7 @@ fn a_worker_queues_a_job_and_hears_results_while_a_thread_holds_the_locks() {
     let waker = Arc::new(ThreadWaker::new().expect("a descriptor"));
     let (back, mut inbox) = Return::new(0, 9, waker);
     for nth in 0..3 {
-        back.put(stream(nth), Done::Found(Answer::NotFound));
+        back.put(stream(nth), Done::Found(SiteAnswer::NotFound));
     }
     let next = |inbox: &mut Inbox| inbox.take().map(|(stream, _)| stream.nth);
     let held = back.results.lock().expect("no panic");

@@ -18,14 +18,14 @@ use crate::limits::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
     /// Its directory.
-    directory: Seen,
+    directory: SeenEvent,
     /// Its content; `None`: the sender checks it.
-    content: Option<Seen>,
+    content: Option<SeenEvent>,
 }
 
 /// A slot of a table, and its last event before the look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct SeenEvent {
     place: u16,
     nth: u64,
 }
@@ -131,7 +131,7 @@ impl Changes {
 
     /// A file as it was at a moment; `None` if its directory is not watched.
     pub fn sight(&mut self, watch: i32, moment: Moment) -> Option<Sight> {
-        let directory = Seen {
+        let directory = SeenEvent {
             place: self.directories.find(watch)?,
             nth: moment.nth,
         };
@@ -143,7 +143,7 @@ impl Changes {
 
     /// The same with the content of the file, which is read after this; `None` if the file is not watched.
     pub fn sight_of_file(&mut self, sight: Sight, watch: i32) -> Option<Sight> {
-        let content = Some(Seen {
+        let content = Some(SeenEvent {
             place: self.files.find(watch)?,
             nth: self.nth,
         });
@@ -152,7 +152,7 @@ impl Changes {
 
     /// Whether no event has concerned the file since.
     pub fn still(&self, sight: Sight) -> bool {
-        let holds = |table: &WatchTable, seen: Seen| {
+        let holds = |table: &WatchTable, seen: SeenEvent| {
             let watched = table.watched.get(usize::from(seen.place));
             watched.is_some_and(|watched| seen.nth >= watched.changed.max(self.all))
         };

@@ -18,7 +18,7 @@ use ackpace_core::response_cache::{Admission, Candidate, Form, Freshness};
 use ackpace_core::units::Instant;
 
 use self::changes::{Changes, Moment, Sight};
-use self::table::{ResponseTable, Slot};
+use self::table::{CachedSlot, ResponseTable};
 use crate::ledger::Ledger;
 use crate::limits::RESPONSES_SHED_MAX;
 use crate::store::file::{File, SiteId};
@@ -94,7 +94,7 @@ pub struct Content {
 /// A response found in the cache.
 pub struct Hit<'a> {
     /// The response.
-    pub ready: &'a CachedResponse,
+    pub response: &'a CachedResponse,
     /// What it holds.
     pub content: &'a Content,
     /// An open file was compared with `content` just now.
@@ -117,7 +117,7 @@ pub struct Made {
     /// What it holds.
     pub content: Content,
     /// The response.
-    pub ready: CachedResponse,
+    pub response: CachedResponse,
     /// When its file was looked up.
     pub moment: Moment,
     /// The watches of its file; `None`: it is not watched.
@@ -178,7 +178,7 @@ impl ResponseCache {
             return None;
         }
         let proven_now = slot.freshness.needs_comparison(now);
-        if proven_now && !slot.ready.holds(&slot.content) {
+        if proven_now && !slot.response.holds(&slot.content) {
             return None;
         }
         slot.freshness.compared(now);
@@ -188,7 +188,7 @@ impl ResponseCache {
         self.table.touch(at);
         let slot = self.table.slot(at)?;
         Some(Hit {
-            ready: &slot.ready,
+            response: &slot.response,
             content: &slot.content,
             proven_now,
         })
@@ -219,13 +219,13 @@ impl ResponseCache {
         self.grow();
         let changes = &self.changes;
         self.table.sweep(|slot| is_old(changes, slot));
-        self.table.insert(Slot {
+        self.table.insert(CachedSlot {
             hash: self.hash(key),
             site: key.site,
             path: (*key.path).into(),
             keep_alive: key.keep_alive,
             content: made.content,
-            ready: made.ready,
+            response: made.response,
             freshness: Freshness::new(made.moment.at),
             sight: made.sight,
             next: table::NONE,
@@ -254,7 +254,7 @@ impl ResponseCache {
 }
 
 /// Whether the file is known to have changed since the response was made.
-fn is_old(changes: &Changes, slot: &Slot) -> bool {
+fn is_old(changes: &Changes, slot: &CachedSlot) -> bool {
     slot.sight.is_some_and(|sight| !changes.still(sight))
 }
 

@@ -11,13 +11,13 @@ use crate::limits::RESPONSES_SWEPT_MAX;
 use crate::store::file::{File, SiteId};
 
 /// A cached response with its key.
-pub(super) struct Slot {
+pub(super) struct CachedSlot {
     pub hash: u64,
     pub site: SiteId,
     pub path: Box<[u8]>,
     pub keep_alive: bool,
     pub content: Content,
-    pub ready: CachedResponse,
+    pub response: CachedResponse,
     pub freshness: Freshness,
     /// The watches of its file; `None`: it is not watched.
     pub sight: Option<Sight>,
@@ -30,7 +30,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// A hash table with chains.
 pub(super) struct ResponseTable {
-    slots: SecondChance<Slot>,
+    slots: SecondChance<CachedSlot>,
     /// The first slot of each chain.
     chains: Box<[u32]>,
     /// Bytes of evicted responses that are still being sent.
@@ -57,7 +57,7 @@ impl ResponseTable {
     }
 
     /// The bounds of the cache.
-    pub fn bounds(&mut self) -> &mut SecondChance<Slot> {
+    pub fn bounds(&mut self) -> &mut SecondChance<CachedSlot> {
         &mut self.slots
     }
 
@@ -89,12 +89,12 @@ impl ResponseTable {
         self.slots.touch(at);
     }
 
-    pub fn slot(&mut self, at: usize) -> Option<&mut Slot> {
+    pub fn slot(&mut self, at: usize) -> Option<&mut CachedSlot> {
         self.slots.get_mut(at)
     }
 
     /// Adds a response that is not there yet, and evicts others for it. Returns whether it fits.
-    pub fn insert(&mut self, slot: Slot) -> bool {
+    pub fn insert(&mut self, slot: CachedSlot) -> bool {
         let cost = slot.cost();
         let mut evicted = 0;
         loop {
@@ -121,7 +121,7 @@ impl ResponseTable {
 
     /// Checks a few responses and lent bytes: removes the responses that are `old`, and stops counting bytes that were
     /// sent.
-    pub fn sweep(&mut self, old: impl Fn(&Slot) -> bool) {
+    pub fn sweep(&mut self, old: impl Fn(&CachedSlot) -> bool) {
         for _ in 0..RESPONSES_SWEPT_MAX {
             let swept = self.slots.next_swept();
             if let Some(at) = swept.filter(|at| self.slots.get(*at).is_some_and(&old)) {
@@ -148,7 +148,7 @@ impl ResponseTable {
         if at != last {
             self.link(at);
         }
-        let text = match gone.ready {
+        let text = match gone.response {
             CachedResponse::Whole { text, .. } => text,
             CachedResponse::Open { head, .. } => head,
         };
@@ -197,34 +197,34 @@ fn lent_bytes(text: &[u8]) -> usize {
     text.len() + 2 * size_of::<usize>() + PIECE_BYTES + LENT_BYTES
 }
 
-impl Costly for Slot {
+impl Costly for CachedSlot {
     fn cost(&self) -> Cost {
         Cost {
             bytes: self.own_bytes() + self.text_bytes(),
-            open_files: usize::from(matches!(self.ready, CachedResponse::Open { .. })),
+            open_files: usize::from(matches!(self.response, CachedResponse::Open { .. })),
         }
     }
 }
 
-impl Slot {
+impl CachedSlot {
     fn is_for(&self, key: &Key<'_>) -> bool {
         *self.path == *key.path && self.site == key.site && self.keep_alive == key.keep_alive
     }
 
     /// What the response costs without its bytes.
     fn own_bytes(&self) -> usize {
-        let file_bytes = match &self.ready {
+        let file_bytes = match &self.response {
             CachedResponse::Whole { .. } => 0,
             CachedResponse::Open { file, .. } => {
                 size_of::<File>() + 2 * size_of::<usize>() + file.path.len() + 2 * PIECE_BYTES
             }
         };
-        SecondChance::<Slot>::ENTRY_BYTES + self.path.len() + 2 * PIECE_BYTES + file_bytes
+        SecondChance::<CachedSlot>::ENTRY_BYTES + self.path.len() + 2 * PIECE_BYTES + file_bytes
     }
 
     /// What its bytes cost, which may be sent for longer than they are cached.
     fn text_bytes(&self) -> usize {
-        match &self.ready {
+        match &self.response {
             CachedResponse::Whole { text, .. } => lent_bytes(text),
             CachedResponse::Open { head, .. } => lent_bytes(head),
         }

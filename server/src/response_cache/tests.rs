@@ -24,7 +24,7 @@ fn content(index: u32) -> Content {
     Content { object, version }
 }
 
-fn ready(fill: u8, len: usize) -> CachedResponse {
+fn response(fill: u8, len: usize) -> CachedResponse {
     CachedResponse::whole(&[b'h'; 100], &vec![fill; len])
 }
 
@@ -44,20 +44,20 @@ fn at(us: u64) -> Instant {
 fn keep(
     response_cache: &mut ResponseCache,
     key: &Key<'_>,
-    ready: CachedResponse,
+    response: CachedResponse,
     now: Instant,
 ) -> bool {
     let made = Made {
         content: content(1),
-        ready,
+        response,
         moment: response_cache.changes().moment(now),
         sight: None,
     };
     response_cache.keep(key, made)
 }
 
-fn body(ready: &CachedResponse) -> &[u8] {
-    match ready {
+fn body(response: &CachedResponse) -> &[u8] {
+    match response {
         CachedResponse::Whole {
             text,
             head_len_bytes,
@@ -67,7 +67,7 @@ fn body(ready: &CachedResponse) -> &[u8] {
 }
 
 fn filled(found: Option<Hit<'_>>) -> Option<u8> {
-    body(found?.ready).first().copied()
+    body(found?.response).first().copied()
 }
 
 #[test]
@@ -85,14 +85,14 @@ fn files_that_are_kept_open_are_bounded() {
     };
     let mut response_cache = ResponseCache::new(1 << 30);
     for index in 0..2 * CACHED_OPEN_MAX as u32 {
-        let ready = CachedResponse::Open {
+        let response = CachedResponse::Open {
             head: [].into(),
             file: file(),
         };
         assert!(keep(
             &mut response_cache,
             &kept_by(&index.to_be_bytes()),
-            ready,
+            response,
             at(1)
         ));
     }
@@ -117,14 +117,14 @@ fn a_file_that_is_kept_open_and_is_another_one_now_is_looked_up_again() {
         ..content(1)
     };
     let (mut response_cache, key) = (ResponseCache::new(1 << 20), kept_by(b"/a"));
-    let ready = CachedResponse::Open {
+    let response = CachedResponse::Open {
         head: [].into(),
         file,
     };
     let moment = response_cache.changes().moment(at(1));
     let made = Made {
         content,
-        ready,
+        response,
         moment,
         sight: None,
     };
@@ -139,12 +139,12 @@ fn an_answer_is_good_for_a_second() {
     let mut response_cache = ResponseCache::new(10_000);
     let empty = response_cache.held();
     let (a, b) = (&kept_by(b"/a"), &kept_by(b"/b"));
-    assert!(keep(&mut response_cache, a, ready(1, 1000), at(7)));
+    assert!(keep(&mut response_cache, a, response(1, 1000), at(7)));
     let end = 7 + CACHED_FRESH_US;
     assert_eq!(filled(response_cache.get(a, at(end - 1))), Some(1));
     assert_eq!(filled(response_cache.get(a, at(end))), None);
     assert_eq!(filled(response_cache.get(b, at(7))), None);
-    assert!(keep(&mut response_cache, a, ready(2, 1000), at(end)));
+    assert!(keep(&mut response_cache, a, response(2, 1000), at(end)));
     assert_eq!(filled(response_cache.get(a, at(end))), Some(2));
     response_cache.forget(a);
     assert!(response_cache.get(a, at(end)).is_none() && response_cache.held() == empty);
@@ -159,7 +159,7 @@ fn an_answer_is_good_until_a_change_is_heard_of_and_is_not_kept_behind_one() {
         assert!(sight.is_some());
         Made {
             content: content(1),
-            ready: ready(1, 10),
+            response: response(1, 10),
             moment,
             sight,
         }
@@ -184,7 +184,7 @@ fn who_asks_late_has_the_file_looked_up_again_once() {
     let mut response_cache = ResponseCache::new(100_000);
     let key = &kept_by(b"/a");
     let late = at(CACHED_FRESH_US / 2);
-    assert!(keep(&mut response_cache, key, ready(1, 10), at(0)));
+    assert!(keep(&mut response_cache, key, response(1, 10), at(0)));
     assert!(response_cache.get(key, at(late.us - 1)).is_some() && response_cache.due().is_none());
     for _ in 0..3 {
         assert_eq!(filled(response_cache.get(key, late)), Some(1));
@@ -192,14 +192,14 @@ fn who_asks_late_has_the_file_looked_up_again_once() {
     let due = response_cache.due().expect("somebody asked late");
     assert_eq!(&due, key);
     assert!(response_cache.due().is_none(), "once");
-    assert!(keep(&mut response_cache, key, ready(1, 10), late));
+    assert!(keep(&mut response_cache, key, response(1, 10), late));
     assert!(response_cache.get(key, at(late.us + 1)).is_some() && response_cache.due().is_none());
     for index in 0..2 * REVALIDATIONS_PER_TURN_MAX as u8 {
         let path = [b'/', index];
         assert!(keep(
             &mut response_cache,
             &kept_by(&path),
-            ready(1, 1),
+            response(1, 1),
             at(0)
         ));
         assert!(response_cache.get(&kept_by(&path), late).is_some());
@@ -218,9 +218,9 @@ fn answers_that_end_their_connection_are_kept_apart() {
         keep_alive: false,
         ..kept.clone()
     };
-    assert!(keep(&mut response_cache, kept, ready(1, 10), at(0)));
+    assert!(keep(&mut response_cache, kept, response(1, 10), at(0)));
     assert!(response_cache.get(ended, at(0)).is_none());
-    assert!(keep(&mut response_cache, ended, ready(2, 10), at(0)));
+    assert!(keep(&mut response_cache, ended, response(2, 10), at(0)));
     assert_eq!(filled(response_cache.get(kept, at(0))), Some(1));
     assert_eq!(filled(response_cache.get(ended, at(0))), Some(2));
     response_cache.forget(kept);
@@ -263,10 +263,10 @@ fn who_is_used_stays_and_who_is_not_makes_room() {
     let mut response_cache = ResponseCache::new(4000);
     let [a, b, c, d] = [b"/a", b"/b", b"/c", b"/d"].map(|path| kept_by(path));
     for key in [&a, &b, &c] {
-        assert!(keep(&mut response_cache, key, ready(0, 700), at(1)));
+        assert!(keep(&mut response_cache, key, response(0, 700), at(1)));
     }
     assert!(response_cache.get(&a, at(1)).is_some() && response_cache.get(&c, at(1)).is_some());
-    assert!(keep(&mut response_cache, &d, ready(0, 700), at(1)));
+    assert!(keep(&mut response_cache, &d, response(0, 700), at(1)));
     let unused = response_cache.get(&b, at(1));
     assert!(unused.is_none(), "the only one without a second chance");
     assert!(response_cache.get(&a, at(1)).is_some() && response_cache.get(&d, at(1)).is_some());
@@ -278,17 +278,17 @@ fn what_is_still_being_sent_is_counted_until_it_is_sent() {
     let (_, empty_bytes) = response_cache.held();
     let mut under_way = Vec::new();
     for nth in 0.. {
-        if !keep(&mut response_cache, key, ready(nth, 3000), at(1)) {
+        if !keep(&mut response_cache, key, response(nth, 3000), at(1)) {
             break;
         }
         let found = response_cache.get(key, at(1)).expect("just kept");
-        under_way.push(found.ready.clone());
+        under_way.push(found.response.clone());
         assert!(response_cache.held().1 >= 3000 * u64::from(nth));
     }
     assert_eq!(under_way.len(), 12, "all that fit in");
     under_way.clear();
     for _ in 0..12 {
-        assert!(keep(&mut response_cache, key, ready(1, 3000), at(1)));
+        assert!(keep(&mut response_cache, key, response(1, 3000), at(1)));
     }
     response_cache.forget(key);
     assert_eq!(response_cache.held().1, empty_bytes);
@@ -303,7 +303,7 @@ fn when_descriptors_are_short_some_are_evicted() {
         assert!(keep(
             &mut response_cache,
             &kept_by(&path),
-            ready(0, 1),
+            response(0, 1),
             at(1)
         ));
     }
@@ -326,17 +326,17 @@ proptest! {
             let key = Key { keep_alive: act == 1, ..kept_by(&path) };
             match act {
                 2 => response_cache.forget(&key),
-                3 => under_way.extend(response_cache.get(&key, at(1)).map(|found| found.ready.clone())),
+                3 => under_way.extend(response_cache.get(&key, at(1)).map(|found| found.response.clone())),
                 4 => under_way.clear(),
                 _ => {
-                    let kept = keep(&mut response_cache, &key, ready(name, len), at(1));
+                    let kept = keep(&mut response_cache, &key, response(name, len), at(1));
                     prop_assert_eq!(response_cache.get(&key, at(1)).is_some(), kept);
                 }
             }
             prop_assert!(response_cache.held().1 <= budget);
             for at in 0..response_cache.table.len() {
                 let slot = response_cache.table.slot(at).expect("below its length");
-                prop_assert!(body(&slot.ready).iter().all(|byte| [*byte] == slot.path[1..]));
+                prop_assert!(body(&slot.response).iter().all(|byte| [*byte] == slot.path[1..]));
                 let (hash, path) = (slot.hash, slot.path.clone());
                 let key = Key { keep_alive: slot.keep_alive, ..kept_by(&path) };
                 prop_assert_eq!(response_cache.table.find(hash, &key), Some(at));

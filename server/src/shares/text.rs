@@ -6,7 +6,7 @@ use ackpace_core::limits as core;
 use ackpace_core::units::{KIB, MIB};
 use ackpace_wire::limits as wire;
 
-use super::Shares;
+use super::{Shares, descriptors_allowed};
 use crate::options::{ServeOptions, display_duration};
 use crate::store::pages::PAGE_TABLES_BYTES;
 
@@ -57,25 +57,29 @@ fn mib(bytes: u64) -> String {
 }
 
 fn of_process(shares: &Shares) -> Vec<Bound> {
-    let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let sending = match shares.send_bytes {
+        Some(bytes) => (
+            format!("{} KiB", bytes / KIB),
+            "of payload in all sockets; a connection has a share of it (--send-share), and waits when that is in flight",
+        ),
+        None => (
+            "kernel".to_owned(),
+            "bounds the payload in sockets (tcp_mem, tcp_wmem); by-need and others would divide it (--send-share)",
+        ),
+    };
     vec![
         (shares.workers.to_string(), "workers"),
         (
             shares.connections_per_worker.to_string(),
             "connections of a worker; more wait in the listen backlog",
         ),
-        (
-            shares
-                .send_bytes
-                .map_or("kernel".to_owned(), |bytes| format!("{} KiB", bytes / KIB)),
-            "of payload in all sockets; a connection has a share of it (--send-share), and waits when that is in flight",
-        ),
+        sending,
         (
             shares.descriptors().to_string(),
             "descriptors wanted at worst; out of them: accepting pauses, requests get 503",
         ),
         (
-            allowed.map_or("unlimited".to_owned(), |most| most.to_string()),
+            descriptors_allowed().map_or("unlimited".to_owned(), |most| most.to_string()),
             "descriptors allowed (ulimit -Hn)",
         ),
     ]
@@ -100,7 +104,7 @@ fn of_requests() -> Vec<Bound> {
         ),
         (
             mib(core::BODY_SKIP_BYTES_MAX),
-            "of a request body are skipped; more: the connection ends",
+            "of a request body are skipped so that the connection goes on; more: it ends after the answer",
         ),
     ]
 }

@@ -19,11 +19,11 @@ use crate::limits::{
     CLOSING_MAX, CLOSING_STANDS_MS,
 };
 
-static LANES: [Lane; CLOSING_LANES] = [const { Lane::new() }; CLOSING_LANES];
+static LANES: [ClosingLane; CLOSING_LANES] = [const { ClosingLane::new() }; CLOSING_LANES];
 /// For chores, which may wait long for the pages of a slow disk while files wait to be closed.
-static CHORES: [Lane; CHORE_LANES] = [const { Lane::new() }; CHORE_LANES];
+static CHORES: [ClosingLane; CHORE_LANES] = [const { ClosingLane::new() }; CHORE_LANES];
 /// For the chore that ends lingering mappings, which waits for no disk.
-static DISKLESS: Lane = Lane::new();
+static DISKLESS: ClosingLane = ClosingLane::new();
 /// How many files may wait in a lane before no more are opened; 0: no thread was started.
 static PENDING_BOUND: AtomicUsize = AtomicUsize::new(0);
 
@@ -37,7 +37,7 @@ pub const CHORES_BYTES: u64 =
     ((CHORE_LANES + 1) * CHORES_MAX * (CHORE_HOLDS_BYTES + size_of::<Chore>() + 8)) as u64;
 
 /// Things to be dropped by one thread, and its chores. Nobody who brings some takes a lock.
-struct Lane {
+struct ClosingLane {
     things: SegQueue<Box<dyn Send>>,
     chores: SegQueue<Chore>,
     /// Things that wait, and those that are being dropped.
@@ -106,14 +106,14 @@ pub fn standstill(st_dev: u64) -> Option<Standstill> {
 
 /// Whether files that wait to be closed may be closed soon.
 pub fn goes_on() -> bool {
-    let waits = |lane: &&Lane| lane.pending.load(Ordering::Relaxed) > 0;
+    let waits = |lane: &&ClosingLane| lane.pending.load(Ordering::Relaxed) > 0;
     let mut waiting = LANES.iter().filter(waits);
     waiting.any(|lane| lane.standstill() != Some(Standstill::Long))
 }
 
 /// Files that wait to be closed.
 pub fn pending() -> usize {
-    let pending = |lane: &Lane| lane.pending.load(Ordering::Relaxed);
+    let pending = |lane: &ClosingLane| lane.pending.load(Ordering::Relaxed);
     LANES.iter().map(pending).sum()
 }
 
@@ -123,14 +123,14 @@ fn now_ms() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_millis() as u64
 }
 
-fn of(lanes: &'static [Lane], st_dev: u64) -> &'static Lane {
+fn of(lanes: &'static [ClosingLane], st_dev: u64) -> &'static ClosingLane {
     // File systems are numbered consecutively.
     &lanes[(st_dev ^ (st_dev >> 8)) as usize % lanes.len()]
 }
 
-impl Lane {
-    const fn new() -> Lane {
-        Lane {
+impl ClosingLane {
+    const fn new() -> ClosingLane {
+        ClosingLane {
             things: SegQueue::new(),
             chores: SegQueue::new(),
             pending: AtomicUsize::new(0),

@@ -152,7 +152,7 @@ impl Extent {
 /// one may be unknown. `None` where the file system does not say, or contradicts itself. May wait for the disk, but for
 /// no writing.
 pub fn extents(fd: &impl AsFd, max: usize) -> Option<Vec<Extent>> {
-    let mut known = Known::default();
+    let mut known = KnownExtents::default();
     for _ in 0..FIEMAP_CALLS_MAX {
         let map = fiemap(fd.as_fd(), known.end_bytes)?;
         let mapped = map.extents.get(..map.mapped_extents as usize)?;
@@ -165,13 +165,13 @@ pub fn extents(fd: &impl AsFd, max: usize) -> Option<Vec<Extent>> {
 
 /// The extents that the calls so far have returned.
 #[derive(Default)]
-struct Known {
+struct KnownExtents {
     extents: Vec<Extent>,
     /// The end of the last one.
     end_bytes: u64,
 }
 
-impl Known {
+impl KnownExtents {
     /// Adds the extents of one call; returns whether that is enough, `None` if they contradict.
     fn add(&mut self, mapped: &[RawExtent], max: usize) -> Option<bool> {
         for (nth, raw) in mapped.iter().enumerate() {
@@ -378,7 +378,7 @@ mod tests {
             calls in prop::collection::vec(any_call(), 0..5),
             max in 1..8usize,
         ) {
-            let mut known = Known::default();
+            let mut known = KnownExtents::default();
             for call in calls {
                 if known.add(&call, max) != Some(false) {
                     break;
@@ -406,7 +406,7 @@ mod tests {
             let pieces = (from..from + 64).map(|nth| raw(nth * piece, (nth + 5) * piece, piece, 0));
             pieces.collect()
         };
-        let mut known = Known::default();
+        let mut known = KnownExtents::default();
         assert_eq!(known.add(&call(0), 2), Some(false));
         assert_eq!(known.add(&call(64), 2), Some(false));
         assert_eq!(known.extents.len(), 1);

@@ -215,7 +215,34 @@ impl File {
 
     /// Whether all of the span is in the page cache, and nobody can drop it in this moment.
     pub fn stays_resident(&self, span: Span) -> bool {
-        self.residency == ResidencySource::Ask && self.pages().is_some_and(|pages| pages.stay(span))
+        self.for_certain(|pages| pages.stay(span))
+    }
+
+    /// Whether all of the span is in the page cache for certain, by what is known already.
+    pub fn is_proven(&self, span: Span) -> bool {
+        self.for_certain(|pages| pages.are_proven(span))
+    }
+
+    /// Whether something is known of its bytes: they never leave memory, or `knows` it of its pages.
+    fn for_certain(&self, knows: impl FnOnce(&Pages) -> bool) -> bool {
+        match self.residency {
+            ResidencySource::Always => true,
+            ResidencySource::Ask => self.pages().is_some_and(knows),
+            ResidencySource::Remember => false,
+        }
+    }
+
+    /// Whether pages that are missing, and that the kernel has not reclaimed, tell of a program that drops them. Where the
+    /// kernel can't say what is missing nothing tells that, and FUSE and network file systems drop their own pages.
+    pub fn shows_drops(&self) -> bool {
+        self.is_here && self.residency == ResidencySource::Ask
+    }
+
+    /// Whether a span that was in the page cache a moment ago is there still, by a count of its pages. A page that was
+    /// dropped and is just being read again counts, too.
+    pub fn is_still_resident(&self, span: Span) -> bool {
+        self.residency != ResidencySource::Ask
+            || residency::cached_pages(&self.fd, span) == Ok(residency::pages_of(span))
     }
 
     /// Copies bytes of the page cache, as many as are there. Never waits for a disk, but may start to read what is

@@ -24,7 +24,7 @@ pub struct Below {
 /// (btrfs, overlayfs, tmpfs, network), or where the layers can't be followed.
 pub fn below(sys: &Path, st_dev: u64) -> Option<Below> {
     let top = block(sys, st_dev);
-    let mut disks = Disks {
+    let mut disks = LeafDisks {
         found: Vec::new(),
         rotational: false,
         visits_left: LEAVES_MAX * LAYERS_MAX,
@@ -47,14 +47,14 @@ pub fn readahead_bytes(sys: &Path, st_dev: u64) -> u64 {
     kib.unwrap_or(128).saturating_mul(KIB).max(128 * KIB)
 }
 
-struct Disks {
+struct LeafDisks {
     found: Vec<u64>,
     rotational: bool,
     /// Bounds the visits of layers that lead to the same disks by many paths.
     visits_left: usize,
 }
 
-impl Disks {
+impl LeafDisks {
     /// `None`: it can't be followed.
     fn visit(&mut self, at: &Path, layer: usize) -> Option<()> {
         self.visits_left = self.visits_left.checked_sub(1)?;

@@ -13,7 +13,7 @@
 
 mod lingering;
 mod map;
-mod reclaim;
+pub mod reclaim;
 mod whole;
 mod windows;
 
@@ -28,7 +28,6 @@ use crate::limits::ENTERED_WINDOWS_MAX;
 use lingering::LINGERING_BYTES;
 pub use lingering::end_all as end_lingering;
 use map::Map;
-pub use reclaim::start;
 use whole::{ENTERED_BYTES, Whole};
 pub use whole::{MappedVersion, WHOLE_BYTES};
 use windows::WINDOW_BYTES;
@@ -112,10 +111,15 @@ impl Pages {
         }
     }
 
+    /// Whether all of the span is in memory, since it was entered in this epoch.
+    pub fn are_proven(&self, span: Span) -> bool {
+        let whole = self.whole.as_ref();
+        whole.is_some_and(|whole| whole.is_proven(span))
+    }
+
     /// Whether all of the span is in memory, and nobody can drop it in this moment.
     pub fn stay(&self, span: Span) -> bool {
-        let whole = self.whole.as_ref();
-        whole.is_some_and(|whole| reclaim::is_fresh() && whole.is_proven(span))
+        reclaim::is_fresh() && self.are_proven(span)
     }
 }
 

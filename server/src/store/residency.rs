@@ -9,7 +9,7 @@ use ackpace_core::residency::{self, Doubt, Question};
 use ackpace_core::units::Instant;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use super::pages::Pages;
+use super::pages::{Pages, reclaim};
 
 /// When pages of any file that had just been resident were first and last missing, microseconds; 0: never.
 static FIRST_MISSED_US: AtomicU64 = AtomicU64::new(0);
@@ -30,6 +30,13 @@ pub fn missed(now: Instant) {
     let Doubt { first, last } = doubt().map_or(Doubt::new(now), |doubt| doubt.missed(now));
     FIRST_MISSED_US.store(first.us.max(1), Ordering::Relaxed);
     LAST_MISSED_US.store(last.us.max(1), Ordering::Relaxed);
+}
+
+/// Pages are missing that were resident so long ago. If the kernel has reclaimed nothing since, a program drops pages.
+pub fn gone(resident_us_ago: u64, now: Instant) {
+    if reclaim::rested_for(resident_us_ago) {
+        missed(now);
+    }
 }
 
 /// Whether pages that are resident now may be gone a moment later, in any file.

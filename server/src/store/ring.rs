@@ -19,7 +19,7 @@ use crate::limits::RING_RETRY;
 
 /// A read to make. `tag` comes back with the result.
 #[derive(Debug)]
-pub struct Order<T> {
+pub struct ReadOrder<T> {
     /// Identifies the read for the caller.
     pub tag: T,
     /// The file.
@@ -32,10 +32,10 @@ pub struct Order<T> {
 
 /// A read that was completed, or failed.
 #[derive(Debug)]
-pub struct Done<T> {
-    /// As in its [`Order`].
+pub struct CompletedRead<T> {
+    /// As in its [`ReadOrder`].
     pub tag: T,
-    /// As in its [`Order`].
+    /// As in its [`ReadOrder`].
     pub span: Span,
     /// The memory with the bytes.
     pub lease: Lease,
@@ -53,7 +53,7 @@ pub struct Ring<T> {
 
 /// A read that the kernel is making.
 struct Submitted<T> {
-    order: Order<T>,
+    order: ReadOrder<T>,
     progress: Progress,
     vectors: Vectors,
 }
@@ -85,7 +85,7 @@ impl<T> Ring<T> {
     ///
     /// # Panics
     /// If the span is empty, not aligned, or longer than the lease: the numbers are our own.
-    pub fn submit(&mut self, order: Order<T>) -> Result<(), Order<T>> {
+    pub fn submit(&mut self, order: ReadOrder<T>) -> Result<(), ReadOrder<T>> {
         let Some(place) = self.free.pop() else {
             return Err(order);
         };
@@ -107,7 +107,7 @@ impl<T> Ring<T> {
 
     /// The reads that ended since the last call. To be called when the descriptor is readable, or after
     /// [`Ring::retry_after`].
-    pub fn completions(&mut self) -> impl Iterator<Item = Done<T>> + '_ {
+    pub fn completions(&mut self) -> impl Iterator<Item = CompletedRead<T>> + '_ {
         self.enter();
         std::iter::from_fn(move || self.completion())
     }
@@ -118,7 +118,7 @@ impl<T> Ring<T> {
         (!self.ring.submission().is_empty()).then_some(RING_RETRY)
     }
 
-    fn completion(&mut self) -> Option<Done<T>> {
+    fn completion(&mut self) -> Option<CompletedRead<T>> {
         loop {
             let entry = self.ring.completion().next()?;
             let place = entry.user_data() as u32;
@@ -133,10 +133,10 @@ impl<T> Ring<T> {
                 Next::Read(piece) => self.start(place, flight, piece),
                 Next::Done(result) => {
                     self.free.push(place);
-                    let Order {
+                    let ReadOrder {
                         tag, span, lease, ..
                     } = flight.order;
-                    return Some(Done {
+                    return Some(CompletedRead {
                         tag,
                         span,
                         lease,
@@ -264,9 +264,9 @@ mod tests {
         direct.ok().map(Arc::new)
     }
 
-    fn order(tag: u32, direct: &Arc<Direct>, span: (u64, u64), pool: &Arc<Pool>) -> Order<u32> {
+    fn order(tag: u32, direct: &Arc<Direct>, span: (u64, u64), pool: &Arc<Pool>) -> ReadOrder<u32> {
         let (offset_bytes, len_bytes) = span;
-        Order {
+        ReadOrder {
             tag,
             direct: Arc::clone(direct),
             span: Span {
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    fn wait(ring: &mut Ring<u32>, count: usize) -> Vec<Done<u32>> {
+    fn wait(ring: &mut Ring<u32>, count: usize) -> Vec<CompletedRead<u32>> {
         let mut all = Vec::new();
         while all.len() < count {
             let mut fds = [PollFd::new(ring, PollFlags::IN)];

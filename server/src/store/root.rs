@@ -100,36 +100,17 @@ impl Root {
             error: error.into(),
         };
         let stat = rustix::fs::stat(path).map_err(failed)?;
-        let (dir, only) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => (path.to_owned(), None),
-            FileType::RegularFile => {
-                let real = path.canonicalize().map_err(|error| RootError::Open {
-                    path: path.to_owned(),
-                    error,
-                })?;
-                let name = path.file_name().or(real.file_name()).unwrap_or_default();
-                let real_name = real.file_name().unwrap_or_default();
-                // The link may be in another directory: the file is served under its real name.
-                let same = name == real_name;
-                let dir = real.parent().unwrap_or(Path::new("/")).to_owned();
-                (
-                    dir,
-                    Some(if same {
-                        name.as_bytes().to_vec()
-                    } else {
-                        real_name.as_bytes().to_vec()
-                    }),
-                )
-            }
-            _ => {
-                return Err(RootError::Kind {
-                    path: path.to_owned(),
-                });
-            }
-        };
-        let root = Root {
-            place: ServedDirectory::open(&dir)?,
-            only,
+        let mut root = Root {
+            place: ServedDirectory::open(match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => path,
+                FileType::RegularFile => folder(path),
+                _ => {
+                    return Err(RootError::Kind {
+                        path: path.to_owned(),
+                    });
+                }
+            })?,
+            only: None,
             follow,
             allowed,
             anywhere: match follow {
@@ -139,6 +120,9 @@ impl Root {
             door: Door::new(hide),
             devices: Arc::default(),
         };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            root.serve_only(path)?;
+        }
         match root.stat(b"") {
             Err(Miss::Failed(error @ (Errno::NOSYS | Errno::PERM))) => {
                 Err(RootError::Openat2(error.into()))
@@ -146,6 +130,27 @@ impl Root {
             Err(Miss::Forbidden(_)) => Err(failed(Errno::ACCESS)),
             Err(_) | Ok(_) => Ok(root),
         }
+    }
+
+    /// Serves one file of the place, by the name that the operator gave. Where that is a link, he named what it leads to:
+    /// it may lead out of the place to the directory where it leads now.
+    fn serve_only(&mut self, path: &Path) -> Result<(), RootError> {
+        let real = path.canonicalize().map_err(|error| RootError::Open {
+            path: path.to_owned(),
+            error,
+        })?;
+        let name = path.file_name().or(real.file_name()).unwrap_or_default();
+        self.only = Some(name.as_bytes().to_vec());
+        if !path.is_symlink() {
+            return Ok(());
+        }
+        if self.follow == FollowSymlinks::None {
+            self.follow = FollowSymlinks::Inside;
+        }
+        if folder(&real) != self.place.path {
+            self.allowed.push(ServedDirectory::open(folder(&real))?);
+        }
+        Ok(())
     }
 
     /// The same, with the table of devices of the process: a search that may not wait opens files only of file systems
@@ -345,6 +350,15 @@ impl ServedDirectory {
             error,
         })?;
         Ok(ServedDirectory { dir, path })
+    }
+}
+
+/// The directory of a file.
+fn folder(file: &Path) -> &Path {
+    let parent = file.parent().unwrap_or(Path::new("/"));
+    match parent.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => parent,
     }
 }
 

@@ -153,6 +153,41 @@ fn one_file_is_served_alone() {
 }
 
 #[test]
+fn a_link_that_is_served_alone_keeps_the_name_that_was_given() {
+    let tree = Tree::new("only-link");
+    let at = |name: &str| tree.dir.join("root").join(name);
+    for follow in [
+        FollowSymlinks::Inside,
+        FollowSymlinks::None,
+        FollowSymlinks::All,
+    ] {
+        for (link, content) in [
+            ("near", "inside"),
+            ("leaves", "secret"),
+            ("climbs", "secret"),
+        ] {
+            let root = Root::open(&at(link), follow, &[], Hide::default()).expect("a file");
+            assert_eq!(root.only(), Some(link.as_bytes()));
+            assert_eq!(
+                text(&root, link).as_deref(),
+                Ok(content),
+                "{link} {follow:?}"
+            );
+            for other in ["", "file", "secret", "sub/deep", "absolute"] {
+                assert_eq!(text(&root, other), Err(Miss::NotFound), "{other}");
+            }
+        }
+    }
+    // A new version, to which the link leads from now on.
+    let root = Root::open(&at("near"), FollowSymlinks::Inside, &[], Hide::default());
+    let root = root.expect("a file");
+    fs::write(at("new"), "new").expect("a file");
+    symlink("new", at("near.tmp")).expect("a link");
+    fs::rename(at("near.tmp"), at("near")).expect("a rename");
+    assert_eq!(text(&root, "near").as_deref(), Ok("new"));
+}
+
+#[test]
 fn what_cannot_be_a_root_is_refused_with_a_cure() {
     let tree = Tree::new("refused");
     let open = |name: &str| {

@@ -1,8 +1,9 @@
 //! How connections come and go: taken from the listeners, and by whom, until the worker drains.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use ackpace_core::balance::{self, Load};
+use ackpace_core::balance::{self, WorkerLoad};
 use ackpace_core::conn::ConnId;
 use ackpace_core::machine::Machine;
 use ackpace_core::units::Instant;
@@ -17,6 +18,7 @@ use super::Worker;
 use super::events::{INTEREST, LISTENER, data_of};
 use crate::handover::HandOver;
 use crate::limits::HANDED_MAX;
+use crate::log::Kind;
 use crate::tcp;
 use crate::transport::Transport;
 
@@ -49,10 +51,10 @@ impl Worker {
                     Err(Errno::CONNABORTED | Errno::PROTO | Errno::PERM | Errno::INTR) => left -= 1,
                     Err(error) => {
                         self.tally.accept_errors.add(1);
-                        tracing::warn!(
-                            connections = self.decider.connections(),
+                        let text = format_args!(
                             "accept: {error}; trying again in a tenth of a second. Raise LimitNOFILE if descriptors are short"
                         );
+                        self.shared.seldom.tell(Kind::Accept, None, text, now);
                         self.decider.on(In::AcceptFailed, now);
                         return;
                     }
@@ -83,7 +85,7 @@ impl Worker {
             handovers[me].opened();
             return self.take_over(client, now);
         }
-        let loads: SmallVec<[Load; 16]> = handovers.iter().map(HandOver::load).collect();
+        let loads: SmallVec<[WorkerLoad; 16]> = handovers.iter().map(HandOver::load).collect();
         let to = balance::place(me, &loads);
         let room = loads[to].connections < u64::from(self.decider.connections_max());
         if to == me || !room {
@@ -126,18 +128,20 @@ impl Worker {
             _ => self.conns.add(Transport::Plain(client.socket), client.peer),
         };
         let Some(conn) = added else {
-            tracing::warn!(
+            let text = format_args!(
                 "a client is turned away: no place is left in any worker. Raise connections_max if this lasts"
             );
+            self.shared.seldom.tell(Kind::NoPlace, None, text, now);
             return self.closed();
         };
         let Some(added) = self.conns.get(conn) else {
             return;
         };
         if let Err(error) = epoll::add(&self.epoll, &added.transport, data_of(conn), INTEREST) {
-            tracing::warn!(
+            let text = format_args!(
                 "epoll: {error}; a client is turned away. Raise sysctl fs.epoll.max_user_watches"
             );
+            self.shared.seldom.tell(Kind::Epoll, None, text, now);
             self.conns.remove(conn);
             return self.closed();
         }
@@ -175,9 +179,12 @@ impl Worker {
         if abort {
             conn.transport.abort();
         }
+        if abort && why == Why::Draining && conn.owed_bytes.is_some() {
+            self.shared.cut_off.fetch_add(1, Ordering::Relaxed);
+        }
         self.unbound(&conn);
         conn.front.release(&mut self.heads);
-        tracing::debug!(remote = ?conn.remote, "closed: {why}");
+        tracing::debug!(remote = %conn.remote, "closed: {why}");
     }
 
     /// Takes what waits in the backlogs, closes the listeners, and lets the machine end the rest.

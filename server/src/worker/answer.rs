@@ -19,8 +19,8 @@ use super::{Shared, Worker};
 use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::plain;
-use crate::front::site::{Answer, Served, Site};
-use crate::log::AccessHandle;
+use crate::front::site::{Served, Site, SiteAnswer};
+use crate::log::{AccessHandle, Kind};
 use crate::resolver::{Done, Job};
 use crate::response_cache::changes::Moment;
 use crate::response_cache::watch::{Bytes, Watch};
@@ -40,13 +40,13 @@ impl Worker {
             .as_ref()
             .and_then(|key| self.response_cache.get(key, now))
         {
-            if let CachedResponse::Open { file, .. } = found.ready {
+            if let CachedResponse::Open { file, .. } = found.response {
                 conn.source = Some(Source::File(Arc::clone(file)));
                 conn.proven = found
                     .proven_now
                     .then(|| Confirmation::new(now, self.shared.clock.now()));
             }
-            let plan = (conn.front).ready(stream.nth, found.ready, found.content, &around);
+            let plan = (conn.front).ready(stream.nth, found.response, found.content, &around);
             conn.ready = true;
             self.tally.response_cache_hits.add(1);
             self.tally.answered(conn.front.status());
@@ -68,7 +68,7 @@ impl Worker {
                 match self.shared.site.find(&query, Wait::No) {
                     Some(answer) => self.answer(stream, answer, now),
                     None if self.shared.resolver.submit(stream, Job::Find(query)) => {}
-                    None => self.answer(stream, Answer::Crowded, now),
+                    None => self.answer(stream, SiteAnswer::Crowded, now),
                 }
             }
         }
@@ -87,7 +87,7 @@ impl Worker {
         let whole = owed_bytes.unwrap_or(0) == 0;
         if !whole || !plan.is_sound() {
             tracing::error!(
-                remote = ?conn.remote,
+                remote = %conn.remote,
                 owed_bytes,
                 "an answer is not what its head promises; its connection ends. Please report this"
             );
@@ -117,9 +117,10 @@ impl Worker {
                 );
             }
             Done::Sliced(Err(error), _) => {
-                tracing::warn!(
+                let text = format_args!(
                     "a listing could not be read to its end: {error}; look at its disk (dmesg)"
                 );
+                self.shared.seldom.tell(Kind::Listing, None, text, now);
                 self.decider.on(
                     In::Failed {
                         stream,
@@ -153,7 +154,7 @@ impl Worker {
     }
 
     /// Plans the response to a request whose path was looked up.
-    fn answer(&mut self, stream: StreamId, answer: Answer, now: Instant) {
+    fn answer(&mut self, stream: StreamId, answer: SiteAnswer, now: Instant) {
         let around = around(&self.shared, self.draining, &self.log, &self.decider);
         let Some(conn) = self.conns.get(stream.conn) else {
             return;
@@ -162,7 +163,7 @@ impl Worker {
         self.tally.answered(conn.front.status());
         let plain = conn.front.plain(around.site.files.site());
         let plain = plain.filter(|_| !self.draining);
-        if let (Some(key), Answer::File(served)) = (plain, &answer) {
+        if let (Some(key), SiteAnswer::File(served)) = (plain, &answer) {
             let site = &self.shared.site;
             cache_response(
                 &mut self.response_cache,
@@ -176,25 +177,28 @@ impl Worker {
             count_ready(&self.tally, &self.response_cache);
         }
         match answer {
-            Answer::File(served) => conn.source = Some(Source::File(served.file)),
-            Answer::Listing(listing) => conn.listing = listing,
-            Answer::Astray(why) => tracing::debug!(remote = ?conn.remote, "404: {why}"),
-            Answer::Forbidden(why) => tracing::debug!(remote = ?conn.remote, "403: {why}"),
-            Answer::Failed(error) => {
-                tracing::error!(remote = ?conn.remote, "500: {error}; look at the file, its rights and its disk")
+            SiteAnswer::File(served) => conn.source = Some(Source::File(served.file)),
+            SiteAnswer::Listing(listing) => conn.listing = listing,
+            SiteAnswer::Astray(why) => tracing::debug!(remote = %conn.remote, "404: {why}"),
+            SiteAnswer::Forbidden(why) => tracing::debug!(remote = %conn.remote, "403: {why}"),
+            SiteAnswer::Failed(error) => {
+                let text = format_args!("500: {error}; look at the file, its rights and its disk");
+                self.shared.seldom.tell(Kind::Failed, None, text, now);
             }
-            Answer::Exhausted => {
+            SiteAnswer::Exhausted => {
                 self.response_cache.shed(); // it may be what holds the descriptors
-                tracing::warn!(
+                let text = format_args!(
                     "503: no descriptors or memory left for a request; raise LimitNOFILE"
-                )
+                );
+                self.shared.seldom.tell(Kind::Exhausted, None, text, now);
             }
-            Answer::Crowded => {
-                tracing::warn!(
+            SiteAnswer::Crowded => {
+                let text = format_args!(
                     "503: too many requests wait for a disk that does not answer; look at it (dmesg)"
-                )
+                );
+                self.shared.seldom.tell(Kind::Crowded, None, text, now);
             }
-            Answer::Slash | Answer::Elsewhere(_) | Answer::NotFound => {}
+            SiteAnswer::Slash | SiteAnswer::Elsewhere(_) | SiteAnswer::NotFound => {}
         }
         conn.front.used(&mut self.heads);
         self.planned(stream, plan, now);
@@ -266,7 +270,7 @@ fn cache_response(
             moment,
         )
     });
-    let ready = match form {
+    let response = match form {
         // Read anew each time: the bytes may change without a new time, so those of an older response prove nothing.
         Form::Copied => match served.file.resident(&served.version) {
             Some(body) => CachedResponse::whole(head, &body),
@@ -283,7 +287,7 @@ fn cache_response(
     };
     let made = Made {
         content,
-        ready,
+        response,
         moment,
         sight,
     };

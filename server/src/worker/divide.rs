@@ -7,6 +7,7 @@ use ackpace_core::conn::ConnId;
 use ackpace_core::limits::READINGS_PER_TURN_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::sndbuf::bound::{Bound, Grant};
+use ackpace_core::sndbuf::pool;
 use ackpace_core::sndbuf::reading::{Holding, Reading};
 use ackpace_core::units::Instant;
 use ackpace_core::worker::{In, Sender};
@@ -14,7 +15,7 @@ use ackpace_wire::access_log::Remote;
 
 use super::Worker;
 use super::conns::Conn;
-use crate::divider::{Report, Told};
+use crate::divider::ShareChange;
 use crate::limits::GRANTS_PER_TURN_MAX;
 use crate::tcp;
 use crate::transport::PlainBytes;
@@ -28,20 +29,24 @@ impl Worker {
         };
         let share_bytes = dividing.start_bytes();
         self.decider.on(In::StartShare { share_bytes }, now);
-        let line = dividing.line(self.index);
+        let channel = dividing.channel(self.index);
         let mut grants = 0;
-        while let Some(Told { conn, grant }) = line.take_grant() {
-            // Another response has begun if something is in its socket. The next reading says so.
-            if grant.is_some() || !self.holds(conn) {
-                self.decider.on(In::Share { conn, grant }, now);
-            }
+        while let Some(ShareChange { conn, grant }) = channel.take_grant() {
+            let event = match grant {
+                Some(grant) => In::Share { conn, grant },
+                None => In::NoShare {
+                    conn,
+                    held_bytes: self.held_bytes(conn),
+                },
+            };
+            self.decider.on(event, now);
             grants += 1;
             if grants == GRANTS_PER_TURN_MAX {
                 self.waker.wake(); // there may be more
                 break;
             }
         }
-        if let Some(from) = line.take_look() {
+        if let Some(from) = channel.take_look() {
             let senders: Vec<Sender> = self
                 .decider
                 .senders(from)
@@ -55,7 +60,7 @@ impl Worker {
                 .iter()
                 .filter_map(|sender| self.reading(*sender, now))
                 .collect();
-            dividing.report(Report::Sampled {
+            dividing.report(pool::In::Sampled {
                 worker: self.index as u16,
                 from,
                 readings,
@@ -64,9 +69,10 @@ impl Worker {
         }
     }
 
-    fn holds(&mut self, id: ConnId) -> bool {
+    /// What its socket holds, unsent and in flight.
+    fn held_bytes(&mut self, id: ConnId) -> u64 {
         let held = self.conns.get(id).and_then(|conn| conn.transport.held());
-        held.is_some_and(|held| held.0 > 0)
+        held.map_or(0, |held| held.0)
     }
 
     /// What TCP says of a connection now, and what is believed of it here.
@@ -104,9 +110,9 @@ impl Worker {
         let report = match (joins, grant) {
             (true, _) => sender
                 .and_then(|sender| self.reading(sender, now))
-                .map(|reading| Report::Joined { worker, reading }),
-            (false, None) if sender.is_none() => Some(Report::Left { worker, conn: id }),
-            (false, _) => lessened.map(|holding| Report::Lessened {
+                .map(|reading| pool::In::Joined { worker, reading }),
+            (false, None) if sender.is_none() => Some(pool::In::Left { worker, conn: id }),
+            (false, _) => lessened.map(|holding| pool::In::Lessened {
                 worker,
                 conn: id,
                 holding,
@@ -120,7 +126,7 @@ impl Worker {
     /// A connection is closed.
     pub(super) fn unbound(&self, conn: &Conn) {
         if let (Some(dividing), Some(_)) = (&self.shared.dividing, conn.bound) {
-            dividing.report(Report::Left {
+            dividing.report(pool::In::Left {
                 worker: self.index as u16,
                 conn: conn.id,
             });

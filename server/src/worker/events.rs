@@ -1,5 +1,6 @@
-//! Events of sockets: what epoll(7) is asked, and what a connection's machine is told, whoever noticed it. The one door
-//! is [`Worker::tcp_event`](super::Worker::tcp_event).
+//! Events of sockets: what epoll(7) reports, and the [`TcpEvent`]s that the worker's machine is told of it. Whoever
+//! notices something of a connection makes an [`EventSource`] of it, and all of them pass through
+//! [`Worker::tcp_event`](super::Worker::tcp_event).
 
 use ackpace_core::conn::{ConnId, TcpEvent, TcpSample};
 use rustix::event::epoll::{EventData, EventFlags};
@@ -17,7 +18,8 @@ pub(super) enum EventSource {
     PromiseBroken,
 }
 
-/// What epoll's flags say, in the order in which the machine is told.
+/// What epoll's flags say, in the order in which the machine is told. HUP means that both directions are shut: a receive
+/// finds the FIN, a send finds the error.
 const EPOLL: [(EventFlags, TcpEvent); 4] = [
     (EventFlags::ERR, TcpEvent::Reset),
     (EventFlags::IN, TcpEvent::Readable),
@@ -42,11 +44,16 @@ impl EventSource {
     }
 }
 
-/// User data of epoll events that are not about a connection. Connection ids, as `u64`, are below these.
+// User data of epoll events that are not about a connection. Ids of connections are below these, since no slot has the
+// highest generation (`Conns::remove`).
+/// The worker's waker ([`crate::mailbox::ThreadWaker`]).
 pub(super) const WAKER: u64 = u64::MAX;
+/// A listening socket.
 pub(super) const LISTENER: u64 = u64::MAX - 1;
+/// inotify(7), for files in the response cache ([`crate::response_cache::watch`]).
 pub(super) const WATCH: u64 = u64::MAX - 2;
 
+/// The connection that an event is about: the inverse of [`data_of`].
 pub(super) fn conn_of(data: u64) -> ConnId {
     ConnId {
         index: data as u32,
@@ -54,12 +61,15 @@ pub(super) fn conn_of(data: u64) -> ConnId {
     }
 }
 
-/// The events that epoll reports of a connection's socket.
+/// The events that epoll reports of a connection's socket. Edge-triggered (ET): the machine remembers that a socket is
+/// readable or writable until a call says EAGAIN, so one report for each change is enough, and no call to epoll_ctl(2) is
+/// needed to stop further ones.
 pub(super) const INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 
+/// The user data of a connection's events: its generation above its slot.
 pub(super) fn data_of(conn: ConnId) -> EventData {
     EventData::new_u64((u64::from(conn.generation) << 32) | u64::from(conn.index))
 }

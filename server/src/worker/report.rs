@@ -9,6 +9,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 
 use super::Worker;
+use crate::log::Kind;
 
 impl Worker {
     /// Publishes this worker's load for the others.
@@ -19,8 +20,9 @@ impl Worker {
         }
     }
 
-    /// Publishes the machine's counters, and reports lost wakeups.
-    pub(super) fn publish(&mut self) {
+    /// Publishes the machine's counters, and reports lost wakeups, and counts of lines that were held back.
+    pub(super) fn publish(&mut self, now: Instant) {
+        self.shared.seldom.tell_rest(now);
         let mended = self.decider.counts().mended;
         let more = mended - std::mem::replace(&mut self.mended, mended);
         if more > 0 {
@@ -39,7 +41,13 @@ impl Worker {
     }
 
     /// A read for a response failed, or its file ended before the promised length.
-    pub(super) fn tell_unfilled(&mut self, stream: StreamId, error: ReadError, why: Why) {
+    pub(super) fn tell_unfilled(
+        &mut self,
+        stream: StreamId,
+        error: ReadError,
+        why: Why,
+        now: Instant,
+    ) {
         let conn = self.conns.get(stream.conn);
         let Some(source) = conn.and_then(|conn| conn.source.as_ref()) else {
             return;
@@ -48,30 +56,45 @@ impl Worker {
         let offset_bytes = error.offset_bytes;
         if why == Why::ReadFailed {
             let error = io::Error::from_raw_os_error(error.errno);
-            tracing::error!(
-                file,
-                offset_bytes,
-                "read failed: {error}; the response ends here. Look at the disk (dmesg)"
+            let text = format_args!(
+                "read failed at offset_bytes={offset_bytes}: {error}; the response ends here. Look at the disk (dmesg)"
             );
+            let seldom = &self.shared.seldom;
+            seldom.tell(Kind::Unreadable, Some(&file), text, now);
         } else {
-            tracing::error!(
-                file,
-                offset_bytes,
-                "{why}: the response ends here. Publish new versions by rename"
-            );
+            self.tell_ended(&file, offset_bytes, why, now);
         }
     }
 
     /// A response can't go on, since its file is not what was promised or can't be read.
-    pub(super) fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why) {
+    pub(super) fn tell_broken(&mut self, stream: StreamId, at_bytes: u64, why: Why, now: Instant) {
         let conn = self.conns.get(stream.conn);
         if let Some(source) = conn.and_then(|conn| conn.source.as_ref()) {
             let file = self.shared.site.shown(source.path());
-            tracing::error!(
-                file,
-                at_bytes,
-                "{why}: the response ends before its last byte; docs/operating.md says what to do (The log)"
-            );
+            self.tell_ended(&file, at_bytes, why, now);
+        }
+    }
+
+    fn tell_ended(&self, file: &str, at_bytes: u64, why: Why, now: Instant) {
+        let seldom = &self.shared.seldom;
+        match why {
+            Why::FileChanged => seldom.tell(
+                Kind::FileChanged,
+                Some(file),
+                format_args!(
+                    "{why} at offset_bytes={at_bytes}: the response ends here. Publish new versions by rename"
+                ),
+                now,
+            ),
+            _ => seldom.tell(
+                Kind::Unreadable,
+                Some(file),
+                format_args!(
+                    "{why} at offset_bytes={at_bytes}: the response ends before its last byte; docs/operating.md says what to \
+                     do (The log)"
+                ),
+                now,
+            ),
         }
     }
 }

@@ -151,7 +151,7 @@ impl Worker {
                 }
             }
             Sent::Broken(why) => {
-                self.tell_broken(stream, attempt.at_bytes, why);
+                self.tell_broken(stream, attempt.at_bytes, why, now);
                 In::Failed { stream, why }
             }
             Sent::Missing => In::Missing { stream },

@@ -37,6 +37,28 @@ impl Source {
         }
     }
 
+    /// Whether the span is resident for certain, by what is known already: no system call.
+    pub fn is_proven(&self, span: Span) -> bool {
+        match self {
+            Source::File(file) => file.is_proven(span),
+        }
+    }
+
+    /// Whether a span that was resident a moment ago is so still, as far as anybody can say. It costs less than
+    /// [`resident_bytes`](Source::resident_bytes).
+    pub fn is_still_resident(&self, span: Span) -> bool {
+        match self {
+            Source::File(file) => file.is_still_resident(span),
+        }
+    }
+
+    /// Whether bytes that are missing, and that the kernel has not reclaimed, tell of a program that drops them.
+    pub fn shows_drops(&self) -> bool {
+        match self {
+            Source::File(file) => file.shows_drops(),
+        }
+    }
+
     /// Copies bytes that are in memory, as many as are there. Never waits.
     ///
     /// # Errors

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ackpace_core::addresses::AddressCounts;
 use ackpace_core::limits::LOWAT_BYTES_START;
-use ackpace_core::worker::{Budget, Policy, Settings, Worker as Decider};
+use ackpace_core::worker::{Budget, SendPolicy, Settings, Worker as Decider};
 use crossbeam_channel::Receiver;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
@@ -24,7 +24,7 @@ use crate::front::site::Site;
 use crate::handover::HandOver;
 use crate::ledger::Ledger;
 use crate::limits::COPIED_BYTES_MAX;
-use crate::log::AccessHandle;
+use crate::log::{AccessHandle, Seldom};
 use crate::resolver::{Inbox, Resolver};
 use crate::response_cache::ResponseCache;
 use crate::response_cache::watch::Watch;
@@ -53,6 +53,10 @@ pub struct Shared {
     pub ledger: Arc<Ledger>,
     /// Bytes that one connection is charged in `ledger`.
     pub connection_bytes: u64,
+    /// The lines of the log that many clients cause at once.
+    pub seldom: Seldom,
+    /// Connections with a response that were cut off at the end of the drain.
+    pub cut_off: AtomicU64,
     /// Connections of each client address; `None`: nothing bounds them.
     pub addresses: Option<Arc<AddressCounts>>,
 }
@@ -101,22 +105,10 @@ impl Worker {
         let waker = Arc::clone(&shared.channels[index].waker);
         epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let lowat_bytes = match settings.send {
-            Policy::Margin { .. } => Some(LOWAT_BYTES_START),
-            Policy::Eager => None,
+            SendPolicy::Margin { .. } => Some(LOWAT_BYTES_START),
+            SendPolicy::Eager => None,
         };
-        for listener in &listeners {
-            if let Some(bytes) = lowat_bytes {
-                // Inherited by accepted sockets.
-                tcp::set_lowat(listener, bytes);
-                tcp::open_send_buffer(listener);
-            }
-            epoll::add(
-                &epoll,
-                listener,
-                EventData::new_u64(LISTENER),
-                EventFlags::IN,
-            )?;
-        }
+        watch_listeners(&epoll, &listeners, lowat_bytes)?;
         let ledger = Arc::clone(&shared.ledger);
         let watch = if response_cache_bytes > 0 {
             Watch::new().ok()
@@ -149,4 +141,22 @@ impl Worker {
             mended: 0,
         })
     }
+}
+
+/// Has epoll report clients that wait. With `lowat_bytes`, accepted sockets inherit it, and a send buffer as large as the
+/// kernel allows.
+fn watch_listeners(
+    epoll: &OwnedFd,
+    listeners: &[OwnedFd],
+    lowat_bytes: Option<u32>,
+) -> io::Result<()> {
+    for listener in listeners {
+        if let Some(bytes) = lowat_bytes {
+            tcp::set_lowat(listener, bytes);
+            tcp::open_send_buffer(listener);
+        }
+        let data = EventData::new_u64(LISTENER);
+        epoll::add(epoll, listener, data, EventFlags::IN)?;
+    }
+    Ok(())
 }

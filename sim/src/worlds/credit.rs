@@ -12,7 +12,7 @@ use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ResidencySource, StreamId, TcpEvent, TcpSample};
 use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::units::{Instant, US_PER_S};
-use ackpace_core::worker::{In, Out, Policy, Received, Worker};
+use ackpace_core::worker::{In, Out, Received, SendPolicy, Worker};
 
 use super::sending::plan;
 use super::socket::{conn_id, settings};
@@ -137,7 +137,7 @@ struct Run<'a> {
 impl World {
     /// Runs it.
     pub fn run(&self) -> Outcome {
-        let policy = Policy::Margin {
+        let policy = SendPolicy::Margin {
             budget_bytes: 52 << 20,
         };
         let mut run = Run {
@@ -206,13 +206,7 @@ impl Run<'_> {
                 ..Grant::default()
             };
             let conn = conn_id(index);
-            self.worker.on(
-                In::Share {
-                    conn,
-                    grant: Some(grant),
-                },
-                now,
-            );
+            self.worker.on(In::Share { conn, grant }, now);
         }
         self.turn();
     }

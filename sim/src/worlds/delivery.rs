@@ -13,7 +13,7 @@ mod shell;
 
 use ackpace_core::disk::{self, Delayed};
 use ackpace_core::units::Instant;
-use ackpace_core::worker::Policy;
+use ackpace_core::worker::SendPolicy;
 
 pub use self::faults::{Faults, Mishap};
 pub use self::laws::Ending;
@@ -49,8 +49,8 @@ pub struct World {
     pub page_cache_bytes: u64,
     /// Settings of the disk machine.
     pub disk: disk::Settings,
-    /// Policy that fills the sockets.
-    pub send: Policy,
+    /// SendPolicy that fills the sockets.
+    pub send: SendPolicy,
     /// When counting begins.
     pub measured_from: Instant,
     /// When it ends.

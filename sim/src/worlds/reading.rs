@@ -7,7 +7,7 @@
 mod shell;
 
 use ackpace_core::units::Instant;
-use ackpace_core::worker::Policy;
+use ackpace_core::worker::SendPolicy;
 
 use crate::models::tcp::Profile;
 
@@ -100,8 +100,8 @@ pub struct Outcome {
 pub struct World {
     /// Who downloads.
     pub clients: Vec<Client>,
-    /// Policy that fills the sockets.
-    pub send: Policy,
+    /// SendPolicy that fills the sockets.
+    pub send: SendPolicy,
     /// When counting begins.
     pub measured_from_ms: u64,
     /// When it ends.

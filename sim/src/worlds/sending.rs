@@ -11,7 +11,7 @@ use ackpace_core::conn::{
 };
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
-use ackpace_core::worker::{In, Out, Policy, Received, Worker};
+use ackpace_core::worker::{In, Out, Received, SendPolicy, Worker};
 use smallvec::smallvec;
 
 pub use super::socket::{Change, Client, Pace, SOCKET_BYTES};
@@ -43,8 +43,8 @@ pub struct Outcome {
 pub struct World {
     /// Who downloads.
     pub clients: Vec<Client>,
-    /// Policy that fills the sockets.
-    pub send: Policy,
+    /// SendPolicy that fills the sockets.
+    pub send: SendPolicy,
     /// When counting begins.
     pub measured_from: Instant,
     /// When it ends.
@@ -61,7 +61,7 @@ impl World {
                 .iter()
                 .map(|client| Socket::new(*client))
                 .collect(),
-            eager: self.send == Policy::Eager,
+            eager: self.send == SendPolicy::Eager,
             now: Instant { us: 0 },
             measured_from: self.measured_from,
             queue_byte_us: 0,

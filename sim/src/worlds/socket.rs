@@ -6,7 +6,7 @@ use ackpace_core::conn::ConnId;
 use ackpace_core::limits::LOWAT_BYTES_START;
 use ackpace_core::send::Refill;
 use ackpace_core::units::{Instant, US_PER_S};
-use ackpace_core::worker::{Policy, Settings};
+use ackpace_core::worker::{SendPolicy, Settings};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::RngCore;
 
@@ -205,7 +205,7 @@ pub(super) fn conn_id(index: usize) -> ConnId {
     }
 }
 
-pub(super) fn settings(send: Policy, delay: Delay) -> Settings {
+pub(super) fn settings(send: SendPolicy, delay: Delay) -> Settings {
     Settings {
         worker: 0,
         connections_max: 16_384,

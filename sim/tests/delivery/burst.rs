@@ -20,7 +20,7 @@ fn bursty(seed: u64, disk: Settings, burst_s: u64) -> World {
         }
     }
     World {
-        send: Policy::Eager,
+        send: SendPolicy::Eager,
         measured_from: seconds(BURST_AT),
         ends_at: seconds(BURST_AT + burst_s + 1),
         ..world(clients, disk)

@@ -22,7 +22,7 @@ use ackpace_core::disk::{Order, Settings};
 use ackpace_core::limits::SEND_QUEUE_BYTES;
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{Instant, MIB};
-use ackpace_core::worker::Policy;
+use ackpace_core::worker::SendPolicy;
 use ackpace_sim::models::disk::profile::{Discipline, DiskProfile, Profile, QueueProfile, Seek};
 use ackpace_sim::worlds::delivery::{Download, Faults, Outcome, World};
 use ackpace_sim::worlds::sending::{Client, Pace, SOCKET_BYTES};
@@ -121,7 +121,7 @@ fn world(downloads: Vec<Download>, disk: Settings) -> World {
         profile: Profile::Disk(scsi()),
         page_cache_bytes: u64::MAX,
         disk,
-        send: Policy::Margin {
+        send: SendPolicy::Margin {
             budget_bytes: SEND_QUEUE_BYTES,
         },
         measured_from: seconds(20),

@@ -76,7 +76,7 @@ fn who_takes_nothing_is_not_read_for() {
         };
         world.run()
     };
-    let margin = Policy::Margin {
+    let margin = SendPolicy::Margin {
         budget_bytes: SEND_QUEUE_BYTES,
     };
     for rate in [1, 1_000] {
@@ -84,7 +84,7 @@ fn who_takes_nothing_is_not_read_for() {
         assert!(still.pool_max_bytes <= 128 << 10, "{still:?}");
         assert!(still.read_bytes <= 192 << 10, "{still:?}");
         // An eager sender fills a socket of 2 MiB first: until that is full, the client looks fast and is read for.
-        let still = run(tdap, rate, Policy::Eager);
+        let still = run(tdap, rate, SendPolicy::Eager);
         assert!(still.read_bytes <= 5 << 20, "{still:?}");
     }
     let fixed = Settings {

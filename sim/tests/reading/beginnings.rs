@@ -20,7 +20,7 @@ fn slow_start_takes_its_course_on_paths_of_any_length() {
             table += &format!("{crowd:5} + {mb_per_s:3} MB/s, {rtt_ms:3} ms");
             let mut underrun_ms = 0;
             for ends_s in [1, 4] {
-                let sends = [Policy::Eager, SEND];
+                let sends = [SendPolicy::Eager, SEND];
                 let fast = |send| first(crowd, mb_per_s * 1_000_000, rtt_ms, send, ends_s);
                 let [eager, margin] = sends.map(fast);
                 table += &cell(eager.read_bytes as f64 / 1e6, 17, 2);
@@ -39,7 +39,13 @@ fn slow_start_takes_its_course_on_paths_of_any_length() {
 }
 
 /// A client whom its path alone holds up, beside a crowd.
-fn first(crowd: usize, link_bytes_per_s: u64, rtt_ms: u64, send: Policy, ends_s: u64) -> Reader {
+fn first(
+    crowd: usize,
+    link_bytes_per_s: u64,
+    rtt_ms: u64,
+    send: SendPolicy,
+    ends_s: u64,
+) -> Reader {
     let mut dice = Pcg64Mcg::seed_from_u64(SEEDS[0]);
     let mut clients = (0..crowd)
         .map(|_| Kind::Steady.client(100_000, 6_144, &mut dice))

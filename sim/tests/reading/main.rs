@@ -11,7 +11,7 @@ mod mixes;
 mod pauses;
 
 use ackpace_core::limits::{FIRST_READ_BYTES, STEADY_QUEUE_BYTES};
-use ackpace_core::worker::Policy;
+use ackpace_core::worker::SendPolicy;
 use ackpace_sim::models::tcp::Profile;
 use ackpace_sim::models::tcp::receiver::Program;
 use ackpace_sim::worlds::reading::{Asks, Client, NOTED_EACH_MS, Outcome, Reader, Supply, World};
@@ -20,7 +20,7 @@ use rand_pcg::Pcg64Mcg;
 
 const SEEDS: [u64; 3] = [20_261_101, 20_261_102, 20_261_103];
 const BUFFERS_KIB: [u64; 4] = [32, 256, 1_024, 6_144];
-const SEND: Policy = Policy::Margin {
+const SEND: SendPolicy = SendPolicy::Margin {
     budget_bytes: STEADY_QUEUE_BYTES,
 };
 /// Until when a starved client is starved, milliseconds.

@@ -27,7 +27,7 @@ const OUTCOME: Outcome = Outcome {
     why: Some("reset by client"),
 };
 
-fn text(format: Format, request: &RequestText<'_>, outcome: &Outcome) -> String {
+fn text(format: LineFormat, request: &RequestText<'_>, outcome: &Outcome) -> String {
     let mut out = Vec::new();
     line(format, request, outcome, &mut out);
     String::from_utf8(out).expect("UTF-8 for any input")
@@ -36,16 +36,16 @@ fn text(format: Format, request: &RequestText<'_>, outcome: &Outcome) -> String 
 #[test]
 fn each_format_writes_its_line() {
     assert_eq!(
-        text(Format::Common, &REQUEST, &OUTCOME),
+        text(LineFormat::Common, &REQUEST, &OUTCOME),
         "192.0.2.1 - - [10/Oct/2000:20:55:36 +0000] \"GET /a%20b?x=1 HTTP/1.1\" 206 4096\n"
     );
     assert_eq!(
-        text(Format::Combined, &REQUEST, &OUTCOME),
+        text(LineFormat::Combined, &REQUEST, &OUTCOME),
         "192.0.2.1 - - [10/Oct/2000:20:55:36 +0000] \"GET /a%20b?x=1 HTTP/1.1\" 206 4096 \
          \"https://example.org/\" \"curl/8.14.1\"\n"
     );
     assert_eq!(
-        text(Format::Json, &REQUEST, &OUTCOME),
+        text(LineFormat::Json, &REQUEST, &OUTCOME),
         "{\"time\":\"2000-10-10T20:55:36.042Z\",\"remote_addr\":\"192.0.2.1\",\"method\":\"GET\",\
          \"target\":\"/a%20b?x=1\",\"version\":\"HTTP/1.1\",\"status\":206,\"bytes_sent\":4096,\
          \"bytes_acked\":2048,\"complete\":false,\"why\":\"reset by client\",\"range\":\"bytes=5-\",\
@@ -64,11 +64,11 @@ fn what_is_missing_is_a_dash_or_null() {
     };
     let empty = RequestText::default();
     assert_eq!(
-        text(Format::Combined, &empty, &outcome),
+        text(LineFormat::Combined, &empty, &outcome),
         "unix: - - [10/Oct/2000:20:55:36 +0000] \"-\" 206 4096 \"-\" \"-\"\n"
     );
     assert_eq!(
-        text(Format::Json, &empty, &outcome),
+        text(LineFormat::Json, &empty, &outcome),
         "{\"time\":\"2000-10-10T20:55:36.042Z\",\"remote_addr\":\"unix:\",\"method\":null,\"target\":null,\
          \"version\":null,\"status\":206,\"bytes_sent\":4096,\"bytes_acked\":null,\"complete\":true,\"why\":null,\
          \"range\":null,\"waited_disk_ms\":1.500,\"waited_net_ms\":0.020,\"duration_ms\":1000.001,\
@@ -83,7 +83,7 @@ fn a_request_line_that_is_none_is_written_whole_and_escaped() {
         ..RequestText::default()
     };
     assert_eq!(
-        text(Format::Common, &request, &OUTCOME),
+        text(LineFormat::Common, &request, &OUTCOME),
         "192.0.2.1 - - [10/Oct/2000:20:55:36 +0000] \"\\x16\\x03\\x01 \\x22x\\x5C\\xFF\\x7F\" 206 4096\n"
     );
 }
@@ -95,7 +95,7 @@ fn strange_fields_are_written_as_nginx_1_22_wrote_them() {
         user_agent: Some(b"a\"b\\c\tz\xE9~"),
         ..REQUEST
     };
-    let line = text(Format::Combined, &request, &OUTCOME);
+    let line = text(LineFormat::Combined, &request, &OUTCOME);
     assert!(
         line.ends_with(" \"\" \"a\\x22b\\x5Cc\\x09z\\xE9~\"\n"),
         "{line}"
@@ -111,7 +111,7 @@ fn an_ipv4_client_of_an_ipv6_listener_is_written_as_ipv4() {
     ] {
         let remote = Remote::Ip(address.parse().expect("an address"));
         assert!(
-            text(Format::Common, &REQUEST, &Outcome { remote, ..OUTCOME }).starts_with(written)
+            text(LineFormat::Common, &REQUEST, &Outcome { remote, ..OUTCOME }).starts_with(written)
         );
     }
 }
@@ -120,7 +120,7 @@ fn an_ipv4_client_of_an_ipv6_listener_is_written_as_ipv4() {
 fn overlong_fields_are_cut_and_say_so() {
     let agent = [b'a'; ACCESS_LOG_AGENT_BYTES_MAX + 1];
     let kept = "a".repeat(ACCESS_LOG_AGENT_BYTES_MAX);
-    for format in [Format::Combined, Format::Json] {
+    for format in [LineFormat::Combined, LineFormat::Json] {
         let at = RequestText {
             user_agent: Some(&agent[1..]),
             ..REQUEST
@@ -151,7 +151,7 @@ fn a_request_of_which_little_was_kept_shows_the_beginning_of_each_field() {
         ..request
     };
     let shown = "a".repeat(ACCESS_LOG_BRIEF_BYTES_MAX);
-    for format in [Format::Combined, Format::Json] {
+    for format in [LineFormat::Combined, LineFormat::Json] {
         let line = text(format, &again, &OUTCOME);
         assert_eq!(line, text(format, &request, &OUTCOME));
         assert_eq!(line.matches(&format!("{shown}...")).count(), 2, "{line}");
@@ -185,7 +185,7 @@ fn the_longest_line_keeps_to_its_bound() {
         duration_us: u64::MAX,
         ..OUTCOME
     };
-    for format in [Format::Common, Format::Combined, Format::Json] {
+    for format in [LineFormat::Common, LineFormat::Combined, LineFormat::Json] {
         let len_bytes = text(format, &request, &outcome).len();
         assert!(
             len_bytes <= ACCESS_LOG_LINE_BYTES_MAX,
@@ -207,13 +207,13 @@ proptest! {
             user_agent: agent.as_deref(), brief,
         };
         let outcome = Outcome { time_unix_ms, ..OUTCOME };
-        for format in [Format::Common, Format::Combined, Format::Json] {
+        for format in [LineFormat::Common, LineFormat::Combined, LineFormat::Json] {
             let line = text(format, &request, &outcome);
             let body = line.strip_suffix('\n').expect("a line feed at the end");
             prop_assert!(!body.bytes().any(|byte| byte < 0x20 || byte == 0x7F), "{body:?}");
         }
         let json: serde_json::Value =
-            serde_json::from_str(&text(Format::Json, &request, &outcome)).expect("valid JSON");
+            serde_json::from_str(&text(LineFormat::Json, &request, &outcome)).expect("valid JSON");
         let expected = Some(String::from_utf8_lossy(&target)).filter(|target| !target.is_empty());
         prop_assume!(!brief); // then it may be cut
         prop_assert_eq!(json["target"].as_str(), expected.as_deref());
@@ -222,7 +222,7 @@ proptest! {
     #[test]
     fn combined_gives_the_target_back_to_who_unescapes_it(target in proptest::collection::vec(any::<u8>(), 1..60)) {
         let request = RequestText { method: b"", version: b"", target: &target, ..RequestText::default() };
-        let line = text(Format::Common, &request, &OUTCOME);
+        let line = text(LineFormat::Common, &request, &OUTCOME);
         let quoted = line.split('"').nth(1).expect("a quoted request");
         let mut read = Vec::new();
         let mut bytes = quoted.bytes();

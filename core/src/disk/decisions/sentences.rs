@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::DeviceChange;
-use crate::depth::Verdict;
+use crate::depth::TrialOutcome;
 use crate::units::{Bytes, Time};
 
 impl fmt::Display for DeviceChange {
@@ -77,8 +77,8 @@ impl fmt::Display for DeviceChange {
     }
 }
 
-fn tried(verdict: &Verdict, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Verdict {
+fn tried(verdict: &TrialOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let TrialOutcome {
         from,
         to,
         gain_permille,

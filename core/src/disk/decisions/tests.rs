@@ -89,7 +89,7 @@ fn what_happens_once_is_told_once() {
 
 #[test]
 fn a_decision_is_a_plain_sentence_with_its_numbers() {
-    let verdict = Verdict {
+    let verdict = TrialOutcome {
         from: 4,
         to: 8,
         gain_permille: 31,
@@ -102,14 +102,14 @@ fn a_decision_is_a_plain_sentence_with_its_numbers() {
                 to: 4,
                 bound: DepthBound::FirstRead,
             },
-            "the device gets 4 reads at once (K), not 8, since a new client's first read waits for no more",
+            "the device gets 4 reads at once (K), not 8, since more would make a new client wait too long for its first bytes",
         ),
         (
             DeviceChange::Tried(verdict),
             "8 reads at once (K) were measured against 4: the device brings 3.1 % more, so it gets them from now on",
         ),
         (
-            DeviceChange::Tried(Verdict {
+            DeviceChange::Tried(TrialOutcome {
                 to: 2,
                 gain_permille: -205,
                 adopted: false,

@@ -226,7 +226,7 @@ fn a_follower_who_is_slower_than_he_seems_ends_it_by_what_he_does_not_find() {
     let mut disk = disk(64 * MIB);
     let fast = Want {
         rate_bytes_per_s: 100 * MB,
-        dry_at: NOW.plus_us(30_000_000),
+        underrun_at: NOW.plus_us(30_000_000),
         ..reads_on(1, 300 * MIB, 1)
     };
     disk.on(In::Want(fast), NOW);

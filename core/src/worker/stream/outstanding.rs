@@ -54,7 +54,7 @@ impl Outstanding {
         object: ObjectId,
         span: Span,
         absent: bool,
-        dry_at: Instant,
+        underrun_at: Instant,
         rate_bytes_per_s: u64,
     ) -> Want {
         self.seq = self.seq.next();
@@ -62,7 +62,7 @@ impl Outstanding {
             stream: self.stream,
             object,
             span,
-            dry_at,
+            underrun_at,
             rate_bytes_per_s,
             seq: self.seq,
             answers: self.answers,
@@ -72,16 +72,21 @@ impl Outstanding {
     }
 
     /// The same want with a new deadline, if the change is worth telling the disk machine.
-    pub fn redate(&mut self, dry_at: Instant, rate_bytes_per_s: u64, now: Instant) -> Option<Want> {
+    pub fn redate(
+        &mut self,
+        underrun_at: Instant,
+        rate_bytes_per_s: u64,
+        now: Instant,
+    ) -> Option<Want> {
         let told = self.want?;
         let (answers, signals) = (self.answers, self.signals);
         // Like a request already given to the kernel: the worker never postpones it, only the disk machine may.
         let keeps = self.delay != Delay::Rate && told.rate_bytes_per_s > 0;
-        let anew = match keeps && dry_at >= told.dry_at {
+        let anew = match keeps && underrun_at >= told.underrun_at {
             true if self.delay == Delay::Off || told.signals == signals => return None,
             true => told,
-            false if is_moved(&told, dry_at, rate_bytes_per_s, now) => Want {
-                dry_at,
+            false if is_moved(&told, underrun_at, rate_bytes_per_s, now) => Want {
+                underrun_at,
                 rate_bytes_per_s,
                 ..told
             },
@@ -125,13 +130,13 @@ impl Outstanding {
 }
 
 /// Whether the stream of this want now runs dry at a time so different that the want needs a new deadline.
-fn is_moved(told: &Want, dry_at: Instant, rate_bytes_per_s: u64, now: Instant) -> bool {
+fn is_moved(told: &Want, underrun_at: Instant, rate_bytes_per_s: u64, now: Instant) -> bool {
     if rate_bytes_per_s == 0 {
         let soon = now.plus_us(UNKNOWN_MARGIN_US);
-        let taken = dry_at <= soon && told.dry_at > soon;
-        return taken || dry_at <= now && told.dry_at > now; // all else is a guess
+        let taken = underrun_at <= soon && told.underrun_at > soon;
+        return taken || underrun_at <= now && told.underrun_at > now; // all else is a guess
     }
-    let (before, after) = (told.dry_at, dry_at);
+    let (before, after) = (told.underrun_at, underrun_at);
     let late = before <= now && after <= now;
     let moved_us = before.since_us(after) + after.since_us(before);
     told.rate_bytes_per_s == 0 || !late && moved_us > REDATE_US_MIN.max(before.since_us(now) / 8)

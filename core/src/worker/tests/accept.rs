@@ -33,6 +33,71 @@ fn accepting_pauses_when_full_and_resumes_when_one_leaves() {
     );
 }
 
+/// A worker with room for three connections, one of which is served each tenth of a second.
+fn full() -> (Bench, [ConnId; 3]) {
+    let mut bench = Bench::new(Settings {
+        connections_max: 3,
+        ..settings()
+    });
+    let conns = [0, 1, 2].map(|index| {
+        let (conn, _) = bench.served(index, true);
+        bench.wait_us(US_PER_S / 10);
+        conn
+    });
+    (bench, conns)
+}
+
+/// Which connection is closed within so many seconds, and why.
+fn closed_within(bench: &mut Bench, s: u64) -> Option<(ConnId, Why)> {
+    let outs = bench.wait_s(s);
+    outs.iter().find_map(|out| match out {
+        &Out::Close { conn, why, .. } => Some((conn, why)),
+        _ => None,
+    })
+}
+
+#[test]
+fn without_room_the_one_that_has_been_idle_for_longest_makes_room() {
+    let (mut bench, [first, second, _]) = full();
+    assert_eq!(closed_within(&mut bench, 1), Some((first, Why::Idle)));
+    assert!(bench.worker.door.willing(bench.worker.connections()));
+    assert_eq!(closed_within(&mut bench, 5), None, "there is room for one");
+    accepted(&mut bench, 0, 1);
+    assert_eq!(closed_within(&mut bench, 1), Some((second, Why::Idle)));
+}
+
+#[test]
+fn one_that_was_busy_a_moment_ago_or_has_not_received_its_answer_makes_no_room() {
+    let (mut bench, [first, second, third]) = full();
+    bench.sample = TcpSample {
+        window_closed: true,
+        ..unacked(5_000)
+    };
+    for conn in [first, second, third] {
+        let stream = bench.request(conn);
+        let outs = bench.resolved(stream, plan([], true));
+        bench.deliver(outs);
+    }
+    assert_eq!(
+        closed_within(&mut bench, 20),
+        None,
+        "their sockets are full"
+    );
+    bench.sample = unacked(0);
+    assert_eq!(closed_within(&mut bench, 1), Some((first, Why::Idle)));
+    let (mut bench, [first, ..]) = full();
+    for _ in 0..40 {
+        bench.wait_us(US_PER_S / 4);
+        for index in 0..3 {
+            let conn = ConnId { index, ..first };
+            let stream = bench.request(conn);
+            let outs = bench.resolved(stream, plan([], true));
+            let outs = bench.deliver(outs);
+            assert!(bench.closed_in(&outs).is_none(), "all are in use");
+        }
+    }
+}
+
 #[test]
 fn a_turn_accepts_a_bounded_number() {
     let mut bench = Bench::new(settings());

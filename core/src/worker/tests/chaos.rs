@@ -166,12 +166,12 @@ fn finish(shell: &mut Shell) {
 }
 
 /// Both ways of sending, by the seed.
-fn send_by(seed: u64) -> Policy {
+fn send_by(seed: u64) -> SendPolicy {
     let budget_bytes = seed >> 32;
     if seed % 2 == 0 {
-        Policy::Margin { budget_bytes }
+        SendPolicy::Margin { budget_bytes }
     } else {
-        Policy::Eager
+        SendPolicy::Eager
     }
 }
 

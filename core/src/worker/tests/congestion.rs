@@ -23,7 +23,7 @@ struct Download {
 impl Download {
     /// A download from the disk at 1 MB/s for two seconds, so that its rate is known. Returns its wants.
     fn begun(delay: Delay) -> (Download, Vec<Want>) {
-        let send = Policy::Margin {
+        let send = SendPolicy::Margin {
             budget_bytes: 48 << 20,
         };
         let mut bench = Bench::new(Settings {
@@ -92,7 +92,10 @@ fn by_the_rate_a_want_is_dated_by_what_the_cut_window_carries() {
         panic!("one want for one sign: {wants:?}")
     };
     assert_eq!((want.rate_bytes_per_s, want.signals), (600_000, 1));
-    assert!(want.dry_at > before.dry_at.plus_us(5_000_000), "{want:?}");
+    assert!(
+        want.underrun_at > before.underrun_at.plus_us(5_000_000),
+        "{want:?}"
+    );
     let worker = &download.bench.worker;
     assert_eq!(worker.counts().signals, [1, 0, 0]);
     let told = worker.decisions().any(|told| {
@@ -124,8 +127,8 @@ fn without_delay_a_want_is_never_dated_later_and_by_the_rate_it_is() {
     let slower = |delay| {
         let (mut download, before) = Download::begun(delay);
         let (wants, _) = download.goes_on(30, 50_000);
-        let before = before.last().expect("a want").dry_at;
-        wants.iter().any(|want| want.dry_at > before)
+        let before = before.last().expect("a want").underrun_at;
+        wants.iter().any(|want| want.underrun_at > before)
     };
     assert!(!slower(Delay::Off));
     assert!(slower(Delay::Rate));

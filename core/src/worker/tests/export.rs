@@ -91,8 +91,8 @@ struct Node {
 impl Node {
     fn new(worker: u16, dice: &mut Dice) -> Node {
         let send = match dice.below(2) {
-            0 => Policy::Eager,
-            _ => Policy::Margin {
+            0 => SendPolicy::Eager,
+            _ => SendPolicy::Margin {
                 budget_bytes: 64 * MIB,
             },
         };

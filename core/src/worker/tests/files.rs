@@ -1,7 +1,8 @@
 //! Windows of files: resident ones are sent, cold ones are wanted first.
 
 use super::*;
-use crate::limits::{PAUSED_US, RESIDENCY_TRUST_US, UNKNOWN_MARGIN_US, UNTAKEN_US};
+use crate::limits::{PAUSED_US, UNKNOWN_MARGIN_US, UNTAKEN_US};
+use crate::residency::limits::RESIDENCY_TRUST_US;
 
 fn window(n: u64) -> Span {
     Span {
@@ -38,7 +39,8 @@ fn a_resident_window_is_sent_after_one_question() {
         [Out::Probe {
             stream,
             object,
-            span
+            span,
+            seen_us_ago: None,
         }]
     );
     let outs = bench.probed(stream, WINDOW);
@@ -81,12 +83,12 @@ fn a_cold_window_is_wanted_and_the_next_is_read_while_it_is_sent() {
     assert_eq!(send_of(&outs), None);
     bench.wait_us(8_000);
     let outs = bench.filled(stream, window(0));
-    assert!(matches!(wants_of(&outs)[..], [(1, dry_at)] if dry_at > bench.now));
+    assert!(matches!(wants_of(&outs)[..], [(1, underrun_at)] if underrun_at > bench.now));
     assert_eq!(send_of(&outs), Some((1, 0, WINDOW)));
     bench.sent(stream, 1_000, true);
     let outs = bench.filled(stream, window(1));
     assert!(
-        matches!(wants_of(&outs)[..], [(2, dry_at)] if dry_at > bench.now),
+        matches!(wants_of(&outs)[..], [(2, underrun_at)] if underrun_at > bench.now),
         "when it is due, the disk machine knows"
     );
     bench.tcp(stream.conn, TcpEvent::Writable);
@@ -356,11 +358,14 @@ fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_want_dated_anew() {
     bench.sample.unsent_bytes = Some(READ);
     take(&mut bench, 4 * READ, READ);
     let outs = bench.wait_s(4);
-    let dry_at = outs.iter().filter_map(|out| match out {
-        Out::Want(want) => Some(want.dry_at),
+    let underrun_at = outs.iter().filter_map(|out| match out {
+        Out::Want(want) => Some(want.underrun_at),
         _ => None,
     });
-    let dry_at: Vec<Instant> = dry_at.collect();
-    assert!(dry_at.len() >= 2 && dry_at.is_sorted(), "{dry_at:?}");
-    assert!(dry_at.last() > Some(&bench.now), "{dry_at:?}");
+    let underrun_at: Vec<Instant> = underrun_at.collect();
+    assert!(
+        underrun_at.len() >= 2 && underrun_at.is_sorted(),
+        "{underrun_at:?}"
+    );
+    assert!(underrun_at.last() > Some(&bench.now), "{underrun_at:?}");
 }

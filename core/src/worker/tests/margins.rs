@@ -9,7 +9,7 @@ const TAKEN_BYTES: u64 = 50_000 - HEAD_BYTES;
 
 fn by_margin() -> Settings {
     Settings {
-        send: Policy::Margin {
+        send: SendPolicy::Margin {
             budget_bytes: 48 << 20,
         },
         ..settings()

@@ -9,7 +9,7 @@ const ADDRESS: Option<Address> = Some(Address(7));
 
 fn divided() -> Bench {
     let mut bench = Bench::new(Settings {
-        send: Policy::Margin {
+        send: SendPolicy::Margin {
             budget_bytes: 48 << 20,
         },
         ..settings()
@@ -52,12 +52,16 @@ impl Bench {
         (stream, outs)
     }
 
-    fn granted(&mut self, conn: ConnId, share_bytes: Option<u64>) -> Vec<Out> {
-        let grant = share_bytes.map(|share_bytes| Grant {
+    fn granted(&mut self, conn: ConnId, share_bytes: u64) -> Vec<Out> {
+        let grant = Grant {
             share_bytes,
             ..Grant::default()
-        });
+        };
         self.tell(In::Share { conn, grant })
+    }
+
+    fn taken_back(&mut self, conn: ConnId, held_bytes: u64) -> Vec<Out> {
+        self.tell(In::NoShare { conn, held_bytes })
     }
 }
 
@@ -84,7 +88,7 @@ fn a_response_has_a_start_share_before_its_first_byte_and_is_filled_by_its_share
         Some(true)
     );
     bench.sent(stream, HEAD_BYTES, false);
-    let outs = bench.granted(conn, Some(5_000));
+    let outs = bench.granted(conn, 5_000);
     assert_eq!(shares(&outs), [(Some(5_000), false)]);
     bench.tell(In::Sent {
         stream,
@@ -105,7 +109,7 @@ fn a_unix_socket_has_no_share_and_where_nothing_is_divided_nobody_has() {
     let mut bench = Bench::new(settings());
     let conn = bench.accepted(0, ADDRESS);
     assert_eq!(shares(&bench.downloads(conn).1), []);
-    assert_eq!(shares(&bench.granted(conn, Some(5_000))), [], "a late one");
+    assert_eq!(shares(&bench.granted(conn, 5_000)), [], "a late one");
 }
 
 #[test]
@@ -120,14 +124,24 @@ fn a_share_is_given_back_unless_another_response_has_begun() {
         bench.worker.sender(conn).map(|sender| sender.is_sending),
         Some(false)
     );
-    assert_eq!(shares(&bench.granted(conn, None)), [(None, false)]);
+    assert_eq!(shares(&bench.taken_back(conn, 0)), [(None, false)]);
     assert_eq!(bench.worker.sender(conn), None);
     let (_, outs) = bench.downloads(conn);
     assert_eq!(shares(&outs), [(Some(START_BYTES), true)], "it joins again");
-    let outs = bench.granted(conn, None);
+    let outs = bench.taken_back(conn, 0);
     assert_eq!(
         shares(&outs),
         [(None, false), (Some(START_BYTES), true)],
         "who divides had not heard of that"
     );
+}
+
+#[test]
+fn a_share_stays_while_the_socket_holds_something() {
+    let mut bench = divided();
+    let conn = bench.accepted(0, ADDRESS);
+    let (stream, _) = bench.downloads(conn);
+    bench.sent(stream, HEAD_BYTES, false);
+    assert_eq!(shares(&bench.taken_back(conn, 1)), [], "it was idle before");
+    assert!(bench.worker.sender(conn).is_some());
 }

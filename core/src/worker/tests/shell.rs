@@ -10,9 +10,9 @@ use crate::addresses::{Address, AddressCounts};
 use crate::congestion::Delay;
 use crate::conn::Held;
 use crate::disk::{self, Disk, ReadError, ReadId};
-use crate::limits::RESIDENCY_TRUST_US;
 use crate::limits::SLOT_BYTES;
 use crate::prefetch::Prefetch;
+use crate::residency::limits::RESIDENCY_TRUST_US;
 use crate::send::Refill;
 
 /// Residency is kept in quarters of a window, so that half-known windows occur.
@@ -136,7 +136,7 @@ pub(super) struct Shell {
     generations: BTreeMap<u32, u32>,
     listening: bool,
     arrivals: bool,
-    send: Policy,
+    send: SendPolicy,
     connections_max: usize,
     /// Whether anything may fail, be cut short or come late.
     pub mishaps: bool,
@@ -382,6 +382,7 @@ impl Shell {
                 stream,
                 object,
                 span,
+                ..
             } => {
                 self.client(stream.conn, &out);
                 let resident_bytes = self.resident_bytes(object, span);
@@ -654,7 +655,7 @@ impl Shell {
         }
         let cut = self.mishap(4);
         let client = self.clients.get_mut(&stream.conn).expect("checked");
-        let eager = self.send == Policy::Eager; // with margins, a full socket is also asked whether it took more
+        let eager = self.send == SendPolicy::Eager; // with margins, a full socket is also asked whether it took more
         assert!(!(client.full && eager), "the socket is full");
         assert!(!client.shut, "bytes behind our FIN");
         let kernel_bytes = SOCKET_BYTES - client.unacked_bytes;

@@ -171,10 +171,10 @@ fn a_paused_player_that_holds_memory_others_wait_for_has_less_time() {
     };
     let grant = |pause_us_max| In::Share {
         conn,
-        grant: Some(Grant {
+        grant: Grant {
             pause_us_max,
             ..Grant::default()
-        }),
+        },
     };
     bench.tell(grant(20 * US_PER_S));
     assert_eq!(bench.closed_within_s(19), None);

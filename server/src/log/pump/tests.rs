@@ -76,7 +76,7 @@ fn writer<W: super::Sink, Report: FnMut(Trouble, &mut Vec<u8>)>(
         sink,
         render as Render,
         report,
-        Arc::new(Shared::new(std::thread::current())),
+        Arc::new(QueueState::new(std::thread::current())),
     )
 }
 
@@ -279,6 +279,33 @@ fn short_writes_and_interruptions_are_continued() {
     writer.write(Instant::now());
     assert_eq!(sink.text(), "abcdef\n");
     assert_eq!(noted(&troubles), [""; 0]);
+}
+
+#[test]
+fn a_line_torn_before_its_file_was_emptied_leaves_no_empty_line() {
+    struct Emptied(Sink);
+    impl Write for Emptied {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    impl super::Sink for Emptied {
+        fn is_empty(&self) -> bool {
+            self.0.text().is_empty()
+        }
+    }
+    let sink = Sink::new([Ok(2), Err(io::ErrorKind::StorageFull.into())]);
+    let mut writer = writer(Emptied(sink.clone()), |_, _: &mut Vec<u8>| {});
+    writer.take(line("torn"));
+    writer.write(Instant::now());
+    sink.taken.lock().expect("no panic before").clear();
+    writer.take(line("next"));
+    writer.write(Instant::now());
+    assert_eq!(sink.text(), "next\n");
+    assert_eq!(writer.shared.counts().written, 1);
 }
 
 #[test]

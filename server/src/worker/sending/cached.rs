@@ -3,7 +3,9 @@
 use std::io::IoSlice;
 
 use ackpace_core::conn::Span;
-use ackpace_core::residency::{Confirmation, Means, Reach, has_waited, means, trusted_bytes};
+use ackpace_core::residency::{
+    Confirmation, Means, Reach, has_waited, means, piece, trusted_bytes,
+};
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use rustix::io::Errno;
@@ -52,12 +54,7 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let began = of.clock.now();
-    let sent = send_resident(transport, of.source, || of.holds(), here);
-    // Where nobody can say what is resident, each send may wait, and a copy would wait as well.
-    if has_waited(of.clock.now().since_us(began)) && of.source.resident_bytes(here).is_some() {
-        residency::missed(now);
-    }
+    let sent = send_in_pieces(transport, of, here);
     if let Sent::Taken {
         taken_bytes,
         blocked,
@@ -68,13 +65,57 @@ pub(super) fn send_cached(
     sent
 }
 
+/// Send bytes that were found in memory a moment ago. A long send meets the pages of its end long after the question, so
+/// before each further piece the kernel is asked again. Once a piece has waited, the next order copies what is left.
+fn send_in_pieces(transport: &Transport, of: &Promised, span: Span) -> Sent {
+    let mut taken_bytes = 0;
+    while taken_bytes < span.len_bytes {
+        let rest = span.behind(taken_bytes);
+        let piece = piece(rest, of.source.is_proven(rest));
+        if taken_bytes > 0 && !of.source.is_still_resident(piece) {
+            residency::missed(of.now);
+        }
+        if taken_bytes > 0 && residency::in_doubt(of.now) {
+            break; // the next order tells
+        }
+        match send_piece(transport, of, piece) {
+            Sent::Taken {
+                taken_bytes: more_bytes,
+                blocked,
+            } => {
+                taken_bytes += more_bytes;
+                if blocked {
+                    return Sent::Taken {
+                        taken_bytes,
+                        blocked,
+                    };
+                }
+            }
+            sent if taken_bytes == 0 => return sent,
+            _ => break, // it says so again
+        }
+    }
+    Sent::Taken {
+        taken_bytes,
+        blocked: false,
+    }
+}
+
+/// Send a piece. One that takes long has met a page that was dropped.
+fn send_piece(transport: &Transport, of: &Promised, piece: Span) -> Sent {
+    let began = of.clock.now();
+    let sent = send_resident(transport, of.source, || of.holds(), piece);
+    // Where nobody can say what is resident, each send may wait, and a copy would wait as well.
+    if has_waited(of.clock.now().since_us(began)) && of.source.resident_bytes(piece).is_some() {
+        residency::missed(of.now);
+    }
+    sent
+}
+
 /// How many bytes of the span are in memory now, if the first `sure_bytes` are.
 fn resident_bytes(source: &Source, span: Span, sure_bytes: u64) -> u64 {
     let sure_bytes = sure_bytes.min(span.len_bytes);
-    let rest = Span {
-        offset_bytes: span.offset_bytes + sure_bytes,
-        len_bytes: span.len_bytes - sure_bytes,
-    };
+    let rest = span.behind(sure_bytes);
     if rest.len_bytes == 0 {
         return sure_bytes;
     }
@@ -164,10 +205,12 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
-    use ackpace_core::conn::{ObjectId, ResidencySource};
+    use ackpace_core::conn::{ObjectId, Promise, ResidencySource};
+    use ackpace_core::residency::limits::UNPROVEN_SEND_BYTES_MAX;
     use rustix::fs::{Advice, fadvise, fstat};
 
     use super::*;
+    use crate::clock::Clock;
     use crate::store::closing::Descriptor;
     use crate::store::file::File;
 
@@ -187,11 +230,10 @@ mod tests {
         (sent, came)
     }
 
-    #[test]
-    fn what_is_copied_is_never_waited_for_and_what_is_missing_is_told() {
-        let path = std::env::temp_dir().join(format!("ackpace-copied-{}", std::process::id()));
-        let bytes: Vec<u8> = (0..LEN).map(|at| (at / 4096) as u8).collect();
-        std::fs::write(&path, &bytes).expect("room for a file");
+    /// A file of so many bytes that nobody else knows, all of it in memory.
+    fn file_of(bytes: &[u8], name: &str) -> Arc<File> {
+        let path = std::env::temp_dir().join(format!("ackpace-{name}-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("room for a file");
         let fd = std::fs::File::open(&path).expect("our own file");
         std::fs::remove_file(&path).expect("our own file");
         fd.sync_all().expect("our own file");
@@ -202,22 +244,86 @@ mod tests {
             generation: 0,
         };
         let fd = Descriptor::new(OwnedFd::from(fd), stat.st_dev);
-        let file = Arc::new(File::new(
-            fd,
-            id,
-            ResidencySource::Ask,
-            b"a",
-            (stat.st_dev, true),
-        ));
-        let source = Source::File(Arc::clone(&file));
-        let drop_from = |offset_bytes: u64| {
-            fadvise(&file.fd, offset_bytes, None, Advice::Random).expect("an open file");
-            fadvise(&file.fd, offset_bytes, None, Advice::DontNeed).expect("an open file");
-        };
-        let span = |offset_bytes, len_bytes| Span {
+        let place = (stat.st_dev, true);
+        Arc::new(File::new(fd, id, ResidencySource::Ask, b"a", place))
+    }
+
+    /// Drops all pages from there on, as another program might.
+    fn drop_from(file: &File, offset_bytes: u64) {
+        fadvise(&file.fd, offset_bytes, None, Advice::Random).expect("an open file");
+        fadvise(&file.fd, offset_bytes, None, Advice::DontNeed).expect("an open file");
+    }
+
+    fn span(offset_bytes: u64, len_bytes: u64) -> Span {
+        Span {
             offset_bytes,
             len_bytes,
+        }
+    }
+
+    #[test]
+    fn what_was_dropped_since_the_question_is_missed_before_its_piece_is_sent() {
+        let file = file_of(&vec![7; 4 * UNPROVEN_SEND_BYTES_MAX as usize], "pieces");
+        let source = Source::File(Arc::clone(&file));
+        let version = file.version().expect("an open file");
+        let clock = Clock::start();
+        // Far from the times of other tests, whose doubts are doubts of the whole process.
+        let now = Instant { us: 1 << 42 };
+        let of = Promised {
+            source: &source,
+            version: &version,
+            promise: Promise::OneVersion,
+            proven: None,
+            now,
+            clock,
         };
+        let sent_bytes = || {
+            let path = std::env::temp_dir().join(format!("ackpace-sent-{}", std::process::id()));
+            let into = std::fs::File::create(&path).expect("room for a file");
+            std::fs::remove_file(&path).expect("our own file");
+            let all = span(0, 4 * UNPROVEN_SEND_BYTES_MAX);
+            match send_in_pieces(&Transport::Plain(into.into()), &of, all) {
+                Sent::Taken {
+                    taken_bytes,
+                    blocked: false,
+                } => taken_bytes,
+                _ => panic!("a file takes all"),
+            }
+        };
+        assert_eq!(sent_bytes(), 4 * UNPROVEN_SEND_BYTES_MAX);
+        drop_from(&file, 2 * UNPROVEN_SEND_BYTES_MAX);
+        if file.resident_bytes(span(3 * UNPROVEN_SEND_BYTES_MAX, 1)) != Some(0) {
+            return; // a file system in memory: nothing can be missing
+        }
+        assert_eq!(sent_bytes(), 2 * UNPROVEN_SEND_BYTES_MAX);
+        let behind = file.resident_bytes(span(2 * UNPROVEN_SEND_BYTES_MAX, 1));
+        assert_eq!(behind, Some(0), "it was not read");
+    }
+
+    #[test]
+    fn only_what_the_kernel_knows_and_keeps_shows_that_others_drop_pages() {
+        for (residency, is_here, expected) in [
+            (ResidencySource::Ask, true, true),
+            (ResidencySource::Ask, false, false), // FUSE drops its own
+            (ResidencySource::Remember, true, false), // nobody can say what is missing
+        ] {
+            let fd = std::fs::File::open("/proc/self/exe").expect("this program");
+            let fd = Descriptor::new(OwnedFd::from(fd), 0);
+            let id = ObjectId {
+                device: 0,
+                index: 0,
+                generation: 0,
+            };
+            let file = Arc::new(File::new(fd, id, residency, b"a", (0, is_here)));
+            assert_eq!(Source::File(file).shows_drops(), expected, "{residency:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_copied_is_never_waited_for_and_what_is_missing_is_told() {
+        let bytes: Vec<u8> = (0..LEN).map(|at| (at / 4096) as u8).collect();
+        let file = file_of(&bytes, "copied");
+        let source = Source::File(Arc::clone(&file));
         let (sent, came) = copied(&source, span(0, 40_000));
         assert!(matches!(
             sent,
@@ -227,7 +333,7 @@ mod tests {
             })
         ));
         assert!(came == bytes[..40_000], "other bytes");
-        drop_from(64 << 10);
+        drop_from(&file, 64 << 10);
         if file.resident_bytes(span(128 << 10, 1)) != Some(0) {
             return; // a file system in memory: nothing can be missing
         }
@@ -244,7 +350,7 @@ mod tests {
             residency::in_doubt(NOW),
             "a page is missing that was thought to be there"
         );
-        drop_from(128 << 10);
+        drop_from(&file, 128 << 10);
         let (sent, came) = copied(&source, span(200 << 10, 4096));
         assert!(matches!(sent, Some(Sent::Missing)) && came.is_empty());
     }

@@ -79,7 +79,7 @@ impl Run<'_> {
                         let leases = self.leases.entry(stream.conn.index).or_default();
                         leases.push(Lease { span, slots });
                     }
-                    self.news.push_back(In::Filled {
+                    self.answers.push_back(In::Filled {
                         stream,
                         seq,
                         span,
@@ -93,7 +93,7 @@ impl Run<'_> {
                         0 => Why::FileChanged,
                         _ => Why::ReadFailed,
                     };
-                    self.news.push_back(In::Unfilled { stream, seq, why });
+                    self.answers.push_back(In::Unfilled { stream, seq, why });
                     self.rung = true;
                 }
                 disk::Out::Nudge(_) => self.rung = true,

@@ -43,7 +43,7 @@ pub(super) struct Run<'a> {
     pub alive: Vec<u32>,
     pub read_by_file_bytes: Vec<u64>,
     asked_at: Vec<Instant>,
-    pub news: VecDeque<In>,
+    pub answers: VecDeque<In>,
     pub rung: bool,
     pub flights: BTreeMap<ReadId, Flight>,
     pub landed: Option<(ReadId, u32)>,
@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
             read_by_file_bytes: vec![0; alive.len()],
             alive,
             asked_at: vec![Instant { us: 0 }; count],
-            news: VecDeque::new(),
+            answers: VecDeque::new(),
             rung: false,
             flights: BTreeMap::new(),
             landed: None,
@@ -159,8 +159,8 @@ impl<'a> Run<'a> {
         // Messages that do not wake the worker wait until it wakes for another reason.
         while woken || std::mem::take(&mut self.rung) {
             woken = false;
-            while let Some(news) = self.news.pop_front() {
-                self.worker.on(news, now);
+            while let Some(answers) = self.answers.pop_front() {
+                self.worker.on(answers, now);
             }
             while let Some(out) = self.worker.poll(now) {
                 self.execute(out);
@@ -238,6 +238,7 @@ impl<'a> Run<'a> {
                 stream,
                 object,
                 span,
+                ..
             } => {
                 let resident_bytes = self.cached.resident_bytes(object.index, span);
                 self.worker.on(

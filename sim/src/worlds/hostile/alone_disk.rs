@@ -172,7 +172,7 @@ impl Alone<'_> {
         let (seq, signals) = (self.input.below(8) as u32, self.input.below(3) as u32);
         let in_us = self.input.pick(&[0, 100_000, 5_000_000, u64::MAX]);
         let want = Want {
-            dry_at: self.now.plus_us(in_us),
+            underrun_at: self.now.plus_us(in_us),
             rate_bytes_per_s: self.input.pick(&[0, 100_000, 1 << 40, 1, 1 << 62]),
             ..words::want(stream, object, span, [seq, heard, signals])
         };

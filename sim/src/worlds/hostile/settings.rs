@@ -5,7 +5,7 @@ use ackpace_core::disk;
 use ackpace_core::limits::SLOT_BYTES;
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{KIB, MIB};
-use ackpace_core::worker::{Policy, Settings};
+use ackpace_core::worker::{SendPolicy, Settings};
 
 use super::client::PLACES;
 use super::input::Input;
@@ -15,11 +15,11 @@ const NEVER_US: u64 = u64::MAX / 4;
 
 pub(super) fn settings(input: &mut Input<'_>) -> Settings {
     let send = match input.below(3) {
-        0 => Policy::Eager,
-        1 => Policy::Margin {
+        0 => SendPolicy::Eager,
+        1 => SendPolicy::Margin {
             budget_bytes: 52 * MIB,
         },
-        _ => Policy::Margin {
+        _ => SendPolicy::Margin {
             budget_bytes: 64 * KIB,
         },
     };

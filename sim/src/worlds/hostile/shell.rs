@@ -177,6 +177,7 @@ impl<'a> Run<'a> {
                 stream,
                 object,
                 span,
+                ..
             } => self.probe(stream, object, span),
             Out::Want(want) => self.want(want, &out),
             Out::Forget(stream) => self.forget(stream, &out),

@@ -4,7 +4,7 @@ use ackpace_core::conn::{
     Held, ObjectId, Part, Plan, Promise, ResidencySource, Span, StreamId, Version, Want, WantSeq,
 };
 use ackpace_core::disk::{self, Chosen, ReadId, Reason};
-use ackpace_core::prefetch::Bound;
+use ackpace_core::prefetch::LengthBound;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker};
@@ -197,7 +197,7 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
         stream,
         object,
         span,
-        dry_at: Instant::default(),
+        underrun_at: Instant::default(),
         rate_bytes_per_s: 0,
         seq: WantSeq(seq),
         answers: heard,
@@ -209,7 +209,7 @@ pub(super) fn want(stream: StreamId, object: ObjectId, span: Span, numbers: [u32
 /// Stands for the choice of a read that no scheduler made.
 pub(super) const CHOSEN: Chosen = Chosen {
     reason: Reason::First,
-    bound: Bound::First,
+    bound: LengthBound::First,
     len_bytes: 0,
     margin_us: 0,
     target_us: 0,

@@ -4,7 +4,7 @@ use ackpace_core::Machine;
 use ackpace_core::congestion::{Delay, Path};
 use ackpace_core::conn::{Held, ResidencySource, Span, StreamId, TcpEvent, TcpSample, Want};
 use ackpace_core::disk::{Chosen, Reason};
-use ackpace_core::prefetch::Bound;
+use ackpace_core::prefetch::LengthBound;
 use ackpace_core::rate::flow::Flow;
 use ackpace_core::send::Refill;
 use ackpace_core::worker::{In, Out, Received, Worker};
@@ -27,7 +27,7 @@ const FILE_BYTES: u64 = 1 << 50;
 /// Stands for the choice of a read that no scheduler made.
 const CHOSEN: Chosen = Chosen {
     reason: Reason::First,
-    bound: Bound::First,
+    bound: LengthBound::First,
     len_bytes: 0,
     margin_us: 0,
     target_us: 0,
@@ -329,7 +329,7 @@ impl Peer {
             return None;
         };
         let fed = now_ms >= self.client.starts_ms + until_ms;
-        let due = |want: &Want| want.dry_at <= instant(now_ms + AHEAD_MS);
+        let due = |want: &Want| want.underrun_at <= instant(now_ms + AHEAD_MS);
         let want = self
             .want
             .take_if(|want| due(want) && (fed || now_ms >= self.piece_ms))?;

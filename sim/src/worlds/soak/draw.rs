@@ -5,7 +5,7 @@ use ackpace_core::disk::{self, Order};
 use ackpace_core::limits::{SEND_QUEUE_BYTES, SLOT_BYTES};
 use ackpace_core::prefetch::Prefetch;
 use ackpace_core::units::{Instant, KIB, MIB};
-use ackpace_core::worker::Policy;
+use ackpace_core::worker::SendPolicy;
 
 use super::dice::Dice;
 use crate::models::disk::profile::{
@@ -46,11 +46,11 @@ pub(super) fn world(dice: &mut Dice, faulty: bool) -> World {
         page_cache_bytes: dice.pick(&[16, 64, 1 << 20]) * MIB,
         disk: settings(dice),
         send: match dice.below(4) {
-            0 => Policy::Eager,
-            1 => Policy::Margin {
+            0 => SendPolicy::Eager,
+            1 => SendPolicy::Margin {
                 budget_bytes: 64 * KIB,
             },
-            _ => Policy::Margin {
+            _ => SendPolicy::Margin {
                 budget_bytes: SEND_QUEUE_BYTES,
             },
         },

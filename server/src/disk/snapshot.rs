@@ -7,12 +7,12 @@ use ackpace_core::disk::{DeviceChange, DeviceDecision, DeviceState};
 use ackpace_core::units::Instant;
 use crossbeam_channel::bounded;
 
-use super::{Handle, Shell};
+use super::{DiskHandle, Shell};
 use crate::limits::{DECISIONS_SHOWN_MAX, QUESTIONS_PER_TURN_MAX};
 use crate::store::file::File;
 
 /// A snapshot of a device, and its last decisions.
-pub struct DeviceLook {
+pub struct DeviceSnapshot {
     /// Its present state.
     pub state: DeviceState,
     /// Its decisions, oldest first.
@@ -31,9 +31,9 @@ pub struct ToldDecision {
     pub text: String,
 }
 
-impl Handle {
+impl DiskHandle {
     /// Asks the thread; `None` if it does not answer within `timeout`.
-    pub fn look(&self, timeout: Duration) -> Option<DeviceLook> {
+    pub fn look(&self, timeout: Duration) -> Option<DeviceSnapshot> {
         let (reply, told) = bounded(1);
         self.questions.try_send(reply).ok()?;
         self.wake();
@@ -48,7 +48,7 @@ impl Shell {
                 return;
             };
             let decisions = self.disk.decisions(DECISIONS_SHOWN_MAX);
-            let look = DeviceLook {
+            let look = DeviceSnapshot {
                 state: self.disk.state(),
                 decisions: decisions.map(|decision| self.told(decision, now)).collect(),
             };

@@ -1,7 +1,7 @@
 //! The path overhead: what a request costs outside the model, from the host's block layer to the engine and
 //! back.
 //!
-//! It is measured once on the idle device ([`Way::measured`]). At 20,000 requests a second it grows, since each
+//! It is measured once on the idle device ([`PathOverhead::measured`]). At 20,000 requests a second it grows, since each
 //! request waits for threads that others keep busy. The host's block layer knows how long its requests took,
 //! and the engine how long they should have taken. Answers leave earlier by the difference as well.
 
@@ -40,7 +40,7 @@ pub struct Waits {
 
 /// The path overhead of a device in use.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Way {
+pub struct PathOverhead {
     measured: Lead,
     /// How much longer the path is now than it was when measured.
     extra_ns: u64,
@@ -49,7 +49,7 @@ pub struct Way {
     seen: (Waits, Waits),
 }
 
-impl Way {
+impl PathOverhead {
     /// Sets the overhead of the idle device, newly measured.
     pub fn measured(&mut self, lead: Lead) {
         self.measured = lead;
@@ -114,59 +114,59 @@ impl Waits {
 mod tests {
     use super::*;
 
-    /// A period with `reads` reads that the model serves in .35 ms each, over a path that takes `way_ns`.
-    fn busy(way: &mut Way, host: &mut Waits, reads: u64, way_ns: u64) {
+    /// A period with `reads` reads that the model serves in .35 ms each, over a path that takes `overhead_ns`.
+    fn busy(overhead: &mut PathOverhead, host: &mut Waits, reads: u64, overhead_ns: u64) {
         for _ in 0..reads {
-            way.served(350_000);
+            overhead.served(350_000);
             host.reads += 1;
-            host.took_ns += 350_000 + way_ns - way.lead().base_ns.min(way_ns);
+            host.took_ns += 350_000 + overhead_ns - overhead.lead().base_ns.min(overhead_ns);
         }
-        way.period(*host);
+        overhead.period(*host);
     }
 
-    fn idle_way() -> Way {
-        let mut way = Way::default();
-        way.measured(Lead {
+    fn idle_overhead() -> PathOverhead {
+        let mut overhead = PathOverhead::default();
+        overhead.measured(Lead {
             base_ns: 40_000,
             per_mb_ns: 0,
         });
-        way
+        overhead
     }
 
     #[test]
     fn a_way_that_gets_longer_with_use_is_followed_and_forgotten() {
-        let (mut way, mut host) = (idle_way(), Waits::default());
+        let (mut overhead, mut host) = (idle_overhead(), Waits::default());
         for _ in 0..20 {
-            busy(&mut way, &mut host, 1000, 70_000);
+            busy(&mut overhead, &mut host, 1000, 70_000);
         }
-        let base_ns = way.lead().base_ns;
+        let base_ns = overhead.lead().base_ns;
         assert!((69_000..=71_000).contains(&base_ns), "{base_ns}");
         for _ in 0..20 {
-            busy(&mut way, &mut host, 20, 40_000);
+            busy(&mut overhead, &mut host, 20, 40_000);
         }
-        assert_eq!(way.lead().base_ns, 40_000);
+        assert_eq!(overhead.lead().base_ns, 40_000);
     }
 
     #[test]
     fn it_is_never_less_than_on_an_idle_device_and_never_beyond_all_measure() {
-        let (mut way, mut host) = (idle_way(), Waits::default());
+        let (mut overhead, mut host) = (idle_overhead(), Waits::default());
         for _ in 0..20 {
-            busy(&mut way, &mut host, 1000, 0);
+            busy(&mut overhead, &mut host, 1000, 0);
         }
-        assert_eq!(way.lead().base_ns, 40_000);
+        assert_eq!(overhead.lead().base_ns, 40_000);
         for _ in 0..20 {
-            busy(&mut way, &mut host, 1000, 100_000_000);
+            busy(&mut overhead, &mut host, 1000, 100_000_000);
         }
-        assert_eq!(way.lead().base_ns, LEAD_NS_MAX);
+        assert_eq!(overhead.lead().base_ns, LEAD_NS_MAX);
     }
 
     #[test]
     fn requests_that_the_host_merged_say_nothing() {
-        let (mut way, mut host) = (idle_way(), Waits::default());
-        (0..1000).for_each(|_| way.served(350_000));
+        let (mut overhead, mut host) = (idle_overhead(), Waits::default());
+        (0..1000).for_each(|_| overhead.served(350_000));
         host.reads += 500;
         host.took_ns += 500 * 700_000;
-        way.period(host);
-        assert_eq!(way.lead().base_ns, 40_000);
+        overhead.period(host);
+        assert_eq!(overhead.lead().base_ns, 40_000);
     }
 }

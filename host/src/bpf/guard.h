@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+// What the program of `receive guard` tells user space. `host/src/receive/turns.rs` has the same layout.
+
+#pragma once
+
+// Bounds; host/src/limits.rs gives their reasons.
+#define EVENTS_BYTES_MAX 65536
+#define WATCH_PORTS_MAX 64
+
+enum { EVENT_LOST = 1, EVENT_ENDED = 2 };
+
+struct event {
+	__u64 at_ns;
+	// Since EVENT_LOST: for how long the thread had a core.
+	__u64 ran_ns;
+	// With the number, it tells a thread from all others (proc_pid_stat(5), starttime).
+	__u64 started_ns;
+	__u32 tid;
+	__u32 tgid;
+	__u32 kind;
+	// Packets stand on the backlog.
+	__u32 has_backlog;
+};
+
+struct guard_settings {
+	__u32 by_port;
+	__u32 tgid; // 0: all processes
+};
+
+// Events that found no room.
+struct guard_missed {
+	__u64 events;
+};

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+// What the program that watches receivers and user space tell each other. `host/src/receive/rows.rs` has the same layout.
+
+#pragma once
+
+// Bounds; host/src/limits.rs gives their reasons.
+#define ROWS_MAX 1024
+#define WATCHED_MAX 2048
+#define ARRIVALS_MAX 1024
+#define WATCH_PORTS_MAX 64
+
+// The six bins of Wu and Crawford's Table 4.
+#define BINS 6
+#define BIN_NONE BINS
+
+struct settings {
+	__u32 by_port;
+	__u32 tgid; // 0: all processes
+	// Local ports that the kernel chooses (ip_local_port_range): the other end has the port of the service.
+	__u16 ephemeral_first;
+	__u16 ephemeral_last;
+};
+
+// A service as one of its ends sees it: `is_peer`, if the port is the other end's.
+struct service {
+	__u16 port;
+	__u16 is_peer;
+};
+
+struct row_key {
+	__u32 tgid;
+	struct service service;
+};
+
+struct row {
+	// Segments by how long they waited for TCP, and for the copy to the process.
+	__u64 to_tcp[BINS];
+	__u64 to_copy[BINS];
+	// Those of to_tcp that waited on the backlog, behind the socket's lock.
+	__u64 backlogged[BINS];
+	// The process lost the core although it could have gone on: for how long, with the lock and without.
+	__u64 off_owning[BINS];
+	__u64 off_free[BINS];
+	// Losses with the lock; with packets on the backlog by then, or when it was back; sleeps with the lock.
+	__u64 lost_owning;
+	__u64 lost_with_backlog;
+	__u64 slept_owning;
+	// Segments with bytes that had all arrived before.
+	__u64 again;
+	__u64 unmeasured;
+	__u32 queue_bytes_most;
+	__u32 backlog_bytes_most;
+	__u32 gap_bytes_most;
+	__u32 owner_tid;
+	char process[16];
+	char owner[16];
+	char taker[16];
+};
+
+struct end {
+	__u8 address[16];
+	__u16 port;
+};
+
+struct watched_key {
+	__u64 net;
+	struct end local;
+	struct end peer;
+	__u32 zero;
+};
+
+struct arrival {
+	__u64 at_ns;
+	__u32 end; // sequence number behind it
+	__u16 segments;
+	__u8 tcp_bin; // BIN_NONE: TCP has not seen it
+	__u8 flags;
+};
+
+enum { ARRIVAL_BACKLOGGED = 1, ARRIVAL_AGAIN = 2 };
+
+// A connection. Arrivals stand in a ring: `copied` <= `processed` <= `arrived`, which only grow.
+struct watched {
+	struct row_key row; // tgid 0: nobody has read from it yet
+	__u32 arrived;
+	__u32 processed;
+	__u32 copied;
+	__u32 again; // not yet in a row
+	__u32 unmeasured; // likewise
+	// As of the last event.
+	__u32 queue_bytes;
+	__u32 backlog_bytes;
+	__u32 gap_bytes;
+	struct arrival ring[ARRIVALS_MAX];
+};
+
+struct sender {
+	__u64 timeouts;
+	__u32 rto_us;
+	__u32 rto_us_most;
+};
+
+// What is left out, because a map is full.
+struct missed {
+	__u64 rows;
+	__u64 connections;
+};

@@ -1,0 +1,101 @@
+//! The program for the kernel, and its maps.
+
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder};
+
+use super::Chosen;
+use crate::clock::monotonic_ns;
+use crate::failure::Failure;
+use crate::kernel::object::{Aligned, failed, refused};
+use crate::receive::report::Counted;
+use crate::receive::rows::{Row, Sender, Service, Watched, Who};
+
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/receive.bpf.o")));
+const NEEDS: &str = "this kernel has no BTF, or lacks a tracepoint or a function that the program uses: Linux 5.17 or \
+                     later has all";
+
+/// The program, attached as long as this lives.
+pub struct Program {
+    object: Object,
+    _links: Vec<Link>,
+}
+
+impl Program {
+    /// As [`super::Tracing::open`].
+    pub fn open(chosen: &Chosen) -> Result<Program, Failure> {
+        libbpf_rs::set_print(None); // errors are told here
+        let open = ObjectBuilder::default().open_memory(&OBJECT.0);
+        let object = open
+            .and_then(|open| open.load())
+            .map_err(|error| refused(&error, NEEDS))?;
+        let mut program = Program {
+            object,
+            _links: Vec::new(),
+        };
+        program.choose(chosen)?;
+        for part in program.object.progs_mut() {
+            let link = part.attach().map_err(|error| refused(&error, NEEDS))?;
+            program._links.push(link);
+        }
+        Ok(program)
+    }
+
+    /// Writes a `struct settings`, before anything is attached.
+    fn choose(&self, chosen: &Chosen) -> Result<(), Failure> {
+        for port in &chosen.ports {
+            let ports = self.map("ports")?;
+            ports
+                .update(&port.to_ne_bytes(), &[1], MapFlags::ANY)
+                .map_err(failed)?;
+        }
+        let words = [u32::from(!chosen.ports.is_empty()), chosen.pid.unwrap_or(0)];
+        let halves = [chosen.ephemeral.0, chosen.ephemeral.1];
+        let settings: Vec<u8> = words
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .chain(halves.into_iter().flat_map(u16::to_ne_bytes))
+            .collect();
+        self.map("settings")?
+            .update(&0u32.to_ne_bytes(), &settings, MapFlags::ANY)
+            .map_err(failed)
+    }
+
+    fn map(&self, name: &str) -> Result<Map<'_>, Failure> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        map.ok_or_else(|| Failure::runtime(format!("the object file lacks its map {name}")))
+    }
+
+    /// Each entry of a map, but for those that go away meanwhile.
+    fn each<T>(&self, name: &str, parse: impl Fn(&[u8], &[u8]) -> T) -> Result<Vec<T>, Failure> {
+        let map = self.map(name)?;
+        let mut entries = Vec::new();
+        // A key that goes away while they are walked makes the walk begin anew: so it has a bound.
+        for key in map.keys().take(map.max_entries() as usize) {
+            if let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(failed)? {
+                entries.push(parse(&key, &value));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// As [`super::Tracing::counted`].
+    pub fn counted(&self) -> Result<Counted, Failure> {
+        let missed = self
+            .map("missed")?
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let missed = missed.map_err(failed)?.unwrap_or_default();
+        let long = |at: usize| {
+            let bytes = missed.get(at..).and_then(|bytes| bytes.first_chunk());
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        };
+        Ok(Counted {
+            rows: self.each("rows", |key, value| (Who::parse(key), Row::parse(value)))?,
+            watched: self.each("watched", |_, value| Watched::parse(value, monotonic_ns()))?,
+            senders: self.each("senders", |key, value| {
+                (Service::parse(key), Sender::parse(value))
+            })?,
+            missed_rows: long(0),
+            missed_connections: long(8),
+        })
+    }
+}

@@ -1,0 +1,244 @@
+//! `ackpace-host receive`: it shows what waits, for how long and behind whose lock, and changes nothing.
+//!
+//! Each test has a network namespace of its own. The receiver is this process; it waits for a page of the watcher before
+//! it goes on, so that the bins are certain: what has waited for more than a second is in the last one.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::{ptr, thread};
+
+use ackpace_tests::{Watching, client, command, host_binary, needs_root, run, skip};
+
+/// What must have waited for more than a second.
+const ALL_LONG: &str = "[0,0,0,0,0,3]";
+const NONE: &str = "[0,0,0,0,0,0]";
+
+/// Moves this thread, and all that it starts, into a network namespace. `false`, and the test is reported as skipped, where
+/// this kernel or these rights don't allow what `receive watch` needs.
+fn apart() -> bool {
+    let Some(mut ip) = client("ip") else {
+        return false;
+    };
+    if !needs_root("a network namespace") || !allowed() {
+        return false;
+    }
+    // SAFETY: no pointers; only this thread moves.
+    let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(moved, 0, "unshare: {}", io::Error::last_os_error());
+    let status = ip.args(["link", "set", "lo", "up"]).status();
+    status.expect("it starts").success()
+}
+
+fn allowed() -> bool {
+    let told = run(command(host_binary()).args(["doctor", "--json"])).out;
+    let line = told
+        .lines()
+        .find(|line| line.contains("\"ok\":false") && line.contains("'receive watch'"));
+    if let Some(line) = line {
+        skip(&format!("ackpace-host can't watch here: {line}"));
+    }
+    line.is_none()
+}
+
+/// A connection, and who watches it: the receiver's end, and the sender's.
+fn watched(at: &str) -> (Watching, TcpStream, TcpStream) {
+    let listener = TcpListener::bind(at).expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let watching = Watching::start(address.port());
+    let sender = TcpStream::connect(address).expect("it listens");
+    sender.set_nodelay(true).expect("a socket");
+    let (receiver, _) = listener.accept().expect("the sender");
+    (watching, receiver, sender)
+}
+
+/// Whether the page has this field with this value.
+fn has(page: &str, field: &str, value: &str) -> bool {
+    page.contains(&format!("\"{field}\":{value}"))
+}
+
+/// What stands in the last bin of this field.
+fn longest(page: &str, field: &str) -> u64 {
+    let bins = page.split(&format!("\"{field}\":[")).nth(1);
+    let bins = bins.and_then(|text| text.split(']').next());
+    let last = bins.and_then(|bins| bins.rsplit(',').next());
+    last.and_then(|last| last.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_receiver_that_sleeps_with_data_is_shown_with_all_of_it() {
+    if !apart() {
+        return;
+    }
+    for at in ["127.0.0.1:0", "[::1]:0"] {
+        sleeps_with_data(at);
+    }
+}
+
+fn sleeps_with_data(at: &str) {
+    let (mut watching, mut receiver, mut sender) = watched(at);
+    for _ in 0..3 {
+        sender.write_all(&[7; 100]).expect("room");
+    }
+    watching.shows("all of it waits for more than a second", |page| {
+        has(page, "waiting", ALL_LONG)
+    });
+    let page = watching.page();
+    assert!(has(page, "pid", "null"), "nobody has read yet: {page}");
+    assert!(has(page, "receive_bytes", "300"), "{page}");
+    assert!(has(page, "connections", "1"), "{page}");
+
+    receiver.read_exact(&mut [0; 300]).expect("all of it");
+    watching.shows("it was copied", |page| has(page, "to_copy", ALL_LONG));
+    let page = watching.page();
+    assert!(has(page, "pid", &std::process::id().to_string()), "{page}");
+    assert!(
+        has(page, "waiting", NONE) && has(page, "receive_bytes", "0"),
+        "{page}"
+    );
+    assert!(has(page, "receive_bytes_most", "300"), "{page}");
+    assert!(
+        has(page, "backlogged", NONE),
+        "nobody held the lock: {page}"
+    );
+    assert!(
+        has(page, "again", "0") && has(page, "unmeasured", "0"),
+        "{page}"
+    );
+    assert!(
+        page.contains("\"sender\":{\"timeouts\":0"),
+        "it is on this machine: {page}"
+    );
+    assert_eq!(watching.end(), Some(0));
+}
+
+/// A page of memory on which a system call sleeps until it is released (userfaultfd(2)).
+struct Trap {
+    fd: libc::c_int,
+    page: *mut u8,
+}
+
+const PAGE: usize = 4_096;
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+const MODE_MISSING: u64 = 1;
+
+impl Trap {
+    fn new() -> Option<Trap> {
+        // SAFETY: no pointers; the descriptor is new.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
+        if fd < 0 {
+            return None;
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: the kernel chooses the place.
+        let page = unsafe { libc::mmap(ptr::null_mut(), PAGE, access, kind, -1, 0) };
+        assert_ne!(page, libc::MAP_FAILED, "mmap");
+        let trap = Trap {
+            fd,
+            page: page.cast(),
+        };
+        let (mut api, mut range) = ([0xaa, 0, 0], [page as u64, PAGE as u64, MODE_MISSING, 0]);
+        // SAFETY: each argument has the size that its number names, and lives through the call.
+        let is_set = unsafe {
+            libc::ioctl(fd, UFFDIO_API, api.as_mut_ptr()) == 0
+                && libc::ioctl(fd, UFFDIO_REGISTER, range.as_mut_ptr()) == 0
+        };
+        is_set.then_some(trap)
+    }
+
+    /// Whoever sleeps on it goes on.
+    fn release(&self) {
+        let mut range = [self.page as u64, PAGE as u64, 0, 0];
+        // SAFETY: as above.
+        let done = unsafe { libc::ioctl(self.fd, UFFDIO_ZEROPAGE, range.as_mut_ptr()) };
+        assert_eq!(done, 0, "UFFDIO_ZEROPAGE: {}", io::Error::last_os_error());
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        // SAFETY: our own; nobody uses them any more.
+        unsafe {
+            libc::munmap(self.page.cast(), PAGE);
+            libc::close(self.fd);
+        }
+    }
+}
+
+#[test]
+fn what_waits_behind_the_lock_of_a_receiver_that_sleeps_is_told_apart() {
+    if !apart() {
+        return;
+    }
+    let Some(trap) = Trap::new() else {
+        return skip("userfaultfd(2) is refused here");
+    };
+    let (mut watching, mut receiver, mut sender) = watched("127.0.0.1:0");
+    let at = trap.page as usize;
+    sender.write_all(&[7; 100]).expect("room");
+    let reader = thread::spawn(move || {
+        // A first call, by which the thread is known; then one that sleeps in the middle of the copy.
+        receiver.read_exact(&mut [0; 50]).expect("half of it");
+        // SAFETY: the page is writable, 50 bytes are fewer than it has, and it outlives this thread.
+        let got = unsafe {
+            libc::recv(
+                std::os::fd::AsRawFd::as_raw_fd(&receiver),
+                at as *mut libc::c_void,
+                50,
+                0,
+            )
+        };
+        assert_eq!(got, 50, "{}", io::Error::last_os_error());
+        receiver.read_exact(&mut [0; 300]).expect("the rest");
+        receiver
+    });
+    watching.shows("the receiver sleeps with the lock", |page| {
+        has(page, "slept_owning", "1")
+    });
+    for _ in 0..3 {
+        sender.write_all(&[8; 100]).expect("room");
+    }
+    // Nobody answers, so the sender's timer expires: that is the paper's spurious timeout.
+    watching.shows("what came since waits for more than a second", |page| {
+        longest(page, "waiting") >= 4
+    });
+    trap.release();
+    let receiver = reader.join().expect("no panic");
+    watching.shows("all was copied", |page| has(page, "waiting", NONE));
+    let page = watching.page();
+    assert!(
+        longest(page, "backlogged") >= 3,
+        "the three, merged or not: {page}"
+    );
+    assert!(
+        page.contains("\"to_tcp\":[1,"),
+        "the first one waited for nobody: {page}"
+    );
+    assert!(has(page, "to_copy", "[0,0,0,0,0,4]"), "each once: {page}");
+    assert!(!has(page, "backlog_bytes_most", "0"), "{page}");
+    assert!(!has(page, "again", "0"), "they came once more: {page}");
+    assert!(!page.contains("\"sender\":{\"timeouts\":0"), "{page}");
+    assert!(!page.contains("\"namespace\":{\"timeouts\":0"), "{page}");
+    drop(receiver);
+    assert_eq!(watching.end(), Some(0));
+}
+
+#[test]
+fn what_can_not_be_watched_is_refused_by_one_clear_line() {
+    for (options, part) in [
+        (&["watch", "--pid", "4194305"][..], "no such process"),
+        (&["watch", "--for", "0"], "--for"),
+        (&["watch", "--port", "99999"], "--port"),
+    ] {
+        let refused = run(command(host_binary()).arg("receive").args(options));
+        let has_bpf = !refused.err.contains("without BPF");
+        assert_eq!(refused.code, Some(2), "{options:?}: {}", refused.err);
+        assert!(
+            !has_bpf || refused.err.contains(part),
+            "{options:?}: {}",
+            refused.err
+        );
+    }
+}
