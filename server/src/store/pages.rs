@@ -1,9 +1,9 @@
 //! A file's pages as addresses that nobody touches, so that mincore(2) tells of each whether it is in the page cache and holds
 //! what it should. cachestat(2) counts those that are still being read, too.
 //!
-//! Asking of a MiB costs some 15 us where the kernel has to find each page in the cache, and a tenth of that where it finds them in
+//! Asking of a MiB costs 15 to 40 us where the kernel has to find each page in the cache, and a tenth of that where it finds them in
 //! our page tables, which name only pages that are there and hold what they should. So a window that is asked about again and
-//! again is entered there. That costs as much as ten questions. While an epoch of the page cache lasts ([`reclaim`])
+//! again is entered there. That costs as much as three questions. While an epoch of the page cache lasts ([`reclaim`])
 //! what was entered is in memory, and nobody has to ask. Truncation and holes take pages out, too, but change the file's
 //! version, which is looked at before each send.
 //!

@@ -18,8 +18,9 @@ use crate::limits::{
 };
 use crate::store::attributes::st_dev;
 
-/// A window is entered together with those behind it, so many in all.
-const ENTER_AHEAD: u64 = 16;
+/// A window is entered together with those behind it, so many in all. Fewer: a thread wakes more often, and fast clients
+/// reach windows before they are entered.
+const ENTER_AHEAD: u64 = 64;
 
 /// Windows in our page tables, of all files.
 static ENTERED: AtomicU32 = AtomicU32::new(0);
@@ -57,6 +58,8 @@ impl MappedVersion {
 #[derive(Debug)]
 pub struct Whole {
     identity: MappedVersion,
+    /// Its hash, by which its windows are counted.
+    place: u64,
     map: Map,
     /// Where the windows begin that are in the page tables.
     entered: Mutex<BTreeSet<u64>>,
@@ -87,6 +90,7 @@ impl Whole {
         let entered = Mutex::default();
         Some(Whole {
             identity,
+            place: identity.hash(),
             map,
             entered,
             is_hot: AtomicBool::new(false),
@@ -153,10 +157,7 @@ impl Whole {
         Window {
             address: address.map_or(0, |address| address as usize as u64),
             len_bytes: window.len_bytes,
-            place: self
-                .identity
-                .hash()
-                .wrapping_add(window.offset_bytes / WINDOW_BYTES),
+            place: self.place.wrapping_add(window.offset_bytes / WINDOW_BYTES),
         }
     }
 

@@ -10,7 +10,7 @@ pub const WINDOW_BYTES: u64 = 1 << 20;
 /// Bytes of a window are counted in these.
 const COUNT_BYTES: u64 = 64 << 10;
 /// A window is entered when so many times its bytes were asked for: by then asking has cost what that costs.
-const ENTER_AFTER: u64 = 10;
+const ENTER_AFTER: u64 = 3;
 /// When its proof has ended it is entered again after so many times that: most of its pages are there still.
 const ENTER_AGAIN_AFTER: u64 = 2;
 /// One that was not entered then (its file was closed, or too many are) is tried again after so many times that.
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_entered_when_ten_times_its_bytes_were_asked_for_and_tried_again_later() {
+    fn a_window_is_entered_when_three_times_its_bytes_were_asked_for_and_tried_again_later() {
         for (window, len_bytes, asked_bytes, expected) in [
-            (window(1), WINDOW_BYTES, WINDOW_BYTES, 10),
-            (window(2), WINDOW_BYTES, WINDOW_BYTES / 2, 20),
-            (window(3), 32 << 10, 32 << 10, 10),
-            (window(4), 1, 1, 10),
-            (window(5), WINDOW_BYTES, 1, 160),
+            (window(1), WINDOW_BYTES, WINDOW_BYTES, 3),
+            (window(2), WINDOW_BYTES, WINDOW_BYTES / 2, 6),
+            (window(3), 32 << 10, 32 << 10, 3),
+            (window(4), 1, 1, 3),
+            (window(5), WINDOW_BYTES, 1, 48),
         ] {
             let window = Window {
                 len_bytes,

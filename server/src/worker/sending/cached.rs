@@ -67,7 +67,13 @@ pub(super) fn send_cached(
 
 /// Send bytes that were found in memory a moment ago. A long send meets the pages of its end long after the question, so
 /// before each further piece the kernel is asked again. Once a piece has waited, the next order copies what is left.
+/// A file that is truncated meanwhile ends its piece early, as a full socket does; the next order tells them apart.
 fn send_in_pieces(transport: &Transport, of: &Promised, span: Span) -> Sent {
+    match of.holds() {
+        Holds::Yes => {}
+        Holds::NotYet => return Sent::Missing,
+        Holds::No => return Sent::Broken(Why::FileChanged),
+    }
     let mut taken_bytes = 0;
     while taken_bytes < span.len_bytes {
         let rest = span.behind(taken_bytes);
@@ -104,7 +110,14 @@ fn send_in_pieces(transport: &Transport, of: &Promised, span: Span) -> Sent {
 /// Send a piece. One that takes long has met a page that was dropped.
 fn send_piece(transport: &Transport, of: &Promised, piece: Span) -> Sent {
     let began = of.clock.now();
-    let sent = send_resident(transport, of.source, || of.holds(), piece);
+    let sent = match of.source.send_to(transport, piece) {
+        Ok(PlainBytes(0)) => Sent::Broken(Why::FileChanged),
+        Ok(taken) => Sent::Taken {
+            taken_bytes: taken.0,
+            blocked: taken.0 < piece.len_bytes,
+        },
+        Err(error) => send_error(error),
+    };
     // Where nobody can say what is resident, each send may wait, and a copy would wait as well.
     if has_waited(of.clock.now().since_us(began)) && of.source.resident_bytes(piece).is_some() {
         residency::missed(of.now);
@@ -173,29 +186,6 @@ fn send_copied(
         taken_bytes,
         blocked,
     })
-}
-
-/// Send a piece of the file, if the file is still what was promised. A file that is truncated just
-/// behind that look ends the piece early, as a full socket does; the next look tells them apart.
-fn send_resident(
-    transport: &Transport,
-    source: &Source,
-    holds: impl Fn() -> Holds,
-    span: Span,
-) -> Sent {
-    match holds() {
-        Holds::Yes => {}
-        Holds::NotYet => return Sent::Missing,
-        Holds::No => return Sent::Broken(Why::FileChanged),
-    }
-    match source.send_to(transport, span) {
-        Ok(PlainBytes(0)) => Sent::Broken(Why::FileChanged),
-        Ok(taken) => Sent::Taken {
-            taken_bytes: taken.0,
-            blocked: taken.0 < span.len_bytes,
-        },
-        Err(error) => send_error(error),
-    }
 }
 
 #[cfg(test)]
