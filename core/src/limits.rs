@@ -161,7 +161,7 @@ pub const REFILL_US_MIN: u64 = 10_000;
 /// One that lasts longer, too: it seldom calls, and its client may become faster.
 pub const REFILL_US_MAX: u64 = 400_000;
 /// How fast a share is used up is measured over this time at least; ACKs come in bursts.
-pub const EBB_SAMPLE_US_MIN: u64 = 4_000;
+pub const DEPLETION_SAMPLE_US_MIN: u64 = 4_000;
 /// How often send memory is divided anew, with a look at each connection that sends.
 pub const DIVIDE_EACH_US: u64 = US_PER_S;
 /// How often it is divided at most, for connections that join.

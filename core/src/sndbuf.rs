@@ -5,7 +5,7 @@
 //! [`equal`] (EQ), [`atbt`] (by window) and [`eatbt`] (by need). Before that, [`estimate`] turns what TCP counts into
 //! what the laws of [`crate::law`] ask for, and [`remembered`] keeps that for the next connection of a client, and
 //! [`drain`] says when round trips without a queue are looked for. [`pool`] is the machine around all this: it asks workers
-//! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, [`ebb`] says when it is
+//! what TCP says, divides, and tells shares. [`bound`] holds a socket to its share, [`depletion`] says when it is
 //! filled again, and [`outside`] bounds one of another program.
 //!
 //! A division is computed each second, and when somebody joins. What holds of every one:
@@ -15,9 +15,9 @@
 
 pub mod atbt;
 pub mod bound;
+pub mod depletion;
 pub mod drain;
 pub mod eatbt;
-pub mod ebb;
 pub mod equal;
 pub mod estimate;
 pub mod outside;

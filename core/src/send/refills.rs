@@ -1,4 +1,4 @@
-//! When sockets are filled again whose share of the send memory has no room, by a timer (`sndbuf/ebb.rs`).
+//! When sockets are filled again whose share of the send memory has no room, by a timer (`sndbuf/depletion.rs`).
 //!
 //! Each share lasts for a time of its own. When the first is used up, whoever would be before the shortest of these times is
 //! over is filled as well. So rounds are that far apart, however many sockets there are.

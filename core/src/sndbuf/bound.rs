@@ -5,10 +5,10 @@
 //! may be in vain, or the worker would spin. Both follow from one rule: whenever the kernel calls the socket writable,
 //! there is room for a [`Bound::room_bytes`] above 0.
 //!
-//! A share that lasts some time ([`super::ebb`]) needs no call: then the worker's timer says when the socket is filled
+//! A share that lasts some time ([`super::depletion`]) needs no call: then the worker's timer says when the socket is filled
 //! again, and SO_SNDBUF is out of the way.
 
-use super::ebb::{Ebb, Flight, Lasts};
+use super::depletion::{Depletion, Flight, Lasts};
 use crate::limits::{SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SHARE_BYTES_MIN};
 use crate::units::Instant;
 
@@ -47,7 +47,7 @@ pub struct Bound {
     segment_bytes: u64,
     flight: Flight,
     division: u64,
-    ebb: Ebb,
+    depletion: Depletion,
     /// The worker's timer says when it is filled, and not the kernel.
     timed: bool,
     /// Since when the share has had no room, if the timer says when it has again.
@@ -68,7 +68,7 @@ impl Bound {
                 segment_bytes: grant.segment_bytes.max(1),
             },
             division: grant.division,
-            ebb: Ebb::default(),
+            depletion: Depletion::default(),
             timed: false,
             filled_at: None,
             held_up_from: None,
@@ -79,7 +79,7 @@ impl Bound {
     /// The share changes; the time for which it held the connection up is still counted.
     pub fn change(&mut self, grant: Grant) {
         *self = Bound {
-            ebb: self.ebb,
+            depletion: self.depletion,
             timed: self.timed,
             filled_at: self.filled_at,
             held_up_from: self.held_up_from,
@@ -116,7 +116,7 @@ impl Bound {
     /// [`Bound::is_timed`].
     pub fn seen(&mut self, held_bytes: u64, unsent_bytes: Option<u64>, now: Instant) {
         self.goes_on(now);
-        self.ebb.seen(held_bytes, self.flight, now);
+        self.depletion.seen(held_bytes, self.flight, now);
         let limited = unsent_bytes.is_some_and(|unsent_bytes| unsent_bytes < self.segment_bytes);
         if let Some(from) = self.filled_at.take().filter(|_| limited) {
             self.held_up_us = self.held_up_us.saturating_add(now.since_us(from));
@@ -125,13 +125,15 @@ impl Bound {
 
     /// The socket took bytes.
     pub fn given(&mut self, bytes: u64) {
-        self.ebb.given(bytes);
+        self.depletion.given(bytes);
     }
 
     /// The share has no room now. `Some`: it is to be filled again after this time; `None`: the kernel calls, and
     /// [`Bound::stopped`] follows.
     pub fn lasts(&mut self, now: Instant) -> Option<Lasts> {
-        let lasts = self.ebb.lasts(self.share_bytes, self.flight, self.timed);
+        let lasts = self
+            .depletion
+            .lasts(self.share_bytes, self.flight, self.timed);
         self.timed = lasts.is_some();
         self.filled_at = self.timed.then_some(now);
         lasts

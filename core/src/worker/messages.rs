@@ -10,7 +10,7 @@ use crate::disk::Chosen;
 use crate::send::Refill;
 use crate::send::control::SendPolicy;
 use crate::sndbuf::bound::Grant;
-use crate::sndbuf::ebb::Lasts;
+use crate::sndbuf::depletion::Lasts;
 use crate::why::Why;
 
 /// What the operator may choose. Times in microseconds.

@@ -15,7 +15,7 @@ use crate::rate::BelievedRate;
 use crate::send::control::{Filled, Offer, Taken};
 use crate::send::refills::Refilled;
 use crate::send::{SendQueue, Supply};
-use crate::sndbuf::ebb::Lasts;
+use crate::sndbuf::depletion::Lasts;
 use crate::units::Instant;
 use crate::why::{TopUp, Wait, What, Why};
 

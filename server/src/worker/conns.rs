@@ -8,7 +8,7 @@ use ackpace_core::limits::FETCHED_MAX;
 use ackpace_core::residency::{Confirmation, Reach};
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::Bound;
-use ackpace_core::sndbuf::ebb::Lasts;
+use ackpace_core::sndbuf::depletion::Lasts;
 use ackpace_core::units::Instant;
 use ackpace_wire::access_log::Remote;
 use ackpace_wire::listing::Format;

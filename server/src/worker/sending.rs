@@ -13,7 +13,7 @@ use ackpace_core::limits::LOWAT_BYTES_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::Confirmation;
 use ackpace_core::send::Refill;
-use ackpace_core::sndbuf::ebb::Lasts;
+use ackpace_core::sndbuf::depletion::Lasts;
 use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::In;

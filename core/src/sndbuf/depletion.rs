@@ -8,7 +8,7 @@
 //! A rate that is believed too low must not prove itself right, since whoever is filled late takes less. So one that is
 //! found empty is believed to be twice as fast as it was, and one with too little in flight a quarter faster.
 
-use crate::limits::{EBB_SAMPLE_US_MIN, REFILL_US_MAX, REFILL_US_MIN};
+use crate::limits::{DEPLETION_SAMPLE_US_MIN, REFILL_US_MAX, REFILL_US_MIN};
 use crate::prefetch::us_for;
 use crate::send::bytes_in;
 use crate::units::{Instant, US_PER_S};
@@ -31,16 +31,16 @@ pub struct Lasts {
     pub whole_us: u64,
 }
 
-/// How a socket empties.
+/// How fast a socket is depleted: what its client acknowledges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ebb {
+pub struct Depletion {
     /// From when on it is measured, and what the socket held then, with what it was given since.
     from: Option<(Instant, u64)>,
     /// What its client acknowledges; 0: not known yet.
     rate_bytes_per_s: u64,
 }
 
-impl Ebb {
+impl Depletion {
     /// The socket holds so much now, before it is given more.
     pub fn seen(&mut self, held_bytes: u64, flight: Flight, now: Instant) {
         let Some((from, had_bytes)) = self.from else {
@@ -48,7 +48,7 @@ impl Ebb {
             return;
         };
         let us = now.since_us(from);
-        if us < EBB_SAMPLE_US_MIN {
+        if us < DEPLETION_SAMPLE_US_MIN {
             return;
         }
         let taken_bytes = u128::from(had_bytes.saturating_sub(held_bytes));
@@ -117,11 +117,11 @@ mod tests {
     /// A client of a link that is busy while more than its product is in flight. Returns the part of the time in which
     /// it was, and how often the socket was filled, in its last 20 s of 30.
     fn filled(share_bytes: u64, rate_bytes_per_s: u64, late_us: u64) -> (f64, u64) {
-        let mut ebb = Ebb::default();
+        let mut depletion = Depletion::default();
         let (mut at, mut held_bytes) = (Instant { us: 0 }, share_bytes);
         let (mut sent_bytes, mut times) = (0, 0);
-        ebb.seen(0, FLIGHT, at);
-        ebb.given(share_bytes);
+        depletion.seen(0, FLIGHT, at);
+        depletion.given(share_bytes);
         let mut lasts_us = 5_000;
         while at.us < 30_000_000 {
             // The last round trip of what it holds leaves more slowly, down to nothing.
@@ -137,14 +137,14 @@ mod tests {
                 held_bytes -= gone_bytes.min(held_bytes);
             }
             at = at.plus_us(us);
-            ebb.seen(held_bytes, FLIGHT, at);
+            depletion.seen(held_bytes, FLIGHT, at);
             let given_bytes = share_bytes - held_bytes;
             if at.us > 10_000_000 {
                 (sent_bytes, times) = (sent_bytes + given_bytes, times + 1);
             }
-            ebb.given(given_bytes);
+            depletion.given(given_bytes);
             held_bytes = share_bytes;
-            let lasts = ebb.lasts(share_bytes, FLIGHT, true);
+            let lasts = depletion.lasts(share_bytes, FLIGHT, true);
             lasts_us = lasts.expect("it lasts some time").us;
         }
         let all_bytes = bytes_in(20_000_000, rate_bytes_per_s);
@@ -164,30 +164,30 @@ mod tests {
 
     #[test]
     fn a_rate_that_was_believed_too_low_does_not_prove_itself_right() {
-        let mut ebb = Ebb {
+        let mut depletion = Depletion {
             from: Some((Instant { us: 0 }, 20_000)),
             rate_bytes_per_s: 10_000,
         };
         let mut at = Instant { us: 0 };
         for _ in 0..12 {
             // Its client takes 400 KB/s. Where the kernel calls, it does when a third is gone.
-            let lasts = ebb.lasts(20_000, FLIGHT, true);
+            let lasts = depletion.lasts(20_000, FLIGHT, true);
             let us = lasts.map_or(17_000, |lasts| lasts.us);
             at = at.plus_us(us);
             let held_bytes = 20_000u64.saturating_sub(us * 4 / 10);
-            ebb.seen(held_bytes, FLIGHT, at);
-            ebb.given(20_000 - held_bytes);
+            depletion.seen(held_bytes, FLIGHT, at);
+            depletion.given(20_000 - held_bytes);
         }
         assert!(
-            (300_000..=500_000).contains(&ebb.rate_bytes_per_s),
+            (300_000..=500_000).contains(&depletion.rate_bytes_per_s),
             "{}",
-            ebb.rate_bytes_per_s
+            depletion.rate_bytes_per_s
         );
     }
 
     #[test]
     fn the_kernel_calls_who_has_no_round_trip_or_too_small_a_share() {
-        let ebb = Ebb {
+        let depletion = Depletion {
             from: None,
             rate_bytes_per_s: 1_000_000,
         };
@@ -196,26 +196,30 @@ mod tests {
             ..FLIGHT
         };
         // 26,448 bytes are in flight.
-        assert_eq!(ebb.lasts(36_400, FLIGHT, false), None);
-        assert!(ebb.lasts(36_500, FLIGHT, false).is_some());
+        assert_eq!(depletion.lasts(36_400, FLIGHT, false), None);
+        assert!(depletion.lasts(36_500, FLIGHT, false).is_some());
         assert!(
-            ebb.lasts(31_500, FLIGHT, true).is_some(),
+            depletion.lasts(31_500, FLIGHT, true).is_some(),
             "it was so before"
         );
-        assert_eq!(ebb.lasts(36_500, unknown, true), None);
-        assert_eq!(ebb.lasts(1_000_000, FLIGHT, true), None, "for a second");
-        assert_eq!(Ebb::default().lasts(36_500, FLIGHT, true), None);
+        assert_eq!(depletion.lasts(36_500, unknown, true), None);
+        assert_eq!(
+            depletion.lasts(1_000_000, FLIGHT, true),
+            None,
+            "for a second"
+        );
+        assert_eq!(Depletion::default().lasts(36_500, FLIGHT, true), None);
     }
 
     proptest! {
         #[test]
         fn whatever_is_seen_it_lasts_some_time_and_not_too_long(looks in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..20), share_bytes in any::<u64>(), rtt_us in any::<u64>(), segment_bytes in any::<u64>()) {
             let flight = Flight { rtt_us, segment_bytes };
-            let mut ebb = Ebb::default();
+            let mut depletion = Depletion::default();
             for (held_bytes, given_bytes, us) in looks {
-                ebb.seen(held_bytes, flight, Instant { us });
-                ebb.given(given_bytes);
-                if let Some(lasts) = ebb.lasts(share_bytes, flight, true) {
+                depletion.seen(held_bytes, flight, Instant { us });
+                depletion.given(given_bytes);
+                if let Some(lasts) = depletion.lasts(share_bytes, flight, true) {
                     prop_assert!((REFILL_US_MIN / 2..=lasts.whole_us).contains(&lasts.us));
                     prop_assert!(lasts.whole_us <= REFILL_US_MAX);
                 }
