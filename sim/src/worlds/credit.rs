@@ -12,10 +12,10 @@ use ackpace_core::congestion::Delay;
 use ackpace_core::conn::{ResidencySource, StreamId, TcpEvent, TcpSample};
 use ackpace_core::sndbuf::bound::{Bound, Grant};
 use ackpace_core::units::{Instant, US_PER_S};
-use ackpace_core::worker::{In, Out, Received, SendPolicy, Worker};
+use ackpace_core::worker::{In, Out, SendPolicy, Worker};
 
 use super::sending::plan;
-use super::socket::{conn_id, settings};
+use super::socket::{conn_id, one_request, settings};
 
 /// Payload of a segment.
 const SEGMENT_BYTES: u64 = 1_448;
@@ -242,11 +242,7 @@ impl Run<'_> {
         match out {
             Out::Receive { conn, .. } => {
                 let socket = &mut self.sockets[conn.index as usize];
-                let (body, more) = (false, false);
-                let received = match std::mem::replace(&mut socket.asked, true) {
-                    true => Received::Nothing,
-                    false => Received::Request { body, more },
-                };
+                let received = one_request(&mut socket.asked);
                 self.worker.on(In::Received { conn, received }, now);
             }
             Out::Resolve { stream, .. } => {

@@ -11,11 +11,11 @@ use ackpace_core::conn::{
 };
 use ackpace_core::send::Refill;
 use ackpace_core::units::Instant;
-use ackpace_core::worker::{In, Out, Received, SendPolicy, Worker};
+use ackpace_core::worker::{In, Out, SendPolicy, Worker};
 use smallvec::smallvec;
 
 pub use super::socket::{Change, Client, Pace, SOCKET_BYTES};
-use super::socket::{Socket, conn_id, settings};
+use super::socket::{Socket, conn_id, one_request, settings};
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,12 +187,7 @@ impl Run {
         match out {
             Out::Receive { conn, .. } => {
                 let socket = &mut self.sockets[conn.index as usize];
-                let (body, more) = (false, false);
-                let received = if std::mem::replace(&mut socket.asked, true) {
-                    Received::Nothing
-                } else {
-                    Received::Request { body, more }
-                };
+                let received = one_request(&mut socket.asked);
                 self.worker.on(In::Received { conn, received }, now);
             }
             Out::Resolve { stream, .. } => {

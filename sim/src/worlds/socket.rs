@@ -6,7 +6,7 @@ use ackpace_core::conn::ConnId;
 use ackpace_core::limits::LOWAT_BYTES_START;
 use ackpace_core::send::Refill;
 use ackpace_core::units::{Instant, US_PER_S};
-use ackpace_core::worker::{SendPolicy, Settings};
+use ackpace_core::worker::{Received, SendPolicy, Settings};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::RngCore;
 
@@ -18,6 +18,15 @@ const RTT_US: u64 = 100_000;
 const STEP_US: u64 = 100_000;
 /// Size of the kernel's send buffers (skbs).
 const SKB_BYTES: u64 = 64 << 10;
+
+/// What the worker receives of a client that makes one request. `asked`: it has made it.
+pub(super) fn one_request(asked: &mut bool) -> Received {
+    let (body, more) = (false, false);
+    match std::mem::replace(asked, true) {
+        true => Received::Nothing,
+        false => Received::Request { body, more },
+    }
+}
 
 /// One client.
 #[derive(Clone, Copy, Debug)]
