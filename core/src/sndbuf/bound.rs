@@ -9,7 +9,9 @@
 //! again, and SO_SNDBUF is out of the way.
 
 use super::depletion::{Depletion, Flight, Lasts};
-use crate::limits::{SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SHARE_BYTES_MIN};
+use crate::limits::{
+    LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SHARE_BYTES_MIN,
+};
 use crate::units::Instant;
 
 /// What a connection is told of the division.
@@ -110,6 +112,15 @@ impl Bound {
     /// Whether the worker's timer says when it is filled.
     pub fn is_timed(&self) -> bool {
         self.timed
+    }
+
+    /// TCP_NOTSENT_LOWAT while the socket is filled, which would be `lowat_bytes` without a share. Where the timer says when, the share
+    /// alone bounds what it takes.
+    pub fn lowat_bytes(&self, lowat_bytes: u32) -> u32 {
+        match self.timed {
+            true => LOWAT_BYTES_MAX,
+            false => lowat_bytes,
+        }
     }
 
     /// The socket holds so much, before it is offered more. `unsent_bytes` of it are not in flight, if that was asked:

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use ackpace_core::conn::{Held, Part, Promise, Span, StreamId, Version};
-use ackpace_core::limits::LOWAT_BYTES_MAX;
 use ackpace_core::machine::Machine;
 use ackpace_core::residency::Confirmation;
 use ackpace_core::send::Refill;
@@ -177,13 +176,10 @@ impl Worker {
         span.len_bytes = span.len_bytes.min(room_bytes);
         more &= !bounded;
         if let Some(refill) = order.refill {
-            // Where a timer fills the socket, its share alone bounds what it takes.
-            let is_timed = conn.bound.is_some_and(|bound| bound.is_timed());
-            conn.set_lowat(if is_timed {
-                LOWAT_BYTES_MAX
-            } else {
-                refill.lowat_bytes
-            });
+            let bound = conn.bound.as_ref();
+            conn.set_lowat(bound.map_or(refill.lowat_bytes, |bound| {
+                bound.lowat_bytes(refill.lowat_bytes)
+            }));
         }
         let way = way_of(part, held, conn.ready);
         let at_bytes = at_bytes(part, span);
