@@ -114,6 +114,8 @@ pub const SEARCH_UP_MAX: usize = 8;
 pub const PIECE_BYTES_MIN: usize = 8 << 10;
 /// Retries of a name that changes while it is opened. More: at no one time is it there, so 404.
 pub const RACES_MAX: u32 = 3;
+/// Retries of a search for a name that races with renames elsewhere. More: 503, since it may be there.
+pub const SEARCH_RETRIES_MAX: u32 = 1000;
 /// Cached responses that are evicted at once when the process is out of descriptors or memory. More: the next failure
 /// evicts more.
 pub const RESPONSES_SHED_MAX: usize = 1024;

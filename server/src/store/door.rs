@@ -13,6 +13,7 @@ use ackpace_wire::hide::Hide;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use crate::limits::SEARCH_RETRIES_MAX;
 use crate::store::closing;
 
 /// Whether the search may wait for the disk.
@@ -37,7 +38,7 @@ pub enum Miss {
     Astray(&'static str),
     /// It is there, but may not be served. The text says why, for the log.
     Forbidden(&'static str),
-    /// The process has no descriptor or memory left for it.
+    /// The process has no descriptor or memory left for it, or renames kept the search from its end.
     Exhausted,
     /// The file system failed.
     Failed(Errno),
@@ -119,8 +120,8 @@ impl Miss {
     pub fn of(error: Errno, wait: Wait) -> Miss {
         match error {
             Errno::AGAIN if wait == Wait::No => Miss::Cold,
-            // A rename raced with the search (openat2(2)).
-            Errno::AGAIN => Miss::NotFound,
+            // Renames raced with each try of the search: nobody knows whether it is there.
+            Errno::AGAIN => Miss::Exhausted,
             Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Miss::NotFound,
             Errno::ACCESS => Miss::Forbidden("permission denied"),
             Errno::LOOP => Miss::Astray("a symbolic link is in the way"),
@@ -139,6 +140,11 @@ pub fn c_path(path: &[u8]) -> Result<CString, Miss> {
 }
 
 /// openat2(2), restarted when a signal interrupts it. Magic links of /proc are never followed.
+///
+/// Any rename on this machine, of whatever file, fails a search that meets a `..` meanwhile: that is tried again.
+///
+/// # Errors
+/// As openat2(2). EAGAIN: the search would have to wait, or renames raced with it [`SEARCH_RETRIES_MAX`] times.
 pub fn open_at(
     dir: BorrowedFd<'_>,
     path: &CString,
@@ -149,9 +155,14 @@ pub fn open_at(
         flags | OFlags::CLOEXEC,
         resolve | ResolveFlags::NO_MAGICLINKS,
     );
+    let mut retries = match resolve.contains(ResolveFlags::CACHED) {
+        true => 0, // who may wait tries again
+        false => SEARCH_RETRIES_MAX,
+    };
     loop {
         match openat2(dir, path.as_c_str(), flags, Mode::empty(), resolve) {
             Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if retries > 0 => retries -= 1,
             opened => return opened,
         }
     }

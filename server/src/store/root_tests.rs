@@ -109,6 +109,30 @@ fn links_that_stay_inside_are_followed_and_links_that_leave_are_not() {
 }
 
 #[test]
+fn what_is_renamed_elsewhere_hides_no_file_behind_a_link_that_climbs() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    let tree = Tree::new("renames");
+    let root = tree.root(FollowSymlinks::Inside);
+    let names = ["one", "other"].map(|name| tree.dir.join("other").join(name));
+    fs::write(&names[0], "renamed").expect("a file");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                fs::rename(&names[0], &names[1]).expect("our own");
+                fs::rename(&names[1], &names[0]).expect("our own");
+            }
+        });
+        let found: Vec<_> = (0..20_000).map(|_| text(&root, "sub/up")).collect();
+        is_over.store(true, Relaxed);
+        let missed = found
+            .iter()
+            .filter(|found| found.as_deref() != Ok("inside"));
+        assert_eq!(missed.count(), 0);
+    });
+}
+
+#[test]
 fn no_link_or_any_link_is_followed_as_the_operator_says() {
     let tree = Tree::new("modes");
     let none = tree.root(FollowSymlinks::None);
