@@ -12,7 +12,7 @@ use rustix::mm::{Advice, madvise};
 
 use super::map::Map;
 use super::reclaim;
-use super::windows::{WINDOW_BYTES, Window};
+use super::windows::{WINDOW_BYTES, WINDOWS, Window};
 use crate::limits::{
     ENTERED_WINDOWS_MAX, MAPPED_BYTES_MAX, MAPPED_EACH_BYTES_MAX, MAPPED_FILES_MAX,
 };
@@ -148,7 +148,7 @@ impl Whole {
             len_bytes: self.map.len_bytes as u64,
         };
         for (_, window) in self.windows(all) {
-            self.window(window).forget();
+            WINDOWS.forget(self.window(window));
         }
     }
 
@@ -168,9 +168,10 @@ impl Whole {
         }
         let mut windows = self.windows(span).map(|(_, window)| self.window(window));
         windows.next().is_some_and(|first| {
-            first.is_entered()
+            let is_proven = |window, epoch| WINDOWS.is_proven(window, epoch);
+            WINDOWS.is_entered(first)
                 && reclaim::epoch().is_some_and(|epoch| {
-                    first.is_proven(epoch) && windows.all(|window| window.is_proven(epoch))
+                    is_proven(first, epoch) && windows.all(|window| is_proven(window, epoch))
                 })
         })
     }
@@ -179,8 +180,7 @@ impl Whole {
     pub fn asked_often(&self, span: Span) -> impl Iterator<Item = Span> {
         let windows = self.windows(span);
         let is_due = |(touched, window): &(Span, Span)| {
-            let asked = self.window(*window);
-            let is_due = asked.asked(touched.len_bytes);
+            let is_due = WINDOWS.asked(self.window(*window), touched.len_bytes);
             self.is_hot.fetch_or(is_due, Ordering::Relaxed);
             is_due
         };
@@ -203,7 +203,7 @@ impl Whole {
         let Some(epoch) = reclaim::epoch() else {
             return false;
         };
-        if self.window(window).is_entered_in(epoch) {
+        if WINDOWS.is_entered_in(self.window(window), epoch) {
             return true;
         }
         // Pages that are missing would be waited for.
@@ -218,7 +218,7 @@ impl Whole {
         let entered =
             unsafe { madvise(from, window.len_bytes as usize, Advice::LinuxPopulateRead) };
         if entered.is_ok() {
-            self.window(window).prove(epoch);
+            WINDOWS.prove(self.window(window), epoch);
         }
         entered.is_ok()
     }
@@ -229,7 +229,7 @@ impl Whole {
             offset_bytes,
             len_bytes: WINDOW_BYTES,
         });
-        let is_entered = window.is_entered();
+        let is_entered = WINDOWS.is_entered(window);
         if !is_entered {
             self.leave(offset_bytes);
         }
@@ -275,7 +275,7 @@ impl Drop for Whole {
                 offset_bytes,
                 len_bytes: WINDOW_BYTES,
             };
-            self.window(window).forget(); // other bytes will have its addresses
+            WINDOWS.forget(self.window(window)); // other bytes will have its addresses
             self.leave(offset_bytes);
         }
         ENTERED.fetch_sub(entered.len() as u32, Ordering::Relaxed);
@@ -319,7 +319,7 @@ mod tests {
         };
         // Another epoch may begin at any time, so the proof is given for this one.
         let prove = || {
-            let prove = |window: &Span| whole.window(*window).prove(epoch);
+            let prove = |window: &Span| WINDOWS.prove(whole.window(*window), epoch);
             windows[..2].iter().for_each(prove);
             reclaim::epoch() == Some(epoch)
         };
@@ -337,7 +337,7 @@ mod tests {
             !whole.is_proven(span(0, 3 * WINDOW_BYTES)),
             "beyond the file"
         );
-        whole.window(windows[0]).prove(epoch.wrapping_sub(1));
+        WINDOWS.prove(whole.window(windows[0]), epoch.wrapping_sub(1));
         assert!(!whole.is_proven(span(5, 10)), "another epoch has begun");
         prove();
         let addresses = windows
@@ -347,7 +347,7 @@ mod tests {
         drop(whole);
         for window in addresses {
             assert!(
-                !window.is_proven(epoch),
+                !WINDOWS.is_proven(window, epoch),
                 "other bytes may have its addresses"
             );
         }

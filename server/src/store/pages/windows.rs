@@ -19,14 +19,11 @@ const AGAIN_AFTER: u64 = 8;
 /// A proof has these bits of its epoch, below those of its window. They repeat when the kernel has scanned a TiB of pages.
 const EPOCH_BITS: u32 = 28;
 
-/// What was asked for of windows, in [`COUNT_BYTES`]. Those that meet here are entered sooner or later than they should, and that
-/// is all.
-static ASKED: [AtomicU16; WINDOWS_COUNTED] = [const { AtomicU16::new(0) }; WINDOWS_COUNTED];
-/// Windows that are entered, each with its epoch. Of those that meet here one is left.
-static PROVEN: [AtomicU64; WINDOWS_PROVEN] = [const { AtomicU64::new(0) }; WINDOWS_PROVEN];
+/// Memory of what is known of windows.
+pub const WINDOWS_BYTES: u64 = size_of::<Windows>() as u64;
 
-/// Memory of these two.
-pub const WINDOWS_BYTES: u64 = (size_of_val(&ASKED) + size_of_val(&PROVEN)) as u64;
+/// What is known of all windows.
+pub static WINDOWS: Windows = Windows::new();
 
 /// A window of a mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +36,79 @@ pub struct Window {
     pub len_bytes: u64,
 }
 
-impl Window {
-    /// Counts a question about `asked_bytes` of it; `true`: it is time to enter it. That comes again if it was not entered
-    /// then.
-    pub fn asked(self, asked_bytes: u64) -> bool {
-        let (kept, is_due) = self.counted(self.count().load(Ordering::Relaxed), asked_bytes);
-        self.count().store(kept, Ordering::Relaxed);
+/// What is known of windows.
+#[derive(Debug)]
+pub struct Windows {
+    /// What was asked for of them, in [`COUNT_BYTES`]. Those that meet here are entered sooner or later than they should, and
+    /// that is all.
+    asked: [AtomicU16; WINDOWS_COUNTED],
+    /// Those that are entered, each with its epoch. Of those that meet here one is left.
+    proven: [AtomicU64; WINDOWS_PROVEN],
+}
+
+impl Windows {
+    const fn new() -> Windows {
+        Windows {
+            asked: [const { AtomicU16::new(0) }; WINDOWS_COUNTED],
+            proven: [const { AtomicU64::new(0) }; WINDOWS_PROVEN],
+        }
+    }
+
+    /// Counts a question about `asked_bytes` of the window; `true`: it is time to enter it. That comes again if it was not
+    /// entered then.
+    pub fn asked(&self, window: Window, asked_bytes: u64) -> bool {
+        let count = self.count(window);
+        let (kept, is_due) = window.counted(count.load(Ordering::Relaxed), asked_bytes);
+        count.store(kept, Ordering::Relaxed);
         is_due
     }
 
+    /// The window stands in our page tables, and was entered in this epoch of the page cache.
+    pub fn prove(&self, window: Window, epoch: u64) {
+        self.proof(window)
+            .store(window.proven_in(epoch), Ordering::Release);
+    }
+
+    /// Whether the window is in memory for certain: it was entered in this epoch. When another one has begun it will be
+    /// entered again, which costs less than at first.
+    pub fn is_proven(&self, window: Window, epoch: u64) -> bool {
+        let proof = self.proof(window).load(Ordering::Acquire);
+        let is_proven = proof == window.proven_in(epoch);
+        if window.is_proof(proof) && !is_proven {
+            self.forget(window);
+            let count = window.times(ENTER_AFTER - ENTER_AGAIN_AFTER);
+            self.count(window).store(count as u16, Ordering::Relaxed);
+        }
+        is_proven
+    }
+
+    /// Whether the window was entered in this epoch.
+    pub fn is_entered_in(&self, window: Window, epoch: u64) -> bool {
+        self.proof(window).load(Ordering::Acquire) == window.proven_in(epoch)
+    }
+
+    /// Whether the window was entered in any epoch.
+    pub fn is_entered(&self, window: Window) -> bool {
+        window.is_proof(self.proof(window).load(Ordering::Acquire))
+    }
+
+    /// Other bytes will have the window's addresses, or another epoch has begun.
+    pub fn forget(&self, window: Window) {
+        if self.is_entered(window) {
+            self.proof(window).store(0, Ordering::Release);
+        }
+    }
+
+    fn count(&self, window: Window) -> &AtomicU16 {
+        &self.asked[hash(window.place) % WINDOWS_COUNTED]
+    }
+
+    fn proof(&self, window: Window) -> &AtomicU64 {
+        &self.proven[hash(window.address) % WINDOWS_PROVEN]
+    }
+}
+
+impl Window {
     /// What the count becomes with a question about `asked_bytes` of it, and whether it is time to enter it.
     fn counted(self, before: u16, asked_bytes: u64) -> (u16, bool) {
         let most = self.times(ENTER_AFTER);
@@ -58,50 +119,6 @@ impl Window {
             false => after,
         };
         (kept as u16, before < most && after >= most)
-    }
-
-    /// It stands in our page tables, and was entered in this epoch of the page cache.
-    pub fn prove(self, epoch: u64) {
-        self.proof().store(self.proven_in(epoch), Ordering::Release);
-    }
-
-    /// Whether it is in memory for certain: it was entered in this epoch. When another one has begun it will be entered again,
-    /// which costs less than at first.
-    pub fn is_proven(self, epoch: u64) -> bool {
-        let proof = self.proof().load(Ordering::Acquire);
-        let is_entered = self.is_proof(proof);
-        let is_proven = proof == self.proven_in(epoch);
-        if is_entered && !is_proven {
-            self.forget();
-            let count = self.times(ENTER_AFTER - ENTER_AGAIN_AFTER);
-            self.count().store(count as u16, Ordering::Relaxed);
-        }
-        is_proven
-    }
-
-    /// Whether it was entered in this epoch.
-    pub fn is_entered_in(self, epoch: u64) -> bool {
-        self.proof().load(Ordering::Acquire) == self.proven_in(epoch)
-    }
-
-    /// Whether it was entered in any epoch.
-    pub fn is_entered(self) -> bool {
-        self.is_proof(self.proof().load(Ordering::Acquire))
-    }
-
-    /// Other bytes will have its addresses, or another epoch has begun.
-    pub fn forget(self) {
-        if self.is_entered() {
-            self.proof().store(0, Ordering::Release);
-        }
-    }
-
-    fn count(self) -> &'static AtomicU16 {
-        &ASKED[hash(self.place) % WINDOWS_COUNTED]
-    }
-
-    fn proof(self) -> &'static AtomicU64 {
-        &PROVEN[hash(self.address) % WINDOWS_PROVEN]
     }
 
     /// The number of its first page: 35 or 36 bits, and never 0.
@@ -132,7 +149,6 @@ fn hash(key: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// A window at an address that no other test has.
     fn window(nth: u64) -> Window {
         Window {
             address: 0x7f00_0000_0000 + nth * WINDOW_BYTES,
@@ -154,56 +170,54 @@ mod tests {
                 len_bytes,
                 ..window
             };
-            // A count of our own: windows of other tests may meet this one in the table.
-            let mut count = 0;
-            let mut asked = |_: &u64| {
-                let (kept, is_due) = window.counted(count, asked_bytes);
-                count = kept;
-                is_due
-            };
-            let due: Vec<u64> = (1..AGAIN_AFTER * expected).filter(&mut asked).collect();
+            let windows = Windows::new();
+            let asked = |_: &u64| windows.asked(window, asked_bytes);
+            let due: Vec<u64> = (1..AGAIN_AFTER * expected).filter(asked).collect();
             assert_eq!(due, [expected], "{asked_bytes} of {len_bytes}");
-            let again = (0..=expected).filter(&mut asked).count();
+            let again = (0..=expected).filter(asked).count();
             assert_eq!(again, 1, "{asked_bytes} of {len_bytes}");
         }
     }
 
     #[test]
     fn a_proof_holds_in_its_epoch_and_is_then_forgotten() {
-        let window = window(6);
-        assert!(!window.is_proven(0), "not entered");
-        window.prove(7);
-        assert!(window.is_proven(7));
-        assert!(window.is_proven(7), "as often as asked");
-        assert!(!window.is_proven(8), "another epoch");
-        assert!(!window.is_proven(7), "it does not come back");
-        window.prove(8);
-        window.forget();
-        assert!(!window.is_proven(8), "other bytes have these addresses");
+        let (windows, window) = (Windows::new(), window(6));
+        assert!(!windows.is_proven(window, 0), "not entered");
+        windows.prove(window, 7);
+        assert!(windows.is_proven(window, 7));
+        assert!(windows.is_proven(window, 7), "as often as asked");
+        assert!(!windows.is_proven(window, 8), "another epoch");
+        assert!(!windows.is_proven(window, 7), "it does not come back");
+        windows.prove(window, 8);
+        windows.forget(window);
+        assert!(
+            !windows.is_proven(window, 8),
+            "other bytes have these addresses"
+        );
     }
 
     #[test]
     fn windows_that_meet_in_the_table_are_never_taken_for_each_other() {
-        let first = window(7);
-        let meets = |other: &Window| std::ptr::eq(other.proof(), first.proof());
+        let (windows, first) = (Windows::new(), window(7));
+        let meets = |other: &Window| std::ptr::eq(windows.proof(*other), windows.proof(first));
         let other = (8..).map(window).find(meets).expect("a small table");
-        first.prove(7);
-        assert!(!other.is_proven(7));
-        other.prove(7);
-        assert!(other.is_proven(7));
-        assert!(!first.is_proven(7), "the later one took its place");
-        first.forget();
-        assert!(other.is_proven(7), "nothing of its own was there");
+        windows.prove(first, 7);
+        assert!(!windows.is_proven(other, 7));
+        windows.prove(other, 7);
+        assert!(windows.is_proven(other, 7));
+        assert!(!windows.is_proven(first, 7), "the later one took its place");
+        windows.forget(first);
+        assert!(windows.is_proven(other, 7), "nothing of its own was there");
     }
 
     #[test]
     fn a_window_is_soon_entered_again_when_its_proof_ends() {
-        let window = window(9);
-        let due = |times| (0..times).any(|_| window.asked(WINDOW_BYTES));
+        let (windows, window) = (Windows::new(), window(9));
+        let due = |times| (0..times).any(|_| windows.asked(window, WINDOW_BYTES));
         assert!(due(ENTER_AFTER));
-        window.prove(1);
+        windows.prove(window, 1);
         assert!(!due(ENTER_AFTER), "it is entered");
-        assert!(!window.is_proven(2));
+        assert!(!windows.is_proven(window, 2));
         assert!(!due(ENTER_AGAIN_AFTER - 1));
         assert!(due(1));
     }
