@@ -3,21 +3,28 @@
 use std::fs;
 use std::io;
 
+use crate::eventually;
+
 /// A thread that stands still until its process is killed. Only the thread that made this may use it.
 pub struct HungThread {
     id: libc::pid_t,
 }
 
 impl HungThread {
-    /// Stops the thread of this name in a process of ours.
+    /// Stops the thread of this name in a process of ours, as soon as it has that name.
     ///
     /// # Errors
     /// When ptrace(2) is refused here.
     ///
     /// # Panics
-    /// When the process has no such thread.
+    /// When the process gets no such thread.
     pub fn stop(pid: u32, name: &str) -> io::Result<HungThread> {
-        let id = thread_of(pid, name).unwrap_or_else(|| panic!("no thread is called {name}"));
+        let mut id = None;
+        eventually(&format!("a thread called {name}"), || {
+            id = thread_of(pid, name);
+            id.is_some()
+        });
+        let id = id.expect("it was found");
         ptrace(libc::PTRACE_SEIZE, id)?;
         ptrace(libc::PTRACE_INTERRUPT, id)?;
         let hung = HungThread { id };
