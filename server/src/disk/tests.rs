@@ -10,7 +10,7 @@ use super::readers::{Finished, ReaderJob};
 use super::*;
 use crate::ledger::Ledger;
 use crate::store::closing::Descriptor;
-use crate::store::file::Files;
+use crate::store::files::Files;
 use ackpace_core::disk::ReadId;
 use ackpace_core::units::Instant;
 

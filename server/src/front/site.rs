@@ -17,7 +17,8 @@ use crate::limits::SEARCH_UP_MAX;
 use crate::store::attributes::{known, st_dev, version};
 use crate::store::closing::Descriptor;
 use crate::store::device::Devices;
-use crate::store::file::{File, Files};
+use crate::store::file::File;
+use crate::store::files::Files;
 use crate::store::root::{Found, Miss, Root, Wait};
 
 /// Everything that is served under one root, and how.
