@@ -100,7 +100,7 @@ fn name_of(fd: &OwnedFd) -> Option<NameHash> {
 }
 
 /// How often in a row a page is there and not reported, before the kernel counts as blind.
-const BLIND_LOOKS: u32 = 5;
+const BLIND_SAMPLES: u32 = 5;
 
 /// Memory of an open file at worst, with its path, its mapping and its descriptor for direct reads.
 pub const FILE_BYTES: u64 =
@@ -256,7 +256,7 @@ impl File {
         let missing = || self.resident_bytes(first) == Some(0);
         let sampled =
             || residency::resident_bytes(&self.fd, None, ResidencySource::Remember, first);
-        (0..BLIND_LOOKS).all(|_| missing() && sampled() == Some(1))
+        (0..BLIND_SAMPLES).all(|_| missing() && sampled() == Some(1))
     }
 
     fn pages(&self) -> Option<&Pages> {

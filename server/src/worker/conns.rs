@@ -57,7 +57,7 @@ pub struct Conn {
     pub sure: Option<(Confirmation, Span)>,
     /// How far the page cache is asked about before a long send.
     pub reach: Reach,
-    /// The file was found to be what is promised while its answer was made: the first send of that turn does not look again.
+    /// The file was found to be what is promised while its answer was made: the first send of that turn does not ask again.
     pub proven: Option<Confirmation>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
