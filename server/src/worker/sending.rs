@@ -176,10 +176,7 @@ impl Worker {
         span.len_bytes = span.len_bytes.min(room_bytes);
         more &= !bounded;
         if let Some(refill) = order.refill {
-            let bound = conn.bound.as_ref();
-            conn.set_lowat(bound.map_or(refill.lowat_bytes, |bound| {
-                bound.lowat_bytes(refill.lowat_bytes)
-            }));
+            conn.set_lowat_for(refill);
         }
         let path = send_path(part, held, conn.ready);
         let at_bytes = at_bytes(part, span);
