@@ -286,7 +286,8 @@ mod tests {
                 Pages::new(&file, (0, true), now(&file)).expect("a file of a temporary folder")
             })
             .collect();
-        assert!(address_bytes() - before < MAPPED_EACH_BYTES_MAX);
+        // Other tests of this process unmap files meanwhile.
+        assert!(address_bytes().saturating_sub(before) < MAPPED_EACH_BYTES_MAX);
         let span = |offset_bytes, len_bytes| Span {
             offset_bytes,
             len_bytes,
