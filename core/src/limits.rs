@@ -105,10 +105,10 @@ pub const FLOW_READ_BYTES_MIN: u64 = 64 * KIB;
 /// times as long as its largest step.
 pub const FLOW_STEPS: u64 = 4;
 /// A client that reads at its own pace is sampled at least this often, and more often while little is known about it.
-pub const FLOW_LOOK_US_MAX: u64 = 5 * US_PER_S;
+pub const FLOW_SAMPLE_US_MAX: u64 = 5 * US_PER_S;
 /// While a rate is a guess, samples of TCP's counters that are closer than this count as one. It fits into no second or
 /// half of a second a whole number of times: many programs read in such periods.
-pub const GUESS_LOOK_US: u64 = 330_000;
+pub const GUESS_SAMPLE_US: u64 = 330_000;
 /// A connection whose socket is full is sampled (TCP_INFO) when the last sample is older than this: two system calls of
 /// a microsecond each.
 pub const FLOW_EACH_US: u64 = 400_000;
@@ -170,7 +170,7 @@ pub const DIVIDE_APART_US: u64 = 100_000;
 pub const DIVIDE_WAIT_US: u64 = 300_000;
 /// A round trip longer than the shortest one by less than this shows no queue: clocks and interrupts scatter by as much.
 pub const RTT_SCATTER_US: u64 = 1_000;
-/// One round of looks in so many may begin a drain, in which round trips without a queue show. More: a new connection claims
+/// One round of samples in so many may begin a drain, in which round trips without a queue show. More: a new connection claims
 /// for longer what a queue holds. Fewer: drains cost more.
 pub const DRAIN_EACH_ROUNDS: u64 = 8;
 /// How long a drain lasts: a full queue of 100 ms empties, and there are some round trips without it. Longer: those whom
@@ -183,7 +183,7 @@ pub const SHARE_GROWTH_PERCENT_MIN: u64 = 3;
 /// for the memory of others with two segments.
 pub const START_PART: u64 = 16;
 /// A client that acknowledges nothing for so long, while its socket holds bytes for it, claims no more than these. A
-/// second is a long timeout of TCP, and looks are a second apart.
+/// second is a long timeout of TCP, and samples are a second apart.
 pub const STALLED_US: u64 = 3 * US_PER_S;
 /// One part in so many of the send memory may be held by clients that have stalled while others need more. Beyond: those
 /// that stalled first have [`PAUSED_US`], not `pause_timeout`.
@@ -422,7 +422,7 @@ pub const ARRIVAL_BYTES: u64 = 320;
 
 /// Decisions of one worker that `ackpace why` can show. More: a new one replaces the oldest.
 pub const DECISIONS_MAX: usize = 1024;
-/// Decisions of one device, and as many about the ways of its streams. More: a new one replaces the oldest.
+/// Decisions of one device, and as many about the read paths of its streams. More: a new one replaces the oldest.
 pub const DEVICE_DECISIONS_MAX: usize = 128;
 /// How often the log tells of one device's decisions at most. More: the last ones are told together when it may again.
 pub const NOTICE_EACH_US: u64 = 10 * US_PER_S;

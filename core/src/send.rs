@@ -18,7 +18,7 @@ use self::burst::Burst;
 use self::rounds::Target;
 use crate::conn::TcpSample;
 use crate::limits::{
-    CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_LOOK_US, INTERVAL_US_MIN,
+    CALL_BYTES_MIN, CALL_US, FIRST_SAMPLE_BYTES_MIN, GUESS_SAMPLE_US, INTERVAL_US_MIN,
     LOWAT_BYTES_MAX, LOWAT_BYTES_START, PACED_RTT_US_MIN, PACED_WINDOW_BYTES_MIN, ROOM_BYTES_MIN,
     STEADY_BYTES_MAX, UNKNOWN_MARGIN_US,
 };
@@ -36,7 +36,7 @@ pub struct SendQueue {
     rate: Rate,
     /// D1 at the last sample.
     level_bytes: u64,
-    looked_at: Instant,
+    sampled_at: Instant,
     /// Bytes given to the socket since then.
     given_bytes: u64,
     /// The rate is measured from here, over several samples if they follow each other too closely.
@@ -111,7 +111,7 @@ impl SendQueue {
         SendQueue {
             rate: Rate::default(),
             level_bytes: 0,
-            looked_at: now,
+            sampled_at: now,
             given_bytes: 0,
             measured_from: now,
             measured_bytes: 0,
@@ -190,7 +190,7 @@ impl SendQueue {
         let in_flight = 2 * half_bytes >= self.share_bytes / 2;
         self.given(taken_bytes, now);
         let underrun = unsent_bytes <= taken_bytes;
-        self.look(unsent_bytes, underrun, now);
+        self.sampled(unsent_bytes, underrun, now);
         if underrun && unbelieved && !in_flight {
             self.rate.raise();
         }
@@ -198,12 +198,12 @@ impl SendQueue {
 
     /// The socket holds `unsent_bytes` now and was given nothing: the rate is measured.
     pub fn seen(&mut self, unsent_bytes: u64, now: Instant) {
-        self.look(unsent_bytes, unsent_bytes == 0, now);
+        self.sampled(unsent_bytes, unsent_bytes == 0, now);
     }
 
     /// Whether TCP's counters were ever sampled.
     pub fn is_counted(&self) -> bool {
-        self.gauge.looked_at().is_some()
+        self.gauge.sampled_at().is_some()
     }
 
     /// Whether another sample of TCP's counters says more than the level of the socket does.
@@ -222,14 +222,14 @@ impl SendQueue {
         self.burst.sampled(sample);
         // Each filling of a bounded socket asks. Samples that are close together show the steps in which a window opens,
         // and no rate.
-        let soon = |at: Instant| now.since_us(at) < GUESS_LOOK_US;
-        if self.wants_counters() && self.gauge.looked_at().is_some_and(soon) {
+        let soon = |at: Instant| now.since_us(at) < GUESS_SAMPLE_US;
+        if self.wants_counters() && self.gauge.sampled_at().is_some_and(soon) {
             return;
         }
         let Some(flow) = sample.flow else {
             return;
         };
-        if let Some(evidence) = self.gauge.look(flow, now, self.rate.least_us()) {
+        if let Some(evidence) = self.gauge.sample(flow, now, self.rate.least_us()) {
             self.rate.learn(evidence);
         }
         self.unsettled = self.gauge.has_unread();
@@ -237,17 +237,17 @@ impl SendQueue {
 
     /// When to sample a socket that does not become writable: before its level is a guess from an old rate, and while
     /// its client may have something to read.
-    pub fn look_at(&self) -> Option<Instant> {
+    pub fn sample_at(&self) -> Option<Instant> {
         let holds = self.level_bytes + self.given_bytes > 0 || self.unsettled;
         let at = match self.is_of_interest() {
-            true => self.gauge.looked_at()?.plus_us(self.gauge.look_in_us()),
-            false => self.looked_at.plus_us(INTERVAL_US_MIN),
+            true => self.gauge.sampled_at()?.plus_us(self.gauge.sample_in_us()),
+            false => self.sampled_at.plus_us(INTERVAL_US_MIN),
         };
         holds.then_some(at)
     }
 
     /// A sample: the socket holds `unsent_bytes` now. `underrun`: it held nothing at some time since the last sample.
-    fn look(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
+    fn sampled(&mut self, unsent_bytes: u64, underrun: bool, now: Instant) {
         let had_bytes = self.level_bytes + self.given_bytes;
         self.interval_bytes += had_bytes.saturating_sub(unsent_bytes);
         self.interval_underrun |= underrun;
@@ -276,7 +276,7 @@ impl SendQueue {
         if self.rate.sample(taken_bytes, us, underrun) {
             (self.measured_from, self.measured_bytes) = (now, unsent_bytes);
         }
-        (self.level_bytes, self.given_bytes, self.looked_at) = (unsent_bytes, 0, now);
+        (self.level_bytes, self.given_bytes, self.sampled_at) = (unsent_bytes, 0, now);
         self.writable = false;
     }
 
@@ -289,7 +289,7 @@ impl SendQueue {
                 self.interval_from,
                 self.interval_bytes,
                 self.interval_underrun,
-            ) = (self.looked_at, 0, false);
+            ) = (self.sampled_at, 0, false);
         }
     }
 
@@ -393,7 +393,7 @@ impl SendQueue {
     }
 
     fn level_at(&self, rate_bytes_per_s: u64, now: Instant) -> u64 {
-        let taken_bytes = bytes_in(now.since_us(self.looked_at), rate_bytes_per_s);
+        let taken_bytes = bytes_in(now.since_us(self.sampled_at), rate_bytes_per_s);
         (self.level_bytes + self.given_bytes).saturating_sub(taken_bytes)
     }
 
@@ -406,7 +406,7 @@ impl SendQueue {
     /// A response begins. Time with nothing to take counts for no rate.
     pub fn begin(&mut self, now: Instant) {
         if self.level_bytes(now) == 0 {
-            (self.level_bytes, self.given_bytes, self.looked_at) = (0, 0, now);
+            (self.level_bytes, self.given_bytes, self.sampled_at) = (0, 0, now);
             (self.measured_from, self.measured_bytes) = (now, 0);
             (
                 self.interval_from,
@@ -438,7 +438,7 @@ impl SendQueue {
     /// its fill is more than a quarter higher.
     pub fn full(&mut self, unsent_bytes: u64, target: Target, now: Instant) -> bool {
         let before_bytes = self.fill_bytes(target);
-        self.look(unsent_bytes, unsent_bytes <= self.given_bytes, now);
+        self.sampled(unsent_bytes, unsent_bytes <= self.given_bytes, now);
         self.fill_bytes(target) * 4 > before_bytes * 5
     }
 

@@ -66,7 +66,7 @@ pub struct Demand {
     /// What holds it up.
     pub pace: Pace,
     /// Whether its numbers say anything yet.
-    pub standing: Standing,
+    pub estimate: EstimateState,
     /// What became of its last share.
     pub credit: Credit,
 }
@@ -106,7 +106,7 @@ pub enum Pace {
 
 /// Whether a connection takes part with its estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum EstimateState {
     /// Too few round trips: it claims a share to start with, whatever its counters say (SSBT 3.3).
     #[default]
     New,

@@ -141,13 +141,13 @@ impl Conn {
 
     /// When to sample TCP_INFO although EPOLLOUT has not fired: the next want's deadline depends on what the socket
     /// still holds, or the client's rate is not known yet.
-    fn look_at(&self) -> Option<Instant> {
+    fn sample_at(&self) -> Option<Instant> {
         let stream = self.stream.as_ref();
         let fetched = stream.is_some_and(|stream| stream.outstanding.has_wanted());
         let stands = fetched && self.output.writable;
         let margin = &self.output.margin;
         margin
-            .look_at()
+            .sample_at()
             .filter(|_| stands || margin.is_of_interest() && stream.is_some())
     }
 

@@ -241,7 +241,7 @@ impl Tuner {
         if !is_sending && member.grant.is_none() {
             return None; // it has nothing, and needs nothing
         }
-        let start_bytes = self.pool.standing().start_bytes;
+        let start_bytes = self.pool.totals().start_bytes;
         let grant = *member.grant.get_or_insert(Grant {
             share_bytes: start_bytes,
             segment_bytes: look.segment_bytes(),
@@ -348,12 +348,12 @@ impl Tuner {
     }
 
     fn count(&mut self) {
-        let standing = self.pool.standing();
+        let totals = self.pool.totals();
         let tally = &mut self.tally;
-        tally.shares_bytes = standing.shares_bytes;
-        tally.held_bytes = standing.held_bytes;
-        tally.sharing = standing.connections;
-        tally.is_short = standing.connections * FLOOR_BYTES > tally.budget_bytes;
+        tally.shares_bytes = totals.shares_bytes;
+        tally.held_bytes = totals.held_bytes;
+        tally.sharing = totals.connections;
+        tally.is_short = totals.connections * FLOOR_BYTES > tally.budget_bytes;
         (
             tally.sockets,
             tally.tuned,

@@ -344,8 +344,8 @@ impl Shell {
                 self.tell(stream, Completion::Failed(stream, seq, error), true);
             }
             Out::Nudge(stream) => {
-                if let Some(line) = self.channels.get(usize::from(stream.worker)) {
-                    line.waker.wake();
+                if let Some(channel) = self.channels.get(usize::from(stream.worker)) {
+                    channel.waker.wake();
                 }
             }
         }
@@ -434,13 +434,13 @@ impl Shell {
         });
     }
 
-    fn tell(&self, stream: StreamId, completions: Completion, wake: bool) {
-        let Some(line) = self.channels.get(usize::from(stream.worker)) else {
+    fn tell(&self, stream: StreamId, completion: Completion, wake: bool) {
+        let Some(channel) = self.channels.get(usize::from(stream.worker)) else {
             return;
         };
-        line.completions.put(stream.conn.index, completions);
+        channel.completions.put(stream.conn.index, completion);
         if wake {
-            line.waker.wake();
+            channel.waker.wake();
         }
     }
 }

@@ -2,7 +2,7 @@
 //! ([`ackpace_core::sndbuf::pool`]). No worker ever waits for it.
 //!
 //! Shares wait in a mailbox for each connection, where a later one replaces an earlier one; a question waits in a cell of
-//! its worker. What workers tell comes by a queue. What does not fit into that is lost, and the next looks, a second later, tell it.
+//! its worker. What workers tell comes by a queue. What does not fit into that is lost, and the next samples, a second later, tell it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -25,7 +25,7 @@ use crate::limits::REPORTS_MAX;
 use crate::mailbox::{Mailboxes, ThreadWaker};
 
 /// No question waits.
-const NO_LOOK: u32 = u32::MAX;
+const NO_QUESTION: u32 = u32::MAX;
 
 /// A share for a connection; `None` takes it back.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,8 @@ pub struct ShareChange {
 /// What waits for a worker.
 pub struct ShareChannel {
     grants: Mailboxes<ShareChange>,
-    /// From which slot on it is asked to look; [`NO_LOOK`]: it is not.
-    look: AtomicU32,
+    /// From which slot on it is asked for samples; [`NO_QUESTION`]: it is not.
+    sample_from: AtomicU32,
     waker: Arc<ThreadWaker>,
 }
 
@@ -54,11 +54,11 @@ impl ShareChannel {
     }
 
     /// The question, if one waits.
-    pub fn take_look(&self) -> Option<u32> {
-        if self.look.load(Relaxed) == NO_LOOK {
+    pub fn take_question(&self) -> Option<u32> {
+        if self.sample_from.load(Relaxed) == NO_QUESTION {
             return None;
         }
-        Some(self.look.swap(NO_LOOK, AcqRel)).filter(|from| *from != NO_LOOK)
+        Some(self.sample_from.swap(NO_QUESTION, AcqRel)).filter(|from| *from != NO_QUESTION)
     }
 }
 
@@ -67,7 +67,7 @@ impl ShareChannel {
 pub struct DividerTally {
     /// The sum of the shares.
     pub shares_bytes: Count,
-    /// What sockets held, unsent and in flight, when they were last looked at.
+    /// What sockets held, unsent and in flight, when they were last sampled.
     pub held_bytes: Count,
     /// Connections with a share.
     pub connections: Count,
@@ -97,7 +97,7 @@ impl Dividing {
     ) -> Dividing {
         let channel = |waker| ShareChannel {
             grants: Mailboxes::new(places),
-            look: AtomicU32::new(NO_LOOK),
+            sample_from: AtomicU32::new(NO_QUESTION),
             waker,
         };
         let channels: Vec<ShareChannel> = wakers.map(channel).collect();
@@ -107,7 +107,7 @@ impl Dividing {
             workers: channels.len() as u16, // at most 64
             secret: RandomState::new().hash_one(0),
         };
-        let start_bytes = Pool::new(settings, clock.now()).standing().start_bytes;
+        let start_bytes = Pool::new(settings, clock.now()).totals().start_bytes;
         let (reports, heard) = bounded(REPORTS_MAX);
         Dividing {
             settings,
@@ -165,7 +165,7 @@ impl Dividing {
         while let Some(out) = pool.poll(clock.now()) {
             let worker = match out {
                 Out::Sample { worker, from } => {
-                    self.channel(worker.into()).look.store(from, Release);
+                    self.channel(worker.into()).sample_from.store(from, Release);
                     worker
                 }
                 Out::Share {
@@ -180,12 +180,12 @@ impl Dividing {
             };
             to_wake |= 1 << worker;
         }
-        let standing = pool.standing();
-        self.start_bytes.store(standing.start_bytes, Relaxed);
-        self.tally.shares_bytes.set(standing.shares_bytes);
-        self.tally.held_bytes.set(standing.held_bytes);
-        self.tally.connections.set(standing.connections);
-        self.tally.divisions.set(standing.divisions);
+        let totals = pool.totals();
+        self.start_bytes.store(totals.start_bytes, Relaxed);
+        self.tally.shares_bytes.set(totals.shares_bytes);
+        self.tally.held_bytes.set(totals.held_bytes);
+        self.tally.connections.set(totals.connections);
+        self.tally.divisions.set(totals.divisions);
         let woken = self.channels.iter().enumerate();
         woken
             .filter(|(worker, _)| to_wake & 1 << worker != 0)

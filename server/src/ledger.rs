@@ -48,14 +48,14 @@ impl Ledger {
         let bytes = bytes as i64;
         let claim = |free: i64| (free >= bytes).then(|| free - bytes);
         let before = self.free_bytes.fetch_update(Relaxed, Relaxed, claim);
-        self.look(before.map_or_else(|free| free.min(0), |free| free - bytes));
+        self.ask_if_short(before.map_or_else(|free| free.min(0), |free| free - bytes));
         before.is_ok()
     }
 
     /// Takes memory that can't be refused, available or not; for small amounts.
     pub fn take(&self, bytes: u64) {
         let before = self.free_bytes.fetch_sub(bytes as i64, Relaxed);
-        self.look(before - bytes as i64);
+        self.ask_if_short(before - bytes as i64);
     }
 
     /// Gives memory back.
@@ -64,7 +64,7 @@ impl Ledger {
     }
 
     /// Asks reading ahead to give memory back, once until a disk has checked.
-    fn look(&self, free_bytes: i64) {
+    fn ask_if_short(&self, free_bytes: i64) {
         if self.rule.is_short(free_bytes) && !self.asked.swap(true, Relaxed) {
             self.wakers
                 .iter()

@@ -45,7 +45,7 @@ use crate::resolver::{Inbox, Resolver, Return};
 use crate::shares::{self, Shares, descriptors_allowed};
 use crate::signals::Caught;
 use crate::store::device::Devices;
-use crate::store::file::FileTable;
+use crate::store::files::FileTable;
 use crate::store::root::Root;
 use crate::store::{closing, pages};
 use crate::tally::Tally;

@@ -23,7 +23,8 @@ use crate::memory::{self, Usable};
 use crate::options::{Cancel, LogTarget, SendShare, ServeOptions, Size};
 use crate::resolver::RESULT_BYTES;
 use crate::store::closing::CHORES_BYTES;
-use crate::store::file::{FILE_BYTES, KNOWN_BYTES};
+use crate::store::file::FILE_BYTES;
+use crate::store::files::KNOWN_BYTES;
 use crate::store::pages::{PAGES_BYTES, WINDOWS_BYTES};
 
 /// The most that each owner of memory may use, whatever the others do. Unused memory is lent to reading ahead

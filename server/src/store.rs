@@ -1,9 +1,9 @@
 //! Files: where they are, which may be served, whether their bytes are in memory, and how they get there.
 //!
-//! [`root`] finds a name and [`door`] opens it; [`file`] holds an open file, [`attributes`] tell its version. [`residency`] says what the page cache
-//! has, [`reader`] reads what it lacks, and [`device`], [`leaves`] and [`magic`] know the disks below. Past the page cache:
-//! [`direct`] opens a file with O_DIRECT; [`reader`] and [`ring`] read it in the steps of [`progress`], into memory
-//! that [`pool`] lends.
+//! [`root`] finds a name and [`door`] opens it; [`file`] is an open file, and [`files`] the table of them; [`attributes`]
+//! tell its version. [`residency`] says what the page cache has, [`reader`] reads what it lacks, and [`device`],
+//! [`leaves`] and [`magic`] know the disks below. Past the page cache: [`direct`] opens a file with O_DIRECT; [`reader`]
+//! and [`ring`] read it in the steps of [`progress`], into memory that [`pool`] lends.
 
 pub mod attributes;
 pub mod closing;
@@ -11,6 +11,7 @@ pub mod device;
 pub mod direct;
 pub mod door;
 pub mod file;
+pub mod files;
 pub mod leaves;
 pub mod magic;
 pub mod pages;

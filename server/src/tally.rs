@@ -26,7 +26,7 @@ pub enum SendPath {
 }
 
 impl SendPath {
-    /// Every way, each at the index of its number.
+    /// Every send path, each at the index of its number.
     pub const ALL: [SendPath; 4] = [
         SendPath::Sendfile,
         SendPath::Direct,
@@ -227,7 +227,7 @@ mod tests {
             SendPath::ALL
                 .iter()
                 .enumerate()
-                .all(|(at, way)| *way as usize == at)
+                .all(|(at, path)| *path as usize == at)
         );
     }
 }

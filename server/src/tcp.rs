@@ -175,11 +175,11 @@ pub fn control(socket: &OwnedFd) -> Control {
 /// TCP's state of a connection. A unix socket has the unread bytes only: its peer is on this machine and may pause, but
 /// no network loses it, so unread bytes are a closed window. A kernel before 5.4 has no flow.
 pub fn sample(socket: &OwnedFd) -> TcpSample {
-    look(socket).0
+    sample_and_count(socket).0
 }
 
 /// [`sample`], and what the division of send memory needs besides, by the same reading of TCP_INFO.
-pub fn look(socket: &OwnedFd) -> (TcpSample, Counted) {
+pub fn sample_and_count(socket: &OwnedFd) -> (TcpSample, Counted) {
     let unacked_bytes = held_bytes(socket).unwrap_or(0);
     let Some(info) = tcp_info(socket) else {
         let sample = TcpSample {

@@ -103,8 +103,8 @@ impl Transport {
     }
 
     /// The same, and what the division of send memory needs besides; that counts what is on the wire.
-    pub fn look(&self) -> (TcpSample, Counted) {
-        let (wire, counted) = tcp::look(self.socket());
+    pub fn sample_and_count(&self) -> (TcpSample, Counted) {
+        let (wire, counted) = tcp::sample_and_count(self.socket());
         (self.in_plaintext(wire), counted)
     }
 

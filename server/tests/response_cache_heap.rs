@@ -7,7 +7,7 @@ use ackpace::limits::{RESPONSE_CACHE_TABLES_BYTES, WATCHES_MAX};
 use ackpace::response_cache::changes::Change;
 use ackpace::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
 use ackpace::store::attributes::version;
-use ackpace::store::file::Files;
+use ackpace::store::files::Files;
 use ackpace_core::conn::ObjectId;
 use ackpace_core::limits::CACHED_PATH_BYTES_MAX;
 use ackpace_core::units::Instant;

@@ -69,13 +69,13 @@ pub enum DeviceChange {
         /// M.
         memory_bytes: u64,
     },
-    /// The reads of a stream take another way.
+    /// The reads of a stream take another path.
     ReadPath {
         /// Whose.
         stream: StreamId,
         /// Of which file.
         object: ObjectId,
-        /// The way now.
+        /// The path now.
         to: ReadPath,
     },
     /// The device can't be read past the page cache.
@@ -84,7 +84,7 @@ pub enum DeviceChange {
     Blind,
 }
 
-/// Which way the reads of a stream take, and why.
+/// Which path the reads of a stream take, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPath {
     /// Past the page cache: nobody else needs the bytes soon.
@@ -123,9 +123,9 @@ struct Levels {
 
 /// The decisions of one device, and which of them were last recorded and logged.
 pub(super) struct Journal {
-    /// Ways have a history of their own: they are many, and must not displace the others.
+    /// Read paths have a history of their own: they are many, and must not displace the others.
     changes: History<DeviceDecision>,
-    ways: History<DeviceDecision>,
+    read_paths: History<DeviceDecision>,
     recorded: Levels,
     logged: Levels,
     logged_at: Option<Instant>,
@@ -149,7 +149,7 @@ impl Journal {
         };
         Journal {
             changes: History::new(DEVICE_DECISIONS_MAX),
-            ways: History::new(DEVICE_DECISIONS_MAX),
+            read_paths: History::new(DEVICE_DECISIONS_MAX),
             recorded: levels,
             logged: levels,
             logged_at: None,
@@ -162,7 +162,7 @@ impl Journal {
     pub fn record(&mut self, change: DeviceChange, now: Instant) {
         let decision = DeviceDecision { at: now, change };
         match change {
-            DeviceChange::ReadPath { .. } => self.ways.push(decision),
+            DeviceChange::ReadPath { .. } => self.read_paths.push(decision),
             _ => self.changes.push(decision),
         }
     }
@@ -196,15 +196,19 @@ pub struct DeviceState {
 }
 
 impl Disk {
-    /// The last decisions, oldest first: up to `most / 2` about the device, and as many about the ways of its streams.
+    /// The last decisions, oldest first: up to `most / 2` about the device, and as many about the read paths of its streams.
     pub fn decisions(&self, most: usize) -> impl Iterator<Item = &DeviceDecision> {
         let last = |history: &'_ History<DeviceDecision>| {
             let count = history.iter().count();
             count.saturating_sub(most / 2)
         };
-        let Journal { changes, ways, .. } = &self.journal;
+        let Journal {
+            changes,
+            read_paths,
+            ..
+        } = &self.journal;
         let mut decisions: Vec<&DeviceDecision> = changes.iter().skip(last(changes)).collect();
-        decisions.extend(ways.iter().skip(last(ways)));
+        decisions.extend(read_paths.iter().skip(last(read_paths)));
         decisions.sort_by_key(|decision| decision.at);
         decisions.into_iter()
     }

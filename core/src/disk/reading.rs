@@ -22,7 +22,7 @@ pub(super) struct Reader {
     pub put_off_to: Option<Instant>,
     /// The last read of its bytes was made for it, into the page cache.
     pub fills: bool,
-    /// The way of its last read.
+    /// The path of its last read.
     pub path: Option<ReadPath>,
     /// What it counts for in [`Disk::filled_bytes_per_s`].
     pub filled_bytes_per_s: u64,

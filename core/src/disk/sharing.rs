@@ -20,7 +20,7 @@ pub(super) struct Answer {
 }
 
 impl Disk {
-    /// Which way a read for this stream takes: into the page cache if it will stay there for others, past it if
+    /// Which path a read for this stream takes: into the page cache if it will stay there for others, past it if
     /// possible.
     pub(super) fn read_path(&self, id: ReaderId, want: &Want, now: Instant) -> ReadPath {
         let (object, from_bytes) = (want.object, want.span.offset_bytes);
@@ -39,7 +39,7 @@ impl Disk {
         }
     }
 
-    /// A stream whose reads take another way than before is told of; its first way goes without saying.
+    /// A stream whose reads take another path than before is told of; its first path goes without saying.
     pub(super) fn note_path(&mut self, id: ReaderId, to: ReadPath, now: Instant) {
         let Some(reader) = self.readers.get_mut(&id) else {
             return;

@@ -7,7 +7,7 @@
 
 use super::per_s;
 use crate::limits::{
-    FLOW_LOOK_US_MAX, FLOW_READ_BYTES_MIN, FLOW_STEPS, FLOW_US_MAX, FLOW_US_MIN, INTERVAL_US_MIN,
+    FLOW_READ_BYTES_MIN, FLOW_SAMPLE_US_MAX, FLOW_STEPS, FLOW_US_MAX, FLOW_US_MIN, INTERVAL_US_MIN,
 };
 use crate::units::Instant;
 
@@ -58,12 +58,12 @@ pub enum Evidence {
     },
 }
 
-/// What a client read in a time in which it had something to read.
+/// A sampling interval: what a client read in a time in which it had something to read.
 ///
 /// Windows open in steps, and programs read in bursts, so some samples show that nothing was read. A valid sample
 /// covers what was read from the end of one step to the end of another; between them there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Stretch {
+struct Interval {
     us: u64,
     bytes: u64,
     /// The part of `us` in which the client's window held it up.
@@ -76,9 +76,9 @@ struct Stretch {
     silent_us: u64,
 }
 
-impl Stretch {
-    fn and(self, other: Stretch) -> Stretch {
-        Stretch {
+impl Interval {
+    fn and(self, other: Interval) -> Interval {
+        Interval {
             us: self.us.saturating_add(other.us),
             bytes: self.bytes.saturating_add(other.bytes),
             limited_us: self.limited_us.saturating_add(other.limited_us),
@@ -111,21 +111,21 @@ pub struct Gauge {
     /// The client's receive buffer, as far as it was seen; 0: its window was never closed.
     buffer_bytes: u64,
     /// The current interval.
-    now: Stretch,
+    now: Interval,
     /// The interval before it.
-    before: Stretch,
+    before: Interval,
     /// Bytes read since the last step, too few to count as one.
     crumbs_bytes: u64,
     /// The interval before is a regular one. The first is not, since the client's buffer grows in it.
     begun: bool,
     /// The time since the current interval in which nothing was read.
-    silent: Stretch,
+    silent: Interval,
     /// The pause of a client that reads in steps, and then pauses; 0: none was seen.
     pause_us: u64,
     /// The current step.
     step_bytes: u64,
     /// How many samples it has lasted.
-    step_looks: u64,
+    step_samples: u64,
     /// Bytes acknowledged before the first sample.
     burst_bytes: u64,
     /// All time since the last verdict of `at_least`.
@@ -138,7 +138,7 @@ pub struct Gauge {
 
 impl Gauge {
     /// Time of the last sample; `None` before the first one.
-    pub fn looked_at(&self) -> Option<Instant> {
+    pub fn sampled_at(&self) -> Option<Instant> {
         self.last.map(|(at, _)| at)
     }
 
@@ -166,9 +166,9 @@ impl Gauge {
     }
 
     /// How long after the last sample the next one says more, microseconds.
-    pub fn look_in_us(&self) -> u64 {
+    pub fn sample_in_us(&self) -> u64 {
         let us = self.all().and(self.silent).us;
-        (us / 8).clamp(INTERVAL_US_MIN / 2, FLOW_LOOK_US_MAX)
+        (us / 8).clamp(INTERVAL_US_MIN / 2, FLOW_SAMPLE_US_MAX)
     }
 
     /// Our socket was given bytes.
@@ -183,10 +183,10 @@ impl Gauge {
     ///
     /// If the client's window has stopped the socket, the window opened last when the socket sent last. So the sample
     /// counts as two: all that was read was told by then, and nothing since.
-    pub fn look(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
+    pub fn sample(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
         let opened = self.when_opened(flow, now);
-        let until_then = opened.and_then(|(then, at)| self.look_once(then, at, least_us));
-        self.look_once(flow, now, least_us).or(until_then)
+        let until_then = opened.and_then(|(then, at)| self.sample_once(then, at, least_us));
+        self.sample_once(flow, now, least_us).or(until_then)
     }
 
     /// When the window opened last, and the counters then, if it has stopped the socket since.
@@ -217,7 +217,7 @@ impl Gauge {
         (within && quiet_us >= FLOW_US_MIN && stopped && by_then).then_some((then, at))
     }
 
-    fn look_once(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
+    fn sample_once(&mut self, flow: Flow, now: Instant, least_us: u64) -> Option<Evidence> {
         let Some((from, before)) = self.last else {
             (self.last, self.burst_bytes) = (Some((now, flow)), flow.acked_bytes);
             return None;
@@ -252,7 +252,7 @@ impl Gauge {
 
     /// Adds what happened between two samples: `us` is the time between them, `given_us` the part of it since our socket
     /// was given bytes. Returns what was read while the client had something to read.
-    fn add(&mut self, before: Flow, flow: Flow, (us, given_us): (u64, u64)) -> Option<Stretch> {
+    fn add(&mut self, before: Flow, flow: Flow, (us, given_us): (u64, u64)) -> Option<Interval> {
         let acked_bytes = flow.acked_bytes - before.acked_bytes;
         let busy_us = (flow.busy_us - before.busy_us).min(us);
         let limited_us = flow
@@ -294,19 +294,19 @@ impl Gauge {
             (false, false) => return None,
         };
         self.fed_us += fed_us;
-        Some(Stretch {
+        Some(Interval {
             us: fed_us,
             bytes: fed_bytes,
             limited_us: match has_unread {
                 true => fed_us,
                 false => limited_us.min(fed_us),
             },
-            ..Stretch::default()
+            ..Interval::default()
         })
     }
 
     /// Counts what was read while the client had something to read. This may complete a piece of evidence.
-    fn count(&mut self, fed: Stretch, flow: Flow, least_us: u64) -> Option<Evidence> {
+    fn count(&mut self, fed: Interval, flow: Flow, least_us: u64) -> Option<Evidence> {
         let segment_bytes = flow.segment_bytes;
         let all = self.all().and(self.silent).and(fed);
         if all.us > 0 && !all.is_by_itself() {
@@ -320,14 +320,14 @@ impl Gauge {
             self.resume();
         }
         let bytes = core::mem::take(&mut self.crumbs_bytes);
-        self.read(Stretch { bytes, ..fed });
+        self.read(Interval { bytes, ..fed });
         // Within a step there is no evidence, unless the step lasts so long that it is none.
-        if self.now.uneven && self.step_looks < FLOW_STEPS {
+        if self.now.uneven && self.step_samples < FLOW_STEPS {
             return None;
         }
-        let sample = self.sample(least_us, flow);
+        let rate = self.interval_rate(least_us, flow);
         self.turn();
-        sample.map(|bytes_per_s| Evidence::Sample {
+        rate.map(|bytes_per_s| Evidence::Sample {
             bytes_per_s,
             by_itself: true,
         })
@@ -346,26 +346,26 @@ impl Gauge {
             self.pause_us = silent.us;
         }
         if self.begun && silent.us > FLOW_STEPS * all.us {
-            (self.now, self.before, self.begun) = <(Stretch, Stretch, bool)>::default();
+            (self.now, self.before, self.begun) = <(Interval, Interval, bool)>::default();
         } else if self.begun && pauses {
-            (self.now, self.before) = (silent, Stretch::default());
+            (self.now, self.before) = (silent, Interval::default());
         } else if pauses && self.now.bytes > 0 {
             (self.now, self.before) = (silent, all);
         } else {
             self.now = self.now.and(silent);
         }
-        (self.step_bytes, self.step_looks) = (0, 0);
+        (self.step_bytes, self.step_samples) = (0, 0);
     }
 
     /// Something was read.
-    fn read(&mut self, fed: Stretch) {
+    fn read(&mut self, fed: Interval) {
         // A step shows in several samples if they are close together.
-        let goes_on = self.now.uneven && self.step_looks < FLOW_STEPS;
+        let goes_on = self.now.uneven && self.step_samples < FLOW_STEPS;
         self.step_bytes = match goes_on {
             true => self.step_bytes.saturating_add(fed.bytes),
             false => fed.bytes,
         };
-        self.step_looks = self.step_looks.saturating_add(1);
+        self.step_samples = self.step_samples.saturating_add(1);
         self.now = self.now.and(fed);
         self.now.step_bytes = self.now.step_bytes.max(self.step_bytes);
     }
@@ -386,18 +386,18 @@ impl Gauge {
     }
 
     /// The client had something to read, and nothing was read.
-    fn silent(&mut self, fed: Stretch, flow: Flow, least_us: u64) -> Option<Evidence> {
+    fn silent(&mut self, fed: Interval, flow: Flow, least_us: u64) -> Option<Evidence> {
         let untold_bytes = self.untold_bytes(flow);
         // Between the steps of a burst, the client's silence is short.
         let ends_us = (self.pause_us / 2).max(1);
         let (from_us, to_us) = (self.silent.us, self.silent.us.saturating_add(fed.us));
         let ends = self.now.bytes > 0 && (from_us..to_us).contains(&(ends_us - 1));
-        self.silent = self.silent.and(Stretch {
+        self.silent = self.silent.and(Interval {
             bytes: 0,
             uneven: true,
             ..fed
         });
-        let sample = ends.then(|| self.sample(least_us, flow)).flatten();
+        let rate = ends.then(|| self.interval_rate(least_us, flow)).flatten();
         if ends {
             self.turn();
         }
@@ -414,7 +414,7 @@ impl Gauge {
             (all.bytes.saturating_add(untold_bytes.max(next_bytes))).saturating_add(begin_bytes);
         let says = all.is_by_itself() && all.us >= least_us && bytes > 0;
         let most_bytes_per_s = says.then(|| per_s(bytes, all.us));
-        match (sample, most_bytes_per_s) {
+        match (rate, most_bytes_per_s) {
             (Some(bytes_per_s), most) => Some(Evidence::Sample {
                 bytes_per_s: bytes_per_s.min(most.unwrap_or(u64::MAX)),
                 by_itself: true,
@@ -423,12 +423,12 @@ impl Gauge {
         }
     }
 
-    fn all(&self) -> Stretch {
+    fn all(&self) -> Interval {
         self.before.and(self.now)
     }
 
     /// What the client reads, bytes per second: known at the end of a step, or at any time if there are no steps.
-    fn sample(&mut self, least_us: u64, flow: Flow) -> Option<u64> {
+    fn interval_rate(&mut self, least_us: u64, flow: Flow) -> Option<u64> {
         let untold_bytes = self.untold_bytes(flow);
         let (all, now) = (self.all(), self.now);
         let first = !self.begun && self.before.us == 0;
@@ -449,20 +449,20 @@ impl Gauge {
         let first = !self.begun && self.before.us == 0;
         if !first && !self.begun && !self.now.uneven && self.silent.us > 0 {
             // It still was the first step.
-            (self.before, self.now) = (self.all(), Stretch::default());
+            (self.before, self.now) = (self.all(), Interval::default());
             self.now.uneven = true;
             return;
         }
         let whole = self.now.is_whole();
         if whole || first && (self.silent.us > 0 || self.now.us >= INTERVAL_US_MIN / 2) {
-            (self.before, self.now) = (self.now, Stretch::default());
+            (self.before, self.now) = (self.now, Interval::default());
             self.now.uneven = self.silent.us > 0;
             self.begun = !first;
         }
     }
 
     /// The client's path holds it up.
-    fn of_path(&mut self, fed: Stretch, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
+    fn of_path(&mut self, fed: Interval, segment_bytes: u64, least_us: u64) -> Option<Evidence> {
         self.now = self.now.and(core::mem::take(&mut self.silent)).and(fed);
         let all = self.all();
         let steps_bytes = segment_bytes.saturating_mul(FLOW_STEPS);

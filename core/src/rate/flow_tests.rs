@@ -125,10 +125,10 @@ impl World {
             }
             let asked = given
                 && gauge
-                    .looked_at()
+                    .sampled_at()
                     .is_none_or(|at| self.now >= at.plus_us(250 * MS));
             if asked || ms % 1000 == 999 {
-                if let Some(evidence) = gauge.look(self.flow, self.now, rate.least_us()) {
+                if let Some(evidence) = gauge.sample(self.flow, self.now, rate.least_us()) {
                     rate.learn(evidence);
                     self.sampled_bytes_per_s = match evidence {
                         Evidence::Sample {
@@ -222,14 +222,14 @@ proptest! {
 
     #[test]
     fn counters_that_wrap_stand_still_or_lie_break_nothing(
-        looks in prop::collection::vec((any::<[u64; 6]>(), any::<u32>()), 1..50),
+        samples in prop::collection::vec((any::<[u64; 6]>(), any::<u32>()), 1..50),
     ) {
         let (mut rate, mut gauge, mut now) = (Rate::default(), Gauge::default(), Instant { us: 0 });
-        for (words, us) in looks {
+        for (words, us) in samples {
             now = now.plus_us(us.into());
             let [acked_bytes, busy_us, window_limited_us, window_bytes, segment_bytes, quiet_us] = words;
             let flow = Flow { acked_bytes, busy_us, window_limited_us, window_bytes, segment_bytes, quiet_us };
-            if let Some(evidence) = gauge.look(flow, now, rate.least_us()) {
+            if let Some(evidence) = gauge.sample(flow, now, rate.least_us()) {
                 rate.learn(evidence);
             }
             prop_assert!(rate.send_bytes_per_s() <= crate::limits::RATE_BYTES_PER_S_MAX);
@@ -301,21 +301,21 @@ fn a_closed_window_bounds_a_burst_by_what_was_acknowledged_since() {
     let at = |ms: u64| Instant { us: ms * MS };
     let mut rate = Rate::default();
     rate.sample(10 << 20, 100 * MS, false);
-    let mut look = |flow, ms| {
-        if let Some(evidence) = gauge.look(flow, at(ms), rate.least_us()) {
+    let mut sample = |flow, ms| {
+        if let Some(evidence) = gauge.sample(flow, at(ms), rate.least_us()) {
             rate.learn(evidence);
         }
         rate.send_bytes_per_s()
     };
-    look(flow(160_000, 1, 190_000), 1);
-    look(flow(10_600_000, 1_000, 0), 1_000);
+    sample(flow(160_000, 1, 190_000), 1);
+    sample(flow(10_600_000, 1_000, 0), 1_000);
     let closed = |ms: u64| flow(10_600_000, ms, 0);
-    let after_3_s = look(closed(3_000), 3_000);
+    let after_3_s = sample(closed(3_000), 3_000);
     assert!((3_400_000..3_700_000).contains(&after_3_s), "{after_3_s}");
     for s in 4..34 {
-        look(closed(s * 1_000), s * 1_000);
+        sample(closed(s * 1_000), s * 1_000);
     }
-    let after_33_s = look(closed(33_900), 33_900);
+    let after_33_s = sample(closed(33_900), 33_900);
     assert!((300_000..330_000).contains(&after_33_s), "{after_33_s}");
 }
 
@@ -340,16 +340,16 @@ fn a_window_that_stays_closed_tells_that_little_of_a_large_buffer_was_read() {
         quiet_us: 0,
     };
     let mut gauge = Gauge::default();
-    let looks = [
+    let samples = [
         (10, 64 << 10),
         (120, BUFFER),
         (1_200, BUFFER),
         (3_200, BUFFER),
     ];
-    let evidence = looks.map(|(ms, acked_bytes)| {
+    let evidence = samples.map(|(ms, acked_bytes)| {
         let now = Instant { us: ms * MS };
         gauge.given(now);
-        gauge.look(flow(ms, acked_bytes), now, 500 * MS)
+        gauge.sample(flow(ms, acked_bytes), now, 500 * MS)
     });
     let at_most = |part: &Option<Evidence>| match part {
         Some(Evidence::AtMost { bytes_per_s }) => *bytes_per_s,
@@ -365,7 +365,7 @@ fn a_window_that_stays_closed_tells_that_little_of_a_large_buffer_was_read() {
 fn the_time_of_the_last_byte_tells_when_a_window_opened_between_samples() {
     // Over loopback: 300 KB at the beginning of each second, sampled at the end of each.
     let mut gauge = Gauge::default();
-    let mut look = |ms: u64, acked_bytes, window_bytes, quiet_ms: u64| {
+    let mut sample = |ms: u64, acked_bytes, window_bytes, quiet_ms: u64| {
         let flow = Flow {
             acked_bytes,
             busy_us: ms * MS,
@@ -374,12 +374,12 @@ fn the_time_of_the_last_byte_tells_when_a_window_opened_between_samples() {
             segment_bytes: 65_483,
             quiet_us: quiet_ms * MS,
         };
-        gauge.look(flow, Instant { us: ms * MS }, INTERVAL_US_MIN / 2)
+        gauge.sample(flow, Instant { us: ms * MS }, INTERVAL_US_MIN / 2)
     };
-    look(0, 327_415, 450_824, 0);
-    look(994, 778_241, 0, 950);
-    look(1_994, 1_105_863, 0, 995);
-    match look(2_994, 1_368_939, 0, 995) {
+    sample(0, 327_415, 450_824, 0);
+    sample(994, 778_241, 0, 950);
+    sample(1_994, 1_105_863, 0, 995);
+    match sample(2_994, 1_368_939, 0, 995) {
         Some(Evidence::Sample { bytes_per_s, .. }) => {
             assert!((255_000..345_000).contains(&bytes_per_s), "{bytes_per_s}");
         }

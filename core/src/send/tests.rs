@@ -243,10 +243,10 @@ fn a_window_after_a_pause_is_spread_over_its_round_trip() {
 
 proptest! {
     #[test]
-    fn room_and_call_stay_in_their_bounds(looks in proptest::collection::vec((0u64..1 << 50, 0u64..1 << 50, 0u64..1 << 40), 1..50)) {
+    fn room_and_call_stay_in_their_bounds(samples in proptest::collection::vec((0u64..1 << 50, 0u64..1 << 50, 0u64..1 << 40), 1..50)) {
         let mut margin = SendQueue::new(AT(0));
         let mut now = AT(0);
-        for (given, unsent, us) in looks {
+        for (given, unsent, us) in samples {
             now = now.plus_us(us);
             margin.given(given, AT(0));
             margin.full(unsent, TARGET, now);

@@ -8,7 +8,7 @@
 //! A share that lasts some time ([`super::depletion`]) needs no call: then the worker's timer says when the socket is filled
 //! again, and SO_SNDBUF is out of the way.
 
-use super::depletion::{Depletion, Flight, Lasts};
+use super::depletion::{Depletion, InFlight, Lasts};
 use crate::limits::{
     LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SHARE_BYTES_MIN,
 };
@@ -47,7 +47,7 @@ impl Default for Grant {
 pub struct Bound {
     share_bytes: u64,
     segment_bytes: u64,
-    flight: Flight,
+    in_flight: InFlight,
     division: u64,
     depletion: Depletion,
     /// The worker's timer says when it is filled, and not the kernel.
@@ -65,7 +65,7 @@ impl Bound {
         Bound {
             share_bytes: grant.share_bytes.max(SHARE_BYTES_MIN),
             segment_bytes: grant.segment_bytes.max(1),
-            flight: Flight {
+            in_flight: InFlight {
                 rtt_us: grant.rtt_us,
                 segment_bytes: grant.segment_bytes.max(1),
             },
@@ -127,7 +127,7 @@ impl Bound {
     /// [`Bound::is_timed`].
     pub fn seen(&mut self, held_bytes: u64, unsent_bytes: Option<u64>, now: Instant) {
         self.goes_on(now);
-        self.depletion.seen(held_bytes, self.flight, now);
+        self.depletion.seen(held_bytes, self.in_flight, now);
         let limited = unsent_bytes.is_some_and(|unsent_bytes| unsent_bytes < self.segment_bytes);
         if let Some(from) = self.filled_at.take().filter(|_| limited) {
             self.held_up_us = self.held_up_us.saturating_add(now.since_us(from));
@@ -144,7 +144,7 @@ impl Bound {
     pub fn lasts(&mut self, now: Instant) -> Option<Lasts> {
         let lasts = self
             .depletion
-            .lasts(self.share_bytes, self.flight, self.timed);
+            .lasts(self.share_bytes, self.in_flight, self.timed);
         self.timed = lasts.is_some();
         self.filled_at = self.timed.then_some(now);
         lasts

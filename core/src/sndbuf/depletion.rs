@@ -15,7 +15,7 @@ use crate::units::{Instant, US_PER_S};
 
 /// What must be in flight, beside the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flight {
+pub struct InFlight {
     /// The path's shortest round trip; 0: not known, and the kernel calls.
     pub rtt_us: u64,
     /// A segment.
@@ -42,7 +42,7 @@ pub struct Depletion {
 
 impl Depletion {
     /// The socket holds so much now, before it is given more.
-    pub fn seen(&mut self, held_bytes: u64, flight: Flight, now: Instant) {
+    pub fn seen(&mut self, held_bytes: u64, in_flight: InFlight, now: Instant) {
         let Some((from, had_bytes)) = self.from else {
             self.from = Some((now, held_bytes));
             return;
@@ -54,7 +54,7 @@ impl Depletion {
         let taken_bytes = u128::from(had_bytes.saturating_sub(held_bytes));
         let sample = taken_bytes * u128::from(US_PER_S) / u128::from(us);
         let (sample, before) = (sample as u64, self.rate_bytes_per_s);
-        let low_bytes = self.flight_bytes(flight) / 2;
+        let low_bytes = self.in_flight_bytes(in_flight) / 2;
         self.rate_bytes_per_s = match held_bytes {
             _ if before == 0 => sample,
             0 => before.max(sample.saturating_mul(2)),
@@ -73,21 +73,21 @@ impl Depletion {
 
     /// What has to be left when it is filled again: the bandwidth-delay product with a quarter more, and a segment, since
     /// whole ones leave.
-    fn flight_bytes(&self, flight: Flight) -> u64 {
-        let bytes = bytes_in(flight.rtt_us, self.rate_bytes_per_s);
+    fn in_flight_bytes(&self, in_flight: InFlight) -> u64 {
+        let bytes = bytes_in(in_flight.rtt_us, self.rate_bytes_per_s);
         bytes
             .saturating_add(bytes / 4)
-            .saturating_add(flight.segment_bytes)
+            .saturating_add(in_flight.segment_bytes)
     }
 
     /// How long a share lasts, until only that is left which must be in flight, if that is a time for a timer; `None`: the
     /// kernel calls. `is_timed`: it was filled by a timer the last time.
-    pub fn lasts(&self, share_bytes: u64, flight: Flight, is_timed: bool) -> Option<Lasts> {
-        if flight.rtt_us == 0 || self.rate_bytes_per_s == 0 {
+    pub fn lasts(&self, share_bytes: u64, in_flight: InFlight, is_timed: bool) -> Option<Lasts> {
+        if in_flight.rtt_us == 0 || self.rate_bytes_per_s == 0 {
             return None;
         }
         let us_of = |held_bytes: u64| {
-            let left_bytes = held_bytes.saturating_sub(self.flight_bytes(flight));
+            let left_bytes = held_bytes.saturating_sub(self.in_flight_bytes(in_flight));
             us_for(left_bytes, self.rate_bytes_per_s)
         };
         let us_min = if is_timed {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const FLIGHT: Flight = Flight {
+    const IN_FLIGHT: InFlight = InFlight {
         rtt_us: 20_000,
         segment_bytes: 1_448,
     };
@@ -120,7 +120,7 @@ mod tests {
         let mut depletion = Depletion::default();
         let (mut at, mut held_bytes) = (Instant { us: 0 }, share_bytes);
         let (mut sent_bytes, mut times) = (0, 0);
-        depletion.seen(0, FLIGHT, at);
+        depletion.seen(0, IN_FLIGHT, at);
         depletion.given(share_bytes);
         let mut lasts_us = 5_000;
         while at.us < 30_000_000 {
@@ -128,7 +128,7 @@ mod tests {
             let us = lasts_us + late_us;
             let mut left_bytes = 0;
             for _ in 0..us {
-                let product_bytes = bytes_in(FLIGHT.rtt_us, rate_bytes_per_s).max(1);
+                let product_bytes = bytes_in(IN_FLIGHT.rtt_us, rate_bytes_per_s).max(1);
                 left_bytes += (held_bytes * US_PER_S / product_bytes).min(US_PER_S)
                     * rate_bytes_per_s
                     / US_PER_S;
@@ -137,14 +137,14 @@ mod tests {
                 held_bytes -= gone_bytes.min(held_bytes);
             }
             at = at.plus_us(us);
-            depletion.seen(held_bytes, FLIGHT, at);
+            depletion.seen(held_bytes, IN_FLIGHT, at);
             let given_bytes = share_bytes - held_bytes;
             if at.us > 10_000_000 {
                 (sent_bytes, times) = (sent_bytes + given_bytes, times + 1);
             }
             depletion.given(given_bytes);
             held_bytes = share_bytes;
-            let lasts = depletion.lasts(share_bytes, FLIGHT, true);
+            let lasts = depletion.lasts(share_bytes, IN_FLIGHT, true);
             lasts_us = lasts.expect("it lasts some time").us;
         }
         let all_bytes = bytes_in(20_000_000, rate_bytes_per_s);
@@ -171,11 +171,11 @@ mod tests {
         let mut at = Instant { us: 0 };
         for _ in 0..12 {
             // Its client takes 400 KB/s. Where the kernel calls, it does when a third is gone.
-            let lasts = depletion.lasts(20_000, FLIGHT, true);
+            let lasts = depletion.lasts(20_000, IN_FLIGHT, true);
             let us = lasts.map_or(17_000, |lasts| lasts.us);
             at = at.plus_us(us);
             let held_bytes = 20_000u64.saturating_sub(us * 4 / 10);
-            depletion.seen(held_bytes, FLIGHT, at);
+            depletion.seen(held_bytes, IN_FLIGHT, at);
             depletion.given(20_000 - held_bytes);
         }
         assert!(
@@ -191,35 +191,35 @@ mod tests {
             from: None,
             rate_bytes_per_s: 1_000_000,
         };
-        let unknown = Flight {
+        let unknown = InFlight {
             rtt_us: 0,
-            ..FLIGHT
+            ..IN_FLIGHT
         };
         // 26,448 bytes are in flight.
-        assert_eq!(depletion.lasts(36_400, FLIGHT, false), None);
-        assert!(depletion.lasts(36_500, FLIGHT, false).is_some());
+        assert_eq!(depletion.lasts(36_400, IN_FLIGHT, false), None);
+        assert!(depletion.lasts(36_500, IN_FLIGHT, false).is_some());
         assert!(
-            depletion.lasts(31_500, FLIGHT, true).is_some(),
+            depletion.lasts(31_500, IN_FLIGHT, true).is_some(),
             "it was so before"
         );
         assert_eq!(depletion.lasts(36_500, unknown, true), None);
         assert_eq!(
-            depletion.lasts(1_000_000, FLIGHT, true),
+            depletion.lasts(1_000_000, IN_FLIGHT, true),
             None,
             "for a second"
         );
-        assert_eq!(Depletion::default().lasts(36_500, FLIGHT, true), None);
+        assert_eq!(Depletion::default().lasts(36_500, IN_FLIGHT, true), None);
     }
 
     proptest! {
         #[test]
-        fn whatever_is_seen_it_lasts_some_time_and_not_too_long(looks in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..20), share_bytes in any::<u64>(), rtt_us in any::<u64>(), segment_bytes in any::<u64>()) {
-            let flight = Flight { rtt_us, segment_bytes };
+        fn whatever_is_seen_it_lasts_some_time_and_not_too_long(samples in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..20), share_bytes in any::<u64>(), rtt_us in any::<u64>(), segment_bytes in any::<u64>()) {
+            let in_flight = InFlight { rtt_us, segment_bytes };
             let mut depletion = Depletion::default();
-            for (held_bytes, given_bytes, us) in looks {
-                depletion.seen(held_bytes, flight, Instant { us });
+            for (held_bytes, given_bytes, us) in samples {
+                depletion.seen(held_bytes, in_flight, Instant { us });
                 depletion.given(given_bytes);
-                if let Some(lasts) = depletion.lasts(share_bytes, flight, true) {
+                if let Some(lasts) = depletion.lasts(share_bytes, in_flight, true) {
                     prop_assert!((REFILL_US_MIN / 2..=lasts.whole_us).contains(&lasts.us));
                     prop_assert!(lasts.whole_us <= REFILL_US_MAX);
                 }

@@ -39,7 +39,7 @@ pub struct Drains {
 }
 
 impl Drains {
-    /// A round of looks is over, and a division follows: one in [`DRAIN_EACH_ROUNDS`] begins a drain if somebody would
+    /// A round of samples is over, and a division follows: one in [`DRAIN_EACH_ROUNDS`] begins a drain if somebody would
     /// learn by it.
     pub fn round(&mut self, learns: impl FnOnce() -> bool, now: Instant) {
         self.rounds += 1;

@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Control, Demand, Pace, Standing, add_by_weight};
+use super::{Control, Demand, EstimateState, Pace, add_by_weight};
 use crate::limits::{
     CREDIT_LIMITED_PERCENT_MIN, NEED_BYTES_MAX, RTT_SCATTER_US, SHARE_SEGMENTS_MIN,
     SHARE_SEGMENTS_START,
@@ -30,10 +30,10 @@ pub enum Need {
 /// claims a first flight.
 pub(super) fn need_bytes(demand: &Demand, need: Need) -> u64 {
     let segments = |count: u64| demand.path.mss_bytes.max(1).saturating_mul(count);
-    let bytes = match (demand.standing, need) {
-        (Standing::New, _) => segments(SHARE_SEGMENTS_START),
-        (Standing::Known, Need::Law) => law_bytes(demand),
-        (Standing::Known, Need::Paper) => {
+    let bytes = match (demand.estimate, need) {
+        (EstimateState::New, _) => segments(SHARE_SEGMENTS_START),
+        (EstimateState::Known, Need::Law) => law_bytes(demand),
+        (EstimateState::Known, Need::Paper) => {
             let window = demand.path.pftk(demand.rto_us, demand.peer_window_bytes);
             window.bytes()
         }
@@ -49,11 +49,11 @@ pub(super) fn floor_bytes(demand: &Demand) -> u64 {
 
 /// B_n T, what a socket holds beside what is in flight.
 pub(super) fn margin_bytes(demand: &Demand, need: Need, margin_us: u64) -> u64 {
-    match (demand.standing, need) {
-        (Standing::Known, Need::Law) => {
+    match (demand.estimate, need) {
+        (EstimateState::Known, Need::Law) => {
             bytes_in(margin_us, demand.rate_bytes_per_s).min(NEED_BYTES_MAX)
         }
-        (Standing::New, _) | (_, Need::Paper) => 0,
+        (EstimateState::New, _) | (_, Need::Paper) => 0,
     }
 }
 
@@ -97,7 +97,7 @@ fn product_bytes(demand: &Demand) -> u64 {
 /// Whether its share, and nothing else, holds a connection up.
 pub(super) fn is_held_up(demand: &Demand) -> bool {
     demand.pace == Pace::Path
-        && demand.standing == Standing::Known
+        && demand.estimate == EstimateState::Known
         && demand.credit.limited_percent >= CREDIT_LIMITED_PERCENT_MIN
 }
 

@@ -5,7 +5,7 @@
 
 use libm::pow;
 
-use super::Standing;
+use super::EstimateState;
 use crate::law::Loss;
 use crate::limits::{
     DELIVERY_RATES_MAX, LOSS_SEGMENTS_MIN, RATE_BYTES_PER_S_MAX, ROUNDS_KNOWN_MIN,
@@ -81,10 +81,10 @@ impl Estimate {
     }
 
     /// Whether it counts.
-    pub fn standing(&self) -> Standing {
+    pub fn state(&self) -> EstimateState {
         match self.rounds >= ROUNDS_KNOWN_MIN {
-            true => Standing::Known,
-            false => Standing::New,
+            true => EstimateState::Known,
+            false => EstimateState::New,
         }
     }
 
@@ -96,14 +96,14 @@ impl Estimate {
         }
     }
 
-    /// The fastest of the last [`DELIVERY_RATES_MAX`] looks.
+    /// The fastest of the last [`DELIVERY_RATES_MAX`] samples.
     pub fn delivered_bytes_per_s(&self) -> u64 {
         self.rates.iter().copied().max().unwrap_or(0)
     }
 
     /// What the client's next connection may start from; `None` if this one says nothing.
     pub fn belief(&self) -> Option<Belief> {
-        (self.standing() == Standing::Known).then(|| Belief {
+        (self.state() == EstimateState::Known).then(|| Belief {
             lost: self.lost,
             sent: self.sent,
             delivered_bytes_per_s: self.delivered_bytes_per_s(),
@@ -141,7 +141,7 @@ mod tests {
     fn a_steady_loss_is_found() {
         let estimate = watched(20, 10);
         assert!((estimate.loss().probability() - 0.01).abs() < 1e-12);
-        assert_eq!(estimate.standing(), Standing::Known);
+        assert_eq!(estimate.state(), EstimateState::Known);
         assert_eq!(estimate.delivered_bytes_per_s(), 1_000_000);
     }
 
@@ -157,7 +157,7 @@ mod tests {
             };
             estimate.sampled(sample, Instant { us });
         }
-        assert_eq!(estimate.standing(), Standing::New);
+        assert_eq!(estimate.state(), EstimateState::New);
         assert_eq!(estimate.loss(), Loss::NONE, "one event in 40 segments");
         assert_eq!(estimate.belief(), None);
     }
@@ -192,16 +192,16 @@ mod tests {
     fn the_next_connection_starts_where_the_last_ended() {
         let belief = watched(20, 10).belief().expect("known");
         let next = Estimate::seeded(belief);
-        assert_eq!(next.standing(), Standing::Known);
+        assert_eq!(next.state(), EstimateState::Known);
         assert_eq!(next.delivered_bytes_per_s(), 1_000_000);
         assert!((next.loss().probability() - 0.01).abs() < 1e-12);
     }
 
     proptest! {
         #[test]
-        fn any_counters_give_a_probability(looks in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..30)) {
+        fn any_counters_give_a_probability(samples in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..30)) {
             let mut estimate = Estimate::default();
-            for (sent_segments, loss_events, delivered_bytes_per_s, rtt_us, us) in looks {
+            for (sent_segments, loss_events, delivered_bytes_per_s, rtt_us, us) in samples {
                 estimate.sampled(PathSample { sent_segments, loss_events, delivered_bytes_per_s, rtt_us }, Instant { us });
                 prop_assert!((0.0..=1.0).contains(&estimate.loss().probability()));
                 prop_assert!(estimate.delivered_bytes_per_s() <= RATE_BYTES_PER_S_MAX);

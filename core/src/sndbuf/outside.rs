@@ -44,7 +44,7 @@ pub struct Seen {
     pub threshold_segments: u32,
     /// MSS, above 0.
     pub segment_bytes: u64,
-    /// What it delivered since the last look; 0: nothing, or not known.
+    /// What it delivered since the last sample; 0: nothing, or not known.
     pub rate_bytes_per_s: u64,
     /// Its shortest round trip; 0: not known.
     pub rtt_min_us: u64,

@@ -1,7 +1,7 @@
 //! The machine that divides send memory among the connections of all workers: when it asks them what TCP says, when it
 //! divides, and who is told of a new share. It has a thread of its own (`server/src/divider.rs`), so no worker waits.
 //!
-//! Each second every worker is asked for a reading of each connection that sends, in pieces ([`looks`]). When all have
+//! Each second every worker is asked for a reading of each connection that sends, in pieces ([`sampling`]). When all have
 //! answered, or [`DIVIDE_WAIT_US`](crate::limits::DIVIDE_WAIT_US) is over, the pool is divided. A connection that joins
 //! brings a reading of itself; for those it is divided again, [`DIVIDE_APART_US`] after the last time at the earliest.
 //! Until then a new connection has a start share, for which a part of the pool is kept.
@@ -13,16 +13,16 @@
 //! Clients that take nothing claim no more than their sockets hold. Where they hold most of the pool and others need
 //! more, those that stalled first may pause only for [`PAUSED_US`].
 
-mod looks;
 mod member;
 mod messages;
+mod sampling;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use self::looks::{Answered, Looks};
 use self::member::Member;
-pub use self::messages::{In, Out, Settings, Standing};
+pub use self::messages::{In, Out, PoolTotals, Settings};
+use self::sampling::{Answered, SamplingRounds};
 use super::bound::Grant;
 use super::drain::{Drains, would_learn};
 use super::reading::{Holding, Known, Reading};
@@ -60,7 +60,7 @@ pub struct Pool {
     divider: Divider,
     remembered: Remembered,
     members: BTreeMap<Place, Member>,
-    looks: Looks,
+    sampling: SamplingRounds,
     drains: Drains,
     /// Somebody joined since the last division, or left memory that others wait for.
     awaited: bool,
@@ -68,7 +68,7 @@ pub struct Pool {
     short: bool,
     divided_at: Instant,
     outs: VecDeque<Out>,
-    standing: Standing,
+    totals: PoolTotals,
     // Buffers, for members with a share.
     places: Vec<Place>,
     demands: Vec<Demand>,
@@ -91,16 +91,16 @@ impl Pool {
             divider: Divider::new(settings.policy),
             remembered: Remembered::new(settings.secret),
             members: BTreeMap::new(),
-            looks: Looks::new(settings.workers, now),
+            sampling: SamplingRounds::new(settings.workers, now),
             drains: Drains::default(),
             awaited: false,
             short: false,
             divided_at: now,
             outs: VecDeque::new(),
-            standing: Standing {
+            totals: PoolTotals {
                 pool_bytes: settings.pool_bytes,
                 start_bytes: start_bytes(settings.pool_bytes, 0, 0),
-                ..Standing::default()
+                ..PoolTotals::default()
             },
             places: Vec::new(),
             demands: Vec::new(),
@@ -111,13 +111,13 @@ impl Pool {
     }
 
     /// How it stands, as of the last division.
-    pub fn standing(&self) -> Standing {
-        self.standing
+    pub fn totals(&self) -> PoolTotals {
+        self.totals
     }
 
     fn joined(&mut self, worker: u16, reading: Reading, now: Instant) {
         self.awaited = true;
-        let pass = self.looks.pass(worker);
+        let pass = self.sampling.pass(worker);
         if let Some(member) = self.member(worker, reading.conn) {
             member.known.read(reading, now);
             return member.joins(pass);
@@ -128,7 +128,7 @@ impl Pool {
     }
 
     fn sampled(&mut self, worker: u16, from: u32, next: Option<u32>) {
-        match self.looks.answered(worker, from, next) {
+        match self.sampling.answered(worker, from, next) {
             Answered::Nothing => {}
             Answered::Ask(out) => self.outs.push_back(out),
             Answered::Passed(pass) => {
@@ -144,9 +144,9 @@ impl Pool {
     }
 
     fn read(&mut self, worker: u16, reading: Reading, now: Instant) {
-        let (pass, division) = (self.looks.pass(worker), self.standing.divisions + 1);
+        let (pass, division) = (self.sampling.pass(worker), self.totals.divisions + 1);
         let Some(member) = self.member(worker, reading.conn) else {
-            return self.joined(worker, reading, now); // the news of that was lost
+            return self.joined(worker, reading, now); // the message that told so was lost
         };
         member.known.read(reading, now);
         member.held(reading.holding());
@@ -222,12 +222,12 @@ impl Pool {
         let left_bytes = budget_bytes.saturating_sub(aside_bytes);
         self.short = within(&mut self.shares, &self.taken, left_bytes);
         let connections = (self.places.len() + self.stalled.len()) as u64;
-        self.standing = Standing {
+        self.totals = PoolTotals {
             pool_bytes,
             shares_bytes: 0,
             held_bytes,
             connections,
-            divisions: self.standing.divisions + 1,
+            divisions: self.totals.divisions + 1,
             start_bytes: 0,
         };
         self.tell_stalled(stalled_bytes);
@@ -236,7 +236,7 @@ impl Pool {
         }
         let taken_bytes: u64 = self.members.values().map(Member::taken_bytes).sum();
         let free_bytes = pool_bytes.saturating_sub(taken_bytes);
-        self.standing.start_bytes = start_bytes(pool_bytes, connections, pool_bytes - free_bytes);
+        self.totals.start_bytes = start_bytes(pool_bytes, connections, pool_bytes - free_bytes);
     }
 
     /// Those whose clients take nothing may hold what they hold. Where that is too much of the pool while others need more,
@@ -274,10 +274,10 @@ impl Pool {
             share_bytes,
             segment_bytes: reading.segment_bytes(),
             rtt_us: reading.refill_rtt_us(),
-            division: self.standing.divisions,
+            division: self.totals.divisions,
             pause_us_max,
         });
-        self.standing.shares_bytes += member.share_bytes();
+        self.totals.shares_bytes += member.share_bytes();
         if grant.is_some() {
             self.outs.push_back(Out::Share {
                 worker: place.0,
@@ -289,17 +289,17 @@ impl Pool {
 
     /// What is due at this time.
     fn advance(&mut self, now: Instant) {
-        if self.looks.is_asking() {
-            if self.looks.due_at() <= now {
-                self.looks.end(now);
+        if self.sampling.is_asking() {
+            if self.sampling.due_at() <= now {
+                self.sampling.end(now);
                 let members = &self.members;
                 let all = || members.values().filter(|one| one.told.is_some());
                 let learns = || all().any(|one| would_learn(&one.known.demand()));
                 self.drains.round(learns, now);
                 self.divide(now);
             }
-        } else if self.looks.due_at() <= now {
-            self.outs.extend(self.looks.begin(now));
+        } else if self.sampling.due_at() <= now {
+            self.outs.extend(self.sampling.begin(now));
         } else if self.drains.take_over(now) || self.awaited && now >= self.awaited_at() {
             self.divide(now);
         }
@@ -349,8 +349,8 @@ impl Machine for Pool {
         if !self.outs.is_empty() {
             return Some(Instant { us: 0 });
         }
-        let due_at = self.looks.due_at();
-        if self.looks.is_asking() {
+        let due_at = self.sampling.due_at();
+        if self.sampling.is_asking() {
             return Some(due_at);
         }
         let drained_at = self.drains.ends_at().unwrap_or(due_at);

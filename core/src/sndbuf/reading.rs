@@ -215,7 +215,7 @@ impl Known {
             },
             control,
             pace,
-            standing: self.estimate.standing(),
+            estimate: self.estimate.state(),
             credit: self.credit,
         }
     }

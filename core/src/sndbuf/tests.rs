@@ -33,7 +33,7 @@ fn link(rtt_us: u64, rate_bytes_per_s: u64) -> Demand {
         rate_bytes_per_s,
         control: Control::Reno,
         pace: Pace::Path,
-        standing: Standing::Known,
+        estimate: EstimateState::Known,
         credit: Credit::default(),
     }
 }
@@ -168,7 +168,7 @@ fn in_a_drain_those_whom_their_shares_hold_up_give_most_of_them_up() {
 #[test]
 fn a_new_connection_claims_a_first_flight_whatever_it_shows() {
     let new = Demand {
-        standing: Standing::New,
+        estimate: EstimateState::New,
         ..with_loss(0.3, link(400_000, 900_000_000))
     };
     let old = link(100_000, 1_000_000);
@@ -334,10 +334,10 @@ fn any_demand() -> impl Strategy<Value = Demand> {
         rate_bytes_per_s: n[6].min(RATE_BYTES_PER_S_MAX),
         control: [Control::Reno, Control::Cubic, Control::Model][control],
         pace: if by_path { Pace::Path } else { Pace::Itself },
-        standing: if known {
-            Standing::Known
+        estimate: if known {
+            EstimateState::Known
         } else {
-            Standing::New
+            EstimateState::New
         },
         credit: Credit {
             share_bytes: n[7],

@@ -216,7 +216,7 @@ pub enum In {
         /// Its share.
         grant: Grant,
     },
-    /// Whoever divides send memory takes a connection's share back, since it sent nothing when it was last looked at.
+    /// Whoever divides send memory takes a connection's share back, since it sent nothing when it was last sampled.
     NoShare {
         /// The connection.
         conn: ConnId,

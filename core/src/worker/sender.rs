@@ -67,8 +67,8 @@ impl Worker {
         });
     }
 
-    /// Its share is taken back, unless its socket holds something: another response has begun since it was looked at,
-    /// and the next look will tell.
+    /// Its share is taken back, unless its socket holds something: another response has begun since it was sampled,
+    /// and the next sample will tell.
     pub(super) fn no_share(&mut self, id: ConnId, held_bytes: u64) {
         if held_bytes == 0 {
             self.share(id, None);

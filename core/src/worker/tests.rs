@@ -43,7 +43,7 @@ const OBJECT: ObjectId = ObjectId {
 };
 
 /// The number of the pending want.
-const STANDING: WantSeq = WantSeq(u32::MAX);
+const PENDING: WantSeq = WantSeq(u32::MAX);
 
 /// Why a read was made: it does not matter for what follows.
 const CHOSEN: Chosen = Chosen {
@@ -200,7 +200,7 @@ impl Bench {
     fn tell(&mut self, mut event: In) -> Vec<Out> {
         if let In::Filled { stream, seq, .. } | In::Unfilled { stream, seq, .. } = &mut event {
             let stands = |seq: &WantSeq| self.worker.awaits(*stream, *seq);
-            if *seq == STANDING {
+            if *seq == PENDING {
                 *seq = (1..1_000).map(WantSeq).find(stands).unwrap_or_default();
             }
         }
@@ -270,7 +270,7 @@ impl Bench {
         let held = Held::PageCache;
         self.tell(In::Filled {
             stream,
-            seq: STANDING,
+            seq: PENDING,
             span,
             held,
             chosen: CHOSEN,

@@ -16,12 +16,12 @@ impl Worker {
             let Some(index) = self.wheel.pop(now) else {
                 return;
             };
-            self.look(index, now);
+            self.check(index, now);
             self.watch(index, now);
         }
     }
 
-    fn look(&mut self, index: u32, now: Instant) {
+    fn check(&mut self, index: u32, now: Instant) {
         let drained = self.drain.cuts_at().is_some_and(|at| at <= now);
         self.mend(index, now);
         let Some(conn) = self.table.at(index) else {
@@ -30,7 +30,7 @@ impl Worker {
         let (id, unsettled) = (conn.id, !conn.arrivals.is_empty());
         // Whether its socket still holds something is measured before it is closed.
         let unmeasured = conn.phase == ConnPhase::Open && !unsettled && !conn.arrivals.is_settled();
-        let unseen = conn.look_at().is_some_and(|at| at <= now);
+        let unseen = conn.sample_at().is_some_and(|at| at <= now);
         let silent = self.silent_until(conn).is_some_and(|at| at <= now);
         if drained || silent {
             return self.close(id, drained, Why::Draining, now);
@@ -72,7 +72,7 @@ impl Worker {
         let limit = conn.timeouts.check_at(conn.phase, &self.settings);
         let silent_until = self.silent_until(conn);
         let cuts_at = self.drain.cuts_at();
-        let at = [soon, limit, cuts_at, silent_until, conn.look_at()];
+        let at = [soon, limit, cuts_at, silent_until, conn.sample_at()];
         let at = at.into_iter().flatten().min();
         // No limit runs while we look up the file.
         let at = at.unwrap_or(Instant { us: u64::MAX });

@@ -9,7 +9,7 @@ use ackpace_core::why::{TopUp, Wait, Why};
 use ackpace_core::worker::{Cut, PHASES};
 
 use super::Board;
-use super::metric::{Kind, Metric, SampleSource, Value, counter, gauge};
+use super::metric::{Metric, MetricType, SampleSource, Value, counter, gauge};
 use super::task::thread;
 use crate::count::Count;
 use crate::divider::Dividing;
@@ -56,7 +56,7 @@ pub const METRICS: [Metric; 57] = [
     Metric {
         name: "turn_seconds",
         unit: "seconds",
-        kind: Kind::Histogram,
+        kind: MetricType::Histogram,
         help: "How long the workers' turns take, from the events to the last order. Over a millisecond: new requests wait that long.",
         source: SampleSource::Turns,
     },

@@ -33,7 +33,7 @@ pub fn explained(name: &str, board: &Board) -> Result<Explained, String> {
 }
 
 fn told(device: &Device, handle: &DiskHandle, site: &Site) -> Result<Explained, String> {
-    let look = handle.look(WORKER_ANSWER_MAX).ok_or_else(|| {
+    let snapshot = handle.snapshot(WORKER_ANSWER_MAX).ok_or_else(|| {
         let device = device.shown();
         format!("the thread of device {device} does not answer: ask again, and look at dmesg")
     })?;
@@ -48,9 +48,9 @@ fn told(device: &Device, handle: &DiskHandle, site: &Site) -> Result<Explained, 
     Ok(Explained {
         version: VERSION,
         connection: None,
-        device: Some(row(device, &look.state)),
-        now: sentences(device, &look.state),
-        decisions: look.decisions.into_iter().map(decision).collect(),
+        device: Some(row(device, &snapshot.state)),
+        now: sentences(device, &snapshot.state),
+        decisions: snapshot.decisions.into_iter().map(decision).collect(),
     })
 }
 

@@ -1,11 +1,11 @@
-//! What a metric is: its kind, the unit of its values, and where its samples are counted.
+//! What a metric is: its type, the unit of its values, and where its samples are counted.
 
 use super::{Board, WorkerChannel};
 use crate::disk;
 
-/// The kind of a metric.
+/// The type of a metric, as OpenMetrics has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricType {
     /// A counter: it only grows.
     Counter,
     /// A gauge: a present value.
@@ -57,7 +57,7 @@ pub struct Metric {
     /// The last word of the name: OpenMetrics wants it stated by itself, too.
     pub unit: &'static str,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: MetricType,
     /// What it measures, and what to do when it changes.
     pub help: &'static str,
     /// Where its values are counted.
@@ -86,7 +86,7 @@ pub(super) const fn counter(
     Metric {
         name,
         unit,
-        kind: Kind::Counter,
+        kind: MetricType::Counter,
         help,
         source,
     }
@@ -102,7 +102,7 @@ pub(super) const fn gauge(
     Metric {
         name,
         unit,
-        kind: Kind::Gauge,
+        kind: MetricType::Gauge,
         help,
         source,
     }

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::catalog::METRICS;
-use super::metric::{Kind, Metric, SampleSource, Value};
+use super::metric::{Metric, MetricType, SampleSource, Value};
 use super::{Board, questions};
 use crate::turns::Turns;
 
@@ -53,8 +53,8 @@ pub fn table() -> String {
     );
     for metric in &METRICS {
         let total = match metric.kind {
-            Kind::Counter => "_total",
-            Kind::Gauge | Kind::Histogram => "",
+            MetricType::Counter => "_total",
+            MetricType::Gauge | MetricType::Histogram => "",
         };
         let labels = match metric.source {
             SampleSource::One(_) => String::new(),
@@ -149,10 +149,10 @@ impl Page {
             name, unit, help, ..
         } = metric;
         let (kind, total) = match (metric.kind, self.form) {
-            (Kind::Counter, Form::OpenMetrics) => ("counter", ""),
-            (Kind::Counter, Form::Text) => ("counter", "_total"),
-            (Kind::Gauge, _) => ("gauge", ""),
-            (Kind::Histogram, _) => ("histogram", ""),
+            (MetricType::Counter, Form::OpenMetrics) => ("counter", ""),
+            (MetricType::Counter, Form::Text) => ("counter", "_total"),
+            (MetricType::Gauge, _) => ("gauge", ""),
+            (MetricType::Histogram, _) => ("histogram", ""),
         };
         let _ = writeln!(self.text, "# TYPE ackpace_{name}{total} {kind}");
         if self.form == Form::OpenMetrics {
@@ -162,7 +162,7 @@ impl Page {
     }
 
     fn sample(&mut self, metric: &Metric, labels: &str, value: Value) {
-        let total = if metric.kind == Kind::Counter {
+        let total = if metric.kind == MetricType::Counter {
             "_total"
         } else {
             ""

@@ -33,7 +33,7 @@ pub struct ToldDecision {
 
 impl DiskHandle {
     /// Asks the thread; `None` if it does not answer within `timeout`.
-    pub fn look(&self, timeout: Duration) -> Option<DeviceSnapshot> {
+    pub fn snapshot(&self, timeout: Duration) -> Option<DeviceSnapshot> {
         let (reply, told) = bounded(1);
         self.questions.try_send(reply).ok()?;
         self.wake();
@@ -48,12 +48,12 @@ impl Shell {
                 return;
             };
             let decisions = self.disk.decisions(DECISIONS_SHOWN_MAX);
-            let look = DeviceSnapshot {
+            let snapshot = DeviceSnapshot {
                 state: self.disk.state(),
                 decisions: decisions.map(|decision| self.told(decision, now)).collect(),
             };
             // The receiver may have timed out.
-            let _ = reply.try_send(look);
+            let _ = reply.try_send(snapshot);
         }
     }
 

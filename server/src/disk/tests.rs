@@ -10,7 +10,7 @@ use super::readers::{Finished, ReaderJob};
 use super::*;
 use crate::ledger::Ledger;
 use crate::store::closing::Descriptor;
-use crate::store::file::Files;
+use crate::store::files::Files;
 use ackpace_core::disk::ReadId;
 use ackpace_core::units::Instant;
 
@@ -26,7 +26,7 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let waker = || Arc::new(ThreadWaker::new().expect("a descriptor"));
-        let line = Channel {
+        let channel = Channel {
             completions: Mailboxes::new(4),
             waker: waker(),
         };
@@ -61,7 +61,7 @@ impl Bench {
             landed: None,
             handle: Arc::new(handle),
             questions: asked,
-            channels: Arc::new(vec![line]),
+            channels: Arc::new(vec![channel]),
             readers,
             ring: None,
             clock: Clock::start(),

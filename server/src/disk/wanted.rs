@@ -86,7 +86,7 @@ mod tests {
 
     use crate::store::closing::Descriptor;
     use crate::store::device::Devices;
-    use crate::store::file::Files;
+    use crate::store::files::Files;
 
     fn files() -> [Arc<File>; 2] {
         let (files, devices) = (Files::default(), Devices::default());

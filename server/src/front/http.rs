@@ -27,7 +27,7 @@ use super::site::{Query, Site, SiteAnswer};
 use crate::clock::unix_ms;
 use crate::log::{BRIEF_HELD_BYTES, Record, RequestText};
 use crate::response_cache::{CachedResponse, Content, Key};
-use crate::store::file::SiteId;
+use crate::store::files::SiteId;
 use crate::transport::Transport;
 
 /// A buffer for a request head and what follows it.

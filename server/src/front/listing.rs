@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use ackpace_core::limits::SLICE_BYTES;
 use ackpace_wire::http::plan::{LAST_CHUNK, push_chunk};
 use ackpace_wire::limits::README_BYTES_MAX;
-use ackpace_wire::listing::{Entry, Format, Kind, Readme, entry, foot, head, readme_rank};
+use ackpace_wire::listing::{Entry, EntryKind, Format, Readme, entry, foot, head, readme_rank};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
@@ -235,13 +235,13 @@ impl Listing {
             };
         }
         let kind = match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-            Some(FileType::Directory) if link => Kind::LinkToDirectory,
-            Some(FileType::RegularFile) if link => Kind::LinkToFile,
-            Some(FileType::Directory) => Kind::Directory,
-            Some(FileType::RegularFile) => Kind::File,
-            _ => Kind::Other,
+            Some(FileType::Directory) if link => EntryKind::LinkToDirectory,
+            Some(FileType::RegularFile) if link => EntryKind::LinkToFile,
+            Some(FileType::Directory) => EntryKind::Directory,
+            Some(FileType::RegularFile) => EntryKind::File,
+            _ => EntryKind::Other,
         };
-        let file = matches!(kind, Kind::File | Kind::LinkToFile);
+        let file = matches!(kind, EntryKind::File | EntryKind::LinkToFile);
         let written = Entry {
             name,
             kind,

@@ -10,7 +10,7 @@ use ackpace_wire::http::{Parsed, Request, parse};
 use super::planning::{context, core_plan, planned, query_of};
 use super::site::{Served, Site, SiteAnswer};
 use crate::response_cache::Key;
-use crate::store::file::SiteId;
+use crate::store::files::SiteId;
 use crate::store::root::Wait;
 
 /// The position of a plain request's path in its head.
@@ -106,7 +106,7 @@ fn head(key: &Key<'_>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::file::Files;
+    use crate::store::files::Files;
 
     fn place(head: &[u8]) -> Option<KeyPlace> {
         match parse(head) {

@@ -17,7 +17,8 @@ use crate::limits::SEARCH_UP_MAX;
 use crate::store::attributes::{known, st_dev, version};
 use crate::store::closing::Descriptor;
 use crate::store::device::Devices;
-use crate::store::file::{File, Files};
+use crate::store::file::File;
+use crate::store::files::Files;
 use crate::store::root::{Found, Miss, Root, Wait};
 
 /// Everything that is served under one root, and how.
@@ -135,7 +136,7 @@ impl Site {
 
     /// Finds what `query` asks for; `None` if that would wait and `wait` is [`Wait::No`].
     pub fn find(&self, query: &Query, wait: Wait) -> Option<SiteAnswer> {
-        match self.look(query, wait) {
+        match self.resolve(query, wait) {
             Ok(answer) => Some(answer),
             Err(Miss::Cold) => None,
             Err(Miss::NotFound) => Some(SiteAnswer::NotFound),
@@ -149,7 +150,7 @@ impl Site {
         }
     }
 
-    fn look(&self, query: &Query, wait: Wait) -> Result<SiteAnswer, Miss> {
+    fn resolve(&self, query: &Query, wait: Wait) -> Result<SiteAnswer, Miss> {
         let path = query.path.strip_prefix(b"/").unwrap_or(&query.path);
         if let Some(only) = self.root.only().filter(|_| path.is_empty()) {
             return Ok(SiteAnswer::Elsewhere([b"/", only].concat()));

@@ -12,7 +12,7 @@ use super::*;
 use crate::front::plain::answer_again;
 use crate::options::FollowSymlinks;
 use crate::response_cache::{CachedResponse, Content, Key, Made, ResponseCache};
-use crate::store::file::FileTable;
+use crate::store::files::FileTable;
 
 const NOW: Instant = Instant { us: 7 };
 

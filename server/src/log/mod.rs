@@ -11,4 +11,4 @@ mod seldom;
 
 pub use access::{AccessHandle, AccessLog, BRIEF_HELD_BYTES, Record, RequestText, check};
 pub use diagnostics::{Diagnostics, DiagnosticsHandle, acts_on_a_terminal};
-pub use seldom::{Kind, Seldom};
+pub use seldom::{Seldom, Topic};

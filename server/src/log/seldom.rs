@@ -1,4 +1,4 @@
-//! Lines that many clients cause at once: one in ten seconds of each kind, and for each file, with a count.
+//! Lines that many clients cause at once: one in ten seconds of each topic, and for each file, with a count.
 
 use std::fmt::{Arguments, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,9 @@ use tracing::Level;
 
 use crate::limits::{LOG_REPORT_INTERVAL, LOG_SELDOM_MAX};
 
-/// What a line tells of. Lines of different kinds do not displace each other.
+/// What a line tells of. Lines about different topics do not displace each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Topic {
     /// accept(2) failed.
     Accept,
     /// No worker has a place for a client.
@@ -32,16 +32,16 @@ pub enum Kind {
     Unreadable,
 }
 
-impl Kind {
+impl Topic {
     fn level(self) -> Level {
         match self {
-            Kind::Failed | Kind::Unreadable => Level::ERROR,
+            Topic::Failed | Topic::Unreadable => Level::ERROR,
             _ => Level::WARN,
         }
     }
 }
 
-/// The owner of such lines, for all workers. The first line of a kind and file is written at once, and those of the next
+/// The owner of such lines, for all workers. The first line of a topic and file is written at once, and those of the next
 /// [`LOG_REPORT_INTERVAL`] together at its end: `times=39`.
 #[derive(Debug)]
 pub struct Seldom {
@@ -50,10 +50,10 @@ pub struct Seldom {
     due_us: AtomicU64,
 }
 
-/// A kind and a file of which a line was written.
+/// A topic and a file of which a line was written.
 #[derive(Debug)]
 struct Row {
-    kind: Kind,
+    topic: Topic,
     file: Option<String>,
     due: Instant,
     /// The first text since the last line.
@@ -64,7 +64,7 @@ struct Row {
 /// A line that is to be written now.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
-    kind: Kind,
+    topic: Topic,
     file: Option<String>,
     text: String,
     times: u64,
@@ -81,8 +81,8 @@ impl Default for Seldom {
 
 impl Seldom {
     /// Tells of something that happened, to `file` if it is given: now, or within [`LOG_REPORT_INTERVAL`].
-    pub fn tell(&self, kind: Kind, file: Option<&str>, text: Arguments<'_>, now: Instant) {
-        if let Some(line) = self.happened(kind, file, text, now) {
+    pub fn tell(&self, topic: Topic, file: Option<&str>, text: Arguments<'_>, now: Instant) {
+        if let Some(line) = self.happened(topic, file, text, now) {
             line.write();
         }
     }
@@ -107,25 +107,25 @@ impl Seldom {
 
     fn happened(
         &self,
-        kind: Kind,
+        topic: Topic,
         file: Option<&str>,
         text: Arguments<'_>,
         now: Instant,
     ) -> Option<Line> {
         let mut rows = self.rows();
         let mut file = file;
-        let mut at = find(&rows, kind, file);
+        let mut at = find(&rows, topic, file);
         if at.is_none() && rows.len() >= LOG_SELDOM_MAX {
             rows.retain(|row| row.times > 0 || now < row.due);
             if rows.len() >= LOG_SELDOM_MAX {
                 file = Some("(several)");
             }
-            at = find(&rows, kind, file);
+            at = find(&rows, topic, file);
         }
         let due = now.plus_us(duration_us(LOG_REPORT_INTERVAL));
         let Some(at) = at else {
             let row = Row {
-                kind,
+                topic,
                 file: file.map(str::to_owned),
                 due,
                 text: String::new(),
@@ -175,8 +175,8 @@ impl Seldom {
     }
 }
 
-fn find(rows: &[Row], kind: Kind, file: Option<&str>) -> Option<usize> {
-    let same = |row: &Row| row.kind == kind && row.file.as_deref() == file;
+fn find(rows: &[Row], topic: Topic, file: Option<&str>) -> Option<usize> {
+    let same = |row: &Row| row.topic == topic && row.file.as_deref() == file;
     rows.iter().position(same)
 }
 
@@ -185,7 +185,7 @@ impl Row {
     fn line(&mut self, text: String, due: Instant) -> Line {
         self.due = due;
         Line {
-            kind: self.kind,
+            topic: self.topic,
             file: self.file.clone(),
             text,
             times: std::mem::take(&mut self.times),
@@ -197,7 +197,7 @@ impl Line {
     fn write(self) {
         let times = (self.times > 1).then_some(self.times);
         let (file, text) = (self.file, self.text);
-        match self.kind.level() {
+        match self.topic.level() {
             Level::ERROR => tracing::error!(file, times, "{text}"),
             _ => tracing::warn!(file, times, "{text}"),
         }
@@ -224,7 +224,7 @@ mod tests {
         for n in 0..600 {
             let now = Instant { us: n * 50_000 };
             lines.extend(told(seldom.happened(
-                Kind::Accept,
+                Topic::Accept,
                 None,
                 format_args!("event {n}"),
                 now,
@@ -244,24 +244,24 @@ mod tests {
     #[test]
     fn files_and_kinds_do_not_displace_each_other() {
         let seldom = Seldom::default();
-        let happened = |kind, file| {
+        let happened = |topic, file| {
             seldom
-                .happened(kind, file, format_args!("x"), at(1))
+                .happened(topic, file, format_args!("x"), at(1))
                 .is_some()
         };
-        assert!(happened(Kind::FileChanged, Some("/a")));
-        assert!(happened(Kind::FileChanged, Some("/b")));
-        assert!(happened(Kind::Unreadable, Some("/a")));
-        assert!(!happened(Kind::FileChanged, Some("/a")));
+        assert!(happened(Topic::FileChanged, Some("/a")));
+        assert!(happened(Topic::FileChanged, Some("/b")));
+        assert!(happened(Topic::Unreadable, Some("/a")));
+        assert!(!happened(Topic::FileChanged, Some("/a")));
     }
 
     #[test]
     fn what_comes_late_is_told_at_once_again() {
         let seldom = Seldom::default();
         let text = format_args!("x");
-        assert!(seldom.happened(Kind::Crowded, None, text, at(1)).is_some());
+        assert!(seldom.happened(Topic::Crowded, None, text, at(1)).is_some());
         let text = format_args!("y");
-        let line = told(seldom.happened(Kind::Crowded, None, text, at(60)));
+        let line = told(seldom.happened(Topic::Crowded, None, text, at(60)));
         assert_eq!(line, Some(("y".to_owned(), 1)));
         assert!(seldom.rest(at(100)).is_empty());
     }
@@ -273,7 +273,7 @@ mod tests {
         for n in 0..10 * LOG_SELDOM_MAX {
             let file = format!("/{n}");
             let text = format_args!("x");
-            let line = seldom.happened(Kind::FileChanged, Some(&file), text, at(1));
+            let line = seldom.happened(Topic::FileChanged, Some(&file), text, at(1));
             lines += usize::from(line.is_some());
         }
         assert_eq!(lines, LOG_SELDOM_MAX + 1);

@@ -21,7 +21,8 @@ use self::changes::{Changes, Moment, Sight};
 use self::table::{CachedSlot, ResponseTable};
 use crate::ledger::Ledger;
 use crate::limits::RESPONSES_SHED_MAX;
-use crate::store::file::{File, SiteId};
+use crate::store::file::File;
+use crate::store::files::SiteId;
 
 /// A response, head and body, that can be sent at once.
 #[derive(Clone, Debug)]

@@ -8,7 +8,8 @@ use ackpace_core::response_cache::{Cost, Costly, Freshness, SecondChance, Space}
 use super::changes::Sight;
 use super::{CachedResponse, Content, Key};
 use crate::limits::RESPONSES_SWEPT_MAX;
-use crate::store::file::{File, SiteId};
+use crate::store::file::File;
+use crate::store::files::SiteId;
 
 /// A cached response with its key.
 pub(super) struct CachedSlot {

@@ -6,7 +6,7 @@ use super::changes::Change;
 use super::*;
 use crate::store::attributes::version;
 use crate::store::closing::Descriptor;
-use crate::store::file::Files;
+use crate::store::files::Files;
 use ackpace_core::limits::{
     CACHED_COPY_BYTES_MAX, CACHED_FILE_BYTES_MAX, CACHED_FRESH_US, CACHED_OPEN_MAX,
     REVALIDATIONS_PER_TURN_MAX,

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::store::closing::Descriptor;
     use crate::store::device::Devices;
-    use crate::store::file::Files;
+    use crate::store::files::Files;
 
     fn opened(path: &std::path::Path, devices: &Devices) -> Arc<File> {
         let fd = OwnedFd::from(std::fs::File::open(path).expect("the file is there"));

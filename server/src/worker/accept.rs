@@ -18,7 +18,7 @@ use super::Worker;
 use super::events::{INTEREST, LISTENER, data_of};
 use crate::handover::HandOver;
 use crate::limits::HANDED_MAX;
-use crate::log::Kind;
+use crate::log::Topic;
 use crate::tcp;
 use crate::transport::Transport;
 
@@ -54,7 +54,7 @@ impl Worker {
                         let text = format_args!(
                             "accept: {error}; trying again in a tenth of a second. Raise LimitNOFILE if descriptors are short"
                         );
-                        self.shared.seldom.tell(Kind::Accept, None, text, now);
+                        self.shared.seldom.tell(Topic::Accept, None, text, now);
                         self.decider.on(In::AcceptFailed, now);
                         return;
                     }
@@ -131,7 +131,7 @@ impl Worker {
             let text = format_args!(
                 "a client is turned away: no place is left in any worker. Raise connections_max if this lasts"
             );
-            self.shared.seldom.tell(Kind::NoPlace, None, text, now);
+            self.shared.seldom.tell(Topic::NoPlace, None, text, now);
             return self.closed();
         };
         let Some(added) = self.conns.get(conn) else {
@@ -141,7 +141,7 @@ impl Worker {
             let text = format_args!(
                 "epoll: {error}; a client is turned away. Raise sysctl fs.epoll.max_user_watches"
             );
-            self.shared.seldom.tell(Kind::Epoll, None, text, now);
+            self.shared.seldom.tell(Topic::Epoll, None, text, now);
             self.conns.remove(conn);
             return self.closed();
         }

@@ -20,7 +20,7 @@ use crate::clock::unix_ms;
 use crate::front::http::{Surroundings, Task};
 use crate::front::plain;
 use crate::front::site::{Served, Site, SiteAnswer};
-use crate::log::{AccessHandle, Kind};
+use crate::log::{AccessHandle, Topic};
 use crate::resolver::{Done, Job};
 use crate::response_cache::changes::Moment;
 use crate::response_cache::watch::{Bytes, Watch};
@@ -120,7 +120,7 @@ impl Worker {
                 let text = format_args!(
                     "a listing could not be read to its end: {error}; look at its disk (dmesg)"
                 );
-                self.shared.seldom.tell(Kind::Listing, None, text, now);
+                self.shared.seldom.tell(Topic::Listing, None, text, now);
                 self.decider.on(
                     In::Failed {
                         stream,
@@ -183,20 +183,20 @@ impl Worker {
             SiteAnswer::Forbidden(why) => tracing::debug!(remote = %conn.remote, "403: {why}"),
             SiteAnswer::Failed(error) => {
                 let text = format_args!("500: {error}; look at the file, its rights and its disk");
-                self.shared.seldom.tell(Kind::Failed, None, text, now);
+                self.shared.seldom.tell(Topic::Failed, None, text, now);
             }
             SiteAnswer::Exhausted => {
                 self.response_cache.shed(); // it may be what holds the descriptors
                 let text = format_args!(
                     "503: no descriptors or memory left for a request; raise LimitNOFILE"
                 );
-                self.shared.seldom.tell(Kind::Exhausted, None, text, now);
+                self.shared.seldom.tell(Topic::Exhausted, None, text, now);
             }
             SiteAnswer::Crowded => {
                 let text = format_args!(
                     "503: too many requests wait for a disk that does not answer; look at it (dmesg)"
                 );
-                self.shared.seldom.tell(Kind::Crowded, None, text, now);
+                self.shared.seldom.tell(Topic::Crowded, None, text, now);
             }
             SiteAnswer::Slash | SiteAnswer::Elsewhere(_) | SiteAnswer::NotFound => {}
         }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use ackpace_core::conn::{ConnId, Span};
 use ackpace_core::limits::FETCHED_MAX;
 use ackpace_core::residency::{Confirmation, Reach};
+use ackpace_core::send::Refill;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::bound::Bound;
 use ackpace_core::sndbuf::depletion::Lasts;
@@ -57,7 +58,7 @@ pub struct Conn {
     pub sure: Option<(Confirmation, Span)>,
     /// How far the page cache is asked about before a long send.
     pub reach: Reach,
-    /// The file was found to be what is promised while its answer was made: the first send of that turn does not look again.
+    /// The file was found to be what is promised while its answer was made: the first send of that turn does not ask again.
     pub proven: Option<Confirmation>,
     /// TCP_NOTSENT_LOWAT of the socket as far as we know.
     pub lowat_bytes: Option<u32>,
@@ -139,6 +140,12 @@ impl Conn {
             self.transport.set_lowat(PlainBytes(bytes.into()));
             self.lowat_bytes = Some(bytes);
         }
+    }
+
+    /// The same, for a socket that is about to be filled: as its refill says, or as its share of send memory says.
+    pub fn set_lowat_for(&mut self, refill: Refill) {
+        let (bound, lowat_bytes) = (self.bound.as_ref(), refill.lowat_bytes);
+        self.set_lowat(bound.map_or(lowat_bytes, |bound| bound.lowat_bytes(lowat_bytes)));
     }
 }
 

@@ -46,7 +46,7 @@ impl Worker {
                 break;
             }
         }
-        if let Some(from) = channel.take_look() {
+        if let Some(from) = channel.take_question() {
             let senders: Vec<Sender> = self
                 .decider
                 .senders(from)
@@ -81,7 +81,7 @@ impl Worker {
         let Remote::Ip(ip) = conn.remote else {
             return None; // the machine lets none of these share
         };
-        let (sample, counted) = conn.transport.look();
+        let (sample, counted) = conn.transport.sample_and_count();
         let held_up_us = conn.bound.as_mut().map(|bound| bound.take_held_up_us(now));
         let bound = conn.bound.unwrap_or_else(|| Bound::new(Grant::default()));
         Some(Reading {
@@ -134,7 +134,7 @@ impl Worker {
     }
 }
 
-/// Holds a socket to its share. Setting SO_SNDBUF has the kernel look whether it has become writable. What it holds, if the
+/// Holds a socket to its share. Setting SO_SNDBUF has the kernel check whether it has become writable. What it holds, if the
 /// share is smaller than before.
 fn hold(conn: &mut Conn, grant: Option<Grant>) -> Option<Holding> {
     let before = conn.bound.map(|bound| bound.share_bytes());

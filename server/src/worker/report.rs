@@ -9,7 +9,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 
 use super::Worker;
-use crate::log::Kind;
+use crate::log::Topic;
 
 impl Worker {
     /// Publishes this worker's load for the others.
@@ -60,7 +60,7 @@ impl Worker {
                 "read failed at offset_bytes={offset_bytes}: {error}; the response ends here. Look at the disk (dmesg)"
             );
             let seldom = &self.shared.seldom;
-            seldom.tell(Kind::Unreadable, Some(&file), text, now);
+            seldom.tell(Topic::Unreadable, Some(&file), text, now);
         } else {
             self.tell_ended(&file, offset_bytes, why, now);
         }
@@ -79,7 +79,7 @@ impl Worker {
         let seldom = &self.shared.seldom;
         match why {
             Why::FileChanged => seldom.tell(
-                Kind::FileChanged,
+                Topic::FileChanged,
                 Some(file),
                 format_args!(
                     "{why} at offset_bytes={at_bytes}: the response ends here. Publish new versions by rename"
@@ -87,7 +87,7 @@ impl Worker {
                 now,
             ),
             _ => seldom.tell(
-                Kind::Unreadable,
+                Topic::Unreadable,
                 Some(file),
                 format_args!(
                     "{why} at offset_bytes={at_bytes}: the response ends before its last byte; docs/operating.md says what to \

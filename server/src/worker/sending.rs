@@ -62,7 +62,7 @@ struct Body {
 /// An attempt to send, for who reports it.
 struct Attempt {
     sent: Sent,
-    way: SendPath,
+    path: SendPath,
     /// Its share of the send memory has no room for more.
     bounded: bool,
     /// Where in the part, or in the file, the bytes lie.
@@ -100,7 +100,7 @@ struct Promised<'a> {
     source: &'a Source,
     version: &'a Version,
     promise: Promise,
-    /// It was found to be that version, while its response was made: in the same turn it is not looked at again.
+    /// It was found to be that version, while its response was made: in the same turn it is not asked about again.
     proven: Option<Confirmation>,
     /// The turn, and its clock.
     now: Instant,
@@ -114,14 +114,14 @@ impl Promised<'_> {
 
     fn holds(&self) -> Holds {
         match self.proven {
-            Some(look) if self.still(look) => Holds::Yes,
+            Some(found) if self.still(found) => Holds::Yes,
             _ => self.checked(),
         }
     }
 
     /// Whether what was found in this turn may still be relied on.
-    fn still(&self, look: Confirmation) -> bool {
-        look.holds(self.now, self.clock.now())
+    fn still(&self, found: Confirmation) -> bool {
+        found.holds(self.now, self.clock.now())
     }
 }
 
@@ -141,7 +141,7 @@ impl Worker {
                     (false, true) => End::Bounded,
                     (false, false) => End::Open,
                 };
-                let (sent, lasts) = self.taken(order, attempt.way, (taken_bytes, end), now);
+                let (sent, lasts) = self.taken(order, attempt.path, (taken_bytes, end), now);
                 self.decider.on(sent, now);
                 let conn = stream.conn;
                 match lasts {
@@ -176,12 +176,9 @@ impl Worker {
         span.len_bytes = span.len_bytes.min(room_bytes);
         more &= !bounded;
         if let Some(refill) = order.refill {
-            let bound = conn.bound.as_ref();
-            conn.set_lowat(bound.map_or(refill.lowat_bytes, |bound| {
-                bound.lowat_bytes(refill.lowat_bytes)
-            }));
+            conn.set_lowat_for(refill);
         }
-        let way = way_of(part, held, conn.ready);
+        let path = send_path(part, held, conn.ready);
         let at_bytes = at_bytes(part, span);
         if room_bytes == 0 {
             let sent = Sent::Taken {
@@ -190,7 +187,7 @@ impl Worker {
             };
             return Some(Attempt {
                 sent,
-                way,
+                path,
                 bounded,
                 at_bytes,
             });
@@ -230,7 +227,7 @@ impl Worker {
             matches!(sent, Sent::Taken { taken_bytes, .. } if taken_bytes >= span.len_bytes);
         Some(Attempt {
             sent,
-            way,
+            path,
             bounded: bounded && whole,
             at_bytes,
         })
@@ -241,7 +238,7 @@ impl Worker {
     fn taken(
         &mut self,
         order: &Order,
-        way: SendPath,
+        path: SendPath,
         (taken_bytes, end): (u64, End),
         now: Instant,
     ) -> (In, Option<Lasts>) {
@@ -250,7 +247,7 @@ impl Worker {
             || order
                 .refill
                 .is_some_and(|refill| taken_bytes >= refill.bytes);
-        let within_body = order.more && matches!(way, SendPath::Sendfile | SendPath::Direct);
+        let within_body = order.more && matches!(path, SendPath::Sendfile | SendPath::Direct);
         let (mut unsent_bytes, mut lasts) = (None, None);
         if let Some(conn) = self.conns.get(order.stream.conn) {
             lasts = fill(conn, taken_bytes, end, now);
@@ -279,7 +276,7 @@ impl Worker {
             }
         }
         self.budget.took(taken_bytes);
-        self.tally.sent_bytes[way as usize].add(taken_bytes);
+        self.tally.sent_bytes[path as usize].add(taken_bytes);
         if blocked {
             let none = taken_bytes == 0;
             self.tally.sends_refused.add(none.into());
@@ -358,8 +355,8 @@ fn at_bytes(part: &Part, span: Span) -> u64 {
     }
 }
 
-/// The way that bytes of this part take; `ready`: the response is a cached one.
-fn way_of(part: &Part, held: Held, ready: bool) -> SendPath {
+/// The send path that bytes of this part take; `ready`: the response is a cached one.
+fn send_path(part: &Part, held: Held, ready: bool) -> SendPath {
     match (part, held) {
         (Part::Body { .. }, Held::Slots) => SendPath::Direct,
         (Part::Body { .. }, Held::PageCache) => SendPath::Sendfile,
@@ -383,7 +380,7 @@ fn send_pieces(
             Holds::No => return Sent::Broken(Why::FileChanged),
         }
     }
-    // All of them were read before this look.
+    // All of them were read before this check.
     pieces.iter_mut().for_each(|piece| piece.proven = true);
     let slices = slices_of(pieces, span);
     if slices.is_empty() {

@@ -26,18 +26,20 @@ impl Worker {
     }
 
     fn top(&mut self, most: usize, now: Instant) -> Answer {
-        let mut looks: Vec<Snapshot> = self.decider.snapshots(0, now).collect();
-        let sending = looks.len() as u64;
-        let believed = looks.iter().map(|look| look.believed_bytes_per_s);
+        let mut snapshots: Vec<Snapshot> = self.decider.snapshots(0, now).collect();
+        let sending = snapshots.len() as u64;
+        let believed = snapshots
+            .iter()
+            .map(|snapshot| snapshot.believed_bytes_per_s);
         let believed_bytes_per_s = believed.fold(0, u64::saturating_add);
-        looks.sort_unstable_by_key(|look| std::cmp::Reverse(look.rate_bytes_per_s));
+        snapshots.sort_unstable_by_key(|snapshot| std::cmp::Reverse(snapshot.rate_bytes_per_s));
         // Only the first are described by TCP: that is a system call or two each.
-        let others = looks.split_off(most.min(looks.len()));
-        let connections = looks
+        let others = snapshots.split_off(most.min(snapshots.len()));
+        let connections = snapshots
             .into_iter()
-            .filter_map(|look| self.connection(look, now));
+            .filter_map(|snapshot| self.connection(snapshot, now));
         let connections: Vec<Connection> = connections.collect();
-        let rates = others.iter().map(|look| look.rate_bytes_per_s);
+        let rates = others.iter().map(|snapshot| snapshot.rate_bytes_per_s);
         let rates = rates.chain(connections.iter().map(|shown| shown.rate_bytes_per_s));
         let row = WorkerRow {
             worker: self.index as u16,
@@ -53,12 +55,12 @@ impl Worker {
     }
 
     fn piece(&mut self, from: u32, most: usize, now: Instant) -> Answer {
-        let looks: Vec<Snapshot> = self.decider.snapshots(from, now).take(most).collect();
-        let full = looks.last().filter(|_| looks.len() == most);
-        let next = full.map(|look| look.conn.index + 1);
-        let connections = looks.into_iter().filter_map(|look| {
-            let place = look.conn.index;
-            Some((place, self.connection(look, now)?))
+        let snapshots: Vec<Snapshot> = self.decider.snapshots(from, now).take(most).collect();
+        let full = snapshots.last().filter(|_| snapshots.len() == most);
+        let next = full.map(|snapshot| snapshot.conn.index + 1);
+        let connections = snapshots.into_iter().filter_map(|snapshot| {
+            let place = snapshot.conn.index;
+            Some((place, self.connection(snapshot, now)?))
         });
         Answer::Piece(connections.collect(), next)
     }
@@ -72,8 +74,8 @@ impl Worker {
             return Answer::Nothing;
         };
         let decisions = self.decisions_on(id, now);
-        let look = self.decider.snapshot_of(id, now);
-        let connection = look.and_then(|look| self.connection(look, now));
+        let snapshot = self.decider.snapshot_of(id, now);
+        let connection = snapshot.and_then(|snapshot| self.connection(snapshot, now));
         match connection.is_none() && decisions.iter().all(|told| told.of_worker) {
             true => Answer::Nothing,
             false => Answer::Why(connection.map(Box::new), decisions),
@@ -96,10 +98,10 @@ impl Worker {
     }
 
     /// The state of a connection in the machine and in the kernel.
-    fn connection(&mut self, look: Snapshot, now: Instant) -> Option<Connection> {
-        let conn = self.conns.get(look.conn)?;
+    fn connection(&mut self, snapshot: Snapshot, now: Instant) -> Option<Connection> {
+        let conn = self.conns.get(snapshot.conn)?;
         let sample = conn.transport.sample();
-        let look = look.seen_with(&sample, now);
+        let snapshot = snapshot.seen_with(&sample, now);
         let (path, flow) = (sample.path, sample.flow);
         let peer = match conn.remote {
             Remote::Ip(ip) => std::net::SocketAddr::new(ip, conn.port).to_string(),
@@ -109,7 +111,7 @@ impl Worker {
             .source
             .as_ref()
             .map(|source| self.shared.site.shown(source.path()));
-        let response = look.response.map(|response| Response {
+        let response = snapshot.response.map(|response| Response {
             wait: response.wait.name().to_owned(),
             wait_us: response.wait_us,
             top_up: response.top_up.name().to_owned(),
@@ -119,17 +121,17 @@ impl Worker {
             waited_disk_us: response.waited_disk_us,
             waited_net_us: response.waited_net_us,
         });
-        let ConnId { index, generation } = look.conn;
+        let ConnId { index, generation } = snapshot.conn;
         Some(Connection {
             id: format!("{}.{index}.{generation}", self.index),
             peer,
-            phase: look.phase.to_owned(),
+            phase: snapshot.phase.to_owned(),
             object,
-            rate_bytes_per_s: look.rate_bytes_per_s,
-            believed_bytes_per_s: look.believed_bytes_per_s,
-            prefetch_bytes_per_s: look.prefetch_bytes_per_s,
-            margin_us: look.margin_us,
-            fill_bytes: look.fill_bytes,
+            rate_bytes_per_s: snapshot.rate_bytes_per_s,
+            believed_bytes_per_s: snapshot.believed_bytes_per_s,
+            prefetch_bytes_per_s: snapshot.prefetch_bytes_per_s,
+            margin_us: snapshot.margin_us,
+            fill_bytes: snapshot.fill_bytes,
             share_bytes: conn.bound.map(|bound| bound.share_bytes()),
             unsent_bytes: sample.unsent_bytes,
             in_flight_bytes: in_flight_bytes(&sample),

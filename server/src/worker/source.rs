@@ -106,7 +106,7 @@ mod tests {
     use crate::store::attributes::version;
     use crate::store::closing::Descriptor;
     use crate::store::device::Devices;
-    use crate::store::file::Files;
+    use crate::store::files::Files;
 
     #[test]
     fn a_file_answers_what_sending_asks_until_it_is_another() {

@@ -330,7 +330,7 @@ impl Connection {
             rate_bytes_per_s: self.rate_bytes_per_s,
             control: Control::Reno,
             pace: Pace::Path,
-            standing: self.estimate.standing(),
+            estimate: self.estimate.state(),
             credit: self.credit,
         }
     }

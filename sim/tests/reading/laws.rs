@@ -116,7 +116,7 @@ fn bounds(client: &Client, each_ms: u64) -> Vec<Bound> {
                 segment_bytes: tcp.profile().segment_bytes,
                 quiet_us: counters.quiet_us,
             };
-            if let Some(Evidence::AtMost { bytes_per_s }) = gauge.look(flow, now, 500_000) {
+            if let Some(Evidence::AtMost { bytes_per_s }) = gauge.sample(flow, now, 500_000) {
                 bounds.push((ms, bytes_per_s));
             }
         }

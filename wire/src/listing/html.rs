@@ -81,7 +81,7 @@ fn push_crumbs(path: &[u8], out: &mut Vec<u8>) {
 pub(super) fn entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let slash: &[u8] = if entry.kind.is_directory() { b"/" } else { b"" };
     out.extend_from_slice(b"<tr><td>");
-    let fetchable = entry.kind != super::Kind::Other;
+    let fetchable = entry.kind != super::EntryKind::Other;
     if fetchable {
         out.extend_from_slice(if entry.kind.is_link() {
             b"<a class=\"l\" href=\""

@@ -4,7 +4,7 @@
 //! JSON cannot express a name that is not UTF-8: `name` then has U+FFFD in place of the invalid bytes, and
 //! another key `href` has the exact name, percent-encoded.
 
-use super::{Entry, Kind};
+use super::{Entry, EntryKind};
 use crate::civil::{Civil, push_decimal};
 use crate::text::{push_json_string, push_percent_encoded};
 
@@ -20,16 +20,18 @@ pub(super) fn entry(first: bool, entry: &Entry<'_>, out: &mut Vec<u8>) {
     });
     push_json_string(entry.name, out);
     out.extend_from_slice(match entry.kind {
-        Kind::Directory | Kind::LinkToDirectory => b", \"type\":\"directory\"",
-        Kind::File | Kind::LinkToFile => b", \"type\":\"file\"",
-        Kind::Other => b", \"type\":\"other\"",
+        EntryKind::Directory | EntryKind::LinkToDirectory => b", \"type\":\"directory\"",
+        EntryKind::File | EntryKind::LinkToFile => b", \"type\":\"file\"",
+        EntryKind::Other => b", \"type\":\"other\"",
     });
     if let Some(modified_unix_s) = entry.modified_unix_s {
         out.extend_from_slice(b", \"mtime\":\"");
         Civil::from_unix_s(modified_unix_s).push_http(out);
         out.push(b'"');
     }
-    if let (Kind::File | Kind::LinkToFile, Some(len_bytes)) = (entry.kind, entry.len_bytes) {
+    if let (EntryKind::File | EntryKind::LinkToFile, Some(len_bytes)) =
+        (entry.kind, entry.len_bytes)
+    {
         out.extend_from_slice(b", \"size\":");
         push_decimal(len_bytes, out);
     }

@@ -33,7 +33,7 @@ impl Format {
 
 /// The type of an entry. For a symbolic link, the type of its target counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A directory: its link ends with `/`.
     Directory,
     /// A regular file.
@@ -47,13 +47,13 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl EntryKind {
     fn is_directory(self) -> bool {
-        matches!(self, Kind::Directory | Kind::LinkToDirectory)
+        matches!(self, EntryKind::Directory | EntryKind::LinkToDirectory)
     }
 
     fn is_link(self) -> bool {
-        matches!(self, Kind::LinkToDirectory | Kind::LinkToFile)
+        matches!(self, EntryKind::LinkToDirectory | EntryKind::LinkToFile)
     }
 }
 
@@ -63,7 +63,7 @@ pub struct Entry<'a> {
     /// The name as the file system has it: any bytes but `/` and NUL, at most 255 of them, never `.` or `..`.
     pub name: &'a [u8],
     /// Its type.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Size of a file; `None` where unknown. Ignored for other kinds.
     pub len_bytes: Option<u64>,
     /// Time of the last change in Unix seconds; `None` where unknown.

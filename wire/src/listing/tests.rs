@@ -5,7 +5,7 @@ use proptest::test_runner::RngSeed;
 
 const FILE: Entry<'static> = Entry {
     name: b"a.txt",
-    kind: Kind::File,
+    kind: EntryKind::File,
     len_bytes: Some(1_234_567),
     modified_unix_s: Some(784_111_777),
 };
@@ -46,7 +46,7 @@ fn a_file_has_its_link_exact_size_and_date() {
 fn a_directory_ends_with_a_slash_and_has_no_size() {
     let directory = Entry {
         name: b"sub",
-        kind: Kind::Directory,
+        kind: EntryKind::Directory,
         modified_unix_s: None,
         ..FILE
     };
@@ -55,7 +55,7 @@ fn a_directory_ends_with_a_slash_and_has_no_size() {
         "<tr><td><a href=\"sub/\">sub/</a></td><td></td><td></td></tr>\n"
     );
     let link = Entry {
-        kind: Kind::LinkToDirectory,
+        kind: EntryKind::LinkToDirectory,
         ..directory
     };
     assert_eq!(
@@ -68,7 +68,7 @@ fn a_directory_ends_with_a_slash_and_has_no_size() {
 fn what_cannot_be_fetched_is_named_without_a_link() {
     let fifo = Entry {
         name: b"fifo",
-        kind: Kind::Other,
+        kind: EntryKind::Other,
         len_bytes: None,
         modified_unix_s: None,
     };
@@ -181,13 +181,13 @@ fn the_readme_of_the_lowest_rank_is_the_best() {
 fn json_is_that_of_nginx() {
     let directory = Entry {
         name: b"sub",
-        kind: Kind::Directory,
+        kind: EntryKind::Directory,
         len_bytes: Some(4_096),
         ..FILE
     };
     let fifo = Entry {
         name: b"a\"\\\n",
-        kind: Kind::Other,
+        kind: EntryKind::Other,
         ..FILE
     };
     assert_eq!(
@@ -217,13 +217,13 @@ fn a_json_name_that_is_not_utf_8_can_still_be_reached() {
     assert_eq!(read[0]["href"], "%E9t%E9");
 }
 
-fn any_kind() -> impl Strategy<Value = Kind> {
+fn any_kind() -> impl Strategy<Value = EntryKind> {
     prop_oneof![
-        Just(Kind::Directory),
-        Just(Kind::File),
-        Just(Kind::LinkToDirectory),
-        Just(Kind::LinkToFile),
-        Just(Kind::Other),
+        Just(EntryKind::Directory),
+        Just(EntryKind::File),
+        Just(EntryKind::LinkToDirectory),
+        Just(EntryKind::LinkToFile),
+        Just(EntryKind::Other),
     ]
 }
 
@@ -249,9 +249,9 @@ proptest! {
     fn each_name_has_one_link_that_leads_to_exactly_that_name(name in any_name(), kind in any_kind()) {
         let html = row(&Entry { name: &name, kind, ..FILE });
         let wanted = match kind {
-            Kind::Other => vec![],
-            Kind::Directory | Kind::LinkToDirectory => vec![[&name[..], b"/"].concat()],
-            Kind::File | Kind::LinkToFile => vec![name.clone()],
+            EntryKind::Other => vec![],
+            EntryKind::Directory | EntryKind::LinkToDirectory => vec![[&name[..], b"/"].concat()],
+            EntryKind::File | EntryKind::LinkToFile => vec![name.clone()],
         };
         prop_assert_eq!(hrefs(&html).into_iter().map(resolve).collect::<Vec<_>>(), wanted);
         prop_assert_eq!(html.lines().count(), 1, "one line");
@@ -295,8 +295,8 @@ proptest! {
 fn the_worst_names_keep_to_the_bound() {
     for byte in [0x01, b'"', b'\'', b'&', 0xFF, b'a'] {
         for (format, kind) in [
-            (Format::Html, Kind::LinkToFile),
-            (Format::Json, Kind::LinkToDirectory),
+            (Format::Html, EntryKind::LinkToFile),
+            (Format::Json, EntryKind::LinkToDirectory),
         ] {
             let mut out = Vec::new();
             let name = [byte; 255];

@@ -59,10 +59,10 @@ impl fmt::Display for DeviceChange {
             }
             DeviceChange::ReadPath { stream, to, .. } => {
                 let (worker, conn) = (stream.worker, stream.conn);
-                let way = to.sentence();
+                let path = to.sentence();
                 write!(
                     f,
-                    "connection {worker}.{}.{} is now read for {way}",
+                    "connection {worker}.{}.{} is now read for {path}",
                     conn.index, conn.generation
                 )
             }

@@ -55,7 +55,7 @@ fn t_d_is_a_decision_when_it_changes_by_a_quarter_and_a_notice_when_it_doubles()
 }
 
 #[test]
-fn a_second_reader_changes_the_way_of_the_first_and_that_is_told() {
+fn a_second_reader_changes_the_read_path_of_the_first_and_that_is_told() {
     let mut disk = Disk::new(SETTINGS);
     for next in [want(0, 5, 0, 0), want(1, 5, 0, 0), want(0, 5, 8 << 20, 1)] {
         disk.on(In::Want(next), NOW);
@@ -67,8 +67,8 @@ fn a_second_reader_changes_the_way_of_the_first_and_that_is_told() {
         }
     }
     let told = told(&disk);
-    let way = "connection 0.0.0 is now read for through the page cache, since the file is popular";
-    assert_eq!(told, [way]);
+    let path = "connection 0.0.0 is now read for through the page cache, since the file is popular";
+    assert_eq!(told, [path]);
 }
 
 #[test]

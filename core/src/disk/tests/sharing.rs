@@ -23,20 +23,20 @@ fn reads_on(index: u32, from_bytes: u64, heard: u32) -> Want {
 }
 
 /// Where the next bytes of each of these readers of one file go.
-fn ways(disk: &mut Disk, from_bytes: &[u64], now: Instant) -> BTreeMap<u64, Destination> {
+fn paths(disk: &mut Disk, from_bytes: &[u64], now: Instant) -> BTreeMap<u64, Destination> {
     for (index, from_bytes) in (0..).zip(from_bytes) {
         disk.on(In::Want(reads_on(index, *from_bytes, 1)), now);
     }
     let reads = orders(disk, now);
-    let ways = reads.iter().map(|out| {
+    let paths = reads.iter().map(|out| {
         let (_, span, into) = read_of(out);
         (span.offset_bytes, into)
     });
-    ways.collect()
+    paths.collect()
 }
 
-fn shared(ways: &BTreeMap<u64, Destination>) -> Vec<u64> {
-    let cached = ways
+fn shared(paths: &BTreeMap<u64, Destination>) -> Vec<u64> {
+    let cached = paths
         .iter()
         .filter(|(_, into)| **into == Destination::PageCache);
     cached.map(|(from_bytes, _)| *from_bytes).collect()
@@ -44,7 +44,7 @@ fn shared(ways: &BTreeMap<u64, Destination>) -> Vec<u64> {
 
 #[test]
 fn who_is_followed_near_by_is_read_for_through_the_page_cache_and_the_last_one_past_it() {
-    let near = ways(&mut disk(64 * MIB), &[0, 20 * MIB], NOW);
+    let near = paths(&mut disk(64 * MIB), &[0, 20 * MIB], NOW);
     assert_eq!(shared(&near), [20 * MIB]);
     assert!(
         matches!(near[&0], Destination::Slots(_)),
@@ -55,8 +55,8 @@ fn who_is_followed_near_by_is_read_for_through_the_page_cache_and_the_last_one_p
 #[test]
 fn readers_far_apart_share_nothing_and_more_memory_brings_them_near() {
     let apart = [0, 500 * MIB];
-    assert_eq!(shared(&ways(&mut disk(64 * MIB), &apart, NOW)), []);
-    assert_eq!(shared(&ways(&mut disk(1 << 30), &apart, NOW)), [500 * MIB]);
+    assert_eq!(shared(&paths(&mut disk(64 * MIB), &apart, NOW)), []);
+    assert_eq!(shared(&paths(&mut disk(1 << 30), &apart, NOW)), [500 * MIB]);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn who_wants_less_of_the_file_does_not_follow_beyond_that() {
     let mut short = reads_on(5, 0, 1);
     short.span.len_bytes = 10 * MIB;
     disk.on(In::Want(short), NOW);
-    assert_eq!(shared(&ways(&mut disk, &[20 * MIB], NOW)), []);
+    assert_eq!(shared(&paths(&mut disk, &[20 * MIB], NOW)), []);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn windows_that_were_gone_before_their_second_reader_came_end_the_popularity_of_
         disk.on(In::Forget(stream(index)), NOW);
     }
     in_vain(&mut disk, 40, NOW);
-    let mut way = |index, window: u64, heard, now| {
+    let mut path = |index, window: u64, heard, now| {
         disk.on(In::Want(reads_on(index, window * WINDOW_BYTES, heard)), now);
         let outs = orders(&mut disk, now);
         let read = outs.iter().rfind(|out| matches!(out, Out::Read { .. }));
@@ -155,21 +155,21 @@ fn windows_that_were_gone_before_their_second_reader_came_end_the_popularity_of_
     };
     for nth in 0..VAIN_WINDOWS_MAX as u64 - 1 {
         assert_eq!(
-            way(4, nth, nth as u32, NOW),
+            path(4, nth, nth as u32, NOW),
             Destination::PageCache,
             "{nth}"
         );
     }
     let nth = VAIN_WINDOWS_MAX as u64 - 1;
     assert!(matches!(
-        way(4, nth, nth as u32, NOW),
+        path(4, nth, nth as u32, NOW),
         Destination::Slots(_)
     ));
     // Others ask for the same at once, and all of them would be wrong again.
-    assert!(matches!(way(5, 0, 0, NOW), Destination::Slots(_)));
+    assert!(matches!(path(5, 0, 0, NOW), Destination::Slots(_)));
     let later = NOW.plus_us(UNSHARED_US);
     assert_eq!(
-        way(6, 0, 0, later),
+        path(6, 0, 0, later),
         Destination::PageCache,
         "it is tried again"
     );
@@ -256,8 +256,8 @@ fn a_follower_who_is_slower_than_he_seems_ends_it_by_what_he_does_not_find() {
         };
         disk.on(In::Want(absent), NOW);
     }
-    let way = leader_reads(&mut disk, 500 * WINDOW_BYTES);
-    assert!(matches!(way, Destination::Slots(_)), "{way:?}");
+    let path = leader_reads(&mut disk, 500 * WINDOW_BYTES);
+    assert!(matches!(path, Destination::Slots(_)), "{path:?}");
 }
 
 proptest! {

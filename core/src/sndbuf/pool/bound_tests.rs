@@ -51,7 +51,7 @@ struct World {
     now: Instant,
     sockets: [Option<Socket>; SLOTS as usize],
     grants: BTreeMap<u32, (ConnId, Option<Grant>)>,
-    look: Option<u32>,
+    asked_from: Option<u32>,
     reports: VecDeque<In>,
     start_bytes: u64,
     next_generation: u32,
@@ -63,12 +63,12 @@ impl World {
         settings.policy = policy;
         let pool = Pool::new(settings, at(0));
         World {
-            start_bytes: pool.standing().start_bytes,
+            start_bytes: pool.totals().start_bytes,
             pool,
             now: at(0),
             sockets: [None; SLOTS as usize],
             grants: BTreeMap::new(),
-            look: None,
+            asked_from: None,
             reports: VecDeque::new(),
             next_generation: 0,
         }
@@ -153,8 +153,8 @@ impl World {
         }
     }
 
-    fn looks(&mut self, lost: bool) {
-        let Some(from) = self.look.take() else {
+    fn sample(&mut self, lost: bool) {
+        let Some(from) = self.asked_from.take() else {
             return;
         };
         let sockets = self.sockets[from as usize..].iter().flatten();
@@ -185,13 +185,13 @@ impl World {
         }
         while let Some(out) = self.pool.poll(self.now) {
             match out {
-                Out::Sample { from, .. } => self.look = Some(from),
+                Out::Sample { from, .. } => self.asked_from = Some(from),
                 Out::Share { conn, grant, .. } => {
                     self.grants.insert(conn.index, (conn, grant));
                 }
             }
         }
-        self.start_bytes = self.pool.standing().start_bytes;
+        self.start_bytes = self.pool.totals().start_bytes;
     }
 
     fn wait_ms(&mut self, ms: u64) {
@@ -204,7 +204,7 @@ impl World {
             for _ in 0..SLOTS {
                 self.takes_grant(false);
             }
-            self.looks(false);
+            self.sample(false);
         }
     }
 
@@ -263,7 +263,7 @@ impl World {
                 }
             }
             8..11 => self.takes_grant(lost),
-            11 | 12 => self.looks(lost),
+            11 | 12 => self.sample(lost),
             13..16 => self.divider_hears(number as usize % 4),
             _ => self.wait_ms(number),
         }
@@ -375,7 +375,7 @@ proptest! {
             world.settle();
             world.check();
         }
-        let shared = world.pool.standing().shares_bytes;
+        let shared = world.pool.totals().shares_bytes;
         let held_to: u64 = world.sockets.iter().flatten().filter_map(|socket| socket.share).map(|share| share.share_bytes).sum();
         prop_assert_eq!(shared, held_to, "{:?}", world.sockets);
         prop_assert!((POOL_BYTES / 8 * 7..=POOL_BYTES).contains(&shared), "{}", shared);

@@ -92,18 +92,18 @@ impl Member {
         self.unheard |= holding.division != self.division;
     }
 
-    /// It is told a share. `None` if that is no news to it.
+    /// It is told a share. `None` if that is nothing new to it.
     pub fn tell(&mut self, grant: Grant) -> Option<Grant> {
         let grant = Grant {
             share_bytes: grant.share_bytes.max(SHARE_BYTES_MIN),
             ..grant
         };
-        let news = self.told.is_none_or(|told| {
+        let is_new = self.told.is_none_or(|told| {
             told.pause_us_max != grant.pause_us_max
                 || told.rtt_us > 0 && grant.rtt_us == 0 // its client has a pace of its own
                 || is_worth_telling(told.share_bytes, grant.share_bytes)
         });
-        if !news && !self.unheard {
+        if !is_new && !self.unheard {
             return None;
         }
         self.told = Some(grant);

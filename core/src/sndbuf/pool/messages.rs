@@ -80,14 +80,14 @@ pub enum Out {
     },
 }
 
-/// How the pool stands.
+/// The sums of the pool, as of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct PoolTotals {
     /// The pool.
     pub pool_bytes: u64,
     /// The sum of the shares.
     pub shares_bytes: u64,
-    /// What the sockets held when they were last looked at, unsent and in flight.
+    /// What the sockets held when they were last sampled, unsent and in flight.
     pub held_bytes: u64,
     /// Connections that have a share.
     pub connections: u64,

@@ -97,8 +97,8 @@ fn each_second_all_workers_are_asked_piece_by_piece_and_then_it_is_divided() {
     let mut pool = pool(2);
     assert_eq!(pool.deadline(), Some(at(1_000)));
     assert!(orders(&mut pool, at(999)).is_empty());
-    let look = |worker, from| Out::Sample { worker, from };
-    assert_eq!(orders(&mut pool, at(1_000)), [look(0, 0), look(1, 0)]);
+    let sample = |worker, from| Out::Sample { worker, from };
+    assert_eq!(orders(&mut pool, at(1_000)), [sample(0, 0), sample(1, 0)]);
     let piece = |worker, from, readings, next| In::Sampled {
         worker,
         from,
@@ -109,7 +109,7 @@ fn each_second_all_workers_are_asked_piece_by_piece_and_then_it_is_divided() {
         piece(0, 0, vec![reading(4, 1_000_000, 100)], Some(5)),
         at(1_001),
     );
-    assert_eq!(orders(&mut pool, at(1_001)), [look(0, 5)]);
+    assert_eq!(orders(&mut pool, at(1_001)), [sample(0, 5)]);
     pool.on(
         piece(0, 5, vec![reading(9, 1_000_000, 100)], None),
         at(1_002),
@@ -118,7 +118,7 @@ fn each_second_all_workers_are_asked_piece_by_piece_and_then_it_is_divided() {
     pool.on(piece(1, 0, vec![], None), at(1_003));
     let told = shares(&orders(&mut pool, at(1_003)));
     assert_eq!(told.len(), 2);
-    assert_eq!(pool.standing().divisions, 1);
+    assert_eq!(pool.totals().divisions, 1);
     assert_eq!(pool.deadline(), Some(at(2_003)));
 }
 
@@ -132,10 +132,10 @@ fn a_worker_that_hangs_delays_a_division_and_its_connections_keep_their_shares()
     assert_eq!(shares(&orders(&mut pool, at(600))).len(), 2);
     orders(&mut pool, at(1_000));
     sampled(&mut pool, &[], at(1_010)); // that of worker 0 has left
-    assert_eq!(pool.standing().divisions, 1);
+    assert_eq!(pool.totals().divisions, 1);
     let told = shares(&orders(&mut pool, at(1_300)));
-    assert_eq!(pool.standing().divisions, 2);
-    assert_eq!(pool.standing().connections, 1, "{told:?}");
+    assert_eq!(pool.totals().divisions, 2);
+    assert_eq!(pool.totals().connections, 1, "{told:?}");
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn those_who_join_are_divided_for_together_and_not_at_once() {
     pool.on(lessened, at(405));
     assert_eq!(pool.deadline(), Some(at(500)));
     assert_eq!(orders(&mut pool, at(500)).len(), 49);
-    assert_eq!(pool.standing().divisions, 3);
-    assert_eq!(pool.standing().connections, 50);
+    assert_eq!(pool.totals().divisions, 3);
+    assert_eq!(pool.totals().connections, 50);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn the_fast_get_more_and_the_idle_nothing() {
         fast.last() > slow.last().map(|share| share * 10).as_ref(),
         "{fast:?} {slow:?}"
     );
-    assert!(pool.standing().shares_bytes <= POOL_BYTES);
+    assert!(pool.totals().shares_bytes <= POOL_BYTES);
     let idle = Reading {
         is_sending: false,
         sample: TcpSample::default(),
@@ -205,11 +205,11 @@ fn the_fast_get_more_and_the_idle_nothing() {
     orders(&mut pool, at(7_100));
     let outs = sampled(&mut pool, &[idle, reading(1, 20_000_000, 7_000)], at(7_101));
     assert_eq!(shares(&outs)[0], (0, None));
-    assert_eq!(pool.standing().connections, 1);
+    assert_eq!(pool.totals().connections, 1);
     // What is believed of it is not lost: it joins as one that is known.
     join(&mut pool, reading(0, 200_000, 5_010), at(7_300));
     let demand = pool.members[&(0, 0)].known.demand();
-    assert_eq!(demand.standing, crate::sndbuf::Standing::Known);
+    assert_eq!(demand.estimate, crate::sndbuf::EstimateState::Known);
 }
 
 #[test]
@@ -221,14 +221,14 @@ fn the_next_client_of_an_address_starts_with_what_is_known_of_it() {
         sampled(&mut pool, &[reading], at(second * 1_100 + 10));
     }
     let mut next = reading(7, 0, 2);
-    for (address, standing) in [
-        (99, crate::sndbuf::Standing::New),
-        (0, crate::sndbuf::Standing::Known),
+    for (address, estimate) in [
+        (99, crate::sndbuf::EstimateState::New),
+        (0, crate::sndbuf::EstimateState::Known),
     ] {
         next.address = Address(address);
         next.conn.generation += 1;
         join(&mut pool, next, at(6_500));
-        assert_eq!(pool.members[&(0, 7)].known.demand().standing, standing);
+        assert_eq!(pool.members[&(0, 7)].known.demand().estimate, estimate);
     }
 }
 
@@ -324,12 +324,12 @@ fn who_takes_nothing_claims_what_it_holds_and_has_little_time_where_others_wait(
 #[test]
 fn a_round_that_is_too_short_goes_on_in_the_next_one() {
     let mut pool = pool(1);
-    let look = |from| Out::Sample { worker: 0, from };
+    let sample = |from| Out::Sample { worker: 0, from };
     for index in [3, 9] {
         join(&mut pool, reading(index, 1_000_000, 100), at(10));
     }
     assert_eq!(shares(&orders(&mut pool, at(100))).len(), 2);
-    assert_eq!(orders(&mut pool, at(1_000)), [look(0)]);
+    assert_eq!(orders(&mut pool, at(1_000)), [sample(0)]);
     let piece = |from, index, next| In::Sampled {
         worker: 0,
         from,
@@ -339,7 +339,7 @@ fn a_round_that_is_too_short_goes_on_in_the_next_one() {
     orders(&mut pool, at(1_300));
     pool.on(piece(0, 3, Some(4)), at(1_301));
     assert!(orders(&mut pool, at(1_301)).is_empty(), "the round is over");
-    assert_eq!(orders(&mut pool, at(2_300)), [look(4)]);
+    assert_eq!(orders(&mut pool, at(2_300)), [sample(4)]);
     // The one in the high slot has left; that of the low one was heard of in this pass.
     let last = In::Sampled {
         worker: 0,
@@ -349,8 +349,8 @@ fn a_round_that_is_too_short_goes_on_in_the_next_one() {
     };
     pool.on(last, at(2_301));
     orders(&mut pool, at(2_301));
-    assert_eq!(pool.standing().connections, 1);
-    assert_eq!(orders(&mut pool, at(3_301)), [look(0)]);
+    assert_eq!(pool.totals().connections, 1);
+    assert_eq!(orders(&mut pool, at(3_301)), [sample(0)]);
 }
 
 #[test]
@@ -398,9 +398,9 @@ proptest! {
                     told.insert(conn.index, grant.map_or(0, |grant| grant.share_bytes));
                 }
             }
-            let standing = pool.standing();
-            let floors = standing.connections * SHARE_BYTES_MIN;
-            prop_assert!(standing.shares_bytes <= POOL_BYTES.max(floors), "{standing:?}");
+            let totals = pool.totals();
+            let floors = totals.connections * SHARE_BYTES_MIN;
+            prop_assert!(totals.shares_bytes <= POOL_BYTES.max(floors), "{totals:?}");
             prop_assert!(pool.deadline() >= Some(now) || pool.awaited, "it would spin");
         }
         prop_assert!(US_PER_S == DIVIDE_EACH_US);

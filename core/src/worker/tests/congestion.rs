@@ -44,7 +44,7 @@ impl Download {
         };
         bench.tell(In::Filled {
             stream,
-            seq: STANDING,
+            seq: PENDING,
             span,
             held: Held::Slots,
             chosen: CHOSEN,

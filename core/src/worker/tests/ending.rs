@@ -189,7 +189,7 @@ fn a_read_that_fails_before_the_first_byte_ends_the_connection_too() {
     assert_eq!(
         bench.tell(In::Unfilled {
             stream,
-            seq: STANDING,
+            seq: PENDING,
             why: Why::ReadFailed
         }),
         [Out::Sample(conn), Out::Forget(stream), Out::Shutdown(conn)],
@@ -216,7 +216,7 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
         };
         let outs = bench.tell(In::Filled {
             stream,
-            seq: STANDING,
+            seq: PENDING,
             span,
             held,
             chosen: CHOSEN,
@@ -227,7 +227,7 @@ fn a_read_ahead_that_fails_ends_the_response_behind_what_was_fetched() {
         assert_eq!(
             bench.tell(In::Unfilled {
                 stream,
-                seq: STANDING,
+                seq: PENDING,
                 why: Why::ReadFailed
             }),
             [],
@@ -261,7 +261,7 @@ fn a_paused_client_whose_read_ahead_failed_is_read_for_again() {
     bench.sent(stream, 1_000, true);
     bench.tell(In::Unfilled {
         stream,
-        seq: STANDING,
+        seq: PENDING,
         why: Why::ReadFailed,
     });
     bench.sample = TcpSample {

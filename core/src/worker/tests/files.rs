@@ -257,7 +257,7 @@ fn who_takes_nothing_has_no_more_read_until_it_takes_some() {
         let span = read(n);
         bench.tell(In::Filled {
             stream,
-            seq: STANDING,
+            seq: PENDING,
             span,
             held,
             chosen: CHOSEN,
@@ -288,7 +288,7 @@ fn who_pauses_gives_its_slots_back_and_goes_on_where_it_was() {
         };
         bench.tell(In::Filled {
             stream,
-            seq: STANDING,
+            seq: PENDING,
             span,
             held,
             chosen: CHOSEN,
@@ -335,7 +335,7 @@ fn a_stream_that_waits_for_the_disk_is_looked_at_and_its_want_dated_anew() {
         );
         bench.tell(In::Filled {
             stream,
-            seq: STANDING,
+            seq: PENDING,
             span,
             held,
             chosen: CHOSEN,

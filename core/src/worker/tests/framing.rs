@@ -221,7 +221,7 @@ fn a_file_that_is_shorter_than_it_says_is_not_read_for_ever() {
                 (None, Some(0)) => bench.filled(stream, begin),
                 (None, Some(_)) => bench.tell(In::Unfilled {
                     stream,
-                    seq: STANDING,
+                    seq: PENDING,
                     why: Why::FileChanged,
                 }),
                 (None, None) => bench.probed(stream, 0),

@@ -233,7 +233,7 @@ fn what_was_decided_can_be_told_with_its_reasons_and_numbers() {
         bench
             .worker
             .snapshot_of(conn, bench.now)
-            .map(|look| look.believed_bytes_per_s)
+            .map(|snapshot| snapshot.believed_bytes_per_s)
     };
     assert_eq!(
         told(first.conn),
@@ -279,8 +279,9 @@ fn a_client_whose_window_is_closed_is_said_to_be_what_is_waited_for() {
         ..TcpSample::default()
     };
     let wait = |bench: &Bench| {
-        let look = bench.worker.snapshot_of(stream.conn, bench.now);
-        look.and_then(|look| look.response)
+        let snapshot = bench.worker.snapshot_of(stream.conn, bench.now);
+        snapshot
+            .and_then(|snapshot| snapshot.response)
             .map(|response| (response.wait, response.wait_us / MS))
     };
     bench.wait_us(2_000 * MS);
@@ -297,12 +298,12 @@ fn a_client_whose_window_is_closed_is_said_to_be_what_is_waited_for() {
     }
     let (reason, ms) = wait(&bench).expect("it is under way");
     assert!(reason == Wait::Window && ms < 10_000, "{reason:?} {ms}");
-    let look = bench
+    let snapshot = bench
         .worker
         .snapshot_of(stream.conn, bench.now)
-        .and_then(|look| look.response);
+        .and_then(|snapshot| snapshot.response);
     assert_eq!(
-        look.map(|response| response.waited_net_us),
+        snapshot.map(|response| response.waited_net_us),
         Some(10_000 * MS),
         "of one piece"
     );

@@ -52,7 +52,11 @@ fn a_full_socket_is_left_alone_until_it_takes_more() {
     let stream = bench.request(conn);
     bench.resolved(stream, plan([], true));
     assert_eq!(bench.sent(stream, 30, true), []);
-    assert_eq!(bench.tcp(conn, TcpEvent::Readable), [], "no news for it");
+    assert_eq!(
+        bench.tcp(conn, TcpEvent::Readable),
+        [],
+        "it asks for nothing"
+    );
     let outs = bench.tcp(conn, TcpEvent::Writable);
     assert_eq!(send_of(&outs), Some((0, 30, 70)));
     assert_eq!(bench.sent(stream, 0, true), [], "a false alarm");

@@ -56,7 +56,7 @@ impl Map {
     }
 
     /// How many bytes of the span, from its start, are in memory and hold what they should; `None` where the kernel does not say.
-    pub fn look(&self, span: Span) -> Option<u64> {
+    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
         let page_bytes = rustix::param::page_size() as u64;
         let first = span.offset_bytes / page_bytes;
         let end_bytes = span.end_bytes().min(self.len_bytes as u64);

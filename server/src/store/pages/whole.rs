@@ -125,8 +125,8 @@ impl Whole {
     }
 
     /// How many bytes of the span, from its start, are in memory and hold what they should; `None` where the kernel does not say.
-    pub fn look(&self, span: Span) -> Option<u64> {
-        self.map.look(span)
+    pub fn resident_bytes(&self, span: Span) -> Option<u64> {
+        self.map.resident_bytes(span)
     }
 
     /// Whether it is worth keeping: some of it is in the page tables, or soon will be.
@@ -207,7 +207,7 @@ impl Whole {
             return true;
         }
         // Pages that are missing would be waited for.
-        let is_here = self.map.look(window) == Some(window.len_bytes);
+        let is_here = self.map.resident_bytes(window) == Some(window.len_bytes);
         let Some(from) = self.map.address(window.offset_bytes).filter(|_| is_here) else {
             return false;
         };

@@ -34,7 +34,7 @@ pub(super) fn send_cached(
 ) -> Sent {
     let Cached { of, span, .. } = cached;
     let now = of.now;
-    let sure = cached.sure.filter(|(look, _)| of.still(*look));
+    let sure = cached.sure.filter(|(found, _)| of.still(*found));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
     let resident_bytes = resident_bytes(of.source, *span, sure_bytes);
     if resident_bytes < span.len_bytes {

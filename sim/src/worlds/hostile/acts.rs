@@ -256,8 +256,8 @@ impl Run<'_> {
             }
             1 => {
                 let place = self.input.below(PLACES.into()) as u32;
-                if let Some(standing) = self.bench.standing.get(&place) {
-                    let stream = before(standing.want.stream);
+                if let Some(outstanding) = self.bench.outstanding.get(&place) {
+                    let stream = before(outstanding.want.stream);
                     self.on_disk(disk::In::Forget(stream));
                 }
             }

@@ -49,7 +49,7 @@ pub(super) struct Landed {
 
 /// What the disk machine should know of a connection's place, from what it was told and has answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub(super) struct Outstanding {
     /// The last want that it accepted.
     pub want: Want,
     /// Answers given to its stream.
@@ -66,7 +66,7 @@ pub(super) struct Bench {
     /// Files whose layout is being looked up.
     pub maps: Vec<ObjectId>,
     pub landed: Option<Landed>,
-    pub standing: BTreeMap<u32, Standing>,
+    pub outstanding: BTreeMap<u32, Outstanding>,
     /// Slots that are lent out.
     pub used: u32,
     /// Slots that came back and that the machine has not heard of yet.
@@ -87,7 +87,7 @@ impl Bench {
             reads: BTreeMap::new(),
             maps: Vec::new(),
             landed: None,
-            standing: BTreeMap::new(),
+            outstanding: BTreeMap::new(),
             used: 0,
             freed: 0,
             hungry: 0,

@@ -24,18 +24,18 @@ impl Run<'_> {
     }
 
     fn check_one(&self, client: &Client) {
-        let look = self.worker.snapshot_of(client.id, self.now);
-        let look = look.expect("who is not closed is known to the worker");
+        let snapshot = self.worker.snapshot_of(client.id, self.now);
+        let snapshot = snapshot.expect("who is not closed is known to the worker");
         let Some((stream, response)) = &client.response else {
             assert!(
-                client.resolving.is_some() || look.response.is_none(),
+                client.resolving.is_some() || snapshot.response.is_none(),
                 "a response of which the shell knows nothing"
             );
-            let looks_up = look.phase == "resolving";
+            let looks_up = snapshot.phase == "resolving";
             assert_eq!(client.resolving.is_some(), looks_up, "who looks it up?");
             return;
         };
-        let Some(seen) = look.response.filter(|seen| seen.stream == *stream) else {
+        let Some(seen) = snapshot.response.filter(|seen| seen.stream == *stream) else {
             panic!("{stream:?} is not ended, and the worker does not know it");
         };
         let waits = match seen.stands_for {
@@ -60,8 +60,8 @@ impl Run<'_> {
         let answered = self.completions.get(place).is_some_and(|completions| {
             completions.stream == stream && completions.is_awaited(&self.worker)
         });
-        let standing = self.bench.standing.get(&place);
-        let holds = standing.is_some_and(|s| s.want.stream == stream && s.holds);
+        let outstanding = self.bench.outstanding.get(&place);
+        let holds = outstanding.is_some_and(|s| s.want.stream == stream && s.holds);
         assert!(!(answered && holds), "a want that is answered stands");
         // An answer does not wake the worker for a stream with bytes in its socket; the worker wakes soon by itself.
         let soon = self.now.plus_us(SAMPLE_QUIET_US + SCAN_PERIOD_US);
@@ -72,14 +72,17 @@ impl Run<'_> {
     /// The disk machine must not hold wants for no reason: it waits for a read, a layout, memory or a time.
     fn check_disk(&self) {
         let bench = &self.bench;
-        let holds = bench.standing.values().any(|standing| standing.holds);
+        let holds = bench
+            .outstanding
+            .values()
+            .any(|outstanding| outstanding.holds);
         let comes = !bench.reads.is_empty() || !bench.maps.is_empty();
         let memory = bench.used > 0 || bench.freed > 0;
         let busy = comes || memory || !self.asks.is_empty();
         assert!(
             !holds || busy || !bench.quiet || bench.disk.deadline().is_some(),
             "the disk machine has a want, and nothing to do: {:?}",
-            bench.standing
+            bench.outstanding
         );
     }
 }

@@ -5,7 +5,7 @@ use ackpace_core::conn::{Held, ObjectId, Span};
 use ackpace_core::disk::{self, Destination, Layout, Out, ReadError, ReadId};
 use ackpace_core::limits::{READ_ALIGN_BYTES, READS_IN_FLIGHT_MAX, SLOT_BYTES};
 
-use super::bench::{Ask, Fate, Flight, Landed, Standing};
+use super::bench::{Ask, Fate, Flight, Landed, Outstanding};
 use super::memory::FilledSlots;
 use super::shell::Run;
 use super::words::{self, Answer, Completion};
@@ -40,21 +40,21 @@ impl Run<'_> {
             return false;
         };
         let place = ask.stream().conn.index;
-        let standing = self.bench.standing.get(&place).copied();
+        let outstanding = self.bench.outstanding.get(&place).copied();
         let event = match ask {
             Ask::Want(want) => {
-                if standing.is_none_or(|standing| words::is_taken(&want, &standing)) {
-                    let standing = Standing {
+                if outstanding.is_none_or(|outstanding| words::is_taken(&want, &outstanding)) {
+                    let outstanding = Outstanding {
                         want,
                         answers: want.answers,
                         holds: true,
                     };
-                    self.bench.standing.insert(place, standing);
+                    self.bench.outstanding.insert(place, outstanding);
                 }
                 disk::In::Want(want)
             }
             Ask::Forget(stream) => {
-                self.bench.standing.remove(&place);
+                self.bench.outstanding.remove(&place);
                 disk::In::Forget(stream)
             }
         };
@@ -91,9 +91,9 @@ impl Run<'_> {
 
     fn read(&mut self, read: ReadId, object: ObjectId, span: Span, into: Destination) {
         let bench = &mut self.bench;
-        let mut living = bench.standing.values();
+        let mut living = bench.outstanding.values();
         assert!(
-            !bench.settings.cancel || living.any(|standing| standing.want.object == object),
+            !bench.settings.cancel || living.any(|outstanding| outstanding.want.object == object),
             "a read for nobody"
         );
         let mut slots = 0;
@@ -150,12 +150,12 @@ impl Run<'_> {
         });
         let (completion, told) = completion.expect("an answer");
         let place = told.stream.conn.index;
-        let standing = self.bench.standing.get_mut(&place);
-        let standing = standing.filter(|s| s.want.stream == told.stream && s.holds);
-        let Some(standing) = standing else {
+        let outstanding = self.bench.outstanding.get_mut(&place);
+        let outstanding = outstanding.filter(|s| s.want.stream == told.stream && s.holds);
+        let Some(outstanding) = outstanding else {
             panic!("an answer to nobody's want: {out:?}");
         };
-        (standing.answers, standing.holds) = (standing.answers.wrapping_add(1), false);
+        (outstanding.answers, outstanding.holds) = (outstanding.answers.wrapping_add(1), false);
         self.worker_rung |= told.urgent;
         if let Some(replaced) = self.completions.put(place, completion) {
             let lost = replaced.stream == told.stream && replaced.is_awaited(&self.worker);

@@ -9,7 +9,7 @@ use ackpace_core::units::Instant;
 use ackpace_core::why::Why;
 use ackpace_core::worker::{In, Worker};
 
-use super::bench::Standing;
+use super::bench::Outstanding;
 use super::memory::FilledSlots;
 
 /// A message of the disk thread to a worker.
@@ -129,9 +129,11 @@ impl Completion {
 }
 
 /// Whether the disk machine accepts this want, or waits for a later one that knows its last answer.
-pub(super) fn is_taken(want: &Want, standing: &Standing) -> bool {
-    let (seq, before) = (want.seq, standing.want.seq);
-    standing.want.stream != want.stream || before.is_before(seq) || seq == before && standing.holds
+pub(super) fn is_taken(want: &Want, outstanding: &Outstanding) -> bool {
+    let (seq, before) = (want.seq, outstanding.want.seq);
+    outstanding.want.stream != want.stream
+        || before.is_before(seq)
+        || seq == before && outstanding.holds
 }
 
 /// A range of a file that does not change.

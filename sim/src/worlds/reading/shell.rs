@@ -304,7 +304,7 @@ impl Peer {
     }
 
     /// Whether it ran dry in the last millisecond: its program wanted bytes, and its socket had none for its path. While
-    /// the disk is late, that is no news.
+    /// the disk is late, that tells nothing of its path.
     fn judge(&mut self, age_ms: u64) {
         if age_ms == BEGINNING_MS {
             self.begun_bytes = self.tcp.receiver().read_bytes();

@@ -1,4 +1,4 @@
-//! Rounds of looks at the connections of all workers, a worker's in pieces by their slots.
+//! Rounds of samples of the connections of all workers, a worker's in pieces by their slots.
 //!
 //! A round ends when all have answered, or after [`DIVIDE_WAIT_US`]. A worker that has not shown all by then goes on in the
 //! next round where it stopped, so every slot is reached, however long that takes. When it has, its connections that were
@@ -10,11 +10,11 @@ use super::messages::Out;
 use crate::limits::{DIVIDE_EACH_US, DIVIDE_WAIT_US};
 use crate::units::Instant;
 
-/// Where the looks at one worker stand.
+/// How far the samples of one worker are.
 #[derive(Clone, Copy, Debug, Default)]
-struct Look {
+struct WorkerPass {
     /// Which pass through its slots, counted when it begins.
-    pass: u64,
+    number: u64,
     /// The slot that it is asked for, or will be next.
     from: u32,
     /// It has not answered yet.
@@ -36,18 +36,18 @@ pub(super) enum Answered {
 
 /// The rounds.
 #[derive(Clone, Debug)]
-pub(super) struct Looks {
-    workers: Vec<Look>,
+pub(super) struct SamplingRounds {
+    workers: Vec<WorkerPass>,
     /// A round is under way.
     asking: bool,
     /// When the round ends, or the next one begins.
     at: Instant,
 }
 
-impl Looks {
-    pub fn new(workers: u16, now: Instant) -> Looks {
-        Looks {
-            workers: (0..workers).map(|_| Look::default()).collect(),
+impl SamplingRounds {
+    pub fn new(workers: u16, now: Instant) -> SamplingRounds {
+        SamplingRounds {
+            workers: (0..workers).map(|_| WorkerPass::default()).collect(),
             asking: false,
             at: now.plus_us(DIVIDE_EACH_US),
         }
@@ -55,8 +55,8 @@ impl Looks {
 
     /// The pass through the slots of this worker that is under way, or the last one.
     pub fn pass(&self, worker: u16) -> u64 {
-        let look = self.workers.get(usize::from(worker));
-        look.map_or(0, |look| look.pass)
+        let pass = self.workers.get(usize::from(worker));
+        pass.map_or(0, |pass| pass.number)
     }
 
     /// Whether a round is under way.
@@ -66,17 +66,17 @@ impl Looks {
 
     /// When the round is over, or the next one begins.
     pub fn due_at(&self) -> Instant {
-        let over = self.asking && !self.workers.iter().any(|look| look.open);
+        let over = self.asking && !self.workers.iter().any(|pass| pass.open);
         if over { Instant { us: 0 } } else { self.at }
     }
 
     /// A round begins: the questions.
     pub fn begin(&mut self, now: Instant) -> impl Iterator<Item = Out> {
         (self.asking, self.at) = (true, now.plus_us(DIVIDE_WAIT_US));
-        self.workers.iter_mut().zip(0..).map(|(look, worker)| {
-            look.pass += u64::from(look.from == 0 && !look.asked);
-            (look.asked, look.open) = (true, true);
-            let from = look.from;
+        self.workers.iter_mut().zip(0..).map(|(pass, worker)| {
+            pass.number += u64::from(pass.from == 0 && !pass.asked);
+            (pass.asked, pass.open) = (true, true);
+            let from = pass.from;
             Out::Sample { worker, from }
         })
     }
@@ -88,18 +88,18 @@ impl Looks {
 
     /// A worker has answered the question `from` a slot, and has more to show from `next` on.
     pub fn answered(&mut self, worker: u16, from: u32, next: Option<u32>) -> Answered {
-        let look = self.workers.get_mut(usize::from(worker));
-        let Some(look) = look.filter(|look| look.asked && look.from == from) else {
+        let pass = self.workers.get_mut(usize::from(worker));
+        let Some(pass) = pass.filter(|pass| pass.asked && pass.from == from) else {
             return Answered::Nothing;
         };
-        look.from = next.unwrap_or(0);
-        look.asked = next.is_some() && self.asking;
+        pass.from = next.unwrap_or(0);
+        pass.asked = next.is_some() && self.asking;
         match next {
             Some(from) if self.asking => Answered::Ask(Out::Sample { worker, from }),
             Some(_) => Answered::Nothing,
             None => {
-                look.open = false;
-                Answered::Passed(look.pass)
+                pass.open = false;
+                Answered::Passed(pass.number)
             }
         }
     }

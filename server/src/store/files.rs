@@ -1,0 +1,226 @@
+//! The table of files: one descriptor and one id for all streams that send the same file now.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+use ackpace_core::conn::ObjectId;
+use ackpace_core::limits::OBJECTS_REMEMBERED_MAX;
+use rustix::fs::{Advice, Stat, fadvise};
+
+use super::closing::Descriptor;
+use super::device::{Device, Devices};
+use super::door::Wait;
+use super::file::File;
+
+/// Memory of what is known of a file, open or remembered.
+pub const KNOWN_BYTES: u64 = (2 * size_of::<(Identity, (ObjectId, Weak<File>))>()
+    + 2 * size_of::<Identity>()
+    + size_of::<File>()) as u64;
+
+/// The number of a site in its process. [`FileTable::site`] gives each out once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SiteId(u16);
+
+/// Two opens with the same identity are the same file with the same content. Inode numbers are reused; the time of the
+/// inode's last change tells the files apart. A file that two sites serve is two: its path is relative to the root of
+/// its site, and what one site knows of it is not for the other. The price: their readers share no reads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Identity {
+    st_dev: u64,
+    st_ino: u64,
+    changed_s: i64,
+    changed_ns: u32,
+    site: SiteId,
+}
+
+/// All files of the process that are open or were lately. It names them, so no two sites share an [`ObjectId`]. The ids
+/// of closed files are kept, so that what is known of their residency is found again.
+///
+/// It has many parts, each with a lock of its own, so that threads seldom want the same one. A lock is held to look up or to
+/// enter a file, and never during a system call.
+#[derive(Default)]
+pub struct FileTable {
+    parts: [Mutex<Part>; PARTS],
+    /// Files that were named.
+    named: AtomicU64,
+    /// Sites that were numbered.
+    sites: AtomicU16,
+}
+
+/// Parts of the table: two of 16 busy workers seldom meet in one.
+const PARTS: usize = 32;
+const _: () = assert!(OBJECTS_REMEMBERED_MAX % PARTS == 0);
+
+/// Files whose identities have the same hash.
+#[derive(Default)]
+struct Part {
+    known: HashMap<Identity, (ObjectId, Weak<File>)>,
+    by_age: VecDeque<Identity>,
+}
+
+impl FileTable {
+    /// The files of one more site.
+    pub fn site(self: &Arc<Self>) -> Files {
+        let site = self.sites.fetch_add(1, Relaxed);
+        assert!(site < u16::MAX, "a process has few sites, made once");
+        Files {
+            table: Arc::clone(self),
+            site: SiteId(site),
+        }
+    }
+
+    fn part(&self, key: &Identity) -> &Mutex<Part> {
+        // Inode numbers are consecutive, or multiples of a power of two: the upper bits of the product depend on all.
+        let mixed = (key.st_ino ^ key.st_dev.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.parts[(mixed >> 32) as usize % PARTS]
+    }
+
+    fn name(&self, device: u16) -> ObjectId {
+        let named = self.named.fetch_add(1, Relaxed) + 1;
+        ObjectId {
+            device,
+            index: named as u32,
+            generation: (named >> 32) as u32,
+        }
+    }
+}
+
+/// The lock; `None` if another thread has it and this one may not wait.
+fn lock(part: &Mutex<Part>, wait: Wait) -> Option<MutexGuard<'_, Part>> {
+    match (wait, part.try_lock()) {
+        (_, Ok(part)) => Some(part),
+        (_, Err(TryLockError::Poisoned(part))) => Some(part.into_inner()),
+        (Wait::No, Err(TryLockError::WouldBlock)) => None,
+        (Wait::Yes, Err(TryLockError::WouldBlock)) => {
+            Some(part.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+    }
+}
+
+/// The files of one site, in the table of its process.
+pub struct Files {
+    table: Arc<FileTable>,
+    site: SiteId,
+}
+
+/// Of the only site of a table of its own.
+impl Default for Files {
+    fn default() -> Files {
+        Arc::<FileTable>::default().site()
+    }
+}
+
+impl Files {
+    /// Whose files they are.
+    pub fn site(&self) -> SiteId {
+        self.site
+    }
+
+    /// The file of a descriptor that was just opened: the one that is open already, if there is one. May wait for other
+    /// threads, and for the file server of a file system that nobody has met before.
+    pub fn intern(&self, fd: Descriptor, stat: &Stat, path: &[u8], devices: &Devices) -> Arc<File> {
+        let device = devices.of(&fd, stat.st_dev);
+        let is_here = devices.is_here(stat.st_dev);
+        let file = self.file(fd, stat, path, (device, is_here), Wait::Yes);
+        file.unwrap_or_else(|| unreachable!("it waited"))
+    }
+
+    /// As [`Files::intern`], for a thread that must not wait. `None`: it would have to, since another thread is just looking
+    /// up or entering a file nearby, or since nobody has met the file system.
+    pub fn try_intern(
+        &self,
+        fd: Descriptor,
+        stat: &Stat,
+        path: &[u8],
+        devices: &Devices,
+    ) -> Option<Arc<File>> {
+        let device = devices.known(stat.st_dev)?;
+        let is_here = devices.is_here(stat.st_dev);
+        self.file(fd, stat, path, (device, is_here), Wait::No)
+    }
+
+    fn file(
+        &self,
+        fd: Descriptor,
+        stat: &Stat,
+        path: &[u8],
+        (device, is_here): (&Device, bool),
+        wait: Wait,
+    ) -> Option<Arc<File>> {
+        let key = Identity {
+            st_dev: stat.st_dev,
+            st_ino: stat.st_ino,
+            changed_s: stat.st_ctime,
+            changed_ns: stat.st_ctime_nsec as u32, // less than a second
+            site: self.site,
+        };
+        let part = self.table.part(&key);
+        let name = || self.table.name(device.index);
+        let id = match lock(part, wait)?.look_up(key, name) {
+            Ok(open) => return Some(open),
+            Err(id) => id,
+        };
+        // No lock is held here.
+        // The kernel's own readahead would read without the disk machine's knowledge.
+        let _ = fadvise(&fd, 0, None, Advice::Random);
+        let residency = device.residency(&fd);
+        let file = Arc::new(File::new(fd, id, residency, path, (stat.st_dev, is_here)));
+        let faster = lock(part, wait)?.enter(key, &file);
+        Some(faster.unwrap_or(file))
+    }
+}
+
+impl Part {
+    /// The file, if it is open, and else its id.
+    fn look_up(
+        &mut self,
+        key: Identity,
+        name: impl FnOnce() -> ObjectId,
+    ) -> Result<Arc<File>, ObjectId> {
+        match self.known.get(&key) {
+            Some((id, file)) => file.upgrade().ok_or(*id),
+            None => {
+                let id = name();
+                self.put(key, id, Weak::new());
+                Err(id)
+            }
+        }
+    }
+
+    /// Enters an open file. Returns the one that another thread has entered meanwhile, if it is open still.
+    fn enter(&mut self, key: Identity, file: &Arc<File>) -> Option<Arc<File>> {
+        let other = self.known.get(&key).and_then(|(_, other)| other.upgrade());
+        if other.is_none() {
+            self.put(key, file.id, Arc::downgrade(file));
+        }
+        other
+    }
+
+    fn put(&mut self, key: Identity, id: ObjectId, file: Weak<File>) {
+        if self.known.insert(key, (id, file)).is_none() {
+            self.by_age.push_back(key);
+            self.forget_some();
+        }
+    }
+
+    /// Checks two entries for each one added, so that the table shrinks again when files are closed.
+    fn forget_some(&mut self) {
+        for _ in 0..2 {
+            if self.known.len() <= OBJECTS_REMEMBERED_MAX / PARTS {
+                return;
+            }
+            let Some(key) = self.by_age.pop_front() else {
+                return;
+            };
+            match self.known.get(&key) {
+                Some((_, file)) if file.strong_count() > 0 => self.by_age.push_back(key),
+                _ => drop(self.known.remove(&key)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;
