@@ -11,8 +11,12 @@ use super::shell::Run;
 
 impl Run<'_> {
     /// Once the worker has no more orders, each of its streams waits for exactly one event that will come: its socket
-    /// becomes writable, its slice is made, or the disk has its want or has answered it.
+    /// becomes writable, the timer of its share ends, its slice is made, or the disk has its want or has answered it.
     pub fn check(&self) {
+        for client in self.clients.iter().flatten() {
+            client.share.check(client.unacked_bytes);
+        }
+        self.check_pool();
         let orders = self.worker.deadline().is_some_and(|at| at <= self.now);
         if orders {
             return;
@@ -26,6 +30,12 @@ impl Run<'_> {
     fn check_one(&self, client: &Client) {
         let look = self.worker.snapshot_of(client.id, self.now);
         let look = look.expect("who is not closed is known to the worker");
+        let has_share = self.worker.sender(client.id).is_some();
+        client.share.check_quiet(has_share, look.fill_bytes);
+        let refills = look
+            .refill_at
+            .is_none_or(|at| self.worker.deadline() <= Some(at));
+        assert!(refills, "a timer that nobody waits for: {look:?}");
         let Some((stream, response)) = &client.response else {
             assert!(
                 client.resolving.is_some() || look.response.is_none(),
@@ -41,7 +51,7 @@ impl Run<'_> {
         let waits = match seen.stands_for {
             _ if response.slicing => true,
             Wait::Disk => self.disk_owes(*stream),
-            Wait::Margin | Wait::Socket | Wait::Window => client.calls,
+            Wait::Margin | Wait::Socket | Wait::Window => client.calls || look.refill_at.is_some(),
             Wait::Turn => false,
         };
         assert!(
