@@ -25,6 +25,7 @@ use crate::limits::{
 use crate::prefetch::us_for;
 use crate::rate::flow::Gauge;
 use crate::rate::{BelievedRate, Rate};
+use crate::sndbuf::bound::counted_bytes;
 use crate::units::{Instant, KIB, US_PER_S};
 
 /// An empty socket says something about its client only if more than this should still be in it.
@@ -144,7 +145,7 @@ impl SendQueue {
 
     /// It may hold no more than this, unsent and in flight; `None`: send memory is not divided.
     pub fn share(&mut self, share_bytes: Option<u64>) {
-        self.share_bytes = share_bytes.unwrap_or(u64::MAX);
+        self.share_bytes = share_bytes.map_or(u64::MAX, counted_bytes);
     }
 
     /// Whether its client reads at a pace of its own.

@@ -10,14 +10,15 @@
 
 use super::depletion::{Depletion, InFlight, Lasts};
 use crate::limits::{
-    LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SHARE_BYTES_MIN,
+    LOWAT_BYTES_MAX, SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SEND_POOL_BYTES_MAX,
+    SHARE_BYTES_MIN,
 };
 use crate::units::Instant;
 
 /// What a connection is told of the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The most that its socket may hold, unsent and in flight. Below [`SHARE_BYTES_MIN`] it counts as that.
+    /// The most that its socket may hold, unsent and in flight; what that counts as: [`counted_bytes`].
     pub share_bytes: u64,
     /// Its segment.
     pub segment_bytes: u64,
@@ -42,6 +43,12 @@ impl Default for Grant {
     }
 }
 
+/// What a share counts as: [`SHARE_BYTES_MIN`] if it is less, and the largest pool if it is more. The worker, who fills a
+/// socket, and the bound of it count alike.
+pub fn counted_bytes(share_bytes: u64) -> u64 {
+    share_bytes.clamp(SHARE_BYTES_MIN, SEND_POOL_BYTES_MAX)
+}
+
 /// The bound of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
@@ -63,7 +70,7 @@ impl Bound {
     /// A socket with this share.
     pub fn new(grant: Grant) -> Bound {
         Bound {
-            share_bytes: grant.share_bytes.max(SHARE_BYTES_MIN),
+            share_bytes: counted_bytes(grant.share_bytes),
             segment_bytes: grant.segment_bytes.max(1),
             in_flight: InFlight {
                 rtt_us: grant.rtt_us,
@@ -222,6 +229,14 @@ mod tests {
         ] {
             assert_eq!(bound.room_bytes(held), room, "{held}");
         }
+    }
+
+    #[test]
+    fn a_share_beyond_any_machine_counts_as_the_largest_pool() {
+        let bound = bound(u64::MAX, 1_448);
+        assert_eq!(bound.share_bytes(), SEND_POOL_BYTES_MAX);
+        assert_eq!(bound.room_bytes(SEND_POOL_BYTES_MAX - 1), 0);
+        assert_eq!(bound.room_bytes(u64::MAX), 0);
     }
 
     #[test]

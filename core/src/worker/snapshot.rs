@@ -26,6 +26,9 @@ pub struct Snapshot {
     pub margin_us: Option<u64>,
     /// The level up to which its socket is filled; `None` without margins.
     pub fill_bytes: Option<u64>,
+    /// When the worker's timer fills its socket again, if its share of the send memory has no room and no call of the
+    /// kernel is awaited.
+    pub refill_at: Option<Instant>,
     /// Its response under way.
     pub response: Option<Response>,
     /// All bytes ever given to its socket.
@@ -144,6 +147,7 @@ impl Worker {
             prefetch_bytes_per_s: margin.supply(false, now).rate_bytes_per_s,
             margin_us: margin.margin_us(now),
             fill_bytes: self.send.target().map(|target| margin.fill_bytes(target)),
+            refill_at: conn.output.refilled.map(|refilled| refilled.at),
             response: conn.stream.as_ref().map(|stream| {
                 let (wait, wait_us) = stream.seen(now);
                 let (waited_disk_us, waited_net_us) = stream.waited_us(now);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::addresses::Address;
+use crate::limits::SHARE_BYTES_MIN;
 use crate::sndbuf::bound::Grant;
 
 const START_BYTES: u64 = 14_480;
@@ -99,6 +100,27 @@ fn a_response_has_a_start_share_before_its_first_byte_and_is_filled_by_its_share
     bench.wait_us(20_000);
     let outs = bench.tcp(conn, TcpEvent::Writable);
     assert_eq!(lowats(&outs), [5_000]);
+}
+
+#[test]
+fn a_share_below_the_least_counts_as_that_also_for_how_far_a_socket_is_filled() {
+    // The kernel takes a TCP_NOTSENT_LOWAT of 0 as no bound, and would call a full socket at once for ever.
+    for share_bytes in [0, 1, SHARE_BYTES_MIN - 1] {
+        let mut bench = divided();
+        bench.tell(In::StartShare { share_bytes });
+        let conn = bench.accepted(0, ADDRESS);
+        let (stream, outs) = bench.downloads(conn);
+        assert_eq!(lowats(&outs), [SHARE_BYTES_MIN as u32], "to start with");
+        bench.granted(conn, share_bytes);
+        bench.sent(stream, HEAD_BYTES, true);
+        let outs = bench.tcp(conn, TcpEvent::Writable);
+        assert_eq!(lowats(&outs), [SHARE_BYTES_MIN as u32]);
+        let calls = outs.iter().find_map(|out| match out {
+            Out::Send { refill, .. } => refill.map(|refill| refill.call_bytes),
+            _ => None,
+        });
+        assert!(calls > Some(0), "{share_bytes}: {outs:?}");
+    }
 }
 
 #[test]

@@ -13,6 +13,8 @@ use super::shell::Run;
 
 /// Events per input; the rest of a longer one is ignored.
 const ACTS_MAX: u32 = 1_000;
+/// Where send memory is divided, bytes from here on are about that.
+const SHARES_FROM: u8 = 192;
 /// More orders than one event can ever cause: beyond this, the worker is in a loop.
 pub(super) const OUTS_MAX: u32 = 20_000;
 /// Requests waiting in one client's input.
@@ -25,9 +27,11 @@ impl Run<'_> {
             if self.input.is_empty() {
                 return;
             }
-            let act = self.input.byte() % 64;
+            let byte = self.input.byte();
+            let act = byte % 64;
             self.story.note(self.now, "act", &act);
             match act {
+                _ if byte >= SHARES_FROM && self.division.is_any() => self.act_of_shares(),
                 0..22 => self.act_of_turns(act),
                 22..40 => self.act_of_client(act),
                 40..57 => self.act_of_memory(act),
@@ -64,6 +68,8 @@ impl Run<'_> {
     pub fn worker_turn(&mut self) {
         self.worker_rung = false;
         while self.hear_one() {}
+        while self.hear_grant() {}
+        self.hear_look();
         let outs = self.obey_worker(OUTS_MAX);
         assert!(outs < OUTS_MAX, "the worker turns in circles");
         self.bench.rung |= std::mem::take(&mut self.asked);
@@ -295,9 +301,10 @@ impl Run<'_> {
         let Some(client) = self.client(conn) else {
             return;
         };
-        client.unacked_bytes -= client.unacked_bytes.div_ceil(share);
-        let roomy = client.unacked_bytes < client.socket_bytes / 3 * 2;
-        if client.calls && roomy {
+        let acked_bytes = client.unacked_bytes.div_ceil(share);
+        client.unacked_bytes -= acked_bytes;
+        client.acked_bytes += acked_bytes;
+        if client.calls && client.is_writable() {
             client.calls = false;
             self.tcp(conn, TcpEvent::Writable);
         }

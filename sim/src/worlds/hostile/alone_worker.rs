@@ -11,6 +11,8 @@ use ackpace_core::conn::{
 };
 use ackpace_core::limits::{READ_BYTES_LONG_MAX, SEND_BYTES_MAX};
 use ackpace_core::rate::flow::Flow;
+use ackpace_core::sndbuf::bound::Grant;
+use ackpace_core::sndbuf::depletion::Lasts;
 use ackpace_core::units::{Instant, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Exported, In, LocalFile, Out, Received, Stage, Worker};
@@ -24,6 +26,8 @@ use super::words;
 
 /// Orders to which answers may still come.
 const ORDERS_KEPT: usize = 24;
+/// Bytes from here on are about shares of the send memory.
+const SHARES_FROM: u8 = 224;
 /// More orders than one message can ever cause.
 const OUTS_MAX: u32 = 1_000;
 const MESSAGES_MAX: u32 = 2_000;
@@ -104,6 +108,8 @@ impl Alone<'_> {
             assert!(outs < OUTS_MAX, "the worker turns in circles: {out:?}");
             self.orders.push_back(out);
         }
+        let due = self.worker.deadline().is_some_and(|at| at <= self.now);
+        assert!(!due, "the worker wakes for nothing, for ever");
     }
 
     /// Every send, probe and want must lie in the response that it is for.
@@ -128,6 +134,12 @@ impl Alone<'_> {
                 (stream, fits && (1..=SEND_BYTES_MAX).contains(&len_bytes))
             }
             Out::Probe { stream, span, .. } => (stream, self.is_of_body(stream, span)),
+            Out::Share { conn, .. } => {
+                let index = conn.index as usize;
+                let lives = self.open[index] && self.generations[index] == conn.generation;
+                assert!(lives, "a share for the dead: {out:?}");
+                return;
+            }
             Out::Want(Want { stream, span, .. }) => {
                 let gone = self.worker.plan(stream).is_none(); // its end follows
                 (stream, gone || self.is_of_body(stream, span))
@@ -147,7 +159,9 @@ impl Alone<'_> {
     }
 
     fn message(&mut self) {
-        match self.input.byte() % 32 {
+        let byte = self.input.byte();
+        match byte % 32 {
+            _ if byte >= SHARES_FROM => self.share(),
             0..20 => {
                 // Often the last order, sometimes one of long ago; rarely that of another connection.
                 let back = self.input.below(4) * self.input.below(7);
@@ -205,6 +219,38 @@ impl Alone<'_> {
                 };
             }
         }
+    }
+
+    /// Any share for anybody, also for one who has none, and any timer.
+    fn share(&mut self) {
+        let conn = self.someone();
+        let event = match self.input.below(5) {
+            0 => In::StartShare {
+                share_bytes: number(&mut self.input),
+            },
+            1 => In::NoShare {
+                conn,
+                held_bytes: number(&mut self.input),
+            },
+            2 => In::ShareLasts {
+                conn,
+                lasts: Lasts {
+                    us: self.input.pick(&[0, 10_000, 400_000, u64::MAX]),
+                    whole_us: self.input.pick(&[0, 10_000, 400_000, u64::MAX]),
+                },
+            },
+            _ => In::Share {
+                conn,
+                grant: Grant {
+                    share_bytes: self.input.pick(&[0, 1, 5_000, 1 << 20, u64::MAX]),
+                    segment_bytes: number(&mut self.input),
+                    rtt_us: number(&mut self.input),
+                    division: number(&mut self.input),
+                    pause_us_max: self.input.pick(&[u64::MAX, 0, 1_000_000]),
+                },
+            },
+        };
+        self.on(event);
     }
 
     fn someone(&mut self) -> ConnId {

@@ -11,8 +11,12 @@ use super::shell::Run;
 
 impl Run<'_> {
     /// Once the worker has no more orders, each of its streams waits for exactly one event that will come: its socket
-    /// becomes writable, its slice is made, or the disk has its want or has answered it.
+    /// becomes writable, the timer of its share ends, its slice is made, or the disk has its want or has answered it.
     pub fn check(&self) {
+        for client in self.clients.iter().flatten() {
+            client.share.check(client.unacked_bytes);
+        }
+        self.check_pool();
         let orders = self.worker.deadline().is_some_and(|at| at <= self.now);
         if orders {
             return;
@@ -26,6 +30,12 @@ impl Run<'_> {
     fn check_one(&self, client: &Client) {
         let snapshot = self.worker.snapshot_of(client.id, self.now);
         let snapshot = snapshot.expect("who is not closed is known to the worker");
+        let has_share = self.worker.sender(client.id).is_some();
+        client.share.check_quiet(has_share, snapshot.fill_bytes);
+        let refills = snapshot
+            .refill_at
+            .is_none_or(|at| self.worker.deadline() <= Some(at));
+        assert!(refills, "a timer that nobody waits for: {snapshot:?}");
         let Some((stream, response)) = &client.response else {
             assert!(
                 client.resolving.is_some() || snapshot.response.is_none(),
@@ -41,7 +51,9 @@ impl Run<'_> {
         let waits = match seen.stands_for {
             _ if response.slicing => true,
             Wait::Disk => self.disk_owes(*stream),
-            Wait::Margin | Wait::Socket | Wait::Window => client.calls,
+            Wait::Margin | Wait::Socket | Wait::Window => {
+                client.calls || snapshot.refill_at.is_some()
+            }
             Wait::Turn => false,
         };
         assert!(

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
+use ackpace_core::addresses::Address;
 use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId};
 
 use super::memory::FilledSlots;
 use super::response::{Request, Response};
+use super::share::SocketShare;
 
 /// Connections of the worker.
 pub(super) const PLACES: u32 = 4;
@@ -24,6 +26,11 @@ pub(super) struct Client {
     /// Most bytes that its socket holds.
     pub socket_bytes: u64,
     pub unacked_bytes: u64,
+    /// What it has acknowledged.
+    pub acked_bytes: u64,
+    /// `None`: it is on this machine.
+    pub address: Option<Address>,
+    pub share: SocketShare,
     /// The socket is full and will become writable.
     pub calls: bool,
     pub window_closed: bool,
@@ -43,6 +50,27 @@ impl Client {
     /// Whether a response of it ended before its last byte.
     pub fn is_torn(&self) -> bool {
         self.torn
+    }
+
+    /// What the kernel takes now.
+    pub fn kernel_bytes(&self) -> u64 {
+        match self.share.takes(self.unacked_bytes) {
+            true => self.socket_bytes.saturating_sub(self.unacked_bytes),
+            false => 0,
+        }
+    }
+
+    /// Whether the kernel calls its socket writable, if it is to call.
+    pub fn is_writable(&self) -> bool {
+        self.unacked_bytes < self.socket_bytes / 3 * 2 && self.share.is_writable(self.unacked_bytes)
+    }
+
+    /// What its socket holds that has not left.
+    pub fn unsent_bytes(&self) -> u64 {
+        match self.share.costly {
+            true => 0,
+            false => self.unacked_bytes / 2,
+        }
     }
 
     /// Gives back the slots before this offset of its file; returns how many.
@@ -69,6 +97,9 @@ impl Client {
             reset: false,
             socket_bytes,
             unacked_bytes: 0,
+            acked_bytes: 0,
+            address: None,
+            share: SocketShare::default(),
             calls: false,
             window_closed: false,
             marks: 0,

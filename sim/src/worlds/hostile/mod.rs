@@ -2,13 +2,15 @@
 //! takes, which read fails, which page is evicted, which client leaves. An event that a real server meets once in a
 //! million requests takes an input of some hundred bytes.
 //!
-//! There are three worlds. In [`both`] the machines talk through latest-wins mailboxes as in the server, and three laws
+//! There are three worlds. In [`both`] the machines talk through latest-wins mailboxes as in the server, and four laws
 //! hold for every input:
 //!
 //! - *Framing*: the bytes sent are exactly those of the plan, in order. A response that ends early is the last one of
 //!   its connection, and only a failure ends it early.
 //! - *Memory*: bytes of a file are sent only from where they are: from slots that were read for this stream and are not
 //!   given back, or from pages that are in memory, or were a moment ago.
+//! - *Shares*: where send memory is divided (`division.rs`: by the input, or by the pool machine), no socket holds more
+//!   than its share allowed when it was filled, none is called in vain, and the pool is a bound (`share.rs`).
 //! - *Progress*: for every stalled stream some part is at work (`check.rs`). When the input ends and every part does
 //!   its work, all that was asked for is sent, and nothing is kept.
 //!
@@ -22,12 +24,15 @@ mod bench;
 mod check;
 mod client;
 mod device;
+mod division;
 mod input;
 mod mailbox;
 mod memory;
 mod response;
+mod sending;
 mod settings;
 mod settle;
+mod share;
 mod shell;
 mod story;
 mod words;
@@ -59,4 +64,35 @@ pub fn random_input(seed: u64, len_bytes: usize) -> Vec<u8> {
         (z ^ (z >> 31)) as u8
     };
     (0..len_bytes).map(|_| next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If not, the laws of shares would hold of nothing.
+    #[test]
+    fn shares_hold_sockets_up_until_the_kernel_calls_or_a_timer_ends_and_are_taken_back() {
+        let met: Vec<_> = (0..60)
+            .map(|seed| {
+                let input = random_input(seed, 300);
+                let mut run = Run::new(Input::new(&input));
+                run.act();
+                run.settle();
+                run.met
+            })
+            .collect();
+        let often = |of: fn(&division::Met) -> u64| met.iter().filter(|met| of(met) > 0).count();
+        let runs = [
+            often(|met| met.by_call),
+            often(|met| met.by_timer),
+            often(|met| met.by_pool),
+            often(|met| met.taken_back),
+        ];
+        assert!(
+            runs.iter().all(|runs| *runs >= 3),
+            "{runs:?} of {}",
+            met.len()
+        );
+    }
 }

@@ -10,6 +10,12 @@ use super::shell::Run;
 
 /// Rounds without any progress after which the run has stalled: more than any timer needs.
 const ROUNDS_MAX: u32 = 3_000;
+/// Rounds with small shares, which long responses would need thousands of.
+const WIDER_EACH: u32 = 64;
+/// From one round to the next where send memory is divided. A timer fills a socket only where shares last some time.
+const ROUND_US: u64 = 20_000;
+/// Rounds of looks after which the pool knows that everybody has left.
+const LOOKS_MAX: u32 = 8;
 
 impl Run<'_> {
     /// Sends all that was asked for. Then all clients leave, and nothing may be kept.
@@ -50,9 +56,22 @@ impl Run<'_> {
 
     fn until(&mut self, what: &str, done: impl Fn(&Run<'_>) -> bool) {
         let (mut rounds, mut before) = (0, self.progress);
-        while !done(self) {
+        for nth in 1.. {
+            if done(self) {
+                return;
+            }
+            if nth % WIDER_EACH == 0 {
+                self.widen_shares();
+            }
+            if self.division.is_any() {
+                self.now = self.now.plus_us(ROUND_US);
+            }
             if !self.round() {
-                let next = [self.worker.deadline(), self.bench.disk.deadline()];
+                let next = [
+                    self.worker.deadline(),
+                    self.bench.disk.deadline(),
+                    self.division.deadline(),
+                ];
                 let next = next.into_iter().flatten().min();
                 assert!(next.is_some(), "who {what} waits for nothing, for ever");
                 let soon = Instant {
@@ -83,6 +102,7 @@ impl Run<'_> {
         for conn in conns {
             busy |= self.client_turn(conn);
         }
+        busy |= self.divider_round();
         if self.worker_rung || is_due(self.worker.deadline(), self.now) {
             self.worker_turn();
             busy = true;
@@ -107,9 +127,10 @@ impl Run<'_> {
         };
         client.window_closed = false;
         let slicing = client.response.as_ref().is_some_and(|(_, r)| r.slicing);
+        let share = if client.share.costly { 2 } else { 1 };
         let busy =
             client.calls || client.unacked_bytes > 0 || client.resolving.is_some() || slicing;
-        self.acknowledge(conn, 1);
+        self.acknowledge(conn, share);
         self.resolve(conn);
         self.slice(conn, false);
         busy
@@ -131,6 +152,15 @@ impl Run<'_> {
                 None => break,
             }
         }
+        for _ in 0..LOOKS_MAX {
+            while self.divider_round() {}
+            self.now = self.division.deadline().unwrap_or_default().max(self.now);
+        }
+        let divider = self.division.divider();
+        assert!(
+            divider.is_none_or(|divider| divider.is_empty()),
+            "shares of nobody"
+        );
         assert_eq!(self.worker.connections(), 0);
         assert!(self.bench.reads.is_empty(), "reads for nobody, without end");
         assert_eq!(self.bench.used, 0, "slots are lost");

@@ -1,20 +1,20 @@
 //! The worker's shell: it executes each order as badly as the input likes, and checks it against the laws.
 
 use ackpace_core::Machine;
-use ackpace_core::congestion::{CaState, Path};
-use ackpace_core::conn::{ConnId, Held, ObjectId, Span, StreamId, TcpEvent, TcpSample, Want};
-use ackpace_core::limits::SEND_BYTES_MAX;
-use ackpace_core::send::Refill;
+use ackpace_core::addresses::Address;
+use ackpace_core::conn::{ConnId, ObjectId, Span, StreamId, TcpEvent, Want};
 use ackpace_core::units::{Instant, KIB, MIB};
 use ackpace_core::why::Why;
 use ackpace_core::worker::{Expect, In, Out, Received, Worker};
 
 use super::bench::{Ask, Bench};
-use super::client::{Client, PLACES, check_slots};
+use super::client::{Client, PLACES};
+use super::division::{Division, Met};
 use super::input::Input;
 use super::mailbox::Mailboxes;
 use super::memory::{File, FilledSlots};
 use super::response::{Response, residency};
+use super::sending::Order;
 use super::settings::{disk_settings, settings};
 use super::story::Story;
 use super::words::{Answer, Completion};
@@ -25,10 +25,10 @@ pub(super) struct Run<'a> {
     pub now: Instant,
     /// When the worker last had nothing to order. What it orders after a pause may rest on what it knew then; the shell
     /// asks the kernel once more in any case.
-    idle_at: Instant,
+    pub idle_at: Instant,
     pub worker: Worker,
     pub clients: Vec<Option<Client>>,
-    generations: Vec<u32>,
+    pub generations: Vec<u32>,
     pub backlog: u32,
     pub files: Vec<File>,
     /// How often the files have been opened; each time they get a new generation.
@@ -44,6 +44,10 @@ pub(super) struct Run<'a> {
     /// The last message of the disk that the worker heard.
     pub last_completion: Option<Completion>,
     pub bench: Bench,
+    pub division: Division,
+    /// The worker was told of a start share.
+    pub divides: bool,
+    pub met: Met,
     /// Bytes sent, responses ended and reads done: any progress increases it.
     pub progress: u64,
     pub story: Story,
@@ -51,7 +55,8 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub fn new(mut input: Input<'a>) -> Run<'a> {
-        let echoes = input.once_in(4);
+        let first = input.byte();
+        let echoes = first % 4 == 3;
         let (settings, disk) = (settings(&mut input), disk_settings(&mut input));
         let lengths = [3 * MIB + 5_000, 5 * MIB, 20_000, MIB, 70 * KIB, 1, 0];
         let count = 1 + input.below(2);
@@ -59,14 +64,16 @@ impl<'a> Run<'a> {
             let len_bytes = input.pick(&lengths);
             File::new(len_bytes, residency(&mut input))
         });
-        Run {
-            now: Instant { us: 1 },
-            idle_at: Instant { us: 1 },
+        let files = files.collect();
+        let now = Instant { us: 1 };
+        let mut run = Run {
+            now,
+            idle_at: now,
             worker: Worker::new(settings),
             clients: (0..PLACES).map(|_| None).collect(),
             generations: vec![0; PLACES as usize],
             backlog: 0,
-            files: files.collect(),
+            files,
             opened: 0,
             asks: Mailboxes::new(PLACES),
             completions: Mailboxes::new(PLACES),
@@ -75,10 +82,15 @@ impl<'a> Run<'a> {
             echoes,
             last_completion: None,
             bench: Bench::new(disk),
+            division: Division::new(first / 4, &mut input, now),
+            divides: false,
+            met: Met::default(),
             progress: 0,
             story: Story::default(),
             input,
-        }
+        };
+        run.begin_division();
+        run
     }
 
     pub fn on(&mut self, event: In) {
@@ -203,11 +215,23 @@ impl<'a> Run<'a> {
                 ..
             } => {
                 self.living(stream.conn, &out);
-                let bytes = (part, from_bytes, len_bytes);
-                self.send(stream, bytes, (held, unconfirmed), refill);
+                let order = Order {
+                    stream,
+                    part,
+                    from_bytes,
+                    len_bytes,
+                    held,
+                    unconfirmed,
+                    refill,
+                };
+                self.send(&order);
             }
-            Out::Pace { conn, .. } | Out::Share { conn, .. } => {
+            Out::Pace { conn, .. } => {
                 self.living(conn, &out);
+            }
+            Out::Share { conn, grant, joins } => {
+                self.living(conn, &out);
+                self.hold(conn, grant, joins);
             }
             Out::Sample(conn) => {
                 self.living(conn, &out);
@@ -234,11 +258,14 @@ impl<'a> Run<'a> {
                 generation: self.generations[index],
             };
             let socket_bytes = self.input.pick(&[MIB, 64 * KIB, 300_000, 1 << 40]);
-            self.clients[index] = Some(Client::new(id, socket_bytes));
-            self.on(In::Accepted {
-                conn: id,
-                address: None,
-            });
+            let mut client = Client::new(id, socket_bytes);
+            if self.division.is_any() && !self.input.once_in(8) {
+                client.address = Some(Address(u64::from(id.index) + 1));
+                client.share.costly = self.input.once_in(2);
+            }
+            let address = client.address;
+            self.clients[index] = Some(client);
+            self.on(In::Accepted { conn: id, address });
         }
     }
 
@@ -282,6 +309,7 @@ impl<'a> Run<'a> {
 
     /// Answers the look-up of a request.
     pub fn resolve(&mut self, conn: ConnId) {
+        let divides = self.divides;
         let Some(client) = self.client(conn) else {
             return;
         };
@@ -289,6 +317,7 @@ impl<'a> Run<'a> {
             return;
         };
         let plan = request.plan.clone();
+        client.share.owed |= divides && client.address.is_some();
         self.on(In::Resolved { stream, plan });
         // Its client may have left in the meantime.
         if self.worker.plan(stream).is_some() {
@@ -362,7 +391,7 @@ impl<'a> Run<'a> {
         let response = client.response.take_if(|(of, _)| *of == stream);
         let (_, response) = response.expect("a response ends once");
         assert!(
-            response.is_whole() || response.excused || client.reset,
+            response.is_whole() || response.excused || client.reset || client.share.hurried,
             "a response ends after {} bytes, though nothing has failed",
             response.sent_bytes
         );
@@ -374,8 +403,12 @@ impl<'a> Run<'a> {
     fn close(&mut self, conn: ConnId, out: &Out) {
         let client = self.living(conn, out);
         assert!(client.response.is_none(), "closed, but not ended: {out:?}");
+        let shares = client.share.bound.is_some();
         self.release_all(conn);
         self.clients[conn.index as usize] = None;
+        if shares {
+            self.unbound(conn);
+        }
         self.generations[conn.index as usize] += 1;
         self.progress += 1;
     }
@@ -387,98 +420,5 @@ impl<'a> Run<'a> {
             .map(|client| std::mem::take(&mut client.pieces));
         let slots = pieces.iter().flatten().map(FilledSlots::slots).sum();
         self.bench.free(slots);
-    }
-
-    fn send(
-        &mut self,
-        stream: StreamId,
-        (part, from_bytes, mut len_bytes): (u16, u64, u64),
-        (held, unconfirmed): (Held, bool),
-        refill: Option<Refill>,
-    ) {
-        let cut = self.input.once_in(5);
-        let client = self.clients[stream.conn.index as usize].as_mut();
-        let client = client.expect("it lives");
-        assert!(!client.torn && !client.shut, "bytes behind the end");
-        let response = client.response.as_mut().filter(|(of, _)| *of == stream);
-        let (_, response) = response.expect("a response under way");
-        let body = response.check(part, from_bytes, len_bytes);
-        let room_bytes = refill.map_or(u64::MAX, |refill| refill.bytes);
-        assert!(len_bytes <= SEND_BYTES_MAX.min(room_bytes), "too much");
-        if let Some((object, span)) = body {
-            let file = &self.files[object.index as usize];
-            let resident_bytes = file.resident_bytes(span);
-            let confirms = held == Held::PageCache && !unconfirmed;
-            match held {
-                Held::PageCache => assert!(
-                    file.may_be_believed(span, self.idle_at),
-                    "a worker reads from the disk: {span:?}"
-                ),
-                Held::Slots => check_slots(&client.pieces, object, span),
-            }
-            if confirms && resident_bytes == 0 {
-                return self.on(In::Missing { stream });
-            } else if confirms {
-                len_bytes = len_bytes.min(resident_bytes);
-            }
-            if std::mem::take(&mut client.fails_next) {
-                response.excused = true;
-                let why = Why::FileChanged;
-                return self.on(In::Failed { stream, why });
-            }
-        }
-        let by_sendfile = body.is_some() && held == Held::PageCache;
-        let offered_bytes = if cut { len_bytes / 3 } else { len_bytes }.max(1);
-        let kernel_bytes = client.socket_bytes.saturating_sub(client.unacked_bytes);
-        let taken_bytes = offered_bytes.min(kernel_bytes);
-        // A short sendfile(2) means a full socket. Other sends are judged by the bytes that were offered.
-        let blocked = taken_bytes
-            < if by_sendfile {
-                len_bytes
-            } else {
-                offered_bytes
-            };
-        let full = blocked || taken_bytes >= room_bytes;
-        client.calls |= full;
-        client.unacked_bytes += taken_bytes;
-        response.sent(taken_bytes);
-        let freed = match body.filter(|_| held == Held::Slots) {
-            Some((_, span)) => client.release_sent(span.offset_bytes + taken_bytes),
-            None => 0,
-        };
-        let unsent_bytes = (full || body.is_some()).then_some(client.unacked_bytes / 2);
-        self.progress += taken_bytes;
-        self.bench.free(freed);
-        self.on(In::Sent {
-            stream,
-            taken_bytes,
-            full,
-            unsent_bytes,
-        });
-    }
-
-    fn sample(&mut self, conn: ConnId) {
-        let Some(client) = self.client(conn) else {
-            return;
-        };
-        let marks = client.marks;
-        let path = Path {
-            state: CaState::Open,
-            cwnd_bytes: 100_000,
-            threshold_bytes: (marks > 0).then(|| 200_000 / u64::from(marks)),
-            rtt_min_us: 20_000,
-            marked_segments: marks,
-            resent_segments: 0,
-        };
-        let sample = TcpSample {
-            unacked_bytes: client.unacked_bytes,
-            unsent_bytes: Some(client.unacked_bytes / 2),
-            window_closed: client.window_closed && client.unacked_bytes > 0,
-            probes_unanswered: 0,
-            rtt_us: 30_000,
-            path,
-            flow: None,
-        };
-        self.tcp(conn, TcpEvent::Sample(sample));
     }
 }

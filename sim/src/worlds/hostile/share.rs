@@ -1,0 +1,247 @@
+//! A socket's share of the send memory: as its shell keeps it, as the kernel knows it, and the laws that hold of both.
+
+use ackpace_core::limits::{
+    SEND_BUFFER_BYTES_MIN, SEND_BUFFER_COST_BYTES, SEND_POOL_BYTES_MAX, SHARE_BYTES_MIN,
+};
+use ackpace_core::send::Refill;
+use ackpace_core::sndbuf::bound::{Bound, Grant};
+use ackpace_core::sndbuf::depletion::Lasts;
+use ackpace_core::units::Instant;
+
+/// The share of one socket; it may have none.
+#[derive(Default)]
+pub(super) struct SocketShare {
+    pub bound: Option<Bound>,
+    /// SO_SNDBUF, once it was set.
+    send_buffer_bytes: Option<u64>,
+    /// The kernel's buffers take half as much again as they hold.
+    pub costly: bool,
+    /// What it may hold, by the last order. This is not asked of `bound`, which it judges.
+    most_bytes: Option<u64>,
+    /// What it could hold after it was given bytes last.
+    allowed_bytes: Option<u64>,
+    /// The last share that the worker was told, unless that was taken back.
+    pub told: Option<Grant>,
+    /// The share that it began with.
+    pub start_bytes: u64,
+    /// Its response began while send memory was divided, so it must have a share.
+    pub owed: bool,
+    /// It was told that it may pause for a short time only, so a response of it may be cut off.
+    pub hurried: bool,
+}
+
+impl SocketShare {
+    /// The order of the worker, as `server/src/worker/divide.rs` obeys it. Whether SO_SNDBUF changes.
+    pub fn hold(&mut self, grant: Option<Grant>, joins: bool) -> bool {
+        let before_bytes = self.bound.map(|bound| bound.send_buffer_bytes());
+        match (&mut self.bound, grant) {
+            (Some(bound), Some(grant)) => bound.change(grant),
+            (bound, grant) => *bound = grant.map(Bound::new),
+        }
+        self.most_bytes = grant.map(|grant| meant_bytes(grant.share_bytes));
+        if let (Some(grant), true) = (grant, joins) {
+            self.start_bytes = grant.share_bytes;
+        }
+        let bytes = self.bound.map(|bound| bound.send_buffer_bytes());
+        let changes = bytes.is_some() && bytes != before_bytes;
+        if changes {
+            self.send_buffer_bytes = bytes;
+        }
+        changes
+    }
+
+    /// What it may be offered while it holds this much.
+    pub fn room_bytes(&mut self, held_bytes: u64, now: Instant) -> u64 {
+        let Some(bound) = &mut self.bound else {
+            assert!(!self.owed, "a byte is sent before its socket has a share");
+            return u64::MAX;
+        };
+        let unsent_bytes = bound.is_timed().then_some(0);
+        bound.seen(held_bytes, unsent_bytes, now);
+        bound.room_bytes(held_bytes)
+    }
+
+    /// It took bytes, and holds `held_bytes` now.
+    pub fn given(&mut self, taken_bytes: u64, held_bytes: u64) {
+        if let Some(bound) = &mut self.bound {
+            bound.given(taken_bytes);
+        }
+        if taken_bytes > 0 {
+            self.allowed_bytes = self.most_bytes;
+        }
+        self.check_held(held_bytes);
+    }
+
+    /// Its share has no room. `Some`: the timer fills it; `None`: the kernel calls.
+    pub fn lasts(&mut self, unsent_bytes: u64, now: Instant) -> Option<Lasts> {
+        let bound = self.bound.as_mut()?;
+        let lasts = bound.lasts(now);
+        if lasts.is_none() {
+            bound.stopped(unsent_bytes, now);
+        }
+        self.send_buffer_bytes = Some(bound.send_buffer_bytes());
+        lasts
+    }
+
+    fn kernel_bytes(&self) -> Option<u64> {
+        let bytes = self.send_buffer_bytes?;
+        Some(bytes.max(SEND_BUFFER_BYTES_MIN))
+    }
+
+    /// What its buffers take.
+    fn taken_bytes(&self, held_bytes: u64) -> u64 {
+        let cost_bytes = match (held_bytes, self.costly) {
+            (0, _) => 0,
+            (held_bytes, true) => SEND_BUFFER_COST_BYTES + held_bytes / 2,
+            (_, false) => SEND_BUFFER_COST_BYTES,
+        };
+        held_bytes.saturating_add(cost_bytes)
+    }
+
+    /// Whether the kernel takes another buffer.
+    pub fn takes(&self, held_bytes: u64) -> bool {
+        let kernel_bytes = self.kernel_bytes();
+        kernel_bytes.is_none_or(|bytes| self.taken_bytes(held_bytes) < bytes)
+    }
+
+    /// Whether SO_SNDBUF lets the kernel call it writable.
+    pub fn is_writable(&self, held_bytes: u64) -> bool {
+        let taken_bytes = self.taken_bytes(held_bytes);
+        let level_bytes = taken_bytes.saturating_add(taken_bytes / 2);
+        self.kernel_bytes().is_none_or(|bytes| level_bytes <= bytes)
+    }
+
+    /// What may be in the socket: what it holds, or may take at any time.
+    pub fn most_bytes(&self, held_bytes: u64) -> u64 {
+        self.most_bytes.unwrap_or(0).max(held_bytes)
+    }
+
+    fn check_held(&self, held_bytes: u64) {
+        let allowed_bytes = self.allowed_bytes.unwrap_or(u64::MAX);
+        assert!(
+            held_bytes <= allowed_bytes,
+            "a socket holds {held_bytes} bytes, and had a share of {allowed_bytes} when it was filled"
+        );
+    }
+
+    /// What holds at any time.
+    pub fn check(&self, held_bytes: u64) {
+        self.check_held(held_bytes);
+        let Some(bound) = &self.bound else { return };
+        let in_vain = self.is_writable(held_bytes) && bound.room_bytes(held_bytes) == 0;
+        assert!(
+            bound.is_timed() || !in_vain,
+            "the kernel calls a socket with {held_bytes} bytes, and its share has no room: {bound:?}"
+        );
+    }
+
+    /// What holds when the worker has no more orders. `fill_bytes`: how far it fills the socket.
+    pub fn check_quiet(&self, has_share: bool, fill_bytes: Option<u64>) {
+        assert_eq!(
+            self.bound.is_some(),
+            has_share,
+            "worker and socket disagree about who has a share"
+        );
+        let most_bytes = self.most_bytes.unwrap_or(u64::MAX);
+        assert!(
+            fill_bytes.is_none_or(|bytes| bytes <= most_bytes),
+            "a socket with a share of {most_bytes} bytes is filled up to {fill_bytes:?}"
+        );
+        let told = self.told.filter(|_| has_share);
+        if let Some(told) = told {
+            let told_bytes = meant_bytes(told.share_bytes);
+            assert_eq!(self.most_bytes, Some(told_bytes), "told, and not in force");
+        }
+    }
+
+    /// How far an order fills the socket.
+    pub fn check_refill(&self, refill: &Refill) {
+        let up_to_bytes = refill.bytes.min(refill.lowat_bytes.into());
+        let most_bytes = self.most_bytes.unwrap_or(u64::MAX);
+        assert!(up_to_bytes <= most_bytes, "{refill:?} of {most_bytes}");
+        // The kernel takes 0 as no bound (tcp_notsent_lowat), and would call at once for ever.
+        let calls = refill.call_bytes > 0 && refill.lowat_bytes > 0;
+        assert!(calls, "a socket that is full when it is empty: {refill:?}");
+    }
+}
+
+/// What a share allows, by the words of `Grant`.
+fn meant_bytes(share_bytes: u64) -> u64 {
+    share_bytes.clamp(SHARE_BYTES_MIN, SEND_POOL_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(share_bytes: u64) -> SocketShare {
+        let mut share = SocketShare::default();
+        let grant = Grant {
+            share_bytes,
+            ..Grant::default()
+        };
+        share.hold(Some(grant), true);
+        share
+    }
+
+    #[test]
+    fn a_share_that_shrinks_below_what_is_in_flight_breaks_no_law() {
+        let mut socket = share(60_000);
+        socket.given(60_000, 60_000);
+        let less = Grant {
+            share_bytes: 10_000,
+            ..Grant::default()
+        };
+        socket.hold(Some(less), false);
+        socket.check(60_000);
+        socket.check_quiet(true, Some(10_000));
+    }
+
+    #[test]
+    #[should_panic(expected = "had a share of 60000")]
+    fn a_socket_that_is_filled_beyond_its_share_is_found() {
+        share(60_000).given(1, 60_001);
+    }
+
+    #[test]
+    #[should_panic(expected = "before its socket has a share")]
+    fn a_socket_without_the_share_that_it_needs_is_found() {
+        let mut socket = SocketShare {
+            owed: true,
+            ..SocketShare::default()
+        };
+        socket.room_bytes(0, Instant { us: 0 });
+    }
+
+    #[test]
+    #[should_panic(expected = "its share has no room")]
+    fn a_socket_that_the_kernel_calls_in_vain_is_found() {
+        let mut socket = share(60_000);
+        socket.send_buffer_bytes = Some(1 << 20);
+        socket.check(60_000);
+    }
+
+    #[test]
+    #[should_panic(expected = "told, and not in force")]
+    fn a_share_that_the_worker_keeps_to_itself_is_found() {
+        let mut socket = share(60_000);
+        socket.told = Some(Grant::default());
+        socket.check_quiet(true, None);
+    }
+
+    #[test]
+    #[should_panic(expected = "is filled up to")]
+    fn a_worker_that_fills_beyond_the_share_is_found() {
+        share(60_000).check_quiet(true, Some(60_001));
+    }
+
+    #[test]
+    #[should_panic(expected = "full when it is empty")]
+    fn a_mark_that_the_kernel_takes_for_none_is_found() {
+        share(60_000).check_refill(&Refill {
+            bytes: 1,
+            lowat_bytes: 1,
+            call_bytes: 0,
+        });
+    }
+}
