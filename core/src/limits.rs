@@ -402,6 +402,8 @@ pub const SCAN_PERIOD_US: u64 = US_PER_S;
 pub const WHEEL_TICKS: usize = 128;
 /// Connections that the timer scan checks before ordinary work has a step.
 pub const SCAN_SLICE: u32 = 8;
+/// Connections whose next check is still to be scheduled. More: it is done for these before others have their turn.
+pub const TOUCHED_MAX: usize = 64;
 /// A sending connection that took bytes this recently is not sampled for its time limits.
 pub const SAMPLE_QUIET_US: u64 = 5 * US_PER_S;
 /// Time over which `rate_min` is measured.

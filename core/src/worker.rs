@@ -36,6 +36,7 @@ mod turns;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use self::accept::{Admitted, Door};
 use self::arrivals::{Arrivals, Unsettled};
@@ -101,6 +102,8 @@ struct Conn {
     timeouts: Timeouts,
     /// It is queued for a step ([`Turns`]).
     queued: bool,
+    /// It stands in [`Worker::touched`].
+    touched: bool,
 }
 
 impl Conn {
@@ -119,6 +122,7 @@ impl Conn {
             arrivals: Arrivals::default(),
             timeouts: Timeouts::new(settings, now),
             queued: false,
+            touched: false,
         }
     }
 
@@ -172,6 +176,8 @@ pub struct Worker {
     /// Responses whose last byte is not acknowledged yet.
     unsettled: Unsettled,
     wheel: Wheel,
+    /// Connections whose next time limit may have changed since it was put into the wheel.
+    touched: Vec<u32>,
     /// The last step was a slice of the timer scan.
     scanning: bool,
     drain: Drain,
@@ -197,6 +203,7 @@ impl Worker {
             residency_cache: ResidencyCache::default(),
             unsettled: Unsettled::new(settings.arrivals_bytes_max),
             wheel: Wheel::default(),
+            touched: Vec::new(),
             scanning: false,
             drain: Drain::new(settings.drain_timeout_us),
             outs: VecDeque::new(),
@@ -233,7 +240,7 @@ impl Worker {
     }
 
     /// All transport events enter here, whatever their source (epoll, TCP_INFO).
-    fn tcp(&mut self, id: ConnId, event: TcpEvent, now: Instant) {
+    fn tcp(&mut self, id: ConnId, event: &TcpEvent, now: Instant) {
         let Some(conn) = self.table.get_mut(id) else {
             return;
         };
@@ -242,7 +249,7 @@ impl Worker {
             TcpEvent::Fin => conn.request.fin(),
             TcpEvent::Writable => self.writable(id, now),
             TcpEvent::Reset => return self.reset(id, now),
-            TcpEvent::Sample(sample) => return self.sampled(id, &sample, now),
+            TcpEvent::Sample(sample) => return self.sampled(id, sample, now),
         }
         self.wake(id.index, false);
     }
@@ -290,7 +297,7 @@ impl Machine for Worker {
             In::Incoming => self.door.incoming(),
             In::Accepted { conn, address } => self.accepted(conn, address, now),
             In::AcceptFailed => self.door.failed(now),
-            In::Tcp { conn, event } => self.tcp(conn, event, now),
+            In::Tcp { conn, event } => self.tcp(conn, &event, now),
             In::Received { conn, received } => self.received(conn, received, now),
             In::Recorded { stream, bytes } => self.recorded(stream, bytes),
             In::Resolved { stream, plan } => self.resolved(stream, plan, now),
@@ -350,7 +357,7 @@ impl Machine for Worker {
             In::Drain => self.begin_drain(now),
         }
         if let Some(index) = index {
-            self.watch(index, now);
+            self.touch(index, now);
         }
     }
 
@@ -382,6 +389,10 @@ impl Machine for Worker {
             let open = self.table.open();
             match self.door.step(open, now).or_else(|| self.conn_step(now)) {
                 None if due => {}
+                None => {
+                    self.watch_touched(now);
+                    return None;
+                }
                 step => return step,
             }
         }
@@ -389,7 +400,8 @@ impl Machine for Worker {
 
     fn deadline(&self) -> Option<Instant> {
         let accepts = self.door.is_due(self.table.open());
-        if accepts || !self.turns.is_empty() || !self.outs.is_empty() {
+        let is_due = !self.turns.is_empty() || !self.outs.is_empty() || !self.touched.is_empty();
+        if accepts || is_due {
             return Some(Instant { us: 0 });
         }
         let times = [

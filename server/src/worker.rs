@@ -265,7 +265,7 @@ impl Worker {
     /// The one door by which the machine hears of TCP. Nothing else in the shell makes a [`TcpEvent`].
     fn tcp_event(&mut self, conn: ConnId, source: &EventSource, now: Instant) {
         source.each(|event| {
-            if event == TcpEvent::Reset {
+            if matches!(event, TcpEvent::Reset) {
                 tracing::debug!(?conn, "the connection is dead, by {source:?}");
             }
             self.decider.on(In::Tcp { conn, event }, now);

@@ -58,7 +58,7 @@ impl Worker {
                     self.outs.push_back(Out::Sample(conn.id));
                 }
             }
-            self.watch(index, now);
+            self.touch(index, now);
         }
     }
 
@@ -91,7 +91,7 @@ impl Worker {
             // The client notices, since the end comes before the promised length.
             _ => self.linger(index, now),
         }
-        self.watch(index, now);
+        self.touch(index, now);
         self.wake(index, goes_on);
     }
 
@@ -176,7 +176,7 @@ impl Worker {
             return self.close(id, false, Why::Done, now);
         }
         self.outs.push_back(Out::Shutdown(id));
-        self.watch(index, now);
+        self.touch(index, now);
         self.wake(index, false);
     }
 

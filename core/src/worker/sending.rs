@@ -210,7 +210,7 @@ impl Worker {
                 socket_bytes,
             };
             self.decisions.record(now, Some(id.conn), what);
-            self.watch(id.conn.index, now);
+            self.touch(id.conn.index, now);
         }
     }
 

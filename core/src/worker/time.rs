@@ -5,7 +5,7 @@ use super::messages::Out;
 use super::stream::Stream;
 use super::timeouts::TimeoutVerdict;
 use super::{Conn, ConnPhase};
-use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE};
+use crate::limits::{AWAITED_CHECK_US, SCAN_SLICE, TOUCHED_MAX};
 use crate::units::Instant;
 use crate::why::{Wait, Why};
 
@@ -61,8 +61,31 @@ impl Worker {
         }
     }
 
+    /// Something happened to the connection: its next check is scheduled when all that is to be done now is done. One
+    /// request is several events, and scheduling costs as much as each of them.
+    pub(super) fn touch(&mut self, index: u32, now: Instant) {
+        let Some(conn) = self.table.at_mut(index).filter(|conn| !conn.touched) else {
+            return;
+        };
+        conn.touched = true;
+        self.touched.push(index);
+        if self.touched.len() == TOUCHED_MAX {
+            self.watch_touched(now);
+        }
+    }
+
+    /// Schedules the next checks of all to whom something happened.
+    pub(super) fn watch_touched(&mut self, now: Instant) {
+        while let Some(index) = self.touched.pop() {
+            if let Some(conn) = self.table.at_mut(index) {
+                conn.touched = false;
+            }
+            self.watch(index, now);
+        }
+    }
+
     /// Schedules the next check of the connection: when its next time limit may run out.
-    pub(super) fn watch(&mut self, index: u32, now: Instant) {
+    fn watch(&mut self, index: u32, now: Instant) {
         let Some(conn) = self.table.at(index) else {
             return;
         };

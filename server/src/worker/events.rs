@@ -32,9 +32,9 @@ impl EventSource {
     pub(super) fn each(&self, mut tell: impl FnMut(TcpEvent)) {
         match self {
             EventSource::Epoll(flags) => {
-                for (flag, event) in EPOLL {
-                    if flags.intersects(flag) {
-                        tell(event);
+                for (flag, event) in &EPOLL {
+                    if flags.intersects(*flag) {
+                        tell(*event);
                     }
                 }
             }

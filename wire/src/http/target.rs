@@ -39,6 +39,13 @@ pub struct Target<'a> {
 /// 400 for a bad escape, an encoded NUL, a path that climbs above the root, a scheme other than http(s), and
 /// any text that is not a target of GET, HEAD or OPTIONS.
 pub fn resolve(raw: &[u8]) -> Result<Target<'_>, Reject> {
+    if is_plain(raw) {
+        return Ok(Target {
+            form: Form::Origin,
+            path: Cow::Borrowed(raw),
+            query: None,
+        });
+    }
     if raw.contains(&0) {
         return Err(NUL);
     }
@@ -62,6 +69,24 @@ pub fn resolve(raw: &[u8]) -> Result<Target<'_>, Reject> {
         form,
         path: normal_path(path)?,
         query,
+    })
+}
+
+/// Whether the target is its own path: nothing in it is to be decoded, cut off or resolved. Most are; one look at each byte
+/// tells.
+fn is_plain(raw: &[u8]) -> bool {
+    let Some(path) = raw.strip_prefix(b"/") else {
+        return false;
+    };
+    let mut begins_segment = true;
+    path.iter().all(|byte| {
+        let began_segment = begins_segment;
+        begins_segment = *byte == b'/';
+        match byte {
+            0 | b'#' | b'?' | b'%' => false,
+            b'/' | b'.' => !began_segment, // it may be an empty one, `.` or `..`
+            _ => true,
+        }
     })
 }
 
