@@ -22,6 +22,13 @@ pub const KNOWN_BYTES: u64 = (2 * size_of::<(Identity, (ObjectId, Weak<File>))>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SiteId(u16);
 
+impl SiteId {
+    /// The number.
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
 /// Two opens with the same identity are the same file with the same content. Inode numbers are reused; the time of the
 /// inode's last change tells the files apart. A file that two sites serve is two: its path is relative to the root of
 /// its site, and what one site knows of it is not for the other. The price: their readers share no reads.
