@@ -4,15 +4,8 @@
 // space saw it. What a socket had before is kept in the socket itself (`touched`). That record is written in the same
 // visit as the change, goes away with the socket, and outlives the program, since the map is pinned.
 
-#include <linux/types.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_endian.h>
-
-#include "kernel.h"
+#include "program.h"
 #include "tune.h"
-
-char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
