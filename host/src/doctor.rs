@@ -12,7 +12,7 @@ use crate::capabilities::{self, Capability};
 use crate::cgroups;
 use crate::failure::Failure;
 use crate::kernel::{HAS_BPF, Kernel, Order};
-use crate::look::Outcome;
+use crate::look::{Answer, Outcome, View};
 use crate::matching::Matching;
 use crate::place;
 use crate::receive::events::Events;
@@ -167,11 +167,11 @@ fn lockdown() -> Finding {
 /// Loads the program and looks once.
 fn tried() -> Result<String, Failure> {
     let mut kernel = Kernel::open(None)?;
-    let mut looks = Vec::new();
-    kernel.look(&mut looks)?;
+    let mut view = View::default();
+    kernel.look(&mut view)?;
     Ok(format!(
         "works; {} sockets in this network namespace",
-        looks.len()
+        view.matched()
     ))
 }
 
@@ -254,25 +254,22 @@ fn set_and_given_back() -> Result<(), String> {
         ..Matching::default()
     };
     kernel.select(&matching).map_err(failed)?;
-    let mut looks = Vec::new();
-    kernel.look(&mut looks).map_err(failed)?;
-    let look = looks
-        .first()
-        .copied()
-        .ok_or("our own connection is not seen")?;
+    let mut view = View::default();
+    kernel.look(&mut view).map_err(failed)?;
+    // It has sent nothing yet.
+    let seen = view.quiet.first().ok_or("our own connection is not seen")?;
     let to = Setting {
         clamp_segments: 12,
         lowat_bytes: 34_567,
     };
     let order = Order {
-        cookie: look.cookie,
-        from: look.now,
+        cookie: seen.cookie,
+        from: seen.now,
         to: Some(to),
     };
-    kernel.carry_out(&[order], &mut looks).map_err(failed)?;
-    let done = looks
-        .first()
-        .is_some_and(|look| look.outcome == Outcome::Done);
+    let mut done = false;
+    let answered = |answer: Answer| done = answer.outcome == Outcome::Done;
+    kernel.carry_out(&[order], answered).map_err(failed)?;
     let set = lowat_of(&client);
     kernel.restore().map_err(failed)?;
     match (done, set, lowat_of(&client)) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use ackpace_core::sndbuf::outside::Setting;
 
 use crate::failure::Failure;
-use crate::look::Look;
+use crate::look::{Answer, View};
 use crate::matching::Matching;
 
 /// What is done to one socket, if it still has `from`.
@@ -70,7 +70,7 @@ impl Kernel {
     ///
     /// # Errors
     /// Never called.
-    pub fn look(&mut self, _: &mut Vec<Look>) -> Result<(), Failure> {
+    pub fn look(&mut self, _: &mut View) -> Result<(), Failure> {
         match self.nothing {}
     }
 
@@ -78,7 +78,7 @@ impl Kernel {
     ///
     /// # Errors
     /// Never called.
-    pub fn carry_out(&mut self, _: &[Order], _: &mut Vec<Look>) -> Result<(), Failure> {
+    pub fn carry_out(&mut self, _: &[Order], _: impl FnMut(Answer)) -> Result<(), Failure> {
         match self.nothing {}
     }
 
@@ -131,16 +131,20 @@ impl Kernel {
     ///
     /// # Errors
     /// As bpf(2) and read(2).
-    pub fn look(&mut self, looks: &mut Vec<Look>) -> Result<(), Failure> {
-        self.passes.pass(passes::LOOK, looks)
+    pub fn look(&mut self, view: &mut View) -> Result<(), Failure> {
+        self.passes.look(view)
     }
 
     /// Carries out orders, [`crate::limits::ORDERS_MAX`] at most. Sockets that are gone by now have no answer.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
-    pub fn carry_out(&mut self, orders: &[Order], answers: &mut Vec<Look>) -> Result<(), Failure> {
-        self.passes.carry_out(orders, answers)
+    pub fn carry_out(
+        &mut self,
+        orders: &[Order],
+        answered: impl FnMut(Answer),
+    ) -> Result<(), Failure> {
+        self.passes.carry_out(orders, answered)
     }
 
     /// Undoes all that was changed and is still as it was set.
@@ -148,7 +152,7 @@ impl Kernel {
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn restore(&mut self) -> Result<(), Failure> {
-        self.passes.pass(passes::RESTORE, &mut Vec::new())
+        self.passes.restore()
     }
 
     /// How many sockets there are that were changed, whether they match or not.
@@ -156,9 +160,7 @@ impl Kernel {
     /// # Errors
     /// As bpf(2) and read(2).
     pub fn changed(&mut self) -> Result<u64, Failure> {
-        let mut changed = Vec::new();
-        self.passes.pass(passes::CHANGED, &mut changed)?;
-        Ok(changed.len() as u64)
+        self.passes.changed()
     }
 }
 

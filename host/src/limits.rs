@@ -3,7 +3,8 @@
 
 /// Sockets that are tuned at once. Each takes some 2.2 KB here. More: the rest are left as they are, and counted.
 pub const SOCKETS_MAX: usize = 131_072;
-/// Orders of one pass (`ORDERS_MAX`). More: the rest are carried out in the next passes.
+/// Orders of one pass (`ORDERS_MAX`), 80 bytes of kernel memory each from the start. More: the rest are carried out in the next
+/// passes.
 pub const ORDERS_MAX: usize = 65_536;
 /// Local ports of `--port` (`PORTS_MAX`). More: refused.
 pub const PORTS_MAX: usize = 64;
@@ -23,6 +24,9 @@ pub const QUESTION_MS_MAX: u64 = 1_000;
 pub const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// How long a socket counts as one that lost, and is raised carefully, after it sent something again.
 pub const LOST_LATELY_US: u64 = 10_000_000;
+/// A socket that has sent nothing for so long, and has nothing to send, takes no part: longer than from one look to the
+/// next, so that all of what it sent has been seen.
+pub const QUIET_US: u64 = 3_000_000;
 /// For how long a socket may have its former clamp back at once: longer than a drain.
 pub const LATELY_US: u64 = 3_000_000;
 /// A look at a socket that the kernel gave, and what one read takes of them: a page table's worth of memory. Not a bound

@@ -1,5 +1,6 @@
-//! What a pass over the sockets tells of each (`struct look` of `host/src/bpf/tune.h`).
+//! What a pass over the sockets tells of each (`struct look`, `struct quiet` and `struct answer` of `host/src/bpf/tune.h`).
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ackpace_core::addresses::Address;
@@ -12,7 +13,13 @@ use ackpace_core::sndbuf::reading::Counted;
 use ackpace_core::units::US_PER_S;
 
 /// Bytes of one look.
-pub const LOOK_BYTES: usize = 176;
+pub const LOOK_BYTES: usize = 152;
+/// Bytes of one [`Quiet`].
+pub const QUIET_BYTES: usize = 16;
+/// Bytes of one [`Answer`].
+pub const ANSWER_BYTES: usize = 16;
+/// `QUIET`.
+const QUIET: u64 = 1 << 63;
 
 /// What the kernel did with the order for a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,18 +49,14 @@ pub struct Record {
 pub struct Look {
     /// The socket's number, never used again (SO_COOKIE).
     pub cookie: u64,
-    /// Id of its cgroup; 0 where nobody asked.
-    pub cgroup: u64,
     /// This end.
     pub local: SocketAddr,
     /// The other end.
     pub peer: SocketAddr,
     /// Its congestion control.
     pub control: Control,
-    /// What holds it now; in the answer to an order, what held it before.
+    /// What holds it now.
     pub now: Setting,
-    /// The record, if we changed it.
-    pub ours: Option<Record>,
     /// `snd_cwnd`.
     pub cwnd_segments: u32,
     /// `snd_ssthresh`.
@@ -72,8 +75,86 @@ pub struct Look {
     pub is_matched: bool,
     /// It may send: ESTABLISHED or CLOSE_WAIT.
     pub is_open: bool,
-    /// What became of its order.
+}
+
+/// A socket that matches, is open, has no fixed send buffer, and rests: for [`crate::limits::QUIET_US`] it has sent nothing,
+/// and has nothing to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quiet {
+    /// Its number.
+    pub cookie: u64,
+    /// What holds it now.
+    pub now: Setting,
+}
+
+/// What became of the order for a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its number.
+    pub cookie: u64,
+    /// That.
     pub outcome: Outcome,
+}
+
+/// All sockets, as one pass over them tells.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Those that do something, or did a moment ago.
+    pub looks: Vec<Look>,
+    /// Those that rest.
+    pub quiet: Vec<Quiet>,
+}
+
+impl View {
+    /// Nothing seen yet; the memory stays.
+    pub fn clear(&mut self) {
+        self.looks.clear();
+        self.quiet.clear();
+    }
+
+    /// How many sockets match.
+    pub fn matched(&self) -> usize {
+        self.looks.iter().filter(|look| look.is_matched).count() + self.quiet.len()
+    }
+
+    /// Takes in what stands at the front of these bytes, and says how long that was. `None`: it is not all there yet.
+    /// `ticks_per_s` is the kernel's HZ.
+    pub fn take(&mut self, bytes: &[u8], ticks_per_s: u32) -> Option<usize> {
+        let cookie = u64::from_ne_bytes(*bytes.first_chunk()?);
+        if cookie & QUIET == 0 {
+            let look = Look::parse(bytes.get(..LOOK_BYTES)?, ticks_per_s)?;
+            self.looks.push(look);
+            return Some(LOOK_BYTES);
+        }
+        let bytes: &[u8; QUIET_BYTES] = bytes.first_chunk()?;
+        let now = Setting {
+            clamp_segments: word(bytes, 8),
+            lowat_bytes: word(bytes, 12),
+        };
+        let cookie = cookie & !QUIET;
+        self.quiet.push(Quiet { cookie, now });
+        Some(QUIET_BYTES)
+    }
+}
+
+impl Answer {
+    /// What stands at the front. `None`: it is not all there yet.
+    pub fn parse(bytes: &[u8]) -> Option<Answer> {
+        let bytes: &[u8; ANSWER_BYTES] = bytes.first_chunk()?;
+        Some(Answer {
+            cookie: u64::from_ne_bytes(*bytes.first_chunk()?),
+            outcome: match word(bytes, 8) {
+                0 => Outcome::None,
+                1 => Outcome::Done,
+                2 => Outcome::Changed,
+                _ => Outcome::Refused,
+            },
+        })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 impl Look {
@@ -96,36 +177,28 @@ impl Look {
             bytes: bytes.try_into().ok()?,
             ticks_per_s: ticks_per_s.max(1),
         };
-        let flags = raw.bytes[170];
+        let flags = raw.bytes[146];
         Some(Look {
             cookie: raw.long(0),
-            cgroup: raw.long(8),
-            local: SocketAddr::new(raw.address(24), raw.half(164)),
-            peer: SocketAddr::new(raw.address(40), raw.half(166)),
+            local: SocketAddr::new(raw.address(16), raw.half(140)),
+            peer: SocketAddr::new(raw.address(32), raw.half(142)),
             control: Control::named(&raw.name()),
-            now: raw.setting(80),
-            ours: (flags & 1 != 0).then(|| Record {
-                was: raw.setting(148),
-                set: raw.setting(156),
-            }),
-            cwnd_segments: raw.word(72),
-            threshold_segments: raw.word(76),
+            now: Setting {
+                clamp_segments: raw.word(72),
+                lowat_bytes: raw.word(76),
+            },
+            cwnd_segments: raw.word(64),
+            threshold_segments: raw.word(68),
             sample: raw.sample(),
             counted: Counted {
-                sent_segments: raw.word(116),
-                rto_us: raw.us(104),
+                sent_segments: raw.word(108),
+                rto_us: raw.us(96),
             },
-            queued_bytes: raw.word(140),
-            send_buffer_bytes: raw.word(144),
+            queued_bytes: raw.word(132),
+            send_buffer_bytes: raw.word(136),
             buffer_is_fixed: flags & 4 != 0,
             is_matched: flags & 2 != 0,
-            is_open: matches!(raw.bytes[168], 1 | 8),
-            outcome: match raw.bytes[171] {
-                0 => Outcome::None,
-                1 => Outcome::Done,
-                2 => Outcome::Changed,
-                _ => Outcome::Refused,
-            },
+            is_open: matches!(raw.bytes[144], 1 | 8),
         })
     }
 }
@@ -142,8 +215,7 @@ impl Raw<'_> {
     }
 
     fn word(&self, at: usize) -> u32 {
-        let bytes = &self.bytes[at..at + 4];
-        u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        word(self.bytes, at)
     }
 
     fn long(&self, at: usize) -> u64 {
@@ -159,13 +231,6 @@ impl Raw<'_> {
         u64::from(self.word(at)) * US_PER_S / u64::from(self.ticks_per_s)
     }
 
-    fn setting(&self, at: usize) -> Setting {
-        Setting {
-            clamp_segments: self.word(at),
-            lowat_bytes: self.word(at + 4),
-        }
-    }
-
     /// An IPv4 address stands as an IPv6 one.
     fn address(&self, at: usize) -> IpAddr {
         let mut octets = [0; 16];
@@ -174,46 +239,46 @@ impl Raw<'_> {
     }
 
     /// The name of the congestion control.
-    fn name(&self) -> String {
-        let mut parts = self.bytes[56..72].split(|byte| *byte == 0);
-        String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned()
+    fn name(&self) -> Cow<'_, str> {
+        let mut parts = self.bytes[48..64].split(|byte| *byte == 0);
+        String::from_utf8_lossy(parts.next().unwrap_or_default())
     }
 
     fn sample(&self) -> TcpSample {
-        let segment_bytes = u64::from(self.word(92).max(1));
+        let segment_bytes = u64::from(self.word(84).max(1));
         let in_bytes = |segments: u32| u64::from(segments) * segment_bytes;
         let path = Path {
-            state: match self.bytes[169] {
+            state: match self.bytes[145] {
                 0 => CaState::Open,
                 1 => CaState::Disorder,
                 2 => CaState::Cwr,
                 3 => CaState::Recovery,
                 _ => CaState::Loss,
             },
-            cwnd_bytes: in_bytes(self.word(72)),
-            threshold_bytes: Some(self.word(76))
+            cwnd_bytes: in_bytes(self.word(64)),
+            threshold_bytes: Some(self.word(68))
                 .filter(|segments| *segments < NONE_SEGMENTS)
                 .map(in_bytes),
-            rtt_min_us: Some(self.word(100))
+            rtt_min_us: Some(self.word(92))
                 .filter(|us| *us != u32::MAX)
                 .map_or(0, u64::from),
-            marked_segments: self.word(124),
-            resent_segments: self.word(120),
+            marked_segments: self.word(116),
+            resent_segments: self.word(112),
         };
         TcpSample {
-            unacked_bytes: self.word(108).into(),
-            unsent_bytes: Some(self.word(112).into()),
-            window_closed: self.word(88) == 0,
+            unacked_bytes: self.word(100).into(),
+            unsent_bytes: Some(self.word(104).into()),
+            window_closed: self.word(80) == 0,
             probes_unanswered: 0,
-            rtt_us: u64::from(self.word(96) >> 3),
+            rtt_us: u64::from(self.word(88) >> 3),
             path,
             flow: Some(Flow {
-                acked_bytes: self.long(16),
-                busy_us: self.us(128),
-                window_limited_us: self.us(132),
-                window_bytes: self.word(88).into(),
+                acked_bytes: self.long(8),
+                busy_us: self.us(120),
+                window_limited_us: self.us(124),
+                window_bytes: self.word(80).into(),
                 segment_bytes,
-                quiet_us: self.us(136),
+                quiet_us: self.us(128),
             }),
         }
     }
@@ -232,22 +297,22 @@ mod tests {
     fn fields_are_read_at_their_places() {
         let mut bytes = [0; LOOK_BYTES];
         put(&mut bytes, 0, &7_u64.to_ne_bytes());
-        put(&mut bytes, 16, &(5_u64 << 32 | 9).to_ne_bytes());
-        put(&mut bytes, 34, &[0xff, 0xff, 10, 1, 2, 3]);
-        put(&mut bytes, 40, &[0x20, 1, 0xd, 0xb8]);
-        put(&mut bytes, 56, b"bbr\0");
+        put(&mut bytes, 8, &(5_u64 << 32 | 9).to_ne_bytes());
+        put(&mut bytes, 26, &[0xff, 0xff, 10, 1, 2, 3]);
+        put(&mut bytes, 32, &[0x20, 1, 0xd, 0xb8]);
+        put(&mut bytes, 48, b"bbr\0");
         for (at, value) in [
-            (72, 10_u32),
-            (76, 0x7fff_ffff),
-            (80, u32::MAX),
-            (92, 1_448),
-            (96, 80_000),
-            (128, 250),
+            (64, 10_u32),
+            (68, 0x7fff_ffff),
+            (72, u32::MAX),
+            (84, 1_448),
+            (88, 80_000),
+            (120, 250),
         ] {
             put(&mut bytes, at, &value.to_ne_bytes());
         }
-        put(&mut bytes, 164, &80_u16.to_ne_bytes());
-        put(&mut bytes, 168, &[1, 3, 2, 1]);
+        put(&mut bytes, 140, &80_u16.to_ne_bytes());
+        put(&mut bytes, 144, &[1, 3, 2]);
         let look = Look::parse(&bytes, 250).expect("so many bytes");
         assert_eq!(
             (look.cookie, look.local),
@@ -258,8 +323,8 @@ mod tests {
             "2001:db8::".parse::<IpAddr>().expect("an address")
         );
         assert_eq!(
-            (look.control, look.ours, look.is_matched),
-            (Control::Model, None, true)
+            (look.control, look.now.clamp_segments, look.is_matched),
+            (Control::Model, u32::MAX, true)
         );
         assert_eq!(
             (look.sample.rtt_us, look.sample.path.threshold_bytes),
@@ -268,7 +333,41 @@ mod tests {
         let flow = look.sample.flow.expect("it is always there");
         assert_eq!((flow.acked_bytes, flow.busy_us), (5 << 32 | 9, US_PER_S));
         assert_eq!(look.sample.path.cwnd_bytes, 14_480);
-        assert_eq!((look.outcome, look.is_open), (Outcome::Done, true));
+        assert!(look.is_open);
+        let mut view = View::default();
+        assert_eq!(view.take(&bytes[..LOOK_BYTES - 1], 250), None);
+        assert_eq!(view.take(&bytes, 250), Some(LOOK_BYTES));
+        assert_eq!((&view.looks[..], view.matched()), (&[look][..], 1));
+    }
+
+    #[test]
+    fn who_rests_is_told_of_in_few_bytes_and_answers_are_read_likewise() {
+        let mut bytes = [0; LOOK_BYTES];
+        put(&mut bytes, 0, &(7_u64 | QUIET).to_ne_bytes());
+        put(&mut bytes, 8, &34_u32.to_ne_bytes());
+        put(&mut bytes, 12, &50_000_u32.to_ne_bytes());
+        let now = Setting {
+            clamp_segments: 34,
+            lowat_bytes: 50_000,
+        };
+        let quiet = Quiet { cookie: 7, now };
+        let mut view = View::default();
+        assert_eq!(view.take(&bytes[..QUIET_BYTES - 1], 250), None);
+        assert_eq!(view.take(&bytes, 250), Some(QUIET_BYTES));
+        assert_eq!((&view.quiet[..], view.matched()), (&[quiet][..], 1));
+
+        for (word, outcome) in [
+            (0_u32, Outcome::None),
+            (1, Outcome::Done),
+            (2, Outcome::Changed),
+            (3, Outcome::Refused),
+        ] {
+            put(&mut bytes, 0, &9_u64.to_ne_bytes());
+            put(&mut bytes, 8, &word.to_ne_bytes());
+            let answer = Answer { cookie: 9, outcome };
+            assert_eq!(Answer::parse(&bytes), Some(answer));
+        }
+        assert_eq!(Answer::parse(&bytes[..ANSWER_BYTES - 1]), None);
     }
 
     proptest! {

@@ -1,7 +1,6 @@
 //! `tune`: drives the machine ([`crate::tuner`]) with the kernel ([`crate::kernel`]) until it is stopped, and undoes all of
 //! it at the end.
 
-use std::collections::HashMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
@@ -15,12 +14,12 @@ use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::kernel::{HAS_BPF, Kernel, Order};
 use crate::limits::ORDERS_MAX;
-use crate::look::{Look, Outcome};
+use crate::look::{Answer, Look, Outcome, View};
 use crate::options::Tune;
 use crate::place::{self, Lock, Place};
 use crate::signals;
 use crate::status::{self, Board};
-use crate::tuner::{Action, Change, Chosen, FLOOR_BYTES, Tuner};
+use crate::tuner::{Action, ByCookie, Change, Chosen, FLOOR_BYTES, Tuner};
 
 /// After so many looks `--once` is done: by the second one rates are known.
 const LOOKS_OF_ONCE: u64 = 2;
@@ -69,7 +68,9 @@ struct Session {
     board: Board,
     cgroup: Option<PathBuf>,
     cgroup_is_gone: bool,
-    looks: Vec<Look>,
+    // What the last look and the last orders led to: kept, so that no pass allocates.
+    view: View,
+    outcomes: ByCookie<Outcome>,
     /// `None` in a dry run, which changes nothing.
     held: Option<Held>,
 }
@@ -119,7 +120,8 @@ impl Session {
             board,
             cgroup,
             cgroup_is_gone: false,
-            looks: Vec::new(),
+            view: View::default(),
+            outcomes: ByCookie::default(),
             held: None,
         };
         session.tuner.tally.pid = std::process::id();
@@ -148,7 +150,7 @@ impl Session {
         }
         self.look()?;
         let open = |look: &&Look| look.is_matched && look.is_open && look.sample.unacked_bytes > 0;
-        let sending = self.looks.iter().filter(open).count() as u64;
+        let sending = self.view.looks.iter().filter(open).count() as u64;
         let budget_bytes = self.tuner.tally.budget_bytes;
         if sending * FLOOR_BYTES > budget_bytes && !options.dry_run {
             let text = format!(
@@ -168,7 +170,7 @@ impl Session {
         say!(
             "tune: {word} {budget_bytes} B {} among {} sockets that match now",
             options.policy.name(),
-            self.looks.iter().filter(|look| look.is_matched).count()
+            self.view.matched()
         );
         Ok(())
     }
@@ -208,7 +210,7 @@ impl Session {
             match wish {
                 Action::Look => {
                     self.look()?;
-                    self.tuner.looked(&self.looks, self.clock.now());
+                    self.tuner.looked(&self.view, self.clock.now());
                     looked = true;
                 }
                 Action::Orders(changes) => self.carry_out(&changes)?,
@@ -250,16 +252,19 @@ impl Session {
             }
             self.kernel.select_cgroups(&found.unwrap_or_default().ids)?;
         }
-        self.kernel.look(&mut self.looks)
+        self.kernel.look(&mut self.view)
     }
 
     fn carry_out(&mut self, changes: &[Change]) -> Result<(), Failure> {
-        let mut outcomes: HashMap<u64, Outcome> = HashMap::new();
+        let outcomes = &mut self.outcomes;
+        outcomes.clear();
         if !self.tuner.tally.dry_run {
             let orders: Vec<Order> = changes.iter().map(|change| change.order).collect();
             for orders in orders.chunks(ORDERS_MAX) {
-                self.kernel.carry_out(orders, &mut self.looks)?;
-                outcomes.extend(self.looks.iter().map(|look| (look.cookie, look.outcome)));
+                let answered = |answer: Answer| {
+                    outcomes.insert(answer.cookie, answer.outcome);
+                };
+                self.kernel.carry_out(orders, answered)?;
             }
         }
         let now = self.clock.now();

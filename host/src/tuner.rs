@@ -6,8 +6,8 @@
 //! client up, losses of the last seconds.
 
 mod member;
+mod members;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use ackpace_core::conn::{ConnId, TcpSample};
@@ -20,9 +20,11 @@ use ackpace_core::sndbuf::reading::Reading;
 use ackpace_core::sndbuf::{Pace, Policy};
 use ackpace_core::units::{Instant, US_PER_S};
 
+use self::members::Members;
+pub use self::members::{ByCookie, CookieHasher};
 use crate::kernel::Order;
 use crate::limits::SOCKETS_MAX;
-use crate::look::{Look, Outcome};
+use crate::look::{Look, Outcome, Quiet, Record, View};
 use crate::tally::Tally;
 
 /// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
@@ -91,6 +93,8 @@ impl Why {
 struct Member {
     conn: ConnId,
     look: Look,
+    /// What the record in the socket says, if we changed it.
+    ours: Option<Record>,
     /// Acknowledged bytes, in all, at which what it held before us is gone.
     before_us_bytes: u64,
     /// By the last two looks.
@@ -113,10 +117,9 @@ struct Member {
 pub struct Tuner {
     chosen: Chosen,
     pool: Pool,
-    members: HashMap<u64, Member>,
-    /// Generation of each slot, and the cookie of who has it.
-    slots: Vec<(u32, u64)>,
-    free: Vec<u32>,
+    members: Members,
+    /// Sockets that match and were never seen to send.
+    strangers: u64,
     looks: u64,
     looked_at: Instant,
     /// The slot from which the pool has asked; answers have all of them.
@@ -139,9 +142,8 @@ impl Tuner {
         Tuner {
             chosen,
             pool: Pool::new(settings, now),
-            members: HashMap::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            members: Members::default(),
+            strangers: 0,
             looks: 0,
             looked_at: now,
             asked_from: 0,
@@ -168,11 +170,7 @@ impl Tuner {
                     return Some(Action::Look);
                 }
                 Out::Share { conn, grant, .. } => {
-                    let slot = self.slots.get(conn.index as usize);
-                    let cookie = slot
-                        .filter(|slot| slot.0 == conn.generation)
-                        .map(|slot| slot.1);
-                    if let Some(member) = cookie.and_then(|cookie| self.members.get_mut(&cookie)) {
+                    if let Some(member) = self.members.named(conn) {
                         member.grant = grant;
                     }
                     if grant.is_none() {
@@ -194,18 +192,18 @@ impl Tuner {
     }
 
     /// All sockets that match, and those that were changed.
-    pub fn looked(&mut self, looks: &[Look], now: Instant) {
+    pub fn looked(&mut self, view: &View, now: Instant) {
         self.looks += 1;
+        self.strangers = 0;
         (self.tally.beyond, self.tally.before_bytes) = (0, 0);
-        let mut readings = Vec::with_capacity(looks.len());
+        let mut readings = Vec::with_capacity(view.looks.len());
         let us = now.since_us(self.looked_at).max(1);
-        for look in looks {
-            if let Some(reading) = self.saw(look, us, now) {
-                readings.push(reading);
-            }
-        }
+        let looks = view.looks.iter();
+        readings.extend(looks.filter_map(|look| self.saw(look, us, now)));
+        let quiet = view.quiet.iter();
+        readings.extend(quiet.filter_map(|one| self.rests(one, us, now)));
         self.looked_at = now;
-        self.forget_the_gone();
+        self.members.keep_seen(self.looks);
         self.dirty = true;
         let sampled = In::Sampled {
             worker: 0,
@@ -216,22 +214,48 @@ impl Tuner {
         self.pool.on(sampled, now);
     }
 
-    /// One socket; its reading, if it takes part.
-    fn saw(&mut self, look: &Look, us: u64, now: Instant) -> Option<Reading> {
-        if self.members.len() >= SOCKETS_MAX && !self.members.contains_key(&look.cookie) {
-            self.tally.beyond += 1;
+    /// One that rests. It is as it was, but for what it had to send; nothing else is to be done, unless it has a share
+    /// still, or another setting.
+    fn rests(&mut self, quiet: &Quiet, us: u64, now: Instant) -> Option<Reading> {
+        let Some(at) = self.members.find(quiet.cookie) else {
+            self.strangers += 1; // it joins when it sends
+            return None;
+        };
+        let member = self.members.at(at)?;
+        let before = &member.look;
+        let mut look = Look {
+            now: quiet.now,
+            queued_bytes: 0,
+            buffer_is_fixed: false,
+            is_matched: true,
+            is_open: true,
+            ..*before
+        };
+        look.sample.unacked_bytes = 0;
+        look.sample.unsent_bytes = Some(0);
+        if member.grant.is_none() && look == *before {
+            member.seen = self.looks;
             return None;
         }
-        let (slots, free) = (&mut self.slots, &mut self.free);
-        let member = self
-            .members
-            .entry(look.cookie)
-            .or_insert_with(|| Member::new(slot(slots, free, look.cookie), *look));
+        self.saw(&look, us, now)
+    }
+
+    /// One socket; its reading, if it takes part.
+    fn saw(&mut self, look: &Look, us: u64, now: Instant) -> Option<Reading> {
+        let at = match self.members.find(look.cookie) {
+            Some(at) => at,
+            None if self.members.len() >= SOCKETS_MAX => {
+                self.tally.beyond += 1;
+                return None;
+            }
+            None => self.members.enter(*look),
+        };
+        let member = self.members.at(at)?;
         let before = member.look;
         member.seen = self.looks;
         let mut look = *look;
-        if self.chosen.dry_run && before.cookie == look.cookie {
-            (look.now, look.ours) = (before.now, before.ours);
+        if self.chosen.dry_run {
+            look.now = before.now;
         }
         let held_up_us = member.take(look, us, now);
         if member.left.is_some() || !look.is_matched || !look.is_open {
@@ -274,24 +298,11 @@ impl Tuner {
         })
     }
 
-    fn forget_the_gone(&mut self) {
-        let (looks, free, slots) = (self.looks, &mut self.free, &mut self.slots);
-        self.members.retain(|_, member| {
-            let stays = member.seen == looks;
-            if !stays {
-                let slot = &mut slots[member.conn.index as usize];
-                *slot = (slot.0.wrapping_add(1), 0); // a late share reaches nobody
-                free.push(member.conn.index);
-            }
-            stays
-        });
-    }
-
     /// The orders that follow from looks and shares.
     fn changes(&mut self, now: Instant) -> Vec<Change> {
         let most = self.chosen.lowat_bytes_most;
         let mut changes = Vec::new();
-        for member in self.members.values_mut() {
+        for member in self.members.iter_mut() {
             let step = member.step(most, now);
             let (to, why) = match step {
                 Step::Keep => continue,
@@ -316,7 +327,6 @@ impl Tuner {
                 why,
             });
         }
-        changes.sort_unstable_by_key(|change| change.order.cookie); // a hash map has no order
         changes
     }
 
@@ -332,7 +342,8 @@ impl Tuner {
                 true => Some(Outcome::Done),
                 false => outcome(change.order.cookie),
             };
-            match (outcome, self.members.get_mut(&change.order.cookie)) {
+            let at = self.members.find(change.order.cookie);
+            match (outcome, at.and_then(|at| self.members.at(at))) {
                 (Some(Outcome::Done), Some(member)) => {
                     member.changed(change, now);
                     match change.why {
@@ -340,7 +351,12 @@ impl Tuner {
                         Why::GiveBack(why) => self.tally.gave_back(why),
                     }
                 }
-                (Some(Outcome::Refused), _) => self.tally.refused += 1,
+                (Some(Outcome::Refused), member) => {
+                    self.tally.refused += 1;
+                    if let (Some(member), Why::Set(_)) = (member, change.why) {
+                        member.ours = None; // the kernel has undone what of it was set
+                    }
+                }
                 _ => self.tally.void += 1,
             }
         }
@@ -359,14 +375,14 @@ impl Tuner {
             tally.tuned,
             tally.clamped,
             tally.queued_bytes,
-        ) = (0, 0, 0, 0);
+        ) = (self.strangers, 0, 0, 0);
         let mut left = [0u64; HandsOff::ALL.len()];
-        for member in self.members.values() {
+        for member in self.members.iter() {
             let look = &member.look;
             let is_clamped = look.now.clamp_segments < NONE_SEGMENTS;
             tally.sockets += u64::from(look.is_matched);
-            tally.tuned += u64::from(look.ours.is_some());
-            tally.clamped += u64::from(look.ours.is_some() && is_clamped);
+            tally.tuned += u64::from(member.ours.is_some());
+            tally.clamped += u64::from(member.ours.is_some() && is_clamped);
             tally.queued_bytes += u64::from(look.queued_bytes);
             if let Some(why) = member.left {
                 left[why as usize] += 1;
@@ -377,20 +393,6 @@ impl Tuner {
             .filter(|(_, sockets)| *sockets > 0)
             .map(|(why, sockets)| (why.name().to_owned(), sockets))
             .collect();
-    }
-}
-
-/// A slot for this socket, with a new generation.
-fn slot(slots: &mut Vec<(u32, u64)>, free: &mut Vec<u32>, cookie: u64) -> ConnId {
-    let index = free.pop().unwrap_or_else(|| {
-        slots.push((0, 0));
-        slots.len() as u32 - 1
-    });
-    let slot = &mut slots[index as usize];
-    *slot = (slot.0.wrapping_add(1), cookie);
-    ConnId {
-        index,
-        generation: slot.0,
     }
 }
 

@@ -2,16 +2,8 @@
 // Tells user space when a usual task loses its core while it owns the lock of a TCP socket from which it receives, and when
 // its call has ended. It changes nothing: user space raises the task, and takes that back.
 
-#include <linux/types.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_tracing.h>
-
-#include "kernel.h"
+#include "program.h"
 #include "guard.h"
-
-char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -4,15 +4,8 @@
 // space saw it. What a socket had before is kept in the socket itself (`touched`). That record is written in the same
 // visit as the change, goes away with the socket, and outlives the program, since the map is pinned.
 
-#include <linux/types.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_endian.h>
-
-#include "kernel.h"
+#include "program.h"
 #include "tune.h"
-
-char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -21,10 +14,10 @@ struct {
 	__type(value, struct touched);
 } touched SEC(".maps");
 
-// By cookie. User space empties it before each pass.
+// By cookie. User space empties it after each pass. Its memory is there from the start: a pass may have an order for most
+// sockets, and an allocation for each costs more than the order.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, ORDERS_MAX);
 	__type(key, __u64);
 	__type(value, struct order);
@@ -170,43 +163,108 @@ static __always_inline int carry_out(struct tcp_sock *tp, struct touched *ours, 
 		return OUTCOME_REFUSED;
 	if (order->to_clamp != order->from_clamp) {
 		if (set_clamp(tp, order->to_clamp))
-			return OUTCOME_REFUSED;
+			goto refused;
 		ours->set_clamp = order->to_clamp;
 	}
 	if (order->to_lowat != order->from_lowat) {
 		if (set_lowat(tp, order->to_lowat))
-			return OUTCOME_REFUSED;
+			goto refused;
 		ours->set_lowat = order->to_lowat;
 	}
 	return OUTCOME_DONE;
+refused: // user space does not know what of it is set: nothing
+	give_back(tp, ours);
+	return OUTCOME_REFUSED;
 }
 
-// 1 if the socket is to be told of.
-static __always_inline int act(struct tcp_sock *tp, struct touched *ours, const struct control *control,
-			       struct look *look)
+static __always_inline void tell(struct bpf_iter__tcp *context, __u64 cookie, __u32 outcome)
 {
-	struct order *order;
+	struct answer answer = { .cookie = cookie, .outcome = outcome };
 
-	switch (control->mode) {
-	case MODE_LOOK:
-		return ours || look->flags & FLAG_MATCHED;
-	case MODE_ORDERS:
-		order = bpf_map_lookup_elem(&orders, &look->cookie);
-		if (!order)
-			return 0;
-		if (!order->give_back)
-			look->outcome = carry_out(tp, ours, order);
-		else
-			look->outcome = ours ? give_back(tp, ours) : OUTCOME_DONE;
-		return 1;
-	case MODE_RESTORE: // tells nothing, so that no full buffer makes a pass visit a socket again
-		if (ours)
-			give_back(tp, ours);
-		return 0;
-	case MODE_CHANGED:
-		return ours != 0;
+	bpf_seq_write(context->meta->seq, &answer, sizeof(answer));
+}
+
+// Most sockets have no order: of those it reads as little as it can.
+static __always_inline void obey(struct bpf_iter__tcp *context, struct sock_common *common)
+{
+	__u64 cookie = common->skc_cookie.counter; // a look has made it
+	struct order *order = bpf_map_lookup_elem(&orders, &cookie);
+	struct touched *ours;
+	struct tcp_sock *tp;
+
+	if (!order)
+		return;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return;
+	ours = bpf_sk_storage_get(&touched, tp, 0, 0);
+	if (!order->give_back)
+		tell(context, cookie, carry_out(tp, ours, order));
+	else
+		tell(context, cookie, ours ? give_back(tp, ours) : OUTCOME_DONE);
+}
+
+// By the records alone: what an earlier instance left need not match.
+static __always_inline void of_records(struct bpf_iter__tcp *context, struct sock_common *common, __u32 mode)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(common);
+	struct touched *ours;
+
+	if (!tp)
+		return;
+	ours = bpf_sk_storage_get(&touched, tp, 0, 0);
+	if (!ours)
+		return;
+	if (mode == MODE_RESTORE) // tells nothing, so that no full buffer makes a pass visit a socket again
+		give_back(tp, ours);
+	else
+		tell(context, bpf_get_socket_cookie(common), OUTCOME_NONE);
+}
+
+// Nothing to send, nothing in flight, and so for a while.
+static __always_inline int is_quiet(struct tcp_sock *tp, const struct control *control, const struct look *look)
+{
+	__u32 since = (__u32)bpf_jiffies64() - tp->lsndtime;
+
+	return look->flags == FLAG_MATCHED && (look->state == STATE_ESTABLISHED || look->state == STATE_CLOSE_WAIT) &&
+	       tp->write_seq == tp->snd_una && (!tp->data_segs_out || since >= control->quiet_ticks);
+}
+
+static __always_inline void see(struct bpf_iter__tcp *context, struct sock_common *common,
+				const struct control *control)
+{
+	struct look look = { .state = common->skc_state, .local_port = common->skc_num };
+	struct quiet quiet = {};
+	struct tcp_sock *tp;
+	__u64 cgroup = 0;
+
+	addresses(common, &look);
+	if (!matches_place(control, &look))
+		return;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return;
+	if (control->by & BY_CGROUP)
+		cgroup = cgroup_of(&tp->inet_conn.icsk_inet.sk);
+	if (!(control->by & BY_CGROUP) || bpf_map_lookup_elem(&cgroups, &cgroup))
+		look.flags |= FLAG_MATCHED;
+	else if (!bpf_sk_storage_get(&touched, tp, 0, 0))
+		return;
+	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
+		look.flags |= FLAG_SEND_BUFFER_FIXED;
+	look.cookie = bpf_get_socket_cookie(common);
+	look.clamp_segments = tp->snd_cwnd_clamp;
+	look.lowat_bytes = tp->notsent_lowat;
+	if (is_quiet(tp, control, &look)) {
+		quiet.cookie = look.cookie | QUIET;
+		quiet.clamp_segments = look.clamp_segments;
+		quiet.lowat_bytes = look.lowat_bytes;
+		bpf_seq_write(context->meta->seq, &quiet, sizeof(quiet));
+		return;
 	}
-	return 0;
+	look.peer_port = bpf_ntohs(common->skc_dport);
+	counters(tp, &look);
+	bpf_seq_write(context->meta->seq, &look, sizeof(look));
 }
 
 SEC("iter/tcp")
@@ -214,9 +272,6 @@ int pass(struct bpf_iter__tcp *context)
 {
 	struct sock_common *common = context->sk_common;
 	struct control *control_now;
-	struct look look = {};
-	struct touched *ours;
-	struct tcp_sock *tp;
 	__u32 zero = 0;
 
 	control_now = bpf_map_lookup_elem(&control, &zero);
@@ -227,36 +282,19 @@ int pass(struct bpf_iter__tcp *context)
 		control_now->at_ns = bpf_ktime_get_ns();
 		return 0;
 	}
-	look.state = common->skc_state;
-	if (control_now->mode == MODE_CLOCK || look.state == STATE_LISTEN || look.state == STATE_CLOSE)
+	if (common->skc_state == STATE_LISTEN || common->skc_state == STATE_CLOSE)
 		return 0;
-	look.local_port = common->skc_num;
-	addresses(common, &look);
-	// What an earlier instance left elsewhere was undone by MODE_RESTORE.
-	if (control_now->mode < MODE_RESTORE && !matches_place(control_now, &look))
-		return 0;
-	tp = bpf_skc_to_tcp_sock(common);
-	if (!tp)
-		return 0;
-	ours = bpf_sk_storage_get(&touched, tp, 0, 0);
-	if (ours) {
-		look.flags |= FLAG_OURS;
-		look.ours = *ours;
+	switch (control_now->mode) {
+	case MODE_LOOK:
+		see(context, common, control_now);
+		break;
+	case MODE_ORDERS:
+		obey(context, common);
+		break;
+	case MODE_RESTORE:
+	case MODE_CHANGED:
+		of_records(context, common, control_now->mode);
+		break;
 	}
-	if (control_now->by & BY_CGROUP)
-		look.cgroup = cgroup_of(&tp->inet_conn.icsk_inet.sk);
-	if (!(control_now->by & BY_CGROUP) || bpf_map_lookup_elem(&cgroups, &look.cgroup))
-		look.flags |= FLAG_MATCHED;
-	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
-		look.flags |= FLAG_SEND_BUFFER_FIXED;
-	look.cookie = bpf_get_socket_cookie(common);
-	look.peer_port = bpf_ntohs(common->skc_dport);
-	// As they were before the order.
-	look.clamp_segments = tp->snd_cwnd_clamp;
-	look.lowat_bytes = tp->notsent_lowat;
-	if (!act(tp, ours, control_now, &look))
-		return 0;
-	counters(tp, &look);
-	bpf_seq_write(context->meta->seq, &look, sizeof(look));
 	return 0;
 }

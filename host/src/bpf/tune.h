@@ -14,13 +14,16 @@
 
 enum { MODE_CLOCK = 0, MODE_LOOK = 1, MODE_ORDERS = 2, MODE_RESTORE = 3, MODE_CHANGED = 4 };
 enum { BY_PORT = 1, BY_CGROUP = 2, BY_ADDRESS = 4 };
-enum { FLAG_OURS = 1, FLAG_MATCHED = 2, FLAG_SEND_BUFFER_FIXED = 4 };
+enum { FLAG_MATCHED = 2, FLAG_SEND_BUFFER_FIXED = 4 };
 // What became of an order: done; the socket was not as user space saw it; the kernel refused.
 enum { OUTCOME_NONE = 0, OUTCOME_DONE = 1, OUTCOME_CHANGED = 2, OUTCOME_REFUSED = 3 };
 
 struct control {
 	__u32 mode;
 	__u32 by;
+	// A socket that has sent nothing for so long, and has nothing to send, is told of by a `struct quiet`.
+	__u32 quiet_ticks;
+	__u32 zero;
 	// Written by the program when a pass ends: jiffies and nanoseconds of the same moment. They tell HZ.
 	__u64 ticks;
 	__u64 at_ns;
@@ -47,10 +50,26 @@ struct order {
 	__u32 to_lowat;
 };
 
+// What became of an order; in MODE_CHANGED, one that was changed.
+struct answer {
+	__u64 cookie;
+	__u32 outcome;
+	__u32 zero;
+};
+
+// In the cookie of a `struct quiet`, which stands among looks. The kernel counts cookies up from 1.
+#define QUIET (1ULL << 63)
+
+// All that may matter of a socket that matches, is open, has no fixed send buffer, and rests.
+struct quiet {
+	__u64 cookie;
+	__u32 clamp_segments;
+	__u32 lowat_bytes;
+};
+
 // A tick is a jiffy.
 struct look {
 	__u64 cookie;
-	__u64 cgroup;
 	__u64 acked_bytes;
 	__u8 local[16];
 	__u8 peer[16];
@@ -74,11 +93,10 @@ struct look {
 	__u32 quiet_ticks;
 	__u32 queued_bytes;
 	__u32 send_buffer_bytes;
-	struct touched ours;
 	__u16 local_port;
 	__u16 peer_port;
 	__u8 state;
 	__u8 ca_state;
 	__u8 flags;
-	__u8 outcome;
+	__u8 zero[5];
 };

@@ -5,25 +5,24 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use ackpace_core::units::US_PER_S;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder};
 
 use super::Order;
 use super::object::{Aligned, failed, refused};
 use crate::failure::Failure;
-use crate::limits::{ORDERS_MAX, READ_BYTES};
-use crate::look::{LOOK_BYTES, Look};
+use crate::limits::{ORDERS_MAX, QUIET_US, READ_BYTES};
+use crate::look::{ANSWER_BYTES, Answer, View};
 use crate::matching::Matching;
 
-/// `MODE_LOOK`.
-pub const LOOK: u32 = 1;
+// `MODE_...`
 const CLOCK: u32 = 0;
+const LOOK: u32 = 1;
 const ORDERS: u32 = 2;
+const RESTORE: u32 = 3;
+const CHANGED: u32 = 4;
 /// `struct control`.
-const CONTROL_BYTES: usize = 24;
-/// `MODE_RESTORE`.
-pub const RESTORE: u32 = 3;
-/// `MODE_CHANGED`.
-pub const CHANGED: u32 = 4;
+const CONTROL_BYTES: usize = 32;
 const BY_PORT: u32 = 1;
 const BY_CGROUP: u32 = 2;
 const BY_ADDRESS: u32 = 4;
@@ -79,7 +78,7 @@ impl Passes {
 
     /// The kernel's count of ticks, and nanoseconds.
     fn clock(&mut self) -> Result<(u64, u64), Failure> {
-        self.pass(CLOCK, &mut Vec::new())?;
+        self.pass(CLOCK, |_| None)?;
         let value = self
             .map("control")?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
@@ -88,8 +87,8 @@ impl Passes {
             let bytes = value.as_ref()?.get(at..)?.first_chunk()?;
             Some(u64::from_ne_bytes(*bytes))
         };
-        long(8)
-            .zip(long(16))
+        long(16)
+            .zip(long(24))
             .ok_or_else(|| Failure::runtime("the program's clock is not there"))
     }
 
@@ -141,10 +140,13 @@ impl Passes {
     }
 
     /// As [`super::Kernel::carry_out`].
-    pub fn carry_out(&mut self, orders: &[Order], answers: &mut Vec<Look>) -> Result<(), Failure> {
+    pub fn carry_out(
+        &mut self,
+        orders: &[Order],
+        answered: impl FnMut(Answer),
+    ) -> Result<(), Failure> {
         let orders = &orders[..orders.len().min(ORDERS_MAX)];
         if orders.is_empty() {
-            answers.clear();
             return Ok(());
         }
         let cookies: Vec<u8> = orders
@@ -156,20 +158,51 @@ impl Passes {
         let map = self.map("orders")?;
         map.update_batch(&cookies, &packed, count, any, any)
             .map_err(failed)?;
-        let passed = self.pass(ORDERS, answers);
+        let passed = self.answers(ORDERS, answered);
         let map = self.map("orders")?;
         map.delete_batch(&cookies, count, any, any)
             .map_err(failed)?;
         passed
     }
 
-    /// One pass over all sockets of the namespace.
-    pub fn pass(&mut self, mode: u32, looks: &mut Vec<Look>) -> Result<(), Failure> {
-        looks.clear();
-        let by = self.by;
+    /// As [`super::Kernel::look`].
+    pub fn look(&mut self, view: &mut View) -> Result<(), Failure> {
+        view.clear();
+        let ticks_per_s = self.ticks_per_s;
+        self.pass(LOOK, |bytes| view.take(bytes, ticks_per_s))
+    }
+
+    /// As [`super::Kernel::restore`].
+    pub fn restore(&mut self) -> Result<(), Failure> {
+        self.answers(RESTORE, |_| {})
+    }
+
+    /// As [`super::Kernel::changed`].
+    pub fn changed(&mut self) -> Result<u64, Failure> {
+        let mut sockets = 0;
+        self.answers(CHANGED, |_| sockets += 1)?;
+        Ok(sockets)
+    }
+
+    fn answers(&mut self, mode: u32, mut answered: impl FnMut(Answer)) -> Result<(), Failure> {
+        self.pass(mode, |bytes| {
+            answered(Answer::parse(bytes)?);
+            Some(ANSWER_BYTES)
+        })
+    }
+
+    /// One pass over all sockets of the namespace. `take` takes one piece from the front of what was told, and says how long
+    /// that was; `None`: it is not all there yet.
+    fn pass(
+        &mut self,
+        mode: u32,
+        mut take: impl FnMut(&[u8]) -> Option<usize>,
+    ) -> Result<(), Failure> {
+        let quiet_ticks = QUIET_US * u64::from(self.ticks_per_s) / US_PER_S;
         let mut control = [0; CONTROL_BYTES];
-        control[..4].copy_from_slice(&mode.to_ne_bytes());
-        control[4..8].copy_from_slice(&by.to_ne_bytes());
+        for (at, word) in [mode, self.by, quiet_ticks as u32].into_iter().enumerate() {
+            control[4 * at..4 * at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
         self.map("control")?
             .update(&0u32.to_ne_bytes(), &control, MapFlags::ANY)
             .map_err(failed)?;
@@ -189,17 +222,18 @@ impl Passes {
                 }
             };
             held += read;
-            let whole = held - held % LOOK_BYTES;
-            let pieces = self.buffer[..whole].chunks_exact(LOOK_BYTES);
-            looks.extend(pieces.filter_map(|bytes| Look::parse(bytes, self.ticks_per_s)));
-            self.buffer.copy_within(whole..held, 0);
-            held -= whole;
+            let mut from = 0;
+            while let Some(len_bytes) = take(&self.buffer[from..held]) {
+                from += len_bytes;
+            }
+            self.buffer.copy_within(from..held, 0);
+            held -= from;
         }
     }
 }
 
 /// `struct order`.
-fn packed(order: &Order) -> Vec<u8> {
+fn packed(order: &Order) -> impl Iterator<Item = u8> {
     let to = order.to.unwrap_or_default();
     let words = [
         u32::from(order.to.is_none()),
@@ -208,7 +242,7 @@ fn packed(order: &Order) -> Vec<u8> {
         to.clamp_segments,
         to.lowat_bytes,
     ];
-    words.into_iter().flat_map(u32::to_ne_bytes).collect()
+    words.into_iter().flat_map(u32::to_ne_bytes)
 }
 
 /// The value of HZ that a distribution's kernel has which is next to what was measured.

@@ -14,6 +14,7 @@ impl Member {
         Member {
             conn,
             look,
+            ours: None,
             before_us_bytes: acked(&look) + look.sample.unacked_bytes,
             rate_bytes_per_s: 0,
             pace: Pace::Path,
@@ -46,7 +47,7 @@ impl Member {
     /// The step that its share and what it has lead to.
     pub(super) fn step(&self, lowat_bytes_most: u32, now: Instant) -> Step {
         let look = &self.look;
-        let ours = look.ours.map(|record| record.set);
+        let ours = self.ours.map(|record| record.set);
         let foreign = self
             .left
             .or((!look.is_matched).then_some(HandsOff::Unmatched));
@@ -89,7 +90,7 @@ impl Member {
             if let (Why::GiveBack(why), true) = (change.why, look.is_matched) {
                 self.left = Some(why);
             }
-            let record = look.ours.take();
+            let record = self.ours.take();
             // What the kernel has now is seen by the next look; this is what was put back of ours.
             if let Some(record) = record {
                 look.now.clamp_segments = record.was.clamp_segments;
@@ -103,7 +104,7 @@ impl Member {
         if shrinks && lately.is_none_or(|(segments, _)| segments < from.clamp_segments) {
             self.lately = Some((from.clamp_segments, now));
         }
-        let record = look.ours.get_or_insert(Record {
+        let record = self.ours.get_or_insert(Record {
             was: from,
             set: Setting::default(),
         });

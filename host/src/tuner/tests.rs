@@ -1,3 +1,5 @@
+use std::ops::{Deref, DerefMut};
+
 use ackpace_core::sndbuf::outside::Setting;
 
 use super::*;
@@ -24,11 +26,10 @@ fn tuner(dry_run: bool) -> Tuner {
     Tuner::new(chosen, at(0))
 }
 
-/// A socket that sends, untouched.
-fn look(cookie: u64) -> Look {
+/// What is seen of a socket that sends, untouched.
+pub(super) fn look(cookie: u64) -> Look {
     Look {
         cookie,
-        cgroup: 0,
         local: "10.0.0.1:80".parse().expect("an address"),
         peer: format!("10.0.1.{}:9", cookie % 250)
             .parse()
@@ -38,7 +39,6 @@ fn look(cookie: u64) -> Look {
             clamp_segments: u32::MAX,
             lowat_bytes: 0,
         },
-        ours: None,
         cwnd_segments: 10,
         threshold_segments: NONE_SEGMENTS,
         sample: TcpSample {
@@ -58,12 +58,38 @@ fn look(cookie: u64) -> Look {
         buffer_is_fixed: false,
         is_matched: true,
         is_open: true,
-        outcome: Outcome::None,
     }
 }
 
+/// A socket of a kernel, with the record in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Socket {
+    look: Look,
+    ours: Option<Record>,
+}
+
+impl Deref for Socket {
+    type Target = Look;
+
+    fn deref(&self) -> &Look {
+        &self.look
+    }
+}
+
+impl DerefMut for Socket {
+    fn deref_mut(&mut self) -> &mut Look {
+        &mut self.look
+    }
+}
+
+/// One that sends, untouched.
+fn socket(cookie: u64) -> Socket {
+    let look = look(cookie);
+    Socket { look, ours: None }
+}
+
 /// The sockets of a kernel, by cookie, that obey.
-fn obey(sockets: &mut [Look], changes: &[Change]) {
+fn obey(sockets: &mut [Socket], changes: &[Change]) {
     for change in changes {
         let socket = sockets
             .iter_mut()
@@ -72,14 +98,15 @@ fn obey(sockets: &mut [Look], changes: &[Change]) {
         assert_eq!(socket.now, change.order.from, "read before write");
         match change.order.to {
             Some(to) => {
+                let now = socket.now;
                 let record = socket.ours.get_or_insert(Record {
-                    was: socket.now,
+                    was: now,
                     set: Setting::default(),
                 });
-                if to.clamp_segments != socket.now.clamp_segments {
+                if to.clamp_segments != now.clamp_segments {
                     record.set.clamp_segments = to.clamp_segments;
                 }
-                if to.lowat_bytes != socket.now.lowat_bytes {
+                if to.lowat_bytes != now.lowat_bytes {
                     record.set.lowat_bytes = to.lowat_bytes;
                 }
                 socket.now = to;
@@ -99,13 +126,30 @@ fn obey(sockets: &mut [Look], changes: &[Change]) {
     }
 }
 
+/// What the kernel tells of them; in short of those that hold nothing.
+fn view(sockets: &[Socket]) -> View {
+    let mut view = View::default();
+    for Socket { look, .. } in sockets {
+        match look.is_matched && look.sample.unacked_bytes == 0 {
+            true => view.quiet.push(Quiet {
+                cookie: look.cookie,
+                now: look.now,
+            }),
+            false => view.looks.push(*look),
+        }
+    }
+    view
+}
+
 /// Lets the machine run until `until`, with sockets that obey. All changes.
-fn run(tuner: &mut Tuner, sockets: &mut [Look], from: Instant, until: Instant) -> Vec<Change> {
+fn run(tuner: &mut Tuner, sockets: &mut [Socket], from: Instant, until: Instant) -> Vec<Change> {
     let (mut now, mut all) = (from, Vec::new());
     while now < until {
         for _ in 0..10 {
             match tuner.poll(now) {
-                Some(Action::Look) => tuner.looked(sockets, now),
+                Some(Action::Look) => {
+                    tuner.looked(&view(sockets), now);
+                }
                 Some(Action::Orders(changes)) => {
                     if !tuner.tally.dry_run {
                         obey(sockets, &changes);
@@ -123,7 +167,7 @@ fn run(tuner: &mut Tuner, sockets: &mut [Look], from: Instant, until: Instant) -
 
 #[test]
 fn each_socket_that_sends_is_held_to_a_share_and_then_left_in_peace() {
-    let (mut tuner, mut sockets) = (tuner(false), vec![look(1), look(2), look(3)]);
+    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1), socket(2), socket(3)]);
     let changes = run(&mut tuner, &mut sockets, at(0), at(1_500));
     assert!(changes.len() >= 3);
     for socket in &sockets {
@@ -133,7 +177,7 @@ fn each_socket_that_sends_is_held_to_a_share_and_then_left_in_peace() {
             socket.now
         );
     }
-    let held = |socket: &Look| {
+    let held = |socket: &Socket| {
         u64::from(socket.now.clamp_segments) * 1_448 + u64::from(socket.now.lowat_bytes)
     };
     let all: u64 = sockets.iter().map(held).sum();
@@ -147,11 +191,11 @@ fn each_socket_that_sends_is_held_to_a_share_and_then_left_in_peace() {
 
 #[test]
 fn whatever_others_set_is_left_alone_for_good() {
-    let mut own_lowat = look(1);
+    let mut own_lowat = socket(1);
     own_lowat.now.lowat_bytes = 16_384;
-    let mut own_buffer = look(2);
+    let mut own_buffer = socket(2);
     own_buffer.buffer_is_fixed = true;
-    let (mut tuner, mut sockets) = (tuner(false), vec![own_lowat, own_buffer, look(3)]);
+    let (mut tuner, mut sockets) = (tuner(false), vec![own_lowat, own_buffer, socket(3)]);
     run(&mut tuner, &mut sockets, at(0), at(1_500));
     assert_eq!((sockets[0], sockets[1]), (own_lowat, own_buffer));
     assert_eq!(tuner.tally.left_alone["program_set_lowat"], 1);
@@ -174,12 +218,12 @@ fn whatever_others_set_is_left_alone_for_good() {
 
 #[test]
 fn one_that_matches_no_more_has_back_what_it_had() {
-    let (mut tuner, mut sockets) = (tuner(false), vec![look(1)]);
+    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1)]);
     run(&mut tuner, &mut sockets, at(0), at(1_500));
     assert!(sockets[0].ours.is_some());
     sockets[0].is_matched = false;
     run(&mut tuner, &mut sockets, at(1_500), at(3_000));
-    assert_eq!(sockets[0].now, look(1).now);
+    assert_eq!(sockets[0].now, socket(1).now);
     assert_eq!(tuner.tally.given_back["unmatched"], 1);
     sockets[0].is_matched = true;
     run(&mut tuner, &mut sockets, at(3_000), at(5_000));
@@ -187,14 +231,65 @@ fn one_that_matches_no_more_has_back_what_it_had() {
 }
 
 #[test]
+fn one_that_rests_keeps_its_setting_and_is_watched() {
+    let mut stranger = socket(2);
+    stranger.sample.unacked_bytes = 0;
+    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1), stranger]);
+    run(&mut tuner, &mut sockets, at(0), at(1_500));
+    let held = sockets[0].now;
+    assert!(held.lowat_bytes > 0);
+    assert_eq!(sockets[1], stranger, "it never sent");
+    assert_eq!((tuner.tally.sockets, tuner.tally.sharing), (2, 1));
+
+    sockets[0].sample.unacked_bytes = 0;
+    sockets[0].queued_bytes = 0;
+    run(&mut tuner, &mut sockets, at(1_500), at(4_000));
+    assert_eq!(sockets[0].now.lowat_bytes, held.lowat_bytes);
+    let tally = &tuner.tally;
+    let counts = (tally.sockets, tally.sharing, tally.tuned);
+    assert_eq!(counts, (2, 0, 1), "no share, and still ours");
+    assert_eq!(tally.queued_bytes, 0);
+
+    // Its program sets its own meanwhile: the clamp is undone at once.
+    sockets[0].now.lowat_bytes = 5;
+    run(&mut tuner, &mut sockets, at(4_000), at(5_200));
+    let own = Setting {
+        clamp_segments: u32::MAX,
+        lowat_bytes: 5,
+    };
+    assert_eq!((sockets[0].now, sockets[0].ours), (own, None));
+    assert_eq!(tuner.tally.left_alone["program_set_lowat"], 1);
+    // And the stranger begins to send.
+    sockets[1].sample.unacked_bytes = 500_000;
+    run(&mut tuner, &mut sockets, at(5_200), at(6_500));
+    assert!(sockets[1].ours.is_some());
+}
+
+#[test]
+fn what_the_kernel_refuses_is_not_ours() {
+    let mut tuner = tuner(false);
+    while tuner.tally.refused == 0 {
+        let now = tuner.deadline().expect("the next look");
+        match tuner.poll(now) {
+            Some(Action::Look) => tuner.looked(&view(&[socket(1)]), now),
+            Some(Action::Orders(changes)) => {
+                tuner.carried_out(&changes, |_| Some(Outcome::Refused), now);
+            }
+            None => {}
+        }
+    }
+    let tally = &tuner.tally;
+    assert_eq!((tally.refused, tally.tuned, tally.sockets), (1, 0, 1));
+}
+
+#[test]
 fn sockets_that_close_and_ports_that_are_used_again_mix_nothing_up() {
-    let (mut tuner, mut sockets) = (tuner(false), vec![look(1), look(2)]);
+    let (mut tuner, mut sockets) = (tuner(false), vec![socket(1), socket(2)]);
     run(&mut tuner, &mut sockets, at(0), at(1_500));
     // Another connection of the same addresses and ports is another socket.
-    sockets[0] = Look {
-        peer: sockets[0].peer,
-        ..look(9)
-    };
+    let peer = sockets[0].peer;
+    sockets[0] = socket(9);
+    sockets[0].peer = peer;
     let changes = run(&mut tuner, &mut sockets, at(1_500), at(2_500));
     assert!(
         changes
@@ -210,12 +305,12 @@ fn sockets_that_close_and_ports_that_are_used_again_mix_nothing_up() {
 
 #[test]
 fn what_sockets_held_before_is_let_go_and_not_made_up_for_by_others() {
-    let mut full = look(1);
+    let mut full = socket(1);
     full.sample.unacked_bytes = 9 * BUDGET_BYTES;
-    let (mut tuner, mut sockets) = (tuner(false), vec![full, look(2)]);
+    let (mut tuner, mut sockets) = (tuner(false), vec![full, socket(2)]);
     run(&mut tuner, &mut sockets, at(0), at(1_500));
     assert_eq!(tuner.tally.before_bytes, 9 * BUDGET_BYTES + 500_000);
-    let held = |socket: &Look| {
+    let held = |socket: &Socket| {
         u64::from(socket.now.clamp_segments) * 1_448 + u64::from(socket.now.lowat_bytes)
     };
     assert!(held(&sockets[1]) > BUDGET_BYTES / 3, "{:?}", sockets[1].now);
@@ -223,10 +318,10 @@ fn what_sockets_held_before_is_let_go_and_not_made_up_for_by_others() {
 
 #[test]
 fn a_dry_run_tells_each_change_once() {
-    let (mut tuner, mut sockets) = (tuner(true), vec![look(1), look(2)]);
+    let (mut tuner, mut sockets) = (tuner(true), vec![socket(1), socket(2)]);
     let changes = run(&mut tuner, &mut sockets, at(0), at(1_500));
     assert!(!changes.is_empty());
-    assert_eq!(sockets, [look(1), look(2)]);
+    assert_eq!(sockets, [socket(1), socket(2)]);
     let more = run(&mut tuner, &mut sockets, at(1_500), at(3_500));
     assert!(
         more.iter()
@@ -238,7 +333,7 @@ fn a_dry_run_tells_each_change_once() {
 #[test]
 fn a_budget_below_the_floor_is_told() {
     let mut tuner = tuner(false);
-    let mut sockets: Vec<Look> = (1..=400).map(look).collect();
+    let mut sockets: Vec<Socket> = (1..=400).map(socket).collect();
     run(&mut tuner, &mut sockets, at(0), at(1_500));
     assert!(tuner.tally.is_short);
     assert!(sockets.iter().all(|socket| socket.now.clamp_segments >= 2));
@@ -247,13 +342,13 @@ fn a_budget_below_the_floor_is_told() {
 proptest! {
     /// Any sockets in any order of events: what is ours is always what the record says, and all of it can be undone.
     #[test]
-    fn nothing_is_written_that_was_not_read(steps in prop::collection::vec((0..6u8, 1..6u64, 0..400u32), 1..40)) {
-        let (mut tuner, mut sockets) = (tuner(false), Vec::<Look>::new());
+    fn nothing_is_written_that_was_not_read(steps in prop::collection::vec((0..7u8, 1..6u64, 0..400u32), 1..40)) {
+        let (mut tuner, mut sockets) = (tuner(false), Vec::<Socket>::new());
         let mut now = at(0);
         for (step, cookie, value) in steps {
             let there = sockets.iter_mut().find(|socket| socket.cookie % 6 == cookie);
             match (step, there) {
-                (0, None) => sockets.push(look(cookie + 6 * u64::from(value))),
+                (0, None) => sockets.push(socket(cookie + 6 * u64::from(value))),
                 (1, Some(socket)) => socket.now.lowat_bytes = value,
                 (2, Some(socket)) => socket.is_matched = !socket.is_matched,
                 (3, Some(socket)) => socket.sample.path.resent_segments += value,
@@ -262,6 +357,7 @@ proptest! {
                     let gone = socket.cookie;
                     sockets.retain(|socket| socket.cookie != gone);
                 }
+                (6, Some(socket)) => socket.sample.unacked_bytes = u64::from(value / 200) * 9_000,
                 _ => {}
             }
             let until = now.plus_us(1_100_000);

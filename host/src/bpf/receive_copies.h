@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+// The end of that way: the process copies. From then on its thread is known (`struct reading`), and watched when it loses its
+// core.
+
+#pragma once
+
+// What a thread reads from. `sk` may be gone: only its number says whether it is still that socket.
+struct reading {
+	struct sock *sk;
+	__u64 cookie;
+	struct row_key row;
+	__u64 off_ns; // 0: it runs, or sleeps
+	__u32 owned;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct reading);
+} threads SEC(".maps");
+
+struct copying {
+	struct watched *of;
+	struct row *row;
+	__u64 now_ns;
+	__u32 copied_seq;
+};
+
+static long count(__u32 nth, struct copying *step)
+{
+	struct watched *of = step->of;
+	struct row *row = step->row;
+	struct arrival slot = of->ring[of->copied % ARRIVALS_MAX];
+
+	if (of->copied == of->processed || (__s32)(slot.end - step->copied_seq) > 0)
+		return 1;
+	of->copied++;
+	add(row->to_tcp, slot.tcp_bin, slot.segments);
+	if (slot.flags & ARRIVAL_BACKLOGGED)
+		add(row->backlogged, slot.tcp_bin, slot.segments);
+	if (slot.tcp_bin < BINS && !(slot.flags & ARRIVAL_AGAIN))
+		add(row->to_copy, bin_of(step->now_ns - slot.at_ns), slot.segments);
+	return 0;
+}
+
+static __always_inline void most(__u32 *most, __u32 now)
+{
+	if (now > *most)
+		*most = now;
+}
+
+// What a connection has counted goes to the row of its process.
+static __always_inline void settle(struct watched *of, struct row *row)
+{
+	__sync_fetch_and_add(&row->again, of->again);
+	__sync_fetch_and_add(&row->unmeasured, of->unmeasured);
+	of->again = of->unmeasured = 0;
+}
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(copied, struct sock *sk)
+{
+	struct copying step = {};
+	struct watched_key key = {};
+	struct row_key row_key = {};
+	struct reading *reading;
+	struct settings *set;
+	struct tcp_sock *tp;
+	struct watched *of;
+	struct row *row;
+	__u32 zero = 0;
+
+	// Not by a process, if nobody owns the lock.
+	if (!sk->sk_lock.owned || !service_of_socket(sk, &row_key.service))
+		return 0;
+	row_key.tgid = bpf_get_current_pid_tgid() >> 32;
+	set = bpf_map_lookup_elem(&settings, &zero);
+	if (!set || (set->tgid && set->tgid != row_key.tgid))
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	key_of(sk, &key);
+	of = watch(&key, &row_key.service);
+	row = row_of(&row_key);
+	if (!of || !row)
+		return 0;
+	of->row = row_key;
+	most(&row->queue_bytes_most, of->queue_bytes);
+	most(&row->backlog_bytes_most, of->backlog_bytes);
+	most(&row->gap_bytes_most, of->gap_bytes);
+	note_queues(of, tp, 0);
+	settle(of, row);
+	step.of = of;
+	step.row = row;
+	step.now_ns = bpf_ktime_get_ns();
+	step.copied_seq = tp->copied_seq;
+	bpf_loop(ARRIVALS_MAX, count, &step, 0);
+	reading = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (reading) {
+		reading->sk = sk;
+		reading->cookie = bpf_get_socket_cookie(sk);
+		reading->row = row_key;
+	}
+	return 0;
+}
+
+static __always_inline int owned(const struct reading *reading, __u32 *backlog_bytes)
+{
+	struct sock *sk = reading->sk;
+
+	if (BPF_CORE_READ(sk, __sk_common.skc_cookie.counter) != reading->cookie)
+		return 0;
+	*backlog_bytes = BPF_CORE_READ(sk, sk_backlog.len);
+	return BPF_CORE_READ(sk, sk_lock.owned);
+}
+
+static __always_inline void leaves(struct reading *reading, struct task_struct *task, struct task_struct *next,
+				   _Bool preempted)
+{
+	struct row *row = bpf_map_lookup_elem(&rows, &reading->row);
+	__u32 backlog_bytes = 0;
+
+	reading->off_ns = 0;
+	if (!row)
+		return;
+	reading->owned = owned(reading, &backlog_bytes);
+	if (!preempted && task->__state) {
+		if (reading->owned)
+			__sync_fetch_and_add(&row->slept_owning, 1);
+		return;
+	}
+	reading->off_ns = bpf_ktime_get_ns();
+	if (!reading->owned)
+		return;
+	__sync_fetch_and_add(&row->lost_owning, 1);
+	row->owner_tid = task->pid;
+	BPF_CORE_READ_INTO(&row->owner, task, comm);
+	BPF_CORE_READ_INTO(&row->taker, next, comm);
+}
+
+static __always_inline void comes_back(struct reading *reading)
+{
+	struct row *row = bpf_map_lookup_elem(&rows, &reading->row);
+	__u32 backlog_bytes = 0;
+
+	if (row && reading->owned) {
+		add(row->off_owning, bin_of(bpf_ktime_get_ns() - reading->off_ns), 1);
+		if (owned(reading, &backlog_bytes) && backlog_bytes)
+			__sync_fetch_and_add(&row->lost_with_backlog, 1);
+	} else if (row) {
+		add(row->off_free, bin_of(bpf_ktime_get_ns() - reading->off_ns), 1);
+	}
+	reading->off_ns = 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(switched, _Bool preempted, struct task_struct *prev, struct task_struct *next)
+{
+	struct reading *reading = bpf_task_storage_get(&threads, prev, 0, 0);
+
+	if (reading)
+		leaves(reading, prev, next, preempted);
+	reading = bpf_task_storage_get(&threads, next, 0, 0);
+	if (reading && reading->off_ns)
+		comes_back(reading);
+	return 0;
+}

@@ -1,0 +1,152 @@
+//! The sockets that are tuned, each in a slot. Its number there is its name in the pool.
+//!
+//! The kernel tells of sockets in the order of its own table, and slots are given in that order: so the next socket is
+//! mostly in the next slot, and a look walks through memory from front to back.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use ackpace_core::conn::ConnId;
+
+use super::Member;
+use crate::look::Look;
+
+/// Hashes cookies. The kernel counts them up, so nobody chooses them, and any spread will do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CookieHasher(u64);
+
+/// A map by cookie.
+pub type ByCookie<T> = HashMap<u64, T, BuildHasherDefault<CookieHasher>>;
+
+impl Hasher for CookieHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    fn write_u64(&mut self, cookie: u64) {
+        // Fibonacci hashing; the map takes the lowest and the highest bits.
+        let product = (self.0 ^ cookie).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ product >> 32;
+    }
+}
+
+/// A place for one. The generation tells those apart that have it one after the other.
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    member: Option<Member>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    by_cookie: ByCookie<u32>,
+    /// The slot behind the one that was found last.
+    next: usize,
+}
+
+impl Members {
+    pub fn len(&self) -> usize {
+        self.by_cookie.len()
+    }
+
+    /// The slot of this socket.
+    pub fn find(&mut self, cookie: u64) -> Option<usize> {
+        let guess = self.slots.get(self.next);
+        let is_next = guess
+            .and_then(|slot| slot.member.as_ref())
+            .is_some_and(|member| member.look.cookie == cookie);
+        let at = match is_next {
+            true => self.next,
+            false => *self.by_cookie.get(&cookie)? as usize,
+        };
+        self.next = at + 1;
+        Some(at)
+    }
+
+    /// One more. Its slot.
+    pub fn enter(&mut self, look: Look) -> usize {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        let conn = ConnId {
+            index,
+            generation: slot.generation,
+        };
+        slot.member = Some(Member::new(conn, look));
+        self.by_cookie.insert(look.cookie, index);
+        self.next = index as usize + 1;
+        index as usize
+    }
+
+    /// The one in this slot.
+    pub fn at(&mut self, at: usize) -> Option<&mut Member> {
+        self.slots.get_mut(at)?.member.as_mut()
+    }
+
+    /// The one of this name; `None`, if it is gone, whoever has its slot by now.
+    pub fn named(&mut self, conn: ConnId) -> Option<&mut Member> {
+        let slot = self.slots.get_mut(conn.index as usize)?;
+        let member = slot.member.as_mut();
+        member.filter(|_| slot.generation == conn.generation)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.slots.iter().filter_map(|slot| slot.member.as_ref())
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        let slots = self.slots.iter_mut();
+        slots.filter_map(|slot| slot.member.as_mut())
+    }
+
+    /// Forgets all that were last seen by another look than this.
+    pub fn keep_seen(&mut self, look: u64) {
+        for (slot, index) in self.slots.iter_mut().zip(0..) {
+            if let Some(member) = slot.member.take_if(|member| member.seen != look) {
+                self.by_cookie.remove(&member.look.cookie);
+                self.free.push(index);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::look;
+    use super::*;
+
+    #[test]
+    fn a_name_is_of_one_socket_and_its_slot_is_used_again() {
+        let mut members = Members::default();
+        for cookie in 1..=3 {
+            assert_eq!(members.find(cookie), None);
+            let at = members.enter(look(cookie));
+            members.at(at).expect("just now").seen = 1;
+        }
+        let second = members.find(2).expect("it is there");
+        let name = members.at(second).expect("likewise").conn;
+        for cookie in [1, 3] {
+            let at = members.find(cookie).expect("whatever was found before");
+            members.at(at).expect("likewise").seen = 2;
+        }
+        members.keep_seen(2);
+        assert_eq!((members.find(2), members.len()), (None, 2));
+        assert!(members.named(name).is_none());
+        assert_eq!(members.enter(look(4)), second);
+        assert!(members.named(name).is_none(), "the slot is another's");
+        let cookies: Vec<u64> = members.iter().map(|member| member.look.cookie).collect();
+        assert_eq!(cookies, [1, 4, 3]);
+    }
+}

@@ -1,0 +1,109 @@
+//! The unit files of systemd start commands that there are, with the rights that those use and no others.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ackpace-host");
+const INSTALLED: &str = "/usr/local/bin/ackpace-host";
+
+/// Each file, with the rights that its program uses.
+const UNITS: [(&str, &str); 2] = [
+    (
+        "ackpace-host-tune.service",
+        "CAP_BPF CAP_PERFMON CAP_SYS_ADMIN", // the last one mounts the BPF file system
+    ),
+    (
+        "ackpace-host-guard.service",
+        "CAP_BPF CAP_PERFMON CAP_SYS_NICE",
+    ),
+];
+
+fn text(unit: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(unit);
+    fs::read_to_string(path).expect("it is in the tree")
+}
+
+/// The values of a setting.
+fn values<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+        .collect()
+}
+
+#[test]
+fn their_commands_are_understood() {
+    for (unit, _) in UNITS {
+        let text = text(unit);
+        let commands = ["ExecStart", "ExecStopPost"].map(|name| values(&text, name));
+        assert_eq!(commands.each_ref().map(Vec::len), [1, 1], "{unit}");
+        for command in commands.concat() {
+            let words = command.strip_prefix(INSTALLED).expect("that path");
+            // An option that is not there is refused before help is given.
+            let output = Command::new(BINARY)
+                .args(words.split_whitespace())
+                .arg("--help")
+                .output()
+                .expect("the binary of this package");
+            assert!(output.status.success(), "{unit}: {command}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn they_give_the_rights_that_are_used_and_what_both_can_do_without_is_taken() {
+    for (unit, rights) in UNITS {
+        let text = text(unit);
+        assert_eq!(values(&text, "CapabilityBoundingSet"), [rights], "{unit}");
+        assert_eq!(values(&text, "RuntimeDirectory"), ["ackpace-host"]);
+        // Each keeps its record there for the next start, and the other one's, too.
+        for name in [
+            "RuntimeDirectoryPreserve",
+            "NoNewPrivileges",
+            "MemoryDenyWriteExecute",
+            "LockPersonality",
+        ] {
+            assert_eq!(values(&text, name), ["yes"], "{unit}: {name}");
+        }
+        let families = values(&text, "RestrictAddressFamilies");
+        assert_eq!(families.len(), 1, "{unit}");
+    }
+    // `tune` pins its records in the machine's own mount; the guard may have mounts of its own, but needs real time.
+    let (tune, guard) = (text(UNITS[0].0), text(UNITS[1].0));
+    assert_eq!(values(&tune, "ProtectSystem"), [""; 0]);
+    assert_eq!(values(&guard, "ProtectSystem"), ["strict"]);
+    assert_eq!(values(&guard, "RestrictRealtime"), [""; 0]);
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_them() {
+    if Command::new("systemd-analyze")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        println!("skipped: systemd_finds_nothing_wrong_with_them: systemd-analyze is not here");
+        return;
+    }
+    let folder = folder();
+    for (unit, _) in UNITS {
+        // It wants the command to be there.
+        let path = folder.join(unit);
+        fs::write(&path, text(unit).replace(INSTALLED, BINARY)).expect("our own folder");
+        let output = Command::new("systemd-analyze")
+            .arg("verify")
+            .arg(&path)
+            .output()
+            .expect("just now");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{unit}: {said}");
+        assert!(!said.contains(unit), "{unit}: {said}");
+    }
+    fs::remove_dir_all(folder).expect("our own");
+}
+
+fn folder() -> PathBuf {
+    let folder = env::temp_dir().join(format!("ackpace-units-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for temporary files");
+    folder
+}

@@ -1,0 +1,167 @@
+//! What a pass of `ackpace-host tune` costs for each socket that matches: builds side by side, over the same connections.
+//!
+//! `cargo run --release -p ackpace-lab --example tune_pass -- [--sockets N] [--sending N] [--lap-ms N] [--rounds N]
+//! BUILD...`, as root. A build is a path of `ackpace-host`, with its feature `bpf`. Rounds are interleaved; each build is compared with the
+//! first one.
+//!
+//! Senders and receivers have a network namespace each, with a link in between. The senders' namespace has the
+//! kernel's own table of connections, as on a server; the receivers' has one of its own, so no pass walks over them. Of all
+//! connections, `--sending` always have more to send, and their receivers take two segments in each lap. The others
+//! were never used.
+
+mod ends;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use ackpace_lab_base::error::{Doing, LabError, Result};
+use ackpace_lab_base::stats::median;
+
+use self::ends::Connections;
+
+/// 10 KB for each of 50,000: shares bind.
+const BUDGET: &str = "512MiB";
+/// By then all have joined, and their rates are known.
+const SETTLE: Duration = Duration::from_secs(7);
+/// Two periods of drains.
+const WINDOW: Duration = Duration::from_secs(16);
+
+fn main() -> Result<()> {
+    let (mut sockets, mut sending, mut lap_ms, mut rounds) = (50_000, usize::MAX, 2_000, 5);
+    let mut builds = Vec::new();
+    let mut arguments = env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut number = || {
+            let number = arguments.next().and_then(|text| text.parse().ok());
+            number.ok_or_else(|| LabError::Setup(format!("{argument}: how many?")))
+        };
+        match &*argument {
+            ends::SERVE => return ends::serve(number()?, number()?, number()?),
+            ends::CONNECT => return ends::connect(number()?, number()?, number()?, number()?),
+            ends::CLIENTS => return ends::clients(),
+            "--sockets" => sockets = number()?,
+            "--sending" => sending = number()?,
+            "--lap-ms" => lap_ms = number()?,
+            "--rounds" => rounds = number()?,
+            _ => builds.push(PathBuf::from(argument)),
+        }
+    }
+    let connections = Connections::start(sockets, sending.min(sockets), lap_ms)?;
+    println!(
+        "{sockets} connections, {} of them send",
+        sending.min(sockets)
+    );
+    println!("round  build  CPU time of a pass, us: for each     all    user  kernel");
+    let mut all = vec![Vec::new(); builds.len()];
+    for round in 0..rounds {
+        for turn in 0..builds.len() {
+            let nth = (turn + round) % builds.len();
+            let cost = measure(&builds[nth], &connections.ports())?;
+            let each = cost.pass_us / sockets as f64;
+            println!(
+                "{round:<6} {nth:<6} {each:>29.3} {:>7.0} {:>7.0} {:>7.0}",
+                cost.pass_us, cost.user_us, cost.kernel_us
+            );
+            all[nth].push(each);
+        }
+    }
+    for (nth, each) in all.iter().enumerate() {
+        let ratios: Vec<f64> = each
+            .iter()
+            .zip(&all[0])
+            .map(|(it, first)| it / first)
+            .collect();
+        println!(
+            "build {nth}: {} us for each, {} of the first one",
+            spread(each),
+            spread(&ratios)
+        );
+    }
+    Ok(())
+}
+
+/// Median, smallest and largest.
+fn spread(values: &[f64]) -> String {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    format!(
+        "{:.3} ({least:.3} to {most:.3})",
+        median(values).unwrap_or(f64::NAN)
+    )
+}
+
+/// CPU time of a pass, with all that follows from it.
+struct Cost {
+    pass_us: f64,
+    /// Of the whole process; the kernel divides it by ticks.
+    user_us: f64,
+    kernel_us: f64,
+}
+
+/// Its counters so far.
+struct Counters {
+    passes: f64,
+    cpu_us: f64,
+    user_ticks: f64,
+    kernel_ticks: f64,
+}
+
+/// `tune`, ended with this.
+struct Tuning(Child);
+
+impl Drop for Tuning {
+    fn drop(&mut self) {
+        // SAFETY: no pointers; our own child, which was not waited for.
+        unsafe { libc::kill(self.0.id() as libc::pid_t, libc::SIGTERM) };
+        let _ = self.0.wait();
+    }
+}
+
+/// One build on its own, for [`SETTLE`] and [`WINDOW`].
+fn measure(build: &Path, ports: &str) -> Result<Cost> {
+    let mut command = Command::new(build);
+    command.args(["tune", "--budget", BUDGET, "--port", ports]);
+    let child = command.stderr(Stdio::null()).spawn();
+    let tuning = Tuning(child.doing(|| build.display().to_string())?);
+    thread::sleep(SETTLE);
+    let before = counters(build, tuning.0.id())?;
+    thread::sleep(WINDOW);
+    let after = counters(build, tuning.0.id())?;
+    let passes = after.passes - before.passes;
+    if passes < 1.0 {
+        let what = "no pass in the window: is the machine overloaded?";
+        return Err(LabError::contender(&build.display().to_string(), what));
+    }
+    let ticks_us = 1e6 / 100.0; // USER_HZ
+    Ok(Cost {
+        pass_us: (after.cpu_us - before.cpu_us) / passes,
+        user_us: (after.user_ticks - before.user_ticks) * ticks_us / passes,
+        kernel_us: (after.kernel_ticks - before.kernel_ticks) * ticks_us / passes,
+    })
+}
+
+fn counters(build: &Path, pid: u32) -> Result<Counters> {
+    let mut status = Command::new(build);
+    let told = status.args(["tune", "status", "--json"]).output();
+    let told = told.doing(|| "tune status".into())?;
+    let told: serde_json::Value =
+        serde_json::from_slice(&told.stdout).doing(|| "tune status".into())?;
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).doing(|| path)?;
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
+    let field = |nth: usize| {
+        fields
+            .get(nth)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0.0)
+    };
+    let number = |name: &str| told[name].as_f64().unwrap_or(0.0);
+    Ok(Counters {
+        passes: number("passes"),
+        cpu_us: number("cpu_us"),
+        user_ticks: field(11),
+        kernel_ticks: field(12),
+    })
+}
