@@ -12,12 +12,12 @@ use crate::capabilities::{self, Capability};
 use crate::cgroups;
 use crate::failure::Failure;
 use crate::kernel::{HAS_BPF, Kernel, Order};
-use crate::look::{Answer, Outcome, View};
 use crate::matching::Matching;
 use crate::place;
 use crate::receive::events::Events;
 use crate::receive::priority;
 use crate::receive::tracing::{Chosen, Tracing};
+use crate::snapshot::{Answer, Outcome, View};
 
 /// One thing that was looked at.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -168,7 +168,7 @@ fn lockdown() -> Finding {
 fn tried() -> Result<String, Failure> {
     let mut kernel = Kernel::open(None)?;
     let mut view = View::default();
-    kernel.look(&mut view)?;
+    kernel.snapshot(&mut view)?;
     Ok(format!(
         "works; {} sockets in this network namespace",
         view.matched()
@@ -255,7 +255,7 @@ fn set_and_given_back() -> Result<(), String> {
     };
     kernel.select(&matching).map_err(failed)?;
     let mut view = View::default();
-    kernel.look(&mut view).map_err(failed)?;
+    kernel.snapshot(&mut view).map_err(failed)?;
     // It has sent nothing yet.
     let seen = view.quiet.first().ok_or("our own connection is not seen")?;
     let to = Setting {

@@ -6,8 +6,8 @@ use std::path::Path;
 use ackpace_core::sndbuf::outside::Setting;
 
 use crate::failure::Failure;
-use crate::look::{Answer, View};
 use crate::matching::Matching;
+use crate::snapshot::{Answer, View};
 
 /// What is done to one socket, if it still has `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Kernel {
     ///
     /// # Errors
     /// Never called.
-    pub fn look(&mut self, _: &mut View) -> Result<(), Failure> {
+    pub fn snapshot(&mut self, _: &mut View) -> Result<(), Failure> {
         match self.nothing {}
     }
 
@@ -102,7 +102,7 @@ impl Kernel {
 #[cfg(has_bpf)]
 impl Kernel {
     /// Loads the program. `pin`: where the records are; made if they are not there. `None`: records that end with this
-    /// process, for looks alone.
+    /// process, for snapshots alone.
     ///
     /// # Errors
     /// The kernel refuses; what to do.
@@ -127,12 +127,12 @@ impl Kernel {
         self.passes.select_cgroups(ids)
     }
 
-    /// Looks at all sockets that match, and at those that were changed.
+    /// Takes a snapshot of each socket that matches, and of those that were changed.
     ///
     /// # Errors
     /// As bpf(2) and read(2).
-    pub fn look(&mut self, view: &mut View) -> Result<(), Failure> {
-        self.passes.look(view)
+    pub fn snapshot(&mut self, view: &mut View) -> Result<(), Failure> {
+        self.passes.snapshot(view)
     }
 
     /// Carries out orders, [`crate::limits::ORDERS_MAX`] at most. Sockets that are gone by now have no answer.

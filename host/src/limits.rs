@@ -29,8 +29,8 @@ pub const LOST_LATELY_US: u64 = 10_000_000;
 pub const QUIET_US: u64 = 3_000_000;
 /// For how long a socket may have its former clamp back at once: longer than a drain.
 pub const LATELY_US: u64 = 3_000_000;
-/// A look at a socket that the kernel gave, and what one read takes of them: a page table's worth of memory. Not a bound
-/// of what is read in all.
+/// What one read takes of the snapshots of sockets: a page table's worth of memory. Not a bound of what is
+/// read in all.
 pub const READ_BYTES: usize = 256 << 10;
 /// Processes and ports that `receive watch` tells apart (`ROWS_MAX`). More: their segments are not told of, and counted.
 pub const ROWS_MAX: usize = 1_024;

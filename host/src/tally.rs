@@ -19,7 +19,7 @@ pub struct Tally {
     pub budget_bytes: u64,
     /// What the shares add up to.
     pub shares_bytes: u64,
-    /// What the sockets with a share held when they were last looked at, unsent and in flight.
+    /// What the sockets with a share held when they were last sampled, unsent and in flight.
     pub held_bytes: u64,
     /// Beside that, what is left of what sockets held when they were first seen.
     pub before_bytes: u64,
@@ -47,7 +47,7 @@ pub struct Tally {
     pub void: u64,
     /// Orders that the kernel refused.
     pub refused: u64,
-    /// Looks at all sockets so far.
+    /// Passes over all sockets so far.
     pub passes: u64,
     /// CPU time of the last one, with what followed from it.
     pub pass_cpu_us: u64,

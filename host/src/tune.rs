@@ -14,15 +14,15 @@ use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::kernel::{HAS_BPF, Kernel, Order};
 use crate::limits::ORDERS_MAX;
-use crate::look::{Answer, Look, Outcome, View};
 use crate::options::Tune;
 use crate::place::{self, Lock, Place};
 use crate::signals;
+use crate::snapshot::{Answer, Outcome, SocketSnapshot, View};
 use crate::status::{self, Board};
 use crate::tuner::{Action, ByCookie, Change, Chosen, FLOOR_BYTES, Tuner};
 
-/// After so many looks `--once` is done: by the second one rates are known.
-const LOOKS_OF_ONCE: u64 = 2;
+/// After so many snapshots `--once` is done: by the second one rates are known.
+const SNAPSHOTS_OF_ONCE: u64 = 2;
 
 /// What an instance does, for a second one.
 const DOES: &str = "tunes this network namespace";
@@ -148,9 +148,11 @@ impl Session {
                 _socket: socket,
             });
         }
-        self.look()?;
-        let open = |look: &&Look| look.is_matched && look.is_open && look.sample.unacked_bytes > 0;
-        let sending = self.view.looks.iter().filter(open).count() as u64;
+        self.snapshot()?;
+        let open = |snapshot: &&SocketSnapshot| {
+            snapshot.is_matched && snapshot.is_open && snapshot.sample.unacked_bytes > 0
+        };
+        let sending = self.view.snapshots.iter().filter(open).count() as u64;
         let budget_bytes = self.tuner.tally.budget_bytes;
         if sending * FLOOR_BYTES > budget_bytes && !options.dry_run {
             let text = format!(
@@ -178,7 +180,7 @@ impl Session {
     fn drive(&mut self, options: &Tune, stopped: &Receiver<()>) -> Result<(), Failure> {
         loop {
             self.turn()?;
-            if options.once && self.tuner.tally.passes >= LOOKS_OF_ONCE {
+            if options.once && self.tuner.tally.passes >= SNAPSHOTS_OF_ONCE {
                 tell!("{}", self.last_words(options.json).trim_end());
                 return Ok(());
             }
@@ -202,16 +204,16 @@ impl Session {
         }
     }
 
-    /// Does what the machine wishes, until it rests.
+    /// Does what the machine orders, until it rests.
     fn turn(&mut self) -> Result<(), Failure> {
         let from_ns = thread_cpu_ns();
-        let mut looked = false;
-        while let Some(wish) = self.tuner.poll(self.clock.now()) {
-            match wish {
-                Action::Look => {
-                    self.look()?;
-                    self.tuner.looked(&self.view, self.clock.now());
-                    looked = true;
+        let mut sampled = false;
+        while let Some(action) = self.tuner.poll(self.clock.now()) {
+            match action {
+                Action::Snapshot => {
+                    self.snapshot()?;
+                    self.tuner.sampled(&self.view, self.clock.now());
+                    sampled = true;
                 }
                 Action::Orders(changes) => self.carry_out(&changes)?,
             }
@@ -220,7 +222,7 @@ impl Session {
         let was_short = self.board.is_short();
         let tally = &mut self.tuner.tally;
         tally.cpu_us += us;
-        if looked {
+        if sampled {
             tally.passes += 1;
             tally.pass_cpu_us = us;
         }
@@ -237,7 +239,7 @@ impl Session {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Failure> {
+    fn snapshot(&mut self) -> Result<(), Failure> {
         if let Some(directory) = &self.cgroup {
             let found = cgroups::below(directory);
             let is_gone = found.is_err();
@@ -252,7 +254,7 @@ impl Session {
             }
             self.kernel.select_cgroups(&found.unwrap_or_default().ids)?;
         }
-        self.kernel.look(&mut self.view)
+        self.kernel.snapshot(&mut self.view)
     }
 
     fn carry_out(&mut self, changes: &[Change]) -> Result<(), Failure> {

@@ -1,8 +1,8 @@
-//! What a look at the sockets leads to. Pure: looks come in, orders go out, time is an argument.
+//! What snapshots of sockets lead to. Pure: snapshots come in, orders go out, time is an argument.
 //!
-//! The division is the server's own ([`ackpace_core::sndbuf::pool`]), with one worker: this machine is asked for looks as
+//! The division is the server's own ([`ackpace_core::sndbuf::pool`]), with one worker: this machine is asked for snapshots as
 //! a worker is, and hears of shares. What a share means for a socket of another program is
-//! [`ackpace_core::sndbuf::outside`]. In between this file keeps what two looks together tell: rates, what holds a
+//! [`ackpace_core::sndbuf::outside`]. In between this file keeps what two snapshots together tell: rates, what holds a
 //! client up, losses of the last seconds.
 
 mod member;
@@ -24,7 +24,7 @@ use self::members::Members;
 pub use self::members::{ByCookie, CookieHasher};
 use crate::kernel::Order;
 use crate::limits::SOCKETS_MAX;
-use crate::look::{Look, Outcome, Quiet, Record, View};
+use crate::snapshot::{Outcome, Quiet, Record, SocketSnapshot, View};
 use crate::tally::Tally;
 
 /// What each socket has at least: two segments in flight and one unsent, of an Ethernet.
@@ -48,8 +48,8 @@ pub struct Chosen {
 /// What is to be done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Look at all sockets; answered by [`Tuner::looked`].
-    Look,
+    /// Take a snapshot of each socket; answered by [`Tuner::sampled`].
+    Snapshot,
     /// Carry these out; answered by [`Tuner::carried_out`].
     Orders(Vec<Change>),
 }
@@ -92,12 +92,12 @@ impl Why {
 #[derive(Clone, Copy, Debug)]
 struct Member {
     conn: ConnId,
-    look: Look,
+    snapshot: SocketSnapshot,
     /// What the record in the socket says, if we changed it.
     ours: Option<Record>,
     /// Acknowledged bytes, in all, at which what it held before us is gone.
     before_us_bytes: u64,
-    /// By the last two looks.
+    /// By the last two snapshots.
     rate_bytes_per_s: u64,
     pace: Pace,
     /// Its share; `None`: it sends nothing, and has none.
@@ -108,7 +108,7 @@ struct Member {
     lately: Option<(u32, Instant)>,
     /// Somebody else has set it once: it stays alone for good.
     left: Option<HandsOff>,
-    /// Number of the look that saw it last.
+    /// Number of the pass that saw it last.
     seen: u64,
 }
 
@@ -120,11 +120,11 @@ pub struct Tuner {
     members: Members,
     /// Sockets that match and were never seen to send.
     strangers: u64,
-    looks: u64,
-    looked_at: Instant,
+    passes: u64,
+    sampled_at: Instant,
     /// The slot from which the pool has asked; answers have all of them.
     asked_from: u32,
-    /// Shares or looks have changed since the last orders.
+    /// Shares or snapshots have changed since the last orders.
     dirty: bool,
     /// What was counted.
     pub tally: Tally,
@@ -144,8 +144,8 @@ impl Tuner {
             pool: Pool::new(settings, now),
             members: Members::default(),
             strangers: 0,
-            looks: 0,
-            looked_at: now,
+            passes: 0,
+            sampled_at: now,
             asked_from: 0,
             dirty: false,
             tally: Tally {
@@ -167,7 +167,7 @@ impl Tuner {
             match out {
                 Out::Sample { from, .. } => {
                     self.asked_from = from;
-                    return Some(Action::Look);
+                    return Some(Action::Snapshot);
                 }
                 Out::Share { conn, grant, .. } => {
                     if let Some(member) = self.members.named(conn) {
@@ -192,18 +192,18 @@ impl Tuner {
     }
 
     /// All sockets that match, and those that were changed.
-    pub fn looked(&mut self, view: &View, now: Instant) {
-        self.looks += 1;
+    pub fn sampled(&mut self, view: &View, now: Instant) {
+        self.passes += 1;
         self.strangers = 0;
         (self.tally.beyond, self.tally.before_bytes) = (0, 0);
-        let mut readings = Vec::with_capacity(view.looks.len());
-        let us = now.since_us(self.looked_at).max(1);
-        let looks = view.looks.iter();
-        readings.extend(looks.filter_map(|look| self.saw(look, us, now)));
+        let mut readings = Vec::with_capacity(view.snapshots.len());
+        let us = now.since_us(self.sampled_at).max(1);
+        let snapshots = view.snapshots.iter();
+        readings.extend(snapshots.filter_map(|snapshot| self.saw(snapshot, us, now)));
         let quiet = view.quiet.iter();
         readings.extend(quiet.filter_map(|one| self.rests(one, us, now)));
-        self.looked_at = now;
-        self.members.keep_seen(self.looks);
+        self.sampled_at = now;
+        self.members.keep_seen(self.passes);
         self.dirty = true;
         let sampled = In::Sampled {
             worker: 0,
@@ -222,8 +222,8 @@ impl Tuner {
             return None;
         };
         let member = self.members.at(at)?;
-        let before = &member.look;
-        let mut look = Look {
+        let before = &member.snapshot;
+        let mut snapshot = SocketSnapshot {
             now: quiet.now,
             queued_bytes: 0,
             buffer_is_fixed: false,
@@ -231,64 +231,64 @@ impl Tuner {
             is_open: true,
             ..*before
         };
-        look.sample.unacked_bytes = 0;
-        look.sample.unsent_bytes = Some(0);
-        if member.grant.is_none() && look == *before {
-            member.seen = self.looks;
+        snapshot.sample.unacked_bytes = 0;
+        snapshot.sample.unsent_bytes = Some(0);
+        if member.grant.is_none() && snapshot == *before {
+            member.seen = self.passes;
             return None;
         }
-        self.saw(&look, us, now)
+        self.saw(&snapshot, us, now)
     }
 
     /// One socket; its reading, if it takes part.
-    fn saw(&mut self, look: &Look, us: u64, now: Instant) -> Option<Reading> {
-        let at = match self.members.find(look.cookie) {
+    fn saw(&mut self, snapshot: &SocketSnapshot, us: u64, now: Instant) -> Option<Reading> {
+        let at = match self.members.find(snapshot.cookie) {
             Some(at) => at,
             None if self.members.len() >= SOCKETS_MAX => {
                 self.tally.beyond += 1;
                 return None;
             }
-            None => self.members.enter(*look),
+            None => self.members.enter(*snapshot),
         };
         let member = self.members.at(at)?;
-        let before = member.look;
-        member.seen = self.looks;
-        let mut look = *look;
+        let before = member.snapshot;
+        member.seen = self.passes;
+        let mut snapshot = *snapshot;
         if self.chosen.dry_run {
-            look.now = before.now;
+            snapshot.now = before.now;
         }
-        let held_up_us = member.take(look, us, now);
-        if member.left.is_some() || !look.is_matched || !look.is_open {
+        let held_up_us = member.take(snapshot, us, now);
+        if member.left.is_some() || !snapshot.is_matched || !snapshot.is_open {
             return None;
         }
-        let is_sending = look.sample.unacked_bytes > 0 || acked(&look) != acked(&before);
+        let is_sending = snapshot.sample.unacked_bytes > 0 || acked(&snapshot) != acked(&before);
         if !is_sending && member.grant.is_none() {
             return None; // it has nothing, and needs nothing
         }
         let start_bytes = self.pool.totals().start_bytes;
         let grant = *member.grant.get_or_insert(Grant {
             share_bytes: start_bytes,
-            segment_bytes: look.segment_bytes(),
+            segment_bytes: snapshot.segment_bytes(),
             ..Grant::default()
         });
         // What it held before us can't be taken back. It is let go, and not made up for by the others.
-        let left_bytes = member.before_us_bytes.saturating_sub(acked(&look));
-        self.tally.before_bytes += left_bytes.min(look.sample.unacked_bytes);
+        let left_bytes = member.before_us_bytes.saturating_sub(acked(&snapshot));
+        self.tally.before_bytes += left_bytes.min(snapshot.sample.unacked_bytes);
         Some(Reading {
             conn: member.conn,
-            address: look.address(),
+            address: snapshot.address(),
             is_sending,
             sample: TcpSample {
                 // Buffers come whole, so a socket may hold more than its share for good; others are not short of that.
-                unacked_bytes: look
+                unacked_bytes: snapshot
                     .sample
                     .unacked_bytes
                     .saturating_sub(left_bytes)
                     .min(grant.share_bytes),
-                ..look.sample
+                ..snapshot.sample
             },
-            counted: look.counted,
-            control: look.control,
+            counted: snapshot.counted,
+            control: snapshot.control,
             pace: member.pace,
             rate_bytes_per_s: member.rate_bytes_per_s,
             held_up_us,
@@ -298,7 +298,7 @@ impl Tuner {
         })
     }
 
-    /// The orders that follow from looks and shares.
+    /// The orders that follow from snapshots and shares.
     fn changes(&mut self, now: Instant) -> Vec<Change> {
         let most = self.chosen.lowat_bytes_most;
         let mut changes = Vec::new();
@@ -317,12 +317,12 @@ impl Tuner {
             };
             changes.push(Change {
                 order: Order {
-                    cookie: member.look.cookie,
-                    from: member.look.now,
+                    cookie: member.snapshot.cookie,
+                    from: member.snapshot.now,
                     to,
                 },
-                local: member.look.local,
-                peer: member.look.peer,
+                local: member.snapshot.local,
+                peer: member.snapshot.peer,
                 share_bytes: member.share_bytes(),
                 why,
             });
@@ -378,12 +378,12 @@ impl Tuner {
         ) = (self.strangers, 0, 0, 0);
         let mut left = [0u64; HandsOff::ALL.len()];
         for member in self.members.iter() {
-            let look = &member.look;
-            let is_clamped = look.now.clamp_segments < NONE_SEGMENTS;
-            tally.sockets += u64::from(look.is_matched);
+            let snapshot = &member.snapshot;
+            let is_clamped = snapshot.now.clamp_segments < NONE_SEGMENTS;
+            tally.sockets += u64::from(snapshot.is_matched);
             tally.tuned += u64::from(member.ours.is_some());
             tally.clamped += u64::from(member.ours.is_some() && is_clamped);
-            tally.queued_bytes += u64::from(look.queued_bytes);
+            tally.queued_bytes += u64::from(snapshot.queued_bytes);
             if let Some(why) = member.left {
                 left[why as usize] += 1;
             }
@@ -396,11 +396,11 @@ impl Tuner {
     }
 }
 
-fn acked(look: &Look) -> u64 {
-    look.sample.flow.map_or(0, |flow| flow.acked_bytes)
+fn acked(snapshot: &SocketSnapshot) -> u64 {
+    snapshot.sample.flow.map_or(0, |flow| flow.acked_bytes)
 }
 
-/// What was delivered between two looks, by the time in which something was to be sent, and what held the client up: its
+/// What was delivered between two snapshots, by the time in which something was to be sent, and what held the client up: its
 /// own window for most of that time, or its path. `None`: there was nothing to be sent.
 fn progress(before: Flow, now: Flow) -> Option<(u64, Pace)> {
     let bytes = now.acked_bytes.saturating_sub(before.acked_bytes);

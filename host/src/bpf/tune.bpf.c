@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 // One pass over the TCP sockets of a network namespace (an iterator, iter/tcp). It decides nothing: it tells user space
-// what a socket has (`struct look`), and carries out the order for it (`struct order`), if the socket still is as user
-// space saw it. What a socket had before is kept in the socket itself (`touched`). That record is written in the same
-// visit as the change, goes away with the socket, and outlives the program, since the map is pinned.
+// what a socket has (`struct socket_snapshot`), and carries out the order for it (`struct order`), if the socket still
+// is as user space saw it. What a socket had before is kept in the socket itself (`touched`). That record is written in
+// the same visit as the change, goes away with the socket, and outlives the program, since the map is pinned.
 
 #include "program.h"
 #include "tune.h"
@@ -55,16 +55,16 @@ struct {
 	__type(value, __u8);
 } prefixes SEC(".maps");
 
-static __always_inline void addresses(const struct sock_common *common, struct look *look)
+static __always_inline void addresses(const struct sock_common *common, struct socket_snapshot *snapshot)
 {
 	if (common->skc_family == AF_INET6) {
-		__builtin_memcpy(look->local, common->skc_v6_rcv_saddr.in6_u.u6_addr8, 16);
-		__builtin_memcpy(look->peer, common->skc_v6_daddr.in6_u.u6_addr8, 16);
+		__builtin_memcpy(snapshot->local, common->skc_v6_rcv_saddr.in6_u.u6_addr8, 16);
+		__builtin_memcpy(snapshot->peer, common->skc_v6_daddr.in6_u.u6_addr8, 16);
 		return;
 	}
-	look->local[10] = look->local[11] = look->peer[10] = look->peer[11] = 0xff;
-	__builtin_memcpy(look->local + 12, &common->skc_rcv_saddr, 4);
-	__builtin_memcpy(look->peer + 12, &common->skc_daddr, 4);
+	snapshot->local[10] = snapshot->local[11] = snapshot->peer[10] = snapshot->peer[11] = 0xff;
+	__builtin_memcpy(snapshot->local + 12, &common->skc_rcv_saddr, 4);
+	__builtin_memcpy(snapshot->peer + 12, &common->skc_daddr, 4);
 }
 
 static __always_inline __u64 cgroup_of(struct sock *sk)
@@ -75,14 +75,14 @@ static __always_inline __u64 cgroup_of(struct sock *sk)
 }
 
 // By what never changes of a socket: port and address.
-static __always_inline int matches_place(const struct control *control, const struct look *look)
+static __always_inline int matches_place(const struct control *control, const struct socket_snapshot *snapshot)
 {
 	struct prefix prefix = { .bits = 128 };
 
-	if (control->by & BY_PORT && !bpf_map_lookup_elem(&ports, &look->local_port))
+	if (control->by & BY_PORT && !bpf_map_lookup_elem(&ports, &snapshot->local_port))
 		return 0;
 	if (control->by & BY_ADDRESS) {
-		__builtin_memcpy(prefix.address, look->local, 16);
+		__builtin_memcpy(prefix.address, snapshot->local, 16);
 		if (!bpf_map_lookup_elem(&prefixes, &prefix))
 			return 0;
 	}
@@ -90,7 +90,7 @@ static __always_inline int matches_place(const struct control *control, const st
 }
 
 // What TCP_INFO would tell (tcp_get_info in net/ipv4/tcp.c), as counters of the kernel.
-static __always_inline void counters(struct tcp_sock *tp, struct look *look)
+static __always_inline void counters(struct tcp_sock *tp, struct socket_snapshot *snapshot)
 {
 	struct inet_connection_sock *icsk = &tp->inet_conn;
 	struct sock *sk = &icsk->icsk_inet.sk;
@@ -98,26 +98,26 @@ static __always_inline void counters(struct tcp_sock *tp, struct look *look)
 	__u32 kind = BPF_CORE_READ_BITFIELD(tp, chrono_type);
 	__u32 since = kind ? now - tp->chrono_start : 0;
 
-	look->cwnd_segments = tp->snd_cwnd;
-	look->threshold_segments = tp->snd_ssthresh;
-	look->peer_window_bytes = tp->snd_wnd;
-	look->segment_bytes = tp->mss_cache;
-	look->rtt_eighths_us = tp->srtt_us;
-	look->rtt_min_us = tp->rtt_min.s[0].v;
-	look->rto_ticks = icsk->icsk_rto;
-	look->acked_bytes = tp->bytes_acked;
-	look->unacked_bytes = tp->write_seq - tp->snd_una;
-	look->unsent_bytes = tp->write_seq - tp->snd_nxt;
-	look->sent_segments = tp->data_segs_out;
-	look->resent_segments = tp->total_retrans;
-	look->marked_segments = tp->delivered_ce;
-	look->busy_ticks = tp->chrono_stat[0] + tp->chrono_stat[1] + tp->chrono_stat[2] + since;
-	look->window_limited_ticks = tp->chrono_stat[1] + (kind == CHRONO_WINDOW_LIMITED ? since : 0);
-	look->quiet_ticks = now - tp->lsndtime;
-	look->queued_bytes = sk->sk_wmem_queued;
-	look->send_buffer_bytes = sk->sk_sndbuf;
-	look->ca_state = BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state);
-	bpf_core_read_str(look->control, sizeof(look->control), &icsk->icsk_ca_ops->name);
+	snapshot->cwnd_segments = tp->snd_cwnd;
+	snapshot->threshold_segments = tp->snd_ssthresh;
+	snapshot->peer_window_bytes = tp->snd_wnd;
+	snapshot->segment_bytes = tp->mss_cache;
+	snapshot->rtt_eighths_us = tp->srtt_us;
+	snapshot->rtt_min_us = tp->rtt_min.s[0].v;
+	snapshot->rto_ticks = icsk->icsk_rto;
+	snapshot->acked_bytes = tp->bytes_acked;
+	snapshot->unacked_bytes = tp->write_seq - tp->snd_una;
+	snapshot->unsent_bytes = tp->write_seq - tp->snd_nxt;
+	snapshot->sent_segments = tp->data_segs_out;
+	snapshot->resent_segments = tp->total_retrans;
+	snapshot->marked_segments = tp->delivered_ce;
+	snapshot->busy_ticks = tp->chrono_stat[0] + tp->chrono_stat[1] + tp->chrono_stat[2] + since;
+	snapshot->window_limited_ticks = tp->chrono_stat[1] + (kind == CHRONO_WINDOW_LIMITED ? since : 0);
+	snapshot->quiet_ticks = now - tp->lsndtime;
+	snapshot->queued_bytes = sk->sk_wmem_queued;
+	snapshot->send_buffer_bytes = sk->sk_sndbuf;
+	snapshot->ca_state = BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state);
+	bpf_core_read_str(snapshot->control, sizeof(snapshot->control), &icsk->icsk_ca_ops->name);
 }
 
 static __always_inline long set_clamp(struct tcp_sock *tp, __u32 segments)
@@ -187,7 +187,7 @@ static __always_inline void tell(struct bpf_iter__tcp *context, __u64 cookie, __
 // Most sockets have no order: of those it reads as little as it can.
 static __always_inline void obey(struct bpf_iter__tcp *context, struct sock_common *common)
 {
-	__u64 cookie = common->skc_cookie.counter; // a look has made it
+	__u64 cookie = common->skc_cookie.counter; // a snapshot has made it
 	struct order *order = bpf_map_lookup_elem(&orders, &cookie);
 	struct touched *ours;
 	struct tcp_sock *tp;
@@ -222,24 +222,24 @@ static __always_inline void of_records(struct bpf_iter__tcp *context, struct soc
 }
 
 // Nothing to send, nothing in flight, and so for a while.
-static __always_inline int is_quiet(struct tcp_sock *tp, const struct control *control, const struct look *look)
+static __always_inline int is_quiet(struct tcp_sock *tp, const struct control *control, const struct socket_snapshot *snapshot)
 {
 	__u32 since = (__u32)bpf_jiffies64() - tp->lsndtime;
 
-	return look->flags == FLAG_MATCHED && (look->state == STATE_ESTABLISHED || look->state == STATE_CLOSE_WAIT) &&
+	return snapshot->flags == FLAG_MATCHED && (snapshot->state == STATE_ESTABLISHED || snapshot->state == STATE_CLOSE_WAIT) &&
 	       tp->write_seq == tp->snd_una && (!tp->data_segs_out || since >= control->quiet_ticks);
 }
 
 static __always_inline void see(struct bpf_iter__tcp *context, struct sock_common *common,
 				const struct control *control)
 {
-	struct look look = { .state = common->skc_state, .local_port = common->skc_num };
+	struct socket_snapshot snapshot = { .state = common->skc_state, .local_port = common->skc_num };
 	struct quiet quiet = {};
 	struct tcp_sock *tp;
 	__u64 cgroup = 0;
 
-	addresses(common, &look);
-	if (!matches_place(control, &look))
+	addresses(common, &snapshot);
+	if (!matches_place(control, &snapshot))
 		return;
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp)
@@ -247,24 +247,24 @@ static __always_inline void see(struct bpf_iter__tcp *context, struct sock_commo
 	if (control->by & BY_CGROUP)
 		cgroup = cgroup_of(&tp->inet_conn.icsk_inet.sk);
 	if (!(control->by & BY_CGROUP) || bpf_map_lookup_elem(&cgroups, &cgroup))
-		look.flags |= FLAG_MATCHED;
+		snapshot.flags |= FLAG_MATCHED;
 	else if (!bpf_sk_storage_get(&touched, tp, 0, 0))
 		return;
 	if (BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) & SNDBUF_LOCK)
-		look.flags |= FLAG_SEND_BUFFER_FIXED;
-	look.cookie = bpf_get_socket_cookie(common);
-	look.clamp_segments = tp->snd_cwnd_clamp;
-	look.lowat_bytes = tp->notsent_lowat;
-	if (is_quiet(tp, control, &look)) {
-		quiet.cookie = look.cookie | QUIET;
-		quiet.clamp_segments = look.clamp_segments;
-		quiet.lowat_bytes = look.lowat_bytes;
+		snapshot.flags |= FLAG_SEND_BUFFER_FIXED;
+	snapshot.cookie = bpf_get_socket_cookie(common);
+	snapshot.clamp_segments = tp->snd_cwnd_clamp;
+	snapshot.lowat_bytes = tp->notsent_lowat;
+	if (is_quiet(tp, control, &snapshot)) {
+		quiet.cookie = snapshot.cookie | QUIET;
+		quiet.clamp_segments = snapshot.clamp_segments;
+		quiet.lowat_bytes = snapshot.lowat_bytes;
 		bpf_seq_write(context->meta->seq, &quiet, sizeof(quiet));
 		return;
 	}
-	look.peer_port = bpf_ntohs(common->skc_dport);
-	counters(tp, &look);
-	bpf_seq_write(context->meta->seq, &look, sizeof(look));
+	snapshot.peer_port = bpf_ntohs(common->skc_dport);
+	counters(tp, &snapshot);
+	bpf_seq_write(context->meta->seq, &snapshot, sizeof(snapshot));
 }
 
 SEC("iter/tcp")
@@ -285,7 +285,7 @@ int pass(struct bpf_iter__tcp *context)
 	if (common->skc_state == STATE_LISTEN || common->skc_state == STATE_CLOSE)
 		return 0;
 	switch (control_now->mode) {
-	case MODE_LOOK:
+	case MODE_SNAPSHOT:
 		see(context, common, control_now);
 		break;
 	case MODE_ORDERS:

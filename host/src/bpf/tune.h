@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-// What the program and user space tell each other. `host/src/look.rs` and `host/src/kernel.rs` have the same layout.
+// What the program and user space tell each other. `host/src/snapshot.rs` and `host/src/kernel.rs` have the same layout.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 // "No clamp", as far as it can be set.
 #define CLAMP_NONE 0x7fffffff
 
-enum { MODE_CLOCK = 0, MODE_LOOK = 1, MODE_ORDERS = 2, MODE_RESTORE = 3, MODE_CHANGED = 4 };
+enum { MODE_CLOCK = 0, MODE_SNAPSHOT = 1, MODE_ORDERS = 2, MODE_RESTORE = 3, MODE_CHANGED = 4 };
 enum { BY_PORT = 1, BY_CGROUP = 2, BY_ADDRESS = 4 };
 enum { FLAG_MATCHED = 2, FLAG_SEND_BUFFER_FIXED = 4 };
 // What became of an order: done; the socket was not as user space saw it; the kernel refused.
@@ -68,7 +68,7 @@ struct quiet {
 };
 
 // A tick is a jiffy.
-struct look {
+struct socket_snapshot {
 	__u64 cookie;
 	__u64 acked_bytes;
 	__u8 local[16];

@@ -12,8 +12,8 @@ use super::Order;
 use super::object::{Aligned, failed, refused};
 use crate::failure::Failure;
 use crate::limits::{ORDERS_MAX, QUIET_US, READ_BYTES};
-use crate::look::{ANSWER_BYTES, Answer, View};
 use crate::matching::Matching;
+use crate::snapshot::{ANSWER_BYTES, Answer, View};
 
 // `MODE_...`
 const CLOCK: u32 = 0;
@@ -166,7 +166,7 @@ impl Passes {
     }
 
     /// As [`super::Kernel::look`].
-    pub fn look(&mut self, view: &mut View) -> Result<(), Failure> {
+    pub fn snapshot(&mut self, view: &mut View) -> Result<(), Failure> {
         view.clear();
         let ticks_per_s = self.ticks_per_s;
         self.pass(LOOK, |bytes| view.take(bytes, ticks_per_s))

@@ -1,4 +1,4 @@
-//! What is kept of one socket between two looks, and the step that it leads to.
+//! What is kept of one socket between two snapshots, and the step that it leads to.
 
 use ackpace_core::conn::ConnId;
 use ackpace_core::sndbuf::Pace;
@@ -7,15 +7,15 @@ use ackpace_core::units::Instant;
 
 use super::{Change, Member, Why, acked, progress};
 use crate::limits::{LATELY_US, LOST_LATELY_US};
-use crate::look::{Look, Record};
+use crate::snapshot::{Record, SocketSnapshot};
 
 impl Member {
-    pub(super) fn new(conn: ConnId, look: Look) -> Member {
+    pub(super) fn new(conn: ConnId, snapshot: SocketSnapshot) -> Member {
         Member {
             conn,
-            look,
+            snapshot,
             ours: None,
-            before_us_bytes: acked(&look) + look.sample.unacked_bytes,
+            before_us_bytes: acked(&snapshot) + snapshot.sample.unacked_bytes,
             rate_bytes_per_s: 0,
             pace: Pace::Path,
             grant: None,
@@ -26,49 +26,53 @@ impl Member {
         }
     }
 
-    /// A new look, `us` after the last one. For how long the clamp held it up meanwhile.
-    pub(super) fn take(&mut self, look: Look, us: u64, now: Instant) -> u64 {
-        let before = std::mem::replace(&mut self.look, look);
-        if look.sample.path.resent_segments != before.sample.path.resent_segments {
+    /// A new snapshot, `us` after the last one. For how long the clamp held it up meanwhile.
+    pub(super) fn take(&mut self, snapshot: SocketSnapshot, us: u64, now: Instant) -> u64 {
+        let before = std::mem::replace(&mut self.snapshot, snapshot);
+        if snapshot.sample.path.resent_segments != before.sample.path.resent_segments {
             self.lost_at = Some(now);
         }
-        if let (Some(flow), Some(flow_before)) = (look.sample.flow, before.sample.flow) {
+        if let (Some(flow), Some(flow_before)) = (snapshot.sample.flow, before.sample.flow) {
             let told = progress(flow_before, flow);
             (self.rate_bytes_per_s, self.pace) = told.unwrap_or((self.rate_bytes_per_s, self.pace));
         }
-        let full = |look: &Look| {
-            look.cwnd_segments >= look.now.clamp_segments
-                && look.sample.unsent_bytes.unwrap_or(0) > 0
+        let full = |snapshot: &SocketSnapshot| {
+            snapshot.cwnd_segments >= snapshot.now.clamp_segments
+                && snapshot.sample.unsent_bytes.unwrap_or(0) > 0
         };
         // It was full both times: so it was in between.
-        if full(&look) && full(&before) { us } else { 0 }
+        if full(&snapshot) && full(&before) {
+            us
+        } else {
+            0
+        }
     }
 
     /// The step that its share and what it has lead to.
     pub(super) fn step(&self, lowat_bytes_most: u32, now: Instant) -> Step {
-        let look = &self.look;
+        let snapshot = &self.snapshot;
         let ours = self.ours.map(|record| record.set);
         let foreign = self
             .left
-            .or((!look.is_matched).then_some(HandsOff::Unmatched));
+            .or((!snapshot.is_matched).then_some(HandsOff::Unmatched));
         match (foreign, ours) {
             (Some(why), Some(_)) => return Step::GiveBack(why),
             (Some(why), None) => return Step::Leave(why),
-            (None, _) if !look.is_open => return Step::Keep,
+            (None, _) if !snapshot.is_open => return Step::Keep,
             (None, None) if self.grant.is_none() => return Step::Keep,
             (None, _) => {}
         }
         let since = |at: Instant, us: u64| now.since_us(at) < us;
         let seen = Seen {
-            now: look.now,
+            now: snapshot.now,
             ours,
-            buffer_is_fixed: look.buffer_is_fixed,
-            cwnd_segments: look.cwnd_segments,
-            threshold_segments: look.threshold_segments,
-            segment_bytes: look.segment_bytes(),
+            buffer_is_fixed: snapshot.buffer_is_fixed,
+            cwnd_segments: snapshot.cwnd_segments,
+            threshold_segments: snapshot.threshold_segments,
+            segment_bytes: snapshot.segment_bytes(),
             rate_bytes_per_s: self.rate_bytes_per_s,
-            rtt_min_us: look.sample.path.rtt_min_us,
-            control: look.control,
+            rtt_min_us: snapshot.sample.path.rtt_min_us,
+            control: snapshot.control,
             lost_lately: self.lost_at.is_some_and(|at| since(at, LOST_LATELY_US)),
             lately_segments: self
                 .lately
@@ -84,17 +88,17 @@ impl Member {
 
     /// An order was carried out.
     pub(super) fn changed(&mut self, change: &Change, now: Instant) {
-        let look = &mut self.look;
+        let snapshot = &mut self.snapshot;
         let from = change.order.from;
         let Some(to) = change.order.to else {
-            if let (Why::GiveBack(why), true) = (change.why, look.is_matched) {
+            if let (Why::GiveBack(why), true) = (change.why, snapshot.is_matched) {
                 self.left = Some(why);
             }
             let record = self.ours.take();
-            // What the kernel has now is seen by the next look; this is what was put back of ours.
+            // What the kernel has now is seen by the next snapshot; this is what was put back of ours.
             if let Some(record) = record {
-                look.now.clamp_segments = record.was.clamp_segments;
-                look.now.lowat_bytes = record.was.lowat_bytes;
+                snapshot.now.clamp_segments = record.was.clamp_segments;
+                snapshot.now.lowat_bytes = record.was.lowat_bytes;
             }
             return;
         };
@@ -114,6 +118,6 @@ impl Member {
         if to.lowat_bytes != from.lowat_bytes {
             record.set.lowat_bytes = to.lowat_bytes;
         }
-        look.now = to;
+        snapshot.now = to;
     }
 }

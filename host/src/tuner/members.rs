@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use ackpace_core::conn::ConnId;
 
 use super::Member;
-use crate::look::Look;
+use crate::snapshot::SocketSnapshot;
 
 /// Hashes cookies. The kernel counts them up, so nobody chooses them, and any spread will do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,7 +63,7 @@ impl Members {
         let guess = self.slots.get(self.next);
         let is_next = guess
             .and_then(|slot| slot.member.as_ref())
-            .is_some_and(|member| member.look.cookie == cookie);
+            .is_some_and(|member| member.snapshot.cookie == cookie);
         let at = match is_next {
             true => self.next,
             false => *self.by_cookie.get(&cookie)? as usize,
@@ -73,7 +73,7 @@ impl Members {
     }
 
     /// One more. Its slot.
-    pub fn enter(&mut self, look: Look) -> usize {
+    pub fn enter(&mut self, snapshot: SocketSnapshot) -> usize {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
@@ -84,8 +84,8 @@ impl Members {
             index,
             generation: slot.generation,
         };
-        slot.member = Some(Member::new(conn, look));
-        self.by_cookie.insert(look.cookie, index);
+        slot.member = Some(Member::new(conn, snapshot));
+        self.by_cookie.insert(snapshot.cookie, index);
         self.next = index as usize + 1;
         index as usize
     }
@@ -112,10 +112,10 @@ impl Members {
     }
 
     /// Forgets all that were last seen by another look than this.
-    pub fn keep_seen(&mut self, look: u64) {
+    pub fn keep_seen(&mut self, snapshot: u64) {
         for (slot, index) in self.slots.iter_mut().zip(0..) {
-            if let Some(member) = slot.member.take_if(|member| member.seen != look) {
-                self.by_cookie.remove(&member.look.cookie);
+            if let Some(member) = slot.member.take_if(|member| member.seen != snapshot) {
+                self.by_cookie.remove(&member.snapshot.cookie);
                 self.free.push(index);
             }
         }
@@ -124,7 +124,7 @@ impl Members {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::look;
+    use super::super::tests::snapshot;
     use super::*;
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         let mut members = Members::default();
         for cookie in 1..=3 {
             assert_eq!(members.find(cookie), None);
-            let at = members.enter(look(cookie));
+            let at = members.enter(snapshot(cookie));
             members.at(at).expect("just now").seen = 1;
         }
         let second = members.find(2).expect("it is there");
@@ -144,9 +144,12 @@ mod tests {
         members.keep_seen(2);
         assert_eq!((members.find(2), members.len()), (None, 2));
         assert!(members.named(name).is_none());
-        assert_eq!(members.enter(look(4)), second);
+        assert_eq!(members.enter(snapshot(4)), second);
         assert!(members.named(name).is_none(), "the slot is another's");
-        let cookies: Vec<u64> = members.iter().map(|member| member.look.cookie).collect();
+        let cookies: Vec<u64> = members
+            .iter()
+            .map(|member| member.snapshot.cookie)
+            .collect();
         assert_eq!(cookies, [1, 4, 3]);
     }
 }

@@ -3,7 +3,7 @@ use std::ops::{Deref, DerefMut};
 use ackpace_core::sndbuf::outside::Setting;
 
 use super::*;
-use crate::look::Record;
+use crate::snapshot::Record;
 use ackpace_core::sndbuf::Control;
 use ackpace_core::sndbuf::reading::Counted;
 use proptest::prelude::*;
@@ -27,8 +27,8 @@ fn tuner(dry_run: bool) -> Tuner {
 }
 
 /// What is seen of a socket that sends, untouched.
-pub(super) fn look(cookie: u64) -> Look {
-    Look {
+pub(super) fn snapshot(cookie: u64) -> SocketSnapshot {
+    SocketSnapshot {
         cookie,
         local: "10.0.0.1:80".parse().expect("an address"),
         peer: format!("10.0.1.{}:9", cookie % 250)
@@ -64,28 +64,31 @@ pub(super) fn look(cookie: u64) -> Look {
 /// A socket of a kernel, with the record in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Socket {
-    look: Look,
+    snapshot: SocketSnapshot,
     ours: Option<Record>,
 }
 
 impl Deref for Socket {
-    type Target = Look;
+    type Target = SocketSnapshot;
 
-    fn deref(&self) -> &Look {
-        &self.look
+    fn deref(&self) -> &SocketSnapshot {
+        &self.snapshot
     }
 }
 
 impl DerefMut for Socket {
-    fn deref_mut(&mut self) -> &mut Look {
-        &mut self.look
+    fn deref_mut(&mut self) -> &mut SocketSnapshot {
+        &mut self.snapshot
     }
 }
 
 /// One that sends, untouched.
 fn socket(cookie: u64) -> Socket {
-    let look = look(cookie);
-    Socket { look, ours: None }
+    let snapshot = snapshot(cookie);
+    Socket {
+        snapshot,
+        ours: None,
+    }
 }
 
 /// The sockets of a kernel, by cookie, that obey.
@@ -129,13 +132,13 @@ fn obey(sockets: &mut [Socket], changes: &[Change]) {
 /// What the kernel tells of them; in short of those that hold nothing.
 fn view(sockets: &[Socket]) -> View {
     let mut view = View::default();
-    for Socket { look, .. } in sockets {
-        match look.is_matched && look.sample.unacked_bytes == 0 {
+    for Socket { snapshot, .. } in sockets {
+        match snapshot.is_matched && snapshot.sample.unacked_bytes == 0 {
             true => view.quiet.push(Quiet {
-                cookie: look.cookie,
-                now: look.now,
+                cookie: snapshot.cookie,
+                now: snapshot.now,
             }),
-            false => view.looks.push(*look),
+            false => view.snapshots.push(*snapshot),
         }
     }
     view
@@ -147,8 +150,8 @@ fn run(tuner: &mut Tuner, sockets: &mut [Socket], from: Instant, until: Instant)
     while now < until {
         for _ in 0..10 {
             match tuner.poll(now) {
-                Some(Action::Look) => {
-                    tuner.looked(&view(sockets), now);
+                Some(Action::Snapshot) => {
+                    tuner.sampled(&view(sockets), now);
                 }
                 Some(Action::Orders(changes)) => {
                     if !tuner.tally.dry_run {
@@ -269,9 +272,9 @@ fn one_that_rests_keeps_its_setting_and_is_watched() {
 fn what_the_kernel_refuses_is_not_ours() {
     let mut tuner = tuner(false);
     while tuner.tally.refused == 0 {
-        let now = tuner.deadline().expect("the next look");
+        let now = tuner.deadline().expect("the next snapshot");
         match tuner.poll(now) {
-            Some(Action::Look) => tuner.looked(&view(&[socket(1)]), now),
+            Some(Action::Snapshot) => tuner.sampled(&view(&[socket(1)]), now),
             Some(Action::Orders(changes)) => {
                 tuner.carried_out(&changes, |_| Some(Outcome::Refused), now);
             }
@@ -297,7 +300,7 @@ fn sockets_that_close_and_ports_that_are_used_again_mix_nothing_up() {
             .any(|change| change.order.cookie == 9 && change.why == Why::Set(Cause::Joined))
     );
     assert_eq!(tuner.tally.sockets, 2);
-    // It closes between the look and the order.
+    // It closes between the snapshot and the order.
     let orders = changes.len() as u64;
     tuner.carried_out(&changes, |_| None, at(2_600));
     assert_eq!(tuner.tally.void, orders);

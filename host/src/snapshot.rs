@@ -1,4 +1,4 @@
-//! What a pass over the sockets tells of each (`struct look`, `struct quiet` and `struct answer` of `host/src/bpf/tune.h`).
+//! A snapshot of a socket: what a pass over the sockets tells of each (`struct socket_snapshot`, `struct quiet` and `struct answer` of `host/src/bpf/tune.h`).
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -12,8 +12,8 @@ use ackpace_core::sndbuf::outside::{NONE_SEGMENTS, Setting};
 use ackpace_core::sndbuf::reading::Counted;
 use ackpace_core::units::US_PER_S;
 
-/// Bytes of one look.
-pub const LOOK_BYTES: usize = 152;
+/// Bytes of one snapshot.
+pub const SNAPSHOT_BYTES: usize = 152;
 /// Bytes of one [`Quiet`].
 pub const QUIET_BYTES: usize = 16;
 /// Bytes of one [`Answer`].
@@ -44,9 +44,9 @@ pub struct Record {
     pub set: Setting,
 }
 
-/// A socket, as the kernel told.
+/// A socket at one moment, as the kernel told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct SocketSnapshot {
     /// The socket's number, never used again (SO_COOKIE).
     pub cookie: u64,
     /// This end.
@@ -100,7 +100,7 @@ pub struct Answer {
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// Those that do something, or did a moment ago.
-    pub looks: Vec<Look>,
+    pub snapshots: Vec<SocketSnapshot>,
     /// Those that rest.
     pub quiet: Vec<Quiet>,
 }
@@ -108,13 +108,17 @@ pub struct View {
 impl View {
     /// Nothing seen yet; the memory stays.
     pub fn clear(&mut self) {
-        self.looks.clear();
+        self.snapshots.clear();
         self.quiet.clear();
     }
 
     /// How many sockets match.
     pub fn matched(&self) -> usize {
-        self.looks.iter().filter(|look| look.is_matched).count() + self.quiet.len()
+        self.snapshots
+            .iter()
+            .filter(|snapshot| snapshot.is_matched)
+            .count()
+            + self.quiet.len()
     }
 
     /// Takes in what stands at the front of these bytes, and says how long that was. `None`: it is not all there yet.
@@ -122,9 +126,9 @@ impl View {
     pub fn take(&mut self, bytes: &[u8], ticks_per_s: u32) -> Option<usize> {
         let cookie = u64::from_ne_bytes(*bytes.first_chunk()?);
         if cookie & QUIET == 0 {
-            let look = Look::parse(bytes.get(..LOOK_BYTES)?, ticks_per_s)?;
-            self.looks.push(look);
-            return Some(LOOK_BYTES);
+            let snapshot = SocketSnapshot::parse(bytes.get(..SNAPSHOT_BYTES)?, ticks_per_s)?;
+            self.snapshots.push(snapshot);
+            return Some(SNAPSHOT_BYTES);
         }
         let bytes: &[u8; QUIET_BYTES] = bytes.first_chunk()?;
         let now = Setting {
@@ -157,7 +161,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-impl Look {
+impl SocketSnapshot {
     /// MSS.
     pub fn segment_bytes(&self) -> u64 {
         self.sample.flow.map_or(1, |flow| flow.segment_bytes.max(1))
@@ -171,14 +175,14 @@ impl Look {
         }
     }
 
-    /// Parses one look; `None` for bytes that are none. `ticks_per_s` is the kernel's HZ.
-    pub fn parse(bytes: &[u8], ticks_per_s: u32) -> Option<Look> {
+    /// Parses one snapshot; `None` for bytes that are none. `ticks_per_s` is the kernel's HZ.
+    pub fn parse(bytes: &[u8], ticks_per_s: u32) -> Option<SocketSnapshot> {
         let raw = Raw {
             bytes: bytes.try_into().ok()?,
             ticks_per_s: ticks_per_s.max(1),
         };
         let flags = raw.bytes[146];
-        Some(Look {
+        Some(SocketSnapshot {
             cookie: raw.long(0),
             local: SocketAddr::new(raw.address(16), raw.half(140)),
             peer: SocketAddr::new(raw.address(32), raw.half(142)),
@@ -203,9 +207,9 @@ impl Look {
     }
 }
 
-/// The bytes of a look, with the numbers in them by their places.
+/// The bytes of a snapshot, with the numbers in them by their places.
 struct Raw<'a> {
-    bytes: &'a [u8; LOOK_BYTES],
+    bytes: &'a [u8; SNAPSHOT_BYTES],
     ticks_per_s: u32,
 }
 
@@ -295,7 +299,7 @@ mod tests {
 
     #[test]
     fn fields_are_read_at_their_places() {
-        let mut bytes = [0; LOOK_BYTES];
+        let mut bytes = [0; SNAPSHOT_BYTES];
         put(&mut bytes, 0, &7_u64.to_ne_bytes());
         put(&mut bytes, 8, &(5_u64 << 32 | 9).to_ne_bytes());
         put(&mut bytes, 26, &[0xff, 0xff, 10, 1, 2, 3]);
@@ -313,36 +317,40 @@ mod tests {
         }
         put(&mut bytes, 140, &80_u16.to_ne_bytes());
         put(&mut bytes, 144, &[1, 3, 2]);
-        let look = Look::parse(&bytes, 250).expect("so many bytes");
+        let snapshot = SocketSnapshot::parse(&bytes, 250).expect("so many bytes");
         assert_eq!(
-            (look.cookie, look.local),
+            (snapshot.cookie, snapshot.local),
             (7, "10.1.2.3:80".parse().expect("an address"))
         );
         assert_eq!(
-            look.peer.ip(),
+            snapshot.peer.ip(),
             "2001:db8::".parse::<IpAddr>().expect("an address")
         );
         assert_eq!(
-            (look.control, look.now.clamp_segments, look.is_matched),
+            (
+                snapshot.control,
+                snapshot.now.clamp_segments,
+                snapshot.is_matched
+            ),
             (Control::Model, u32::MAX, true)
         );
         assert_eq!(
-            (look.sample.rtt_us, look.sample.path.threshold_bytes),
+            (snapshot.sample.rtt_us, snapshot.sample.path.threshold_bytes),
             (10_000, None)
         );
-        let flow = look.sample.flow.expect("it is always there");
+        let flow = snapshot.sample.flow.expect("it is always there");
         assert_eq!((flow.acked_bytes, flow.busy_us), (5 << 32 | 9, US_PER_S));
-        assert_eq!(look.sample.path.cwnd_bytes, 14_480);
-        assert!(look.is_open);
+        assert_eq!(snapshot.sample.path.cwnd_bytes, 14_480);
+        assert!(snapshot.is_open);
         let mut view = View::default();
-        assert_eq!(view.take(&bytes[..LOOK_BYTES - 1], 250), None);
-        assert_eq!(view.take(&bytes, 250), Some(LOOK_BYTES));
-        assert_eq!((&view.looks[..], view.matched()), (&[look][..], 1));
+        assert_eq!(view.take(&bytes[..SNAPSHOT_BYTES - 1], 250), None);
+        assert_eq!(view.take(&bytes, 250), Some(SNAPSHOT_BYTES));
+        assert_eq!((&view.snapshots[..], view.matched()), (&[snapshot][..], 1));
     }
 
     #[test]
     fn who_rests_is_told_of_in_few_bytes_and_answers_are_read_likewise() {
-        let mut bytes = [0; LOOK_BYTES];
+        let mut bytes = [0; SNAPSHOT_BYTES];
         put(&mut bytes, 0, &(7_u64 | QUIET).to_ne_bytes());
         put(&mut bytes, 8, &34_u32.to_ne_bytes());
         put(&mut bytes, 12, &50_000_u32.to_ne_bytes());
@@ -372,12 +380,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_look_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400), ticks_per_s in any::<u32>()) {
-            let look = Look::parse(&bytes, ticks_per_s);
-            prop_assert_eq!(look.is_some(), bytes.len() == LOOK_BYTES);
-            if let Some(look) = look {
-                prop_assert!(look.segment_bytes() > 0);
-                let _ = look.address();
+        fn any_bytes_are_a_snapshot_or_none(bytes in prop::collection::vec(any::<u8>(), 0..400), ticks_per_s in any::<u32>()) {
+            let snapshot = SocketSnapshot::parse(&bytes, ticks_per_s);
+            prop_assert_eq!(snapshot.is_some(), bytes.len() == SNAPSHOT_BYTES);
+            if let Some(snapshot) = snapshot {
+                prop_assert!(snapshot.segment_bytes() > 0);
+                let _ = snapshot.address();
             }
         }
     }
