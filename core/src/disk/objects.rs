@@ -1,4 +1,5 @@
-//! The files of a device that are being read or were read recently: where they lie, and whether they are popular.
+//! The files of a device that are being read or were read recently: where their bytes lie on it, and whether a file is
+//! popular, so that it is read into the page cache and not past it.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -20,14 +21,16 @@ struct Object {
     /// Readers that wait for the layout.
     waiting: Vec<ReaderId>,
     readers: BTreeSet<ReaderId>,
-    /// When the last reader came.
+    /// When the latest reader came.
     last_reader_at: Option<Instant>,
-    /// What was read for them since: a span per starting point, the newest first.
+    /// What was read for its readers, a span for each starting point, the newest first. Forgotten when no reader came
+    /// for [`POPULAR_US`].
     had: VecDeque<Had>,
     popular_until: Instant,
-    /// Windows read into the page cache and evicted before somebody needed them, less those that were still there.
+    /// Windows that were read into the page cache in vain: they were evicted before a reader needed them. Each window
+    /// that a reader still found there takes one off.
     vain_windows: u32,
-    /// There were too many of those: the file is not shared until then.
+    /// There were too many of those: until this time the file is not shared.
     vain_until: Instant,
 }
 
@@ -35,7 +38,7 @@ struct Object {
 #[derive(Clone, Copy)]
 struct Had {
     span: Span,
-    /// How much had been read into the page cache when the last reader began here.
+    /// [`Begins::read_bytes`] of the latest reader that began here.
     begun_at_bytes: u64,
 }
 
@@ -44,18 +47,19 @@ struct Had {
 pub(super) struct Begins {
     /// The byte at which it begins.
     pub from_bytes: u64,
-    /// The same stream has begun before.
-    pub anew: bool,
-    /// All bytes ever read into the page cache.
+    /// Its stream has read before, so it is no further reader.
+    pub has_read: bool,
+    /// All bytes ever read into the page cache. It never decreases.
     pub read_bytes: u64,
-    /// The capacity of the page cache.
+    /// What the page cache holds, as far as is known.
     pub room_bytes: u64,
 }
 
 impl Object {
     /// Whether a reader that begins here wants bytes that an earlier one has had, and that would still be in the page
-    /// cache if they had been read into it: no more was read since than it holds. Bytes that were on their way to a
-    /// client whose connection broke do not count: the same client asks for them again.
+    /// cache if they had been read into it. They would, if no more was read into it since than it holds. The last
+    /// [`RESUME_BYTES_MAX`] of a span do not count. When a connection breaks they may have been on their way, and the
+    /// same client asks for them again.
     fn would_be_there(&self, begins: &Begins, popular: bool) -> bool {
         let from_bytes = begins.from_bytes;
         let mut had = self.had.iter().filter(|had| {
@@ -63,13 +67,14 @@ impl Object {
             from_bytes == had.span.offset_bytes || from_bytes > had.span.offset_bytes && arrived
         });
         had.any(|had| {
-            let own_bytes = if popular { 0 } else { had.span.len_bytes }; // would have gone there, too
+            // What was read past the page cache would have filled it, too.
+            let own_bytes = if popular { 0 } else { had.span.len_bytes };
             let since_bytes = begins.read_bytes - had.begun_at_bytes;
             since_bytes.saturating_add(own_bytes) <= begins.room_bytes
         })
     }
 
-    /// A reader begins here: where an earlier one ended, or elsewhere.
+    /// A reader begins here. If an earlier one came as far as this, its span goes on; if not, a new one begins.
     fn begin(&mut self, begins: &Begins) {
         let (from_bytes, begun_at_bytes) = (begins.from_bytes, begins.read_bytes);
         let goes_on =
@@ -92,7 +97,7 @@ impl Object {
     }
 }
 
-/// A node of the map is half empty at worst, and so are its lists.
+/// What a file takes at most. A node of a B-tree may be half empty, and so may a list that grew.
 const _: () = assert!(
     2 * (size_of::<ObjectId>() + size_of::<Object>())
         + 2 * size_of::<ObjectId>()
@@ -101,13 +106,14 @@ const _: () = assert!(
         <= OBJECT_BYTES as usize
 );
 
-/// See the module.
+/// The files of one device.
 pub(super) struct Objects {
     known: BTreeMap<ObjectId, Object>,
+    /// All of them, in the order in which they are looked at to be forgotten.
     by_age: VecDeque<ObjectId>,
     /// Files with more than [`EXTENTS_SURE`] known extents, the oldest first.
     fragmented: VecDeque<ObjectId>,
-    /// The number of these extents.
+    /// How many extents the files in `fragmented` have.
     extents: usize,
     remembered_max: usize,
 }
@@ -153,7 +159,7 @@ impl Objects {
             object.had.clear();
         }
         let popular = now < object.popular_until;
-        if !begins.anew && now >= object.vain_until && object.would_be_there(begins, popular) {
+        if !begins.has_read && now >= object.vain_until && object.would_be_there(begins, popular) {
             object.popular_until = now.plus_us(POPULAR_US);
         }
         object.begin(begins);
@@ -168,8 +174,8 @@ impl Objects {
         let end_bytes = span.end_bytes();
         for Had { span: had, .. } in &mut object.had {
             // Reads begin at whole blocks, a little before the byte that was wanted.
-            let begins = span.offset_bytes <= had.end_bytes() && had.offset_bytes < end_bytes;
-            if begins && end_bytes > had.end_bytes() {
+            let touches = span.offset_bytes <= had.end_bytes() && had.offset_bytes < end_bytes;
+            if touches && end_bytes > had.end_bytes() {
                 had.len_bytes = end_bytes - had.offset_bytes;
             }
         }
@@ -191,21 +197,23 @@ impl Objects {
             .flat_map(|object| object.readers.iter().copied())
     }
 
-    /// Whether reads of the file should stay in the page cache for others to come: it had several readers recently.
+    /// Whether the file should be read into the page cache, for readers to come: several had the same bytes recently.
     pub fn is_popular(&self, id: ObjectId, now: Instant) -> bool {
         let object = self.known.get(&id);
         object.is_some_and(|object| now < object.popular_until)
     }
 
-    /// Whether reads of the file into the page cache are known to be evicted before anybody needs them.
+    /// Whether the file is not to be shared, since what is read of it into the page cache is evicted before anybody
+    /// needs it.
     pub fn is_vain(&self, id: ObjectId, now: Instant) -> bool {
         let object = self.known.get(&id);
         object.is_some_and(|object| now < object.vain_until)
     }
 
-    /// A window of the file is not in the page cache. When many more were read into it in vain than not, the file loses
-    /// its popularity. If that goes on by the lowered estimate, the file is not shared for a while, so that it does not
-    /// oscillate.
+    /// A reader did not find a window of the file in the page cache. When [`VAIN_WINDOWS_MAX`] more were read into it
+    /// in vain than were found there, the file loses its popularity. Windows found evicted also lower the estimate of
+    /// what the page cache holds. If the last of them was read after that ([`Gone::Vain`]), the lower estimate did not
+    /// help: the file is not shared for a while, or it would become popular and lose that again and again.
     pub fn gone(&mut self, id: ObjectId, gone: Gone, now: Instant) {
         let Some(object) = self.known.get_mut(&id).filter(|_| gone != Gone::Unread) else {
             return;
@@ -236,8 +244,9 @@ impl Objects {
         known.unwrap_or_else(|| (u64::from(id.index) << 36).saturating_add(file_bytes))
     }
 
-    /// Whether the layout that `reader` needs is known. If not, `reader` waits for it, and `asked` is set for the first
-    /// to ask.
+    /// Whether the layout that `reader` needs is known. If not, `reader` waits for it, and `asked` becomes whether it
+    /// is the first one that waits, for whom the layout has to be asked for. Of a file that is not in the table no
+    /// layout is waited for.
     pub fn is_mapped(&mut self, id: ObjectId, reader: ReaderId, asked: &mut bool) -> bool {
         let Some(object) = self.known.get_mut(&id) else {
             return true;
@@ -275,7 +284,7 @@ impl Objects {
         waiting
     }
 
-    /// A layout is dropped or replaced.
+    /// A layout was dropped or replaced: its extents no longer count.
     fn forget_extents(&mut self, id: ObjectId, layout: Option<&Layout>) {
         let fragmented = layout.filter(|layout| layout.len() > EXTENTS_SURE);
         if let Some(layout) = fragmented {
@@ -284,7 +293,7 @@ impl Objects {
         }
     }
 
-    /// The number of extents is bounded over all files: the oldest layouts are thinned.
+    /// Thins the oldest layouts while there are too many extents in all files together.
     fn thin_some(&mut self) {
         let extents_max = (EXTENTS_COMMON * self.remembered_max).max(EXTENTS_MAX);
         while self.extents > extents_max {
@@ -305,7 +314,8 @@ impl Objects {
         }
     }
 
-    /// Two steps for each file added: the table shrinks back to its bound when streams end.
+    /// Forgets files without readers while there are too many. Looks at two for each one that is added, so that the
+    /// table shrinks back to its bound when streams have ended.
     fn forget_some(&mut self) {
         for _ in 0..2 {
             if self.known.len() <= self.remembered_max {
@@ -345,7 +355,7 @@ mod tests {
     fn from(from_bytes: u64) -> Begins {
         Begins {
             from_bytes,
-            anew: false,
+            has_read: false,
             read_bytes: 0,
             room_bytes: 1 << 40,
         }

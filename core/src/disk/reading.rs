@@ -60,7 +60,7 @@ impl Disk {
     pub(super) fn enter_object(&mut self, id: ReaderId, want: &Want, now: Instant) {
         let begins = Begins {
             from_bytes: want.span.offset_bytes,
-            anew: want.answers > 0,
+            has_read: want.answers > 0,
             read_bytes: self.page_cache.read_bytes(),
             room_bytes: self.page_cache.bytes(now),
         };

@@ -1,49 +1,52 @@
-//! How long the share of a socket lasts, so that it is filled again in time without a call of the kernel.
+//! How long the bytes in a socket last, so that a timer can say when it is filled again, and no EPOLLOUT is needed.
 //!
-//! What a socket holds before and after it is filled shows how fast its client acknowledges, and so when only that is
-//! left which must be in flight. Where this takes long enough, the worker's own timer says when it is filled, together
-//! with others. The kernel would call each socket by itself, and small ones when they are nearly empty: it counts
-//! buffers with their overhead.
+//! A socket holds its share of the send memory at most, unsent and in flight. What it holds before and after it is
+//! filled shows how fast its client acknowledges. That rate tells when the socket will hold only what must be in
+//! flight: then it has to be filled again. If that is long enough from now, the worker's own timer says when, and
+//! several sockets are filled together. EPOLLOUT would wake the worker for each socket by itself. For a small share it
+//! would also come late, when the socket is nearly empty, since the kernel counts buffers with their overhead.
 //!
-//! A rate that is believed too low must not prove itself right, since whoever is filled late takes less. So one that is
-//! found empty is believed to be twice as fast as it was, and one with too little in flight a quarter faster.
+//! A rate that is believed too low must not confirm itself. A socket that is filled too late runs dry, so its client
+//! acknowledges less than it could, and a low rate is measured. So the rate of a socket that is found empty is taken
+//! to be twice what was measured, and that of one with too little in flight a quarter more.
 
 use crate::limits::{DEPLETION_SAMPLE_US_MIN, REFILL_US_MAX, REFILL_US_MIN};
 use crate::prefetch::us_for;
 use crate::send::bytes_in;
 use crate::units::{Instant, US_PER_S};
 
-/// What must be in flight, beside the rate.
+/// What determines, together with the rate, how much must be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// The path's shortest round trip; 0: not known, and the kernel calls.
+    /// The path's shortest round trip; 0: not known, and EPOLLOUT says when the socket is filled.
     pub rtt_us: u64,
-    /// A segment.
+    /// The length of a segment.
     pub segment_bytes: u64,
 }
 
-/// How long a socket that takes no more lasts.
+/// How long a socket that may hold no more can wait until it is filled again, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lasts {
-    /// What it holds.
+    /// With what it holds now.
     pub us: u64,
-    /// A whole share.
+    /// With a whole share, at least as long.
     pub whole_us: u64,
 }
 
-/// How fast a socket is depleted: what its client acknowledges.
+/// How fast a socket is depleted: the rate at which its client acknowledges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depletion {
-    /// From when on it is measured, and what the socket held then, with what it was given since.
+    /// When the current sample began, and what the socket held then plus what it was given since.
     from: Option<(Instant, u64)>,
-    /// What its client acknowledges; 0: not known yet.
+    /// The rate at which its client acknowledges; 0: not known yet.
     rate_bytes_per_s: u64,
 }
 
 impl Depletion {
-    /// The socket holds so much now, before it is given more.
+    /// The socket holds `held_bytes` now (SIOCOUTQ), before it is given more. A sample that is too short goes on. If
+    /// the socket is found (nearly) empty, its client may be faster than the sample says, so the rate does not fall.
     pub fn seen(&mut self, held_bytes: u64, in_flight: InFlight, now: Instant) {
-        let Some((from, had_bytes)) = self.from else {
+        let Some((from, supplied_bytes)) = self.from else {
             self.from = Some((now, held_bytes));
             return;
         };
@@ -51,10 +54,10 @@ impl Depletion {
         if us < DEPLETION_SAMPLE_US_MIN {
             return;
         }
-        let taken_bytes = u128::from(had_bytes.saturating_sub(held_bytes));
+        let taken_bytes = u128::from(supplied_bytes.saturating_sub(held_bytes));
         let sample = taken_bytes * u128::from(US_PER_S) / u128::from(us);
         let (sample, before) = (sample as u64, self.rate_bytes_per_s);
-        let low_bytes = self.in_flight_bytes(in_flight) / 2;
+        let low_bytes = self.refill_level_bytes(in_flight) / 2;
         self.rate_bytes_per_s = match held_bytes {
             _ if before == 0 => sample,
             0 => before.max(sample.saturating_mul(2)),
@@ -64,30 +67,32 @@ impl Depletion {
         self.from = Some((now, held_bytes));
     }
 
-    /// The socket took bytes.
+    /// The socket took bytes. To be told of each send, or the rate comes out too low.
     pub fn given(&mut self, bytes: u64) {
-        if let Some((_, had_bytes)) = &mut self.from {
-            *had_bytes = had_bytes.saturating_add(bytes);
+        if let Some((_, supplied_bytes)) = &mut self.from {
+            *supplied_bytes = supplied_bytes.saturating_add(bytes);
         }
     }
 
-    /// What has to be left when it is filled again: the bandwidth-delay product with a quarter more, and a segment, since
-    /// whole ones leave.
-    fn in_flight_bytes(&self, in_flight: InFlight) -> u64 {
+    /// What the socket must still hold when it is filled again, since that has to be in flight: five quarters of the
+    /// bandwidth-delay product, and one segment, since only whole segments leave.
+    fn refill_level_bytes(&self, in_flight: InFlight) -> u64 {
         let bytes = bytes_in(in_flight.rtt_us, self.rate_bytes_per_s);
         bytes
             .saturating_add(bytes / 4)
             .saturating_add(in_flight.segment_bytes)
     }
 
-    /// How long a share lasts, until only that is left which must be in flight, if that is a time for a timer; `None`: the
-    /// kernel calls. `is_timed`: it was filled by a timer the last time.
+    /// How long until the socket holds only what must be in flight. To be asked when its share has just become full.
+    /// `None`: EPOLLOUT says when it is filled, since too little is known, or a whole share lasts too short or too
+    /// long for a timer. `is_timed`: a timer filled it the last time; then the lower limit is half, so that it seldom
+    /// changes.
     pub fn lasts(&self, share_bytes: u64, in_flight: InFlight, is_timed: bool) -> Option<Lasts> {
         if in_flight.rtt_us == 0 || self.rate_bytes_per_s == 0 {
             return None;
         }
         let us_of = |held_bytes: u64| {
-            let left_bytes = held_bytes.saturating_sub(self.in_flight_bytes(in_flight));
+            let left_bytes = held_bytes.saturating_sub(self.refill_level_bytes(in_flight));
             us_for(left_bytes, self.rate_bytes_per_s)
         };
         let us_min = if is_timed {
@@ -98,7 +103,7 @@ impl Depletion {
         let whole_us = us_of(share_bytes);
         let held_bytes = self.from.map_or(0, |(_, held_bytes)| held_bytes);
         (us_min..=REFILL_US_MAX).contains(&whole_us).then(|| Lasts {
-            us: us_of(held_bytes).clamp(REFILL_US_MIN / 2, whole_us),
+            us: us_of(held_bytes).clamp(REFILL_US_MIN / 2, whole_us), // `whole_us` is not less
             whole_us,
         })
     }
@@ -114,8 +119,8 @@ mod tests {
         segment_bytes: 1_448,
     };
 
-    /// A client of a link that is busy while more than its product is in flight. Returns the part of the time in which
-    /// it was, and how often the socket was filled, in its last 20 s of 30.
+    /// A client behind a link that is busy while at least its bandwidth-delay product is in flight. Returns, for the
+    /// last 20 s of 30, the fraction of the link's capacity that was used, and how often the socket was filled.
     fn filled(share_bytes: u64, rate_bytes_per_s: u64, late_us: u64) -> (f64, u64) {
         let mut depletion = Depletion::default();
         let (mut at, mut held_bytes) = (Instant { us: 0 }, share_bytes);
@@ -124,7 +129,7 @@ mod tests {
         depletion.given(share_bytes);
         let mut lasts_us = 5_000;
         while at.us < 30_000_000 {
-            // The last round trip of what it holds leaves more slowly, down to nothing.
+            // While it holds less than the product, the link carries less, in proportion.
             let us = lasts_us + late_us;
             let mut left_bytes = 0;
             for _ in 0..us {
@@ -170,7 +175,7 @@ mod tests {
         };
         let mut at = Instant { us: 0 };
         for _ in 0..12 {
-            // Its client takes 400 KB/s. Where the kernel calls, it does when a third is gone.
+            // Its client takes 400 KB/s. EPOLLOUT, where it is used, comes when a third is gone.
             let lasts = depletion.lasts(20_000, IN_FLIGHT, true);
             let us = lasts.map_or(17_000, |lasts| lasts.us);
             at = at.plus_us(us);
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_calls_who_has_no_round_trip_or_too_small_a_share() {
+    fn a_socket_without_a_round_trip_or_with_too_small_a_share_waits_for_epollout() {
         let depletion = Depletion {
             from: None,
             rate_bytes_per_s: 1_000_000,
@@ -195,7 +200,7 @@ mod tests {
             rtt_us: 0,
             ..IN_FLIGHT
         };
-        // 26,448 bytes are in flight.
+        // 26,448 bytes must be in flight.
         assert_eq!(depletion.lasts(36_400, IN_FLIGHT, false), None);
         assert!(depletion.lasts(36_500, IN_FLIGHT, false).is_some());
         assert!(

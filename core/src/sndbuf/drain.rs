@@ -1,53 +1,57 @@
-//! Short drains, in which the shortest round trips of paths show.
+//! Drains: moments in which connections have so little in flight that the queues on their paths empty, and the shortest
+//! round trips of the paths show.
 //!
-//! The bandwidth-delay product rests on the shortest round trip that was seen. A connection that joins others behind a
-//! full link has never seen it: their queue stands there all the time, and looks like a long path. All of them would
-//! claim that queue, and their claims keep it up, however slow the link is. So all whom their shares hold up give most of
-//! them up together, for a moment: the queue empties, and TCP sees the round trip without it. (bbr's PROBE_RTT is the
-//! same remedy. One connection alone would not do it: the queue is that of all.)
+//! A bandwidth-delay product is computed from the shortest round trip that was seen. A connection that joins others
+//! behind a full link has never seen the path's own: the queue of the others is always there, and looks like a long
+//! path. So all of them would claim memory for that queue, and what they claim keeps it up, however slow the link is.
+//! A drain ends this. Each connection that is limited by its share gives up most of it, all of them at once and for a
+//! moment. The queue empties, and TCP sees the round trip without it. (bbr's PROBE_RTT is the same remedy. One
+//! connection alone would not do it: the queue is that of all.)
 //!
-//! A drain costs throughput and wake-ups. So there is none while all see a queue: they know a shorter round trip.
+//! A drain costs throughput and wake-ups. So there is one only if some connection may learn by it ([`would_learn`]).
 
 use super::eatbt::{Need, floor_bytes, is_held_up, is_queued};
 use super::{Demand, Policy};
 use crate::limits::{DRAIN_EACH_ROUNDS, DRAIN_US};
 use crate::units::Instant;
 
-/// The part of a share that is kept in a drain.
-const PART: u64 = 4;
+/// In a drain one part in so many is kept of a share.
+const KEPT_DIVISOR: u64 = 4;
 
-/// What a division is for.
+/// What the shares are for that a division of the send memory gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Shares that last.
+    /// For sending, until the next division.
     Steady,
-    /// Small ones for a moment.
+    /// For a drain: small ones, for a moment.
     Drain,
 }
 
-/// Whether a connection may learn by a drain: its share holds it up, and its round trips show no queue. So there is none, or
-/// it has always stood in one. Who sees a queue knows a shorter round trip.
+/// Whether a drain may show this connection a shorter round trip. Its share limits it, and its round trips are about as
+/// long as its shortest one. So either its path has no queue, or it has had one ever since the connection began. A
+/// connection whose round trips are longer than its shortest one has seen its path without that queue.
 pub fn would_learn(demand: &Demand) -> bool {
     is_held_up(demand) && !is_queued(demand)
 }
 
-/// When it is time for a drain.
+/// When drains begin and end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drains {
     rounds: u64,
+    /// When the drain ends or ended; `None`: there is none, or its end was taken note of.
     ends_at: Option<Instant>,
 }
 
 impl Drains {
-    /// A round of samples is over, and a division follows: one in [`DRAIN_EACH_ROUNDS`] begins a drain if somebody would
-    /// learn by it.
+    /// A round of samples is over, and a division follows. One round in [`DRAIN_EACH_ROUNDS`] begins a drain if some
+    /// connection would learn by it. Any earlier drain is over.
     pub fn round(&mut self, learns: impl FnOnce() -> bool, now: Instant) {
         self.rounds += 1;
         let drains = self.rounds % DRAIN_EACH_ROUNDS == DRAIN_EACH_ROUNDS / 2 && learns();
         self.ends_at = drains.then(|| now.plus_us(DRAIN_US));
     }
 
-    /// What a division is for now.
+    /// What the shares of a division at this time are for.
     pub fn phase(&self, now: Instant) -> Phase {
         match self.ends_at {
             Some(at) if now < at => Phase::Drain,
@@ -55,12 +59,13 @@ impl Drains {
         }
     }
 
-    /// When a drain ends, which calls for a division.
+    /// When the drain ends: a division at that time gives the shares back.
     pub fn ends_at(&self) -> Option<Instant> {
         self.ends_at
     }
 
-    /// Whether a drain is over for which no division has been computed since. Asked once.
+    /// Whether a drain is over, and no division has given the shares back yet. Takes note of it: the answer is `true`
+    /// once, and the caller divides.
     pub fn take_over(&mut self, now: Instant) -> bool {
         let over = self.ends_at.is_some_and(|at| at <= now);
         if over {
@@ -70,7 +75,8 @@ impl Drains {
     }
 }
 
-/// Lessens the shares of those whom their last ones held up, if there are two at least; nobody gets what they leave.
+/// Lessens the shares of the connections that their last shares limited, if there are at least two of these. Nobody
+/// gets what they give up, since the queue has to empty.
 pub(super) fn lessen(policy: Policy, demands: &[Demand], shares: &mut [u64]) {
     let held_up = |demand: &&Demand| is_held_up(demand);
     if policy != Policy::ByNeed(Need::Law) || demands.iter().filter(held_up).count() < 2 {
@@ -78,7 +84,7 @@ pub(super) fn lessen(policy: Policy, demands: &[Demand], shares: &mut [u64]) {
     }
     for (share, demand) in shares.iter_mut().zip(demands) {
         if is_held_up(demand) {
-            let kept_bytes = demand.credit.share_bytes / PART;
+            let kept_bytes = demand.credit.share_bytes / KEPT_DIVISOR;
             *share = kept_bytes.max(floor_bytes(demand)).min(*share);
         }
     }

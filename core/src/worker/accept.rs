@@ -1,5 +1,7 @@
-//! Accepting connections: as long as there is room, and within the bound per address. Where there is none, the
-//! connection that has been idle for longest makes room.
+//! Accepting connections while there is room, and a bounded number from each address. Where there is no room for
+//! another one, an idle connection is closed.
+//!
+//! This file decides. The shell, which makes the system calls, listens and accepts as it is ordered ([`Out`]).
 
 use alloc::sync::Arc;
 
@@ -13,29 +15,31 @@ use crate::limits::{
 use crate::units::Instant;
 use crate::why::Why;
 
-/// What was found out when a connection was accepted.
+/// What was found out when a connection was accepted. It goes to [`Door::leave`] once, when the connection is gone.
 #[derive(Clone, Copy)]
 pub(super) struct Admitted {
     pub address: Option<Address>,
-    /// Where its address is counted; `None`: nowhere.
+    /// The entry that counts its address; `None`: no entry does.
     counted: Option<CountedIn>,
-    /// Its address has too many connections: its request is answered with a refusal, and that is all.
+    /// Its address has too many connections: the answer to its request is a refusal.
     pub refused: bool,
 }
 
-/// The state of accepting.
+/// Whether new connections may come in.
 pub(super) struct Door {
     connections_max: u32,
     per_address_max: u32,
     by_address: Option<Arc<AddressCounts>>,
-    /// Whether the shell was last told to listen.
+    /// The last order to the shell was to listen.
     listening: bool,
-    /// A connection waits in the backlog.
+    /// A connection waits in the backlog. [`Out::Accept`] clears this; the shell says it again while more wait, since
+    /// epoll reports listeners by level.
     incoming: bool,
-    /// Accepting failed: try again at this time.
+    /// Accepting failed for lack of descriptors or memory: try again at this time.
     again_at: Option<Instant>,
-    /// When to look for an idle connection next, if there is no room, and from which slot on.
+    /// The time of the next look for an idle connection, if there is no room then.
     looks_at: Instant,
+    /// The slot at which that look begins.
     looks_from: u32,
     /// No more connections are accepted.
     closed: bool,
@@ -56,7 +60,8 @@ impl Door {
         }
     }
 
-    /// Counts in this table, which several workers share. Before the first connection comes.
+    /// From now on addresses are counted in this table, which several workers share. Call it before the first
+    /// connection comes.
     pub fn count_in(&mut self, counts: Arc<AddressCounts>) {
         self.by_address = Some(counts).filter(|_| self.per_address_max != 0);
     }
@@ -78,7 +83,8 @@ impl Door {
         self.closed = true;
     }
 
-    /// A connection came, by accept(2) or from another machine.
+    /// A connection came, by accept(2) or from a worker that gave it away ([`super::export`]). It is counted for its
+    /// address, also if it is refused.
     pub fn admit(&mut self, address: Option<Address>) -> Admitted {
         let counts = self.by_address.as_ref();
         let entered = counts.and_then(|counts| counts.enter(address?));
@@ -89,7 +95,7 @@ impl Door {
         }
     }
 
-    /// A connection is gone.
+    /// A connection is gone, and no longer counted.
     pub fn leave(&mut self, admitted: Admitted) {
         if let (Some(counts), Some(counted)) = (&self.by_address, admitted.counted) {
             counts.leave(counted);
@@ -114,7 +120,8 @@ impl Door {
         self.room(open) > 0 && !self.closed && self.again_at.is_none()
     }
 
-    /// Whether there is something to do.
+    /// Whether [`Door::step`] has an order to give. That the time of a new attempt has come is not seen here; the
+    /// worker's deadline includes it.
     pub fn is_due(&self, open: u32) -> bool {
         let willing = self.willing(open);
         willing != self.listening || willing && self.incoming
@@ -125,14 +132,14 @@ impl Door {
         self.again_at
     }
 
-    /// When to look for an idle connection that can make room: as many are open as may be, or the process lacks what
-    /// one more needs.
+    /// When to look for an idle connection to close. `None`: there is room, or nobody to close. There is no room while
+    /// all places are taken, and after accepting failed for lack of descriptors or memory.
     pub fn looks_at(&self, open: u32) -> Option<Instant> {
         let is_short = self.room(open) == 0 || self.again_at.is_some();
         (is_short && open > 0 && !self.closed).then_some(self.looks_at)
     }
 
-    /// Accept, or stop listening while there is no room.
+    /// The next order: begin or stop to listen, or accept. `None`: there is none.
     pub fn step(&mut self, open: u32, now: Instant) -> Option<Out> {
         self.again_at = self.again_at.filter(|at| *at > now);
         let willing = self.willing(open);
@@ -156,24 +163,26 @@ impl Worker {
         self.wake(id.index, false);
     }
 
-    /// Closes the connection that has been idle for longest if there is no room for another one. A connection without a
-    /// request is worth less than one that may bring it. `true`: there is something to do for the shell.
+    /// Closes an idle connection if there is no room for another one, since one without a request is worth less than
+    /// one that may bring it. Each look covers some slots only, and finds the one of these that has been idle for
+    /// longest. `true`: there is an order for the shell.
     pub(super) fn make_room(&mut self, now: Instant) -> bool {
         let looks_at = self.door.looks_at(self.table.open());
         if looks_at.is_none_or(|at| at > now) {
             return false;
         }
-        let Some(id) = self.longest_idle(now) else {
+        let Some(id) = self.look_for_idle(now) else {
             self.door.looks_at = now.plus_us(IDLE_LOOK_US);
             return !self.outs.is_empty();
         };
-        self.close(id, false, Why::Idle, now);
+        let abort = false;
+        self.close(id, abort, Why::Idle, now);
         true
     }
 
-    /// The connection that has been idle for longest, of the next few slots. One whose socket may still hold bytes is
-    /// measured first, and found at a later look.
-    fn longest_idle(&mut self, now: Instant) -> Option<ConnId> {
+    /// The connection that has been idle for longest, of the next [`IDLE_LOOKS_MAX`] slots. One whose client may not
+    /// have acknowledged all that was sent is left out. The shell measures it, and a later look may find it.
+    fn look_for_idle(&mut self, now: Instant) -> Option<ConnId> {
         let places = self.table.places();
         let looks = places.min(IDLE_LOOKS_MAX);
         let from = self.door.looks_from;
@@ -196,8 +205,8 @@ impl Worker {
         longest.map(|(_, id)| id)
     }
 
-    /// Bounds the connections of an address over all workers that count in the same table. Before the first connection
-    /// comes; without this call, nothing bounds them.
+    /// Bounds the connections of an address over all workers that share this table. Call it before the first connection
+    /// comes; without it, nothing bounds them.
     pub fn count_addresses_in(&mut self, counts: Arc<AddressCounts>) {
         self.door.count_in(counts);
     }

@@ -108,10 +108,12 @@ struct Promised<'a> {
 }
 
 impl Promised<'_> {
+    /// Whether its bytes may be sent as those of the promised version, asked now.
     fn checked(&self) -> Holds {
         self.source.holds(self.version, self.promise, self.now)
     }
 
+    /// The same; not asked again if it was found so in this turn.
     fn holds(&self) -> Holds {
         match self.proven {
             Some(found) if self.still(found) => Holds::Yes,
@@ -324,7 +326,7 @@ fn send_body(
         Held::PageCache => {
             conn.refers = true;
             let cached = Cached {
-                of,
+                promised: of,
                 // What fills a socket leaves whole, or its last segment would be a short one.
                 span: match body.fills {
                     true => body.span,

@@ -1,4 +1,10 @@
-//! A file that is mapped whole, and its windows that are entered in our page tables.
+//! A file that is mapped whole, and its windows that are entered in our page tables. Nobody reads the mapping: it lets
+//! us know which bytes are in memory.
+//!
+//! To enter a window is to have the kernel put its pages, which are in the page cache, into our page tables
+//! (MADV_POPULATE_READ). While an epoch of the page cache ([`reclaim`]) lasts, no such page is dropped: that is the
+//! window's proof, and nobody has to ask mincore(2). Epochs last for some seconds at most. When one is over, mincore(2)
+//! is asked again, and answers faster about pages in our page tables. See [`super`] for what asking and entering cost.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -18,17 +24,20 @@ use crate::limits::{
 };
 use crate::store::attributes::st_dev;
 
-/// A window is entered together with those behind it, so many in all. Fewer: a thread wakes more often, and fast clients
-/// reach windows before they are entered.
+/// How many windows are entered at once: one that is asked for often, and those behind it. Fewer: a thread wakes more
+/// often, and fast clients reach windows before they are entered.
 const ENTER_AHEAD: u64 = 64;
 
-/// Windows in our page tables, of all files.
+/// Windows of all files that have a place in our page tables ([`Whole::reserve`]).
 static ENTERED: AtomicU32 = AtomicU32::new(0);
 
-/// Files that are mapped whole, and their bytes.
-static MAPPED: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
+/// Files that are mapped whole.
+static MAPPED_FILES: AtomicU32 = AtomicU32::new(0);
 
-/// A file as it was at some time. Its inode can't become another file's while it is mapped.
+/// The bytes of these files.
+static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// A file as it was at some time. While it is mapped, no other file can get its inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MappedVersion {
     st_dev: u64,
@@ -58,46 +67,47 @@ impl MappedVersion {
 #[derive(Debug)]
 pub struct Whole {
     identity: MappedVersion,
-    /// Its hash, by which its windows are counted.
-    place: u64,
+    /// The hash of the identity. The questions about its windows are counted by it ([`Window::place`]).
+    identity_hash: u64,
     map: Map,
-    /// Where the windows begin that are in the page tables.
+    /// Where the windows begin that have a place in our page tables.
     entered: Mutex<BTreeSet<u64>>,
-    /// Some window was asked about often.
+    /// Some window was asked about often enough to be entered.
     is_hot: AtomicBool,
 }
 
-/// Memory of a file that is mapped whole, with the counts of its `Arc`, without its windows that are entered.
+/// Memory of a file that is mapped whole: a `Whole` and the two counts of its `Arc`, but not its list of windows
+/// that are entered.
 pub const WHOLE_BYTES: u64 = (size_of::<Whole>() + 2 * size_of::<usize>()) as u64;
-/// Memory of the lists of windows that are entered, at most: each in a file of its own, whose list is one node of a
-/// B-tree, for up to eleven.
+/// Memory of these lists for all files, at most. They take most if each window that is entered is in a file of its
+/// own: each list is one node of a B-tree then, which has room for eleven windows.
 pub const ENTERED_BYTES: u64 = ENTERED_WINDOWS_MAX as u64 * (11 * size_of::<u64>() + 32) as u64;
 
 impl Whole {
     /// The file with this identity, mapped anew. `None`: it is too long, too many are mapped already, or the kernel refuses.
     pub fn new(file: &impl AsFd, identity: MappedVersion) -> Option<Whole> {
         let len_bytes = identity.len_bytes;
-        let (files, bytes) = (&MAPPED.0, &MAPPED.1);
-        let is_room = files.fetch_add(1, Ordering::Relaxed) < MAPPED_FILES_MAX
+        // Counted first, or two threads could take the last place.
+        let is_room = MAPPED_FILES.fetch_add(1, Ordering::Relaxed) < MAPPED_FILES_MAX
             && len_bytes <= MAPPED_EACH_BYTES_MAX
-            && bytes.load(Ordering::Relaxed) < MAPPED_BYTES_MAX;
+            && MAPPED_BYTES.load(Ordering::Relaxed) < MAPPED_BYTES_MAX;
         let map = is_room.then(|| Map::new(file, 0, len_bytes).ok()).flatten();
         let Some(map) = map else {
-            files.fetch_sub(1, Ordering::Relaxed);
+            MAPPED_FILES.fetch_sub(1, Ordering::Relaxed);
             return None;
         };
-        bytes.fetch_add(len_bytes, Ordering::Relaxed);
+        MAPPED_BYTES.fetch_add(len_bytes, Ordering::Relaxed);
         let entered = Mutex::default();
         Some(Whole {
             identity,
-            place: identity.hash(),
+            identity_hash: identity.hash(),
             map,
             entered,
             is_hot: AtomicBool::new(false),
         })
     }
 
-    /// The windows that the span touches, as spans: what it has of each, and all of it.
+    /// The windows that the span touches. Of each: the part that lies in the span, and the whole window.
     fn windows(&self, span: Span) -> impl Iterator<Item = (Span, Span)> + use<> {
         let file_bytes = self.map.len_bytes as u64;
         let end_bytes = span.end_bytes().min(file_bytes);
@@ -124,12 +134,13 @@ impl Whole {
         self.identity
     }
 
-    /// How many bytes of the span, from its start, are in memory and hold what they should; `None` where the kernel does not say.
+    /// How many bytes of the span, from its start, are in memory and up to date, by mincore(2); `None` where the
+    /// kernel does not say.
     pub fn resident_bytes(&self, span: Span) -> Option<u64> {
         self.map.resident_bytes(span)
     }
 
-    /// Whether it is worth keeping: some of it is in the page tables, or soon will be.
+    /// Whether the mapping is worth keeping when the file is closed: some of it is in the page tables, or soon will be.
     pub fn is_hot(&self) -> bool {
         self.is_hot.load(Ordering::Relaxed)
     }
@@ -157,11 +168,13 @@ impl Whole {
         Window {
             address: address.map_or(0, |address| address as usize as u64),
             len_bytes: window.len_bytes,
-            place: self.place.wrapping_add(window.offset_bytes / WINDOW_BYTES),
+            place: self
+                .identity_hash
+                .wrapping_add(window.offset_bytes / WINDOW_BYTES),
         }
     }
 
-    /// Whether all of the span was entered, in this epoch of the page cache.
+    /// Whether all windows of the span were entered in this epoch of the page cache, so that the span is in memory.
     pub fn is_proven(&self, span: Span) -> bool {
         if span.end_bytes() > self.map.len_bytes as u64 {
             return false;
@@ -169,6 +182,7 @@ impl Whole {
         let mut windows = self.windows(span).map(|(_, window)| self.window(window));
         windows.next().is_some_and(|first| {
             let is_proven = |window, epoch| WINDOWS.is_proven(window, epoch);
+            // First what costs least: the epoch may have to be read from /proc.
             WINDOWS.is_entered(first)
                 && reclaim::epoch().is_some_and(|epoch| {
                     is_proven(first, epoch) && windows.all(|window| is_proven(window, epoch))
@@ -176,7 +190,8 @@ impl Whole {
         })
     }
 
-    /// Counts what is asked for, and says where the windows begin that it is time to enter now.
+    /// Counts a question about the span, and yields the windows that it is time to enter now. Windows are counted as
+    /// the iterator comes to them.
     pub fn asked_often(&self, span: Span) -> impl Iterator<Item = Span> {
         let windows = self.windows(span);
         let is_due = |(touched, window): &(Span, Span)| {
@@ -187,8 +202,9 @@ impl Whole {
         windows.filter(is_due).map(|(_, window)| window)
     }
 
-    /// Enters a window in our page tables, and those behind it, up to one that is not wholly in memory: who asks for this one
-    /// often will soon ask for them. Waits for the disk if a page goes in this moment.
+    /// Enters this window, and those behind it, up to one that is not wholly in memory: who asks for this one often
+    /// will soon ask for them. Waits for the disk if a page is dropped between the question and the call, so no worker
+    /// calls it.
     pub fn enter(&self, window: Span) {
         let ahead = Span {
             len_bytes: ENTER_AHEAD * WINDOW_BYTES,
@@ -198,20 +214,21 @@ impl Whole {
             .all(|(_, window)| self.enter_one(window));
     }
 
-    /// `false`: it can't be entered.
+    /// Enters a window; `false`: it can't be entered now.
     fn enter_one(&self, window: Span) -> bool {
+        // Asked before all else: what is dropped from now on ends the epoch, and with it the proof.
         let Some(epoch) = reclaim::epoch() else {
             return false;
         };
         if WINDOWS.is_entered_in(self.window(window), epoch) {
             return true;
         }
-        // Pages that are missing would be waited for.
+        // The call below would read missing pages from the disk.
         let is_here = self.map.resident_bytes(window) == Some(window.len_bytes);
         let Some(from) = self.map.address(window.offset_bytes).filter(|_| is_here) else {
             return false;
         };
-        if !self.count(window) {
+        if !self.reserve(window) {
             return false;
         }
         // SAFETY: the window lies inside the mapping, and no memory of ours changes. Linux before 5.14 refuses.
@@ -223,21 +240,22 @@ impl Whole {
         entered.is_ok()
     }
 
-    /// Whether the window there has its proof still. If not, its pages leave the page tables.
-    fn is_still_entered(&self, offset_bytes: u64) -> bool {
+    /// Keeps the window there in the page tables if it still has its proof, and takes it out if not; returns whether
+    /// it is kept. A proof is lost when its epoch is over, or to another window with the same slot in [`WINDOWS`].
+    fn keep_if_proven(&self, offset_bytes: u64) -> bool {
         let window = self.window(Span {
             offset_bytes,
             len_bytes: WINDOW_BYTES,
         });
         let is_entered = WINDOWS.is_entered(window);
         if !is_entered {
-            self.leave(offset_bytes);
+            self.take_out(offset_bytes);
         }
         is_entered
     }
 
     /// Takes the window there out of the page tables.
-    fn leave(&self, offset_bytes: u64) {
+    fn take_out(&self, offset_bytes: u64) {
         let len_bytes = (self.map.len_bytes as u64 - offset_bytes).min(WINDOW_BYTES);
         if let Some(from) = self.map.address(offset_bytes) {
             // SAFETY: the window lies inside the mapping, which nobody reads.
@@ -245,15 +263,16 @@ impl Whole {
         }
     }
 
-    /// Counts the window, once; `false`: as many as may be are entered.
-    fn count(&self, window: Span) -> bool {
+    /// Reserves one of the [`ENTERED_WINDOWS_MAX`] places for the window, if it has none. Where all are taken, the
+    /// windows of this file that are proven no longer give up theirs. `false`: there is no place.
+    fn reserve(&self, window: Span) -> bool {
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         if entered.contains(&window.offset_bytes) {
             return true;
         }
         if ENTERED.load(Ordering::Relaxed) >= ENTERED_WINDOWS_MAX {
             let before = entered.len();
-            entered.retain(|offset_bytes| self.is_still_entered(*offset_bytes));
+            entered.retain(|offset_bytes| self.keep_if_proven(*offset_bytes));
             ENTERED.fetch_sub((before - entered.len()) as u32, Ordering::Relaxed);
         }
         let is_room = ENTERED.fetch_add(1, Ordering::Relaxed) < ENTERED_WINDOWS_MAX;
@@ -269,20 +288,18 @@ impl Drop for Whole {
     fn drop(&mut self) {
         let entered = self.entered.get_mut();
         let entered = std::mem::take(entered.unwrap_or_else(PoisonError::into_inner));
-        // Window by window: while one is taken out of the page tables nobody can map another file.
+        // One by one: while madvise(2) takes out a window, no other thread can map a file.
         for &offset_bytes in &entered {
             let window = Span {
                 offset_bytes,
                 len_bytes: WINDOW_BYTES,
             };
-            WINDOWS.forget(self.window(window)); // other bytes will have its addresses
-            self.leave(offset_bytes);
+            WINDOWS.forget(self.window(window)); // its addresses may soon be those of another file
+            self.take_out(offset_bytes);
         }
         ENTERED.fetch_sub(entered.len() as u32, Ordering::Relaxed);
-        MAPPED.0.fetch_sub(1, Ordering::Relaxed);
-        MAPPED
-            .1
-            .fetch_sub(self.map.len_bytes as u64, Ordering::Relaxed);
+        MAPPED_FILES.fetch_sub(1, Ordering::Relaxed);
+        MAPPED_BYTES.fetch_sub(self.map.len_bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -292,7 +309,7 @@ mod tests {
     use crate::store::attributes::known;
 
     #[test]
-    fn what_was_entered_is_not_asked_about_in_its_epoch() {
+    fn a_window_that_was_entered_is_proven_until_its_epoch_or_its_mapping_ends() {
         let path = std::env::temp_dir().join(format!("ackpace-proven-{}", std::process::id()));
         let len_bytes = 5 * WINDOW_BYTES / 2;
         std::fs::write(&path, vec![7; len_bytes as usize]).expect("room for 2.5 MB");

@@ -1,4 +1,8 @@
-//! Sending from the page cache: by sendfile(2), or by way of our own memory where that might wait for the disk.
+//! Sending from the page cache: by sendfile(2), or, where that might wait for the disk, by a copy to our own memory
+//! that never waits.
+//!
+//! An order names bytes that the machine believes to be in memory. One that meets a missing page tells
+//! [`residency::missed`]: for a while, orders of all files are doubted and copied.
 
 use std::io::IoSlice;
 
@@ -15,28 +19,30 @@ use crate::store::file::Holds;
 use crate::store::residency;
 use crate::transport::{PlainBytes, Transport};
 
-/// Bytes of a file that are to be sent from the page cache.
+/// An order: bytes of a file that are to be sent from the page cache.
 pub(super) struct Cached<'a> {
-    pub of: Promised<'a>,
+    pub promised: Promised<'a>,
     pub span: Span,
-    /// What was found in memory in this turn.
+    /// What the kernel said is in memory, in this turn, and when: it need not be asked again.
     pub sure: Option<(Confirmation, Span)>,
-    /// The kernel says again and again that they are missing, just after they were read: a read that never waits decides.
+    /// The kernel says again and again that they are missing, just after they were read. So it is not asked: they are
+    /// copied, and the copy shows what is there.
     pub unconfirmed: bool,
 }
 
-/// Send what is in memory now, by the means that suits; `reach` learns how much the socket takes, `copied` is a buffer.
+/// Sends what is in memory now, by sendfile(2) or by a copy. `reach` is told what the socket took by sendfile(2), and
+/// `copied` is the buffer of the copy.
 pub(super) fn send_cached(
     transport: &Transport,
     cached: &Cached,
     reach: &mut Reach,
     copied: &mut [u8],
 ) -> Sent {
-    let Cached { of, span, .. } = cached;
-    let now = of.now;
-    let sure = cached.sure.filter(|(found, _)| of.still(*found));
+    let Cached { promised, span, .. } = cached;
+    let now = promised.now;
+    let sure = cached.sure.filter(|(found, _)| promised.still(*found));
     let sure_bytes = trusted_bytes(*span, sure.map(|(_, sure)| sure), cached.unconfirmed);
-    let resident_bytes = resident_bytes(of.source, *span, sure_bytes);
+    let resident_bytes = resident_bytes(promised.source, *span, sure_bytes);
     if resident_bytes < span.len_bytes {
         residency::missed(now);
     }
@@ -44,9 +50,10 @@ pub(super) fn send_cached(
         len_bytes: resident_bytes,
         ..*span
     };
-    let in_doubt = residency::in_doubt(now) && !of.source.stays_resident(here);
+    let in_doubt = residency::in_doubt(now) && !promised.source.stays_resident(here);
     if means(cached.unconfirmed, in_doubt) == Means::Copy {
-        let sent = send_copied(transport, of.source, || of.checked(), here, copied, now);
+        let holds = || promised.checked();
+        let sent = send_copied(transport, promised.source, holds, here, copied, now);
         if let Some(sent) = sent {
             return sent;
         }
@@ -54,7 +61,7 @@ pub(super) fn send_cached(
     if here.len_bytes == 0 {
         return Sent::Missing;
     }
-    let sent = send_in_pieces(transport, of, here);
+    let sent = send_in_pieces(transport, promised, here);
     if let Sent::Taken {
         taken_bytes,
         blocked,
@@ -65,11 +72,15 @@ pub(super) fn send_cached(
     sent
 }
 
-/// Send bytes that were found in memory a moment ago. A long send meets the pages of its end long after the question, so
-/// before each further piece the kernel is asked again. Once a piece has waited, the next order copies what is left.
-/// A file that is truncated meanwhile ends its piece early, as a full socket does; the next order tells them apart.
-fn send_in_pieces(transport: &Transport, of: &Promised, span: Span) -> Sent {
-    match of.holds() {
+/// Sends bytes that were found in memory a moment ago. One long call would come to its last pages long after the
+/// kernel was asked about them. So it is done in pieces, and the kernel is asked again before each one but the first;
+/// what is proven to stay is one piece. Once a page was missed, the rest is left to the next order, which copies it.
+///
+/// When the socket has taken something no error is returned, since that has to be counted: the next order meets the
+/// error again. A file that is truncated meanwhile ends its piece early, as a full socket does; the next order shows
+/// which of the two it was.
+fn send_in_pieces(transport: &Transport, promised: &Promised, span: Span) -> Sent {
+    match promised.holds() {
         Holds::Yes => {}
         Holds::NotYet => return Sent::Missing,
         Holds::No => return Sent::Broken(Why::FileChanged),
@@ -77,14 +88,14 @@ fn send_in_pieces(transport: &Transport, of: &Promised, span: Span) -> Sent {
     let mut taken_bytes = 0;
     while taken_bytes < span.len_bytes {
         let rest = span.behind(taken_bytes);
-        let piece = piece(rest, of.source.is_proven(rest));
-        if taken_bytes > 0 && !of.source.is_still_resident(piece) {
-            residency::missed(of.now);
+        let piece = piece(rest, promised.source.is_proven(rest));
+        if taken_bytes > 0 && !promised.source.is_still_resident(piece) {
+            residency::missed(promised.now);
         }
-        if taken_bytes > 0 && residency::in_doubt(of.now) {
-            break; // the next order tells
+        if taken_bytes > 0 && residency::in_doubt(promised.now) {
+            break; // the next order copies
         }
-        match send_piece(transport, of, piece) {
+        match send_piece(transport, promised, piece) {
             Sent::Taken {
                 taken_bytes: more_bytes,
                 blocked,
@@ -98,7 +109,7 @@ fn send_in_pieces(transport: &Transport, of: &Promised, span: Span) -> Sent {
                 }
             }
             sent if taken_bytes == 0 => return sent,
-            _ => break, // it says so again
+            _ => break, // the next order meets the error again
         }
     }
     Sent::Taken {
@@ -107,10 +118,10 @@ fn send_in_pieces(transport: &Transport, of: &Promised, span: Span) -> Sent {
     }
 }
 
-/// Send a piece. One that takes long has met a page that was dropped.
-fn send_piece(transport: &Transport, of: &Promised, piece: Span) -> Sent {
-    let began = of.clock.now();
-    let sent = match of.source.send_to(transport, piece) {
+/// Sends a piece by one sendfile(2). If that takes long, it has waited for a page that was dropped.
+fn send_piece(transport: &Transport, promised: &Promised, piece: Span) -> Sent {
+    let began = promised.clock.now();
+    let sent = match promised.source.send_to(transport, piece) {
         Ok(PlainBytes(0)) => Sent::Broken(Why::FileChanged),
         Ok(taken) => Sent::Taken {
             taken_bytes: taken.0,
@@ -118,14 +129,16 @@ fn send_piece(transport: &Transport, of: &Promised, piece: Span) -> Sent {
         },
         Err(error) => send_error(error),
     };
-    // Where nobody can say what is resident, each send may wait, and a copy would wait as well.
-    if has_waited(of.clock.now().since_us(began)) && of.source.resident_bytes(piece).is_some() {
-        residency::missed(of.now);
+    // Where the kernel can't say what is resident, any send may wait, and so would a copy: no reason for doubt.
+    let took_us = promised.clock.now().since_us(began);
+    if has_waited(took_us) && promised.source.resident_bytes(piece).is_some() {
+        residency::missed(promised.now);
     }
     sent
 }
 
-/// How many bytes of the span are in memory now, if the first `sure_bytes` are.
+/// How many bytes of the span, from its start, are in memory. The first `sure_bytes` are; the kernel is asked about
+/// the others, and where it can't say they count as being there.
 fn resident_bytes(source: &Source, span: Span, sure_bytes: u64) -> u64 {
     let sure_bytes = sure_bytes.min(span.len_bytes);
     let rest = span.behind(sure_bytes);
@@ -136,8 +149,9 @@ fn resident_bytes(source: &Source, span: Span, sure_bytes: u64) -> u64 {
     sure_bytes + told.unwrap_or(rest.len_bytes).min(rest.len_bytes)
 }
 
-/// Send a piece of the file by way of our own memory: sendfile(2) would wait for the disk if somebody dropped it in this moment.
-/// `None` where the file system can't do that without waiting.
+/// Sends the span by way of the buffer `copied`, with reads that never wait (RWF_NOWAIT): sendfile(2) would wait for
+/// the disk if a page were dropped in this moment. `holds` says whether what was read may be sent as the promised
+/// version. `None`: the file system has no such reads.
 fn send_copied(
     transport: &Transport,
     source: &Source,
@@ -161,7 +175,7 @@ fn send_copied(
         }
         let read = match read {
             Ok(read) if read > 0 => read,
-            _ if taken_bytes > 0 => break, // the next order tells why
+            _ if taken_bytes > 0 => break, // the next order meets the reason again
             Ok(_) => return Some(Sent::Broken(Why::FileChanged)),
             Err(Errno::OPNOTSUPP) => return None,
             Err(Errno::IO) => return Some(Sent::Broken(Why::ReadFailed)),
@@ -179,7 +193,7 @@ fn send_copied(
                 blocked = taken.0 < read as u64;
             }
             Err(error) if taken_bytes == 0 => return Some(send_error(error)),
-            Err(_) => blocked = true, // it says so again
+            Err(_) => blocked = true, // the next order meets the error again
         }
     }
     Some(Sent::Taken {
@@ -207,7 +221,7 @@ mod tests {
     const LEN: u64 = 256 << 10;
     const NOW: Instant = Instant { us: 50_000_000 };
 
-    /// What becomes of these bytes, and what arrives of them.
+    /// Copies these bytes to a client. Returns what came of it, and what the client got.
     fn copied(source: &Source, span: Span) -> (Option<Sent>, Vec<u8>) {
         let (socket, mut client) = UnixStream::pair().expect("two descriptors");
         socket.set_nonblocking(true).expect("a socket");
@@ -220,7 +234,7 @@ mod tests {
         (sent, came)
     }
 
-    /// A file of so many bytes that nobody else knows, all of it in memory.
+    /// A file with these bytes, all of them in memory. It has no name any more, so nobody else opens it.
     fn file_of(bytes: &[u8], name: &str) -> Arc<File> {
         let path = std::env::temp_dir().join(format!("ackpace-{name}-{}", std::process::id()));
         std::fs::write(&path, bytes).expect("room for a file");
@@ -257,9 +271,9 @@ mod tests {
         let source = Source::File(Arc::clone(&file));
         let version = file.version().expect("an open file");
         let clock = Clock::start();
-        // Far from the times of other tests, whose doubts are doubts of the whole process.
+        // Far from the times of other tests: a doubt is one of the whole process.
         let now = Instant { us: 1 << 42 };
-        let of = Promised {
+        let promised = Promised {
             source: &source,
             version: &version,
             promise: Promise::OneVersion,
@@ -272,7 +286,7 @@ mod tests {
             let into = std::fs::File::create(&path).expect("room for a file");
             std::fs::remove_file(&path).expect("our own file");
             let all = span(0, 4 * UNPROVEN_SEND_BYTES_MAX);
-            match send_in_pieces(&Transport::Plain(into.into()), &of, all) {
+            match send_in_pieces(&Transport::Plain(into.into()), &promised, all) {
                 Sent::Taken {
                     taken_bytes,
                     blocked: false,
